@@ -1,0 +1,150 @@
+"""Building the service: the one place where settings become parts."""
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from agent.errors import readable
+from agent.pipeline import Pipeline
+from agent.settings import Settings, load_settings
+from agent.types import AugmentRequest, Prompt, Request, Result
+from retrievers import registry
+from retrievers.core.errors import UnknownCollection
+from retrievers.core.fields import Field
+from retrievers.core.types import Collection
+from retrievers.embed import Embedder
+from retrievers.embed.factory import open_embedder
+from retrievers.ingest import store
+from retrievers.ingest.documents import Document, Rejected
+from retrievers.ingest.run import Progress, Report, ingest
+from retrievers.postgres.catalogue import Catalogue
+from retrievers.postgres.database import Database
+
+AnyRequest = TypeVar("AnyRequest", bound=Request)
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The open service: what every door calls.
+
+    Every method takes `tenant`; None is the tenant of the settings.
+    """
+
+    settings: Settings
+    database: Database
+    embedder: Embedder
+    catalogue: Catalogue
+    pipeline: Pipeline
+
+    async def retrieve(self, query: str | None = None, *, tenant: str | None = None, **options: Any) -> Result:
+        """Ranked hits for a question.
+
+        Args:
+            query: the question; or give `messages`.
+            options: the other keys of `agent.types.Request`: collection, filter, sources, top_k, page, ...
+        Raises:
+            BadRequest: the request is malformed or names what does not exist.
+            Unavailable: the database or every source failed.
+        """
+        return await self.pipeline.retrieve(tenant or self.settings.tenant, _request(Request, query, options))
+
+    async def augment(self, query: str | None = None, *, tenant: str | None = None, **options: Any) -> Prompt:
+        """The single prompt with numbered citations; options of `agent.types.AugmentRequest`, raises as `retrieve`."""
+        request = _request(AugmentRequest, query, options)
+        return await self.pipeline.augment(tenant or self.settings.tenant, request)
+
+    async def ingest(
+        self,
+        items: Iterable[Document | Rejected],
+        collection: str,
+        *,
+        tenant: str | None = None,
+        schema: Mapping[str, Field] | None = None,
+        progress: Progress | None = None,
+    ) -> Report:
+        """Store documents, see `retrievers.ingest.run.ingest`."""
+        return await ingest(
+            self.database,
+            self.embedder,
+            tenant or self.settings.tenant,
+            collection,
+            items,
+            declared=schema,
+            progress=progress,
+        )
+
+    async def collections(self, *, tenant: str | None = None) -> Sequence[Collection]:
+        """The collections the tenant can see."""
+        return await self.catalogue.collections(tenant or self.settings.tenant, fresh=True)
+
+    async def delete(self, collection: str, document: str | None = None, *, tenant: str | None = None) -> int:
+        """Delete one document, or a collection with all of them; returns how many documents went.
+
+        Raises:
+            UnknownCollection: the tenant has no such collection of its own.
+        """
+        tenant = tenant or self.settings.tenant
+        scope = await self.catalogue.scope(tenant, collection, fresh=True)
+        own = next((one for one in scope.collections if one.tenant == tenant), None)
+        if own is None:
+            raise UnknownCollection(f'collection "{collection}" belongs to the platform', where="collection")
+        async with self.database.transaction(tenant) as connection:
+            if document is not None:
+                count = await store.remove_documents(connection, tenant, own.number, [document])
+                await store.settle(connection, tenant, own.number)
+            else:
+                count = await store.delete_collection(connection, tenant, own.number)
+        await self.catalogue.collections(tenant, fresh=True)
+        return count
+
+    def as_tool(self) -> dict[str, Any]:
+        """The OpenAI function schema of `retrieve`, for a model's tool list."""
+        return {
+            "type": "function",
+            "function": {
+                "name": "search_knowledge",
+                "description": "Search the document collections; returns ranked passages with their metadata.",
+                "parameters": {
+                    "type": "object",
+                    "properties": {
+                        "query": {"type": "string", "description": "a self-contained question or search text"},
+                        "collection": {"type": "string", "description": "one collection; all when left out"},
+                        "filter": {"type": "object", "description": "a filter expression over metadata"},
+                        "top_k": {"type": "integer", "minimum": 1, "maximum": 100, "default": 10},
+                    },
+                    "required": ["query"],
+                },
+            },
+        }
+
+
+@asynccontextmanager
+async def open_service(settings: Settings | None = None, **changes: Any) -> AsyncIterator[Service]:
+    """The service, open inside `async with`: database up and migrated, pool open.
+
+    Args:
+        settings: all of them; read from the environment and `signalbox.toml` when None.
+        changes: single settings that win over those.
+    Raises:
+        BadSetting: a setting that cannot be used.
+        Unavailable: the database cannot be reached or prepared.
+    """
+    if settings is None:
+        settings = load_settings(changes)
+    embedder = open_embedder(settings.embedder, base_url=settings.embedder_base_url, api_key=settings.embedder_api_key)
+    async with Database(settings.database_url, home=Path(settings.home), size=settings.pool_size) as database:
+        catalogue = Catalogue(database)
+        resources = registry.Resources(database=database, embedder=embedder, catalogue=catalogue)
+        sources = {name: registry.build(name, resources) for name in registry.NAMES}
+        yield Service(settings, database, embedder, catalogue, Pipeline(settings, catalogue, sources))
+
+
+def _request(shape: type[AnyRequest], query: str | None, options: Mapping[str, Any]) -> AnyRequest:
+    try:
+        return shape.model_validate({**options, "query": query} if query is not None else dict(options))
+    except ValidationError as error:
+        raise readable(error) from None

@@ -1,0 +1,203 @@
+"""Assembly: ranked hits into one prompt with numbered citations.
+
+Passages that say the same are dropped, neighbours of one document are joined, and the rest is cut to the
+token budget. Text and titles go in verbatim, between fence lines that occur in none of them.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import prompts
+from agent.types import Citation, Message
+from retrievers.core.types import Chunk
+
+DEFAULT_TEMPLATE = "answer"
+EMPTY_TEMPLATE = "empty"
+SYSTEM_TEMPLATE = "system"
+
+_NEAR_DUPLICATE = 0.85
+_SHINGLE_WORDS = 5
+_MOST_METADATA = 10
+_LONGEST_METADATA = 80
+
+_CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]")
+_WORDS = re.compile(r"[\u3400-\u9fff]|[^\W_]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """One block of the prompt: a chunk, or adjacent chunks of one document joined."""
+
+    chunks: tuple[Chunk, ...]
+
+    @property
+    def text(self) -> str:
+        """The chunks' texts in document order."""
+        return "\n".join(chunk.text for chunk in self.chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    messages: tuple[Message, ...]
+    prompt: str
+    citations: tuple[Citation, ...]
+    tokens: int
+
+
+def assemble(question: str, chunks: Sequence[Chunk], *, budget_tokens: int, template: str | None = None) -> Assembled:
+    """The prompt for a question.
+
+    Args:
+        chunks: the ranked hits' chunks, best first; they may repeat each other.
+        budget_tokens: most tokens of passages, by `estimate_tokens`; the first passage is kept, cut
+            to the budget, however long it is.
+        template: a prompt template with the inputs question, passages and fence; without passages the
+            template for empty context is used instead.
+    Raises:
+        prompts.BadTemplate: the template does not exist or has other inputs.
+    """
+    passages = _within(join_adjacent(distinct(chunks)), budget_tokens)
+    system = prompts.load(SYSTEM_TEMPLATE).render({})
+    if passages:
+        fence = _fence(question, passages)
+        blocks = "\n\n".join(_block(n, passage, fence) for n, passage in enumerate(passages, 1))
+        values = {"question": question, "passages": blocks, "fence": fence}
+        prompt = prompts.load(template or DEFAULT_TEMPLATE).render(values)
+    else:
+        prompt = prompts.load(EMPTY_TEMPLATE).render({"question": question})
+    return Assembled(
+        messages=(Message(role="system", content=system), Message.model_construct(role="user", content=prompt)),
+        prompt=prompt,
+        citations=tuple(_citation(n, passage) for n, passage in enumerate(passages, 1)),
+        tokens=estimate_tokens(system) + estimate_tokens(prompt),
+    )
+
+
+def distinct(chunks: Sequence[Chunk]) -> list[Chunk]:
+    """The chunks without those whose identity, text or nearly whole wording came before."""
+    kept: list[Chunk] = []
+    seen: set[object] = set()
+    wordings: list[frozenset[int]] = []
+    for chunk in chunks:
+        text = " ".join(chunk.text.split())
+        if chunk.id in seen or text in seen:
+            continue
+        seen.update((chunk.id, text))
+        wording = _shingles(text)
+        if any(_overlap(wording, known) >= _NEAR_DUPLICATE for known in wordings):
+            continue
+        wordings.append(wording)
+        kept.append(chunk)
+    return kept
+
+
+def join_adjacent(chunks: Sequence[Chunk]) -> list[Passage]:
+    """Passages in the order of their best chunk; chunks that follow each other in a document are one."""
+    by_place = {(chunk.id.tenant, chunk.id.collection, chunk.id.document_id, chunk.id.ordinal): chunk for chunk in chunks}
+    passages = []
+    taken: set[object] = set()
+    for chunk in chunks:
+        if chunk.id in taken:
+            continue
+        first = last = chunk.id.ordinal
+        place = chunk.id[:3]
+        while (*place, first - 1) in by_place and (*place, first - 1) not in taken:
+            first -= 1
+        while (*place, last + 1) in by_place and (*place, last + 1) not in taken:
+            last += 1
+        run = tuple(by_place[(*place, ordinal)] for ordinal in range(first, last + 1))
+        taken.update(one.id for one in run)
+        passages.append(Passage(run))
+    return passages
+
+
+def estimate_tokens(text: str) -> int:
+    """Tokens a text takes in common models, rather too many than too few: 1 per CJK character, 1 per 3.5 others."""
+    cjk = len(_CJK.findall(text))
+    return cjk + -(-(len(text) - cjk) * 2 // 7)
+
+
+def _within(passages: Sequence[Passage], budget_tokens: int) -> list[Passage]:
+    kept: list[Passage] = []
+    left = budget_tokens
+    for passage in passages:
+        needed = sum(estimate_tokens(chunk.text) + 12 for chunk in passage.chunks)
+        if needed > left and not kept:
+            passage = Passage((_cut(passage.chunks[0], left),))
+        elif needed > left:
+            # A shorter passage further down may still fit.
+            continue
+        kept.append(passage)
+        left -= needed
+    return kept
+
+
+def _cut(chunk: Chunk, tokens: int) -> Chunk:
+    """The chunk's beginning that fits, ending at a word."""
+    text = chunk.text
+    while estimate_tokens(text) > tokens and len(text) > 20:
+        text = text[: int(len(text) * 0.9)]
+    if len(text) < len(chunk.text) and " " in text[-40:]:
+        text = text[: text.rindex(" ")]
+    return Chunk(chunk.id, chunk.title, text, chunk.url, chunk.heading, chunk.start, chunk.start + len(text), chunk.metadata)
+
+
+def _fence(question: str, passages: Sequence[Passage]) -> str:
+    """A line that occurs in no text it separates; the same texts give the same line."""
+    everything = "\n".join([question, *(f"{p.chunks[0].title}\n{p.chunks[0].metadata}\n{p.text}" for p in passages)])
+    mark = hashlib.sha256(everything.encode(errors="replace")).hexdigest()[:12]
+    while mark in everything:
+        mark = hashlib.sha256(mark.encode()).hexdigest()[:12]
+    return f"-----{mark}-----"
+
+
+def _block(n: int, passage: Passage, fence: str) -> str:
+    first = passage.chunks[0]
+    head = f"[{n}] {_one_line(first.title or first.id.document_id)}"
+    if first.url:
+        head += f" ({_one_line(first.url)})"
+    lines = [f"{fence} {head}", *_metadata_lines(first.metadata), passage.text]
+    return "\n".join(lines)
+
+
+def _metadata_lines(metadata: Mapping[str, object]) -> list[str]:
+    shown = []
+    for key, value in metadata.items():
+        items = value if isinstance(value, list) else [value]
+        text = ", ".join(_one_line(str(item)) for item in items if not isinstance(item, dict) and item not in (None, ""))
+        if text and len(text) <= _LONGEST_METADATA and len(key) <= _LONGEST_METADATA:
+            shown.append(f"{_one_line(key)}: {text}")
+    return shown[:_MOST_METADATA]
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _citation(n: int, passage: Passage) -> Citation:
+    first, last = passage.chunks[0], passage.chunks[-1]
+    return Citation(
+        n=n,
+        document_id=first.id.document_id,
+        chunk_id=str(first.id),
+        title=first.title,
+        url=first.url,
+        start=first.start,
+        end=last.end,
+    )
+
+
+def _shingles(text: str) -> frozenset[int]:
+    words = _WORDS.findall(text.lower())
+    size = min(_SHINGLE_WORDS, max(len(words), 1))
+    return frozenset(hash(tuple(words[n : n + size])) for n in range(len(words) - size + 1))
+
+
+def _overlap(one: frozenset[int], other: frozenset[int]) -> float:
+    """Jaccard similarity of two wordings."""
+    if not one or not other or min(len(one), len(other)) < _NEAR_DUPLICATE * max(len(one), len(other)):
+        return 0.0
+    return len(one & other) / len(one | other)
+

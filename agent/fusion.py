@@ -1,0 +1,134 @@
+"""Fusion: several rankings of one question into one.
+
+Every method keeps each source's raw score and rank, and orders ties by chunk id. Scores are comparable
+within one fused ranking only.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from retrievers.core.types import Chunk, ChunkId, Hit
+
+Rankings = Mapping[str, Sequence[Hit]]
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """A chunk with its place in the answer and what each source said of it.
+
+    Attributes:
+        score: what it is ordered by: the fused score, or a reranker's.
+        fused: the fused score, also after reranking.
+        scores, ranks: each source's own, and a reranker's score.
+    """
+
+    id: ChunkId
+    score: float
+    fused: float
+    scores: Mapping[str, float]
+    ranks: Mapping[str, int]
+    chunk: Chunk | None = None
+
+
+def convex(rankings: Rankings, *, lexical_weight: float) -> list[Fused]:
+    """Weighted sum of scores brought to [0, 1] per source and question (min-max).
+
+    Args:
+        rankings: per source, best first. `fulltext` is the lexical side; all others share the rest.
+        lexical_weight: share of the lexical side, in [0, 1].
+    Returns:
+        One entry per chunk; a chunk that a source did not return has 0 of that source.
+    Raises:
+        ValueError: the weight is outside [0, 1].
+    Source:
+        Bruch, Gai, Ingber, "An Analysis of Fusion Functions for Hybrid Retrieval", TOIS 2023,
+        doi:10.1145/3596512.
+    """
+    if not 0 <= lexical_weight <= 1:
+        raise ValueError(f"lexical_weight is {lexical_weight}, outside [0, 1]")
+    others = [source for source in rankings if source != "fulltext" and rankings[source]]
+    present = {source for source in rankings if rankings[source]}
+    weights = {source: (1 - lexical_weight) / len(others) for source in others}
+    weights["fulltext"] = lexical_weight
+    # A source that found nothing leaves its share to the others.
+    total = sum(weights[source] for source in present) or 1.0
+    return _summed(rankings, lambda source, hits: _min_max(hits, weights[source] / total))
+
+
+def reciprocal_rank(rankings: Rankings, *, k: float = 60.0) -> list[Fused]:
+    """Sum of 1 / (k + rank) over the sources: only order counts.
+
+    Args:
+        k: rank offset, in ranks, > 0; a larger one flattens the top of each list.
+    Raises:
+        ValueError: `k` is not positive.
+    Source:
+        Cormack, Clarke, Buettcher, SIGIR 2009, doi:10.1145/1571941.1572114.
+    """
+    if k <= 0:
+        raise ValueError(f"k is {k}, it must be positive")
+    return _summed(rankings, lambda source, hits: [1 / (k + rank) for rank in range(1, len(hits) + 1)])
+
+
+def weighted_sum(rankings: Rankings, *, weights: Mapping[str, float]) -> list[Fused]:
+    """Weighted sum of min-max scores with one fixed weight per source (RAGFlow: 0.05 text, 0.95 vector)."""
+    return _summed(rankings, lambda source, hits: _min_max(hits, weights.get(source, 0.0)))
+
+
+def fuse_searches(fused: Sequence[Sequence[Fused]], *, k: float = 60.0) -> list[Fused]:
+    """Second stage: the rankings of several searches of one question into one, by reciprocal rank.
+
+    One search is returned as it is. Of the raw scores and ranks of a chunk the best are kept.
+    """
+    if len(fused) == 1:
+        return list(fused[0])
+    totals: dict[ChunkId, float] = {}
+    merged: dict[ChunkId, Fused] = {}
+    for ranking in fused:
+        for rank, item in enumerate(ranking, 1):
+            totals[item.id] = totals.get(item.id, 0.0) + 1 / (k + rank)
+            known = merged.get(item.id)
+            merged[item.id] = _better(known, item) if known else item
+    found = [Fused(id, totals[id], totals[id], one.scores, one.ranks, one.chunk) for id, one in merged.items()]
+    return sorted(found, key=_order)
+
+
+def _better(one: Fused, other: Fused) -> Fused:
+    scores = {s: max(one.scores.get(s, -1e30), other.scores.get(s, -1e30)) for s in {**one.scores, **other.scores}}
+    ranks = {s: min(one.ranks.get(s, 10**9), other.ranks.get(s, 10**9)) for s in {**one.ranks, **other.ranks}}
+    return Fused(one.id, one.score, one.fused, scores, ranks, one.chunk or other.chunk)
+
+
+def _min_max(hits: Sequence[Hit], weight: float) -> list[float]:
+    low, high = hits[-1].score, hits[0].score
+    if high - low <= 1e-12:
+        return [weight] * len(hits)
+    return [weight * (hit.score - low) / (high - low) for hit in hits]
+
+
+def _summed(rankings: Rankings, contributions: Callable[[str, Sequence[Hit]], list[float]]) -> list[Fused]:
+    totals: dict[ChunkId, float] = {}
+    scores: dict[ChunkId, dict[str, float]] = {}
+    ranks: dict[ChunkId, dict[str, int]] = {}
+    chunks: dict[ChunkId, Chunk] = {}
+    for source in sorted(rankings):
+        hits = rankings[source]
+        if not hits:
+            continue
+        for rank, (hit, share) in enumerate(zip(hits, contributions(source, hits), strict=True), 1):
+            totals[hit.id] = totals.get(hit.id, 0.0) + share
+            scores.setdefault(hit.id, {})[source] = hit.score
+            ranks.setdefault(hit.id, {})[source] = rank
+            if hit.chunk is not None:
+                chunks[hit.id] = hit.chunk
+    found = [Fused(id, total, total, scores[id], ranks[id], chunks.get(id)) for id, total in totals.items()]
+    return sorted(found, key=_order)
+
+
+def _order(item: Fused) -> tuple[float, ChunkId]:
+    return (-item.score, item.id)
+
+
+def lexical_weight(search: str, language: str, rankings: Rankings) -> float:
+    """Share of full text for one question."""
+    return 0.7

@@ -1,0 +1,1 @@
+"""Intent: what a question asks for, checked against what exists."""

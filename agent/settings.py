@@ -1,0 +1,77 @@
+"""Settings: environment `SIGNALBOX_*`, else `signalbox.toml`, else the default. Read here alone, once."""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from agent.errors import BadSetting, readable
+from retrievers.core.errors import listing
+
+PREFIX = "SIGNALBOX_"
+FILE = "signalbox.toml"
+
+
+class Settings(BaseModel):
+    """Every setting with its default. Keys are the same in the file, the environment and `--set`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    home: Path = Field(Path("~/.signalbox"), description="folder of the embedded PostgreSQL")
+    database_url: str | None = Field(None, description="PostgreSQL >= 16 with pgvector >= 0.8; embedded when unset")
+    embedder: str = Field("minilm", description="minilm, onnx:DIR, fastembed:NAME, openai/MODEL or a litellm string")
+    embedder_base_url: str | None = Field(None, description="endpoint of an OpenAI-compatible embedder")
+    embedder_api_key: str | None = Field(None, description="key of the embedder")
+    reranker: Literal["none", "hybrid"] = Field("none", description="none (the fused order) or hybrid")
+    fusion: Literal["convex", "rrf", "weighted_sum"] = Field("convex", description="how rankings are merged")
+    lexical_weight: float | None = Field(None, ge=0, le=1, description="share of full text in convex; by question when unset")
+    intent: Literal["off"] = Field("off", description="off: the caller's filter, and the question as it is")
+    timeout_s: float = Field(10.0, gt=0, le=120, description="the whole request")
+    source_timeout_s: float = Field(3.0, gt=0, le=120, description="one source")
+    pool_size: int = Field(10, ge=1, le=200, description="most database connections")
+    tenant: str = Field("default", min_length=1, max_length=128, description="tenant of the command line")
+
+
+def load_settings(given: Mapping[str, Any] | None = None, *, folder: Path | None = None) -> Settings:
+    """The settings in force.
+
+    Args:
+        given: values that win over the environment and the file.
+        folder: where `signalbox.toml` is looked for; the working folder when None.
+    Raises:
+        BadSetting: an unknown key or a value that does not fit, with where it came from.
+    """
+    origin: dict[str, str] = {}
+    values: dict[str, Any] = {}
+    path = (folder or Path.cwd()) / FILE
+    if path.is_file():
+        _add(values, origin, _read_file(path), str(path))
+    environment = {key[len(PREFIX) :].lower(): value for key, value in os.environ.items() if key.startswith(PREFIX)}
+    # A variable of another program version is not worth failing for; a key in the file is a slip.
+    _add(values, origin, {k: v for k, v in environment.items() if k in Settings.model_fields}, "the environment")
+    _add(values, origin, {key.lower(): value for key, value in (given or {}).items()}, "the command line")
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        problem = readable(error)
+        source = origin.get(problem.where, "the settings")
+        raise BadSetting(f"setting {problem.where.upper()} ({source}): {problem}", where=problem.where) from None
+
+
+def _add(values: dict[str, Any], origin: dict[str, str], new: Mapping[str, Any], source: str) -> None:
+    unknown = sorted(set(new) - set(Settings.model_fields))
+    if unknown:
+        known = listing((key.upper() for key in Settings.model_fields), 40)
+        raise BadSetting(f'there is no setting "{unknown[0].upper()}" ({source}); there are: {known}', where=unknown[0])
+    values.update(new)
+    origin.update(dict.fromkeys(new, source))
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        return {key.lower(): value for key, value in tomllib.loads(path.read_text(encoding="utf-8")).items()}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise BadSetting(f"{path} cannot be read: {error}") from error

@@ -1,0 +1,301 @@
+"""A scripted stand-in for a model service: real HTTP on 127.0.0.1, in the shape of OpenAI's API.
+
+    with ScriptedServer(replies=["Paris."], faults=[Fault(status=503)]) as server:
+        client = AsyncOpenAI(base_url=server.base_url, api_key="any", max_retries=0)
+        ...
+        assert server.requests[0].body["messages"][-1]["content"] == "What is the capital of France?"
+
+It answers POST /v1/chat/completions (plain and streamed), POST /v1/embeddings and GET /v1/models.
+"""
+
+import base64
+import hashlib
+import itertools
+import json
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from email.message import Message
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+Reply = str | Mapping[str, Any]
+"""The text of an answer, or a whole assistant message (for tool calls, say)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What goes wrong with one request; several may be combined.
+
+    Attributes:
+        status: answered instead of 200, with an error in OpenAI's shape.
+        headers: sent with the answer ({"Retry-After": "1"}).
+        delay_s: seconds before the answer.
+        body: sent as it is, in place of the JSON ("" for an empty body).
+        truncated: the connection ends after half of the body.
+        reset: the connection is reset instead of an answer.
+    """
+
+    status: int | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    delay_s: float = 0.0
+    body: bytes | str | None = None
+    truncated: bool = False
+    reset: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request as it came in.
+
+    Attributes:
+        path: with the query string ("/v1/embeddings").
+        headers: names in lower case.
+        body: the parsed JSON; None without a body, bytes when it is not JSON.
+    """
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: Any
+
+
+def unit_vector(text: str, dimension: int) -> NDArray[np.float32]:
+    """The vector the server gives a text: of length 1, drawn from a hash of it, the same everywhere."""
+    drawn = np.frombuffer(hashlib.shake_256(text.encode()).digest(4 * dimension), dtype="<u4")
+    centred = drawn / 2.0**32 - 0.5
+    return np.asarray(centred / np.linalg.norm(centred), dtype=np.float32)
+
+
+class ScriptedServer:
+    """An OpenAI-compatible server that answers as scripted and remembers what it was asked.
+
+    Args:
+        replies: answers to the chat requests, in their order, or a function from the request body to
+            the answer, called in the thread of the request. A chat request beyond the last, or a
+            function that raises, is answered with status 400.
+        faults: what goes wrong with the requests, in their order; None for a request that goes well,
+            as do those beyond the last. `itertools.repeat(Fault(status=503))` fails them all.
+        dimension: length of the vectors, > 0; a request that states `dimensions` gets those. It may
+            be set while the server runs.
+        models: ids listed by GET /v1/models; any model is answered for.
+    Attributes:
+        requests: all requests so far, those that went wrong included.
+        base_url: for the client, ends in "/v1".
+    """
+
+    def __init__(
+        self,
+        replies: Sequence[Reply] | Callable[[dict[str, Any]], Reply] = (),
+        *,
+        faults: Iterable[Fault | None] = (),
+        dimension: int = 16,
+        models: Sequence[str] = ("scripted",),
+    ) -> None:
+        self.dimension = dimension
+        self.requests: list[Request] = []
+        self._reply = replies if callable(replies) else _in_turn(replies)
+        self._faults = iter(faults)
+        self._models = tuple(models)
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._http = _Server(("127.0.0.1", 0), self)
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self._http.server_port}/v1"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closing.set()
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()
+
+    def _received(self, request: Request) -> Fault:
+        """Note the request and wait as its fault says."""
+        with self._lock:
+            self.requests.append(request)
+            fault = next(self._faults, None) or Fault()
+        self._closing.wait(fault.delay_s)
+        return fault
+
+    def _answer(self, request: Request) -> "_Answer":
+        match request.method, request.path.partition("?")[0], request.body:
+            case "GET", "/v1/models", _:
+                models = [{"id": name, "object": "model", "created": 0, "owned_by": "test"} for name in self._models]
+                return _Answer.json({"object": "list", "data": models})
+            case "POST", "/v1/embeddings", dict(body):
+                return _embeddings(body, self.dimension)
+            case "POST", "/v1/chat/completions", dict(body):
+                return self._chat(body)
+            case "POST", "/v1/embeddings" | "/v1/chat/completions", _:
+                return _Answer.error(400, "the body is not a JSON object")
+            case method, path, _:
+                return _Answer.error(404, f"there is no {method} {path}")
+
+    def _chat(self, body: dict[str, Any]) -> "_Answer":
+        try:
+            reply = self._reply(body)
+        except Exception as error:  # the caller's function may raise anything; a dropped connection would hide it
+            return _Answer.error(400, f"the script failed: {error!r}")
+        message = {"role": "assistant", "content": reply} if isinstance(reply, str) else {"role": "assistant", **reply}
+        return _streamed(body, message) if body.get("stream") else _completed(body, message)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    content_type: str
+    parts: tuple[bytes, ...]
+
+    @classmethod
+    def json(cls, value: object, status: int = 200) -> Self:
+        return cls(status, "application/json", (json.dumps(value, ensure_ascii=False).encode(),))
+
+    @classmethod
+    def error(cls, status: int, message: str) -> Self:
+        return cls.json({"error": {"message": message, "type": "scripted", "param": None, "code": None}}, status)
+
+
+def _in_turn(replies: Sequence[Reply]) -> Callable[[dict[str, Any]], Reply]:
+    numbers = itertools.count()
+
+    def reply(body: dict[str, Any]) -> Reply:
+        number = next(numbers)
+        if number >= len(replies):
+            raise IndexError(f"it has {len(replies)} replies, and this is chat request {number + 1}")
+        return replies[number]
+
+    return reply
+
+
+def _embeddings(body: dict[str, Any], dimension: int) -> _Answer:
+    texts = [body["input"]] if isinstance(body.get("input"), str) else body.get("input")
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) and text for text in texts):
+        return _Answer.error(400, "input must be a text or a list of texts, none of them empty")
+    data = []
+    for index, text in enumerate(texts):
+        vector = unit_vector(text, body.get("dimensions") or dimension)
+        as_text = body.get("encoding_format") == "base64"
+        embedding = base64.b64encode(vector.astype("<f4").tobytes()).decode() if as_text else vector.tolist()
+        data.append({"object": "embedding", "index": index, "embedding": embedding})
+    words = sum(len(text.split()) for text in texts)
+    usage = {"prompt_tokens": words, "total_tokens": words}
+    return _Answer.json({"object": "list", "model": body.get("model"), "data": data, "usage": usage})
+
+
+def _completed(body: dict[str, Any], message: dict[str, Any]) -> _Answer:
+    choice = {"index": 0, "message": message, "finish_reason": _finish_reason(message), "logprobs": None}
+    return _Answer.json(_envelope(body, "chat.completion") | {"choices": [choice], "usage": _usage(body, message)})
+
+
+def _streamed(body: dict[str, Any], message: dict[str, Any]) -> _Answer:
+    """Server-sent events: the role, the text word by word, tool calls whole, the reason to stop, the usage."""
+    words = (message.get("content") or "").split(" ")
+    pieces = [word if place == 0 else f" {word}" for place, word in enumerate(words)]
+    calls = [{"index": place, **called} for place, called in enumerate(message.get("tool_calls") or [])]
+    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
+    deltas += [{"content": piece} for piece in pieces if piece]
+    deltas += [{"tool_calls": calls}] if calls else []
+    envelope = _envelope(body, "chat.completion.chunk")
+    chunks = [envelope | {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    chunks.append(envelope | {"choices": [{"index": 0, "delta": {}, "finish_reason": _finish_reason(message)}]})
+    if (body.get("stream_options") or {}).get("include_usage"):
+        chunks.append(envelope | {"choices": [], "usage": _usage(body, message)})
+    events = [json.dumps(chunk, ensure_ascii=False) for chunk in chunks] + ["[DONE]"]
+    return _Answer(200, "text/event-stream", tuple(f"data: {event}\n\n".encode() for event in events))
+
+
+def _envelope(body: dict[str, Any], kind: str) -> dict[str, Any]:
+    return {"id": "chatcmpl-scripted", "object": kind, "created": 0, "model": body.get("model")}
+
+
+def _finish_reason(message: dict[str, Any]) -> str:
+    return "tool_calls" if message.get("tool_calls") else "stop"
+
+
+def _usage(body: dict[str, Any], message: dict[str, Any]) -> dict[str, int]:
+    """Words stand in for tokens."""
+    asked = sum(len(str(item.get("content") or "").split()) for item in body.get("messages") or [])
+    answered = len((message.get("content") or "").split())
+    return {"prompt_tokens": asked, "completion_tokens": answered, "total_tokens": asked + answered}
+
+
+class _Server(ThreadingHTTPServer):
+    # A burst of connections waits instead of being refused.
+    request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], script: ScriptedServer) -> None:
+        self.script = script
+        super().__init__(address, _Handler)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+    headers: Message
+
+    def do_GET(self) -> None:
+        self._handle()
+
+    def do_POST(self) -> None:
+        self._handle()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Tests read `requests`; nothing is printed."""
+
+    def _handle(self) -> None:
+        try:
+            self._serve()
+        except ConnectionError:
+            # The client gave up, which is what a test of timeouts waits for.
+            self.close_connection = True
+
+    def _serve(self) -> None:
+        content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        try:
+            body = json.loads(content) if content else None
+        except ValueError:
+            body = content
+        request = Request(self.command, self.path, headers, body)
+        fault = self.server.script._received(request)
+        if fault.reset:
+            # With no time to linger, closing sends a reset.
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            socket.close(self.connection.detach())
+            return
+        if fault.status is not None:
+            answer = _Answer.error(fault.status, "a scripted fault")
+        else:
+            answer = self.server.script._answer(request)
+        parts = answer.parts
+        if fault.body is not None:
+            parts = (fault.body.encode() if isinstance(fault.body, str) else fault.body,)
+        self._send(answer, parts, fault)
+
+    def _send(self, answer: _Answer, parts: Sequence[bytes], fault: Fault) -> None:
+        length = sum(map(len, parts))
+        self.send_response(answer.status)
+        # One request per connection: a client cannot stumble over one that an earlier test left open.
+        sent = {"Content-Type": answer.content_type, "Content-Length": str(length), "Connection": "close"}
+        for name, value in (sent | dict(fault.headers)).items():
+            self.send_header(name, value)
+        self.end_headers()
+        if fault.truncated:
+            parts = (b"".join(parts)[: length // 2],)
+        for part in parts:
+            self.wfile.write(part)

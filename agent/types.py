@@ -1,0 +1,170 @@
+"""What goes in and out of the service: the shapes of the contract, the same in Python, JSON and HTTP."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MAX_QUERY_CHARACTERS = 8000
+MAX_TOP_K = 100
+
+Text = Annotated[str, Field(min_length=1, max_length=MAX_QUERY_CHARACTERS)]
+
+
+class Shape(BaseModel):
+    """Base of every shape: frozen, and unknown keys are an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Message(Shape):
+    """One turn of a conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: Annotated[str, Field(max_length=100_000)]
+
+
+class Request(Shape):
+    """A question with what the caller fixes. `filter` and `sources` are hard: nothing overrides them."""
+
+    query: Text | None = None
+    messages: Annotated[tuple[Message, ...], Field(max_length=200)] | None = None
+    collection: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    filter: dict[str, Any] | None = None
+    sources: Annotated[tuple[str, ...], Field(min_length=1, max_length=16)] | None = None
+    top_k: Annotated[int, Field(ge=1, le=MAX_TOP_K)] = 10
+    page: Annotated[int, Field(ge=1, le=1000)] = 1
+    intent: Literal["off"] | None = None
+    reranker: Annotated[str, Field(max_length=200)] | None = None
+    timeout_s: Annotated[float, Field(gt=0, le=120)] | None = None
+    explain: bool = False
+
+    @property
+    def question(self) -> str:
+        """The query, or the last thing the user said."""
+        if self.query is not None:
+            return self.query
+        return next((m.content for m in reversed(self.messages or ()) if m.role == "user"), "")
+
+
+class AugmentRequest(Request):
+    """A request for the prompt instead of the hits."""
+
+    template: Annotated[str, Field(max_length=100)] | None = None
+    budget_tokens: Annotated[int, Field(ge=50, le=1_000_000)] = 3000
+
+
+class SourceChoice(Shape):
+    name: str
+    confidence: float
+    reason: str
+
+
+class Rejected(Shape):
+    """Something asked for that does not exist, with what does."""
+
+    what: str
+    reason: str
+    valid: tuple[str, ...] = ()
+
+
+class Intent(Shape):
+    """What the question asks for, checked against what exists."""
+
+    kind: Literal["retrieve", "aggregate", "none"] = "retrieve"
+    question: str
+    language: str
+    searches: tuple[str, ...]
+    collections: tuple[str, ...]
+    filter: dict[str, Any] | None = None
+    soft_filter: dict[str, Any] | None = None
+    sources: tuple[SourceChoice, ...] = ()
+    aggregate: dict[str, Any] | None = None
+    by: Literal["rules", "llm", "caller"] = "caller"
+    confidence: Annotated[float, Field(ge=0, le=1)] = 1.0
+    rejected: tuple[Rejected, ...] = ()
+
+
+class Step(Shape):
+    """One source asked one search. Step 1 runs at once, later steps are fallbacks."""
+
+    source: str
+    search: str
+    filter: dict[str, Any] | None
+    timeout_s: float
+    step: int = 1
+
+
+class Outcome(Shape):
+    """What became of a step."""
+
+    source: str
+    step: int
+    status: Literal["ok", "empty", "timeout", "error", "skipped"]
+    hits: int
+    elapsed_ms: float
+    reason: str | None = None
+
+
+class RankedHit(Shape):
+    """A hit of the answer. `scores` holds each source's own score, and the fused and reranked ones."""
+
+    rank: int
+    id: str
+    document_id: str
+    title: str
+    text: str
+    url: str | None
+    metadata: dict[str, Any]
+    score: float
+    scores: dict[str, float]
+    sources: tuple[str, ...]
+    ranks: dict[str, int]
+    highlights: tuple[tuple[int, int], ...]
+
+
+class Table(Shape):
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    sql: str
+
+
+class Relaxed(Shape):
+    dropped: dict[str, Any]
+    reason: str
+
+
+class Result(Shape):
+    """The hits and the record of how they were found."""
+
+    trace_id: str
+    query: str
+    intent: Intent
+    plan: tuple[Step, ...]
+    hits: tuple[RankedHit, ...]
+    table: Table | None = None
+    outcomes: tuple[Outcome, ...]
+    relaxed: tuple[Relaxed, ...] = ()
+    degraded: tuple[str, ...] = ()
+    status: Literal["found", "nothing_found", "no_retrieval_needed"]
+    took_ms: float
+
+
+class Citation(Shape):
+    """The place in a document that a number in the prompt stands for: characters [start, end)."""
+
+    n: int
+    document_id: str
+    chunk_id: str
+    title: str
+    url: str | None
+    start: int
+    end: int
+
+
+class Prompt(Result):
+    """A result with the single prompt made of its hits."""
+
+    messages: tuple[Message, ...]
+    prompt: str
+    citations: tuple[Citation, ...]
+    tokens: int

@@ -1,0 +1,294 @@
+"""Metadata fields: their types, and the one normal form in which values are stored and compared.
+
+A document's metadata is kept as given for display; beside it stands this normal form, in which
+filters work: dates as ISO strings in UTC (a midnight as the bare date, so that plain string order is
+time order), nested objects flattened to dotted keys, nulls and empty strings left out.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime, time
+from typing import Any, Literal, get_args
+
+from retrievers.core.errors import BadDocument, listing
+
+ScalarType = Literal["string", "number", "date", "boolean"]
+FieldType = Literal["string", "number", "date", "boolean", "list"]
+Scalar = str | int | float | bool
+Values = Mapping[str, "Scalar | list[Scalar]"]
+
+MAX_KEYS = 256
+MAX_KEY_CHARACTERS = 128
+MAX_DEPTH = 5
+RESERVED: Mapping[str, FieldType] = {"id": "string", "title": "string", "language": "string"}
+"""Keys every document answers to in a filter, unless its own metadata uses the name."""
+
+_LOOKS_LIKE_DATE = re.compile(r"\d{4,}-\d{1,2}-\d{1,2}(?:[T ][\d:.,+\-Z]+)?", re.ASCII)
+_DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[T ](.+))?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A metadata field of a collection.
+
+    Attributes:
+        item: type of the values; for a list, of its members.
+        separator: a list written as one string is split here ("2.6, 3.0" at ","), None for real lists.
+        declared: named in a schema file, not inferred.
+    """
+
+    name: str
+    type: FieldType
+    item: ScalarType
+    separator: str | None = None
+    declared: bool = False
+    description: str = ""
+
+
+def parse_date(text: str) -> str:
+    """The normal form of an ISO 8601 date or date-time.
+
+    Returns:
+        "2025-07-01", or "2025-07-01T08:30:00" (UTC) when there is a time of day. A time without an
+        offset is taken as UTC.
+    Raises:
+        ValueError: not a date between years 1 and 9999.
+    """
+    found = _DATE.fullmatch(text.strip())
+    if not found:
+        raise ValueError(f'"{text[:40]}" is not an ISO 8601 date')
+    try:
+        day = date(int(found[1]), int(found[2]), int(found[3]))
+        clock = time.fromisoformat(found[4]) if found[4] else time()
+        moment = datetime.combine(day, clock)
+        if moment.tzinfo is not None:
+            moment = moment.astimezone(UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f'"{text[:40]}" is not an ISO 8601 date ({error})') from None
+    if moment.time() == time():
+        return moment.date().isoformat()
+    return moment.isoformat().rstrip("0") if moment.microsecond else moment.isoformat()
+
+
+def kind_of(value: object) -> ScalarType | None:
+    """The type a single JSON value seems to be of; None for what is no scalar."""
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int | float):
+        return "number"
+    if isinstance(value, str):
+        return "date" if _LOOKS_LIKE_DATE.fullmatch(value.strip()) else "string"
+    return None
+
+
+def flatten(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested objects as dotted keys; nulls, empty strings and empty lists left out; dates as strings.
+
+    Raises:
+        BadDocument: too many or too long keys, objects nested too deeply, a value no JSON scalar.
+    """
+    flat: dict[str, Any] = {}
+
+    def visit(prefix: str, value: Any, depth: int) -> None:
+        if isinstance(value, Mapping):
+            if depth > MAX_DEPTH:
+                raise BadDocument(f"metadata is nested deeper than {MAX_DEPTH} levels at {_short(prefix)}")
+            for key, inner in value.items():
+                visit(f"{prefix}.{key}" if prefix else str(key), inner, depth + 1)
+            return
+        if len(prefix) > MAX_KEY_CHARACTERS:
+            raise BadDocument(f"a metadata key has {len(prefix):,} characters; the limit is {MAX_KEY_CHARACTERS}")
+        if isinstance(value, date):
+            value = value.isoformat()
+        if isinstance(value, list | tuple | set):
+            value = [item.isoformat() if isinstance(item, date) else item for item in value if item not in (None, "")]
+            for item in value:
+                _check_scalar(prefix, item)
+            value = value or None
+        elif isinstance(value, str):
+            value = value.strip() or None
+        elif value is not None:
+            _check_scalar(prefix, value)
+        if value is not None:
+            flat[prefix] = value
+        if len(flat) > MAX_KEYS:
+            raise BadDocument(f"metadata has more than {MAX_KEYS} keys")
+
+    if len(metadata) > MAX_KEYS:
+        raise BadDocument(f"metadata has {len(metadata):,} keys; the limit is {MAX_KEYS}")
+    visit("", metadata, 0)
+    return flat
+
+
+def _short(key: str) -> str:
+    return f'"{key[:60]}…"' if len(key) > 60 else f'"{key}"'
+
+
+def _check_scalar(key: str, value: Any) -> None:
+    if isinstance(value, bool | str):
+        return
+    if isinstance(value, int | float) and math.isfinite(_as_float(value)):
+        return
+    if isinstance(value, int | float):
+        raise BadDocument(f"metadata {_short(key)} holds a number that is not finite or too large")
+    what = "an object inside a list" if isinstance(value, Mapping) else f"a {type(value).__name__}"
+    raise BadDocument(f"metadata {_short(key)} holds {what}; use text, numbers, true/false or lists of them")
+
+
+def _as_float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def infer_fields(documents: Iterable[Mapping[str, Any]]) -> dict[str, Field]:
+    """Types of the fields seen in a sample of flattened metadata.
+
+    A field is a date when every value looks like one: a value that then is none is the document's
+    fault, not the field's. Mixed kinds are strings.
+    """
+    kinds: dict[str, set[ScalarType]] = {}
+    lists: set[str] = set()
+    texts: dict[str, list[str]] = {}
+    for metadata in documents:
+        for key, value in metadata.items():
+            if isinstance(value, list):
+                lists.add(key)
+            for item in value if isinstance(value, list) else [value]:
+                kind = kind_of(item)
+                if kind is not None:
+                    kinds.setdefault(key, set()).add(kind)
+            if isinstance(value, str):
+                texts.setdefault(key, []).append(value)
+    fields = {}
+    for key, seen in kinds.items():
+        item: ScalarType = next(iter(seen)) if len(seen) == 1 else "string"
+        separator = None if key in lists or item != "string" else _list_separator(texts.get(key, []))
+        kind_of_field: FieldType = "list" if key in lists or separator else item
+        fields[key] = Field(key, kind_of_field, item, separator)
+    return fields
+
+
+def _list_separator(texts: list[str]) -> str | None:
+    """The separator of lists written as text, when most parts also stand alone as whole values."""
+    alone = set(texts)
+    for separator in (",", ";"):
+        written = [text for text in texts if separator in text]
+        parts = [part.strip() for text in written for part in text.split(separator)]
+        if len(written) >= 2 and all(0 < len(part) <= 32 for part in parts):
+            known = sum(part in alone for part in parts)
+            if known >= 0.6 * len(parts):
+                return separator
+    return None
+
+
+def normalise(flat: Mapping[str, Any], fields: Mapping[str, Field]) -> dict[str, Scalar | list[Scalar]]:
+    """A document's flattened metadata in the form that filters work on.
+
+    Raises:
+        BadDocument: a value does not fit its field's type.
+    """
+    values: dict[str, Scalar | list[Scalar]] = {}
+    for key, value in flat.items():
+        field = fields[key]
+        if field.type == "list":
+            items = value if isinstance(value, list) else _split(value, field.separator)
+            values[key] = [_fit(field, item) for item in items]
+        elif isinstance(value, list):
+            if len(value) != 1:
+                raise BadDocument(f'metadata "{key}" is a list, but a {field.type} in this collection')
+            values[key] = _fit(field, value[0])
+        else:
+            values[key] = _fit(field, value)
+    return values
+
+
+def _split(value: Any, separator: str | None) -> list[Any]:
+    if separator is None or not isinstance(value, str):
+        return [value]
+    return [part.strip() for part in value.split(separator) if part.strip()]
+
+
+def _fit(field: Field, value: Any) -> Scalar:
+    """One value as its field's type."""
+    if field.item == "date":
+        try:
+            return parse_date(value if isinstance(value, str) else str(value))
+        except ValueError as error:
+            raise BadDocument(f'metadata "{field.name}" is a date in this collection: {error}') from None
+    if field.item == "string":
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        return value if isinstance(value, str) else str(value)
+    if field.item == "number" and not isinstance(value, bool):
+        if isinstance(value, int | float):
+            return value
+        if isinstance(value, str):
+            try:
+                return int(value)
+            except ValueError:
+                number = _parse_float(value)
+                if number is not None:
+                    return number
+    if field.item == "boolean":
+        if isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value.lower() in ("true", "false"):
+            return value.lower() == "true"
+    raise BadDocument(f'metadata "{field.name}" is a {field.item} in this collection; "{str(value)[:40]}" is not one')
+
+
+def _parse_float(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def read_schema(data: object) -> dict[str, Field]:
+    """Fields declared in a schema file.
+
+    Args:
+        data: `{"fields": {"published": "date", "tags": {"type": "list", "item": "string",
+            "separator": ",", "description": "..."}}}`.
+    Raises:
+        BadDocument: not of that form.
+    """
+    if not isinstance(data, Mapping) or not isinstance(data.get("fields"), Mapping):
+        raise BadDocument('a schema is an object like {"fields": {"published": "date"}}')
+    fields = {}
+    for name, given in data["fields"].items():
+        spec = {"type": given} if isinstance(given, str) else given
+        if not isinstance(spec, Mapping):
+            raise BadDocument(f'schema field "{name}" is neither a type name nor an object')
+        unknown = set(spec) - {"type", "item", "separator", "description"}
+        if unknown:
+            raise BadDocument(f'schema field "{name}" has unknown keys: {listing(unknown)}')
+        kind, item = spec.get("type"), spec.get("item", "string")
+        if kind not in get_args(FieldType):
+            raise BadDocument(f'schema field "{name}": type must be one of {listing(get_args(FieldType))}')
+        if item not in get_args(ScalarType):
+            raise BadDocument(f'schema field "{name}": item must be one of {listing(get_args(ScalarType))}')
+        fields[str(name)] = Field(
+            str(name),
+            kind,
+            item if kind == "list" else kind,
+            spec.get("separator"),
+            declared=True,
+            description=str(spec.get("description", "")),
+        )
+    return fields
+
+
+def to_catalogue(fields: Mapping[str, Field]) -> dict[str, dict[str, Any]]:
+    """Fields as the database keeps them."""
+    return {name: {key: value for key, value in asdict(field).items() if key != "name"} for name, field in fields.items()}
+
+
+def from_catalogue(catalogue: Mapping[str, Mapping[str, Any]]) -> dict[str, Field]:
+    """Fields as `to_catalogue` wrote them."""
+    return {name: Field(name, **spec) for name, spec in catalogue.items()}

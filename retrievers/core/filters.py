@@ -1,0 +1,292 @@
+"""The filter grammar (OpenAI's vector-store filters, extended): read, check, match, compile.
+
+A filter has one meaning in two engines. `matches` is that meaning in Python; `to_jsonpath` compiles it
+to one PostgreSQL jsonpath, bound as a single parameter (`fields @@ %(filter)s`), so no value ever
+becomes part of a statement. Both work on the normal form of `retrievers.core.fields`, in which a field
+holds a list of values, possibly empty: a comparison holds when any of the values satisfies it, and
+`ne`, `nin` and `not` are exact opposites, so nothing is ever unknown.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from retrievers.core.errors import BadFilter, listing
+from retrievers.core.fields import Field, Scalar, ScalarType, Values, kind_of, parse_date
+
+Operator = Literal["eq", "ne", "gt", "gte", "lt", "lte", "in", "nin", "contains", "prefix", "exists"]
+OPERATORS: tuple[str, ...] = get_args(Operator)
+GROUPS = ("and", "or", "not")
+
+MAX_DEPTH = 8
+MAX_NODES = 128
+MAX_VALUES = 1000
+MAX_VALUE_CHARACTERS = 8000
+
+_ORDER: Mapping[str, str] = {"eq": "==", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
+_ALLOWED: Mapping[ScalarType, frozenset[str]] = {
+    "string": frozenset(OPERATORS),
+    "number": frozenset(OPERATORS) - {"prefix"},
+    "date": frozenset(OPERATORS) - {"prefix"},
+    "boolean": frozenset({"eq", "ne", "in", "nin", "contains", "exists"}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """One condition on one field. `value` is a tuple for `in` and `nin`, a bool for `exists`."""
+
+    op: Operator
+    key: str
+    value: Scalar | tuple[Scalar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    filters: tuple["Filter", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    filters: tuple["Filter", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    filter: "Filter"
+
+
+Filter = Compare | And | Or | Not
+
+
+def parse(data: object, fields: Mapping[str, Field]) -> Filter:
+    """Read and check a filter expression.
+
+    Args:
+        data: the expression as decoded JSON.
+        fields: the fields it may name.
+    Returns:
+        The filter, with dates in normal form.
+    Raises:
+        BadFilter: malformed, too large, or naming a key, operator or value the fields do not have;
+            the message lists what is valid.
+    """
+    nodes = 0
+
+    def read(node: object, where: str, depth: int) -> Filter:
+        nonlocal nodes
+        nodes += 1
+        if depth > MAX_DEPTH:
+            raise BadFilter(f"the filter is nested deeper than {MAX_DEPTH} levels", where=where)
+        if nodes > MAX_NODES:
+            raise BadFilter(f"the filter has more than {MAX_NODES} conditions", where=where)
+        if not isinstance(node, Mapping):
+            raise BadFilter(f"{where} must be an object, not {_named(node)}", where=where)
+        kind = node.get("type")
+        if kind in ("and", "or"):
+            _only(node, {"type", "filters"}, where)
+            inner = node.get("filters")
+            if not isinstance(inner, Sequence) or isinstance(inner, str) or not inner:
+                raise BadFilter(f"{where}.filters must be a list with at least one filter", where=f"{where}.filters")
+            parts = tuple(read(item, f"{where}.filters.{n}", depth + 1) for n, item in enumerate(inner))
+            return And(parts) if kind == "and" else Or(parts)
+        if kind == "not":
+            _only(node, {"type", "filter"}, where)
+            return Not(read(node.get("filter"), f"{where}.filter", depth + 1))
+        if kind not in OPERATORS:
+            valid = (*GROUPS, *OPERATORS)
+            raise BadFilter(
+                f"{where}.type is {_named(kind)}; valid types: {', '.join(valid)}", where=f"{where}.type", valid=valid
+            )
+        return _read_comparison(node, kind, fields, where)
+
+    return read(data, "filter", 1)
+
+
+def _read_comparison(node: Mapping[Any, Any], op: Operator, fields: Mapping[str, Field], where: str) -> Compare:
+    _only(node, {"type", "key", "value"}, where)
+    key = node.get("key")
+    if not isinstance(key, str) or key not in fields:
+        raise BadFilter(
+            f"{where}.key is {_named(key)}; valid keys: {listing(fields, 40)}", where=f"{where}.key", valid=fields
+        )
+    field = fields[key]
+    allowed = _ALLOWED[field.item]
+    if op not in allowed or (op == "contains" and field.item != "string" and field.type != "list"):
+        valid = sorted(allowed)
+        raise BadFilter(
+            f'{where}.type "{op}" does not work on "{key}", a {field.type} field; valid types: {", ".join(valid)}',
+            where=f"{where}.type",
+            valid=valid,
+        )
+    value = node.get("value", True if op == "exists" else None)
+    where_value = f"{where}.value"
+    if op == "exists":
+        if not isinstance(value, bool):
+            raise BadFilter(f"{where_value} must be true or false for exists, not {_named(value)}", where=where_value)
+        return Compare(op, key, value)
+    if op in ("in", "nin"):
+        if not isinstance(value, Sequence) or isinstance(value, str):
+            raise BadFilter(f"{where_value} must be a list for {op}, not {_named(value)}", where=where_value)
+        if len(value) > MAX_VALUES:
+            raise BadFilter(f"{where_value} has {len(value):,} values; the limit is {MAX_VALUES:,}", where=where_value)
+        return Compare(op, key, tuple(_read_value(field, item, where_value) for item in value))
+    return Compare(op, key, _read_value(field, value, where_value))
+
+
+def _read_value(field: Field, value: object, where: str) -> Scalar:
+    kind = kind_of(value)
+    if isinstance(value, str):
+        if len(value) > MAX_VALUE_CHARACTERS:
+            raise BadFilter(f"{where} has more than {MAX_VALUE_CHARACTERS:,} characters", where=where)
+        if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
+            raise BadFilter(f"{where} holds a NUL character or half a surrogate pair", where=where)
+        if field.item == "date":
+            try:
+                return parse_date(value)
+            except ValueError as error:
+                raise BadFilter(f'{where}: {error}; "{field.name}" is a date field', where=where) from None
+        if field.item == "string":
+            return value
+    elif kind == field.item and isinstance(value, bool | int | float):
+        if kind == "number" and not (abs(value) <= 1e308 and math.isfinite(value)):
+            raise BadFilter(f"{where} is not a finite number", where=where)
+        return value
+    raise BadFilter(f'{where} is {_named(value)}; "{field.name}" needs a {field.item}', where=where)
+
+
+def _only(node: Mapping[Any, Any], keys: set[str], where: str) -> None:
+    unknown = [str(key) for key in node if key not in keys]
+    if unknown:
+        raise BadFilter(f"{where} has unknown keys {listing(unknown)}; valid: {listing(keys)}", where=where, valid=keys)
+
+
+def _named(value: object) -> str:
+    if value is None:
+        return "missing"
+    if isinstance(value, str):
+        return f'"{value[:40]}"'
+    if isinstance(value, bool | int | float):
+        return str(value)[:40]
+    return {dict: "an object", list: "a list"}.get(type(value), f"a {type(value).__name__}")
+
+
+def to_json(wanted: Filter) -> dict[str, Any]:
+    """The expression in the grammar of `parse`."""
+    match wanted:
+        case And(parts):
+            return {"type": "and", "filters": [to_json(part) for part in parts]}
+        case Or(parts):
+            return {"type": "or", "filters": [to_json(part) for part in parts]}
+        case Not(part):
+            return {"type": "not", "filter": to_json(part)}
+        case Compare(op, key, value):
+            return {"type": op, "key": key, "value": list(value) if isinstance(value, tuple) else value}
+
+
+def keys_of(wanted: Filter) -> set[str]:
+    """Every field the filter names."""
+    match wanted:
+        case And(parts) | Or(parts):
+            return set().union(*(keys_of(part) for part in parts))
+        case Not(part):
+            return keys_of(part)
+        case Compare(key=key):
+            return {key}
+
+
+def matches(wanted: Filter, values: Values) -> bool:
+    """Whether a document with these normalised field values satisfies the filter."""
+    match wanted:
+        case And(parts):
+            return all(matches(part, values) for part in parts)
+        case Or(parts):
+            return any(matches(part, values) for part in parts)
+        case Not(part):
+            return not matches(part, values)
+        case Compare(op, key, value):
+            return _matches_field(op, values.get(key), value)
+
+
+def _matches_field(op: Operator, held: Scalar | list[Scalar] | None, value: Scalar | tuple[Scalar, ...]) -> bool:
+    items = held if isinstance(held, list) else [] if held is None else [held]
+    if op == "exists":
+        return bool(items) == value
+    if op in ("ne", "nin"):
+        return not _matches_field("eq" if op == "ne" else "in", held, value)
+    if isinstance(value, tuple):
+        return any(_same(item, one) for item in items for one in value)
+    if op == "contains" and isinstance(held, str):
+        return str(value) in held
+    if op in ("eq", "contains"):
+        return any(_same(item, value) for item in items)
+    if op == "prefix":
+        return any(isinstance(item, str) and item.startswith(str(value)) for item in items)
+    return any(_ordered(op, item, value) for item in items)
+
+
+def _same(one: Scalar, other: Scalar) -> bool:
+    return isinstance(one, bool) == isinstance(other, bool) and one == other
+
+
+def _ordered(op: Operator, item: Scalar, value: Scalar) -> bool:
+    # Text is compared by code point and never with a number, as PostgreSQL's jsonpath does.
+    if isinstance(item, bool) or isinstance(value, bool) or isinstance(item, str) != isinstance(value, str):
+        return False
+    left: Any = item
+    right: Any = value
+    if op == "gt":
+        return bool(left > right)
+    if op == "gte":
+        return bool(left >= right)
+    return bool(left < right) if op == "lt" else bool(left <= right)
+
+
+def to_jsonpath(wanted: Filter) -> str:
+    """The filter as a jsonpath predicate over the document's normalised fields.
+
+    Every leaf is an `exists(...)`, which is true or false and never unknown, so the three-valued
+    logic of SQL cannot leak into `not`.
+    """
+    match wanted:
+        case And(parts):
+            return "(" + " && ".join(to_jsonpath(part) for part in parts) + ")"
+        case Or(parts):
+            return "(" + " || ".join(to_jsonpath(part) for part in parts) + ")"
+        case Not(part):
+            return f"(!({to_jsonpath(part)}))"
+        case Compare(op, key, value):
+            return _field_jsonpath(op, f"$.{_quoted(key)}", value)
+
+
+def _field_jsonpath(op: Operator, path: str, value: Scalar | tuple[Scalar, ...]) -> str:
+    if op == "exists":
+        return f"(exists({path}[*]))" if value else f"(!(exists({path}[*])))"
+    if op in ("ne", "nin"):
+        return f"(!{_field_jsonpath('eq' if op == 'ne' else 'in', path, value)})"
+    if isinstance(value, tuple):
+        if not value:
+            return "(exists($.a ? (1 == 0)))"
+        return f"(exists({path}[*] ? ({' || '.join(f'@ == {_literal(one)}' for one in value)})))"
+    if op == "contains":
+        member = f"exists({path}[*] ? (@ == {_literal(value)}))"
+        if not isinstance(value, str):
+            return f"({member})"
+        # Members of a list are compared whole, a single text is searched.
+        inside = f'exists({path} ? (@ like_regex {_quoted(value)} flag "q"))' if value else f"exists({path})"
+        return f'(({path}.type() == "string" && {inside}) || ({path}.type() == "array" && {member}))'
+    if op == "prefix":
+        return f"(exists({path}[*] ? (@ starts with {_literal(value)})))"
+    return f"(exists({path}[*] ? (@ {_ORDER[op]} {_literal(value)})))"
+
+
+def _literal(value: Scalar) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return _quoted(value) if isinstance(value, str) else repr(value)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,141 @@
+"""The values that pass between the stages. All are frozen; a stage returns new ones."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from retrievers.core.fields import Field
+from retrievers.core.filters import Filter
+
+PLATFORM = "0"
+"""The tenant whose public documents every tenant may read."""
+
+
+class ChunkId(NamedTuple):
+    """Identity of a chunk. Its order breaks ties between equal scores, so it holds no serial number."""
+
+    tenant: str
+    collection: str
+    document_id: str
+    ordinal: int
+
+    def __str__(self) -> str:
+        owner = f"{PLATFORM}:" if self.tenant == PLATFORM else ""
+        return f"{owner}{self.collection}/{self.document_id}#{self.ordinal}"
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Identity and text of one passage.
+
+    Attributes:
+        start, end: the passage's place in its document's text, in characters, half-open.
+        heading: titles of the sections around it, outermost first, joined by " > ".
+        metadata: the document's own, as it was given.
+    """
+
+    id: ChunkId
+    title: str
+    text: str
+    url: str | None = None
+    heading: str = ""
+    start: int = 0
+    end: int = 0
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A chunk in one ranking, with that ranking's score.
+
+    `chunk` is None until its text is read: searches in PostgreSQL return identities, and only the few
+    that survive fusion are read. Scores of different sources are not comparable.
+    """
+
+    id: ChunkId
+    score: float
+    source: str
+    chunk: Chunk | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """One collection as a search needs it.
+
+    Attributes:
+        number: its short number inside the database, also the prefix of its lexemes.
+        embedder: name of the embedder its vectors were made with, None while it holds none.
+        embedder_number: number of that embedder's index, None while it holds none.
+        mean_length: BM25's average chunk length in use, in words.
+        languages: how many documents were analysed as each language.
+        documents, chunks: what is stored, expired ones included.
+        version: raised by every change of the collection.
+    """
+
+    number: int
+    tenant: str
+    name: str
+    embedder: str | None = None
+    embedder_number: int | None = None
+    dimension: int | None = None
+    documents: int = 0
+    chunks: int = 0
+    mean_length: float = 1.0
+    languages: Mapping[str, int] = field(default_factory=dict)
+    fields: Mapping[str, Field] = field(default_factory=dict)
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What one request may read: the tenant, and the collections already resolved for it."""
+
+    tenant: str
+    collections: tuple[Collection, ...]
+
+    def allows(self, chunk: ChunkId) -> bool:
+        """Whether the chunk belongs to the tenant or to the platform. The database has checked before."""
+        return chunk.tenant in (self.tenant, PLATFORM)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One search text within one scope.
+
+    Attributes:
+        language: ISO 639-1 code of the text.
+        limit: most hits wanted.
+    """
+
+    text: str
+    language: str
+    scope: Scope
+    filter: Filter | None = None
+    limit: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What the router knows of a source: its name and, in a line, what it is good for."""
+
+    name: str
+    good_for: str
+    examples: Sequence[str] = ()
+
+
+class Retriever(Protocol):
+    """Anything that can search. One module per retriever; its name is its name in the configuration."""
+
+    @property
+    def card(self) -> Card:
+        """The router's view of this source."""
+        ...
+
+    async def search(self, query: Query) -> list[Hit]:
+        """Hits for the query, best first, at most `query.limit`, ties by chunk id.
+
+        Raises:
+            Unavailable: the source cannot answer now.
+            BadRequest: it can never answer this query.
+        """
+        ...

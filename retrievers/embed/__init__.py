@@ -1,0 +1,39 @@
+"""Embedders: text to unit vectors. `open_embedder` builds the one a setting names."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vectors = NDArray[np.float32]
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors of length 1, so that inner product is cosine.
+
+    Attributes:
+        name: as in the settings; a collection remembers it and refuses another.
+    """
+
+    name: str
+
+    async def dimension(self) -> int:
+        """Length of the vectors, read from the model."""
+        ...
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        """Vectors of passages, shape (len(texts), dimension), rows in the order of `texts`.
+
+        Raises:
+            Unavailable: the model cannot be loaded or reached.
+        """
+        ...
+
+    async def embed_query(self, text: str) -> Vectors:
+        """Vector of one question, shape (dimension,); recent questions are remembered.
+
+        Raises:
+            Unavailable: the model cannot be loaded or reached.
+        """
+        ...

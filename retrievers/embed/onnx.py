@@ -1,0 +1,140 @@
+"""Sentence models as ONNX folders, run locally; `minilm` is the one in the package."""
+
+import asyncio
+import json
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from retrievers.core.errors import Unavailable
+from retrievers.embed import Vectors
+from retrievers.embed.cache import QueryCache
+
+MINILM = Path(__file__).parent / "minilm"
+
+# Tokens per batch, padding included: enough to fill the cores, small enough to stay in their caches.
+_BATCH_TOKENS = 4096
+_LONGEST_TOKENS = 512
+
+
+class OnnxEmbedder:
+    """A sentence model in a folder, as sentence-transformers lays it out.
+
+    The folder holds `tokenizer.json` and `model.onnx` (or `onnx/model.onnx`). A graph with an output
+    `sentence_embedding` pools by itself; otherwise token vectors are pooled as `1_Pooling/config.json`
+    says (mean when it is missing). Prompts of `config_sentence_transformers.json` are put before texts.
+
+    Args:
+        folder: the model.
+        name: what collections remember; two folders with one name must hold the same model.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.name = name
+        self._folder = folder
+        self._recent = QueryCache()
+        # One thread for all calls: the model's own threads already use every core.
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="embed")
+
+    async def dimension(self) -> int:
+        """Length of the vectors, read from the model."""
+        return int((await self.embed_query("dimension")).shape[0])
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        """Vectors of passages, see `Embedder.embed`."""
+        return await self._in_thread(list(texts), "document")
+
+    async def embed_query(self, text: str) -> Vectors:
+        """Vector of a question, see `Embedder.embed_query`."""
+        vector = self._recent.get(text)
+        if vector is None:
+            vector = (await self._in_thread([text], "query"))[0]
+            self._recent.put(text, vector)
+        return vector
+
+    async def _in_thread(self, texts: list[str], kind: str) -> Vectors:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, self._model.encode, texts, kind)
+
+    @cached_property
+    def _model(self) -> "_Model":
+        try:
+            return _Model(self._folder)
+        except Exception as error:  # the runtime and the tokenizer raise types of their own
+            reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
+            raise Unavailable(f"the embedder {self.name}", f"cannot load {self._folder}: {reason}") from error
+
+
+class _Model:
+    def __init__(self, folder: Path) -> None:
+        import onnxruntime
+        from tokenizers import Tokenizer
+
+        graph = next((path for path in (folder / "model.onnx", folder / "onnx" / "model.onnx") if path.exists()), None)
+        if graph is None or not (folder / "tokenizer.json").exists():
+            raise FileNotFoundError("it needs tokenizer.json and model.onnx")
+        self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self._tokenizer.enable_truncation(_max_tokens(folder))
+        self._tokenizer.no_padding()
+        self._prompts = _json(folder / "config_sentence_transformers.json").get("prompts") or {}
+        pooling = _json(folder / "1_Pooling" / "config.json")
+        self._first_token = bool(pooling.get("pooling_mode_cls_token"))
+        self._pad = self._tokenizer.token_to_id("[PAD]") or self._tokenizer.token_to_id("<pad>") or 0
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = os.cpu_count() or 1
+        # Idle threads that spin would take the cores from PostgreSQL and from other requests.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.log_severity_level = 3
+        self._session = onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
+        self._inputs = {value.name for value in self._session.get_inputs()}
+        outputs = [value.name for value in self._session.get_outputs()]
+        self._pooled = "sentence_embedding" in outputs
+        self._output = "sentence_embedding" if self._pooled else outputs[0]
+
+    def encode(self, texts: list[str], kind: str) -> Vectors:
+        """Unit vectors of the texts, computed in batches of similar length, returned in their order."""
+        prompt = self._prompts.get(kind, "")
+        encoded = [item.ids for item in self._tokenizer.encode_batch([prompt + text for text in texts])]
+        order = sorted(range(len(texts)), key=lambda n: -len(encoded[n]))
+        vectors: list[Vectors | None] = [None] * len(texts)
+        start = 0
+        while start < len(order):
+            longest = max(len(encoded[order[start]]), 1)
+            batch = order[start : start + max(1, _BATCH_TOKENS // longest)]
+            for n, vector in zip(batch, self._run([encoded[n] for n in batch], longest), strict=True):
+                vectors[n] = vector
+            start += len(batch)
+        return np.stack([vector for vector in vectors if vector is not None])
+
+    def _run(self, batch: list[list[int]], longest: int) -> Vectors:
+        ids = np.full((len(batch), longest), self._pad, dtype=np.int64)
+        mask = np.zeros((len(batch), longest), dtype=np.int64)
+        for row, tokens in enumerate(batch):
+            ids[row, : len(tokens)] = tokens
+            mask[row, : len(tokens)] = 1
+        feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+        output = self._session.run([self._output], {name: feed[name] for name in self._inputs if name in feed})[0]
+        values = np.asarray(output, dtype=np.float32)
+        if not self._pooled:
+            if self._first_token:
+                values = values[:, 0]
+            else:
+                weights = mask[:, :, None].astype(np.float32)
+                values = (values * weights).sum(axis=1) / np.maximum(weights.sum(axis=1), 1e-9)
+        norms = np.linalg.norm(values, axis=1, keepdims=True)
+        return np.asarray(values / np.maximum(norms, 1e-12), dtype=np.float32)
+
+
+def _max_tokens(folder: Path) -> int:
+    stated = _json(folder / "sentence_bert_config.json").get("max_seq_length")
+    stated = stated or _json(folder / "tokenizer_config.json").get("model_max_length")
+    return min(int(stated), _LONGEST_TOKENS) if isinstance(stated, int | float) else _LONGEST_TOKENS
+
+
+def _json(path: Path) -> dict[str, Any]:
+    data = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return data if isinstance(data, dict) else {}

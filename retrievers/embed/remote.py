@@ -1,0 +1,299 @@
+"""Embedders reached through a library: OpenAI-compatible endpoints, litellm's providers, fastembed's models."""
+
+import asyncio
+import importlib
+import json
+import os
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from threading import Lock
+from typing import Any, Literal
+
+import numpy as np
+
+from retrievers.core.errors import Unavailable
+from retrievers.embed import Vectors
+from retrievers.embed.cache import QueryCache
+from retrievers.embed.retry import RetryPolicy, call
+
+Kind = Literal["document", "query"]
+
+# Most texts per call. DashScope's models are also reached under other provider names, so models come first.
+_BATCH_BY_MODEL = {
+    "text-embedding-v4": 10,
+    "text-embedding-v3": 10,
+    "text-embedding-v2": 25,
+    "text-embedding-v1": 25,
+}
+_BATCH_BY_PROVIDER = {"openai": 256, "cohere": 96, "voyage": 128}
+_BATCH = 64
+# Text Embeddings Inference refuses more unless it was started otherwise.
+_BATCH_OF_AN_OWN_SERVER = 32
+# Providers limit tokens per call from 120,000 upwards; a Chinese character may be a whole token.
+_BATCH_CHARACTERS = 100_000
+
+# Models that embed questions and passages differently, and litellm's words for the two.
+_INPUT_TYPES: dict[str, dict[Kind, str]] = {
+    "cohere/": {"document": "search_document", "query": "search_query"},
+    "bedrock/cohere.": {"document": "search_document", "query": "search_query"},
+    "voyage/": {"document": "document", "query": "query"},
+}
+
+_OPENAI_URL = "https://api.openai.com/v1"
+
+
+class _Library(ABC):
+    """What the embedders here share: batches, checks of the answer, unit length, recent questions."""
+
+    def __init__(self, name: str, batch: int) -> None:
+        self.name = name
+        self._source = f"the embedder {name}"
+        self._batch = batch
+        self._dimension: int | None = None
+        self._recent = QueryCache()
+
+    async def dimension(self) -> int:
+        """Length of the vectors, read from the model by one short call and remembered."""
+        if self._dimension is None:
+            await self.embed_query("dimension")
+        assert self._dimension is not None  # every answer sets it
+        return self._dimension
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        """Vectors of passages, see `Embedder.embed`.
+
+        Raises:
+            ValueError: a text is empty; the services refuse the whole call then.
+            Unavailable: the model cannot be loaded or reached, or its answer cannot be used.
+        """
+        _refuse_empty(texts)
+        if not texts:
+            return np.empty((0, await self.dimension()), dtype=np.float32)
+        batches = _batches(texts, self._batch)
+        return np.concatenate([self._unit(await self._vectors(batch, "document")) for batch in batches])
+
+    async def embed_query(self, text: str) -> Vectors:
+        """Vector of one question, see `Embedder.embed_query`; raises as `embed` does."""
+        _refuse_empty([text])
+        vector: Vectors | None = self._recent.get(text)
+        if vector is None:
+            vector = self._unit(await self._vectors([text], "query"))[0]
+            self._recent.put(text, vector)
+        return vector
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        return
+
+    @abstractmethod
+    async def _vectors(self, texts: list[str], kind: Kind) -> list[Any]:
+        """One vector per text, in their order, of any length and not yet checked."""
+
+    def _unit(self, vectors: list[Any]) -> Vectors:
+        try:
+            matrix = np.array(vectors, dtype=np.float64)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise Unavailable(self._source, "its vectors differ in length or are not lists of numbers") from error
+        if matrix.ndim != 2 or matrix.shape[1] == 0:
+            raise Unavailable(self._source, "its vectors are not lists of numbers")
+        with np.errstate(over="ignore"):
+            norms = np.linalg.norm(matrix, axis=1, keepdims=True)
+        if not np.isfinite(norms).all():
+            raise Unavailable(self._source, "a vector holds NaN or an infinite number")
+        if not norms.all():
+            raise Unavailable(self._source, "a vector is all zeros")
+        if self._dimension is None:
+            self._dimension = matrix.shape[1]
+        if self._dimension != matrix.shape[1]:
+            changed = f"the dimension of its vectors changed from {self._dimension} to {matrix.shape[1]}"
+            raise Unavailable(self._source, changed)
+        return np.asarray(matrix / norms, dtype=np.float32)
+
+
+class OpenAIEmbedder(_Library):
+    """A model behind an OpenAI-compatible endpoint: OpenAI, DashScope, vLLM, Ollama, TEI and others.
+
+    Args:
+        name: "openai/MODEL".
+        base_url: up to and with "/v1"; OpenAI's own when None.
+        api_key: None for a server that asks for none.
+        timeout_s: seconds for one try.
+        retry: tries per call of the service, one call being one batch of texts.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        timeout_s: float = 30.0,
+        retry: RetryPolicy | None = None,
+    ) -> None:
+        from openai import AsyncOpenAI
+
+        super().__init__(name, _batch_size(name, own_server=base_url not in (None, _OPENAI_URL)))
+        self._model = name.removeprefix("openai/")
+        self._timeout_s = timeout_s
+        self._retry = retry or RetryPolicy()
+        self._secrets = [api_key] if api_key else []
+        # Without a key or an address the SDK would look for them in the environment.
+        self._client = AsyncOpenAI(
+            api_key=api_key or "no-key", base_url=base_url or _OPENAI_URL, timeout=timeout_s, max_retries=0
+        )
+
+    async def _vectors(self, texts: list[str], kind: Kind) -> list[Any]:
+        async def send() -> bytes:
+            # The SDK asks for base64 otherwise, which not every server speaks.
+            create = self._client.embeddings.with_raw_response.create
+            response = await create(model=self._model, input=texts, encoding_format="float")
+            return response.content
+
+        body = await call(
+            send, source=self._source, policy=self._retry, timeout_s=self._timeout_s, secrets=self._secrets
+        )
+        try:
+            answer = json.loads(body)
+        except ValueError as error:
+            raise Unavailable(self._source, "its answer is not JSON") from error
+        return _in_order(self._source, answer.get("data") if isinstance(answer, dict) else None, len(texts))
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+
+class LiteLLMEmbedder(_Library):
+    """A model of any other provider litellm knows, by its litellm string.
+
+    Args:
+        name: "PROVIDER/MODEL" ("voyage/voyage-3.5", "bedrock/cohere.embed-multilingual-v3").
+        base_url: the provider's own when None.
+        api_key: when None, litellm looks for it where it looks for that provider's credentials.
+        timeout_s: seconds for one try.
+        retry: tries per call of the service, one call being one batch of texts.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        timeout_s: float = 30.0,
+        retry: RetryPolicy | None = None,
+    ) -> None:
+        super().__init__(name, _batch_size(name, own_server=False))
+        self._timeout_s = timeout_s
+        self._retry = retry or RetryPolicy()
+        self._secrets = [api_key] if api_key else []
+        self._options: dict[str, Any] = {"timeout": timeout_s, "num_retries": 0, "max_retries": 0}
+        if api_key:
+            self._options["api_key"] = api_key
+        if base_url:
+            self._options["api_base"] = base_url
+        self._input_types = next((types for start, types in _INPUT_TYPES.items() if name.startswith(start)), None)
+
+    async def _vectors(self, texts: list[str], kind: Kind) -> list[Any]:
+        litellm = await asyncio.to_thread(_import_litellm)
+        options = {**self._options, "input_type": self._input_types[kind]} if self._input_types else self._options
+
+        async def send() -> Any:
+            return await litellm.aembedding(model=self.name, input=texts, **options)
+
+        answer = await call(
+            send, source=self._source, policy=self._retry, timeout_s=self._timeout_s, secrets=self._secrets
+        )
+        items = [item if isinstance(item, dict) else dict(item) for item in answer.data or []]
+        return _in_order(self._source, items, len(texts))
+
+    async def aclose(self) -> None:
+        """Close the connections; litellm keeps them for all its users together."""
+        if "litellm" in sys.modules:
+            await _import_litellm().close_litellm_async_clients()
+
+
+class FastEmbedEmbedder(_Library):
+    """A model of the optional package fastembed, run in this process; the first use downloads it.
+
+    Args:
+        name: "fastembed:NAME", NAME as in fastembed's list ("fastembed:BAAI/bge-small-zh-v1.5").
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, _BATCH)
+        self._model: Any = None
+        # One call at a time: the model's own threads already use every core.
+        self._lock = Lock()
+
+    async def _vectors(self, texts: list[str], kind: Kind) -> list[Any]:
+        return await asyncio.to_thread(self._encode, texts, kind)
+
+    def _encode(self, texts: list[str], kind: Kind) -> list[Any]:
+        with self._lock:
+            if self._model is None:
+                self._model = self._load()
+            return list(self._model.query_embed(texts) if kind == "query" else self._model.embed(texts))
+
+    def _load(self) -> Any:
+        try:
+            fastembed = importlib.import_module("fastembed")
+        except ImportError as error:
+            raise Unavailable(self._source, "fastembed is missing: pip install 'signalbox[local]'") from error
+        try:
+            return fastembed.TextEmbedding(model_name=self.name.removeprefix("fastembed:"))
+        except Exception as error:  # the downloader and the runtime raise types of their own
+            reason = " ".join(str(error).split())[:160] or type(error).__name__
+            raise Unavailable(self._source, f"cannot download or load the model: {reason}") from error
+
+
+def _import_litellm() -> Any:
+    # Or it fetches a price list from the web while being imported.
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    litellm: Any = importlib.import_module("litellm")
+    # For OpenAI-like providers aembedding reads max_retries=0 as "not given" and falls back to this.
+    litellm.DEFAULT_MAX_RETRIES = 0
+    litellm.suppress_debug_info = True
+    return litellm
+
+
+def _batch_size(name: str, *, own_server: bool) -> int:
+    """Most texts per call for a model named "PROVIDER/MODEL"."""
+    provider, _, model = name.partition("/")
+    for start, size in _BATCH_BY_MODEL.items():
+        if model.startswith(start):
+            return size
+    return _BATCH_OF_AN_OWN_SERVER if own_server else _BATCH_BY_PROVIDER.get(provider, _BATCH)
+
+
+def _batches(texts: Sequence[str], most: int) -> Iterator[list[str]]:
+    batch: list[str] = []
+    characters = 0
+    for text in texts:
+        if batch and (len(batch) == most or characters + len(text) > _BATCH_CHARACTERS):
+            yield batch
+            batch, characters = [], 0
+        batch.append(text)
+        characters += len(text)
+    yield batch
+
+
+def _refuse_empty(texts: Sequence[str]) -> None:
+    for number, text in enumerate(texts):
+        if not text.strip():
+            raise ValueError(f"text {number} is empty, and an empty text has no vector")
+
+
+def _in_order(source: str, items: object, count: int) -> list[Any]:
+    """The vectors of an answer, one per text, in the order of the texts."""
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise Unavailable(source, "its answer holds no list of vectors")
+    if len(items) != count:
+        raise Unavailable(source, f"its answer holds {len(items)} vectors for {count} texts")
+    # Some servers leave the numbers out and keep the order.
+    numbers = [place if item.get("index") is None else item["index"] for place, item in enumerate(items)]
+    vectors = dict(zip(map(str, numbers), items, strict=True))
+    if vectors.keys() != set(map(str, range(count))):
+        raise Unavailable(source, "its answer does not number the vectors from 0")
+    return [vectors[str(place)].get("embedding") for place in range(count)]

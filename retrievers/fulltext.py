@@ -1,0 +1,135 @@
+"""Full-text retrieval: BM25 as the inner product of two sparse vectors (DESIGN section 4).
+
+Candidates come from the index on lexemes, by the question's rarest terms first until enough passages
+hold one of them; BM25 over all of the question's terms ranks them. Text in quotes must occur as it is.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pgvector import SparseVector
+
+from retrievers.core.filters import to_jsonpath
+from retrievers.core.types import Card, Hit, Query
+from retrievers.postgres.catalogue import Catalogue
+from retrievers.postgres.database import Database
+from retrievers.postgres.hits import hits_of
+from retrievers.registry import Resources
+from retrievers.text import weights
+from retrievers.text.analysis import Term, analyse
+
+CARD = Card(name="fulltext", good_for="exact words: names, codes, identifiers, error messages, quoted phrases")
+
+CANDIDATES = 2000
+"""Passages to score: terms are taken, rarest first, until so many hold one of them."""
+MOST_TERMS = 64
+# Whole identifiers and character pairs repeat what their parts say already.
+_EXTRA = 0.5
+
+_QUOTED = re.compile(r'"([^"]{2,200})"|“([^”]{2,200})”|「([^」]{2,200})」|『([^』]{2,200})』|《([^》]{2,200})》')
+
+_SEARCH = """
+    SELECT tenant, collection, document_id, ordinal, score
+    FROM signalbox.matching(%(scope)s, %(among)s, %(candidates)s::tsquery, %(question)b, %(wanted)s::jsonpath, %(amount)s)
+"""
+
+Counts = Mapping[int, Mapping[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class FullText:
+    database: Database
+    catalogue: Catalogue
+
+    @property
+    def card(self) -> Card:
+        """See `Retriever.card`."""
+        return CARD
+
+    async def search(self, query: Query) -> list[Hit]:
+        """Hits by BM25, above 0 and unbounded; see `Retriever.search`."""
+        terms = _weighted(analyse(query.text, query.language))
+        counts = await self.catalogue.term_counts(query.scope, terms)
+        chunks = sum(collection.chunks for collection in query.scope.collections)
+        total = {term: sum(known.get(term, 0) for known in counts.values()) for term in terms}
+        present = sorted((term for term in terms if total[term]), key=lambda term: (total[term], term))[:MOST_TERMS]
+        if not present:
+            return []
+        question = {}
+        for term in present:
+            dimension = weights.hashed(term)
+            question[dimension] = max(question.get(dimension, 0.0), terms[term] * weights.idf(total[term], chunks))
+        phrases = _phrases(query, counts)
+        hits: list[Hit] = []
+        if phrases is not None:
+            hits = await self._matching(query, phrases, question)
+        return hits or await self._matching(query, _candidates(present, total, counts), question)
+
+    async def _matching(self, query: Query, candidates: str, question: dict[int, float]) -> list[Hit]:
+        rows = await self.database.search(
+            _SEARCH,
+            {
+                "scope": self.database.scope(query.scope.tenant),
+                "among": [collection.number for collection in query.scope.collections],
+                "candidates": candidates,
+                "question": SparseVector(question, weights.DIMENSIONS),
+                "wanted": to_jsonpath(query.filter) if query.filter else None,
+                "amount": query.limit,
+            },
+        )
+        return hits_of(rows, query, CARD.name)
+
+
+def _weighted(terms: list[Term]) -> dict[str, float]:
+    """The question's distinct terms; derived ones count less, repeated ones once."""
+    weighted: dict[str, float] = {}
+    for term in terms:
+        weighted[term.text] = max(weighted.get(term.text, 0.0), _EXTRA if term.extra else 1.0)
+    return weighted
+
+
+def _candidates(present: list[str], total: Mapping[str, int], counts: Counts) -> str:
+    """A tsquery for the rarest terms that together reach the budget."""
+    chosen, reached = [], 0
+    for term in present:
+        if chosen and reached >= CANDIDATES:
+            break
+        chosen.append(term)
+        reached += total[term]
+    return " | ".join(_lexeme(number, term) for number, known in counts.items() for term in chosen if term in known)
+
+
+def _phrases(query: Query, counts: Counts) -> str | None:
+    """A tsquery that asks for every quoted phrase, None when the question quotes nothing."""
+    quoted = [next(group for group in found.groups() if group) for found in _QUOTED.finditer(query.text)]
+    phrases = [[term for term in analyse(text, query.language) if not term.extra] for text in quoted]
+    phrases = [terms for terms in phrases if terms]
+    if not phrases:
+        return None
+    per_collection = []
+    for number in counts:
+        per_collection.append(" & ".join(f"({_phrase(number, terms)})" for terms in phrases))
+    return " | ".join(f"({one})" for one in per_collection)
+
+
+def _phrase(number: int, terms: list[Term]) -> str:
+    """Adjacent terms at their distances; of several at one position (Chinese search mode) the longest counts."""
+    longest: dict[int, str] = {}
+    for term in terms:
+        if len(term.text) > len(longest.get(term.position, "")):
+            longest[term.position] = term.text
+    positions = sorted(longest)
+    text = _lexeme(number, longest[positions[0]])
+    for before, position in zip(positions, positions[1:], strict=False):
+        text += f" <{position - before}> {_lexeme(number, longest[position])}"
+    return text
+
+
+def _lexeme(number: int, term: str) -> str:
+    return "'" + f"{number}:{term}".replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+def build(resources: Resources) -> FullText:
+    """The retriever over the service's database."""
+    return FullText(resources.database, resources.catalogue)

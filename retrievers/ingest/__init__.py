@@ -1,0 +1,1 @@
+"""Documents in: read, split, analyse, embed, store."""

@@ -1,0 +1,215 @@
+"""Bytes to text, and text to what PostgreSQL can store; whatever is replaced is counted."""
+
+import codecs
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from typing import Any, BinaryIO
+
+from retrievers.core.errors import BadDocument
+
+MAX_NESTING = 50
+"""Lists and objects inside each other."""
+MAX_VALUES = 100_000
+"""Values in one record; a few lines of YAML aliases can stand for billions."""
+
+_CHUNK_BYTES = 1 << 20
+_UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_NEWLINE = re.compile(r"\r\n?|\x85")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_LEADING_BLANK_LINES = re.compile(r"\A(?:[^\S\n]*\n)+")
+# Codecs of real pages; Python also knows some that are no character sets ("unicode_escape", "idna").
+_CHARACTER_SET = re.compile(r"utf-8|gb|big5|hz|shift_jis|euc_|iso|cp\d|koi8|mac|tis|ascii")
+
+
+def is_utf_16(head: bytes) -> bool:
+    """Whether a file that begins with these bytes says that it is UTF-16."""
+    return head.startswith(_UTF_16_MARKS)
+
+
+def decode(data: bytes, *, declared: str | None = None, of: str = "file") -> tuple[str, tuple[str, ...]]:
+    """Text and notes: in UTF-16 with a byte order mark, as declared, in UTF-8 or in GB18030.
+
+    Args:
+        declared: a character set the file itself names; one that is unknown or does not fit is ignored.
+        of: what the bytes are, for the message ("line").
+    Raises:
+        BadDocument: in none of them; names the offset of the first byte that is wrong.
+    """
+    own = _known(declared)
+    offset = 0
+    for encoding in [own, *_candidates(data)] if own and not is_utf_16(data) else _candidates(data):
+        try:
+            text = data.decode(encoding).removeprefix("\ufeff")
+            return text, () if encoding == own else encoding_notes(encoding)
+        except UnicodeDecodeError as error:
+            if encoding in ("utf-8", "utf-16"):
+                offset = error.start
+    raise BadDocument(_undecodable(data, offset, of))
+
+
+def stream_encoding(stream: BinaryIO) -> str:
+    """The encoding of a whole file, read in pieces; leaves the stream at its start.
+
+    Raises:
+        BadDocument: as for `decode`.
+    """
+    head = stream.read(2)
+    bad_offset = 0
+    for encoding in _candidates(head):
+        stream.seek(0)
+        found = _first_bad_byte(stream, encoding)
+        if found is None:
+            stream.seek(0)
+            return encoding
+        if encoding != "gb18030":
+            bad_offset = found
+    raise BadDocument(_undecodable(head, bad_offset, "file"))
+
+
+def encoding_notes(encoding: str) -> tuple[str, ...]:
+    """What a document should say about how its file was read: a guess is worth a line."""
+    return ("read as GB18030, because it is not UTF-8",) if encoding == "gb18030" else ()
+
+
+def one_line(text: str, most: int | None = None) -> str:
+    """Text for a message: no control characters or line breaks, cut after `most` characters."""
+    line = " ".join(printable(text).split())
+    return line if most is None or len(line) <= most else line[: most - 1] + "…"
+
+
+def printable(text: str) -> str:
+    """Text that can be shown and stored, on one line."""
+    return _SURROGATE.sub("\ufffd", _CONTROL.sub(" ", _NEWLINE.sub("\n", text))).replace("\n", " ").replace("\t", " ")
+
+
+def trimmed(text: str) -> str:
+    """Text without blank lines before it and white space after it; its first line keeps its indent."""
+    return _LEADING_BLANK_LINES.sub("", text.rstrip())
+
+
+def kind(value: object) -> str:
+    """A JSON value's kind in words."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true or false"
+    if isinstance(value, int | float):
+        return "a number"
+    if isinstance(value, str):
+        return "text"
+    if isinstance(value, list | tuple):
+        return "a list"
+    return "an object" if isinstance(value, Mapping) else f"a {type(value).__name__}"
+
+
+@dataclass(slots=True)
+class Cleaner:
+    """Cleans the strings of one document and counts what it replaced.
+
+    Control characters other than tab and line feed become spaces, all line ends become line feeds and
+    lone surrogates become U+FFFD. The text is not normalised further: citations point into it.
+    """
+
+    controls: int = 0
+    surrogates: int = 0
+    values: int = 0
+
+    def text(self, text: str) -> str:
+        text, controls = _CONTROL.subn(" ", _NEWLINE.sub("\n", text))
+        text, surrogates = _SURROGATE.subn("\ufffd", text)
+        self.controls += controls
+        self.surrogates += surrogates
+        return text
+
+    def mapping(self, given: Mapping[Any, Any]) -> dict[str, Any]:
+        """A copy with clean keys and JSON values only; dates become ISO strings.
+
+        Raises:
+            BadDocument: nested too deeply, too many values, a number without a finite double near it,
+                a value of no JSON type.
+        """
+        return self._object(given, 0)
+
+    def notes(self) -> tuple[str, ...]:
+        counted = [(self.controls, "control character"), (self.surrogates, "lone surrogate")]
+        parts = [f"{count:,} {what}{'' if count == 1 else 's'}" for count, what in counted if count]
+        return (" and ".join(parts) + " replaced",) if parts else ()
+
+    def _object(self, given: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+        cleaned = {}
+        for given_key, value in given.items():
+            key = self.text(str(given_key))
+            cleaned[key] = self._value(value, key, depth + 1)
+        return cleaned
+
+    def _value(self, value: Any, key: str, depth: int) -> Any:
+        self.values += 1
+        if self.values > MAX_VALUES:
+            raise BadDocument(f"holds more than {MAX_VALUES:,} values")
+        if depth > MAX_NESTING:
+            raise BadDocument(f'"{key[:60]}" is nested deeper than {MAX_NESTING} levels')
+        if isinstance(value, str):
+            return self.text(value)
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, int | float):
+            if not _is_finite(value):
+                raise BadDocument(f'"{key[:60]}" holds a number that is not finite or too large')
+            return value
+        if isinstance(value, Mapping):
+            return self._object(value, depth)
+        if isinstance(value, list | tuple):
+            return [self._value(item, key, depth + 1) for item in value]
+        if isinstance(value, date):
+            return value.isoformat()
+        raise BadDocument(f'"{key[:60]}" holds {kind(value)}; use text, numbers, true/false, lists or objects')
+
+
+def _is_finite(number: float) -> bool:
+    try:
+        return abs(float(number)) < float("inf")
+    except OverflowError:
+        return False
+
+
+def _candidates(head: bytes) -> tuple[str, ...]:
+    return ("utf-16",) if is_utf_16(head) else ("utf-8", "gb18030")
+
+
+def _known(declared: str | None) -> str | None:
+    """The codec for a declared character set, when it needs one of its own."""
+    if not declared:
+        return None
+    try:
+        name = codecs.lookup(declared).name
+    except (LookupError, ValueError):
+        return None
+    if name == "utf-8" or not _CHARACTER_SET.match(name):
+        return None
+    # Browsers read these two as the larger sets that contain them, and pages rely on it.
+    return {"gb2312": "gb18030", "gbk": "gb18030", "iso8859-1": "cp1252"}.get(name, name)
+
+
+def _first_bad_byte(stream: BinaryIO, encoding: str) -> int | None:
+    """Offset of the first byte that cannot be decoded."""
+    decoder = codecs.getincrementaldecoder(encoding)()
+    read = 0
+    while True:
+        chunk = stream.read(_CHUNK_BYTES)
+        read += len(chunk)
+        try:
+            decoder.decode(chunk, final=not chunk)
+        except UnicodeDecodeError as error:
+            # The decoder puts bytes it kept from the last chunk in front of this one.
+            return read - len(error.object) + error.start
+        if not chunk:
+            return None
+
+
+def _undecodable(head: bytes, offset: int, of: str) -> str:
+    if is_utf_16(head):
+        return f"the {of} starts as UTF-16, but the byte at offset {offset:,} is not; save it as UTF-8"
+    return f"the byte at offset {offset:,} of the {of} is not UTF-8, and GB18030 does not fit; save it as UTF-8"

@@ -1,0 +1,42 @@
+"""One document on its way in."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document as read from a file or a request, cleaned but not yet analysed.
+
+    Attributes:
+        where: its place in the input, for messages ("docs.jsonl:17").
+        id: unique within its collection.
+        metadata: as given; types are settled by the collection's fields.
+        important: key terms that weigh more than the text (BM25F).
+        questions: questions the document answers; they weigh most.
+        public: readable by every tenant when it belongs to the platform tenant.
+        notes: what was mended on the way ("3 NUL characters removed").
+    """
+
+    where: str
+    id: str
+    title: str
+    text: str
+    url: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    important: tuple[str, ...] = ()
+    questions: tuple[str, ...] = ()
+    public: bool = False
+    expires_at: datetime | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """An input item that is no document, with the reason in one line."""
+
+    where: str
+    id: str | None
+    reason: str

@@ -1,0 +1,205 @@
+"""The visible text of an HTML page, with the structure that the splitter looks for kept as Markdown."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from html.parser import HTMLParser
+
+from retrievers.core.errors import BadDocument
+
+_SKIPPED = frozenset({"script", "style", "nav", "template", "noscript", "svg"})
+_HEADINGS = {f"h{level}": level for level in range(1, 7)}
+# fmt: off
+_BLOCKS = frozenset({
+    "address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "div", "dl", "dt",
+    "fieldset", "figcaption", "figure", "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "head", "header", "hr",
+    "html", "legend", "li", "main", "ol", "option", "p", "pre", "section", "summary", "table", "tbody", "td", "tfoot",
+    "th", "thead", "tr", "ul",
+})
+# fmt: on
+_META = frozenset({"author", "date", "keywords", "description"})
+_CHARSET = re.compile(rb"<meta[^>]+charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
+_SPACES = re.compile(r"\s+")
+_CHARSET_WITHIN_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What a page says.
+
+    Attributes:
+        title: of <title>, else the first <h1>, else "".
+        text: blocks with blank lines between them; list items and table rows follow line by line.
+        metadata: <meta name="..."> of author, date, keywords and description.
+    """
+
+    title: str
+    text: str
+    metadata: Mapping[str, str]
+
+
+def declared_charset(data: bytes) -> str | None:
+    """The character set in a page's <meta>, as written there."""
+    found = _CHARSET.search(data[:_CHARSET_WITHIN_BYTES])
+    return found[1].decode("ascii", "ignore") if found else None
+
+
+def read_page(markup: str) -> Page:
+    """The page behind some markup, however broken.
+
+    Raises:
+        BadDocument: Python's parser gives up on it.
+    """
+    parser = _PageParser()
+    try:
+        parser.feed(markup)
+        parser.close()
+    # An unknown "<![...", or a character reference of thousands of digits.
+    except (AssertionError, ValueError) as error:
+        raise BadDocument(f"not readable as HTML: {error}") from error
+    return parser.page()
+
+
+class _PageParser(HTMLParser):
+    """Gathers inline text in `_run`; the start or end of a block moves it to `_blocks`."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self._blocks: list[tuple[str, str]] = []
+        self._run: list[str] = []
+        self._metadata: dict[str, str] = {}
+        self._title: list[str] = []
+        self._first_h1 = ""
+        self._skipped: list[str] = []
+        self._in_title = False
+        self._in_pre = False
+        self._heading = 0
+        self._bullet = ""
+        self._lists = 0
+        self._row: list[str] | None = None
+        self._in_cell = False
+
+    def page(self) -> Page:
+        self._end_row()
+        self._flush()
+        parts: list[str] = []
+        last = ""
+        for kind, block in self._blocks:
+            if parts:
+                parts.append("\n" if kind == last != "block" else "\n\n")
+            parts.append(block)
+            last = kind
+        return Page(_joined(self._title) or self._first_h1, "".join(parts), self._metadata)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in _SKIPPED:
+            self._skipped.append(tag)
+        elif self._skipped:
+            return
+        elif tag == "title":
+            self._in_title = not self._title
+        elif tag == "meta":
+            self._take_meta(dict(attrs))
+        elif tag == "br":
+            self._run.append("\n")
+        elif tag in _BLOCKS:
+            self._in_title = False
+            self._start_block(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._skipped:
+            if tag in self._skipped:
+                # What was left open inside ends with it.
+                del self._skipped[self._skipped.index(tag) :]
+        elif tag == "title":
+            self._in_title = False
+        elif tag in _BLOCKS:
+            self._end_block(tag)
+
+    def handle_data(self, data: str) -> None:
+        if self._skipped:
+            return
+        if self._in_title:
+            self._title.append(data)
+        else:
+            self._run.append(data if self._in_pre else _SPACES.sub(" ", data))
+
+    def _take_meta(self, attributes: Mapping[str, str | None]) -> None:
+        name = (attributes.get("name") or "").strip().lower()
+        content = _joined([attributes.get("content") or ""])
+        if name in _META and content:
+            self._metadata.setdefault(name, content)
+
+    def _start_block(self, tag: str) -> None:
+        if tag in _HEADINGS or tag in ("table", "tr"):
+            # A heading or a table inside a cell: the outer table is there for layout, not for data.
+            self._end_row()
+        self._flush()
+        if tag in _HEADINGS:
+            self._heading = _HEADINGS[tag]
+        elif tag == "tr":
+            self._row = []
+        elif tag in ("td", "th"):
+            self._end_cell()
+            self._in_cell = self._row is not None
+        elif tag in ("ul", "ol"):
+            self._lists += 1
+        elif tag == "li" and self._row is None:
+            self._bullet = "  " * (self._lists - 1) + "- "
+        elif tag == "pre":
+            self._in_pre = self._row is None
+
+    def _end_block(self, tag: str) -> None:
+        if tag in ("td", "th"):
+            self._end_cell()
+        elif tag in ("tr", "table"):
+            self._end_row()
+        self._flush()
+        if tag in _HEADINGS:
+            self._heading = 0
+        elif tag in ("ul", "ol"):
+            self._lists = max(self._lists - 1, 0)
+        elif tag == "li":
+            self._bullet = ""
+        elif tag == "pre":
+            self._in_pre = False
+
+    def _end_cell(self) -> None:
+        if self._row is not None and self._in_cell:
+            self._row.append(_joined(self._run))
+            self._run.clear()
+        self._in_cell = False
+
+    def _end_row(self) -> None:
+        self._end_cell()
+        if self._row and any(self._row):
+            self._blocks.append(("row", " | ".join(self._row)))
+        self._row = None
+
+    def _flush(self) -> None:
+        """Move the gathered text to the blocks; inside a table row it stays on the row's line."""
+        if self._row is not None:
+            self._run.append(" ")
+            return
+        raw = "".join(self._run)
+        self._run.clear()
+        if not raw.strip():
+            return
+        if self._in_pre:
+            # Fenced, so that a "# comment" in it is not taken for a heading.
+            self._blocks.append(("block", "```\n" + raw.strip("\n").rstrip() + "\n```"))
+        elif self._heading:
+            heading = _joined([raw])
+            self._blocks.append(("block", "#" * self._heading + " " + heading))
+            if self._heading == 1:
+                self._first_h1 = self._first_h1 or heading
+        else:
+            lines = [_joined([line]) for line in raw.split("\n")]
+            content = self._bullet + "\n".join(line for line in lines if line)
+            self._blocks.append(("item" if self._bullet else "block", content))
+        self._heading, self._bullet = 0, ""
+
+
+def _joined(parts: list[str]) -> str:
+    """Parts as one line, runs of white space as one space."""
+    return " ".join("".join(parts).split())

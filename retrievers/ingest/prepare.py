@@ -1,0 +1,121 @@
+"""From a document to what is stored of it: digest, passages and their terms. Pure functions."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from retrievers.core.errors import BadDocument
+from retrievers.core.fields import RESERVED, Field, Scalar, flatten, normalise
+from retrievers.ingest.documents import Document
+from retrievers.text import analysis, languages, split, weights
+
+MAX_ID_CHARACTERS = 512
+MAX_METADATA_BYTES = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """One chunk of a document before it has a vector.
+
+    Attributes:
+        embedded: the text that is embedded: title, headings and the passage.
+        lexemes: term to [(position, label)].
+        length: words of the passage itself.
+    """
+
+    start: int
+    end: int
+    heading: str
+    text: str
+    embedded: str
+    digest: bytes
+    lexemes: weights.Positions
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A document ready to be embedded and written."""
+
+    document: Document
+    digest: bytes
+    language: str
+    fields: Mapping[str, Scalar | list[Scalar]]
+    passages: tuple[Passage, ...]
+
+
+def field_values(document: Document, fields: Mapping[str, Field]) -> dict[str, Scalar | list[Scalar]]:
+    """The document's filterable values in normal form, the reserved keys among them.
+
+    Raises:
+        BadDocument: a value does not fit its field, or there are too many.
+    """
+    values = normalise(flatten(document.metadata), fields)
+    own: dict[str, Scalar] = {"id": document.id, "title": document.title}
+    reserved = {key: own[key] for key in own if key in RESERVED and key not in values and own[key]}
+    return {**reserved, **values}
+
+
+def digest_of(document: Document, values: Mapping[str, Any]) -> bytes:
+    """Digest of everything that was given and of how it would be processed."""
+    given = {
+        "versions": [analysis.VERSION, split.VERSION],
+        "title": document.title,
+        "text": document.text,
+        "url": document.url,
+        "metadata": document.metadata,
+        "values": values,
+        "important": document.important,
+        "questions": document.questions,
+        "public": document.public,
+        "expires_at": document.expires_at,
+    }
+    return hashlib.sha256(json.dumps(given, sort_keys=True, default=str).encode()).digest()
+
+
+def check(document: Document) -> None:
+    """Raises:
+    BadDocument: the document cannot be stored as it is.
+    """
+    if len(document.id) > MAX_ID_CHARACTERS:
+        raise BadDocument(f"the id has {len(document.id):,} characters; the limit is {MAX_ID_CHARACTERS}")
+    size = len(json.dumps(document.metadata, default=str).encode())
+    if size > MAX_METADATA_BYTES:
+        raise BadDocument(f"the metadata takes {size:,} bytes; the limit is {MAX_METADATA_BYTES:,}")
+
+
+def prepare(document: Document, values: dict[str, Scalar | list[Scalar]], digest: bytes) -> Prepared:
+    """Split and analyse a document.
+
+    Args:
+        values: as `field_values` gives them.
+    """
+    language = languages.detect(f"{document.title}\n{document.text}")
+    values.setdefault("language", language)
+    passages = []
+    for span in split.split(document.text):
+        text = document.text[span.start : span.end]
+        context = [part for part in (document.title, span.heading) if part and not text.startswith(part)]
+        embedded = "\n".join([*context, text])
+        found, length = weights.lexemes(
+            text,
+            language,
+            title="\n".join(part for part in (document.title, span.heading) if part),
+            important=document.important,
+            questions=document.questions,
+        )
+        passages.append(
+            Passage(
+                span.start,
+                span.end,
+                span.heading,
+                text,
+                embedded,
+                hashlib.sha256(embedded.encode()).digest(),
+                found,
+                length,
+            )
+        )
+    return Prepared(document, digest, language, values, tuple(passages))

@@ -1,0 +1,512 @@
+"""Paths to documents: one reader per file form, each item a Document or a Rejected with the reason."""
+
+import csv
+import functools
+import io
+import json
+import os
+import re
+import stat
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, NoReturn, TextIO
+
+import yaml
+
+from retrievers.core.errors import BadDocument
+from retrievers.ingest.clean import Cleaner, decode, encoding_notes, is_utf_16, kind, printable, stream_encoding
+from retrievers.ingest.documents import Document, Rejected
+from retrievers.ingest.html import declared_charset, read_page
+from retrievers.ingest.record import MAX_TEXT_CHARACTERS, TEXT_KEYS, build_document, read_record, rejected
+
+__all__ = ["input_bytes", "read", "read_record"]
+
+Item = Document | Rejected
+Progress = Callable[[int], None]
+"""Called with the bytes consumed since the last call."""
+
+MAX_LINE_BYTES = 16 << 20
+MAX_WHOLE_FILE_BYTES = 256 << 20
+"""Of forms that are read in one piece; JSONL and CSV may be of any size."""
+
+_WORDS = frozenset({"id", "_id", "title", "url", "important", "questions", "expires_at", *TEXT_KEYS})
+"""CSV columns whose cells stay text whatever they look like."""
+_YES_NO = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+_SIGNATURES = {".pdf": b"%PDF-", ".docx": b"PK\x03\x04"}
+_SIGNATURE_WITHIN_BYTES = 1024
+_CSV_SAMPLE_CHARACTERS = 1 << 16
+# Up to 18 and 15 digits: longer ones are card or serial numbers, or would not survive as a double.
+_INTEGER = re.compile(r"-?(?:0|[1-9]\d{0,17})", re.ASCII)
+_DECIMAL = re.compile(r"-?(?:0|[1-9]\d{0,8})\.\d{1,6}", re.ASCII)
+_FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
+_FENCE = re.compile(r" {0,3}(```|~~~)")
+_FIRST_LEVEL_HEADING = re.compile(r" {0,3}#[ \t]+(.*?)(?:[ \t]+#+)?[ \t]*")
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A file to read.
+
+    Attributes:
+        where: its path as given, for messages.
+        id: what its document is called when it does not say so itself.
+    """
+
+    path: Path
+    where: str
+    id: str
+    size_bytes: int
+
+    @property
+    def ending(self) -> str:
+        return self.path.suffix.lower()
+
+
+def read(
+    paths: Sequence[Path | Literal["-"]],
+    *,
+    stdin: BinaryIO | None = None,
+    progress: Progress | None = None,
+) -> Iterator[Item]:
+    """Documents of files and folders, one at a time, in the order of the paths.
+
+    Folders are searched recursively, in the order of their paths; hidden entries and files of other
+    forms are passed over, links to folders are not followed. Bad input never raises: it comes out as a
+    Rejected, and the items after it follow.
+
+    Args:
+        paths: files, folders, or "-" for JSON Lines on standard input.
+        stdin: read for "-"; the process's standard input by default.
+        progress: called with the bytes consumed since its last call, `input_bytes` in total for files.
+    """
+    report = progress or (lambda _size: None)
+    for path in paths:
+        if isinstance(path, Path):
+            for source in _sources(path):
+                if isinstance(source, Rejected):
+                    yield source
+                else:
+                    yield from _read_file(source, report)
+        else:
+            yield from _guarded("stdin", _read_json_lines(stdin or sys.stdin.buffer, "stdin", report))
+
+
+def input_bytes(paths: Sequence[Path | Literal["-"]]) -> int:
+    """Size in bytes of all files that `read` would open; standard input counts as 0."""
+    sources = (source for path in paths if isinstance(path, Path) for source in _sources(path))
+    return sum(source.size_bytes for source in sources if isinstance(source, _Source))
+
+
+# Finding files.
+
+
+def _sources(path: Path) -> Iterator[_Source | Rejected]:
+    """The files behind a path named explicitly."""
+    where = path.as_posix()
+    try:
+        if path.is_dir():
+            yield from _folder(path)
+        elif path.suffix.lower() not in _READERS and path.exists():
+            known = " ".join(sorted(_READERS))
+            yield rejected(where, None, f'the ending "{path.suffix}" is not known; these are: {known}')
+        else:
+            yield _source(path, path.name)
+    except (OSError, ValueError) as error:
+        yield rejected(where, None, _cannot_open(path, error))
+
+
+def _folder(root: Path) -> Iterator[_Source | Rejected]:
+    """The files in a folder, sorted by path; entries that cannot be followed are rejected one by one."""
+    waiting = [(root, True)]
+    empty = True
+    while waiting:
+        path, is_folder = waiting.pop()
+        try:
+            if is_folder:
+                with os.scandir(path) as entries:
+                    seen = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+                # A folder sorts as if its name ended in the slash that follows it in every path.
+                seen.sort(key=lambda entry: entry[0] + "/" * entry[1], reverse=True)
+                waiting += [(path / name, is_inner) for name, is_inner in seen if not name.startswith(".")]
+                continue
+            if not stat.S_ISDIR(path.stat().st_mode) and path.suffix.lower() not in _READERS:
+                continue
+            found = _source(path, path.relative_to(root).as_posix())
+        except (OSError, ValueError) as error:
+            found = rejected(path.as_posix(), None, _cannot_open(path, error))
+        empty = False
+        yield found
+    if empty:
+        yield rejected(root.as_posix(), None, f"no file to read in this folder; endings: {' '.join(sorted(_READERS))}")
+
+
+def _source(path: Path, id: str) -> _Source | Rejected:
+    status = path.stat()
+    if stat.S_ISDIR(status.st_mode):
+        return rejected(path.as_posix(), None, "a link to a folder, which is not followed; name that folder itself")
+    if not stat.S_ISREG(status.st_mode):
+        return rejected(path.as_posix(), None, "not a regular file")
+    return _Source(path, printable(path.as_posix()), Cleaner().text(id), status.st_size)
+
+
+def _cannot_open(path: Path, error: OSError | ValueError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "a broken link: what it points to does not exist" if path.is_symlink() else "does not exist"
+    if isinstance(error, PermissionError):
+        return "no permission to read it"
+    return f"cannot be read: {error.strerror or error}" if isinstance(error, OSError) else "not a possible path"
+
+
+# Reading files.
+
+
+def _read_file(source: _Source, report: Progress) -> Iterator[Item]:
+    counted = 0
+
+    def count(size: int) -> None:
+        nonlocal counted
+        counted += size
+        report(size)
+
+    yield from _guarded(source.where, _READERS[source.ending](source, count), source.path)
+    # What is read in one piece, or was given up, is reported here.
+    if counted < source.size_bytes:
+        report(source.size_bytes - counted)
+
+
+def _guarded(where: str, items: Iterator[Item], path: Path | None = None) -> Iterator[Item]:
+    """Items up to the first error that concerns the whole file, and then that error."""
+    try:
+        yield from items
+    except BadDocument as error:
+        yield rejected(where, None, str(error))
+    except UnicodeDecodeError:
+        yield rejected(where, None, "it changed while it was read; the rest of the file was not read")
+    except OSError as error:
+        yield rejected(where, None, _cannot_open(path or Path(where), error))
+
+
+def _bytes_of(source: _Source) -> bytes:
+    with source.path.open("rb") as file:
+        data = file.read(MAX_WHOLE_FILE_BYTES + 1)
+    if len(data) > MAX_WHOLE_FILE_BYTES:
+        raise BadDocument(f"larger than {MAX_WHOLE_FILE_BYTES >> 20} MB; split it, or use JSON Lines (.jsonl) or CSV")
+    return data
+
+
+def _text_of(data: bytes, *, declared: str | None = None) -> tuple[str, tuple[str, ...]]:
+    """The text of a whole file, and notes about its encoding."""
+    text, notes = decode(data, declared=declared)
+    if not text.strip():
+        raise BadDocument("the file is empty")
+    return text, notes
+
+
+def _read_plain(source: _Source, _count: Progress) -> Iterator[Item]:
+    text, notes = _text_of(_bytes_of(source))
+    yield build_document({}, source.where, text=text, id=source.id, title=source.path.stem, notes=notes)
+
+
+def _read_markdown(source: _Source, _count: Progress) -> Iterator[Item]:
+    text, notes = _text_of(_bytes_of(source))
+    cleaner = Cleaner()
+    front, body = _front_matter(cleaner.text(text))
+    # Tags are key terms chosen by the author; they stay metadata as well, to filter by.
+    tags = front.get("tags")
+    if isinstance(tags, list):
+        tags = [tag for tag in tags if isinstance(tag, str)]
+    if isinstance(tags, list | str):
+        front = {"important": tags, **front}
+    title = _first_heading(body) or source.path.stem
+    yield build_document(front, source.where, text=body, id=source.id, title=title, notes=notes, cleaner=cleaner)
+
+
+def _front_matter(text: str) -> tuple[dict[Any, Any], str]:
+    """The YAML at the start of a Markdown text, and the rest of the text.
+
+    Raises:
+        BadDocument: no valid YAML, or no mapping.
+    """
+    found = _FRONT_MATTER.match(text)
+    if not found:
+        return {}, text
+    try:
+        front = yaml.safe_load(found[1])
+    # Besides YAMLError, PyYAML lets through what converting a value raises (ValueError for the date
+    # 2024-02-31, KeyError for "!!bool maybe", RecursionError, and others).
+    except Exception as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f" at line {mark.line + 2}" if mark else ""
+        problem = getattr(error, "problem", None) or error
+        raise BadDocument(f"the front matter is not valid YAML{place}: {problem}") from error
+    if front is None:
+        front = {}
+    if not isinstance(front, dict):
+        raise BadDocument(f'the front matter is {kind(front)}; it must be lines like "title: ..."')
+    return front, text[found.end() :]
+
+
+def _first_heading(text: str) -> str:
+    """The first "# ..." line outside code."""
+    fence = ""
+    for line in text.split("\n"):
+        if opened := _FENCE.match(line):
+            fence = opened[1] if not fence else "" if opened[1] == fence else fence
+        elif not fence and (heading := _FIRST_LEVEL_HEADING.fullmatch(line)) and heading[1]:
+            return heading[1]
+    return ""
+
+
+def _read_html(source: _Source, _count: Progress) -> Iterator[Item]:
+    data = _bytes_of(source)
+    text, notes = _text_of(data, declared=declared_charset(data))
+    cleaner = Cleaner()
+    page = read_page(cleaner.text(text))
+    if not page.text:
+        raise BadDocument("no visible text in this page")
+    title = page.title or source.path.stem
+    yield build_document(
+        page.metadata, source.where, text=page.text, id=source.id, title=title, notes=notes, cleaner=cleaner
+    )
+
+
+def _read_converted(source: _Source, _count: Progress) -> Iterator[Item]:
+    """PDF and DOCX, by the optional package markitdown."""
+    if not source.size_bytes:
+        raise BadDocument("the file is empty")
+    with source.path.open("rb") as file:
+        # The converter guesses by content, and would take a file that is neither for plain text.
+        if _SIGNATURES[source.ending] not in file.read(_SIGNATURE_WITHIN_BYTES):
+            raise BadDocument(f"damaged, or not a {source.ending} file")
+    try:
+        convert = _converter()
+    except ImportError as error:
+        raise BadDocument(f"reading {source.ending} needs: pip install 'signalbox[docs]'") from error
+    try:
+        text = convert(source.path).text_content
+    # Damaged and protected files make the parsers behind it raise almost anything.
+    except Exception as error:
+        raise BadDocument(f"cannot be converted to text: {str(error) or type(error).__name__}") from error
+    if isinstance(text, str) and text.lstrip().startswith("%PDF-"):
+        raise BadDocument(f"damaged, or not a {source.ending} file")
+    if not isinstance(text, str) or not text.strip():
+        raise BadDocument("no text in it; if its pages are pictures, run text recognition (OCR) first")
+    yield build_document({}, source.where, text=text, id=source.id, title=source.path.stem)
+
+
+@functools.cache
+def _converter() -> Callable[[Path], Any]:
+    from markitdown import MarkItDown
+
+    convert: Callable[[Path], Any] = MarkItDown().convert
+    return convert
+
+
+# JSON.
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise BadDocument(f"malformed JSON: {name} is not a JSON number; use null")
+
+
+_JSON = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+def _parse_json(text: str, first_line: int = 1) -> object:
+    try:
+        return _JSON.decode(text)
+    except json.JSONDecodeError as error:
+        line = first_line + error.lineno - 1
+        raise BadDocument(f"malformed JSON at line {line}, column {error.colno}: {error.msg}") from None
+    except RecursionError:
+        raise BadDocument("the JSON is nested too deeply") from None
+    except ValueError:
+        raise BadDocument("a number in the JSON has too many digits") from None
+
+
+def _read_json(source: _Source, _count: Progress) -> Iterator[Item]:
+    """One object, or a list of objects."""
+    text, notes = _text_of(_bytes_of(source))
+    try:
+        content = _parse_json(text)
+    except BadDocument as error:
+        hint = "; one object per line? Then name it .jsonl" if "Extra data" in str(error) else ""
+        raise BadDocument(f"{error}{hint}") from None
+    if isinstance(content, list):
+        if not content:
+            raise BadDocument("an empty list: no documents in it")
+        for index, record in enumerate(content):
+            yield read_record(record, f"{source.where}[{index}]", notes=notes)
+    elif isinstance(content, dict):
+        yield read_record(content, source.where, notes=notes)
+    else:
+        raise BadDocument(f"{kind(content)} where an object or a list of objects was expected")
+
+
+def _read_json_lines_file(source: _Source, count: Progress) -> Iterator[Item]:
+    with source.path.open("rb") as file:
+        yield from _read_json_lines(file, source.where, count)
+
+
+def _read_json_lines(stream: BinaryIO, where: str, count: Progress) -> Iterator[Item]:
+    empty = True
+    for number, (size, line) in enumerate(_lines(stream), 1):
+        count(size)
+        if line.strip():
+            empty = False
+            yield _json_line(line, f"{where}:{number}", number)
+    if empty:
+        raise BadDocument("the input is empty" if where == "stdin" else "the file is empty")
+
+
+def _json_line(line: bytes, where: str, number: int) -> Item:
+    try:
+        if len(line.rstrip(b"\r\n")) > MAX_LINE_BYTES:
+            raise BadDocument(f"the line is longer than {MAX_LINE_BYTES >> 20} MB")
+        text, notes = decode(line, of="line")
+        return read_record(_parse_json(text, number), where, notes=notes)
+    except BadDocument as error:
+        return rejected(where, None, str(error))
+
+
+def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """The size in bytes and the content of each line, which is cut when it is over the limit."""
+    line = stream.readline(MAX_LINE_BYTES + 1)
+    if is_utf_16(line):
+        # Only old Windows shells write this, so it need not be read piece by piece.
+        data = line + stream.read(MAX_WHOLE_FILE_BYTES)
+        if len(data) > MAX_WHOLE_FILE_BYTES:
+            raise BadDocument(f"UTF-16 and larger than {MAX_WHOLE_FILE_BYTES >> 20} MB; save it as UTF-8")
+        for index, text in enumerate(decode(data)[0].split("\n")):
+            yield 0 if index else len(data), text.encode()
+        return
+    while line:
+        size, last = len(line), line
+        while len(line) > MAX_LINE_BYTES and not last.endswith(b"\n") and (last := stream.readline(MAX_LINE_BYTES)):
+            size += len(last)
+        yield size, line
+        line = stream.readline(MAX_LINE_BYTES + 1)
+
+
+# CSV.
+
+
+def _read_csv(source: _Source, count: Progress) -> Iterator[Item]:
+    with source.path.open("rb") as file:
+        encoding = stream_encoding(file)
+        notes = encoding_notes(encoding)
+        text = io.TextIOWrapper(file, encoding="utf-8-sig" if encoding == "utf-8" else encoding, newline="")
+        sample = next((line for line in text.read(_CSV_SAMPLE_CHARACTERS).splitlines() if line.strip()), "")
+        if not sample:
+            raise BadDocument("the file is empty")
+        text.seek(0)
+        default = "\t" if source.ending == ".tsv" else ","
+        # Strict, or a quote left open would turn the rest of the file into one cell without a word.
+        rows = csv.reader(_bounded_lines(text), delimiter=_delimiter(sample, default), strict=True)
+        columns: list[str] = []
+        counted, line = 0, 1
+        empty = True
+        while (row := _next_row(rows)) is not None:
+            where, line = f"{source.where}:{line}", rows.line_num + 1
+            count(file.tell() - counted)
+            counted = file.tell()
+            if not columns and isinstance(row, BadDocument):
+                raise row
+            if isinstance(row, list) and not any(cell.strip() for cell in row):
+                continue
+            if not columns and isinstance(row, list):
+                columns = _columns(row)
+                continue
+            empty = False
+            yield _read_row(row, columns, where, notes)
+        if empty:
+            raise BadDocument("no rows below the header")
+
+
+def _bounded_lines(text: TextIO) -> Iterator[str]:
+    while line := text.readline(MAX_LINE_BYTES):
+        if len(line) == MAX_LINE_BYTES:
+            raise csv.Error(f"a line is longer than {MAX_LINE_BYTES >> 20} MB, so the rest of the file was not read")
+        yield line
+
+
+def _delimiter(header: str, default: str) -> str:
+    """The delimiter that makes a text column appear in the header; failing that, the most columns."""
+
+    def columns(delimiter: str) -> tuple[bool, int]:
+        names = [name.strip() for name in next(csv.reader([header], delimiter=delimiter), [])]
+        return any(key in names for key in TEXT_KEYS), len(names)
+
+    return max((default, ",", ";", "\t"), key=columns)
+
+
+def _next_row(rows: Iterator[list[str]]) -> list[str] | BadDocument | None:
+    """A row, what is wrong with it, or None after the last one."""
+    # The limit belongs to the whole process; others should not notice.
+    limit = csv.field_size_limit(MAX_TEXT_CHARACTERS)
+    try:
+        row = next(rows, None)
+    except csv.Error as error:
+        if "field larger" in str(error):
+            return BadDocument(f'a cell has over {MAX_TEXT_CHARACTERS:,} characters; is a quote (") left open?')
+        return BadDocument(f'malformed CSV: {error}; check its quotes (")')
+    finally:
+        csv.field_size_limit(limit)
+    if row is not None and any("\0" in cell for cell in row):
+        return BadDocument("a NUL character; if the file is UTF-16, save it as UTF-8")
+    return row
+
+
+def _columns(header: list[str]) -> list[str]:
+    names = [name.strip() for name in header]
+    if not any(key in names for key in TEXT_KEYS):
+        found = ", ".join(f'"{name}"' for name in names)
+        raise BadDocument(f'no column "text" (nor "content" or "body") in the first row, the header: {found}')
+    return [name or f"column_{number}" for number, name in enumerate(names, 1)]
+
+
+def _read_row(row: list[str] | BadDocument, columns: list[str], where: str, notes: tuple[str, ...]) -> Item:
+    if isinstance(row, BadDocument):
+        return rejected(where, None, str(row))
+    if len(row) > len(columns):
+        return rejected(where, None, f"{len(row)} cells, but the header has {len(columns)} columns")
+    cells = {name: cell for name, cell in zip(columns, row, strict=False) if cell.strip()}
+    try:
+        record = {name: _cell(name, cell) for name, cell in cells.items()}
+    except BadDocument as error:
+        return rejected(where, None, str(error))
+    return read_record(record, where, notes=notes)
+
+
+def _cell(name: str, cell: str) -> object:
+    """A cell as the JSON value it most likely stands for; what is in doubt stays text."""
+    if name in TEXT_KEYS:
+        return cell
+    plain = cell.strip()
+    if name in _WORDS:
+        return plain
+    if name == "metadata":
+        return _parse_json(plain)
+    if name == "public":
+        if plain.lower() not in _YES_NO:
+            raise BadDocument(f'"public" is "{plain[:40]}"; it must be true or false')
+        return _YES_NO[plain.lower()]
+    if plain.lower() in ("true", "false"):
+        return plain.lower() == "true"
+    if _INTEGER.fullmatch(plain):
+        return int(plain)
+    return float(plain) if _DECIMAL.fullmatch(plain) else cell
+
+
+_READERS: Mapping[str, Callable[[_Source, Progress], Iterator[Item]]] = {
+    **dict.fromkeys((".jsonl", ".ndjson"), _read_json_lines_file),
+    ".json": _read_json,
+    **dict.fromkeys((".csv", ".tsv"), _read_csv),
+    **dict.fromkeys((".md", ".markdown"), _read_markdown),
+    **dict.fromkeys((".html", ".htm"), _read_html),
+    **dict.fromkeys((".txt", ".text", ".log", ".rst"), _read_plain),
+    **dict.fromkeys((".pdf", ".docx"), _read_converted),
+}
+"""A reader per ending: yields items, raises BadDocument or OSError for what concerns the whole file."""

@@ -1,0 +1,188 @@
+"""One record to one document: the keys it knows, what it makes of the others, and why it says no."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from retrievers.core.errors import BadDocument
+from retrievers.ingest.clean import Cleaner, kind, one_line, printable, trimmed
+from retrievers.ingest.documents import Document, Rejected
+
+MAX_TEXT_CHARACTERS = 2_000_000
+MAX_ID_CHARACTERS = 512
+MAX_REASON_CHARACTERS = 200
+TEXT_KEYS = ("text", "content", "body")
+
+_UNFIT_FOR_ID = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def read_record(record: object, where: str, *, notes: tuple[str, ...] = ()) -> Document | Rejected:
+    """The document in one JSON object.
+
+    Args:
+        record: `text` (or `content`, `body`) is required; `id` or `_id`, `title`, `url`, `metadata`,
+            `important`, `questions`, `public` and `expires_at` are known; null means not given. Other
+            keys are metadata and win over those inside `metadata`. Without an id, one is made from
+            title and text.
+        where: its place in the input, for messages.
+        notes: what was mended before, for the document's notes.
+    """
+    if not isinstance(record, Mapping):
+        return rejected(where, None, f"{kind(record)} where an object was expected")
+    return build_document(record, where, notes=notes)
+
+
+def build_document(
+    given: Mapping[Any, Any],
+    where: str,
+    *,
+    text: str | None = None,
+    id: str | None = None,
+    title: str = "",
+    notes: tuple[str, ...] = (),
+    cleaner: Cleaner | None = None,
+) -> Document | Rejected:
+    """A document from keys and values, of a record or of a file.
+
+    Args:
+        given: a record, or what a file says about itself.
+        text: the body of a file; None for a record, which brings its own.
+        id: for a file that names none; a record then gets one from its content.
+        title: when none is given.
+        cleaner: when it has already cleaned the body.
+    """
+    cleaner = cleaner or Cleaner()
+    known_id = None
+    try:
+        known_id = _given_id(given) or id
+        fields = cleaner.mapping(given)
+        _drop_id(fields)
+        text = _take_text(fields) if text is None else cleaner.text(text)
+        text = trimmed(text)
+        if not text:
+            raise BadDocument("the text is empty")
+        if len(text) > MAX_TEXT_CHARACTERS:
+            raise BadDocument(
+                f"the text has {len(text):,} characters; the limit is {MAX_TEXT_CHARACTERS:,}: split the document"
+            )
+        title = _take_title(fields) or cleaner.text(title)
+        url = _take_url(fields)
+        important, questions = _take_phrases(fields, "important"), _take_phrases(fields, "questions")
+        public, expires_at = _take_public(fields), _take_moment(fields, "expires_at")
+        inner = fields.pop("metadata", None)
+        if inner is not None and not isinstance(inner, dict):
+            raise BadDocument(f'"metadata" is {kind(inner)}; it must be an object')
+        return Document(
+            where=where,
+            id=known_id or _content_id(title, text),
+            title=title,
+            text=text,
+            url=url,
+            metadata={**(inner or {}), **fields},
+            important=important,
+            questions=questions,
+            public=public,
+            expires_at=expires_at,
+            notes=(*notes, *cleaner.notes()),
+        )
+    except BadDocument as error:
+        return rejected(where, known_id, str(error))
+
+
+def rejected(where: str, id: str | None, reason: str) -> Rejected:
+    """A Rejected whose reason is one short line, whatever went into it."""
+    return Rejected(printable(where), id, one_line(reason, MAX_REASON_CHARACTERS))
+
+
+def _given_id(given: Mapping[Any, Any]) -> str | None:
+    """The id as given, checked before anything is cleaned: an id that has to be mended is no id."""
+    id = given.get("id") if given.get("id") is not None else given.get("_id")
+    if id is None:
+        return None
+    if isinstance(id, bool) or not isinstance(id, int | str):
+        raise BadDocument(f"the id is {kind(id)}; it must be text or a whole number")
+    try:
+        id = str(id)
+    except ValueError:
+        raise BadDocument("the id is a number of thousands of digits") from None
+    if not id.strip():
+        raise BadDocument("the id is empty")
+    if len(id) > MAX_ID_CHARACTERS:
+        raise BadDocument(f"the id has {len(id):,} characters; the limit is {MAX_ID_CHARACTERS}")
+    if _UNFIT_FOR_ID.search(id):
+        raise BadDocument("the id holds a control character or a lone surrogate")
+    return id
+
+
+def _drop_id(fields: dict[str, Any]) -> None:
+    """Take out the key that `_given_id` used; an "_id" beside an "id" stays as metadata."""
+    if fields.pop("id", None) is None:
+        fields.pop("_id", None)
+
+
+def _content_id(title: str, text: str) -> str:
+    return "sha-" + hashlib.sha256(f"{title}\0{text}".encode()).hexdigest()[:16]
+
+
+def _take_text(fields: dict[str, Any]) -> str:
+    for key in TEXT_KEYS:
+        text = fields.pop(key, None)
+        if isinstance(text, str):
+            return text
+        if text is not None:
+            raise BadDocument(f'"{key}" is {kind(text)}; it must be text')
+    raise BadDocument('no text: there is neither "text" nor "content" nor "body"')
+
+
+def _take_title(fields: dict[str, Any]) -> str:
+    title = fields.pop("title", None)
+    if title is None:
+        return ""
+    if isinstance(title, bool) or not isinstance(title, str | int | float):
+        raise BadDocument(f'"title" is {kind(title)}; it must be text')
+    return " ".join(line.strip() for line in str(title).strip().split("\n"))
+
+
+def _take_url(fields: dict[str, Any]) -> str | None:
+    url = fields.pop("url", None)
+    if url is not None and not isinstance(url, str):
+        raise BadDocument(f'"url" is {kind(url)}; it must be text')
+    return (url or "").strip() or None
+
+
+def _take_phrases(fields: dict[str, Any], key: str) -> tuple[str, ...]:
+    """A list of texts, or one text with a phrase on each line."""
+    given = fields.pop(key, None)
+    phrases = given.split("\n") if isinstance(given, str) else [] if given is None else given
+    if not isinstance(phrases, list):
+        raise BadDocument(f'"{key}" is {kind(given)}; it must be text or a list of texts')
+    for phrase in phrases:
+        if isinstance(phrase, bool) or not isinstance(phrase, str | int | float):
+            raise BadDocument(f'"{key}" holds {kind(phrase)}; it must be text or a list of texts')
+    return tuple(stripped for phrase in phrases if (stripped := str(phrase).strip()))
+
+
+def _take_public(fields: dict[str, Any]) -> bool:
+    public = fields.pop("public", None)
+    if public is not None and not isinstance(public, bool):
+        raise BadDocument(f'"public" is {kind(public)}; it must be true or false')
+    return bool(public)
+
+
+def _take_moment(fields: dict[str, Any], key: str) -> datetime | None:
+    """An ISO 8601 date or time in UTC."""
+    given = fields.pop(key, None)
+    if given is None:
+        return None
+    wanted = 'an ISO 8601 time like "2030-01-31T12:00:00Z"'
+    if not isinstance(given, str):
+        raise BadDocument(f'"{key}" is {kind(given)}; it must be {wanted}')
+    try:
+        moment = datetime.fromisoformat(given.strip())
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise BadDocument(
+            f'"{key}" is "{given[:40]}"; it must be an ISO 8601 time like "2030-01-31T12:00:00Z"'
+        ) from None

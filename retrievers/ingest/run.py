@@ -1,0 +1,330 @@
+"""One ingestion: a stream of documents into one collection.
+
+Batches overlap: while one is embedded the next is split and analysed and the one before is written.
+Each is one transaction, so a killed run leaves whole documents, and the same run again finishes the rest.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from typing import Any
+
+import psycopg
+
+from retrievers.core.errors import BadDocument, BadRequest, EmbedderMismatch
+from retrievers.core.fields import Field, flatten, from_catalogue, infer_fields
+from retrievers.embed import Embedder, Vectors
+from retrievers.ingest import store
+from retrievers.ingest.documents import Document, Rejected
+from retrievers.ingest.prepare import Prepared, check, digest_of, field_values, prepare
+from retrievers.postgres.database import Database
+from retrievers.text import analysis, weights
+
+MAX_NAME_CHARACTERS = 128
+
+_SAMPLE_DOCUMENTS = 1000
+_SAMPLE_PASSAGES = 2000
+_BATCH_DOCUMENTS = 256
+_BATCH_PASSAGES = 256
+_STATISTICS_AFTER = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One document that was not stored."""
+
+    index: int
+    where: str
+    id: str | None
+    reason: str
+
+
+@dataclass(slots=True)
+class Report:
+    """What one ingestion did; counts are documents."""
+
+    inserted: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    chunks: int = 0
+    embedded: int = 0
+    failed: list[Failure] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def done(self) -> int:
+        """Documents dealt with so far."""
+        return self.inserted + self.updated + self.unchanged + len(self.failed)
+
+
+Progress = Callable[[Report], None]
+
+
+async def ingest(
+    database: Database,
+    embedder: Embedder,
+    tenant: str,
+    collection: str,
+    items: Iterable[Document | Rejected],
+    *,
+    declared: Mapping[str, Field] | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Store documents; those whose content is already stored cost nothing.
+
+    Args:
+        items: the input, in order; rejected items are reported and lose nobody else.
+        declared: field types of a schema file; other fields are inferred from the first documents.
+        progress: called after every batch.
+    Raises:
+        EmbedderMismatch: the collection holds vectors of another embedder.
+        Unavailable: the database or the embedder failed; what was committed stays.
+    """
+    if not collection or len(collection) > MAX_NAME_CHARACTERS or not collection.isprintable() or "/" in collection:
+        raise BadRequest(
+            f"a collection's name has 1 to {MAX_NAME_CHARACTERS} printable characters and no slash", where="collection"
+        )
+    run = _Run(database, embedder, tenant, collection, dict(declared or {}), progress or (lambda report: None))
+    return await run.all(items)
+
+
+class _Run:
+    def __init__(
+        self,
+        database: Database,
+        embedder: Embedder,
+        tenant: str,
+        collection: str,
+        declared: dict[str, Field],
+        progress: Progress,
+    ) -> None:
+        self._database, self._embedder = database, embedder
+        self._tenant, self._collection, self._declared = tenant, collection, declared
+        self._progress = progress
+        self._report = Report()
+        self._seen: dict[str, tuple[str, bytes]] = {}  # id to where it was given first, and its digest
+        self._existing: set[str] = set()  # ids that were stored before this run
+        self._fields: dict[str, Field] = {}
+        self._number = self._embedder_number = 0
+        self._mean_length = 0.0
+
+    async def all(self, items: Iterable[Document | Rejected]) -> Report:
+        documents = enumerate(items)
+        sample = list(islice(documents, _SAMPLE_DOCUMENTS))
+        await self._open([item for _, item in sample if isinstance(item, Document)])
+        writing: asyncio.Task[None] | None = None
+        try:
+            async for batch in self._batches(chain(sample, documents)):
+                vectors = asyncio.create_task(self._vectors(batch))
+                if writing is not None:
+                    await writing
+                # The next batch is prepared by the loop above while this one is embedded and written.
+                writing = asyncio.create_task(self._write(batch, vectors))
+                await asyncio.sleep(0)
+            if writing is not None:
+                await writing
+        except BaseException:
+            if writing is not None:
+                writing.cancel()
+            raise
+        await self._settle()
+        return self._report
+
+    async def _open(self, sample: Sequence[Document]) -> None:
+        dimension = await self._embedder.dimension()
+        async with self._database.transaction(self._tenant) as connection:
+            row = await store.open_collection(connection, self._tenant, self._collection)
+            self._number, stored, catalogue, self._mean_length, version = row
+            if version != analysis.VERSION:
+                raise BadRequest(
+                    f'collection "{self._collection}" was analysed by another version of signalbox; '
+                    f"delete it (`signalbox delete --collection {self._collection}`) and ingest it again"
+                )
+            self._fields = from_catalogue(catalogue)
+            await self._use_embedder(connection, stored, dimension)
+            await self._learn_fields(connection, sample, {**self._declared})
+
+    async def _use_embedder(self, connection: store.Connection, stored: int | None, dimension: int) -> None:
+        if stored is not None:
+            cursor = await connection.execute("SELECT name, dimension FROM signalbox.embedder WHERE number = %s", (stored,))
+            name, size = await cursor.fetchone() or ("", 0)
+            if (name, size) != (self._embedder.name, dimension):
+                raise EmbedderMismatch(
+                    f'collection "{self._collection}" holds vectors of the embedder {name} ({size} dimensions), not of '
+                    f"{self._embedder.name} ({dimension}): set EMBEDDER={name}, or delete the collection and ingest it again",
+                    where="collection",
+                )
+            self._embedder_number = stored
+            return
+        cursor = await connection.execute("SELECT signalbox.register_embedder(%s, %s)", (self._embedder.name, dimension))
+        self._embedder_number = (await cursor.fetchone() or (0,))[0]
+        await connection.execute(
+            "UPDATE signalbox.collection SET embedder = %s WHERE tenant = %s AND number = %s",
+            (self._embedder_number, self._tenant, self._number),
+        )
+
+    async def _learn_fields(
+        self, connection: store.Connection, documents: Sequence[Document], declared: Mapping[str, Field]
+    ) -> None:
+        """Add the fields that the collection does not know yet."""
+        flat = []
+        for document in documents:
+            try:
+                flat.append(flatten(document.metadata))
+            except BadDocument:
+                continue  # reported when its turn comes
+        fields = {**infer_fields(flat), **self._fields, **declared}
+        if fields != self._fields:
+            changed = [name for name, spec in declared.items() if name in self._fields and self._fields[name] != spec]
+            if changed and await self._has_documents(connection):
+                raise BadRequest(
+                    f'the schema changes the type of "{changed[0]}" in collection "{self._collection}", which has documents: '
+                    f"delete the collection and ingest it again",
+                    where="schema",
+                )
+            self._fields = fields
+            await store.set_fields(connection, self._tenant, self._number, fields)
+
+    async def _has_documents(self, connection: store.Connection) -> bool:
+        cursor = await connection.execute(
+            "SELECT documents > 0 FROM signalbox.collection WHERE tenant = %s AND number = %s", (self._tenant, self._number)
+        )
+        return bool((await cursor.fetchone() or (False,))[0])
+
+    async def _batches(self, items: Iterator[tuple[int, Document | Rejected]]) -> Any:
+        """Batches of changed documents, prepared; everything else is counted here."""
+        batch: list[tuple[int, Prepared]] = []
+        passages = 0
+        sampling = not self._mean_length
+        while documents := list(islice(items, _BATCH_DOCUMENTS)):
+            for index, item in await self._changed(documents):
+                batch.append((index, item))
+                passages += len(item.passages)
+                if passages >= (_SAMPLE_PASSAGES if sampling else _BATCH_PASSAGES):
+                    for part in self._cut(batch):
+                        yield part
+                    batch, passages, sampling = [], 0, False
+            self._progress(self._report)
+        for part in self._cut(batch):
+            yield part
+
+    def _cut(self, batch: list[tuple[int, Prepared]]) -> Iterator[list[tuple[int, Prepared]]]:
+        """A batch in parts of bounded size. The first one also tells the mean length to start with."""
+        lengths = [passage.length for _, item in batch for passage in item.passages]
+        if not self._mean_length and lengths:
+            self._mean_length = weights.on_grid(sum(lengths) / len(lengths))
+        part: list[tuple[int, Prepared]] = []
+        passages = 0
+        for index, item in batch:
+            part.append((index, item))
+            passages += len(item.passages)
+            if passages >= _BATCH_PASSAGES:
+                yield part
+                part, passages = [], 0
+        if part:
+            yield part
+
+    async def _changed(self, items: Sequence[tuple[int, Document | Rejected]]) -> list[tuple[int, Prepared]]:
+        documents = []
+        for index, item in items:
+            if isinstance(item, Rejected):
+                self._fail(index, item.where, item.id, item.reason)
+            else:
+                self._report.notes += [f"{item.where}: {note}" for note in item.notes]
+                documents.append((index, item))
+        await self._learn_new_keys([document for _, document in documents])
+        judged = []
+        for index, document in documents:
+            try:
+                check(document)
+                values = field_values(document, self._fields)
+                judged.append((index, document, values, digest_of(document, values)))
+            except BadDocument as error:
+                self._fail(index, document.where, document.id, str(error))
+        async with self._database.transaction(self._tenant) as connection:
+            stored = await store.digests(connection, self._tenant, self._number, [d.id for _, d, _, _ in judged])
+        changed = []
+        for index, document, values, digest in judged:
+            given = self._seen.setdefault(document.id, (document.where, digest))
+            if given != (document.where, digest):
+                if given[1] != digest:
+                    reason = f'the id "{document.id}" was already given at {given[0]}; this one was left out'
+                    self._fail(index, document.where, document.id, reason)
+                else:
+                    self._report.unchanged += 1
+                    self._report.notes.append(f'{document.where}: the same document as at {given[0]}')
+            elif stored.get(document.id) == digest:
+                self._report.unchanged += 1
+            else:
+                changed.append((index, prepare(document, values, digest)))
+        self._existing.update(stored)
+        return changed
+
+    async def _learn_new_keys(self, documents: Sequence[Document]) -> None:
+        if any(key not in self._fields for document in documents for key in _flat_keys(document)):
+            async with self._database.transaction(self._tenant) as connection:
+                await self._learn_fields(connection, documents, {})
+
+    async def _vectors(self, batch: Sequence[tuple[int, Prepared]]) -> dict[bytes, Vectors]:
+        """A vector per passage: those already stored for the same text, the rest from the embedder."""
+        texts = {passage.digest: passage.embedded for _, item in batch for passage in item.passages}
+        replaced = [item.document.id for _, item in batch if item.document.id in self._existing]
+        vectors: dict[bytes, Vectors] = {}
+        if replaced:
+            async with self._database.transaction(self._tenant) as connection:
+                known = await store.known_vectors(connection, self._tenant, self._number, replaced)
+            vectors = {digest: vector for digest, vector in known.items() if digest in texts}
+        missing = [digest for digest in texts if digest not in vectors]
+        if missing:
+            computed = await self._embedder.embed([texts[digest] for digest in missing])
+            vectors.update(zip(missing, computed, strict=True))
+            self._report.embedded += len(missing)
+        return vectors
+
+    async def _write(self, batch: Sequence[tuple[int, Prepared]], vectors: "asyncio.Task[dict[bytes, Vectors]]") -> None:
+        known = await vectors
+        try:
+            await self._replace(batch, known)
+        except (psycopg.DataError, psycopg.errors.ProgramLimitExceeded):
+            # One document the database refuses must not cost the others their place.
+            for index, item in batch:
+                try:
+                    await self._replace([(index, item)], known)
+                except (psycopg.DataError, psycopg.errors.ProgramLimitExceeded) as error:
+                    reason = str(error).strip().splitlines()[0]
+                    self._fail(index, item.document.where, item.document.id, f"the database refused it: {reason}")
+        self._progress(self._report)
+
+    async def _replace(self, batch: Sequence[tuple[int, Prepared]], vectors: Mapping[bytes, Vectors]) -> None:
+        async with self._database.transaction(self._tenant) as connection:
+            await store.replace_documents(
+                connection,
+                self._tenant,
+                self._number,
+                [item for _, item in batch],
+                vectors,
+                embedder=self._embedder_number,
+                mean_length=self._mean_length,
+            )
+        updated = sum(item.document.id in self._existing for _, item in batch)
+        self._report.updated += updated
+        self._report.inserted += len(batch) - updated
+        self._report.chunks += sum(len(item.passages) for _, item in batch)
+
+    async def _settle(self) -> None:
+        async with self._database.transaction(self._tenant) as connection:
+            await store.settle(connection, self._tenant, self._number)
+        if self._report.inserted + self._report.updated >= _STATISTICS_AFTER:
+            async with self._database.transaction(self._tenant) as connection:
+                await connection.execute("SELECT signalbox.refresh_statistics()")
+
+    def _fail(self, index: int, where: str, id: str | None, reason: str) -> None:
+        self._report.failed.append(Failure(index, where, id, reason))
+
+
+def _flat_keys(document: Document) -> Iterable[str]:
+    try:
+        return flatten(document.metadata)
+    except BadDocument:
+        return ()

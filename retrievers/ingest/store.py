@@ -1,0 +1,363 @@
+"""Writing documents: every function here runs inside a transaction that carries the tenant."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from pgvector import HalfVector, SparseVector
+from psycopg import AsyncConnection
+from psycopg.types.json import Jsonb
+
+from retrievers.core.errors import UnknownCollection
+from retrievers.core.fields import Field, to_catalogue
+from retrievers.embed import Vectors
+from retrievers.ingest.prepare import Passage, Prepared
+from retrievers.postgres.database import Row
+from retrievers.text import analysis, weights
+
+Connection = AsyncConnection[Row]
+
+
+async def open_collection(connection: Connection, tenant: str, name: str) -> Row:
+    """(number, embedder number, fields, mean length, analysis version) of a collection, created when missing."""
+    select = (
+        "SELECT number, embedder, fields, mean_length, analysis FROM signalbox.collection WHERE tenant = %s AND name = %s"
+    )
+    row = await (await connection.execute(select, (tenant, name))).fetchone()
+    if row is None:
+        await connection.execute(
+            "INSERT INTO signalbox.collection (tenant, name, analysis) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
+            (tenant, name, analysis.VERSION),
+        )
+        row = await (await connection.execute(select, (tenant, name))).fetchone()
+    assert row is not None
+    return row
+
+
+async def set_fields(connection: Connection, tenant: str, number: int, fields: Mapping[str, Field]) -> None:
+    """Write the field catalogue."""
+    await connection.execute(
+        "UPDATE signalbox.collection SET fields = %s, version = version + 1 WHERE tenant = %s AND number = %s",
+        (Jsonb(to_catalogue(fields)), tenant, number),
+    )
+
+
+async def digests(connection: Connection, tenant: str, number: int, ids: Sequence[str]) -> dict[str, bytes]:
+    """Digest per document id, of those that are stored."""
+    cursor = await connection.execute(
+        "SELECT id, digest FROM signalbox.document WHERE tenant = %s AND collection = %s AND id = ANY (%s)",
+        (tenant, number, list(ids)),
+    )
+    return {row[0]: bytes(row[1]) for row in await cursor.fetchall()}
+
+
+async def known_vectors(connection: Connection, tenant: str, number: int, ids: Sequence[str]) -> dict[bytes, Vectors]:
+    """Vectors of the stored passages of some documents, by the digest of what was embedded."""
+    cursor = await connection.execute(
+        "SELECT digest, embedding FROM signalbox.chunk"
+        " WHERE tenant = %s AND collection = %s AND document_id = ANY (%s) AND embedding IS NOT NULL",
+        (tenant, number, list(ids)),
+        binary=True,
+    )
+    return {bytes(row[0]): row[1].to_numpy().astype(np.float32) for row in await cursor.fetchall()}
+
+
+async def replace_documents(
+    connection: Connection,
+    tenant: str,
+    number: int,
+    documents: Sequence[Prepared],
+    vectors: Mapping[bytes, Vectors],
+    *,
+    embedder: int,
+    mean_length: float,
+) -> None:
+    """Write documents whole: what was stored under their ids is gone, all in the caller's transaction.
+
+    Args:
+        vectors: by digest of the embedded text; one for every passage.
+        embedder: number of the embedder the vectors come from.
+        mean_length: the mean passage length for BM25, unless the collection has one already.
+    """
+    # One writer per collection at a time from here to the end of the transaction, so counts stay exact
+    # and writers cannot wait for each other in a circle.
+    cursor = await connection.execute(
+        "SELECT mean_length FROM signalbox.collection WHERE tenant = %s AND number = %s FOR UPDATE", (tenant, number)
+    )
+    row = await cursor.fetchone()
+    if row is None:
+        raise UnknownCollection("the collection was deleted while documents were being added")
+    mean_length = row[0] or mean_length
+    await remove_documents(connection, tenant, number, [item.document.id for item in documents])
+    async with connection.cursor() as writer:
+        await writer.executemany(_INSERT_DOCUMENT, [_document_row(tenant, number, item) for item in documents])
+        await writer.executemany(
+            _INSERT_CHUNK,
+            [
+                _chunk_row(tenant, number, item, n, passage, vectors[passage.digest], embedder, mean_length)
+                for item in documents
+                for n, passage in enumerate(item.passages)
+            ],
+        )
+    counts = Counter(term for item in documents for passage in item.passages for term in passage.lexemes)
+    await _count_terms(connection, tenant, number, counts)
+    await _count_documents(connection, tenant, number, documents, mean_length)
+
+
+_INSERT_DOCUMENT = """
+    INSERT INTO signalbox.document (tenant, collection, id, title, url, body, metadata, fields, important, questions,
+                                    language, digest, chunks, words, public, expires_at)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+"""
+_INSERT_CHUNK = """
+    INSERT INTO signalbox.chunk (tenant, collection, document_id, ordinal, embedder, public, expires_at,
+                                 start_character, end_character, length, embedding, bm25, fields, heading, digest,
+                                 lexemes, body)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %b, %b, %s, %s, %s, %s, %s)
+"""
+
+
+def _document_row(tenant: str, number: int, item: Prepared) -> Row:
+    document = item.document
+    return (
+        tenant,
+        number,
+        document.id,
+        document.title,
+        document.url,
+        document.text,
+        Jsonb(document.metadata, _dumps),
+        Jsonb(item.fields),
+        list(document.important),
+        list(document.questions),
+        item.language,
+        item.digest,
+        len(item.passages),
+        sum(passage.length for passage in item.passages),
+        document.public,
+        document.expires_at,
+    )
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _chunk_row(
+    tenant: str,
+    number: int,
+    item: Prepared,
+    ordinal: int,
+    passage: Passage,
+    vector: Vectors,
+    embedder: int,
+    mean_length: float,
+) -> Row:
+    weighted = weights.document_weights(passage.lexemes, passage.length, mean_length)
+    return (
+        tenant,
+        number,
+        item.document.id,
+        ordinal,
+        embedder,
+        item.document.public,
+        item.document.expires_at,
+        passage.start,
+        passage.end,
+        passage.length,
+        HalfVector(vector),
+        SparseVector(weighted, weights.DIMENSIONS),
+        Jsonb(item.fields),
+        passage.heading,
+        passage.digest,
+        to_tsvector(number, passage.lexemes),
+        passage.text,
+    )
+
+
+def to_tsvector(number: int, lexemes: weights.Positions) -> str:
+    """The text form of a tsvector whose lexemes carry the collection's number."""
+    words = []
+    for term, places in lexemes.items():
+        quoted = term.replace("\\", "\\\\").replace("'", "''")
+        marks = ",".join(f"{position}{'' if label == 'D' else label}" for position, label in places)
+        words.append(f"'{number}:{quoted}':{marks}")
+    return " ".join(words)
+
+
+async def remove_documents(connection: Connection, tenant: str, number: int, ids: Sequence[str]) -> int:
+    """Delete documents with everything derived from them; returns how many there were."""
+    values = {"tenant": tenant, "collection": number, "ids": list(ids)}
+    await connection.execute(
+        """
+        WITH gone AS (
+            SELECT substr(word.lexeme, position(':' IN word.lexeme) + 1) AS term, count(*) AS chunks
+            FROM signalbox.chunk c, unnest(c.lexemes) AS word
+            WHERE c.tenant = %(tenant)s AND c.collection = %(collection)s AND c.document_id = ANY (%(ids)s)
+            GROUP BY 1)
+        UPDATE signalbox.term t SET chunks = t.chunks - gone.chunks FROM gone
+        WHERE t.tenant = %(tenant)s AND t.collection = %(collection)s AND t.term = gone.term
+        """,
+        values,
+    )
+    cursor = await connection.execute(
+        """
+        WITH gone AS (
+            DELETE FROM signalbox.document
+            WHERE tenant = %(tenant)s AND collection = %(collection)s AND id = ANY (%(ids)s)
+            RETURNING chunks, words, public, language)
+        SELECT count(*), sum(chunks), sum(words), count(*) FILTER (WHERE public), array_agg(language) FROM gone
+        """,
+        values,
+    )
+    row = await cursor.fetchone()
+    assert row is not None
+    documents, chunks, words, public, languages = row
+    if documents:
+        await _add_to_counts(connection, tenant, number, -documents, -chunks, -words, -public, Counter(), Counter(languages))
+    return int(documents)
+
+
+async def _count_terms(connection: Connection, tenant: str, number: int, counts: Mapping[str, int]) -> None:
+    terms = sorted(counts)
+    await connection.execute(
+        """
+        INSERT INTO signalbox.term AS t (tenant, collection, term, chunks)
+        SELECT %s, %s, term, chunks FROM unnest(%s::text[], %s::integer[]) AS new (term, chunks)
+        ON CONFLICT (tenant, collection, term) DO UPDATE SET chunks = t.chunks + excluded.chunks
+        """,
+        (tenant, number, terms, [counts[term] for term in terms]),
+    )
+
+
+async def _count_documents(
+    connection: Connection, tenant: str, number: int, documents: Iterable[Prepared], mean_length: float
+) -> None:
+    documents = list(documents)
+    passages = [passage for item in documents for passage in item.passages]
+    await _add_to_counts(
+        connection,
+        tenant,
+        number,
+        len(documents),
+        len(passages),
+        sum(passage.length for passage in passages),
+        sum(item.document.public for item in documents),
+        Counter(item.language for item in documents),
+        Counter(),
+    )
+    await connection.execute(
+        "UPDATE signalbox.collection SET mean_length = %s WHERE tenant = %s AND number = %s AND mean_length = 0",
+        (mean_length, tenant, number),
+    )
+
+
+async def _add_to_counts(
+    connection: Connection,
+    tenant: str,
+    number: int,
+    documents: int,
+    chunks: int,
+    words: int,
+    public: int,
+    come: Counter[str],
+    gone: Counter[str],
+) -> None:
+    row = await (
+        await connection.execute(
+            "SELECT languages FROM signalbox.collection WHERE tenant = %s AND number = %s FOR UPDATE", (tenant, number)
+        )
+    ).fetchone()
+    languages = Counter(row[0] if row else {})
+    languages.update(come)
+    languages.subtract(gone)
+    await connection.execute(
+        """
+        UPDATE signalbox.collection
+        SET documents = documents + %s, chunks = chunks + %s, words = words + %s,
+            public_documents = public_documents + %s, languages = %s, version = version + 1
+        WHERE tenant = %s AND number = %s
+        """,
+        (documents, chunks, words, public, Jsonb({k: n for k, n in languages.items() if n > 0}), tenant, number),
+    )
+
+
+async def settle(connection: Connection, tenant: str, number: int) -> int:
+    """Bring a collection to the one state that its documents define, after all of them are written.
+
+    Terms that no passage holds any more go, and when the mean length has left its grid point every
+    stored BM25 vector is made again.
+
+    Returns:
+        How many passages were weighed again.
+    """
+    row = await (
+        await connection.execute(
+            "SELECT chunks, words, mean_length FROM signalbox.collection WHERE tenant = %s AND number = %s FOR UPDATE",
+            (tenant, number),
+        )
+    ).fetchone()
+    await connection.execute(
+        "DELETE FROM signalbox.term WHERE tenant = %s AND collection = %s AND chunks <= 0", (tenant, number)
+    )
+    if row is None or row[0] == 0:
+        return 0
+    mean = weights.on_grid(row[1] / row[0])
+    if abs(mean - row[2]) < 1e-6:
+        return 0
+    await connection.execute(
+        "UPDATE signalbox.collection SET mean_length = %s, version = version + 1 WHERE tenant = %s AND number = %s",
+        (mean, tenant, number),
+    )
+    weighed = 0
+    after = ("", -1)
+    while True:
+        cursor = await connection.execute(
+            """
+            SELECT document_id, ordinal, length,
+                   ARRAY(SELECT substr(w.lexeme, position(':' IN w.lexeme) + 1) FROM unnest(lexemes) w),
+                   ARRAY(SELECT array_to_string(w.weights, '') FROM unnest(lexemes) w)
+            FROM signalbox.chunk
+            WHERE tenant = %s AND collection = %s AND (document_id, ordinal) > (%s, %s)
+            ORDER BY document_id, ordinal LIMIT 500
+            """,
+            (tenant, number, *after),
+        )
+        rows = await cursor.fetchall()
+        if not rows:
+            return weighed
+        async with connection.cursor() as writer:
+            await writer.executemany(
+                "UPDATE signalbox.chunk SET bm25 = %b"
+                " WHERE tenant = %s AND collection = %s AND document_id = %s AND ordinal = %s",
+                [
+                    (
+                        SparseVector(
+                            weights.document_weights(
+                                {t: [(0, label) for label in labels] for t, labels in zip(terms, marks, strict=True)},
+                                length,
+                                mean,
+                            ),
+                            weights.DIMENSIONS,
+                        ),
+                        tenant,
+                        number,
+                        document_id,
+                        ordinal,
+                    )
+                    for document_id, ordinal, length, terms, marks in rows
+                ],
+            )
+        weighed += len(rows)
+        after = (rows[-1][0], rows[-1][1])
+
+
+async def delete_collection(connection: Connection, tenant: str, number: int) -> int:
+    """Delete a collection with everything in it; returns how many documents it had."""
+    cursor = await connection.execute(
+        "DELETE FROM signalbox.collection WHERE tenant = %s AND number = %s RETURNING documents", (tenant, number)
+    )
+    row = await cursor.fetchone()
+    return int(row[0]) if row else 0

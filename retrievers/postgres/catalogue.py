@@ -1,0 +1,135 @@
+"""What exists: the collections a tenant can see, how often terms occur in them, and passages by identity."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+
+from retrievers.core.errors import UnknownCollection, listing
+from retrievers.core.fields import RESERVED, Field, from_catalogue
+from retrievers.core.types import Chunk, ChunkId, Collection, Scope
+from retrievers.postgres.database import Database
+
+_COLLECTIONS = """
+    SELECT c.number, c.tenant, c.name, e.name, e.number, e.dimension, c.documents, c.chunks, c.mean_length, c.languages,
+           c.fields, c.version
+    FROM signalbox.collection c LEFT JOIN signalbox.embedder e ON e.number = c.embedder
+    ORDER BY c.name, c.tenant
+"""
+_TERMS = "SELECT collection, term, chunks FROM signalbox.term WHERE tenant = %s AND collection = %s AND term = ANY (%s)"
+_PASSAGES = """
+    SELECT c.tenant, c.collection, c.document_id, c.ordinal, d.title, c.body, d.url, c.heading, c.start_character,
+           c.end_character, d.metadata
+    FROM unnest(%s::text[], %s::integer[], %s::text[], %s::integer[]) AS wanted (tenant, collection, document_id, ordinal)
+    JOIN signalbox.chunk c USING (tenant, collection, document_id, ordinal)
+    JOIN signalbox.document d ON d.tenant = c.tenant AND d.collection = c.collection AND d.id = c.document_id
+"""
+# Counters and fields may be this old; a name that is not found is looked up anew at once.
+_FRESH_S = 1.0
+_MOST_TENANTS = 1024
+_MOST_TERMS = 65_536
+
+
+class Catalogue:
+    """Reads of what the database holds, each within a tenant's scope."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._collections: OrderedDict[str, tuple[float, tuple[Collection, ...]]] = OrderedDict()
+        self._terms: OrderedDict[tuple[str, int, int, str], int] = OrderedDict()
+
+    async def collections(self, tenant: str, *, fresh: bool = False) -> tuple[Collection, ...]:
+        """Every collection the tenant can see: its own, and the platform's with public documents."""
+        known = self._collections.get(tenant)
+        if known and not fresh and time.monotonic() - known[0] < _FRESH_S:
+            return known[1]
+        rows = await self._database.fetch(tenant, _COLLECTIONS, {})
+        found = tuple(
+            Collection(
+                number=row[0],
+                tenant=row[1],
+                name=row[2],
+                embedder=row[3],
+                embedder_number=row[4],
+                dimension=row[5],
+                documents=row[6],
+                chunks=row[7],
+                mean_length=row[8],
+                languages=row[9],
+                fields=from_catalogue(row[10]),
+                version=row[11],
+            )
+            for row in rows
+        )
+        self._collections[tenant] = (time.monotonic(), found)
+        while len(self._collections) > _MOST_TENANTS:
+            self._collections.popitem(last=False)
+        return found
+
+    async def scope(self, tenant: str, collection: str | None, *, fresh: bool = False) -> Scope:
+        """The scope of a request: one collection (the tenant's and the platform's of that name), or all.
+
+        Raises:
+            UnknownCollection: none of that name is visible; never a wider scope.
+        """
+        visible = await self.collections(tenant, fresh=fresh)
+        chosen = tuple(one for one in visible if collection is None or one.name == collection)
+        if not chosen and not fresh:
+            return await self.scope(tenant, collection, fresh=True)
+        if not chosen:
+            names = {one.name for one in visible}
+            what = f'there is no collection "{collection}"' if collection is not None else "there is no collection yet"
+            mend = f"; there are: {listing(names)}" if names else ": add documents with `signalbox ingest`"
+            raise UnknownCollection(what + mend, where="collection", valid=names)
+        return Scope(tenant, chosen)
+
+    async def term_counts(self, scope: Scope, terms: Iterable[str]) -> dict[int, dict[str, int]]:
+        """In how many passages each term occurs, per collection number; absent terms are left out."""
+        wanted = list(dict.fromkeys(terms))
+        counts: dict[int, dict[str, int]] = {}
+        for collection in scope.collections:
+            known = {term: self._terms.get(_key(collection, term)) for term in wanted}
+            missing = [term for term, count in known.items() if count is None]
+            if missing:
+                rows = await self._database.fetch(
+                    scope.tenant, _TERMS, (collection.tenant, collection.number, missing)
+                )
+                known.update(dict.fromkeys(missing, 0))
+                known.update({row[1]: row[2] for row in rows})
+                self._terms.update({_key(collection, term): known[term] or 0 for term in missing})
+            counts[collection.number] = {term: count for term, count in known.items() if count}
+        while len(self._terms) > _MOST_TERMS:
+            self._terms.popitem(last=False)
+        return counts
+
+    async def load(self, scope: Scope, ids: Iterable[ChunkId]) -> dict[ChunkId, Chunk]:
+        """The chunks of those identities; what is gone meanwhile, or out of scope, is left out."""
+        numbers = {(one.tenant, one.name): one.number for one in scope.collections}
+        names = {one.number: one.name for one in scope.collections}
+        wanted = [id for id in ids if scope.allows(id)]
+        if not wanted:
+            return {}
+        values = (
+            [id.tenant for id in wanted],
+            [numbers[id.tenant, id.collection] for id in wanted],
+            [id.document_id for id in wanted],
+            [id.ordinal for id in wanted],
+        )
+        rows = await self._database.fetch(scope.tenant, _PASSAGES, values)
+        chunks = (Chunk(ChunkId(row[0], names[row[1]], row[2], row[3]), *row[4:]) for row in rows)
+        return {chunk.id: chunk for chunk in chunks}
+
+
+def filterable(scope: Scope) -> Mapping[str, Field]:
+    """The fields a filter over the scope may name."""
+    fields = {name: Field(name, kind, "string") for name, kind in RESERVED.items()}
+    for collection in scope.collections:
+        for name, field in collection.fields.items():
+            known = fields.get(name)
+            # Where collections disagree the values are compared as text.
+            agreed = known is None or name in RESERVED or known.item == field.item
+            fields[name] = field if agreed else Field(name, "list", "string")
+    return fields
+
+
+def _key(collection: Collection, term: str) -> tuple[str, int, int, str]:
+    return (collection.tenant, collection.number, collection.version, term)

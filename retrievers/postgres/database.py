@@ -1,0 +1,145 @@
+"""The service's connections: who it connects as, and how a tenant is set.
+
+Everything the service does runs as `signalbox_app`, which row security binds, inside a transaction
+that carries the signed tenant; the two searches take the same signature as an argument instead,
+which saves them the transaction.
+"""
+
+import hashlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, LiteralString, Self
+
+import psycopg
+from pgvector.psycopg import register_vector_async
+from psycopg import AsyncConnection
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from retrievers.core.errors import BadRequest, Unavailable
+from retrievers.postgres.embedded import EmbeddedServer
+from retrievers.postgres.migrate import SERVICE_ROLE, is_current, migrate
+
+Row = tuple[Any, ...]
+MAX_TENANT_CHARACTERS = 128
+
+
+class Database:
+    """A pool of connections to one database, open between `async with`.
+
+    Args:
+        url: the owner's connection string; None for the embedded server under `home`.
+        size: most connections.
+    """
+
+    def __init__(self, url: str | None, *, home: Path, version: int | None = None, size: int = 10) -> None:
+        self._url = url
+        self._server = None if url else EmbeddedServer(home, **({"version": version} if version else {}))
+        self._size = size
+        self._pool: AsyncConnectionPool[AsyncConnection[Row]] | None = None
+        self._secret = b""
+
+    async def __aenter__(self) -> Self:
+        if self._server is not None:
+            self._server.start()
+            owner, service = self._server.conninfo(), self._server.conninfo(user=SERVICE_ROLE)
+        else:
+            assert self._url is not None
+            owner = service = self._url
+        self._secret = _prepare(owner)
+        self._pool = AsyncConnectionPool(
+            service,
+            min_size=1,
+            max_size=self._size,
+            timeout=10,
+            open=False,
+            configure=_configure,
+            # Poolers in transaction mode do not keep prepared statements.
+            kwargs={"autocommit": True, "prepare_threshold": None, "connect_timeout": 10},
+        )
+        await self._pool.open(wait=True, timeout=30)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pool is not None:
+            await self._pool.close()
+        if self._server is not None:
+            self._server.stop()
+
+    def scope(self, tenant: str) -> str:
+        """The tenant with its signature, as the database verifies it.
+
+        Raises:
+            BadRequest: no tenant, or none that could be.
+        """
+        if not tenant or len(tenant) > MAX_TENANT_CHARACTERS or not tenant.isprintable():
+            raise BadRequest("a tenant is a name of 1 to 128 printable characters", where="tenant")
+        return hashlib.sha256(self._secret + tenant.encode() + self._secret).hexdigest() + ":" + tenant
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[AsyncConnection[Row]]:
+        """A connection without a tenant: it can call the searches and read nothing else."""
+        assert self._pool is not None
+        try:
+            async with self._pool.connection() as connection:
+                yield connection
+        except PoolTimeout as error:
+            raise Unavailable("the database", "no connection became free in 10 s") from error
+        except psycopg.OperationalError as error:
+            raise Unavailable("the database", str(error).strip().splitlines()[0]) from error
+
+    @asynccontextmanager
+    async def transaction(self, tenant: str) -> AsyncIterator[AsyncConnection[Row]]:
+        """A transaction that sees and writes what the tenant may."""
+        scope = self.scope(tenant)
+        async with self.connection() as connection, connection.transaction():
+            await connection.execute(_ENTER, (SERVICE_ROLE, scope))
+            yield connection
+
+    async def fetch(self, tenant: str, statement: LiteralString, values: dict[str, Any] | Sequence[Any]) -> list[Row]:
+        """Rows of one statement within the tenant's scope, in one round trip."""
+        scope = self.scope(tenant)
+        async with self.connection() as connection, connection.pipeline(), connection.transaction():
+            await connection.execute(_ENTER, (SERVICE_ROLE, scope))
+            cursor = await connection.execute(statement, values)
+            return await cursor.fetchall()
+
+    async def search(self, statement: LiteralString, values: dict[str, Any]) -> list[Row]:
+        """Rows of one search, whose scope is among the values."""
+        async with self.connection() as connection:
+            cursor = await connection.execute(statement, values, binary=True)
+            return await cursor.fetchall()
+
+
+_ENTER = "SELECT set_config('role', %s, true), set_config('signalbox.scope', %s, true)"
+
+
+def _prepare(owner: str) -> bytes:
+    """Migrate when needed and read the secret that signs tenants."""
+    try:
+        with psycopg.connect(owner, autocommit=True, connect_timeout=10) as connection:
+            current = is_current(connection)
+    except psycopg.OperationalError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise Unavailable("the database", f"{reason}; check DATABASE_URL and that the server runs") from error
+    except psycopg.ProgrammingError as error:
+        raise Unavailable("the database", f"DATABASE_URL cannot be used: {str(error).strip().splitlines()[0]}") from error
+    if not current:
+        migrate(owner)
+    try:
+        with psycopg.connect(owner, autocommit=True) as connection:
+            row = connection.execute("SELECT key FROM signalbox.secret").fetchone()
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise Unavailable(
+            "the database",
+            "the role in DATABASE_URL is not the one that ran `signalbox migrate`; grant that role to it, or connect as it",
+        ) from error
+    assert row is not None
+    return bytes(row[0])
+
+
+async def _configure(connection: AsyncConnection[Row]) -> None:
+    await register_vector_async(connection)

@@ -1,0 +1,21 @@
+"""Rows of the two searches as hits."""
+
+from collections.abc import Iterable
+
+from retrievers.core.types import ChunkId, Hit, Query
+from retrievers.postgres.database import Row
+
+
+def hits_of(rows: Iterable[Row], query: Query, source: str) -> list[Hit]:
+    """Hits of (tenant, collection number, document id, ordinal, score) rows, best first, ties by id.
+
+    A passage that comes twice is kept once, and one outside the scope is dropped: the database has
+    checked the tenant, this checks it again.
+    """
+    names = {collection.number: collection.name for collection in query.scope.collections}
+    best: dict[ChunkId, Hit] = {}
+    for tenant, number, document_id, ordinal, score in rows:
+        id = ChunkId(tenant, names[number], document_id, ordinal)
+        if id not in best and query.scope.allows(id):
+            best[id] = Hit(id, float(score), source)
+    return sorted(best.values(), key=lambda hit: (-hit.score, hit.id))[: query.limit]

@@ -1,0 +1,165 @@
+"""Schema migrations: plain SQL files, applied once each, in order, under an advisory lock."""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+import psycopg
+from psycopg import sql
+
+from retrievers.core.errors import Unavailable
+
+LEAST_POSTGRES = 16
+LEAST_VECTOR = (0, 8)
+ROLES = ("signalbox_app", "signalbox_search")
+SERVICE_ROLE = "signalbox_app"
+# Any fixed number: whoever migrates this database takes this lock.
+_LOCK = 7_306_521_445_210_918
+_SOURCE = "the database"
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    version: int
+    name: str
+    statements: str
+
+    @property
+    def checksum(self) -> str:
+        """SHA-256 of the file's text."""
+        return hashlib.sha256(self.statements.encode()).hexdigest()
+
+
+def migrations() -> list[Migration]:
+    """The shipped migrations, first version first."""
+    found = []
+    for file in files("retrievers.postgres").joinpath("migrations").iterdir():
+        name = re.fullmatch(r"(\d{4})_(\w+)\.sql", file.name)
+        if name:
+            found.append(Migration(int(name[1]), name[2], file.read_text(encoding="utf-8")))
+    return sorted(found, key=lambda migration: migration.version)
+
+
+def migrate(conninfo: str, known: Sequence[Migration] | None = None) -> list[Migration]:
+    """Bring the schema up to date.
+
+    Args:
+        conninfo: the owner's connection: it may create roles, a schema and, unless it is there, the
+            extension vector.
+        known: the migrations to apply; the shipped ones when None.
+    Returns:
+        The migrations that were applied now.
+    Raises:
+        Unavailable: the server cannot be reached, is too old, lacks pgvector or rights, or holds a
+            migration that this program does not know; the message says what to do.
+    """
+    known = migrations() if known is None else known
+    try:
+        with psycopg.connect(conninfo, autocommit=True, connect_timeout=10) as connection:
+            _check_server(connection)
+            connection.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
+            return _apply(connection, known)
+    except psycopg.errors.InsufficientPrivilege as error:
+        user = _user(conninfo)
+        raise Unavailable(
+            _SOURCE,
+            f"the role {user} may not prepare it ({_first_line(error)}); run `signalbox migrate` once as a role that may: "
+            f"ALTER ROLE {user} CREATEROLE; GRANT CREATE ON DATABASE ... TO {user}; CREATE EXTENSION vector",
+        ) from error
+    except psycopg.OperationalError as error:
+        raise Unavailable(_SOURCE, f"{_first_line(error)}; check DATABASE_URL and that the server runs") from error
+
+
+def is_current(connection: "psycopg.Connection[tuple[object, ...]]") -> bool:
+    """Whether every shipped migration is applied; cheap, and without a lock."""
+    if connection.execute("SELECT to_regclass('signalbox.migration')").fetchone() == (None,):
+        return False
+    rows = connection.execute("SELECT version, checksum FROM signalbox.migration ORDER BY version").fetchall()
+    return rows == [(migration.version, migration.checksum) for migration in migrations()]
+
+
+def _check_server(connection: "psycopg.Connection[tuple[object, ...]]") -> None:
+    version = connection.info.server_version // 10000
+    if version < LEAST_POSTGRES:
+        raise Unavailable(_SOURCE, f"it is PostgreSQL {version}; signalbox needs {LEAST_POSTGRES} or newer: upgrade the server")
+    installed = connection.execute("SELECT extversion FROM pg_extension WHERE extname = 'vector'").fetchone()
+    if installed is None:
+        offered = connection.execute("SELECT default_version FROM pg_available_extensions WHERE name = 'vector'").fetchone()
+        if offered is None:
+            raise Unavailable(_SOURCE, "the extension pgvector is not installed on the server: install it (>= 0.8), then run `signalbox migrate`")
+        _check_vector(str(offered[0]))
+        connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+    else:
+        _check_vector(str(installed[0]))
+
+
+def _check_vector(version: str) -> None:
+    if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < LEAST_VECTOR:
+        raise Unavailable(_SOURCE, f"pgvector is {version}; signalbox needs 0.8 or newer: upgrade it, then ALTER EXTENSION vector UPDATE")
+
+
+def _apply(connection: "psycopg.Connection[tuple[object, ...]]", known: Sequence[Migration]) -> list[Migration]:
+    _ensure_roles(connection)
+    connection.execute("CREATE SCHEMA IF NOT EXISTS signalbox")
+    connection.execute(
+        "CREATE TABLE IF NOT EXISTS signalbox.migration"
+        " (version integer PRIMARY KEY, name text NOT NULL, checksum text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())"
+    )
+    done = dict(connection.execute("SELECT version, checksum FROM signalbox.migration").fetchall())
+    shipped = {migration.version: migration for migration in known}
+    unknown = sorted(set(done) - set(shipped), key=str)
+    if unknown:
+        raise Unavailable(_SOURCE, f"its schema is newer than this program (migration {unknown[-1]}): upgrade signalbox")
+    applied = []
+    for version, migration in shipped.items():
+        if version in done:
+            if done[version] != migration.checksum:
+                raise Unavailable(_SOURCE, f"migration {version} ({migration.name}) was changed after it was applied: restore its file")
+            continue
+        with connection.transaction():
+            _set_path(connection)
+            connection.execute(migration.statements.encode())
+            connection.execute(
+                "INSERT INTO signalbox.migration (version, name, checksum) VALUES (%s, %s, %s)",
+                (version, migration.name, migration.checksum),
+            )
+        applied.append(migration)
+    return applied
+
+
+def _ensure_roles(connection: "psycopg.Connection[tuple[object, ...]]") -> None:
+    """The roles of the service, shared by every database of the server. The owner may act as each."""
+    present = {row[0] for row in connection.execute("SELECT rolname FROM pg_roles WHERE rolname = ANY (%s)", (list(ROLES),))}
+    for role in ROLES:
+        if role not in present:
+            login = sql.SQL("LOGIN" if role == SERVICE_ROLE else "NOLOGIN")
+            # Another database of the same server may be migrating at this moment.
+            connection.execute(
+                sql.SQL("DO $$ BEGIN CREATE ROLE {} {} NOSUPERUSER NOBYPASSRLS; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$").format(
+                    sql.Identifier(role), login
+                )
+            )
+        member = connection.execute("SELECT pg_has_role(current_user, %s, 'SET')", (role,)).fetchone()
+        if member != (True,):
+            connection.execute(sql.SQL("GRANT {} TO CURRENT_USER").format(sql.Identifier(role)))
+
+
+def _set_path(connection: "psycopg.Connection[tuple[object, ...]]") -> None:
+    row = connection.execute("SELECT extnamespace::regnamespace::text FROM pg_extension WHERE extname = 'vector'").fetchone()
+    assert row is not None
+    connection.execute(sql.SQL("SET LOCAL search_path = signalbox, {}, pg_temp").format(sql.SQL(str(row[0]))))
+    # Loads the library, so that functions can carry its settings; and lets the search role own functions.
+    connection.execute("SELECT '[1]'::vector")
+    connection.execute("GRANT CREATE ON SCHEMA signalbox TO signalbox_search")
+
+
+def _user(conninfo: str) -> str:
+    from psycopg.conninfo import conninfo_to_dict
+
+    return str(conninfo_to_dict(conninfo).get("user") or "in DATABASE_URL")
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,1 @@
+"""Text analysis and splitting: pure functions, the same for documents and questions."""

@@ -1,0 +1,163 @@
+"""From text to the terms that full-text search stores and looks up.
+
+One analyser serves documents and questions. Latin script: words, folded (case, width, accents) and
+stemmed. Chinese: words in search mode, with character pairs as a net for what the dictionary does not
+know. Identifiers keep their whole form beside their parts, written the same however they were typed:
+`PEP 703`, `PEP-703` and `pep703` all hold the term "pep-703", `CVE-2024-5565` holds "cve-2024-5565".
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+import rjieba
+import Stemmer
+
+from retrievers.text.languages import STOP_WORDS
+
+VERSION = 1
+"""Raised when the terms of the same text change: a collection remembers what it was analysed with."""
+
+_SNOWBALL = {
+    "en": "english", "de": "german", "fr": "french", "es": "spanish",
+    "it": "italian", "pt": "portuguese", "nl": "dutch", "sv": "swedish",
+}  # fmt: skip
+_HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"
+_KANA_HANGUL = "\u3040-\u30ff\uac00-\ud7af"
+# A run of Han, a run of kana or hangul, or a word with whatever joins identifiers.
+_TOKEN = re.compile(
+    rf"(?P<han>[{_HAN}]+)|(?P<other>[{_KANA_HANGUL}]+)"
+    rf"|(?P<word>[^\W{_HAN}{_KANA_HANGUL}]+(?:[-./:+#'’@&][^\W{_HAN}{_KANA_HANGUL}]+)*)"
+)
+_PART = re.compile(r"[^\W_]+")
+_POSSESSIVE = re.compile(r"['’][sS]$")
+_CAMEL = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_NAME_AND_NUMBER = re.compile(r"([a-z]{2,})(\d+)")
+_CHINESE_STOP = frozenset("的 了 是 在 和 与 及 或 也 都 就 而 被 把 吗 呢 吧 啊 哪 哪些 什么 怎么 如何 请 请问 一个 这 那 这个 那个".split())
+_MOST_CHARACTERS = 64
+
+
+class Term(NamedTuple):
+    """A term at a word position.
+
+    Attributes:
+        extra: derived beside the plain word (a whole identifier, a character pair); it can be found,
+            but does not count towards the length of the text.
+    """
+
+    text: str
+    position: int
+    extra: bool
+
+
+def analyse(text: str, language: str) -> list[Term]:
+    """The terms of a text, in order.
+
+    Args:
+        language: ISO 639-1 code; it chooses the stemmer and the words left out. Latin words in a text
+            of another script are taken as English.
+    Returns:
+        Terms with word positions from 0; a word left out keeps its position, so phrases stay exact.
+    """
+    return list(_terms(text, language if language in _SNOWBALL else "en"))
+
+
+def _terms(text: str, language: str) -> Iterator[Term]:
+    stop = STOP_WORDS[language]
+    normal = unicodedata.normalize("NFKC", text)
+    shouting = normal.isupper()
+    position = 0
+    name: tuple[str, int, int] | None = None  # the word before, its position and its end
+    for found in _TOKEN.finditer(normal):
+        if found["han"]:
+            yield from _chinese(found["han"], position)
+            position += len(found["han"])
+            name = None
+            continue
+        if found["other"]:
+            yield from _pairs(found["other"], position)
+            position += len(found["other"])
+            name = None
+            continue
+        word = _POSSESSIVE.sub("", found["word"])
+        parts = _PART.findall(word)
+        if not parts:
+            continue
+        if len(parts) == 1 and parts[0].isdigit() and name and normal[name[2] : found.start()] in (" ", "\n"):
+            # "PEP 703" as one identifier, at the position of its name.
+            yield Term(f"{name[0]}-{parts[0]}"[:_MOST_CHARACTERS], name[1], True)
+        first = position
+        for part in parts:
+            # "IT" and "US" are names, "it" and "us" are not.
+            named = len(parts) > 1 or (part.isupper() and len(part) > 1 and not shouting)
+            folded = fold(part)
+            if named or folded not in stop:
+                yield Term(stem(folded, language)[:_MOST_CHARACTERS], position, False)
+            position += 1
+        for whole in _wholes(word, parts):
+            yield Term(whole[:_MOST_CHARACTERS], first, True)
+        simple = len(parts) == 1 and parts[0].isalpha() and fold(parts[0]) not in stop
+        name = (fold(parts[0]), first, found.end()) if simple else None
+
+
+def _wholes(word: str, parts: list[str]) -> Iterator[str]:
+    """The whole forms of an identifier, and the pieces of one written in camel case."""
+    if len(parts) > 1:
+        yield "-".join(fold(part) for part in parts)
+        return
+    found = _NAME_AND_NUMBER.fullmatch(fold(parts[0]))
+    if found:
+        yield f"{found[1]}-{found[2]}"
+    pieces = _CAMEL.findall(parts[0])
+    if 1 < len(pieces) <= 8 and not parts[0].isupper() and any(piece[0].isupper() for piece in pieces[1:]):
+        for piece in pieces:
+            if len(piece) > 2:
+                yield stem(piece.lower(), "en")
+
+
+def _chinese(run: str, position: int) -> Iterator[Term]:
+    """Words in search mode at the position of their first character, and character pairs."""
+    seen = set()
+    for word, start, _ in rjieba.tokenize(run, mode="search", hmm=True):
+        if word not in _CHINESE_STOP:
+            seen.add((word, start))
+            yield Term(word, position + start, False)
+    for term in _pairs(run, position):
+        if (term.text, term.position - position) not in seen:
+            yield term
+
+
+def _pairs(run: str, position: int) -> Iterator[Term]:
+    if len(run) == 1:
+        yield Term(run, position, True)
+    for offset in range(len(run) - 1):
+        yield Term(run[offset : offset + 2], position + offset, True)
+
+
+_MARKS = {"ß": "ss", "æ": "ae", "œ": "oe", "ø": "o", "đ": "d", "ł": "l"}
+
+
+@lru_cache(maxsize=1 << 16)
+def fold(word: str) -> str:
+    """The word without case and accents; width is folded by NFKC before."""
+    if word.isascii():
+        return word.lower()
+    decomposed = unicodedata.normalize("NFD", word.casefold())
+    plain = "".join(c for c in decomposed if not unicodedata.combining(c))
+    return "".join(_MARKS.get(c, c) for c in plain)
+
+
+@lru_cache(maxsize=1 << 16)
+def stem(word: str, language: str) -> str:
+    """The Snowball stem of a folded word; words with digits stay as they are."""
+    if not word.isalpha():
+        return word
+    return str(_stemmer(language).stemWord(word))
+
+
+@lru_cache(maxsize=None)
+def _stemmer(language: str) -> "Stemmer.Stemmer":
+    # Our own cache above is shared and bounded; the stemmer's would grow beside it.
+    return Stemmer.Stemmer(_SNOWBALL[language], 0)

@@ -1,0 +1,93 @@
+"""BM25 as two sparse vectors whose inner product is the score (DESIGN section 4).
+
+The document side holds, per term, BM25's saturated and length-normalised frequency; the question side
+holds inverse document frequencies. Dimensions are hashes of the terms, below pgvector's limit.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+from retrievers.text.analysis import Term, analyse
+
+DIMENSIONS = 1_000_000_000
+K1 = 1.2
+B = 0.75
+FIELDS: Mapping[str, float] = {"D": 1.0, "A": 2.0, "B": 5.0, "C": 6.0}
+"""Weight per tsvector label (BM25F): text, title and headings, important terms, questions."""
+
+_FIELD_GAP = 16
+_LAST_POSITION = 16383
+_MOST_POSITIONS = 255
+# Average lengths live on a grid of 10 % steps: BM25 hardly notices, and stored vectors depend on the
+# documents alone, not on the order or the batches in which they came.
+_STEP = math.log(1.1)
+
+Positions = dict[str, list[tuple[int, str]]]
+
+
+def lexemes(
+    text: str, language: str, *, title: str = "", important: Iterable[str] = (), questions: Iterable[str] = ()
+) -> tuple[Positions, int]:
+    """Analysed terms of a passage with their positions and field labels, and the passage's length.
+
+    Returns:
+        Term to [(position from 1, label)], positions ascending; and the number of words of the text
+        itself, which is what BM25 normalises by.
+    """
+    found: Positions = {}
+    offset, length = 1, 0
+    parts = (("A", title), ("B", "\n".join(important)), ("C", "\n".join(questions)), ("D", text))
+    for label, part in parts:
+        if not part:
+            continue
+        terms = analyse(part, language)
+        for term in terms:
+            places = found.setdefault(term.text, [])
+            if len(places) < _MOST_POSITIONS:
+                places.append((min(offset + term.position, _LAST_POSITION), label))
+        if label == "D":
+            length = count_words(terms)
+        if terms:
+            offset += terms[-1].position + _FIELD_GAP
+    return {term: sorted(set(places)) for term, places in found.items()}, length
+
+
+def count_words(terms: Iterable[Term]) -> int:
+    """Length of a text in words: derived terms do not count."""
+    return sum(not term.extra for term in terms)
+
+
+def document_weights(found: Mapping[str, Iterable[tuple[int, str]]], length: int, mean: float) -> dict[int, float]:
+    """The document side of BM25: dimension to weight.
+
+    Args:
+        found: terms with positions and labels, as `lexemes` gives them or a stored tsvector holds them.
+        length: words of the passage.
+        mean: the collection's mean length in use (`on_grid`).
+    """
+    norm = K1 * (1 - B + B * length / mean)
+    weights: dict[int, float] = {}
+    for term, places in found.items():
+        frequency = sum(FIELDS[label] for _, label in places)
+        dimension = hashed(term)
+        # Terms whose hashes collide (1 in 10^9) share their weight.
+        weights[dimension] = weights.get(dimension, 0.0) + frequency * (K1 + 1) / (frequency + norm)
+    return weights
+
+
+def idf(documents: int, chunks: int) -> float:
+    """Inverse document frequency of a term in `documents` of `chunks` passages; always positive."""
+    return math.log(1 + (chunks - documents + 0.5) / (documents + 0.5)) if chunks >= documents else math.log(1.5)
+
+
+def on_grid(mean: float) -> float:
+    """The mean length to use for an actual one: the nearest point of a 10 % grid, at least 1."""
+    return math.exp(round(math.log(max(mean, 1.0)) / _STEP) * _STEP)
+
+
+@lru_cache(maxsize=1 << 17)
+def hashed(term: str) -> int:
+    """The term's dimension, from 0."""
+    return int.from_bytes(hashlib.blake2b(term.encode(), digest_size=8).digest()) % DIMENSIONS
