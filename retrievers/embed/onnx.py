@@ -3,7 +3,7 @@
 import asyncio
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -38,8 +38,9 @@ class OnnxEmbedder:
         self.name = name
         self._folder = folder
         self._recent = QueryCache()
-        # One thread for all calls: the model's own threads already use every core.
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="embed")
+        # The model runs single-threaded and batches run side by side: a question then waits for no other
+        # thread, and passages keep every core busy.
+        self._executor = ThreadPoolExecutor(max_workers=os.cpu_count() or 1, thread_name_prefix="embed")
 
     async def dimension(self) -> int:
         """Length of the vectors, read from the model."""
@@ -47,18 +48,33 @@ class OnnxEmbedder:
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
         """Vectors of passages, see `Embedder.embed`."""
-        return await self._in_thread(list(texts), "document")
+        if not texts:
+            return np.zeros((0, await self.dimension()), dtype=np.float32)
+        model = self._model
+        encoded = await self._in_thread(model.tokenize, texts, "document")
+        batches = model.batches(encoded)
+        computed = await asyncio.gather(
+            *(self._in_thread(model.run, [encoded[n] for n in batch]) for batch in batches)
+        )
+        vectors = np.empty((len(texts), computed[0].shape[1]), dtype=np.float32)
+        for batch, rows in zip(batches, computed, strict=True):
+            vectors[batch] = rows
+        return vectors
 
     async def embed_query(self, text: str) -> Vectors:
         """Vector of a question, see `Embedder.embed_query`."""
         vector = self._recent.get(text)
         if vector is None:
-            vector = (await self._in_thread([text], "query"))[0]
+            vector = await self._in_thread(self._encode_query, text)
             self._recent.put(text, vector)
         return vector
 
-    async def _in_thread(self, texts: list[str], kind: str) -> Vectors:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, self._model.encode, texts, kind)
+    def _encode_query(self, text: str) -> Vectors:
+        model = self._model
+        return model.run(model.tokenize([text], "query"))[0]
+
+    async def _in_thread(self, function: Callable[..., Any], *values: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *values)
 
     @cached_property
     def _model(self) -> "_Model":
@@ -85,9 +101,7 @@ class _Model:
         self._first_token = bool(pooling.get("pooling_mode_cls_token"))
         self._pad = self._tokenizer.token_to_id("[PAD]") or self._tokenizer.token_to_id("<pad>") or 0
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = os.cpu_count() or 1
-        # Idle threads that spin would take the cores from PostgreSQL and from other requests.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.intra_op_num_threads = 1
         options.log_severity_level = 3
         self._session = onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
         self._inputs = {value.name for value in self._session.get_inputs()}
@@ -95,22 +109,25 @@ class _Model:
         self._pooled = "sentence_embedding" in outputs
         self._output = "sentence_embedding" if self._pooled else outputs[0]
 
-    def encode(self, texts: list[str], kind: str) -> Vectors:
-        """Unit vectors of the texts, computed in batches of similar length, returned in their order."""
+    def tokenize(self, texts: Sequence[str], kind: str) -> list[list[int]]:
+        """Token ids of each text, with the model's prompt for that kind of text before it."""
         prompt = self._prompts.get(kind, "")
-        encoded = [item.ids for item in self._tokenizer.encode_batch([prompt + text for text in texts])]
-        order = sorted(range(len(texts)), key=lambda n: -len(encoded[n]))
-        vectors: list[Vectors | None] = [None] * len(texts)
+        return [item.ids for item in self._tokenizer.encode_batch([prompt + text for text in texts])]
+
+    def batches(self, encoded: Sequence[Sequence[int]]) -> list[list[int]]:
+        """Positions of the texts in batches of similar length, so that little is padded."""
+        order = sorted(range(len(encoded)), key=lambda n: -len(encoded[n]))
+        found = []
         start = 0
         while start < len(order):
-            longest = max(len(encoded[order[start]]), 1)
-            batch = order[start : start + max(1, _BATCH_TOKENS // longest)]
-            for n, vector in zip(batch, self._run([encoded[n] for n in batch], longest), strict=True):
-                vectors[n] = vector
-            start += len(batch)
-        return np.stack([vector for vector in vectors if vector is not None])
+            size = max(1, _BATCH_TOKENS // max(len(encoded[order[start]]), 1))
+            found.append(order[start : start + size])
+            start += size
+        return found
 
-    def _run(self, batch: list[list[int]], longest: int) -> Vectors:
+    def run(self, batch: list[list[int]]) -> Vectors:
+        """Unit vectors of one batch."""
+        longest = max(len(tokens) for tokens in batch)
         ids = np.full((len(batch), longest), self._pad, dtype=np.int64)
         mask = np.zeros((len(batch), longest), dtype=np.int64)
         for row, tokens in enumerate(batch):

@@ -122,8 +122,9 @@ COMMENT ON COLUMN chunk.digest IS 'of the text that was embedded: a passage that
 -- What a search reads of every candidate stays in the row; the rest only of the few that are shown.
 ALTER TABLE chunk
     ALTER COLUMN embedding SET STORAGE MAIN, ALTER COLUMN bm25 SET STORAGE MAIN, ALTER COLUMN fields SET STORAGE MAIN,
-    ALTER COLUMN lexemes SET STORAGE EXTENDED, ALTER COLUMN body SET STORAGE EXTENDED;
-ALTER TABLE chunk SET (toast_tuple_target = 2048);
+    ALTER COLUMN lexemes SET STORAGE EXTERNAL, ALTER COLUMN body SET STORAGE EXTERNAL;
+-- Above this size lexemes and text move out; below it nothing is compressed, which would cost every search.
+ALTER TABLE chunk SET (toast_tuple_target = 2800);
 CREATE INDEX chunk_lexemes ON chunk USING gin (lexemes) WITH (fastupdate = off);
 
 CREATE TABLE term (
@@ -246,19 +247,20 @@ BEGIN
         counted := few_passages(who, among, wanted);
         IF counted.documents <= 2000 AND counted.passages <= 5000 THEN
             RETURN QUERY EXECUTE format(
-                'SELECT c.tenant, c.collection, c.document_id, c.ordinal, -(c.bm25 <#> $3)
-                 FROM document d JOIN chunk c ON c.tenant = d.tenant AND c.collection = d.collection AND c.document_id = d.id
-                 WHERE d.tenant IN ($1, ''0'') AND d.collection = ANY ($2) AND d.fields @@ $4 AND %s AND c.bm25 <#> $3 < 0
-                 ORDER BY c.bm25 <#> $3 LIMIT %s', visible, amount)
+                'SELECT tenant, collection, document_id, ordinal, score FROM (
+                     SELECT c.tenant, c.collection, c.document_id, c.ordinal, -(c.bm25 <#> $3) AS score
+                     FROM document d JOIN chunk c ON c.tenant = d.tenant AND c.collection = d.collection AND c.document_id = d.id
+                     WHERE d.tenant IN ($1, ''0'') AND d.collection = ANY ($2) AND d.fields @@ $4 AND %s OFFSET 0) found
+                 WHERE score > 0 ORDER BY score DESC LIMIT %s', visible, amount)
             USING who, among, question, wanted;
             RETURN;
         END IF;
     END IF;
     RETURN QUERY EXECUTE format(
-        'SELECT c.tenant, c.collection, c.document_id, c.ordinal, -(c.bm25 <#> $3)
+        'SELECT c.tenant, c.collection, c.document_id, c.ordinal, -(c.bm25 <#> $3) AS score
          FROM chunk c
          WHERE c.lexemes @@ $5 AND c.tenant IN ($1, ''0'') AND c.collection = ANY ($2) AND %s %s
-         ORDER BY c.bm25 <#> $3 LIMIT %s',
+         ORDER BY score DESC LIMIT %s',
         visible, CASE WHEN wanted IS NULL THEN '' ELSE 'AND c.fields @@ $4' END, amount)
     USING who, among, question, wanted, candidates;
 END $$;
