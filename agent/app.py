@@ -1,9 +1,8 @@
 """Building the service: the one place where settings become parts."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -23,6 +22,8 @@ from retrievers.ingest.documents import Document, Rejected
 from retrievers.ingest.run import Progress, Report, ingest
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.postgres.database import Database
+from retrievers.postgres.embedded import EmbeddedServer
+from retrievers.postgres.migrate import SERVICE_ROLE
 
 AnyRequest = TypeVar("AnyRequest", bound=Request)
 
@@ -136,11 +137,31 @@ async def open_service(settings: Settings | None = None, **changes: Any) -> Asyn
     if settings is None:
         settings = load_settings(changes)
     embedder = open_embedder(settings.embedder, base_url=settings.embedder_base_url, api_key=settings.embedder_api_key)
-    async with Database(settings.database_url, home=Path(settings.home), size=settings.pool_size) as database:
-        catalogue = Catalogue(database)
-        resources = registry.Resources(database=database, embedder=embedder, catalogue=catalogue)
-        sources = {name: registry.build(name, resources) for name in registry.NAMES}
-        yield Service(settings, database, embedder, catalogue, Pipeline(settings, catalogue, sources))
+    try:
+        with _addresses(settings) as (owner, service):
+            async with Database(owner, service, size=settings.pool_size) as database:
+                catalogue = Catalogue(database)
+                resources = registry.Resources(database=database, embedder=embedder, catalogue=catalogue)
+                sources = {name: registry.build(name, resources) for name in registry.NAMES}
+                yield Service(
+                    settings, database, embedder, catalogue, Pipeline(settings, catalogue, sources, embedder.languages)
+                )
+    finally:
+        await embedder.aclose()
+
+
+@contextmanager
+def _addresses(settings: Settings) -> Iterator[tuple[str, str | None]]:
+    """Connection strings of the owner and the service; the embedded server runs meanwhile when none is set."""
+    if settings.database_url:
+        yield settings.database_url, None
+        return
+    server = EmbeddedServer(settings.home)
+    server.start()
+    try:
+        yield server.conninfo(), server.conninfo(user=SERVICE_ROLE)
+    finally:
+        server.stop()
 
 
 def _request(shape: type[AnyRequest], query: str | None, options: Mapping[str, Any]) -> AnyRequest:

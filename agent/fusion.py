@@ -5,15 +5,21 @@ within one fused ranking only.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from retrievers.core.types import Chunk, ChunkId, Hit
 
 Rankings = Mapping[str, Sequence[Hit]]
 
+LEXICAL_WEIGHT = 0.6
+FOREIGN_WEIGHT = 0.95
+# Measured on SciFact and CMRC: the margin of the best over the tenth lies around 0.35.
+_SHAPE_RANK = 10
+_USUAL_MARGIN = 0.35
+_SHAPE_SLOPE = 0.6
 
-@dataclass(frozen=True, slots=True)
-class Fused:
+
+class Fused(NamedTuple):
     """A chunk with its place in the answer and what each source said of it.
 
     Attributes:
@@ -107,28 +113,42 @@ def _min_max(hits: Sequence[Hit], weight: float) -> list[float]:
 
 
 def _summed(rankings: Rankings, contributions: Callable[[str, Sequence[Hit]], list[float]]) -> list[Fused]:
-    totals: dict[ChunkId, float] = {}
-    scores: dict[ChunkId, dict[str, float]] = {}
-    ranks: dict[ChunkId, dict[str, int]] = {}
-    chunks: dict[ChunkId, Chunk] = {}
+    found: dict[ChunkId, tuple[float, dict[str, float], dict[str, int], Chunk | None]] = {}
+    # Sources in a fixed order: sums of floats depend on it.
     for source in sorted(rankings):
         hits = rankings[source]
         if not hits:
             continue
         for rank, (hit, share) in enumerate(zip(hits, contributions(source, hits), strict=True), 1):
-            totals[hit.id] = totals.get(hit.id, 0.0) + share
-            scores.setdefault(hit.id, {})[source] = hit.score
-            ranks.setdefault(hit.id, {})[source] = rank
-            if hit.chunk is not None:
-                chunks[hit.id] = hit.chunk
-    found = [Fused(id, total, total, scores[id], ranks[id], chunks.get(id)) for id, total in totals.items()]
-    return sorted(found, key=_order)
+            known = found.get(hit.id)
+            if known is None:
+                found[hit.id] = (share, {source: hit.score}, {source: rank}, hit.chunk)
+            else:
+                total, scores, ranks, chunk = known
+                scores[source], ranks[source] = hit.score, rank
+                found[hit.id] = (total + share, scores, ranks, chunk or hit.chunk)
+    ranking = [Fused(id, total, total, scores, ranks, chunk) for id, (total, scores, ranks, chunk) in found.items()]
+    ranking.sort(key=_order)
+    return ranking
 
 
 def _order(item: Fused) -> tuple[float, ChunkId]:
     return (-item.score, item.id)
 
 
-def lexical_weight(search: str, language: str, rankings: Rankings) -> float:
-    """Share of full text for one question."""
-    return 0.7
+def lexical_weight(language: str, rankings: Rankings, *, languages: frozenset[str] | None) -> float:
+    """Share of full text for one question.
+
+    Vectors that do not know the question's language say little; and full text is trusted the more, the
+    further its best passage stands above the tenth, which is what rare and exact words look like.
+
+    Args:
+        languages: those the embedder knows, None when it knows many.
+    """
+    if languages is not None and language not in languages:
+        return FOREIGN_WEIGHT
+    hits = rankings.get("fulltext", ())
+    if len(hits) < _SHAPE_RANK or hits[0].score <= 0:
+        return LEXICAL_WEIGHT
+    margin = 1 - hits[_SHAPE_RANK - 1].score / hits[0].score
+    return min(max(LEXICAL_WEIGHT + _SHAPE_SLOPE * (margin - _USUAL_MARGIN), 0.3), FOREIGN_WEIGHT)

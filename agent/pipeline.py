@@ -7,7 +7,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from agent import assemble, fusion, router
 from agent.fusion import Fused
@@ -22,7 +22,7 @@ from retrievers.core.filters import Filter, parse
 from retrievers.core.types import Query, Retriever, Scope
 from retrievers.postgres.catalogue import Catalogue, filterable
 
-DEPTH = 150
+DEPTH = 100
 """Hits asked of each source: fixed, so that a page is always cut from the same ranking."""
 RERANK_POOL = 64
 
@@ -33,11 +33,13 @@ class Pipeline:
 
     Args:
         sources: retrievers by name, in the order of preference.
+        embedder_languages: those the embedder knows, None when it knows many.
     """
 
     settings: Settings
     catalogue: Catalogue
     sources: Mapping[str, Retriever]
+    embedder_languages: frozenset[str] | None
 
     async def retrieve(self, tenant: str, request: Request) -> Result:
         """Hits for a question.
@@ -143,19 +145,19 @@ class Pipeline:
         """Stage one merges the sources of each search, stage two the searches."""
         searches = list(dict.fromkeys(step.search for step in steps))
         rankings = [
-            self._merge({source: hits for (asked, source), hits in retrieved.hits.items() if asked == search}, search, intent)
+            self._merge({source: hits for (asked, source), hits in retrieved.hits.items() if asked == search}, intent)
             for search in searches
         ]
         return fusion.fuse_searches(rankings) if rankings else []
 
-    def _merge(self, found: fusion.Rankings, search: str, intent: Intent) -> list[Fused]:
+    def _merge(self, found: fusion.Rankings, intent: Intent) -> list[Fused]:
         if self.settings.fusion == "rrf":
             return fusion.reciprocal_rank(found)
         if self.settings.fusion == "weighted_sum":
             return fusion.weighted_sum(found, weights={"fulltext": 0.05, "vector": 0.95})
         weight = self.settings.lexical_weight
         if weight is None:
-            weight = fusion.lexical_weight(search, intent.language, found)
+            weight = fusion.lexical_weight(intent.language, found, languages=self.embedder_languages)
         return fusion.convex(found, lexical_weight=weight)
 
     async def _page(self, request: Request, intent: Intent, scope: Scope, ranking: list[Fused]) -> list[Fused]:
@@ -169,7 +171,7 @@ class Pipeline:
     async def _loaded(self, scope: Scope, hits: Sequence[Fused]) -> list[Fused]:
         """The hits with their chunks read; one whose document was deleted meanwhile is left out."""
         chunks = await self.catalogue.load(scope, [hit.id for hit in hits if hit.chunk is None])
-        loaded = (replace(hit, chunk=hit.chunk or chunks.get(hit.id)) for hit in hits)
+        loaded = (hit._replace(chunk=hit.chunk or chunks.get(hit.id)) for hit in hits)
         return [hit for hit in loaded if hit.chunk is not None]
 
 

@@ -21,7 +21,7 @@ from retrievers.text.analysis import Term, analyse
 
 CARD = Card(name="fulltext", good_for="exact words: names, codes, identifiers, error messages, quoted phrases")
 
-CANDIDATES = 2000
+CANDIDATES = 1000
 """Passages to score: terms are taken, rarest first, until so many hold one of them."""
 MOST_TERMS = 64
 # Whole identifiers and character pairs repeat what their parts say already.

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from agent.fusion import Fused
 from retrievers.text.analysis import analyse
@@ -31,7 +30,7 @@ def rerank(question: str, language: str, hits: Sequence[Fused]) -> list[Fused]:
         terms = _terms(hit.chunk.text, language) + title * _TITLE_WEIGHT
         similarity = _UNIGRAM * _share(_counted(asked), _counted(terms)) + _BIGRAM * _share(_pairs(asked), _pairs(terms))
         score = TOKEN_WEIGHT * similarity + VECTOR_WEIGHT * max(hit.scores.get("vector", 0.0), 0.0)
-        scored.append(replace(hit, score=score, scores={**hit.scores, "rerank": score}))
+        scored.append(hit._replace(score=score, scores={**hit.scores, "rerank": score}))
     return sorted(scored, key=lambda hit: (-hit.score, hit.id))
 
 

@@ -44,8 +44,7 @@ class Chunk:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(NamedTuple):
     """A chunk in one ranking, with that ranking's score.
 
     `chunk` is None until its text is read: searches in PostgreSQL return identities, and only the few

@@ -14,9 +14,11 @@ class Embedder(Protocol):
 
     Attributes:
         name: as in the settings; a collection remembers it and refuses another.
+        languages: the languages it knows, None when it knows many or it is not said.
     """
 
     name: str
+    languages: frozenset[str] | None
 
     async def dimension(self) -> int:
         """Length of the vectors, read from the model."""
@@ -36,4 +38,8 @@ class Embedder(Protocol):
         Raises:
             Unavailable: the model cannot be loaded or reached.
         """
+        ...
+
+    async def aclose(self) -> None:
+        """Let go of connections and threads."""
         ...

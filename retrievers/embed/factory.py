@@ -18,7 +18,7 @@ def open_embedder(name: str, *, base_url: str | None = None, api_key: str | None
     """
     kind, _, rest = name.partition(":")
     if name == "minilm":
-        return OnnxEmbedder(MINILM, name)
+        return OnnxEmbedder(MINILM, name, languages=frozenset({"en"}))
     if kind == "onnx" and rest:
         folder = Path(rest).expanduser()
         if not folder.is_dir():

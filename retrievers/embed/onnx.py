@@ -32,10 +32,11 @@ class OnnxEmbedder:
     Args:
         folder: the model.
         name: what collections remember; two folders with one name must hold the same model.
+        languages: those the model was trained on, None for many.
     """
 
-    def __init__(self, folder: Path, name: str) -> None:
-        self.name = name
+    def __init__(self, folder: Path, name: str, *, languages: frozenset[str] | None = None) -> None:
+        self.name, self.languages = name, languages
         self._folder = folder
         self._recent = QueryCache()
         # The model runs single-threaded and batches run side by side: a question then waits for no other
@@ -68,6 +69,10 @@ class OnnxEmbedder:
             vector = await self._in_thread(self._encode_query, text)
             self._recent.put(text, vector)
         return vector
+
+    async def aclose(self) -> None:
+        """Let the threads end; the model itself is freed with the object."""
+        self._executor.shutdown(wait=False)
 
     def _encode_query(self, text: str) -> Vectors:
         model = self._model

@@ -48,6 +48,7 @@ class _Library(ABC):
 
     def __init__(self, name: str, batch: int) -> None:
         self.name = name
+        self.languages: frozenset[str] | None = None
         self._source = f"the embedder {name}"
         self._batch = batch
         self._dimension: int | None = None

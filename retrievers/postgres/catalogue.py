@@ -17,11 +17,7 @@ _COLLECTIONS = """
 """
 _TERMS = "SELECT collection, term, chunks FROM signalbox.term WHERE tenant = %s AND collection = %s AND term = ANY (%s)"
 _PASSAGES = """
-    SELECT c.tenant, c.collection, c.document_id, c.ordinal, d.title, c.body, d.url, c.heading, c.start_character,
-           c.end_character, d.metadata
-    FROM unnest(%s::text[], %s::integer[], %s::text[], %s::integer[]) AS wanted (tenant, collection, document_id, ordinal)
-    JOIN signalbox.chunk c USING (tenant, collection, document_id, ordinal)
-    JOIN signalbox.document d ON d.tenant = c.tenant AND d.collection = c.collection AND d.id = c.document_id
+    SELECT * FROM signalbox.passages(%(scope)s, %(tenants)s, %(among)s, %(documents)s, %(ordinals)s)
 """
 # Counters and fields may be this old; a name that is not found is looked up anew at once.
 _FRESH_S = 1.0
@@ -108,13 +104,14 @@ class Catalogue:
         wanted = [id for id in ids if scope.allows(id)]
         if not wanted:
             return {}
-        values = (
-            [id.tenant for id in wanted],
-            [numbers[id.tenant, id.collection] for id in wanted],
-            [id.document_id for id in wanted],
-            [id.ordinal for id in wanted],
-        )
-        rows = await self._database.fetch(scope.tenant, _PASSAGES, values)
+        values = {
+            "scope": self._database.scope(scope.tenant),
+            "tenants": [id.tenant for id in wanted],
+            "among": [numbers[id.tenant, id.collection] for id in wanted],
+            "documents": [id.document_id for id in wanted],
+            "ordinals": [id.ordinal for id in wanted],
+        }
+        rows = await self._database.search(_PASSAGES, values)
         chunks = (Chunk(ChunkId(row[0], names[row[1]], row[2], row[3]), *row[4:]) for row in rows)
         return {chunk.id: chunk for chunk in chunks}
 

@@ -5,10 +5,10 @@ that carries the signed tenant; the two searches take the same signature as an a
 which saves them the transaction.
 """
 
+import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from types import TracebackType
 from typing import Any, LiteralString, Self
 
@@ -18,7 +18,6 @@ from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from retrievers.core.errors import BadRequest, Unavailable
-from retrievers.postgres.embedded import EmbeddedServer
 from retrievers.postgres.migrate import SERVICE_ROLE, is_current, migrate
 
 Row = tuple[Any, ...]
@@ -29,36 +28,35 @@ class Database:
     """A pool of connections to one database, open between `async with`.
 
     Args:
-        url: the owner's connection string; None for the embedded server under `home`.
+        owner: connection string of the role that migrates the schema and may read the signing secret.
+        service: connection string of the role that serves; the owner's when None, which then acts as
+            `signalbox_app` in every transaction.
         size: most connections.
     """
 
-    def __init__(self, url: str | None, *, home: Path, version: int | None = None, size: int = 10) -> None:
-        self._url = url
-        self._server = None if url else EmbeddedServer(home, **({"version": version} if version else {}))
+    def __init__(self, owner: str, service: str | None = None, *, size: int = 10) -> None:
+        self._owner, self._service = owner, service or owner
         self._size = size
         self._pool: AsyncConnectionPool[AsyncConnection[Row]] | None = None
         self._secret = b""
 
     async def __aenter__(self) -> Self:
-        if self._server is not None:
-            self._server.start()
-            owner, service = self._server.conninfo(), self._server.conninfo(user=SERVICE_ROLE)
-        else:
-            assert self._url is not None
-            owner = service = self._url
-        self._secret = _prepare(owner)
+        self._secret = await asyncio.to_thread(_prepare, self._owner)
         self._pool = AsyncConnectionPool(
-            service,
+            self._service,
             min_size=1,
             max_size=self._size,
             timeout=10,
             open=False,
-            configure=_configure,
+            configure=register_vector_async,
             # Poolers in transaction mode do not keep prepared statements.
             kwargs={"autocommit": True, "prepare_threshold": None, "connect_timeout": 10},
         )
-        await self._pool.open(wait=True, timeout=30)
+        try:
+            await self._pool.open(wait=True, timeout=30)
+        except PoolTimeout as error:
+            await self._pool.close()
+            raise Unavailable("the database", "no connection in 30 s") from error
         return self
 
     async def __aexit__(
@@ -66,8 +64,6 @@ class Database:
     ) -> None:
         if self._pool is not None:
             await self._pool.close()
-        if self._server is not None:
-            self._server.stop()
 
     def scope(self, tenant: str) -> str:
         """The tenant with its signature, as the database verifies it.
@@ -139,7 +135,3 @@ def _prepare(owner: str) -> bytes:
         ) from error
     assert row is not None
     return bytes(row[0])
-
-
-async def _configure(connection: AsyncConnection[Row]) -> None:
-    await register_vector_async(connection)

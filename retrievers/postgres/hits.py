@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from retrievers.core.types import ChunkId, Hit, Query
+from retrievers.core.types import PLATFORM, ChunkId, Hit, Query
 from retrievers.postgres.database import Row
 
 
@@ -13,9 +13,10 @@ def hits_of(rows: Iterable[Row], query: Query, source: str) -> list[Hit]:
     checked the tenant, this checks it again.
     """
     names = {collection.number: collection.name for collection in query.scope.collections}
+    allowed = (query.scope.tenant, PLATFORM)
     best: dict[ChunkId, Hit] = {}
     for tenant, number, document_id, ordinal, score in rows:
         id = ChunkId(tenant, names[number], document_id, ordinal)
-        if id not in best and query.scope.allows(id):
-            best[id] = Hit(id, float(score), source)
+        if tenant in allowed and id not in best:
+            best[id] = Hit(id, score, source)
     return sorted(best.values(), key=lambda hit: (-hit.score, hit.id))[: query.limit]

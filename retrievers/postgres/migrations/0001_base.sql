@@ -1,10 +1,11 @@
--- Collections, documents and passages of many tenants, and the two searches over them.
+-- Collections, documents and passages of many tenants, and the searches over them.
 --
 -- Run by the owner with search_path = signalbox, <schema of pgvector>, pg_temp; every function keeps
 -- that path. Three roles, none of which owns anything it could drop:
 --   signalbox_app     what the service runs as: bound by the row policies below
---   signalbox_search  owner of the two search functions alone: the row policies do not bind it, because
---                     under a policy PostgreSQL cannot use an index for @@ and <#>, which are not leakproof
+--   signalbox_search  owner of the search functions alone: the row policies do not bind it, because
+--                     under a policy PostgreSQL cannot use an index for @@ and <#>, which are not leakproof;
+--                     each function takes the signed tenant and puts it into its own WHERE
 --   the owner         runs migrations and is asked for the secret when a service starts
 
 CREATE TABLE secret (
@@ -173,7 +174,7 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path FROM CURRENT
 SET hnsw.iterative_scan = 'strict_order'
 SET hnsw.max_scan_tuples = 20000
-SET hnsw.ef_search = 200
+SET hnsw.ef_search = 150
 SET enable_seqscan = off
 SET jit = off
 AS $$
@@ -265,6 +266,20 @@ BEGIN
     USING who, among, question, wanted, candidates;
 END $$;
 
+-- Passages by identity, with what is shown of their documents.
+CREATE FUNCTION passages(scope text, tenants text[], among integer[], documents text[], ordinals integer[])
+RETURNS TABLE (tenant text, collection integer, document_id text, ordinal integer, title text, body text, url text,
+               heading text, start_character integer, end_character integer, metadata jsonb)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    SELECT c.tenant, c.collection, c.document_id, c.ordinal, d.title, c.body, d.url, c.heading, c.start_character,
+           c.end_character, d.metadata
+    FROM (SELECT verified_tenant(scope) AS who OFFSET 0) me
+    CROSS JOIN unnest(tenants, among, documents, ordinals) AS wanted (tenant, collection, document_id, ordinal)
+    JOIN chunk c USING (tenant, collection, document_id, ordinal)
+    JOIN document d ON d.tenant = c.tenant AND d.collection = c.collection AND d.id = c.document_id
+    WHERE (c.tenant = me.who OR (c.tenant = '0' AND c.public)) AND (c.expires_at IS NULL OR c.expires_at > now())
+$$;
+
 -- An embedder gets a number and an index of its own on first use: vectors of two models never meet.
 CREATE FUNCTION register_embedder(model text, size integer) RETURNS smallint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
@@ -291,6 +306,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$ BEGIN ANALY
 ALTER FUNCTION nearest OWNER TO signalbox_search;
 ALTER FUNCTION matching OWNER TO signalbox_search;
 ALTER FUNCTION few_passages OWNER TO signalbox_search;
+ALTER FUNCTION passages OWNER TO signalbox_search;
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA signalbox FROM PUBLIC;
 GRANT USAGE ON SCHEMA signalbox TO signalbox_app, signalbox_search;
@@ -299,4 +315,4 @@ GRANT SELECT ON embedder TO signalbox_app;
 GRANT USAGE ON SEQUENCE collection_number TO signalbox_app;
 GRANT SELECT ON collection, document, chunk TO signalbox_search;
 GRANT EXECUTE ON FUNCTION verified_tenant, tenant TO signalbox_app, signalbox_search;
-GRANT EXECUTE ON FUNCTION nearest, matching, register_embedder, refresh_statistics TO signalbox_app;
+GRANT EXECUTE ON FUNCTION nearest, matching, passages, register_embedder, refresh_statistics TO signalbox_app;

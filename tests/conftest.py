@@ -1,0 +1,102 @@
+"""One PostgreSQL server per run, one migrated template, and a clone of it for every test that asks."""
+
+import os
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from retrievers.embed.onnx import MINILM, OnnxEmbedder
+from retrievers.postgres.database import Database
+from retrievers.postgres.embedded import EmbeddedServer
+from retrievers.postgres.migrate import SERVICE_ROLE, migrate
+
+POSTGRES_VERSION = int(os.environ.get("SIGNALBOX_TEST_POSTGRES", "18"))
+SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that ask for the server are marked, so that they can be run alone on another version."""
+    for item in items:
+        if "server" in getattr(item, "fixturenames", ()):
+            item.add_marker("database")
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
+    """The embedded server of this run, of the version in SIGNALBOX_TEST_POSTGRES."""
+    server = EmbeddedServer(tmp_path_factory.mktemp("home"), POSTGRES_VERSION)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def template(server: EmbeddedServer) -> str:
+    """Name of a migrated database that tests clone."""
+    with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
+        connection.execute("CREATE DATABASE template_of_tests")
+    migrate(server.conninfo(database="template_of_tests"))
+    return "template_of_tests"
+
+
+@pytest.fixture
+def owner_url(server: EmbeddedServer, template: str) -> Iterator[str]:
+    """Connection string of the owner of a fresh, migrated database."""
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE {template}')
+    yield server.conninfo(database=name)
+    with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
+        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+@pytest.fixture
+def service_url(owner_url: str) -> str:
+    """Connection string of the role the service runs as, in the same database."""
+    return make_conninfo(owner_url, user=SERVICE_ROLE)
+
+
+@pytest.fixture
+async def database(owner_url: str, service_url: str) -> AsyncIterator[Database]:
+    """An open database, connected as the service's own role."""
+    async with Database(owner_url, service_url, size=4) as database:
+        yield database
+
+
+@pytest.fixture(scope="session")
+def minilm() -> OnnxEmbedder:
+    """The packaged embedder, loaded once."""
+    return OnnxEmbedder(MINILM, "minilm", languages=frozenset({"en"}))
+
+
+@pytest.fixture
+def shared_data() -> Callable[[str], Path]:
+    """The folder of a development corpus; the test is skipped where there is none."""
+
+    def folder(name: str) -> Path:
+        path = SHARED / name
+        if not path.is_dir():
+            pytest.skip(f"the development corpus {name} is not beside this clone")
+        return path
+
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def no_network(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections to anything but this machine fail: a test that needs one is wrong."""
+    import socket
+
+    connect = socket.socket.connect
+
+    def local_only(self: socket.socket, address: object) -> None:
+        host = address[0] if isinstance(address, tuple) else "unix"
+        if host not in ("unix", "127.0.0.1", "::1", "localhost"):
+            raise OSError(f"tests may not connect to {host}")
+        connect(self, address)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket.socket, "connect", local_only)
