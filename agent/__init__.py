@@ -1,7 +1,7 @@
 """signalbox: one question in, one cited prompt out.
 
-    async with open_service() as service:
-        result = await service.retrieve("How are sockets inherited?", collection="peps")
+async with open_service() as service:
+    result = await service.retrieve("How are sockets inherited?", collection="peps")
 """
 
 from typing import TYPE_CHECKING, Any

@@ -82,6 +82,15 @@ class Service:
         """The collections the tenant can see."""
         return await self.catalogue.collections(tenant or self.settings.tenant, fresh=True)
 
+    async def describe(self, collection: str, *, tenant: str | None = None) -> dict[str, Any]:
+        """A collection's field catalogue: per field its type, ranges, and its commonest values with counts.
+
+        Raises:
+            UnknownCollection: the tenant sees none of that name.
+        """
+        scope = await self.catalogue.scope(tenant or self.settings.tenant, collection, fresh=True)
+        return await self.catalogue.describe(scope)
+
     async def delete(self, collection: str, document: str | None = None, *, tenant: str | None = None) -> int:
         """Delete one document, or a collection with all of them; returns how many documents went.
 
@@ -138,7 +147,7 @@ async def open_service(settings: Settings | None = None, **changes: Any) -> Asyn
         settings = load_settings(changes)
     embedder = open_embedder(settings.embedder, base_url=settings.embedder_base_url, api_key=settings.embedder_api_key)
     try:
-        with _addresses(settings) as (owner, service):
+        with database_addresses(settings) as (owner, service):
             async with Database(owner, service, size=settings.pool_size) as database:
                 catalogue = Catalogue(database)
                 resources = registry.Resources(database=database, embedder=embedder, catalogue=catalogue)
@@ -151,7 +160,7 @@ async def open_service(settings: Settings | None = None, **changes: Any) -> Asyn
 
 
 @contextmanager
-def _addresses(settings: Settings) -> Iterator[tuple[str, str | None]]:
+def database_addresses(settings: Settings) -> Iterator[tuple[str, str | None]]:
     """Connection strings of the owner and the service; the embedded server runs meanwhile when none is set."""
     if settings.database_url:
         yield settings.database_url, None

@@ -95,7 +95,9 @@ def distinct(chunks: Sequence[Chunk]) -> list[Chunk]:
 
 def join_adjacent(chunks: Sequence[Chunk]) -> list[Passage]:
     """Passages in the order of their best chunk; chunks that follow each other in a document are one."""
-    by_place = {(chunk.id.tenant, chunk.id.collection, chunk.id.document_id, chunk.id.ordinal): chunk for chunk in chunks}
+    by_place = {
+        (chunk.id.tenant, chunk.id.collection, chunk.id.document_id, chunk.id.ordinal): chunk for chunk in chunks
+    }
     passages = []
     taken: set[object] = set()
     for chunk in chunks:
@@ -141,7 +143,9 @@ def _cut(chunk: Chunk, tokens: int) -> Chunk:
         text = text[: int(len(text) * 0.9)]
     if len(text) < len(chunk.text) and " " in text[-40:]:
         text = text[: text.rindex(" ")]
-    return Chunk(chunk.id, chunk.title, text, chunk.url, chunk.heading, chunk.start, chunk.start + len(text), chunk.metadata)
+    return Chunk(
+        chunk.id, chunk.title, text, chunk.url, chunk.heading, chunk.start, chunk.start + len(text), chunk.metadata
+    )
 
 
 def _fence(question: str, passages: Sequence[Passage]) -> str:
@@ -166,7 +170,9 @@ def _metadata_lines(metadata: Mapping[str, object]) -> list[str]:
     shown = []
     for key, value in metadata.items():
         items = value if isinstance(value, list) else [value]
-        text = ", ".join(_one_line(str(item)) for item in items if not isinstance(item, dict) and item not in (None, ""))
+        text = ", ".join(
+            _one_line(str(item)) for item in items if not isinstance(item, dict) and item not in (None, "")
+        )
         if text and len(text) <= _LONGEST_METADATA and len(key) <= _LONGEST_METADATA:
             shown.append(f"{_one_line(key)}: {text}")
     return shown[:_MOST_METADATA]
@@ -200,4 +206,3 @@ def _overlap(one: frozenset[int], other: frozenset[int]) -> float:
     if not one or not other or min(len(one), len(other)) < _NEAR_DUPLICATE * max(len(one), len(other)):
         return 0.0
     return len(one & other) / len(one | other)
-

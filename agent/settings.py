@@ -27,7 +27,9 @@ class Settings(BaseModel):
     embedder_api_key: str | None = Field(None, description="key of the embedder")
     reranker: Literal["none", "hybrid"] = Field("none", description="none (the fused order) or hybrid")
     fusion: Literal["convex", "rrf", "weighted_sum"] = Field("convex", description="how rankings are merged")
-    lexical_weight: float | None = Field(None, ge=0, le=1, description="share of full text in convex; by question when unset")
+    lexical_weight: float | None = Field(
+        None, ge=0, le=1, description="share of full text in convex; by question when unset"
+    )
     intent: Literal["off"] = Field("off", description="off: the caller's filter, and the question as it is")
     timeout_s: float = Field(10.0, gt=0, le=120, description="the whole request")
     source_timeout_s: float = Field(3.0, gt=0, le=120, description="one source")

@@ -28,7 +28,9 @@ def rerank(question: str, language: str, hits: Sequence[Fused]) -> list[Fused]:
         assert hit.chunk is not None
         title = _terms(hit.chunk.title, language)
         terms = _terms(hit.chunk.text, language) + title * _TITLE_WEIGHT
-        similarity = _UNIGRAM * _share(_counted(asked), _counted(terms)) + _BIGRAM * _share(_pairs(asked), _pairs(terms))
+        similarity = _UNIGRAM * _share(_counted(asked), _counted(terms)) + _BIGRAM * _share(
+            _pairs(asked), _pairs(terms)
+        )
         score = TOKEN_WEIGHT * similarity + VECTOR_WEIGHT * max(hit.scores.get("vector", 0.0), 0.0)
         scored.append(hit._replace(score=score, scores={**hit.scores, "rerank": score}))
     return sorted(scored, key=lambda hit: (-hit.score, hit.id))

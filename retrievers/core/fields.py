@@ -286,7 +286,9 @@ def read_schema(data: object) -> dict[str, Field]:
 
 def to_catalogue(fields: Mapping[str, Field]) -> dict[str, dict[str, Any]]:
     """Fields as the database keeps them."""
-    return {name: {key: value for key, value in asdict(field).items() if key != "name"} for name, field in fields.items()}
+    return {
+        name: {key: value for key, value in asdict(field).items() if key != "name"} for name, field in fields.items()
+    }
 
 
 def from_catalogue(catalogue: Mapping[str, Mapping[str, Any]]) -> dict[str, Field]:

@@ -54,9 +54,7 @@ class OnnxEmbedder:
         model = self._model
         encoded = await self._in_thread(model.tokenize, texts, "document")
         batches = model.batches(encoded)
-        computed = await asyncio.gather(
-            *(self._in_thread(model.run, [encoded[n] for n in batch]) for batch in batches)
-        )
+        computed = await asyncio.gather(*(self._in_thread(model.run, [encoded[n] for n in batch]) for batch in batches))
         vectors = np.empty((len(texts), computed[0].shape[1]), dtype=np.float32)
         for batch, rows in zip(batches, computed, strict=True):
             vectors[batch] = rows

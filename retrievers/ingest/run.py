@@ -147,7 +147,9 @@ class _Run:
 
     async def _use_embedder(self, connection: store.Connection, stored: int | None, dimension: int) -> None:
         if stored is not None:
-            cursor = await connection.execute("SELECT name, dimension FROM signalbox.embedder WHERE number = %s", (stored,))
+            cursor = await connection.execute(
+                "SELECT name, dimension FROM signalbox.embedder WHERE number = %s", (stored,)
+            )
             name, size = await cursor.fetchone() or ("", 0)
             if (name, size) != (self._embedder.name, dimension):
                 raise EmbedderMismatch(
@@ -157,7 +159,9 @@ class _Run:
                 )
             self._embedder_number = stored
             return
-        cursor = await connection.execute("SELECT signalbox.register_embedder(%s, %s)", (self._embedder.name, dimension))
+        cursor = await connection.execute(
+            "SELECT signalbox.register_embedder(%s, %s)", (self._embedder.name, dimension)
+        )
         self._embedder_number = (await cursor.fetchone() or (0,))[0]
         await connection.execute(
             "UPDATE signalbox.collection SET embedder = %s WHERE tenant = %s AND number = %s",
@@ -188,7 +192,8 @@ class _Run:
 
     async def _has_documents(self, connection: store.Connection) -> bool:
         cursor = await connection.execute(
-            "SELECT documents > 0 FROM signalbox.collection WHERE tenant = %s AND number = %s", (self._tenant, self._number)
+            "SELECT documents > 0 FROM signalbox.collection WHERE tenant = %s AND number = %s",
+            (self._tenant, self._number),
         )
         return bool((await cursor.fetchone() or (False,))[0])
 
@@ -253,7 +258,7 @@ class _Run:
                     self._fail(index, document.where, document.id, reason)
                 else:
                     self._report.unchanged += 1
-                    self._report.notes.append(f'{document.where}: the same document as at {given[0]}')
+                    self._report.notes.append(f"{document.where}: the same document as at {given[0]}")
             elif stored.get(document.id) == digest:
                 self._report.unchanged += 1
             else:
@@ -282,7 +287,9 @@ class _Run:
             self._report.embedded += len(missing)
         return vectors
 
-    async def _write(self, batch: Sequence[tuple[int, Prepared]], vectors: "asyncio.Task[dict[bytes, Vectors]]") -> None:
+    async def _write(
+        self, batch: Sequence[tuple[int, Prepared]], vectors: "asyncio.Task[dict[bytes, Vectors]]"
+    ) -> None:
         known = await vectors
         try:
             await self._replace(batch, known)

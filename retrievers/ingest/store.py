@@ -22,9 +22,7 @@ Connection = AsyncConnection[Row]
 
 async def open_collection(connection: Connection, tenant: str, name: str) -> Row:
     """(number, embedder number, fields, mean length, analysis version) of a collection, created when missing."""
-    select = (
-        "SELECT number, embedder, fields, mean_length, analysis FROM signalbox.collection WHERE tenant = %s AND name = %s"
-    )
+    select = "SELECT number, embedder, fields, mean_length, analysis FROM signalbox.collection WHERE tenant = %s AND name = %s"
     row = await (await connection.execute(select, (tenant, name))).fetchone()
     if row is None:
         await connection.execute(
@@ -216,7 +214,9 @@ async def remove_documents(connection: Connection, tenant: str, number: int, ids
     assert row is not None
     documents, chunks, words, public, languages = row
     if documents:
-        await _add_to_counts(connection, tenant, number, -documents, -chunks, -words, -public, Counter(), Counter(languages))
+        await _add_to_counts(
+            connection, tenant, number, -documents, -chunks, -words, -public, Counter(), Counter(languages)
+        )
     return int(documents)
 
 

@@ -3,11 +3,12 @@
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from retrievers.core.errors import UnknownCollection, listing
 from retrievers.core.fields import RESERVED, Field, from_catalogue
 from retrievers.core.types import Chunk, ChunkId, Collection, Scope
-from retrievers.postgres.database import Database
+from retrievers.postgres.database import Database, Row
 
 _COLLECTIONS = """
     SELECT c.number, c.tenant, c.name, e.name, e.number, e.dimension, c.documents, c.chunks, c.mean_length, c.languages,
@@ -18,6 +19,25 @@ _COLLECTIONS = """
 _TERMS = "SELECT collection, term, chunks FROM signalbox.term WHERE tenant = %s AND collection = %s AND term = ANY (%s)"
 _PASSAGES = """
     SELECT * FROM signalbox.passages(%(scope)s, %(tenants)s, %(among)s, %(documents)s, %(ordinals)s)
+"""
+_VALUES = """
+    WITH held AS (
+        SELECT entry.key, item.value #>> '{}' AS value, count(*) AS times
+        FROM signalbox.document d, jsonb_each(d.fields) AS entry,
+             LATERAL jsonb_path_query(entry.value, '$[*]') AS item (value)
+        WHERE d.tenant = ANY (%(tenants)s) AND d.collection = ANY (%(among)s)
+        GROUP BY 1, 2),
+    ranked AS (SELECT *, row_number() OVER (PARTITION BY key ORDER BY times DESC, value COLLATE "C") AS place FROM held)
+    SELECT key, count(*), min(value COLLATE "C"), max(value COLLATE "C"),
+           min(CASE WHEN key = ANY (%(numbers)s) THEN value::numeric END)::float8,
+           max(CASE WHEN key = ANY (%(numbers)s) THEN value::numeric END)::float8,
+           array_agg(value ORDER BY place) FILTER (WHERE place <= 10),
+           array_agg(times ORDER BY place) FILTER (WHERE place <= 10)
+    FROM ranked GROUP BY key
+"""
+_HOLDING = """
+    SELECT key, count(*) FROM signalbox.document d, jsonb_object_keys(d.fields) AS key
+    WHERE d.tenant = ANY (%(tenants)s) AND d.collection = ANY (%(among)s) GROUP BY key
 """
 # Counters and fields may be this old; a name that is not found is looked up anew at once.
 _FRESH_S = 1.0
@@ -86,9 +106,7 @@ class Catalogue:
             known = {term: self._terms.get(_key(collection, term)) for term in wanted}
             missing = [term for term, count in known.items() if count is None]
             if missing:
-                rows = await self._database.fetch(
-                    scope.tenant, _TERMS, (collection.tenant, collection.number, missing)
-                )
+                rows = await self._database.fetch(scope.tenant, _TERMS, (collection.tenant, collection.number, missing))
                 known.update(dict.fromkeys(missing, 0))
                 known.update({row[1]: row[2] for row in rows})
                 self._terms.update({_key(collection, term): known[term] or 0 for term in missing})
@@ -96,6 +114,29 @@ class Catalogue:
         while len(self._terms) > _MOST_TERMS:
             self._terms.popitem(last=False)
         return counts
+
+    async def describe(self, scope: Scope) -> dict[str, Any]:
+        """The field catalogue of a collection: what `signalbox collections show` prints."""
+        fields = {name: field for one in scope.collections for name, field in one.fields.items()}
+        values = {
+            "tenants": sorted({one.tenant for one in scope.collections}),
+            "among": [one.number for one in scope.collections],
+            "numbers": [name for name, field in fields.items() if field.item == "number"],
+        }
+        seen = {row[0]: row[1:] for row in await self._database.fetch(scope.tenant, _VALUES, values)}
+        holding = dict(await self._database.fetch(scope.tenant, _HOLDING, values))
+        first = scope.collections[0]
+        return {
+            "name": first.name,
+            "documents": sum(one.documents for one in scope.collections),
+            "chunks": sum(one.chunks for one in scope.collections),
+            "embedder": first.embedder,
+            "dimension": first.dimension,
+            "languages": dict(first.languages),
+            "fields": [
+                _described(field, seen.get(name), holding.get(name, 0)) for name, field in sorted(fields.items())
+            ],
+        }
 
     async def load(self, scope: Scope, ids: Iterable[ChunkId]) -> dict[ChunkId, Chunk]:
         """The chunks of those identities; what is gone meanwhile, or out of scope, is left out."""
@@ -114,6 +155,24 @@ class Catalogue:
         rows = await self._database.search(_PASSAGES, values)
         chunks = (Chunk(ChunkId(row[0], names[row[1]], row[2], row[3]), *row[4:]) for row in rows)
         return {chunk.id: chunk for chunk in chunks}
+
+
+def _described(field: Field, seen: Row | None, documents: int) -> dict[str, Any]:
+    distinct, low, high, least, most, values, times = seen or (0, None, None, None, None, [], [])
+    bounds = {"number": (least, most), "date": (low, high)}.get(field.item, (None, None))
+    return {
+        "name": field.name,
+        "type": field.type,
+        "item": field.item,
+        "separator": field.separator,
+        "declared": field.declared,
+        "description": field.description,
+        "documents": documents,
+        "distinct": distinct,
+        "min": bounds[0],
+        "max": bounds[1],
+        "top": [[value, count] for value, count in zip(values, times, strict=True)],
+    }
 
 
 def filterable(scope: Scope) -> Mapping[str, Field]:

@@ -65,6 +65,11 @@ class Database:
         if self._pool is not None:
             await self._pool.close()
 
+    @property
+    def owner(self) -> str:
+        """The owner's connection string; it may hold a password."""
+        return self._owner
+
     def scope(self, tenant: str) -> str:
         """The tenant with its signature, as the database verifies it.
 
@@ -122,7 +127,9 @@ def _prepare(owner: str) -> bytes:
         reason = str(error).strip().splitlines()[0]
         raise Unavailable("the database", f"{reason}; check DATABASE_URL and that the server runs") from error
     except psycopg.ProgrammingError as error:
-        raise Unavailable("the database", f"DATABASE_URL cannot be used: {str(error).strip().splitlines()[0]}") from error
+        raise Unavailable(
+            "the database", f"DATABASE_URL cannot be used: {str(error).strip().splitlines()[0]}"
+        ) from error
     if not current:
         migrate(owner)
     try:

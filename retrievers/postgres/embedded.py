@@ -152,7 +152,9 @@ class EmbeddedServer:
         options += ["-c listen_addresses=''", f"-k {self._socket_folder()}"]
         deadline = time.monotonic() + _PROBE_S
         try:
-            self._run("pg_ctl", "start", "-D", str(self._data), "-w", "-t", "60", "-l", str(log), "-o", " ".join(options))
+            self._run(
+                "pg_ctl", "start", "-D", str(self._data), "-w", "-t", "60", "-l", str(log), "-o", " ".join(options)
+            )
         except subprocess.SubprocessError as error:
             # A server that was just killed, or that is recovering, may still hold the folder.
             while time.monotonic() < deadline:
@@ -237,7 +239,8 @@ def _account(user: str) -> pwd.struct_passwd:
             subprocess.run(["useradd", "--system", "--no-create-home", user], check=True, capture_output=True)
             return pwd.getpwnam(user)
     raise Unavailable(
-        "the embedded PostgreSQL", f"it does not run as root, and a system user {user!r} cannot be made; run as another user"
+        "the embedded PostgreSQL",
+        f"it does not run as root, and a system user {user!r} cannot be made; run as another user",
     )
 
 

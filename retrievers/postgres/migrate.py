@@ -83,12 +83,19 @@ def is_current(connection: "psycopg.Connection[tuple[object, ...]]") -> bool:
 def _check_server(connection: "psycopg.Connection[tuple[object, ...]]") -> None:
     version = connection.info.server_version // 10000
     if version < LEAST_POSTGRES:
-        raise Unavailable(_SOURCE, f"it is PostgreSQL {version}; signalbox needs {LEAST_POSTGRES} or newer: upgrade the server")
+        raise Unavailable(
+            _SOURCE, f"it is PostgreSQL {version}; signalbox needs {LEAST_POSTGRES} or newer: upgrade the server"
+        )
     installed = connection.execute("SELECT extversion FROM pg_extension WHERE extname = 'vector'").fetchone()
     if installed is None:
-        offered = connection.execute("SELECT default_version FROM pg_available_extensions WHERE name = 'vector'").fetchone()
+        offered = connection.execute(
+            "SELECT default_version FROM pg_available_extensions WHERE name = 'vector'"
+        ).fetchone()
         if offered is None:
-            raise Unavailable(_SOURCE, "the extension pgvector is not installed on the server: install it (>= 0.8), then run `signalbox migrate`")
+            raise Unavailable(
+                _SOURCE,
+                "the extension pgvector is not installed on the server: install it (>= 0.8), then run `signalbox migrate`",
+            )
         _check_vector(str(offered[0]))
         connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
     else:
@@ -97,7 +104,10 @@ def _check_server(connection: "psycopg.Connection[tuple[object, ...]]") -> None:
 
 def _check_vector(version: str) -> None:
     if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < LEAST_VECTOR:
-        raise Unavailable(_SOURCE, f"pgvector is {version}; signalbox needs 0.8 or newer: upgrade it, then ALTER EXTENSION vector UPDATE")
+        raise Unavailable(
+            _SOURCE,
+            f"pgvector is {version}; signalbox needs 0.8 or newer: upgrade it, then ALTER EXTENSION vector UPDATE",
+        )
 
 
 def _apply(connection: "psycopg.Connection[tuple[object, ...]]", known: Sequence[Migration]) -> list[Migration]:
@@ -111,12 +121,17 @@ def _apply(connection: "psycopg.Connection[tuple[object, ...]]", known: Sequence
     shipped = {migration.version: migration for migration in known}
     unknown = sorted(set(done) - set(shipped), key=str)
     if unknown:
-        raise Unavailable(_SOURCE, f"its schema is newer than this program (migration {unknown[-1]}): upgrade signalbox")
+        raise Unavailable(
+            _SOURCE, f"its schema is newer than this program (migration {unknown[-1]}): upgrade signalbox"
+        )
     applied = []
     for version, migration in shipped.items():
         if version in done:
             if done[version] != migration.checksum:
-                raise Unavailable(_SOURCE, f"migration {version} ({migration.name}) was changed after it was applied: restore its file")
+                raise Unavailable(
+                    _SOURCE,
+                    f"migration {version} ({migration.name}) was changed after it was applied: restore its file",
+                )
             continue
         with connection.transaction():
             _set_path(connection)
@@ -131,15 +146,17 @@ def _apply(connection: "psycopg.Connection[tuple[object, ...]]", known: Sequence
 
 def _ensure_roles(connection: "psycopg.Connection[tuple[object, ...]]") -> None:
     """The roles of the service, shared by every database of the server. The owner may act as each."""
-    present = {row[0] for row in connection.execute("SELECT rolname FROM pg_roles WHERE rolname = ANY (%s)", (list(ROLES),))}
+    present = {
+        row[0] for row in connection.execute("SELECT rolname FROM pg_roles WHERE rolname = ANY (%s)", (list(ROLES),))
+    }
     for role in ROLES:
         if role not in present:
             login = sql.SQL("LOGIN" if role == SERVICE_ROLE else "NOLOGIN")
             # Another database of the same server may be migrating at this moment.
             connection.execute(
-                sql.SQL("DO $$ BEGIN CREATE ROLE {} {} NOSUPERUSER NOBYPASSRLS; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$").format(
-                    sql.Identifier(role), login
-                )
+                sql.SQL(
+                    "DO $$ BEGIN CREATE ROLE {} {} NOSUPERUSER NOBYPASSRLS; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
+                ).format(sql.Identifier(role), login)
             )
         member = connection.execute("SELECT pg_has_role(current_user, %s, 'SET')", (role,)).fetchone()
         if member != (True,):
@@ -147,7 +164,9 @@ def _ensure_roles(connection: "psycopg.Connection[tuple[object, ...]]") -> None:
 
 
 def _set_path(connection: "psycopg.Connection[tuple[object, ...]]") -> None:
-    row = connection.execute("SELECT extnamespace::regnamespace::text FROM pg_extension WHERE extname = 'vector'").fetchone()
+    row = connection.execute(
+        "SELECT extnamespace::regnamespace::text FROM pg_extension WHERE extname = 'vector'"
+    ).fetchone()
     assert row is not None
     connection.execute(sql.SQL("SET LOCAL search_path = signalbox, {}, pg_temp").format(sql.SQL(str(row[0]))))
     # Loads the library, so that functions can carry its settings; and lets the search role own functions.

@@ -1,0 +1,46 @@
+# Two commands: `make demo` and `make test`. Both make .venv first, with uv when it is on the PATH, else with venv and pip.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(shell command -v uv 2>/dev/null)
+
+ifdef UV
+create := uv venv --quiet --allow-existing --python $(PYTHON) $(VENV)
+install := uv pip install --quiet --python $(BIN)/python -c constraints.txt
+else
+create := $(PYTHON) -m venv $(VENV)
+install := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+endif
+
+.PHONY: demo test test-fast lint clean
+
+demo: $(VENV)/.installed
+	@$(BIN)/python -m evals.demo
+
+test: $(VENV)/.tools lint
+	$(BIN)/python -m pytest
+	SIGNALBOX_TEST_POSTGRES=16 $(BIN)/python -m pytest -m database
+
+test-fast: $(VENV)/.tools
+	$(BIN)/python -m pytest -x -q -m "not database"
+
+lint: $(VENV)/.tools
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "signalbox needs Python 3.11 or newer; say which: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@echo "Installing into $(VENV) (once, about a minute) ..."
+	@$(create)
+	@$(install) -e .
+	@touch $@
+
+$(VENV)/.tools: $(VENV)/.installed
+	@echo "Installing the test tools ..."
+	@$(install) -e '.[test]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

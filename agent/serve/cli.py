@@ -1,0 +1,284 @@
+"""The command line `signalbox`. Everything heavy is imported by the command that needs it."""
+
+import asyncio
+import json
+import os
+import sys
+import traceback
+from collections.abc import Awaitable, Callable, Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import click
+import typer
+
+from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
+
+if TYPE_CHECKING:
+    from agent.app import Service
+
+DONE, FAILED, BAD_INPUT, UNAVAILABLE = 0, 1, 2, 3
+_INTERRUPTED = 130
+
+Returned = TypeVar("Returned")
+
+app = typer.Typer(
+    name="signalbox",
+    help="One question in, one cited prompt out: retrieval over documents with metadata, on stock PostgreSQL.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+Question = Annotated[str, typer.Argument(help="the question")]
+Tenant = Annotated[str | None, typer.Option(help="whose documents; the setting TENANT when left out")]
+OneCollection = Annotated[str | None, typer.Option("--collection", help="one collection; all when left out")]
+FilterJson = Annotated[str | None, typer.Option("--filter", help="a filter expression as JSON")]
+TopK = Annotated[int, typer.Option(help="how many hits, 1 to 100")]
+Page = Annotated[int, typer.Option(help="which page of hits, from 1")]
+Sources = Annotated[list[str] | None, typer.Option("--source", help="ask this source only; may be repeated")]
+AsJson = Annotated[bool, typer.Option("--json", help="one JSON document on stdout and nothing else")]
+
+
+@app.command()
+def ingest(
+    paths: Annotated[list[str], typer.Argument(help="files or folders; - reads JSONL from stdin", metavar="PATH...")],
+    collection: Annotated[str, typer.Option(help="where the documents go; made when missing")],
+    tenant: Tenant = None,
+    schema: Annotated[Path | None, typer.Option(help="JSON file with field types; inferred when left out")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Store documents: JSONL, CSV, Markdown, HTML, text, PDF and DOCX files or folders.
+
+    Unchanged documents cost nothing, changed ones are replaced, one bad document loses nobody else.
+    """
+    from agent.serve import ingesting
+
+    return _with_service(
+        lambda service: ingesting.run(service, paths, collection, tenant=tenant, schema=schema, as_json=as_json)
+    )
+
+
+@app.command()
+def retrieve(
+    question: Question,
+    collection: OneCollection = None,
+    filter: FilterJson = None,
+    top_k: TopK = 10,
+    page: Page = 1,
+    sources: Sources = None,
+    tenant: Tenant = None,
+    explain: Annotated[bool, typer.Option("--explain", help="also show how the hits were found")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Ranked hits for a question."""
+
+    async def run(service: "Service") -> int:
+        from agent.serve import output
+
+        result = await service.retrieve(
+            question,
+            tenant=tenant,
+            collection=collection,
+            filter=_read_json("--filter", filter),
+            top_k=top_k,
+            page=page,
+            sources=tuple(sources) if sources else None,
+            explain=explain,
+        )
+        output.write_json(result.model_dump(mode="json")) if as_json else output.show_result(result, explain=explain)
+        return DONE
+
+    return _with_service(run)
+
+
+@app.command()
+def augment(
+    question: Question,
+    collection: OneCollection = None,
+    filter: FilterJson = None,
+    top_k: TopK = 10,
+    sources: Sources = None,
+    tenant: Tenant = None,
+    template: Annotated[str | None, typer.Option(help="prompt template, answer when left out")] = None,
+    budget_tokens: Annotated[int, typer.Option(help="most tokens of passages")] = 3000,
+    as_json: AsJson = False,
+) -> int:
+    """The single prompt with numbered citations."""
+
+    async def run(service: "Service") -> int:
+        from agent.serve import output
+
+        prompt = await service.augment(
+            question,
+            tenant=tenant,
+            collection=collection,
+            filter=_read_json("--filter", filter),
+            top_k=top_k,
+            sources=tuple(sources) if sources else None,
+            template=template,
+            budget_tokens=budget_tokens,
+        )
+        output.write_json(prompt.model_dump(mode="json")) if as_json else output.show_prompt(prompt)
+        return DONE
+
+    return _with_service(run)
+
+
+@app.command()
+def collections(
+    show: Annotated[str | None, typer.Argument(help="`show` for one collection's fields", metavar="[show]")] = None,
+    name: Annotated[str | None, typer.Argument(help="its name", metavar="[NAME]")] = None,
+    tenant: Tenant = None,
+    as_json: AsJson = False,
+) -> int:
+    """The collections, or with `show NAME` one collection's field catalogue."""
+    if show is not None and (show != "show" or name is None):
+        raise BadRequest("say `signalbox collections`, or `signalbox collections show NAME`", where="collections")
+
+    async def run(service: "Service") -> int:
+        from agent.serve import output
+
+        if name is None:
+            found = await service.collections(tenant=tenant)
+            output.show_collections(found, as_json=as_json)
+        else:
+            output.show_fields(await service.describe(name, tenant=tenant), as_json=as_json)
+        return DONE
+
+    return _with_service(run)
+
+
+@app.command()
+def delete(
+    collection: Annotated[str, typer.Option(help="the collection")],
+    document: Annotated[str | None, typer.Option(help="one document's id; the whole collection when left out")] = None,
+    tenant: Tenant = None,
+    as_json: AsJson = False,
+) -> int:
+    """Delete documents and everything derived from them."""
+
+    async def run(service: "Service") -> int:
+        from agent.serve import output
+
+        count = await service.delete(collection, document, tenant=tenant)
+        if document is not None and not count:
+            raise BadRequest(f'collection "{collection}" holds no document "{document}"', where="document")
+        if as_json:
+            output.write_json({"collection": collection, "deleted": count})
+        else:
+            print(f"{collection}: {count:,} document{'s' if count != 1 else ''} deleted")
+        return DONE
+
+    return _with_service(run)
+
+
+@app.command()
+def migrate(as_json: AsJson = False) -> int:
+    """Bring the database schema up to date; needed only where the service may not do it itself."""
+    from agent.app import database_addresses
+    from agent.serve import output
+    from agent.settings import load_settings
+    from retrievers.postgres import migrate as migrating
+
+    with database_addresses(load_settings()) as (owner, _):
+        applied = migrating.migrate(owner)
+    names = [f"{one.version:04} {one.name}" for one in applied]
+    if as_json:
+        output.write_json({"applied": names})
+    else:
+        print("\n".join(f"applied {name}" for name in names) or "the schema is up to date")
+    return DONE
+
+
+@app.command()
+def doctor(as_json: AsJson = False) -> int:
+    """Check the database, the embedder, the settings and the disk; says how to mend each."""
+    from agent.serve import doctor as checks
+    from agent.serve import output
+
+    found = asyncio.run(checks.examine())
+    output.show_checks(found, as_json=as_json)
+    return DONE if all(check.ok for check in found) else UNAVAILABLE
+
+
+def _with_service(action: Callable[["Service"], Awaitable[Returned]]) -> Returned:
+    """Run one action with the service open around it."""
+    from agent.app import open_service
+
+    async def run() -> Returned:
+        async with open_service() as service:
+            return await action(service)
+
+    return asyncio.run(run())
+
+
+def _read_json(where: str, text: str | None) -> Any:
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        reason = str(error) if isinstance(error, json.JSONDecodeError) else "nested too deeply"
+        raise BadRequest(f"{where} is not valid JSON: {reason}", where=where) from None
+    if not isinstance(value, dict):
+        raise BadRequest(f'{where} must be an object like {{"type": "eq", "key": "team", "value": "infrastructure"}}')
+    return value
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command line; returns the exit code of the contract."""
+    debug = "--debug" in arguments
+    arguments = [argument for argument in arguments if argument != "--debug"]
+    for command in entry_points(group="signalbox.commands"):
+        app.add_typer(command.load(), name=command.name)
+    try:
+        code = typer.main.get_command(app).main(args=list(arguments), prog_name="signalbox", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message())
+        return BAD_INPUT if arguments else DONE
+    except click.ClickException as error:
+        return _complain(error.format_message(), BAD_INPUT)
+    except (click.Abort, KeyboardInterrupt):
+        return _complain("stopped; what was written before stays", _INTERRUPTED)
+    except BrokenPipeError:
+        # The reader went away (`| head`): nothing is wrong, and nothing more can be said.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        return _complain(_described(error), _code(error))
+    return code if isinstance(code, int) else DONE
+
+
+def _code(error: Exception) -> int:
+    from prompts import BadTemplate
+
+    if isinstance(error, BadRequest | BadTemplate):
+        return BAD_INPUT
+    return UNAVAILABLE if isinstance(error, Unavailable) else FAILED
+
+
+def _described(error: Exception) -> str:
+    text = " ".join(str(error).split())[:600]
+    if isinstance(error, RetrievalError) or _code(error) == BAD_INPUT:
+        return text
+    return f"unexpected {type(error).__name__}: {text} (run again with --debug for the traceback)"
+
+
+def _complain(message: str, code: int) -> int:
+    one_line = " ".join(message.split())
+    print(f"signalbox: {one_line}".encode(errors="replace").decode(), file=sys.stderr)
+    return code
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""The doctor: what works, what does not, and how to mend it."""
+
+import re
+import shutil
+from dataclasses import dataclass
+
+from agent.app import database_addresses
+from agent.settings import Settings, load_settings
+from retrievers.core.errors import RetrievalError
+
+_SAFE_VECTOR = (0, 8, 4)
+_LEAST_FREE_BYTES = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing looked at. `mend` says what to do, also for what merely should be better."""
+
+    name: str
+    ok: bool
+    found: str
+    mend: str = ""
+
+
+async def examine() -> list[Check]:
+    """Every check, in the order in which things depend on each other."""
+    try:
+        settings = load_settings()
+    except RetrievalError as error:
+        return [Check("settings", False, str(error), "correct or remove that setting")]
+    return [_settings(settings), await _database(settings), await _embedder(settings), _disk(settings)]
+
+
+def _settings(settings: Settings) -> Check:
+    changed = settings.model_dump(exclude_defaults=True)
+    shown = ", ".join(f"{key.upper()}={_without_secret(key, str(value))}" for key, value in changed.items())
+    return Check("settings", True, shown or "all at their defaults")
+
+
+def _without_secret(key: str, value: str) -> str:
+    if key.endswith("key"):
+        return "***"
+    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", value)
+
+
+async def _database(settings: Settings) -> Check:
+    from retrievers.postgres.database import Database
+
+    try:
+        with database_addresses(settings) as (owner, service):
+            async with Database(owner, service, size=1) as database:
+                rows = await database.fetch(
+                    settings.tenant,
+                    "SELECT current_setting('server_version'), extversion, rolsuper OR rolbypassrls, rolname"
+                    " FROM pg_extension, pg_roles WHERE extname = 'vector' AND rolname = current_user",
+                    {},
+                )
+    except RetrievalError as error:
+        return Check("database", False, str(error), _after_colon(str(error)))
+    version, vector, unbound, role = rows[0]
+    found = f"PostgreSQL {version}, pgvector {vector}, role {role}{', embedded' if service else ''}"
+    if unbound:
+        return Check(
+            "database", False, found, f"row security does not bind {role}: ALTER ROLE {role} NOSUPERUSER NOBYPASSRLS"
+        )
+    if tuple(map(int, re.findall(r"\d+", vector)[:3])) < _SAFE_VECTOR:
+        return Check("database", True, found, "pgvector below 0.8.4 can damage HNSW indexes: upgrade it, then REINDEX")
+    return Check("database", True, found)
+
+
+def _after_colon(message: str) -> str:
+    return message.rsplit(": ", 1)[-1].rsplit("; ", 1)[-1]
+
+
+async def _embedder(settings: Settings) -> Check:
+    from retrievers.embed.factory import open_embedder
+
+    try:
+        embedder = open_embedder(
+            settings.embedder, base_url=settings.embedder_base_url, api_key=settings.embedder_api_key
+        )
+        try:
+            dimension = await embedder.dimension()
+        finally:
+            await embedder.aclose()
+    except RetrievalError as error:
+        return Check("embedder", False, str(error), "set EMBEDDER to one that can be loaded; minilm is in the package")
+    return Check("embedder", True, f"{settings.embedder}, vectors of length {dimension}")
+
+
+def _disk(settings: Settings) -> Check:
+    if settings.database_url:
+        return Check("disk", True, "the database is elsewhere")
+    home = settings.home.expanduser()
+    free = shutil.disk_usage(next(path for path in (home, *home.parents) if path.exists())).free
+    found = f"{free / 2**30:.1f} GiB free at {home}"
+    return Check(
+        "disk",
+        free >= _LEAST_FREE_BYTES,
+        found,
+        "" if free >= _LEAST_FREE_BYTES else "free space, or set SIGNALBOX_HOME",
+    )

@@ -1,0 +1,142 @@
+"""The `ingest` command: progress while it runs, one line per bad document, a summary."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from agent.serve import output
+from retrievers.core.errors import BadDocument, BadRequest
+from retrievers.core.fields import Field, read_schema
+from retrievers.ingest.documents import Document, Rejected
+from retrievers.ingest.read import input_bytes, read
+from retrievers.ingest.run import Report
+
+if TYPE_CHECKING:
+    from agent.app import Service
+
+_LINE_EVERY_S = 10.0
+
+
+async def run(
+    service: "Service", paths: Sequence[str], collection: str, *, tenant: str | None, schema: Path | None, as_json: bool
+) -> int:
+    """Ingest the paths; 0 when every document was stored, 2 when one was bad."""
+    started = time.monotonic()
+    sources: list[Path | Literal["-"]] = ["-" if path == "-" else Path(path) for path in paths]
+    declared = _read_schema(schema) if schema else None
+    with _progress(sources) as meter:
+        report = await service.ingest(
+            meter.watch(read(sources, stdin=sys.stdin.buffer, progress=meter.read_more)),
+            collection,
+            tenant=tenant,
+            schema=declared,
+            progress=meter.update,
+        )
+    for note in report.notes:
+        output.note(note)
+    for failure in report.failed:
+        output.note(f"{failure.where}: {failure.reason}")
+    if as_json:
+        output.write_json({"collection": collection, **asdict(report)})
+    else:
+        print(_summary(collection, report, time.monotonic() - started))
+    return 2 if report.failed else 0
+
+
+def _read_schema(path: Path) -> dict[str, Field]:
+    try:
+        return read_schema(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise BadRequest(f"{path}: the schema cannot be read: {error}", where="schema") from error
+    except BadDocument as error:
+        raise BadRequest(f"{path}: {error}", where="schema") from error
+
+
+def _summary(collection: str, report: Report, elapsed_s: float) -> str:
+    counts = [
+        f"{report.inserted:,} added",
+        f"{report.updated:,} updated",
+        f"{report.unchanged:,} unchanged",
+        f"{len(report.failed):,} failed",
+    ]
+    return f"{collection}: {', '.join(counts)} ({report.chunks:,} passages written, {elapsed_s:.1f} s)"
+
+
+@dataclass
+class _Meter:
+    """How far an ingestion is: of what was read, the share of documents that is done."""
+
+    read_bytes: int = 0
+    read_documents: int = 0
+    report: Report = field(default_factory=Report)
+
+    def watch(self, items: Iterator[Document | Rejected]) -> Iterator[Document | Rejected]:
+        for item in items:
+            self.read_documents += 1
+            yield item
+
+    def read_more(self, count: int) -> None:
+        self.read_bytes += count
+
+    def update(self, report: Report) -> None:
+        self.report = report
+        self.show()
+
+    @property
+    def done_bytes(self) -> float:
+        return self.read_bytes * min(self.report.done / max(self.read_documents, 1), 1.0)
+
+    def show(self) -> None:
+        """Overridden where there is something to draw on."""
+
+
+@contextmanager
+def _progress(sources: Sequence[Path | Literal["-"]]) -> Iterator[_Meter]:
+    total = input_bytes(sources)
+    if not sys.stderr.isatty():
+        yield _Lines(total)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.fields[documents]:,} documents"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[rate]:.0f}/s"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total or None, documents=0, rate=0.0)
+        started = time.monotonic()
+
+        class Bar(_Meter):
+            def show(self) -> None:
+                rate = self.report.done / max(time.monotonic() - started, 0.1)
+                bar.update(task, completed=self.done_bytes, documents=self.report.done, rate=rate)
+
+        yield Bar()
+
+
+class _Lines(_Meter):
+    """Progress where there is no terminal: a line every ten seconds."""
+
+    def __init__(self, total: int) -> None:
+        super().__init__()
+        self._total = total
+        self._started = self._last = time.monotonic()
+
+    def show(self) -> None:
+        now = time.monotonic()
+        if now - self._last < _LINE_EVERY_S:
+            return
+        self._last = now
+        done, elapsed = self.report.done, now - self._started
+        share = self.done_bytes / self._total if self._total else 0.0
+        left = f", about {elapsed / share - elapsed:.0f} s left" if 0 < share < 1 else ""
+        output.note(f"{done:,} documents, {done / elapsed:.0f}/s{left}")

@@ -1,0 +1,141 @@
+"""What the command line prints."""
+
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agent.serve.doctor import Check
+from agent.types import Prompt, Result
+from retrievers.core.types import Collection
+
+_SNIPPET_CHARACTERS = 240
+# A document's text must not be able to drive the terminal.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def plain(text: str) -> str:
+    """The text without control characters."""
+    return _CONTROL.sub(" ", text)
+
+
+def note(message: str) -> None:
+    """A line for the person, beside the answer."""
+    print(plain(f"signalbox: {message}").encode(errors="replace").decode(), file=sys.stderr)
+
+
+def write_json(value: Any) -> None:
+    """The one JSON document on stdout."""
+    print(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def show_result(result: Result, *, explain: bool) -> None:
+    """Hits for a person, and with `explain` how they were found."""
+    if explain:
+        _show_record(result)
+    for hit in result.hits:
+        title = plain(hit.title) or hit.document_id
+        print(f"{hit.rank:>3}. {title}  [{plain(hit.id)}]")
+        scores = ", ".join(f"{name} {score:.3f}" for name, score in hit.scores.items())
+        facts = ", ".join(
+            f"{key}: {_short(value)}" for key, value in hit.metadata.items() if value not in (None, "", [])
+        )
+        print(f"     {scores}")
+        if facts:
+            print(f"     {plain(facts)[:200]}")
+        print(f"     {_snippet(hit.text)}\n")
+    if not result.hits:
+        print("nothing found")
+    found = f"{len(result.hits)} hits" if len(result.hits) != 1 else "1 hit"
+    degraded = f", degraded: {', '.join(result.degraded)}" if result.degraded else ""
+    note(f"{found} in {result.took_ms:.1f} ms{degraded}")
+
+
+def _show_record(result: Result) -> None:
+    intent = result.intent
+    print(f"question   {plain(intent.question)}")
+    print(f"language   {intent.language}")
+    print(f"filter     {json.dumps(intent.filter, ensure_ascii=False) if intent.filter else 'none'} (by {intent.by})")
+    print(f"collection {', '.join(intent.collections)}")
+    for outcome in result.outcomes:
+        reason = f"  {plain(outcome.reason)}" if outcome.reason else ""
+        print(
+            f"source     {outcome.source}: {outcome.status}, {outcome.hits} hits in {outcome.elapsed_ms:.1f} ms{reason}"
+        )
+    print()
+
+
+def _snippet(text: str) -> str:
+    flat = " ".join(plain(text).split())
+    return flat if len(flat) <= _SNIPPET_CHARACTERS else flat[: _SNIPPET_CHARACTERS - 1] + "…"
+
+
+def _short(value: Any) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+def show_prompt(prompt: Prompt) -> None:
+    """The prompt as a model would get it, then what its numbers stand for."""
+    print(plain(prompt.prompt))
+    print()
+    for citation in prompt.citations:
+        where = f"{plain(citation.document_id)}, characters {citation.start} to {citation.end}"
+        print(f"[{citation.n}] {plain(citation.title)} ({where}){'  ' + plain(citation.url) if citation.url else ''}")
+    note(f"about {prompt.tokens:,} tokens, {len(prompt.citations)} citations, {prompt.took_ms:.1f} ms")
+
+
+def show_collections(found: Sequence[Collection], *, as_json: bool) -> None:
+    """One line per collection."""
+    if as_json:
+        write_json([_collection(one) for one in found])
+        return
+    for one in found:
+        languages = ", ".join(f"{language} {count:,}" for language, count in sorted(one.languages.items()))
+        print(
+            f"{one.name:<24} {one.documents:>9,} documents {one.chunks:>9,} passages  {one.embedder or '-'}  {languages}"
+        )
+    if not found:
+        print("no collection yet: add documents with `signalbox ingest PATH --collection NAME`")
+
+
+def _collection(one: Collection) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "documents": one.documents,
+        "chunks": one.chunks,
+        "embedder": one.embedder,
+        "dimension": one.dimension,
+        "languages": dict(one.languages),
+    }
+
+
+def show_fields(described: Mapping[str, Any], *, as_json: bool) -> None:
+    """A collection's field catalogue."""
+    if as_json:
+        write_json(described)
+        return
+    print(f"{described['name']}: {described['documents']:,} documents, {described['chunks']:,} passages, "
+          f"embedder {described['embedder']}")  # fmt: skip
+    for field in described["fields"]:
+        kind = f"list of {field['item']}" if field["type"] == "list" else field["type"]
+        spread = f", {field['min']} to {field['max']}" if field["min"] is not None else ""
+        print(
+            f"\n{plain(field['name'])}  ({kind}, {field['distinct']:,} values in {field['documents']:,} documents{spread})"
+        )
+        if field["description"]:
+            print(f"    {plain(field['description'])}")
+        top = ", ".join(f"{_short(value)} ({count:,})" for value, count in field["top"])
+        print(f"    {plain(top)}")
+
+
+def show_checks(found: Sequence[Check], *, as_json: bool) -> None:
+    """What the doctor found."""
+    if as_json:
+        write_json([{"name": check.name, "ok": check.ok, "found": check.found, "mend": check.mend} for check in found])
+        return
+    for check in found:
+        print(f"{'ok  ' if check.ok else 'BAD '} {check.name:<12} {plain(check.found)}")
+        if check.mend:
+            print(f"                  mend: {plain(check.mend)}")
