@@ -56,7 +56,7 @@ class FullText:
         present = sorted((term for term in terms if total[term]), key=lambda term: (total[term], term))[:MOST_TERMS]
         if not present:
             return []
-        question = {}
+        question: dict[int, float] = {}
         for term in present:
             dimension = weights.hashed(term)
             question[dimension] = max(question.get(dimension, 0.0), terms[term] * weights.idf(total[term], chunks))
@@ -91,7 +91,8 @@ def _weighted(terms: list[Term]) -> dict[str, float]:
 
 def _candidates(present: list[str], total: Mapping[str, int], counts: Counts) -> str:
     """A tsquery for the rarest terms that together reach the budget."""
-    chosen, reached = [], 0
+    chosen: list[str] = []
+    reached = 0
     for term in present:
         if chosen and reached >= CANDIDATES:
             break

@@ -6,11 +6,11 @@ import os
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-import click
 import typer
 
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
@@ -228,20 +228,27 @@ def _read_json(where: str, text: str | None) -> Any:
     return value
 
 
+@cache
+def _commands() -> Any:
+    """The whole command line; packages above this one add theirs by an entry point, so none is imported here."""
+    for command in entry_points(group="signalbox.commands"):
+        app.add_typer(command.load(), name=command.name)
+    return typer.main.get_command(app)
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run the command line; returns the exit code of the contract."""
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
-    for command in entry_points(group="signalbox.commands"):
-        app.add_typer(command.load(), name=command.name)
     try:
-        code = typer.main.get_command(app).main(args=list(arguments), prog_name="signalbox", standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as error:
-        print(error.format_message())
-        return BAD_INPUT if arguments else DONE
-    except click.ClickException as error:
-        return _complain(error.format_message(), BAD_INPUT)
-    except (click.Abort, KeyboardInterrupt):
+        code = _commands().main(args=list(arguments), prog_name="signalbox", standalone_mode=False)
+    except typer.TyperException as error:  # bad usage: an unknown option, a missing argument
+        message = error.format_message()
+        if not arguments:
+            print(message)
+            return DONE
+        return _complain(message, BAD_INPUT)
+    except (typer.Abort, KeyboardInterrupt):
         return _complain("stopped; what was written before stays", _INTERRUPTED)
     except BrokenPipeError:
         # The reader went away (`| head`): nothing is wrong, and nothing more can be said.

@@ -27,6 +27,7 @@ RESERVED: Mapping[str, FieldType] = {"id": "string", "title": "string", "languag
 
 _LOOKS_LIKE_DATE = re.compile(r"\d{4,}-\d{1,2}-\d{1,2}(?:[T ][\d:.,+\-Z]+)?", re.ASCII)
 _DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[T ](.+))?", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(?=\.?\d)\d*((?:\.\d*)?(?:[eE][+-]?\d+)?)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ def parse_date(text: str) -> str:
     """
     found = _DATE.fullmatch(text.strip())
     if not found:
-        raise ValueError(f'"{text[:40]}" is not an ISO 8601 date')
+        raise ValueError(f'"{shown(text)}" is not an ISO 8601 date')
     try:
         day = date(int(found[1]), int(found[2]), int(found[3]))
         clock = time.fromisoformat(found[4]) if found[4] else time()
@@ -66,10 +67,17 @@ def parse_date(text: str) -> str:
         if moment.tzinfo is not None:
             moment = moment.astimezone(UTC).replace(tzinfo=None)
     except (ValueError, OverflowError) as error:
-        raise ValueError(f'"{text[:40]}" is not an ISO 8601 date ({error})') from None
+        why = "" if "isoformat" in str(error) else f" ({error})"
+        raise ValueError(f'"{shown(text)}" is not an ISO 8601 date{why}') from None
     if moment.time() == time():
         return moment.date().isoformat()
     return moment.isoformat().rstrip("0") if moment.microsecond else moment.isoformat()
+
+
+def shown(text: str) -> str:
+    """The beginning of a text for a message: one line, printable, at most 40 characters."""
+    line = "".join(character if character.isprintable() else " " for character in text[:41])
+    return line if len(line) <= 40 else line[:39] + "…"
 
 
 def kind_of(value: object) -> ScalarType | None:
@@ -100,17 +108,15 @@ def flatten(metadata: Mapping[str, Any]) -> dict[str, Any]:
             return
         if len(prefix) > MAX_KEY_CHARACTERS:
             raise BadDocument(f"a metadata key has {len(prefix):,} characters; the limit is {MAX_KEY_CHARACTERS}")
-        if isinstance(value, date):
-            value = value.isoformat()
         if isinstance(value, list | tuple | set):
-            value = [item.isoformat() if isinstance(item, date) else item for item in value if item not in (None, "")]
-            for item in value:
+            items = [_trimmed(item) for item in value]
+            value = [item for item in items if item is not None] or None
+            for item in value or ():
                 _check_scalar(prefix, item)
-            value = value or None
-        elif isinstance(value, str):
-            value = value.strip() or None
-        elif value is not None:
-            _check_scalar(prefix, value)
+        else:
+            value = _trimmed(value)
+            if value is not None:
+                _check_scalar(prefix, value)
         if value is not None:
             flat[prefix] = value
         if len(flat) > MAX_KEYS:
@@ -122,6 +128,13 @@ def flatten(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
+def _trimmed(value: Any) -> Any:
+    """A date as text, and text without white space around it; None when nothing is left."""
+    if isinstance(value, date):
+        value = value.isoformat()
+    return value.strip() or None if isinstance(value, str) else value
+
+
 def _short(key: str) -> str:
     return f'"{key[:60]}…"' if len(key) > 60 else f'"{key}"'
 
@@ -129,7 +142,7 @@ def _short(key: str) -> str:
 def _check_scalar(key: str, value: Any) -> None:
     if isinstance(value, bool | str):
         return
-    if isinstance(value, int | float) and math.isfinite(_as_float(value)):
+    if isinstance(value, int | float) and is_finite(value):
         return
     if isinstance(value, int | float):
         raise BadDocument(f"metadata {_short(key)} holds a number that is not finite or too large")
@@ -137,11 +150,12 @@ def _check_scalar(key: str, value: Any) -> None:
     raise BadDocument(f"metadata {_short(key)} holds {what}; use text, numbers, true/false or lists of them")
 
 
-def _as_float(value: float) -> float:
+def is_finite(number: float) -> bool:
+    """Whether a number has a finite double near it."""
     try:
-        return float(value)
+        return math.isfinite(float(number))
     except OverflowError:
-        return math.inf
+        return False
 
 
 def infer_fields(documents: Iterable[Mapping[str, Any]]) -> dict[str, Field]:
@@ -165,10 +179,9 @@ def infer_fields(documents: Iterable[Mapping[str, Any]]) -> dict[str, Field]:
                 texts.setdefault(key, []).append(value)
     fields = {}
     for key, seen in kinds.items():
-        item: ScalarType = next(iter(seen)) if len(seen) == 1 else "string"
-        separator = None if key in lists or item != "string" else _list_separator(texts.get(key, []))
-        kind_of_field: FieldType = "list" if key in lists or separator else item
-        fields[key] = Field(key, kind_of_field, item, separator)
+        agreed: ScalarType = next(iter(seen)) if len(seen) == 1 else "string"
+        separator = None if key in lists or agreed != "string" else _list_separator(texts.get(key, []))
+        fields[key] = Field(key, "list" if key in lists or separator else agreed, agreed, separator)
     return fields
 
 
@@ -227,26 +240,23 @@ def _fit(field: Field, value: Any) -> Scalar:
         if isinstance(value, int | float):
             return value
         if isinstance(value, str):
-            try:
-                return int(value)
-            except ValueError:
-                number = _parse_float(value)
-                if number is not None:
-                    return number
+            number = _parse_number(value)
+            if number is not None:
+                return number
     if field.item == "boolean":
         if isinstance(value, bool):
             return value
         if isinstance(value, str) and value.lower() in ("true", "false"):
             return value.lower() == "true"
-    raise BadDocument(f'metadata "{field.name}" is a {field.item} in this collection; "{str(value)[:40]}" is not one')
+    raise BadDocument(f'metadata "{field.name}" is a {field.item} in this collection; "{shown(str(value))}" is not one')
 
 
-def _parse_float(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
+def _parse_number(text: str) -> int | float | None:
+    """The number in a text, written as JSON or Python would, without underscores or other scripts' digits."""
+    found = _NUMBER.fullmatch(text.strip())
+    if not found or not math.isfinite(float(text)):
         return None
-    return number if math.isfinite(number) else None
+    return float(text) if found[1] else int(text)
 
 
 def read_schema(data: object) -> dict[str, Field]:
@@ -268,19 +278,18 @@ def read_schema(data: object) -> dict[str, Field]:
         unknown = set(spec) - {"type", "item", "separator", "description"}
         if unknown:
             raise BadDocument(f'schema field "{name}" has unknown keys: {listing(unknown)}')
-        kind, item = spec.get("type"), spec.get("item", "string")
+        kind: Any = spec.get("type")
+        item: Any = spec.get("item", "string")
         if kind not in get_args(FieldType):
             raise BadDocument(f'schema field "{name}": type must be one of {listing(get_args(FieldType))}')
         if item not in get_args(ScalarType):
             raise BadDocument(f'schema field "{name}": item must be one of {listing(get_args(ScalarType))}')
-        fields[str(name)] = Field(
-            str(name),
-            kind,
-            item if kind == "list" else kind,
-            spec.get("separator"),
-            declared=True,
-            description=str(spec.get("description", "")),
-        )
+        separator: Any = spec.get("separator")
+        if separator is not None and not (kind == "list" and isinstance(separator, str) and separator):
+            raise BadDocument(f'schema field "{name}": separator must be text, and is for type "list" only')
+        members: ScalarType = item if kind == "list" else kind
+        description = str(spec.get("description", ""))
+        fields[str(name)] = Field(str(name), kind, members, separator, declared=True, description=description)
     return fields
 
 

@@ -8,13 +8,13 @@ holds a list of values, possibly empty: a comparison holds when any of the value
 """
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Literal, get_args
 
 from retrievers.core.errors import BadFilter, listing
-from retrievers.core.fields import Field, Scalar, ScalarType, Values, kind_of, parse_date
+from retrievers.core.fields import Field, Scalar, ScalarType, Values, is_finite, kind_of, parse_date, shown
 
 Operator = Literal["eq", "ne", "gt", "gte", "lt", "lte", "in", "nin", "contains", "prefix", "exists"]
 OPERATORS: tuple[str, ...] = get_args(Operator)
@@ -151,25 +151,29 @@ def _read_value(field: Field, value: object, where: str) -> Scalar:
         if field.item == "string":
             return value
     elif kind == field.item and isinstance(value, bool | int | float):
-        if kind == "number" and not (abs(value) <= 1e308 and math.isfinite(value)):
+        if kind == "number" and not is_finite(value):
             raise BadFilter(f"{where} is not a finite number", where=where)
         return value
     raise BadFilter(f'{where} is {_named(value)}; "{field.name}" needs a {field.item}', where=where)
 
 
 def _only(node: Mapping[Any, Any], keys: set[str], where: str) -> None:
-    unknown = [str(key) for key in node if key not in keys]
+    unknown = [key for key in node if key not in keys]
     if unknown:
-        raise BadFilter(f"{where} has unknown keys {listing(unknown)}; valid: {listing(keys)}", where=where, valid=keys)
+        raise BadFilter(
+            f"{where} has the unknown key {_named(unknown[0])}; valid keys: {listing(keys)}", where=where, valid=keys
+        )
 
 
 def _named(value: object) -> str:
     if value is None:
         return "missing"
     if isinstance(value, str):
-        return f'"{value[:40]}"'
-    if isinstance(value, bool | int | float):
-        return str(value)[:40]
+        return f'"{shown(value)}"'
+    if isinstance(value, bool | float):
+        return str(value)
+    if isinstance(value, int):
+        return str(value) if abs(value) < 10**38 else "a huge number"
     return {dict: "an object", list: "a list"}.get(type(value), f"a {type(value).__name__}")
 
 
@@ -218,8 +222,8 @@ def _matches_field(op: Operator, held: Scalar | list[Scalar] | None, value: Scal
         return not _matches_field("eq" if op == "ne" else "in", held, value)
     if isinstance(value, tuple):
         return any(_same(item, one) for item in items for one in value)
-    if op == "contains" and isinstance(held, str):
-        return str(value) in held
+    if op == "contains" and isinstance(held, str) and isinstance(value, str):
+        return value in held
     if op in ("eq", "contains"):
         return any(_same(item, value) for item in items)
     if op == "prefix":
@@ -228,15 +232,19 @@ def _matches_field(op: Operator, held: Scalar | list[Scalar] | None, value: Scal
 
 
 def _same(one: Scalar, other: Scalar) -> bool:
-    return isinstance(one, bool) == isinstance(other, bool) and one == other
+    return isinstance(one, bool) == isinstance(other, bool) and _exact(one) == _exact(other)
+
+
+def _exact(value: Scalar) -> Any:
+    # 1e23 is 10^23 as JSON and in PostgreSQL; the nearest double is not.
+    return Decimal(repr(value)) if isinstance(value, float) and abs(value) >= 2**53 else value
 
 
 def _ordered(op: Operator, item: Scalar, value: Scalar) -> bool:
     # Text is compared by code point and never with a number, as PostgreSQL's jsonpath does.
     if isinstance(item, bool) or isinstance(value, bool) or isinstance(item, str) != isinstance(value, str):
         return False
-    left: Any = item
-    right: Any = value
+    left, right = _exact(item), _exact(value)
     if op == "gt":
         return bool(left > right)
     if op == "gte":

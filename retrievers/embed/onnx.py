@@ -74,7 +74,8 @@ class OnnxEmbedder:
 
     def _encode_query(self, text: str) -> Vectors:
         model = self._model
-        return model.run(model.tokenize([text], "query"))[0]
+        vector: Vectors = model.run(model.tokenize([text], "query"))[0]
+        return vector
 
     async def _in_thread(self, function: Callable[..., Any], *values: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *values)

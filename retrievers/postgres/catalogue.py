@@ -124,7 +124,7 @@ class Catalogue:
             "numbers": [name for name, field in fields.items() if field.item == "number"],
         }
         seen = {row[0]: row[1:] for row in await self._database.fetch(scope.tenant, _VALUES, values)}
-        holding = dict(await self._database.fetch(scope.tenant, _HOLDING, values))
+        holding = {row[0]: row[1] for row in await self._database.fetch(scope.tenant, _HOLDING, values)}
         first = scope.collections[0]
         return {
             "name": first.name,

@@ -1,0 +1,1 @@
+"""Offline evaluation: quality, latency and throughput over labelled questions (`signalbox eval`)."""

@@ -1,0 +1,241 @@
+"""Latency, throughput and ingestion of the service beside plain SQL, measured in one run.
+
+Everything is measured for the same questions in turn, each way of asking first as often as the others,
+so what else the machine does falls on all of them alike. Ratios compare within this run; times of
+different machines do not compare.
+"""
+
+import asyncio
+import time
+import uuid
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from agent.app import Service, open_service
+from agent.intent.off import question_language
+from agent.settings import Settings
+from evals import provenance
+from evals.corpus import TENANT, Note, documents, store_corpus
+from evals.datasets import Dataset, Question
+from evals.rawsql import EF_SEARCH, LIMIT, RawSearches, prepared_bm25, raw_searches
+from evals.run import WARM_UP, variant, warm_up
+from evals.timing import median, summary
+from retrievers.core.types import Collection, Scope
+from retrievers.ingest.documents import Document
+from retrievers.ingest.prepare import prepare
+
+TOP_K = 10
+CONCURRENCY = (1, 4, 16)
+INGESTED_DOCUMENTS = 500
+
+SERVICE = "service"
+VECTOR, VECTOR_SQL = "raw_vector", "raw_vector_without_embedding"
+TS_RANK_CD, BM25 = "raw_ts_rank_cd", "raw_bm25"
+_SLOWER = {"slower_of_raw_vector_and_raw_ts_rank_cd": (VECTOR, TS_RANK_CD), "slower_of_raw_vector_and_raw_bm25": (VECTOR, BM25)}
+
+
+@dataclass(slots=True)
+class Times:
+    """Milliseconds per question, by way of asking. A way that has nothing to do for a question is left out."""
+
+    per_question: list[dict[str, float]] = field(default_factory=list)
+
+    def of(self, way: str) -> list[float]:
+        """The times of one way, in ms."""
+        return [times[way] for times in self.per_question if way in times]
+
+    def latency_ms(self) -> dict[str, dict[str, float]]:
+        """p50, p95, p99 and mean of every way."""
+        return {way: summary(self.of(way)) for way in (SERVICE, VECTOR, VECTOR_SQL, TS_RANK_CD, BM25) if self.of(way)}
+
+    def ratios_of_medians(self) -> dict[str, float]:
+        """The service's median over each other way's, and over the slower median of each pair of searches."""
+        medians = {way: found["p50"] for way, found in self.latency_ms().items()}
+        others = {way: value for way, value in medians.items() if way != SERVICE}
+        others |= {
+            name: max(medians[one] for one in pair) for name, pair in _SLOWER.items() if all(one in medians for one in pair)
+        }
+        return {name: round(medians[SERVICE] / value, 3) for name, value in others.items()}
+
+    def paired_ratios(self) -> dict[str, float]:
+        """The median over the questions of the service's time over the other's for the same question."""
+        pairs: dict[str, list[float]] = {}
+        for times in self.per_question:
+            others = {way: value for way, value in times.items() if way != SERVICE}
+            others |= {
+                name: max(times[one] for one in pair) for name, pair in _SLOWER.items() if all(one in times for one in pair)
+            }
+            for name, value in others.items():
+                pairs.setdefault(name, []).append(times[SERVICE] / value)
+        return {name: round(median(ratios), 3) for name, ratios in pairs.items()}
+
+
+async def bench(dataset: Dataset, settings: Settings, note: Note, *, limit: int = 300) -> dict[str, Any]:
+    """Ingest the dataset and measure.
+
+    Args:
+        limit: most questions, from the start of the split.
+    Returns:
+        JSON values; the unit is in each name, ratios have none.
+    Raises:
+        Unavailable: a dependency is down, or the database's owner may not create a schema.
+    """
+    questions = dataset.questions[:limit]
+    started_at = datetime.now(UTC).isoformat(timespec="seconds")
+    async with open_service(settings) as service:
+        collection = await store_corpus(service, dataset, note)
+        language = Counter(question.language for question in questions).most_common(1)[0][0]
+        note("filling the tables for plain SQL")
+        async with raw_searches(service, collection, language) as raw:
+            await warm_up(service, dataset, questions)
+            times = await _paired(service, raw, collection, questions, note)
+            configuration = raw.configuration
+        throughput = {}
+        for number, concurrency in enumerate(CONCURRENCY, 3):
+            throughput[str(concurrency)] = await _throughput(service, dataset, questions, concurrency, number)
+            note(f"{concurrency} at a time: {throughput[str(concurrency)]:.0f} questions per second")
+        ingestion = await _ingestion(service, dataset, note)
+        versions = await provenance.versions(service.database)
+    return {
+        "dataset": dataset.name,
+        "questions": len(questions),
+        "documents": collection.documents,
+        "chunks": collection.chunks,
+        "latency_ms": times.latency_ms(),
+        "ratios_of_medians": times.ratios_of_medians(),
+        "paired_ratios": times.paired_ratios(),
+        "queries_per_s": throughput,
+        "ingestion": ingestion,
+        "parameters": {
+            "service_top_k": TOP_K,
+            "raw_limit": LIMIT,
+            "raw_hnsw_ef_search": EF_SEARCH,
+            "raw_text_search_configuration": configuration,
+        },
+        "settings": provenance.public_settings(settings),
+        "versions": versions,
+        "started_at": started_at,
+    }
+
+
+async def _paired(
+    service: Service, raw: RawSearches, collection: Collection, questions: Sequence[Question], note: Note
+) -> Times:
+    """Every question asked in every way, the order of the ways turning by one from question to question."""
+    scope = Scope(TENANT, (collection,))
+    prepared = [
+        await prepared_bm25(service, collection, one.text, question_language(one.text, scope)) for one in questions
+    ]
+    for question, bound in list(zip(questions, prepared, strict=True))[:WARM_UP]:
+        await raw.vector(await service.embedder.embed_query(variant(question.text, 1)))
+        await raw.ts_rank_cd(question.text)
+        if bound is not None:
+            await raw.bm25(bound)
+    times = Times()
+    for number, (question, bound) in enumerate(zip(questions, prepared, strict=True)):
+        found: dict[str, float] = {}
+        ways: list[Callable[[], Awaitable[None]]] = [
+            lambda q=question, f=found: _time_service(service, collection, q, f),  # type: ignore[misc]
+            lambda q=question, f=found: _time_vector(service, raw, q, f),  # type: ignore[misc]
+            lambda q=question, f=found: _time(f, TS_RANK_CD, raw.ts_rank_cd(q.text)),  # type: ignore[misc]
+        ]
+        if bound is not None:
+            ways.append(lambda b=bound, f=found: _time(f, BM25, raw.bm25(b)))  # type: ignore[misc]
+        turn = number % len(ways)
+        for way in (*ways[turn:], *ways[:turn]):
+            await way()
+        times.per_question.append(found)
+    note(f"{len(questions):,} questions asked in every way")
+    return times
+
+
+async def _time(found: dict[str, float], way: str, work: Awaitable[Any]) -> None:
+    started = time.perf_counter()
+    await work
+    found[way] = (time.perf_counter() - started) * 1000
+
+
+async def _time_service(service: Service, collection: Collection, question: Question, found: dict[str, float]) -> None:
+    asked = service.retrieve(question.text, tenant=TENANT, collection=collection.name, top_k=TOP_K)
+    await _time(found, SERVICE, asked)
+
+
+async def _time_vector(service: Service, raw: RawSearches, question: Question, found: dict[str, float]) -> None:
+    """The embedding and the statement, and the statement alone. The text is one the service has not embedded."""
+    text = variant(question.text, 2)
+    started = time.perf_counter()
+    vector = await service.embedder.embed_query(text)
+    embedded = time.perf_counter()
+    await raw.vector(vector)
+    ended = time.perf_counter()
+    found[VECTOR], found[VECTOR_SQL] = (ended - started) * 1000, (ended - embedded) * 1000
+
+
+async def _throughput(
+    service: Service, dataset: Dataset, questions: Sequence[Question], concurrency: int, number: int
+) -> float:
+    """Questions answered per second by so many callers, each asking the next question when it has its answer.
+
+    Args:
+        number: of the variant of the texts, so that every question is embedded anew.
+    """
+    waiting = iter([variant(question.text, number) for question in questions])
+
+    async def ask() -> None:
+        for text in waiting:
+            await service.retrieve(text, tenant=TENANT, collection=dataset.name, top_k=TOP_K)
+
+    started = time.perf_counter()
+    await asyncio.gather(*(ask() for _ in range(concurrency)))
+    return round(len(questions) / (time.perf_counter() - started), 1)
+
+
+async def _ingestion(service: Service, dataset: Dataset, note: Note) -> dict[str, float]:
+    """Embedding the passages of some documents alone, and ingesting those documents whole."""
+    some: list[Document] = []
+    for item in documents(dataset):
+        if isinstance(item, Document):
+            some.append(item)
+        if len(some) == INGESTED_DOCUMENTS:
+            break
+    texts = {passage.digest: passage.embedded for one in some for passage in prepare(one, {}, b"").passages}
+    started = time.perf_counter()
+    await service.embedder.embed(list(texts.values()))
+    embedding_s = time.perf_counter() - started
+    note(f"{len(some):,} documents embedded in {embedding_s:.1f} s, now ingested")
+    scratch = f"bench-{uuid.uuid4().hex[:12]}"
+    try:
+        started = time.perf_counter()
+        report = await service.ingest(some, scratch, tenant=TENANT)
+        ingest_s = time.perf_counter() - started
+    finally:
+        await service.delete(scratch, tenant=TENANT)
+    return {
+        "documents": report.inserted,
+        "chunks": report.chunks,
+        "embedding_s": round(embedding_s, 3),
+        "ingest_s": round(ingest_s, 3),
+        "ratio": round(ingest_s / embedding_s, 3),
+        "documents_per_s": round(report.inserted / ingest_s, 1),
+    }
+
+
+def described(figures: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The figures of `bench` as rows of (what, figure with its unit), for a person."""
+    rows = [
+        (f"latency, {way}", "  ".join(f"{name} {value:.2f}" for name, value in found.items()) + " ms")
+        for way, found in figures["latency_ms"].items()
+    ]
+    rows += [(f"service / {name}, medians", f"{value:.2f} x") for name, value in figures["ratios_of_medians"].items()]
+    rows += [(f"service / {name}, per question", f"{value:.2f} x") for name, value in figures["paired_ratios"].items()]
+    rows += [(f"throughput, {count} at a time", f"{value:.1f} questions/s") for count, value in figures["queries_per_s"].items()]
+    ingestion = figures["ingestion"]
+    rows += [
+        (f"embedding {ingestion['documents']} documents", f"{ingestion['embedding_s']:.2f} s"),
+        (f"ingesting {ingestion['documents']} documents", f"{ingestion['ingest_s']:.2f} s"),
+        ("ingesting / embedding alone", f"{ingestion['ratio']:.2f} x"),
+    ]
+    return rows

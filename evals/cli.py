@@ -1,0 +1,155 @@
+"""The commands `signalbox eval ...`. Everything heavy is imported by the command that needs it."""
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from retrievers.core.errors import BadRequest
+
+app = typer.Typer(
+    name="eval",
+    help="Measure quality and speed on labelled questions.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+class Filters(StrEnum):
+    none = "none"
+    gold = "gold"
+
+
+Folder = Annotated[Path, typer.Argument(metavar="DATASET", help="folder in BEIR or routed form")]
+Changes = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="a setting for this run; may be repeated")
+]
+Split = Annotated[str, typer.Option(help="which questions; in routed form also `all`")]
+AsJson = Annotated[bool, typer.Option("--json", help="one JSON document on stdout and nothing else")]
+
+
+@app.command()
+def run(
+    dataset: Folder,
+    changes: Changes = None,
+    out: Annotated[Path | None, typer.Option(metavar="RUN.json", help="write the run to this file")] = None,
+    split: Split = "test",
+    filters: Annotated[
+        Filters, typer.Option(help="gold: give each question's gold filter as the caller's")
+    ] = Filters.none,
+    limit: Annotated[int | None, typer.Option(min=1, help="only the first N questions")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Ask every question of a dataset and judge the answers.
+
+    The corpus goes into a collection of the folder's name under the tenant "eval"; the next run finds it there.
+    """
+    from agent.serve.output import note, write_json
+    from agent.settings import load_settings
+    from evals import datasets
+    from evals.run import run as evaluate
+
+    _check_writable(out)
+    given = load_settings(_settings(changes))
+    loaded = datasets.load(dataset, split)
+    found = asyncio.run(evaluate(loaded, given, note, filters=filters.value, limit=limit))
+    if out is not None:
+        _write(out, found)
+        note(f"written to {out}")
+    write_json(found) if as_json else _show_run(found)
+    return 0
+
+
+@app.command()
+def bench(
+    dataset: Folder,
+    changes: Changes = None,
+    questions: Annotated[int, typer.Option(min=1, help="most questions")] = 300,
+    as_json: AsJson = False,
+) -> int:
+    """Latency, throughput and ingestion beside plain SQL, in one run. Nothing else should run meanwhile."""
+    from agent.serve.output import note, write_json
+    from agent.settings import load_settings
+    from evals import datasets
+    from evals.bench import bench as measure
+    from evals.bench import described
+
+    given = load_settings(_settings(changes))
+    found = asyncio.run(measure(datasets.load(dataset), given, note, limit=questions))
+    if as_json:
+        write_json(found)
+    else:
+        title = f"{found['dataset']}: {found['questions']} questions, {found['documents']} documents, {found['chunks']} passages"
+        _show_table(title, ("what", "figure"), described(found))
+    return 0
+
+
+def _settings(changes: Sequence[str] | None) -> dict[str, str]:
+    """The settings of --set, as text by key."""
+    given = {}
+    for change in changes or ():
+        key, equals, value = change.partition("=")
+        if not equals or not key.strip():
+            raise BadRequest(f'--set takes KEY=VALUE, for instance FUSION=rrf, not "{change[:80]}"', where="--set")
+        given[key.strip()] = value
+    return given
+
+
+def _check_writable(path: Path | None) -> None:
+    """Say now, not after the run, that its result cannot be written."""
+    if path is None:
+        return
+    folder = path.absolute().parent
+    if path.is_dir() or not folder.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
+        raise BadRequest(f"--out {path}: that file cannot be written", where="--out")
+
+
+def _write(path: Path, found: Mapping[str, Any]) -> None:
+    try:
+        path.write_text(json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise BadRequest(f"--out {path}: cannot be written: {error.strerror}", where="--out") from error
+
+
+def _show_run(found: Mapping[str, Any]) -> None:
+    """Averages overall, by class and by language; a dash where a metric applies to no question."""
+    groups = {"all": found["metrics"], **found["by_class"], **found["by_language"]}
+    counts = {"all": len(found["questions"])}
+    for row in found["questions"]:
+        for group in (row["class"], row["language"]):
+            counts[group] = counts.get(group, 0) + 1
+    names = [name for name, value in found["metrics"].items() if value is not None]
+    rows = [
+        (group, str(counts[group]), *("-" if scores[name] is None else f"{scores[name]:.3f}" for name in names))
+        for group, scores in groups.items()
+    ]
+    latency = "  ".join(f"{name} {value:.1f}" for name, value in found["latency_ms"].items())
+    title = f"{found['dataset']} ({found['split']}): {found['documents']} documents, {found['chunks']} passages"
+    _show_table(title, ("questions", "number", *names), rows)
+    print(f"latency: {latency} ms")
+    failed = sum(row["status"] == "error" for row in found["questions"])
+    if failed:
+        print(f"{failed} questions were not answered and count as missed")
+
+
+def _show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    # Into a file or a pipe the table keeps its width: a cut figure is worse than a long line.
+    if not console.is_terminal:
+        console = Console(width=200)
+    table = Table(title=title, title_justify="left", box=SIMPLE)
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number == 0 else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    console.print(table, markup=False) if False else console.print(table)

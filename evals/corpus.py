@@ -1,0 +1,87 @@
+"""A dataset's documents inside the service: one collection per dataset, under a tenant of their own."""
+
+import time
+from collections.abc import Callable, Iterator
+
+from agent.app import Service
+from evals.datasets import Dataset
+from retrievers.core.errors import BadRequest
+from retrievers.core.types import Collection
+from retrievers.ingest import store
+from retrievers.ingest.documents import Document, Rejected
+from retrievers.ingest.read import read
+from retrievers.ingest.run import Report
+
+TENANT = "eval"
+
+Note = Callable[[str], None]
+"""Takes a line for the person who waits."""
+
+_LINE_EVERY_S = 5.0
+_MOST_FAILURES_NAMED = 5
+
+
+def documents(dataset: Dataset) -> Iterator[Document | Rejected]:
+    """The corpus as ingestion reads it."""
+    return read(dataset.corpus)
+
+
+async def store_corpus(service: Service, dataset: Dataset, note: Note) -> Collection:
+    """Bring the dataset's collection to exactly the corpus; unchanged documents cost nothing.
+
+    Raises:
+        BadRequest: not one document could be stored.
+    """
+    given: set[str] = set()
+
+    def watched() -> Iterator[Document | Rejected]:
+        for item in documents(dataset):
+            if isinstance(item, Document):
+                given.add(item.id)
+            yield item
+
+    report = await service.ingest(watched(), dataset.name, tenant=TENANT, progress=Ticker(note))
+    for failure in report.failed[:_MOST_FAILURES_NAMED]:
+        note(f"{failure.where}: {failure.reason}")
+    if len(report.failed) > _MOST_FAILURES_NAMED:
+        note(f"{len(report.failed) - _MOST_FAILURES_NAMED} more documents were left out")
+    await _remove_strays(service, dataset.name, given)
+    collection = await stored(service, dataset.name)
+    if not collection.documents:
+        reason = f": {report.failed[0].where}: {report.failed[0].reason}" if report.failed else ""
+        raise BadRequest(f"{dataset.folder}: no document of the corpus could be stored{reason}", where="dataset")
+    new = report.inserted + report.updated
+    note(f"collection {dataset.name}: {collection.documents:,} documents, {collection.chunks:,} passages ({new:,} new)")
+    return collection
+
+
+async def stored(service: Service, name: str) -> Collection:
+    """The evaluation tenant's own collection of that name, as it is now."""
+    return next(one for one in await service.collections(tenant=TENANT) if (one.tenant, one.name) == (TENANT, name))
+
+
+async def _remove_strays(service: Service, name: str, given: set[str]) -> None:
+    """Delete what an earlier version of the corpus, or another dataset of the same name, left."""
+    number = (await stored(service, name)).number
+    rows = await service.database.fetch(
+        TENANT, "SELECT id FROM signalbox.document WHERE tenant = %s AND collection = %s", (TENANT, number)
+    )
+    strays = [row[0] for row in rows if row[0] not in given]
+    if strays:
+        async with service.database.transaction(TENANT) as connection:
+            await store.remove_documents(connection, TENANT, number, strays)
+            await store.settle(connection, TENANT, number)
+
+
+class Ticker:
+    """Progress of an ingestion: a line every five seconds."""
+
+    def __init__(self, note: Note) -> None:
+        self._note = note
+        self._started = self._last = time.monotonic()
+
+    def __call__(self, report: Report) -> None:
+        now = time.monotonic()
+        if now - self._last >= _LINE_EVERY_S:
+            self._last = now
+            self._note(f"{report.done:,} documents stored, {report.done / (now - self._started):.0f}/s")

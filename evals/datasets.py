@@ -1,0 +1,244 @@
+"""Labelled questions over a corpus, read from a folder in BEIR or in routed form."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from retrievers.core.errors import BadRequest, listing
+from retrievers.text.languages import detect
+
+Form = Literal["beir", "routed"]
+
+CORPUS, QUERIES, QRELS = "corpus.jsonl", "queries.jsonl", "qrels"
+EVERY_SPLIT = "all"
+_ROLES = ("system", "user", "assistant")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question with its gold labels.
+
+    Attributes:
+        language: ISO 639-1 code.
+        history: earlier turns, oldest first, each {"role", "content"}.
+        filter: the gold filter expression, None for no constraint (and in BEIR form, where it is not judged).
+        sources: the sources a good router would use; empty where that is not judged.
+        relevant: document id to grade, > 0; what is absent is not relevant.
+        answer: the gold value, None where there is not a single one.
+        klass: what kind of question it is, None when the dataset does not say.
+        now: ISO date or time at which it is asked.
+    """
+
+    id: str
+    text: str
+    language: str
+    history: tuple[Mapping[str, str], ...] = ()
+    filter: Mapping[str, Any] | None = None
+    sources: tuple[str, ...] = ()
+    relevant: Mapping[str, int] = field(default_factory=dict)
+    answer: Any = None
+    klass: str | None = None
+    split: str = "test"
+    now: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A corpus and the questions of one split.
+
+    Attributes:
+        name: the folder's own name; the corpus goes into a collection of this name.
+        corpus: the files with the documents.
+    """
+
+    name: str
+    folder: Path
+    form: Form
+    split: str
+    corpus: tuple[Path, ...]
+    questions: tuple[Question, ...]
+
+
+def load(folder: Path, split: str = "test") -> Dataset:
+    """Read a dataset folder.
+
+    BEIR form: `corpus.jsonl`, `queries.jsonl` (`_id`, `text`) and `qrels/SPLIT.tsv`; only questions with
+    a judgement count. Routed form: no `qrels`; the labels stand in `queries.jsonl`, and `split` chooses
+    the lines ("all" for every line).
+
+    Raises:
+        BadRequest: the folder, a file or a line is missing or malformed; the message names the line.
+    """
+    folder = folder.expanduser().absolute()
+    if not folder.is_dir():
+        raise BadRequest(f"{folder}: there is no such dataset folder", where="dataset")
+    for name in (CORPUS, QUERIES):
+        if not (folder / name).is_file():
+            raise BadRequest(
+                f"{folder}: no {name}; a dataset has {CORPUS} and {QUERIES}, and in BEIR form {QRELS}/test.tsv",
+                where="dataset",
+            )
+    beir = (folder / QRELS).is_dir()
+    questions = _beir(folder, split) if beir else _routed(folder, split)
+    return Dataset(
+        folder.resolve().name, folder, "beir" if beir else "routed", split, (folder / CORPUS,), tuple(questions)
+    )
+
+
+def _beir(folder: Path, split: str) -> list[Question]:
+    judged = _judgements(folder, split)
+    questions = []
+    seen: set[str] = set()
+    for where, line in _lines(folder / QUERIES):
+        id, text = _text(where, line, "_id"), _text(where, line, "text")
+        _once(where, id, seen)
+        if id in judged:
+            questions.append(Question(id, text, detect(text, {"en", "zh"}), relevant=judged.pop(id), split=split))
+    if judged:
+        raise BadRequest(
+            f"{QRELS}/{split}.tsv: judges questions that {QUERIES} does not have: {listing(judged, 3)}", where="dataset"
+        )
+    return questions
+
+
+def _judgements(folder: Path, split: str) -> dict[str, dict[str, int]]:
+    """Question id to the grades of its relevant documents, from lines of question, document, grade."""
+    path = folder / QRELS / f"{split}.tsv"
+    known = sorted(file.stem for file in (folder / QRELS).glob("*.tsv"))
+    if split not in known:
+        raise BadRequest(f'{folder / QRELS}: no split "{split}"; there are: {listing(known)}', where="split", valid=known)
+    judged: dict[str, dict[str, int]] = {}
+    for number, line in enumerate(_read(path).splitlines(), 1):
+        where = f"{QRELS}/{path.name}:{number}"
+        cells = line.split("\t")
+        if not line.strip() or (number == 1 and cells[0].strip() in ("query-id", "query_id", "qid")):
+            continue
+        if len(cells) != 3 or not cells[0] or not cells[1]:
+            raise BadRequest(f"{where}: a line is question id, document id and grade with tabs between", where="dataset")
+        try:
+            grade = int(cells[2])
+        except ValueError:
+            raise BadRequest(f'{where}: the grade "{cells[2][:40]}" is not a whole number', where="dataset") from None
+        relevant = judged.setdefault(cells[0], {})
+        if grade > 0:
+            relevant[cells[1]] = grade
+    if not judged:
+        raise BadRequest(f"{path}: no judgements in it", where="dataset")
+    return judged
+
+
+def _routed(folder: Path, split: str) -> list[Question]:
+    questions = []
+    splits: set[str] = set()
+    seen: set[str] = set()
+    for where, line in _lines(folder / QUERIES):
+        question = _routed_question(where, line)
+        _once(where, question.id, seen)
+        splits.add(question.split)
+        if split in (question.split, EVERY_SPLIT):
+            questions.append(question)
+    if not questions:
+        valid = sorted({*splits, EVERY_SPLIT})
+        raise BadRequest(f'{folder / QUERIES}: no split "{split}"; there are: {listing(valid)}', where="split", valid=valid)
+    return questions
+
+
+def _routed_question(where: str, line: Mapping[str, Any]) -> Question:
+    if "relevant" not in line:
+        hint = f"; a BEIR dataset has its judgements in {QRELS}/test.tsv" if "_id" in line else ""
+        raise BadRequest(f'{where}: "relevant" is missing{hint}', where="dataset")
+    text = _text(where, line, "text")
+    return Question(
+        id=_text(where, line, "id"),
+        text=text,
+        language=_optional(where, line, "lang") or detect(text),
+        history=_history(where, line),
+        filter=_filter(where, line),
+        sources=_sources(where, line),
+        relevant=_relevant(where, line),
+        answer=line.get("answer"),
+        klass=_optional(where, line, "class"),
+        split=_optional(where, line, "split") or "test",
+        now=_optional(where, line, "now"),
+    )
+
+
+def _history(where: str, line: Mapping[str, Any]) -> tuple[Mapping[str, str], ...]:
+    turns = line.get("history") or []
+    good = isinstance(turns, list) and all(
+        isinstance(turn, dict) and turn.get("role") in _ROLES and isinstance(turn.get("content"), str) for turn in turns
+    )
+    if not good:
+        raise BadRequest(f'{where}: "history" must be a list of {{"role", "content"}}', where="dataset")
+    return tuple({"role": turn["role"], "content": turn["content"]} for turn in turns)
+
+
+def _filter(where: str, line: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    wanted = line.get("filter")
+    if wanted is not None and not isinstance(wanted, dict):
+        raise BadRequest(f'{where}: "filter" must be an object or null', where="dataset")
+    return wanted
+
+
+def _sources(where: str, line: Mapping[str, Any]) -> tuple[str, ...]:
+    sources = line.get("sources") or []
+    if not isinstance(sources, list) or not all(isinstance(name, str) for name in sources):
+        raise BadRequest(f'{where}: "sources" must be a list of names', where="dataset")
+    return tuple(sources)
+
+
+def _relevant(where: str, line: Mapping[str, Any]) -> Mapping[str, int]:
+    relevant = line["relevant"]
+    if not isinstance(relevant, dict) or not all(type(grade) is int for grade in relevant.values()):
+        raise BadRequest(f'{where}: "relevant" must be an object of document id to a whole grade', where="dataset")
+    return {id: grade for id, grade in relevant.items() if grade > 0}
+
+
+def _text(where: str, line: Mapping[str, Any], key: str) -> str:
+    value = line.get(key)
+    if not isinstance(value, str) or not value.strip():
+        raise BadRequest(f'{where}: "{key}" is missing or no text', where="dataset")
+    return value
+
+
+def _optional(where: str, line: Mapping[str, Any], key: str) -> str | None:
+    value = line.get(key)
+    if value is not None and not isinstance(value, str):
+        raise BadRequest(f'{where}: "{key}" must be text or null', where="dataset")
+    return value or None
+
+
+def _once(where: str, id: str, seen: set[str]) -> None:
+    if id in seen:
+        raise BadRequest(f'{where}: the question id "{id[:60]}" was given before', where="dataset")
+    seen.add(id)
+
+
+def _lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The objects of a JSON Lines file, each with its place ("queries.jsonl:17")."""
+    empty = True
+    for number, text in enumerate(_read(path).split("\n"), 1):
+        if not text.strip():
+            continue
+        where, empty = f"{path.name}:{number}", False
+        try:
+            line = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            reason = getattr(error, "msg", "") or "it cannot be decoded"
+            raise BadRequest(f"{where}: malformed JSON: {reason}", where="dataset") from None
+        if not isinstance(line, dict):
+            raise BadRequest(f"{where}: every line must be a JSON object", where="dataset")
+        yield where, line
+    if empty:
+        raise BadRequest(f"{path}: the file is empty", where="dataset")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadRequest(f"{path}: not UTF-8 at byte {error.start}", where="dataset") from None
+    except OSError as error:
+        raise BadRequest(f"{path}: cannot be read: {error.strerror}", where="dataset") from error

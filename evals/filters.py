@@ -1,0 +1,159 @@
+"""Whether two filters mean the same over a corpus.
+
+They are equal when they allow the same documents and have the same normal form. The normal form looks
+through spelling only: the order and nesting of groups, `eq` against `in` with one value, `not` moved
+inwards, and half-open against closed ranges where a field holds nothing but whole numbers or whole days.
+"""
+
+import math
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from typing import Any
+
+from retrievers.core.errors import BadDocument
+from retrievers.core.fields import RESERVED, Field, Scalar, Values, flatten, infer_fields
+from retrievers.core.filters import And, Compare, Filter, Not, Or, matches, parse
+from retrievers.ingest.documents import Document
+from retrievers.ingest.prepare import field_values
+from retrievers.text.languages import detect
+
+_DAY_CHARACTERS = len("2025-07-01")
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """The filterable side of a corpus: its fields, and each document's values in normal form.
+
+    Attributes:
+        whole: fields that hold only whole numbers or only whole days.
+    """
+
+    fields: Mapping[str, Field]
+    documents: Mapping[str, Values]
+    whole: frozenset[str] = field(default=frozenset())
+
+    def read(self, expression: Mapping[str, Any] | None) -> Filter | None:
+        """A filter expression, checked against the fields.
+
+        Raises:
+            BadFilter: it is malformed or names what the corpus does not have.
+        """
+        return None if expression is None else parse(expression, self.fields)
+
+    def allowed(self, wanted: Filter | None) -> frozenset[str]:
+        """Ids of the documents that the filter lets through; all of them for None."""
+        return frozenset(id for id, values in self.documents.items() if wanted is None or matches(wanted, values))
+
+    def exact(self, gold: Filter | None, found: Filter | None) -> float:
+        """1 when the filters are equal, else 0."""
+        same = self.normal(gold) == self.normal(found) and self.allowed(gold) == self.allowed(found)
+        return float(same)
+
+    def f1(self, gold: Filter | None, found: Filter | None) -> float:
+        """Overlap of the allowed documents, 2 |both| / (|gold| + |found|), in [0, 1]; 1 when both allow none."""
+        wanted, given = self.allowed(gold), self.allowed(found)
+        return 2 * len(wanted & given) / (len(wanted) + len(given)) if wanted or given else 1.0
+
+    def normal(self, wanted: Filter | None) -> Hashable:
+        """The filter without its spelling: equal values for filters that say the same."""
+        return None if wanted is None else self._normal(wanted, negated=False)
+
+    def _normal(self, wanted: Filter, *, negated: bool) -> Hashable:
+        match wanted:
+            case Not(part):
+                return self._normal(part, negated=not negated)
+            case And(parts) | Or(parts):
+                kind = "and" if isinstance(wanted, And) != negated else "or"
+                return _group(kind, [self._normal(part, negated=negated) for part in parts])
+            case Compare():
+                return self._leaf(wanted, negated)
+
+    def _leaf(self, wanted: Compare, negated: bool) -> Hashable:
+        op, key, value = wanted.op, wanted.key, wanted.value
+        if op == "exists":
+            return ("exists", key, bool(value) != negated)
+        if op in ("eq", "in", "ne", "nin") or (op == "contains" and self.fields[key].type == "list"):
+            within = (op not in ("ne", "nin")) != negated
+            values = value if isinstance(value, tuple) else (value,)
+            return ("in" if within else "nin", key, frozenset(values))
+        leaf: Hashable = (op, key, value)
+        if op in ("gt", "gte", "lt", "lte") and key in self.whole and not isinstance(value, tuple):
+            least, above = _whole(value)
+            # No whole value lies between, so every bound can be written as `gte` or `lt`.
+            leaf = ("gte" if op in ("gt", "gte") else "lt", key, above if op in ("gt", "lte") else least)
+        return ("not", leaf) if negated else leaf
+
+
+def _group(kind: str, parts: list[Hashable]) -> Hashable:
+    """A group without nesting of its own kind, with the memberships of one field put together."""
+    flat: set[Hashable] = set()
+    for part in parts:
+        if isinstance(part, tuple) and part[0] == kind:
+            flat |= part[1]
+        else:
+            flat.add(part)
+    # in A or in B is in (A and B together); not in A and not in B likewise.
+    joined = "in" if kind == "or" else "nin"
+    values: dict[str, frozenset[Scalar]] = {}
+    for part in list(flat):
+        if isinstance(part, tuple) and part[0] == joined:
+            values[part[1]] = values.get(part[1], frozenset()) | part[2]
+            flat.discard(part)
+    flat |= {(joined, key, members) for key, members in values.items()}
+    return flat.pop() if len(flat) == 1 else (kind, frozenset(flat))
+
+
+def _whole(value: Scalar) -> tuple[Scalar, Scalar]:
+    """The least whole value not below this one, and the least one above it."""
+    if not isinstance(value, str):
+        return math.ceil(value), math.floor(value) + 1
+    day = value[:_DAY_CHARACTERS]
+    try:
+        after = (date.fromisoformat(day) + timedelta(days=1)).isoformat()
+    except OverflowError:
+        after = value + "+"
+    return (value if value == day else after), after
+
+
+def corpus_of(documents: Iterable[Document], fields: Mapping[str, Field] | None = None) -> Corpus:
+    """The filterable side of documents, in the form that ingestion stores.
+
+    Args:
+        fields: those of the collection; inferred from all the documents when None. A document that does
+            not fit them is left out, as it is by ingestion.
+    """
+    documents = list(documents)
+    known = dict(fields) if fields is not None else infer_fields(_flat(documents))
+    known = {**{name: Field(name, kind, "string") for name, kind in RESERVED.items()}, **known}
+    known.setdefault("public", Field("public", "boolean", "boolean"))
+    values: dict[str, Values] = {}
+    for document in documents:
+        try:
+            found = field_values(document, known)
+        except (BadDocument, KeyError):
+            continue
+        found.setdefault("language", detect(f"{document.title}\n{document.text}"))
+        found.setdefault("public", document.public)
+        values.setdefault(document.id, found)
+    return Corpus(known, values, frozenset(name for name, one in known.items() if _is_whole(one, values.values())))
+
+
+def _flat(documents: Iterable[Document]) -> Iterable[Mapping[str, Any]]:
+    for document in documents:
+        try:
+            yield flatten(document.metadata)
+        except BadDocument:
+            continue
+
+
+def _is_whole(one: Field, documents: Iterable[Values]) -> bool:
+    if one.item not in ("number", "date"):
+        return False
+    for values in documents:
+        held = values.get(one.name)
+        for item in held if isinstance(held, list) else [] if held is None else [held]:
+            whole = len(item) == _DAY_CHARACTERS if isinstance(item, str) else float(item).is_integer()
+            if not whole:
+                return False
+    return True

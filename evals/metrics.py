@@ -1,0 +1,151 @@
+"""What is measured per question, and its averages. A metric that does not apply is None, never 0."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+from retrievers.core.errors import BadRequest
+
+RANKING: Mapping[str, str] = {
+    "nDCG@10": "nDCG@10",
+    "R@10": "R@10",
+    "R@100": "R@100",
+    "RR@10": "RR@10",
+    "AP@100": "AP@100",
+    "hit@1": "Success@1",
+}
+"""Ranking metrics, each with its name in ir_measures."""
+NAMES = (*RANKING, "filter_exact", "filter_f1", "route_accuracy", "answer_accuracy")
+
+_ALONE = frozenset({"sql", "web", "none"})
+"""Sources that are wrong when chosen without need, and missed when needed and not chosen."""
+
+Scores = Mapping[str, float | None]
+
+
+def documents_of(hits: Iterable[str]) -> list[str]:
+    """The ranking of documents in a ranking of their passages: each stands where its first passage does."""
+    return list(dict.fromkeys(hits))
+
+
+def ranking_scores(
+    rankings: Mapping[str, Sequence[str]], relevant: Mapping[str, Mapping[str, int]]
+) -> dict[str, dict[str, float]]:
+    """The ranking metrics of every question that has relevant documents.
+
+    Args:
+        rankings: question id to document ids, best first, each at most once.
+        relevant: question id to grades, > 0, by document id. For all but nDCG any grade is relevant.
+    Returns:
+        Question id to metric, each in [0, 1]; questions without a relevant document are left out.
+    Raises:
+        BadRequest: the package ir_measures is not installed.
+    """
+    judged = {id: dict(grades) for id, grades in relevant.items() if grades}
+    measures, calculate = _ir_measures()
+    if not judged:
+        return {}
+    # Only order counts: distinct scores leave no tie for the package to break its own way.
+    run = {
+        id: {document: float(len(ranking) - rank) for rank, document in enumerate(ranking)}
+        for id, ranking in rankings.items()
+        if id in judged and ranking
+    }
+    scores = {id: dict.fromkeys(RANKING, 0.0) for id in judged}
+    if run:
+        for found in calculate(list(measures), judged, run):
+            scores[found.query_id][measures[found.measure]] = float(found.value)
+    return scores
+
+
+def _ir_measures() -> tuple[dict[Any, str], Any]:
+    """The measures with our names for them, and the function that calculates them."""
+    try:
+        import ir_measures
+    except ImportError as error:
+        raise BadRequest("ranking metrics need the package ir_measures: pip install 'signalbox[eval]'") from error
+    return {ir_measures.parse_measure(theirs): ours for ours, theirs in RANKING.items()}, ir_measures.iter_calc
+
+
+def require_ir_measures() -> None:
+    """Raises:
+    BadRequest: the package ir_measures is not installed.
+    """
+    _ir_measures()
+
+
+def route_accuracy(gold: Sequence[str], chosen: Iterable[str]) -> float | None:
+    """1 when the right sources were chosen, else 0; None when the question does not say which are right.
+
+    Of several document sources any right one will do, and another beside it does no harm. `sql`, `web`
+    and `none` must be chosen exactly when they are wanted.
+    """
+    if not gold:
+        return None
+    wanted, given = set(gold), set(chosen)
+    documents = wanted - _ALONE
+    right = wanted & _ALONE == given & _ALONE and (not documents or bool(documents & given))
+    return float(right)
+
+
+def answer_accuracy(gold: Any, rows: Sequence[Sequence[Any]] | None) -> float | None:
+    """1 when the answer's table holds the gold value, else 0; None when there is no gold value.
+
+    A single value stands in a table of one row. A list is part of one row, or is one column, in any
+    order. An object is two columns, from the first as text to the second.
+
+    Args:
+        rows: the table's rows, None for an answer without a table.
+    """
+    if gold is None:
+        return None
+    table = [[_plain(cell) for cell in row] for row in rows or []]
+    if not table:
+        return 0.0
+    columns = [list(column) for column in zip(*table, strict=True)]
+    if isinstance(gold, Mapping):
+        wanted = {str(key): _plain(value) for key, value in gold.items()}
+        return float(
+            any(
+                len(table) == len(wanted) and dict(zip(map(str, keys), values, strict=True)) == wanted
+                for keys in columns
+                for values in columns
+            )
+        )
+    if isinstance(gold, Sequence) and not isinstance(gold, str):
+        bag = Counter(map(_plain, gold))
+        return float(any(Counter(column) == bag for column in columns) or (len(table) == 1 and bag <= Counter(table[0])))
+    return float(len(table) == 1 and _plain(gold) in table[0])
+
+
+def _plain(value: Any) -> Any:
+    """A cell in the form in which gold values are written: numbers as numbers, dates as ISO text."""
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, Decimal | float | int):
+        return round(float(value), 6)
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    return value if isinstance(value, str) else str(value)
+
+
+def averages(questions: Iterable[Scores]) -> dict[str, float | None]:
+    """Mean of every metric over the questions it applies to; None when there is none."""
+    values: dict[str, list[float]] = {name: [] for name in NAMES}
+    for scores in questions:
+        for name, collected in values.items():
+            value = scores.get(name)
+            if value is not None:
+                collected.append(value)
+    return {name: sum(collected) / len(collected) if collected else None for name, collected in values.items()}
+
+
+def averages_by(questions: Iterable[tuple[str | None, Scores]]) -> dict[str, dict[str, float | None]]:
+    """The averages of each group, groups in the order of their names; questions without a group are left out."""
+    groups: dict[str, list[Scores]] = {}
+    for group, scores in questions:
+        if group is not None:
+            groups.setdefault(group, []).append(scores)
+    return {group: averages(groups[group]) for group in sorted(groups)}

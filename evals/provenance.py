@@ -1,0 +1,49 @@
+"""What a result was made with: settings without secrets, prompts, versions."""
+
+import platform
+import re
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import prompts
+from agent.settings import Settings
+from retrievers.postgres.database import Database
+
+_SECRET = re.compile(r"(?:^|_)(?:key|secret|password|token)s?$")
+_USER_IN_URL = re.compile(r"(?<=://)[^/@\s]*@")
+_PACKAGES = ("signalbox", "numpy", "onnxruntime", "psycopg", "ir_measures")
+
+
+def public_settings(settings: Settings) -> dict[str, Any]:
+    """The settings as JSON values, without keys and without the user part of addresses."""
+    given = settings.model_dump(mode="json")
+    shown = {name: _without_user(value) for name, value in given.items() if not _SECRET.search(name)}
+    # A connection string has more than one place for a password.
+    return {**shown, "database_url": "given" if settings.database_url else None}
+
+
+def _without_user(value: Any) -> Any:
+    return _USER_IN_URL.sub("", value) if isinstance(value, str) else value
+
+
+def prompt_digests() -> dict[str, str]:
+    """Digest per shipped prompt template."""
+    return {name: prompts.load(name).digest for name in prompts.names()}
+
+
+async def versions(database: Database) -> dict[str, str]:
+    """Versions of the program, its main packages, Python and the database; packages not installed are left out."""
+    found = {"python": platform.python_version(), "machine": f"{platform.system()} {platform.machine()}"}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    async with database.connection() as connection:
+        row = await (
+            await connection.execute(
+                "SELECT current_setting('server_version'), (SELECT extversion FROM pg_extension WHERE extname = 'vector')"
+            )
+        ).fetchone()
+    assert row is not None
+    return {**found, "postgres": str(row[0]), "pgvector": str(row[1])}
