@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from agent.app import Service, open_service
@@ -34,7 +35,8 @@ INGESTED_DOCUMENTS = 500
 SERVICE = "service"
 VECTOR, VECTOR_SQL = "raw_vector", "raw_vector_without_embedding"
 TS_RANK_CD, BM25 = "raw_ts_rank_cd", "raw_bm25"
-_SLOWER = {"slower_of_raw_vector_and_raw_ts_rank_cd": (VECTOR, TS_RANK_CD), "slower_of_raw_vector_and_raw_bm25": (VECTOR, BM25)}
+_PAIRS = ((VECTOR, TS_RANK_CD), (VECTOR, BM25))
+"""The two searches that someone without the service would run, one after the other or side by side."""
 
 
 @dataclass(slots=True)
@@ -53,24 +55,26 @@ class Times:
 
     def ratios_of_medians(self) -> dict[str, float]:
         """The service's median over each other way's, and over the slower median of each pair of searches."""
-        medians = {way: found["p50"] for way, found in self.latency_ms().items()}
-        others = {way: value for way, value in medians.items() if way != SERVICE}
-        others |= {
-            name: max(medians[one] for one in pair) for name, pair in _SLOWER.items() if all(one in medians for one in pair)
-        }
-        return {name: round(medians[SERVICE] / value, 3) for name, value in others.items()}
+        return _ratios({way: found["p50"] for way, found in self.latency_ms().items()})
 
     def paired_ratios(self) -> dict[str, float]:
         """The median over the questions of the service's time over the other's for the same question."""
-        pairs: dict[str, list[float]] = {}
+        collected: dict[str, list[float]] = {}
         for times in self.per_question:
-            others = {way: value for way, value in times.items() if way != SERVICE}
-            others |= {
-                name: max(times[one] for one in pair) for name, pair in _SLOWER.items() if all(one in times for one in pair)
-            }
-            for name, value in others.items():
-                pairs.setdefault(name, []).append(times[SERVICE] / value)
-        return {name: round(median(ratios), 3) for name, ratios in pairs.items()}
+            for name, ratio in _ratios(times).items():
+                collected.setdefault(name, []).append(ratio)
+        return {name: round(median(ratios), 3) for name, ratios in collected.items()}
+
+
+def _ratios(times: Mapping[str, float]) -> dict[str, float]:
+    """The service's time over every other, and over the slower of each pair."""
+    others = {way: value for way, value in times.items() if way != SERVICE}
+    others |= {
+        f"slower_of_{one}_and_{other}": max(times[one], times[other])
+        for one, other in _PAIRS
+        if one in times and other in times
+    }
+    return {name: round(times[SERVICE] / value, 3) for name, value in others.items()}
 
 
 async def bench(dataset: Dataset, settings: Settings, note: Note, *, limit: int = 300) -> dict[str, Any]:
@@ -137,13 +141,13 @@ async def _paired(
     times = Times()
     for number, (question, bound) in enumerate(zip(questions, prepared, strict=True)):
         found: dict[str, float] = {}
-        ways: list[Callable[[], Awaitable[None]]] = [
-            lambda q=question, f=found: _time_service(service, collection, q, f),  # type: ignore[misc]
-            lambda q=question, f=found: _time_vector(service, raw, q, f),  # type: ignore[misc]
-            lambda q=question, f=found: _time(f, TS_RANK_CD, raw.ts_rank_cd(q.text)),  # type: ignore[misc]
+        ways = [
+            partial(_time, found, SERVICE, _ask, service, collection.name, question.text),
+            partial(_time_vector, found, service, raw, question.text),
+            partial(_time, found, TS_RANK_CD, raw.ts_rank_cd, question.text),
         ]
         if bound is not None:
-            ways.append(lambda b=bound, f=found: _time(f, BM25, raw.bm25(b)))  # type: ignore[misc]
+            ways.append(partial(_time, found, BM25, raw.bm25, bound))
         turn = number % len(ways)
         for way in (*ways[turn:], *ways[:turn]):
             await way()
@@ -152,20 +156,19 @@ async def _paired(
     return times
 
 
-async def _time(found: dict[str, float], way: str, work: Awaitable[Any]) -> None:
+async def _time(found: dict[str, float], way: str, ask: Callable[..., Awaitable[Any]], *values: Any) -> None:
     started = time.perf_counter()
-    await work
+    await ask(*values)
     found[way] = (time.perf_counter() - started) * 1000
 
 
-async def _time_service(service: Service, collection: Collection, question: Question, found: dict[str, float]) -> None:
-    asked = service.retrieve(question.text, tenant=TENANT, collection=collection.name, top_k=TOP_K)
-    await _time(found, SERVICE, asked)
+async def _ask(service: Service, collection: str, text: str) -> None:
+    await service.retrieve(text, tenant=TENANT, collection=collection, top_k=TOP_K)
 
 
-async def _time_vector(service: Service, raw: RawSearches, question: Question, found: dict[str, float]) -> None:
-    """The embedding and the statement, and the statement alone. The text is one the service has not embedded."""
-    text = variant(question.text, 2)
+async def _time_vector(found: dict[str, float], service: Service, raw: RawSearches, text: str) -> None:
+    """The embedding and the statement, and the statement alone."""
+    text = variant(text, 2)  # one that the service has not embedded
     started = time.perf_counter()
     vector = await service.embedder.embed_query(text)
     embedded = time.perf_counter()
@@ -186,7 +189,7 @@ async def _throughput(
 
     async def ask() -> None:
         for text in waiting:
-            await service.retrieve(text, tenant=TENANT, collection=dataset.name, top_k=TOP_K)
+            await _ask(service, dataset.name, text)
 
     started = time.perf_counter()
     await asyncio.gather(*(ask() for _ in range(concurrency)))
@@ -231,7 +234,10 @@ def described(figures: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
     rows += [(f"service / {name}, medians", f"{value:.2f} x") for name, value in figures["ratios_of_medians"].items()]
     rows += [(f"service / {name}, per question", f"{value:.2f} x") for name, value in figures["paired_ratios"].items()]
-    rows += [(f"throughput, {count} at a time", f"{value:.1f} questions/s") for count, value in figures["queries_per_s"].items()]
+    rows += [
+        (f"throughput, {count} at a time", f"{value:.1f} questions/s")
+        for count, value in figures["queries_per_s"].items()
+    ]
     ingestion = figures["ingestion"]
     rows += [
         (f"embedding {ingestion['documents']} documents", f"{ingestion['embedding_s']:.2f} s"),

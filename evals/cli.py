@@ -85,8 +85,8 @@ def bench(
     if as_json:
         write_json(found)
     else:
-        title = f"{found['dataset']}: {found['questions']} questions, {found['documents']} documents, {found['chunks']} passages"
-        _show_table(title, ("what", "figure"), described(found))
+        counts = f"{found['questions']} questions, {found['documents']} documents, {found['chunks']} passages"
+        _show_table(f"{found['dataset']}: {counts}", ("what", "figure"), described(found))
     return 0
 
 
@@ -131,7 +131,7 @@ def _show_run(found: Mapping[str, Any]) -> None:
     ]
     latency = "  ".join(f"{name} {value:.1f}" for name, value in found["latency_ms"].items())
     title = f"{found['dataset']} ({found['split']}): {found['documents']} documents, {found['chunks']} passages"
-    _show_table(title, ("questions", "number", *names), rows)
+    _show_table(title, ("questions", "count", *names), rows)
     print(f"latency: {latency} ms")
     failed = sum(row["status"] == "error" for row in found["questions"])
     if failed:
@@ -141,15 +141,18 @@ def _show_run(found: Mapping[str, Any]) -> None:
 def _show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.box import SIMPLE
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
+
+    from agent.serve.output import plain
 
     console = Console()
     # Into a file or a pipe the table keeps its width: a cut figure is worse than a long line.
     if not console.is_terminal:
         console = Console(width=200)
-    table = Table(title=title, title_justify="left", box=SIMPLE)
+    table = Table(title=escape(title), title_justify="left", box=SIMPLE)
     for number, column in enumerate(columns):
         table.add_column(column, justify="left" if number == 0 else "right", no_wrap=True)
     for row in rows:
-        table.add_row(*row)
-    console.print(table, markup=False) if False else console.print(table)
+        table.add_row(*(escape(plain(cell)) for cell in row))
+    console.print(table)

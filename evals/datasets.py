@@ -1,10 +1,10 @@
 """Labelled questions over a corpus, read from a folder in BEIR or in routed form."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from retrievers.core.errors import BadRequest, listing
 from retrievers.text.languages import detect
@@ -106,9 +106,9 @@ def _beir(folder: Path, split: str) -> list[Question]:
 def _judgements(folder: Path, split: str) -> dict[str, dict[str, int]]:
     """Question id to the grades of its relevant documents, from lines of question, document, grade."""
     path = folder / QRELS / f"{split}.tsv"
-    known = sorted(file.stem for file in (folder / QRELS).glob("*.tsv"))
+    known = {file.stem for file in (folder / QRELS).glob("*.tsv")}
     if split not in known:
-        raise BadRequest(f'{folder / QRELS}: no split "{split}"; there are: {listing(known)}', where="split", valid=known)
+        _no_split(folder / QRELS, split, known)
     judged: dict[str, dict[str, int]] = {}
     for number, line in enumerate(_read(path).splitlines(), 1):
         where = f"{QRELS}/{path.name}:{number}"
@@ -116,7 +116,7 @@ def _judgements(folder: Path, split: str) -> dict[str, dict[str, int]]:
         if not line.strip() or (number == 1 and cells[0].strip() in ("query-id", "query_id", "qid")):
             continue
         if len(cells) != 3 or not cells[0] or not cells[1]:
-            raise BadRequest(f"{where}: a line is question id, document id and grade with tabs between", where="dataset")
+            raise BadRequest(f"{where}: a line is question id, document id and grade, tabs between", where="dataset")
         try:
             grade = int(cells[2])
         except ValueError:
@@ -140,9 +140,12 @@ def _routed(folder: Path, split: str) -> list[Question]:
         if split in (question.split, EVERY_SPLIT):
             questions.append(question)
     if not questions:
-        valid = sorted({*splits, EVERY_SPLIT})
-        raise BadRequest(f'{folder / QUERIES}: no split "{split}"; there are: {listing(valid)}', where="split", valid=valid)
+        _no_split(folder / QUERIES, split, {*splits, EVERY_SPLIT})
     return questions
+
+
+def _no_split(path: Path, split: str, known: Iterable[str]) -> NoReturn:
+    raise BadRequest(f'{path}: no split "{split}"; there are: {listing(known)}', where="split", valid=sorted(known))
 
 
 def _routed_question(where: str, line: Mapping[str, Any]) -> Question:

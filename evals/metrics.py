@@ -116,7 +116,8 @@ def answer_accuracy(gold: Any, rows: Sequence[Sequence[Any]] | None) -> float | 
         )
     if isinstance(gold, Sequence) and not isinstance(gold, str):
         bag = Counter(map(_plain, gold))
-        return float(any(Counter(column) == bag for column in columns) or (len(table) == 1 and bag <= Counter(table[0])))
+        in_row = len(table) == 1 and bag <= Counter(table[0])
+        return float(in_row or any(Counter(column) == bag for column in columns))
     return float(len(table) == 1 and _plain(gold) in table[0])
 
 

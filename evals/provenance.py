@@ -11,6 +11,9 @@ from retrievers.postgres.database import Database
 
 _SECRET = re.compile(r"(?:^|_)(?:key|secret|password|token)s?$")
 _USER_IN_URL = re.compile(r"(?<=://)[^/@\s]*@")
+_DATABASE_VERSIONS = """
+    SELECT current_setting('server_version'), (SELECT extversion FROM pg_extension WHERE extname = 'vector')
+"""
 _PACKAGES = ("signalbox", "numpy", "onnxruntime", "psycopg", "ir_measures")
 
 
@@ -40,10 +43,7 @@ async def versions(database: Database) -> dict[str, str]:
         except PackageNotFoundError:
             continue
     async with database.connection() as connection:
-        row = await (
-            await connection.execute(
-                "SELECT current_setting('server_version'), (SELECT extversion FROM pg_extension WHERE extname = 'vector')"
-            )
-        ).fetchone()
+        cursor = await connection.execute(_DATABASE_VERSIONS)
+        row = await cursor.fetchone()
     assert row is not None
     return {**found, "postgres": str(row[0]), "pgvector": str(row[1])}

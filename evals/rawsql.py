@@ -56,7 +56,8 @@ _FILL: tuple[LiteralString, ...] = (
     INSERT INTO signalbox_bench.texts
     SELECT row_number() OVER (ORDER BY c.document_id, c.ordinal), c.body,
            to_tsvector(%(configuration)s::regconfig, d.title || E'\\n' || c.heading || E'\\n' || c.body)
-    FROM signalbox.chunk c JOIN signalbox.document d ON (d.tenant, d.collection, d.id) = (c.tenant, c.collection, c.document_id)
+    FROM signalbox.chunk c
+    JOIN signalbox.document d ON d.tenant = c.tenant AND d.collection = c.collection AND d.id = c.document_id
     WHERE c.tenant = %(tenant)s AND c.collection = %(collection)s
     """,
     """
@@ -150,9 +151,7 @@ _SEARCH_PATH = """
 """
 
 
-async def _fill(
-    service: Service, connection: AsyncConnection[Row], collection: Collection, configuration: str
-) -> None:
+async def _fill(service: Service, connection: AsyncConnection[Row], collection: Collection, configuration: str) -> None:
     tables = _TABLES.format(
         dimension=sql.Literal(collection.dimension), terms=sql.Literal(DIMENSIONS), role=sql.Identifier(SERVICE_ROLE)
     )

@@ -166,9 +166,7 @@ class _Judge:
 
     def __init__(self, dataset: Dataset, questions: Sequence[Question], collection: Collection) -> None:
         fields = filterable(Scope(TENANT, (collection,)))
-        self._corpus: Corpus = corpus_of(
-            (item for item in documents(dataset) if isinstance(item, Document)), fields
-        )
+        self._corpus: Corpus = corpus_of((item for item in documents(dataset) if isinstance(item, Document)), fields)
         self._gold: dict[str, Filter | None] = {}
         for question in questions:
             try:

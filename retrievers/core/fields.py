@@ -22,7 +22,7 @@ Values = Mapping[str, "Scalar | list[Scalar]"]
 MAX_KEYS = 256
 MAX_KEY_CHARACTERS = 128
 MAX_DEPTH = 5
-RESERVED: Mapping[str, FieldType] = {"id": "string", "title": "string", "language": "string"}
+RESERVED: Mapping[str, ScalarType] = {"id": "string", "title": "string", "language": "string", "public": "boolean"}
 """Keys every document answers to in a filter, unless its own metadata uses the name."""
 
 _LOOKS_LIKE_DATE = re.compile(r"\d{4,}-\d{1,2}-\d{1,2}(?:[T ][\d:.,+\-Z]+)?", re.ASCII)

@@ -114,7 +114,9 @@ def _read_comparison(node: Mapping[Any, Any], op: Operator, fields: Mapping[str,
         )
     field = fields[key]
     allowed = _ALLOWED[field.item]
-    if op not in allowed or (op == "contains" and field.item != "string" and field.type != "list"):
+    if field.item != "string" and field.type != "list":
+        allowed -= {"contains"}
+    if op not in allowed:
         valid = sorted(allowed)
         raise BadFilter(
             f'{where}.type "{op}" does not work on "{key}", a {field.type} field; valid types: {", ".join(valid)}',

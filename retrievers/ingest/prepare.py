@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from retrievers.core.errors import BadDocument
-from retrievers.core.fields import RESERVED, Field, Scalar, flatten, normalise
+from retrievers.core.fields import Field, Scalar, flatten, normalise
 from retrievers.ingest.documents import Document
 from retrievers.text import analysis, languages, split, weights
 
@@ -53,8 +53,8 @@ def field_values(document: Document, fields: Mapping[str, Field]) -> dict[str, S
         BadDocument: a value does not fit its field, or there are too many.
     """
     values = normalise(flatten(document.metadata), fields)
-    own: dict[str, Scalar] = {"id": document.id, "title": document.title}
-    reserved = {key: own[key] for key in own if key in RESERVED and key not in values and own[key]}
+    own: dict[str, Scalar] = {"id": document.id, "title": document.title, "public": document.public}
+    reserved = {key: value for key, value in own.items() if key not in values and value != ""}
     return {**reserved, **values}
 
 

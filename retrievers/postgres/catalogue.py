@@ -177,7 +177,7 @@ def _described(field: Field, seen: Row | None, documents: int) -> dict[str, Any]
 
 def filterable(scope: Scope) -> Mapping[str, Field]:
     """The fields a filter over the scope may name."""
-    fields = {name: Field(name, kind, "string") for name, kind in RESERVED.items()}
+    fields = {name: Field(name, kind, kind) for name, kind in RESERVED.items()}
     for collection in scope.collections:
         for name, field in collection.fields.items():
             known = fields.get(name)

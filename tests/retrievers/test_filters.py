@@ -148,12 +148,8 @@ def test_an_operator_that_does_not_fit_the_field_lists_those_that_do(op: str, ke
     assert error.where == "filter.type"
     assert f'"{op}" does not work on "{key}"' in str(error)
     assert "eq" in error.valid
+    assert op not in error.valid
     assert "valid types: " in str(error)
-
-
-@pytest.mark.xfail(strict=True, reason="contains is listed as valid for a field that is no list")
-def test_the_operators_listed_for_a_field_do_not_hold_the_refused_one():
-    assert "contains" not in problem(compare("contains", "year", 2020)).valid
 
 
 @pytest.mark.parametrize(
@@ -169,7 +165,11 @@ def test_a_value_of_another_type_is_refused_with_the_type_that_is_needed(key: st
     assert f'"{key}" needs a {FIELDS[key].item}' in str(error)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 10**309, -(10**400), 10**5000])
+@pytest.mark.parametrize(
+    "value",
+    [float("nan"), float("inf"), -float("inf"), 10**309, -(10**400), 10**5000],
+    ids=["nan", "inf", "-inf", "10^309", "-10^400", "10^5000"],
+)
 def test_numbers_that_are_not_finite_are_refused(value: float):
     assert str(problem(compare("gt", "year", value))) == "filter.value is not a finite number"
 
