@@ -15,8 +15,8 @@ class Highlighter:
         terms = {term.text for term in analyse(question, language) if not term.extra}
         self._terms = frozenset(term for term in terms if not _HAN.search(term))
         han = sorted((term for term in terms if _HAN.search(term)), key=len, reverse=True)
-        # Stems are beginnings of words, so one pass over the text finds the few words worth stemming.
-        beginnings = sorted({term[:3] for term in self._terms})
+        # A stem without its last letter begins its words, so one pass finds the few that are worth stemming.
+        beginnings = sorted({term[:-1] if len(term) > 2 else term for term in self._terms})
         pattern = [rf"(?<![^\W_])(?:{'|'.join(map(re.escape, beginnings))})[^\W_]*"] if beginnings else []
         self._pattern = re.compile("|".join([*map(re.escape, han), *pattern]), re.IGNORECASE) if terms else None
 

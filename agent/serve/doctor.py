@@ -56,7 +56,7 @@ async def _database(settings: Settings) -> Check:
                     {},
                 )
     except RetrievalError as error:
-        return Check("database", False, str(error), _after_colon(str(error)))
+        return Check("database", False, str(error), _mend(str(error)))
     version, vector, unbound, role = rows[0]
     found = f"PostgreSQL {version}, pgvector {vector}, role {role}{', embedded' if service else ''}"
     if unbound:
@@ -68,8 +68,10 @@ async def _database(settings: Settings) -> Check:
     return Check("database", True, found)
 
 
-def _after_colon(message: str) -> str:
-    return message.rsplit(": ", 1)[-1].rsplit("; ", 1)[-1]
+def _mend(message: str) -> str:
+    """The advice that an error ends with."""
+    advice = message.partition("; ")[2]
+    return advice or message.rpartition(": ")[2]
 
 
 async def _embedder(settings: Settings) -> Check:

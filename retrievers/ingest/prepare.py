@@ -79,11 +79,30 @@ def check(document: Document) -> None:
     """Raises:
     BadDocument: the document cannot be stored as it is.
     """
+    if not document.id:
+        raise BadDocument("the id is empty")
     if len(document.id) > MAX_ID_CHARACTERS:
         raise BadDocument(f"the id has {len(document.id):,} characters; the limit is {MAX_ID_CHARACTERS}")
-    size = len(json.dumps(document.metadata, default=str).encode())
+    try:
+        metadata = json.dumps(document.metadata, default=str, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadDocument(f"the metadata cannot be written as JSON: {error}") from None
+    texts = (document.id, document.title, document.text, document.url or "", metadata)
+    for text in (*texts, *document.important, *document.questions):
+        _check_storable(text)
+    size = len(metadata.encode())
     if size > MAX_METADATA_BYTES:
         raise BadDocument(f"the metadata takes {size:,} bytes; the limit is {MAX_METADATA_BYTES:,}")
+
+
+def _check_storable(text: str) -> None:
+    """What is read from files is clean already; a caller in Python can hand in anything."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise BadDocument("it holds half a surrogate pair, which is no character") from None
+    if "\0" in text:
+        raise BadDocument("it holds a NUL character, which PostgreSQL cannot store")
 
 
 def prepare(document: Document, values: dict[str, Scalar | list[Scalar]], digest: bytes) -> Prepared:

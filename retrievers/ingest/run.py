@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg
 
-from retrievers.core.errors import BadDocument, BadRequest, EmbedderMismatch
+from retrievers.core.errors import BadDocument, BadRequest, EmbedderMismatch, Unavailable
 from retrievers.core.fields import Field, flatten, from_catalogue, infer_fields
 from retrievers.embed import Embedder, Vectors
 from retrievers.ingest import store
@@ -22,6 +22,8 @@ from retrievers.postgres.database import Database
 from retrievers.text import analysis, weights
 
 MAX_NAME_CHARACTERS = 128
+MAX_DIMENSION = 4000
+"""pgvector's limit for an index over half-precision vectors."""
 
 _SAMPLE_DOCUMENTS = 1000
 _SAMPLE_PASSAGES = 2000
@@ -113,21 +115,20 @@ class _Run:
         documents = enumerate(items)
         sample = list(islice(documents, _SAMPLE_DOCUMENTS))
         await self._open([item for _, item in sample if isinstance(item, Document)])
-        writing: asyncio.Task[None] | None = None
+        tasks: list[asyncio.Task[Any]] = []
         try:
             async for batch in self._batches(chain(sample, documents)):
                 vectors = asyncio.create_task(self._vectors(batch))
-                if writing is not None:
-                    await writing
+                before, tasks = tasks, [*tasks, vectors]
+                await asyncio.gather(*before)
                 # The next batch is prepared by the loop above while this one is embedded and written.
-                writing = asyncio.create_task(self._write(batch, vectors))
+                tasks = [vectors, asyncio.create_task(self._write(batch, vectors))]
                 await asyncio.sleep(0)
-            if writing is not None:
-                await writing
-        except BaseException:
-            if writing is not None:
-                writing.cancel()
-            raise
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
         await self._settle()
         return self._report
 
@@ -135,17 +136,22 @@ class _Run:
         dimension = await self._embedder.dimension()
         async with self._database.transaction(self._tenant) as connection:
             row = await store.open_collection(connection, self._tenant, self._collection)
-            self._number, stored, catalogue, self._mean_length, version = row
+            self._number, stored, self._mean_length, version = row
             if version != analysis.VERSION:
                 raise BadRequest(
                     f'collection "{self._collection}" was analysed by another version of signalbox; '
                     f"delete it (`signalbox delete --collection {self._collection}`) and ingest it again"
                 )
-            self._fields = from_catalogue(catalogue)
             await self._use_embedder(connection, stored, dimension)
             await self._learn_fields(connection, sample, {**self._declared})
 
     async def _use_embedder(self, connection: store.Connection, stored: int | None, dimension: int) -> None:
+        if dimension > MAX_DIMENSION:
+            raise BadRequest(
+                f"the embedder {self._embedder.name} makes vectors of {dimension:,} dimensions; the index takes at most "
+                f"{MAX_DIMENSION:,}: use another embedder",
+                where="embedder",
+            )
         if stored is not None:
             cursor = await connection.execute(
                 "SELECT name, dimension FROM signalbox.embedder WHERE number = %s", (stored,)
@@ -159,9 +165,16 @@ class _Run:
                 )
             self._embedder_number = stored
             return
-        cursor = await connection.execute(
-            "SELECT signalbox.register_embedder(%s, %s)", (self._embedder.name, dimension)
-        )
+        try:
+            cursor = await connection.execute(
+                "SELECT signalbox.register_embedder(%s, %s)", (self._embedder.name, dimension)
+            )
+        except psycopg.errors.DataException as error:
+            raise EmbedderMismatch(
+                f"{str(error).splitlines()[0]}: give the new model another name in EMBEDDER, or delete the collections "
+                f"that were made with the old one",
+                where="embedder",
+            ) from error
         self._embedder_number = (await cursor.fetchone() or (0,))[0]
         await connection.execute(
             "UPDATE signalbox.collection SET embedder = %s WHERE tenant = %s AND number = %s",
@@ -178,6 +191,8 @@ class _Run:
                 flat.append(flatten(document.metadata))
             except BadDocument:
                 continue  # reported when its turn comes
+        # Somebody else may be adding fields to the same collection at this moment.
+        self._fields = from_catalogue(await store.lock_fields(connection, self._tenant, self._number))
         fields = {**infer_fields(flat), **self._fields, **declared}
         if fields != self._fields:
             changed = [name for name, spec in declared.items() if name in self._fields and self._fields[name] != spec]
@@ -293,13 +308,14 @@ class _Run:
         known = await vectors
         try:
             await self._replace(batch, known)
-        except (psycopg.DataError, psycopg.errors.ProgramLimitExceeded):
+        except (psycopg.DataError, Unavailable) as error:
+            _refusal(error)
             # One document the database refuses must not cost the others their place.
             for index, item in batch:
                 try:
                     await self._replace([(index, item)], known)
-                except (psycopg.DataError, psycopg.errors.ProgramLimitExceeded) as error:
-                    reason = str(error).strip().splitlines()[0]
+                except (psycopg.DataError, Unavailable) as error:
+                    reason = _refusal(error)
                     self._fail(index, item.document.where, item.document.id, f"the database refused it: {reason}")
         self._progress(self._report)
 
@@ -328,6 +344,15 @@ class _Run:
 
     def _fail(self, index: int, where: str, id: str | None, reason: str) -> None:
         self._report.failed.append(Failure(index, where, id, reason))
+
+
+def _refusal(error: psycopg.DataError | Unavailable) -> str:
+    """Why the database will never take a document; an error that is not about the document is raised again."""
+    # To psycopg a limit of the server (a word list of 1 MB) is an operational error, as a lost connection is.
+    cause = error if isinstance(error, psycopg.DataError) else error.__cause__
+    if not isinstance(cause, psycopg.DataError | psycopg.errors.ProgramLimitExceeded):
+        raise error
+    return str(cause).strip().splitlines()[0]
 
 
 def _flat_keys(document: Document) -> Iterable[str]:

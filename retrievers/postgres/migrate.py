@@ -2,7 +2,9 @@
 
 import hashlib
 import re
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
 
@@ -58,18 +60,25 @@ def migrate(conninfo: str, known: Sequence[Migration] | None = None) -> list[Mig
     known = migrations() if known is None else known
     try:
         with psycopg.connect(conninfo, autocommit=True, connect_timeout=10) as connection:
-            _check_server(connection)
             connection.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
+            _check_server(connection)
             return _apply(connection, known)
     except psycopg.errors.InsufficientPrivilege as error:
         user = _user(conninfo)
         raise Unavailable(
             _SOURCE,
-            f"the role {user} may not prepare it ({_first_line(error)}); run `signalbox migrate` once as a role that may: "
-            f"ALTER ROLE {user} CREATEROLE; GRANT CREATE ON DATABASE ... TO {user}; CREATE EXTENSION vector",
+            f"the role {user} may not prepare it ({_first_line(error)}); run `signalbox migrate` once as a role that "
+            f"may: ALTER ROLE {user} CREATEROLE; GRANT CREATE ON DATABASE ... TO {user}; CREATE EXTENSION vector",
         ) from error
     except psycopg.OperationalError as error:
         raise Unavailable(_SOURCE, f"{_first_line(error)}; check DATABASE_URL and that the server runs") from error
+    except psycopg.ProgrammingError as error:
+        if error.sqlstate is not None:
+            raise
+        # The reason would quote the string, which may hold a password.
+        raise Unavailable(
+            _SOURCE, "DATABASE_URL is no connection string; it looks like postgresql://USER:PASSWORD@HOST/NAME"
+        ) from None
 
 
 def is_current(connection: "psycopg.Connection[tuple[object, ...]]") -> bool:
@@ -94,10 +103,11 @@ def _check_server(connection: "psycopg.Connection[tuple[object, ...]]") -> None:
         if offered is None:
             raise Unavailable(
                 _SOURCE,
-                "the extension pgvector is not installed on the server: install it (>= 0.8), then run `signalbox migrate`",
+                "the extension pgvector is not installed on the server: "
+                "install it (>= 0.8), then run `signalbox migrate`",
             )
         _check_vector(str(offered[0]))
-        connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+        connection.execute("CREATE EXTENSION vector")
     else:
         _check_vector(str(installed[0]))
 
@@ -115,11 +125,13 @@ def _apply(connection: "psycopg.Connection[tuple[object, ...]]", known: Sequence
     connection.execute("CREATE SCHEMA IF NOT EXISTS signalbox")
     connection.execute(
         "CREATE TABLE IF NOT EXISTS signalbox.migration"
-        " (version integer PRIMARY KEY, name text NOT NULL, checksum text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())"
+        " (version integer PRIMARY KEY, name text NOT NULL, checksum text NOT NULL,"
+        " applied_at timestamptz NOT NULL DEFAULT now())"
     )
-    done = dict(connection.execute("SELECT version, checksum FROM signalbox.migration").fetchall())
+    rows = connection.execute("SELECT version, checksum FROM signalbox.migration").fetchall()
+    done = {int(str(version)): str(checksum) for version, checksum in rows}
     shipped = {migration.version: migration for migration in known}
-    unknown = sorted(set(done) - set(shipped), key=str)
+    unknown = sorted(set(done) - set(shipped))
     if unknown:
         raise Unavailable(
             _SOURCE, f"its schema is newer than this program (migration {unknown[-1]}): upgrade signalbox"
@@ -136,6 +148,7 @@ def _apply(connection: "psycopg.Connection[tuple[object, ...]]", known: Sequence
         with connection.transaction():
             _set_path(connection)
             connection.execute(migration.statements.encode())
+            connection.execute("REVOKE CREATE ON SCHEMA signalbox FROM signalbox_search")
             connection.execute(
                 "INSERT INTO signalbox.migration (version, name, checksum) VALUES (%s, %s, %s)",
                 (version, migration.name, migration.checksum),
@@ -150,17 +163,27 @@ def _ensure_roles(connection: "psycopg.Connection[tuple[object, ...]]") -> None:
         row[0] for row in connection.execute("SELECT rolname FROM pg_roles WHERE rolname = ANY (%s)", (list(ROLES),))
     }
     for role in ROLES:
+        name = sql.Identifier(role)
         if role not in present:
             login = sql.SQL("LOGIN" if role == SERVICE_ROLE else "NOLOGIN")
+            create = sql.SQL("CREATE ROLE {} {} NOSUPERUSER NOBYPASSRLS").format(name, login)
             # Another database of the same server may be migrating at this moment.
-            connection.execute(
-                sql.SQL(
-                    "DO $$ BEGIN CREATE ROLE {} {} NOSUPERUSER NOBYPASSRLS; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
-                ).format(sql.Identifier(role), login)
-            )
+            with suppress(psycopg.errors.DuplicateObject, psycopg.errors.UniqueViolation):
+                connection.execute(create)
         member = connection.execute("SELECT pg_has_role(current_user, %s, 'SET')", (role,)).fetchone()
         if member != (True,):
-            connection.execute(sql.SQL("GRANT {} TO CURRENT_USER").format(sql.Identifier(role)))
+            _grant(connection, sql.SQL("GRANT {} TO CURRENT_USER").format(name))
+
+
+def _grant(connection: "psycopg.Connection[tuple[object, ...]]", statement: sql.Composed) -> None:
+    """Grant a role; PostgreSQL lets two sessions that do so at once collide instead of wait."""
+    for _ in range(20):
+        try:
+            connection.execute(statement)
+            return
+        except (psycopg.errors.InternalError_, psycopg.errors.UniqueViolation):
+            time.sleep(0.05)
+    connection.execute(statement)
 
 
 def _set_path(connection: "psycopg.Connection[tuple[object, ...]]") -> None:
