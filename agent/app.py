@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from agent.errors import readable
 from agent.pipeline import Pipeline
 from agent.settings import Settings, load_settings
-from agent.types import AugmentRequest, Prompt, Request, Result
+from agent.types import MAX_TOP_K, AugmentRequest, Prompt, Request, Result
 from retrievers import registry
 from retrievers.core.errors import UnknownCollection
 from retrievers.core.fields import Field
@@ -124,7 +124,7 @@ class Service:
                         "query": {"type": "string", "description": "a self-contained question or search text"},
                         "collection": {"type": "string", "description": "one collection; all when left out"},
                         "filter": {"type": "object", "description": "a filter expression over metadata"},
-                        "top_k": {"type": "integer", "minimum": 1, "maximum": 100, "default": 10},
+                        "top_k": {"type": "integer", "minimum": 1, "maximum": MAX_TOP_K, "default": 10},
                     },
                     "required": ["query"],
                 },

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 MAX_QUERY_CHARACTERS = 8000
-MAX_TOP_K = 100
+MAX_TOP_K = 200
 
 Text = Annotated[str, Field(min_length=1, max_length=MAX_QUERY_CHARACTERS)]
 

@@ -125,8 +125,7 @@ def corpus_of(documents: Iterable[Document], fields: Mapping[str, Field] | None 
     """
     documents = list(documents)
     known = dict(fields) if fields is not None else infer_fields(_flat(documents))
-    known = {**{name: Field(name, kind, "string") for name, kind in RESERVED.items()}, **known}
-    known.setdefault("public", Field("public", "boolean", "boolean"))
+    known = {**{name: Field(name, kind, kind) for name, kind in RESERVED.items()}, **known}
     values: dict[str, Values] = {}
     for document in documents:
         try:
@@ -134,7 +133,6 @@ def corpus_of(documents: Iterable[Document], fields: Mapping[str, Field] | None 
         except (BadDocument, KeyError):
             continue
         found.setdefault("language", detect(f"{document.title}\n{document.text}"))
-        found.setdefault("public", document.public)
         values.setdefault(document.id, found)
     return Corpus(known, values, frozenset(name for name, one in known.items() if _is_whole(one, values.values())))
 

@@ -31,7 +31,8 @@ _QUOTED = re.compile(r'"([^"]{2,200})"|“([^”]{2,200})”|「([^」]{2,200})�
 
 _SEARCH = """
     SELECT tenant, collection, document_id, ordinal, score
-    FROM signalbox.matching(%(scope)s, %(among)s, %(candidates)s::tsquery, %(question)b, %(wanted)s::jsonpath, %(amount)s)
+    FROM signalbox.matching(%(scope)s, %(among)s, %(candidates)s::tsquery, %(wider)s::tsquery, %(question)b,
+                            %(wanted)s::jsonpath, %(amount)s)
 """
 
 Counts = Mapping[int, Mapping[str, int]]
@@ -63,16 +64,22 @@ class FullText:
         phrases = _phrases(query, counts)
         hits: list[Hit] = []
         if phrases is not None:
-            hits = await self._matching(query, phrases, question)
-        return hits or await self._matching(query, _candidates(present, total, counts), question)
+            hits = await self._matching(query, phrases, None, question)
+        if not hits:
+            rarest, every = _candidates(present, total, counts, CANDIDATES), _candidates(present, total, counts)
+            hits = await self._matching(query, rarest, every if every != rarest else None, question)
+        return hits
 
-    async def _matching(self, query: Query, candidates: str, question: dict[int, float]) -> list[Hit]:
+    async def _matching(
+        self, query: Query, candidates: str, wider: str | None, question: dict[int, float]
+    ) -> list[Hit]:
         rows = await self.database.search(
             _SEARCH,
             {
                 "scope": self.database.scope(query.scope.tenant),
                 "among": [collection.number for collection in query.scope.collections],
                 "candidates": candidates,
+                "wider": wider if query.filter else None,
                 "question": SparseVector(question, weights.DIMENSIONS),
                 "wanted": to_jsonpath(query.filter) if query.filter else None,
                 "amount": query.limit,
@@ -89,12 +96,12 @@ def _weighted(terms: list[Term]) -> dict[str, float]:
     return weighted
 
 
-def _candidates(present: list[str], total: Mapping[str, int], counts: Counts) -> str:
-    """A tsquery for the rarest terms that together reach the budget."""
+def _candidates(present: list[str], total: Mapping[str, int], counts: Counts, budget: int | None = None) -> str:
+    """A tsquery for the rarest terms that together reach the budget, or for every term."""
     chosen: list[str] = []
     reached = 0
     for term in present:
-        if chosen and reached >= CANDIDATES:
+        if chosen and budget is not None and reached >= budget:
             break
         chosen.append(term)
         reached += total[term]

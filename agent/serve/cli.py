@@ -1,12 +1,12 @@
 """The command line `signalbox`. Everything heavy is imported by the command that needs it."""
 
 import asyncio
+import io
 import json
 import os
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
-from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
+from retrievers.ingest.clean import one_line
 
 if TYPE_CHECKING:
     from agent.app import Service
@@ -36,7 +37,7 @@ Question = Annotated[str, typer.Argument(help="the question")]
 Tenant = Annotated[str | None, typer.Option(help="whose documents; the setting TENANT when left out")]
 OneCollection = Annotated[str | None, typer.Option("--collection", help="one collection; all when left out")]
 FilterJson = Annotated[str | None, typer.Option("--filter", help="a filter expression as JSON")]
-TopK = Annotated[int, typer.Option(help="how many hits, 1 to 100")]
+TopK = Annotated[int, typer.Option(help="how many hits, 1 to 200")]
 Page = Annotated[int, typer.Option(help="which page of hits, from 1")]
 Sources = Annotated[list[str] | None, typer.Option("--source", help="ask this source only; may be repeated")]
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON document on stdout and nothing else")]
@@ -228,11 +229,33 @@ def _read_json(where: str, text: str | None) -> Any:
     return value
 
 
-@cache
-def _commands() -> Any:
-    """The whole command line; packages above this one add theirs by an entry point, so none is imported here."""
+def _check_encoding(arguments: Sequence[str]) -> None:
+    for number, argument in enumerate(arguments, 1):
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            raise BadRequest(f"argument {number} is not valid UTF-8") from None
+
+
+def _commands(arguments: Sequence[str]) -> Any:
+    """The command line; packages above this one add theirs by an entry point, so none is imported here.
+
+    They are loaded when one of them, or the list of all commands, is asked for.
+
+    Raises:
+        Unavailable: the one that is asked for cannot be loaded.
+    """
+    asked = next((argument for argument in arguments if not argument.startswith("-")), None)
+    known = {group.name for group in app.registered_groups}
     for command in entry_points(group="signalbox.commands"):
-        app.add_typer(command.load(), name=command.name)
+        if command.name in known or asked not in (None, command.name):
+            continue
+        try:
+            app.add_typer(command.load(), name=command.name)
+        except ImportError as error:
+            if asked is not None:
+                reason = f"{error}; install all it needs: pip install 'signalbox[{command.name}]'"
+                raise Unavailable(f"the command {command.name}", reason) from error
     return typer.main.get_command(app)
 
 
@@ -241,12 +264,13 @@ def run(arguments: Sequence[str]) -> int:
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
     try:
-        code = _commands().main(args=list(arguments), prog_name="signalbox", standalone_mode=False)
+        _check_encoding(arguments)
+        code = _commands(arguments).main(args=list(arguments), prog_name="signalbox", standalone_mode=False)
     except typer.TyperException as error:  # bad usage: an unknown option, a missing argument
         message = error.format_message()
-        if not arguments:
-            print(message)
-            return DONE
+        if message.startswith("Usage: "):  # the help, in place of a command that was not given
+            print(message, file=sys.stderr if arguments else sys.stdout)
+            return BAD_INPUT if arguments else DONE
         return _complain(message, BAD_INPUT)
     except (typer.Abort, KeyboardInterrupt):
         return _complain("stopped; what was written before stays", _INTERRUPTED)
@@ -277,13 +301,16 @@ def _described(error: Exception) -> str:
 
 
 def _complain(message: str, code: int) -> int:
-    one_line = " ".join(message.split())
-    print(f"signalbox: {one_line}".encode(errors="replace").decode(), file=sys.stderr)
+    print(f"signalbox: {one_line(message)}", file=sys.stderr)
     return code
 
 
 def main() -> None:
     """Entry point of the console script."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal of another character set shows a question mark where it lacks a character.
+            stream.reconfigure(errors="replace")
     sys.exit(run(sys.argv[1:]))
 
 

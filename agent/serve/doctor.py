@@ -4,6 +4,9 @@ import re
 import shutil
 from dataclasses import dataclass
 
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
 from agent.app import database_addresses
 from agent.settings import Settings, load_settings
 from retrievers.core.errors import RetrievalError
@@ -40,7 +43,18 @@ def _settings(settings: Settings) -> Check:
 def _without_secret(key: str, value: str) -> str:
     if key.endswith("key"):
         return "***"
-    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", value)
+    if key == "database_url":
+        return _without_password(value)
+    return re.sub(r"(://)[^/]*@", r"\1***@", value)
+
+
+def _without_password(address: str) -> str:
+    """A connection string, URL or not, in the form `host=... user=...`."""
+    try:
+        parts = conninfo_to_dict(address)
+    except psycopg.Error:
+        return "***"
+    return " ".join(f"{key}={'***' if 'password' in key else value}" for key, value in sorted(parts.items()))
 
 
 async def _database(settings: Settings) -> Check:
@@ -57,6 +71,8 @@ async def _database(settings: Settings) -> Check:
                 )
     except RetrievalError as error:
         return Check("database", False, str(error), _mend(str(error)))
+    except psycopg.Error as error:
+        return Check("database", False, " ".join(str(error).split()), "run `signalbox migrate --debug`")
     version, vector, unbound, role = rows[0]
     found = f"PostgreSQL {version}, pgvector {vector}, role {role}{', embedded' if service else ''}"
     if unbound:

@@ -26,8 +26,9 @@ def note(message: str) -> None:
 
 
 def write_json(value: Any) -> None:
-    """The one JSON document on stdout."""
-    print(json.dumps(value, ensure_ascii=False, default=str))
+    """The one JSON document on stdout, which a terminal or file of any character set can take."""
+    unicode = (sys.stdout.encoding or "").lower().startswith("utf")
+    print(json.dumps(value, ensure_ascii=not unicode, default=str))
 
 
 def show_result(result: Result, *, explain: bool) -> None:
@@ -35,7 +36,7 @@ def show_result(result: Result, *, explain: bool) -> None:
     if explain:
         _show_record(result)
     for hit in result.hits:
-        title = plain(hit.title) or hit.document_id
+        title = plain(hit.title or hit.document_id)
         print(f"{hit.rank:>3}. {title}  [{plain(hit.id)}]")
         scores = ", ".join(f"{name} {score:.3f}" for name, score in hit.scores.items())
         facts = ", ".join(
@@ -56,8 +57,9 @@ def _show_record(result: Result) -> None:
     intent = result.intent
     print(f"question   {plain(intent.question)}")
     print(f"language   {intent.language}")
-    print(f"filter     {json.dumps(intent.filter, ensure_ascii=False) if intent.filter else 'none'} (by {intent.by})")
-    print(f"collection {', '.join(intent.collections)}")
+    wanted = json.dumps(intent.filter, ensure_ascii=False) if intent.filter else "none"
+    print(f"filter     {plain(wanted)} (by {intent.by})")
+    print(f"collection {plain(', '.join(intent.collections))}")
     for outcome in result.outcomes:
         reason = f"  {plain(outcome.reason)}" if outcome.reason else ""
         print(
@@ -93,9 +95,8 @@ def show_collections(found: Sequence[Collection], *, as_json: bool) -> None:
         return
     for one in found:
         languages = ", ".join(f"{language} {count:,}" for language, count in sorted(one.languages.items()))
-        print(
-            f"{one.name:<24} {one.documents:>9,} documents {one.chunks:>9,} passages  {one.embedder or '-'}  {languages}"
-        )
+        counts = f"{one.documents:>9,} documents {one.chunks:>9,} passages"
+        print(f"{plain(one.name):<24} {counts}  {plain(one.embedder or '-')}  {languages}")
     if not found:
         print("no collection yet: add documents with `signalbox ingest PATH --collection NAME`")
 
@@ -121,9 +122,8 @@ def show_fields(described: Mapping[str, Any], *, as_json: bool) -> None:
     for field in described["fields"]:
         kind = f"list of {field['item']}" if field["type"] == "list" else field["type"]
         spread = f", {field['min']} to {field['max']}" if field["min"] is not None else ""
-        print(
-            f"\n{plain(field['name'])}  ({kind}, {field['distinct']:,} values in {field['documents']:,} documents{spread})"
-        )
+        held = f"{field['distinct']:,} values in {field['documents']:,} documents{spread}"
+        print(f"\n{plain(field['name'])}  ({kind}, {held})")
         if field["description"]:
             print(f"    {plain(field['description'])}")
         top = ", ".join(f"{_short(value)} ({count:,})" for value, count in field["top"])

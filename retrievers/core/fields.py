@@ -67,7 +67,7 @@ def parse_date(text: str) -> str:
         if moment.tzinfo is not None:
             moment = moment.astimezone(UTC).replace(tzinfo=None)
     except (ValueError, OverflowError) as error:
-        why = "" if "isoformat" in str(error) else f" ({error})"
+        why = f" ({error})" if re.search("must be in|out of range", str(error)) else ""
         raise ValueError(f'"{shown(text)}" is not an ISO 8601 date{why}') from None
     if moment.time() == time():
         return moment.date().isoformat()

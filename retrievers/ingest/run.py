@@ -148,8 +148,8 @@ class _Run:
     async def _use_embedder(self, connection: store.Connection, stored: int | None, dimension: int) -> None:
         if dimension > MAX_DIMENSION:
             raise BadRequest(
-                f"the embedder {self._embedder.name} makes vectors of {dimension:,} dimensions; the index takes at most "
-                f"{MAX_DIMENSION:,}: use another embedder",
+                f"the embedder {self._embedder.name} makes vectors of {dimension:,} dimensions; the index takes at "
+                f"most {MAX_DIMENSION:,}: use another embedder",
                 where="embedder",
             )
         if stored is not None:
@@ -160,7 +160,8 @@ class _Run:
             if (name, size) != (self._embedder.name, dimension):
                 raise EmbedderMismatch(
                     f'collection "{self._collection}" holds vectors of the embedder {name} ({size} dimensions), not of '
-                    f"{self._embedder.name} ({dimension}): set EMBEDDER={name}, or delete the collection and ingest it again",
+                    f"{self._embedder.name} ({dimension}): set EMBEDDER={name}, or delete the collection and ingest it "
+                    "again",
                     where="collection",
                 )
             self._embedder_number = stored
@@ -198,8 +199,8 @@ class _Run:
             changed = [name for name, spec in declared.items() if name in self._fields and self._fields[name] != spec]
             if changed and await self._has_documents(connection):
                 raise BadRequest(
-                    f'the schema changes the type of "{changed[0]}" in collection "{self._collection}", which has documents: '
-                    f"delete the collection and ingest it again",
+                    f'the schema changes the type of "{changed[0]}" in collection "{self._collection}", which has '
+                    "documents: delete the collection and ingest it again",
                     where="schema",
                 )
             self._fields = fields

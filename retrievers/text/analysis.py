@@ -31,6 +31,8 @@ _TOKEN = re.compile(
     rf"(?P<han>[{_HAN}]+)|(?P<other>[{_KANA_HANGUL}]+)"
     rf"|(?P<word>[^\W{_HAN}{_KANA_HANGUL}]+(?:[-./:+#'’@&][^\W{_HAN}{_KANA_HANGUL}]+)*)"
 )
+_EAST_ASIAN = re.compile(rf"[{_HAN}{_KANA_HANGUL}]")
+_LETTERS = re.compile(r"[^\W\d_]+")
 _PART = re.compile(r"[^\W_]+")
 _POSSESSIVE = re.compile(r"['’][sS]$")
 _CAMEL = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
@@ -39,6 +41,10 @@ _CHINESE_STOP = frozenset(
     "的 了 是 在 和 与 及 或 也 都 就 而 被 把 吗 呢 吧 啊 哪 哪些 什么 怎么 如何 请 请问 一个 这 那 这个 那个".split()
 )
 _MOST_CHARACTERS = 64
+_STOP_WORDS = {language: frozenset(map(_fold, words)) for language, words in STOP_WORDS.items()}
+# Normalising takes quadratic time on long runs of combining marks; thirty on one letter are no writing.
+_MARKS = "".join(chr(code) for code in range(sys.maxunicode + 1) if unicodedata.combining(chr(code)))
+_MANY_MARKS = re.compile(f"([{_MARKS}]{{30}})[{_MARKS}]+")
 
 
 class Term(NamedTuple):
@@ -67,9 +73,9 @@ def analyse(text: str, language: str) -> list[Term]:
 
 
 def _terms(text: str, language: str) -> Iterator[Term]:
-    stop = STOP_WORDS[language]
-    normal = unicodedata.normalize("NFKC", text)
-    shouting = normal.isupper()
+    stop = _STOP_WORDS[language]
+    normal = text if text.isascii() else unicodedata.normalize("NFKC", _MANY_MARKS.sub(r"\1", text))
+    shouting = _is_shouting(normal)
     position = 0
     name: tuple[str, int, int] | None = None  # the word before, its position and its end
     for found in _TOKEN.finditer(normal):
@@ -79,12 +85,12 @@ def _terms(text: str, language: str) -> Iterator[Term]:
             name = None
             continue
         if found["other"]:
-            yield from _pairs(found["other"], position)
+            yield from _pairs(found["other"], position, extra=False)
             position += len(found["other"])
             name = None
             continue
         word = _POSSESSIVE.sub("", found["word"])
-        parts = _PART.findall(word)
+        parts = [part[:_MOST_CHARACTERS] for part in _PART.findall(word)]
         if not parts:
             continue
         if len(parts) == 1 and parts[0].isdigit() and name and normal[name[2] : found.start()] in (" ", "\n"):
@@ -102,6 +108,14 @@ def _terms(text: str, language: str) -> Iterator[Term]:
             yield Term(whole[:_MOST_CHARACTERS], first, True)
         simple = len(parts) == 1 and parts[0].isalpha() and fold(parts[0]) not in stop
         name = (fold(parts[0]), first, found.end()) if simple else None
+
+
+def _is_shouting(text: str) -> bool:
+    """Whether capitals say nothing: a whole sentence in them, not a name or two, nor names in Chinese."""
+    if not text.isupper() or _EAST_ASIAN.search(text):
+        return False
+    words = _LETTERS.finditer(text)
+    return sum(1 for _ in itertools.islice(words, _SHOUTED_WORDS)) == _SHOUTED_WORDS
 
 
 def _wholes(word: str, parts: list[str]) -> Iterator[str]:
@@ -126,16 +140,16 @@ def _chinese(run: str, position: int) -> Iterator[Term]:
         if word not in _CHINESE_STOP:
             seen.add((word, start))
             yield Term(word, position + start, False)
-    for term in _pairs(run, position):
-        if (term.text, term.position - position) not in seen:
+    for term in _pairs(run, position, extra=True):
+        if (term.text, term.position - position) not in seen and term.text not in _CHINESE_STOP:
             yield term
 
 
-def _pairs(run: str, position: int) -> Iterator[Term]:
+def _pairs(run: str, position: int, *, extra: bool) -> Iterator[Term]:
     if len(run) == 1:
-        yield Term(run, position, True)
+        yield Term(run, position, extra)
     for offset in range(len(run) - 1):
-        yield Term(run[offset : offset + 2], position + offset, True)
+        yield Term(run[offset : offset + 2], position + offset, extra)
 
 
 _MARKS = {"ß": "ss", "æ": "ae", "œ": "oe", "ø": "o", "đ": "d", "ł": "l"}

@@ -15,13 +15,16 @@ VERSION = 1
 CAPACITY = 1800
 """Longest passage, in characters of Latin script; about 400 tokens. A Chinese character counts as 2.5."""
 
-_CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")
+_CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0002fa1f]")
 _CJK_WIDTH = 2.5
-_FENCE = re.compile(r"\s{0,3}(```|~~~)")
-_MARKDOWN_HEADING = re.compile(r"\s{0,3}(#{1,6})\s+(.+?)\s*#*\s*$")
+_FENCE = re.compile(r"\s{0,3}(`{3,}|~{3,})(.*)", re.DOTALL)
+_MARKDOWN_HEADING = re.compile(r"\s{0,3}(#{1,6})\s")
 _UNDERLINE = re.compile(r"([=\-~^\"'`#*+:.])\1{2,}\s*$")
 # Splitting off less than this much of a passage is worse than letting it run over.
 _SLACK = 1.15
+# The splitter takes quadratic time on a text without sentences, so it gets at most this many passages' worth.
+_MOST_AT_ONCE = 10
+_BOUNDARIES = ("\n\n", "\n", "。", ". ", " ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,34 +52,63 @@ def split(text: str, capacity: int = CAPACITY) -> list[Span]:
     Returns:
         Passages in order, not overlapping; together they hold every character but white space.
     """
-    width = 1 + (_CJK_WIDTH - 1) * len(_CJK.findall(text)) / max(len(text), 1)
-    most = max(1, int(capacity / width))
-    if len(text) <= most * _SLACK:
+    if _size(text) <= capacity * _SLACK:
         return [span for span in (_trimmed(text, 0, len(text), ""),) if span]
-    spans: list[Span | None] = []
+    spans: list[Span] = []
     group: list[_Section] = []
+    grouped = 0.0
     for section in _sections(text):
-        if group and section.end - group[0].start > most:
-            spans += _cut(text, group, most)
-            group = []
+        size = _size(text[section.start : section.end])
+        if group and grouped + size > capacity:
+            spans += _cut(text, group, capacity)
+            group, grouped = [], 0.0
         group.append(section)
-    spans += _cut(text, group, most)
-    return [span for span in spans if span]
+        grouped += size
+    spans += _cut(text, group, capacity)
+    return spans
 
 
-def _cut(text: str, group: list[_Section], most: int) -> list[Span | None]:
+def _size(text: str) -> float:
+    """Length in Latin characters."""
+    return len(text) + (_CJK_WIDTH - 1) * len(_CJK.findall(text))
+
+
+def _cut(text: str, group: list[_Section], capacity: int) -> list[Span]:
     """The passages of some adjacent sections: one if they fit, else even pieces of the only one."""
     start, end = group[0].start, group[-1].end
     heading = " > ".join(_common([section.path for section in group]))
-    length = end - start
-    if length <= most * _SLACK:
-        return [_trimmed(text, start, end, heading)]
+    spans = (_trimmed(text, *piece, heading) for piece in _pieces(text, start, end, capacity))
+    return [span for span in spans if span]
+
+
+def _pieces(text: str, start: int, end: int, capacity: int) -> Iterator[tuple[int, int]]:
+    """[start, end) cut into even pieces that hold at most `capacity`."""
+    size, length = _size(text[start:end]), end - start
+    if size <= capacity * _SLACK or length == 1:
+        yield start, end
+        return
+    most = max(1, int(capacity * length / size))
+    if length > most * _MOST_AT_ONCE * 2:
+        while start < end:
+            blocks = -(-(end - start) // (most * _MOST_AT_ONCE))
+            stop = _boundary(text, start, start + -(-(end - start) // blocks), end)
+            yield from _pieces(text, start, stop, capacity)
+            start = stop
+        return
     pieces = -(-length // most)
-    splitter = TextSplitter((int(length / pieces), most), trim=False)
-    return [
-        _trimmed(text, start + offset, start + offset + len(piece), heading)
-        for offset, piece in splitter.chunk_indices(text[start:end])
-    ]
+    for offset, piece in TextSplitter((int(length / pieces), most), trim=False).chunk_indices(text[start:end]):
+        # Where scripts are mixed, a piece may hold more wide characters than the others.
+        yield from _pieces(text, start + offset, start + offset + len(piece), capacity)
+
+
+def _boundary(text: str, start: int, stop: int, end: int) -> int:
+    """The best place to cut in the second half of [start, stop); `stop` if there is none or it is the end."""
+    if stop < end:
+        for boundary in _BOUNDARIES:
+            found = text.rfind(boundary, (start + stop) // 2, stop)
+            if found >= 0:
+                return found + len(boundary)
+    return stop
 
 
 def _trimmed(text: str, start: int, end: int, heading: str) -> Span | None:
@@ -112,23 +144,34 @@ def _headings(text: str) -> Iterator[tuple[int, int, str]]:
     """(offset, level from 1, title) of each heading; lines inside code fences are none."""
     at = 0
     before, before_at = "", 0
-    fence: str | None = None
+    fence = ""
     underlines: list[str] = []
     for line in text.splitlines(keepends=True):
-        opened = _FENCE.match(line)
-        if opened and (fence is None or fence == opened[1]):
-            fence = None if fence else opened[1]
-        elif fence is None:
+        marks = _FENCE.match(line)
+        if fence:
+            if marks and marks[1].startswith(fence) and not marks[2].strip():
+                fence = ""
+        elif marks and "`" not in marks[2]:
+            fence = marks[1]
+        else:
             markdown = _MARKDOWN_HEADING.match(line)
+            title = _markdown_title(line[markdown.end() :]) if markdown else ""
             underline = _UNDERLINE.match(line)
-            if markdown:
-                yield at, len(markdown[1]), markdown[2]
+            if markdown and title:
+                yield at, len(markdown[1]), title
             elif underline and _may_be_title(before, line):
                 if underline[1] not in underlines:
                     underlines.append(underline[1])
                 yield before_at, underlines.index(underline[1]) + 1, before.strip()
         before, before_at = line, at
         at += len(line)
+
+
+def _markdown_title(rest: str) -> str:
+    """The heading's text without the number signs that may close it: "Lists ##", but not "C#"."""
+    title = rest.strip()
+    bare = title.rstrip("#")
+    return bare.rstrip() if not bare or bare[-1].isspace() else title
 
 
 def _may_be_title(line: str, underline: str) -> bool:

@@ -186,6 +186,10 @@ DECLARE
     counted record;
     found integer := 0;
     visible text := '(c.tenant = $1 OR c.public) AND (c.expires_at IS NULL OR c.expires_at > now())';
+    -- The same scope in a form that no other index serves: scanning the primary key of a whole collection
+    -- beside the index that finds the candidates would make every search as slow as the collection is large.
+    within text := 'c.collection + 0 = ANY ($2) AND (c.tenant || '''' = $1 OR (c.tenant || '''' = ''0'' AND c.public))
+                    AND (c.expires_at IS NULL OR c.expires_at > now())';
 BEGIN
     SELECT coalesce(sum(k.chunks), 0) INTO available FROM collection k
     WHERE k.tenant IN (who, '0') AND k.number = ANY (among);
@@ -202,9 +206,9 @@ BEGIN
         RETURN QUERY EXECUTE format(
             'SELECT c.tenant, c.collection, c.document_id, c.ordinal, -(c.embedding::halfvec(%1$s) <#> $3)
              FROM chunk c
-             WHERE c.embedder = %2$s AND c.tenant IN ($1, ''0'') AND c.collection = ANY ($2) AND %3$s %4$s
+             WHERE c.embedder = %2$s AND %3$s %4$s
              ORDER BY c.embedding::halfvec(%1$s) <#> $3 LIMIT %5$s',
-            size, model, visible, CASE WHEN wanted IS NULL THEN '' ELSE 'AND c.fields @@ $4' END, amount)
+            size, model, within, CASE WHEN wanted IS NULL THEN '' ELSE 'AND c.fields @@ $4' END, amount)
         USING who, among, question, wanted;
         GET DIAGNOSTICS found = ROW_COUNT;
         IF found >= least(amount, available) THEN
@@ -230,9 +234,10 @@ BEGIN
     END IF;
 END $$;
 
--- The passages with the best BM25 score among those that match the candidate query.
+-- The passages with the best BM25 score among those that match the candidate query. When a filter leaves
+-- too few of them, all that match the wider query are scored.
 CREATE FUNCTION matching(
-    scope text, among integer[], candidates tsquery, question sparsevec, wanted jsonpath, amount integer
+    scope text, among integer[], candidates tsquery, wider tsquery, question sparsevec, wanted jsonpath, amount integer
 ) RETURNS TABLE (tenant text, collection integer, document_id text, ordinal integer, score double precision)
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path FROM CURRENT
@@ -242,7 +247,12 @@ AS $$
 DECLARE
     who text := verified_tenant(scope);
     counted record;
+    found bigint := 0;
+    round tsquery;
     visible text := '(c.tenant = $1 OR c.public) AND (c.expires_at IS NULL OR c.expires_at > now())';
+    -- As in nearest(): only the index on lexemes may find the candidates.
+    within text := 'c.collection + 0 = ANY ($2) AND (c.tenant || '''' = $1 OR (c.tenant || '''' = ''0'' AND c.public))
+                    AND (c.expires_at IS NULL OR c.expires_at > now())';
 BEGIN
     IF wanted IS NOT NULL THEN
         counted := few_passages(who, among, wanted);
@@ -257,13 +267,17 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    RETURN QUERY EXECUTE format(
-        'SELECT c.tenant, c.collection, c.document_id, c.ordinal, -(c.bm25 <#> $3) AS score
-         FROM chunk c
-         WHERE c.lexemes @@ $5 AND c.tenant IN ($1, ''0'') AND c.collection = ANY ($2) AND %s %s
-         ORDER BY score DESC LIMIT %s',
-        visible, CASE WHEN wanted IS NULL THEN '' ELSE 'AND c.fields @@ $4' END, amount)
-    USING who, among, question, wanted, candidates;
+    FOREACH round IN ARRAY ARRAY[candidates, CASE WHEN wanted IS NOT NULL THEN wider END] LOOP
+        CONTINUE WHEN round IS NULL OR found >= amount;
+        RETURN QUERY EXECUTE format(
+            'SELECT c.tenant, c.collection, c.document_id, c.ordinal, -(c.bm25 <#> $3) AS score
+             FROM chunk c
+             WHERE c.lexemes @@ $5 AND %s %s
+             ORDER BY score DESC LIMIT %s',
+            within, CASE WHEN wanted IS NULL THEN '' ELSE 'AND c.fields @@ $4' END, amount)
+        USING who, among, question, wanted, round;
+        GET DIAGNOSTICS found = ROW_COUNT;
+    END LOOP;
 END $$;
 
 -- Passages by identity, with what is shown of their documents.

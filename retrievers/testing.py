@@ -1,0 +1,61 @@
+"""Stand-ins for tests of code that uses the retrievers."""
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from retrievers.embed import Vectors
+from retrievers.text.analysis import analyse
+
+
+class HashEmbedder:
+    """An embedder without a model: texts with words in common have vectors near each other.
+
+    Every word adds its own random direction, which depends on the word alone, so the same text has the
+    same vector in every process and on every machine.
+
+    Args:
+        dimension: length of the vectors.
+        name: what collections remember.
+
+    Attributes:
+        embedded: every passage that was embedded, in order; for tests that count.
+    """
+
+    def __init__(self, dimension: int = 64, name: str = "hash") -> None:
+        self.name = name
+        self.languages: frozenset[str] | None = None
+        self.embedded: list[str] = []
+        self._dimension = dimension
+        self._directions: dict[str, Vectors] = {}
+
+    async def dimension(self) -> int:
+        """See `Embedder.dimension`."""
+        return self._dimension
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        """See `Embedder.embed`."""
+        self.embedded += texts
+        return np.stack([self.vector(text) for text in texts]) if texts else np.zeros((0, self._dimension), np.float32)
+
+    async def embed_query(self, text: str) -> Vectors:
+        """See `Embedder.embed_query`."""
+        return self.vector(text)
+
+    async def aclose(self) -> None:
+        """Nothing to let go of."""
+
+    def vector(self, text: str) -> Vectors:
+        """The unit vector of a text."""
+        words = [term.text for term in analyse(text, "en") if not term.extra] or [text]
+        total = np.sum([self._direction(word) for word in words], axis=0, dtype=np.float64)
+        return np.asarray(total / max(float(np.linalg.norm(total)), 1e-12), dtype=np.float32)
+
+    def _direction(self, word: str) -> Vectors:
+        known = self._directions.get(word)
+        if known is None:
+            seed = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest())
+            known = np.random.default_rng(seed).standard_normal(self._dimension).astype(np.float32)
+            self._directions[word] = known
+        return known

@@ -1,0 +1,72 @@
+"""Small datasets, written anew for every test that asks."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.settings import Settings
+
+Lines = Iterable[Mapping[str, Any]]
+
+TOPICS = {
+    "volcano": "Molten rock rises through the crust and erupts as lava and ash.",
+    "glacier": "A river of ice moves slowly down the valley and carves the rock.",
+    "bakery": "Bread dough rests overnight, then goes into the oven at dawn.",
+    "railway": "The night train stops at every station because of track repairs.",
+    "orchard": "Apple trees are pruned in winter and blossom in April.",
+    "lighthouse": "The keeper lights the lamp so that ships avoid the reef.",
+}
+
+
+def write_lines(path: Path, lines: Lines) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8")
+
+
+@pytest.fixture
+def beir(tmp_path: Path) -> Path:
+    """A folder in BEIR form: six documents, and a question about each of the first five that quotes it."""
+    folder = tmp_path / "tiny"
+    write_lines(
+        folder / "corpus.jsonl",
+        [{"_id": f"d-{name}", "title": name.title(), "text": text, "metadata": {}} for name, text in TOPICS.items()],
+    )
+    names = list(TOPICS)[:5]
+    write_lines(
+        folder / "queries.jsonl",
+        [{"_id": f"q-{name}", "text": f"{name}: {TOPICS[name][:30]}"} for name in names]
+        + [{"_id": "q-unjudged", "text": "Nobody has judged this one."}],
+    )
+    qrels = folder / "qrels" / "test.tsv"
+    qrels.parent.mkdir()
+    qrels.write_text("query-id\tcorpus-id\tscore\n" + "".join(f"q-{name}\td-{name}\t1\n" for name in names))
+    return folder
+
+
+@pytest.fixture
+def routed(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a folder in routed form with these questions over three documents."""
+
+    def write(*questions: Mapping[str, Any], name: str = "routed") -> Path:
+        folder = tmp_path / name
+        write_lines(
+            folder / "corpus.jsonl",
+            [
+                {"id": "a", "title": "Oven", "text": "The oven is repaired.", "team": "bakers", "day": "2025-01-31"},
+                {"id": "b", "title": "Lamp", "text": "The lamp is lit.", "team": "keepers", "day": "2025-06-30"},
+                {"id": "c", "title": "Reef", "text": "The reef is near.", "team": "keepers", "day": "2026-02-01"},
+            ],
+        )
+        write_lines(folder / "queries.jsonl", questions)
+        return folder
+
+    return write
+
+
+@pytest.fixture
+def settings(owner_url: str) -> Settings:
+    """Settings of a service over this test's own database."""
+    return Settings(database_url=owner_url)
