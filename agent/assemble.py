@@ -7,7 +7,8 @@ token budget. Text and titles go in verbatim, between fence lines that occur in 
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import prompts
 from agent.types import Citation, Message
@@ -21,6 +22,8 @@ _NEAR_DUPLICATE = 0.85
 _SHINGLE_WORDS = 5
 _MOST_METADATA = 10
 _LONGEST_METADATA = 80
+_LONGEST_HEAD = 300
+_FENCE_LINE = "-----{}-----"
 
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]")
 _WORDS = re.compile(r"[\u3400-\u9fff]|[^\W_]+")
@@ -28,14 +31,24 @@ _WORDS = re.compile(r"[\u3400-\u9fff]|[^\W_]+")
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """One block of the prompt: a chunk, or adjacent chunks of one document joined."""
+    """One block of the prompt: a chunk, or adjacent chunks of one document joined.
+
+    Attributes:
+        chunks: in document order.
+        best: index of the chunk that ranks highest.
+    """
 
     chunks: tuple[Chunk, ...]
+    best: int = 0
 
     @property
     def text(self) -> str:
         """The chunks' texts in document order."""
-        return "\n".join(chunk.text for chunk in self.chunks)
+        text = self.chunks[0].text
+        for before, chunk in pairwise(self.chunks):
+            # Passages cut inside a paragraph go on where the last one ended.
+            text += ("" if 0 < before.end == chunk.start else "\n") + chunk.text
+        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +64,8 @@ def assemble(question: str, chunks: Sequence[Chunk], *, budget_tokens: int, temp
 
     Args:
         chunks: the ranked hits' chunks, best first; they may repeat each other.
-        budget_tokens: most tokens of passages, by `estimate_tokens`; the first passage is kept, cut
-            to the budget, however long it is.
+        budget_tokens: most tokens of passages with their titles and metadata, by `estimate_tokens`;
+            the first passage is kept, cut to the budget, however long it is.
         template: a prompt template with the inputs question, passages and fence; without passages the
             template for empty context is used instead.
     Raises:
@@ -111,7 +124,7 @@ def join_adjacent(chunks: Sequence[Chunk]) -> list[Passage]:
             last += 1
         run = tuple(by_place[(*place, ordinal)] for ordinal in range(first, last + 1))
         taken.update(one.id for one in run)
-        passages.append(Passage(run))
+        passages.append(Passage(run, chunk.id.ordinal - first))
     return passages
 
 
@@ -125,15 +138,37 @@ def _within(passages: Sequence[Passage], budget_tokens: int) -> list[Passage]:
     kept: list[Passage] = []
     left = budget_tokens
     for passage in passages:
-        needed = sum(estimate_tokens(chunk.text) + 12 for chunk in passage.chunks)
-        if needed > left and not kept:
-            passage = Passage((_cut(passage.chunks[0], left),))
-        elif needed > left:
-            # A shorter passage further down may still fit.
-            continue
-        kept.append(passage)
-        left -= needed
+        fitting = _shrunk(passage, left)
+        if fitting is None and not kept:
+            best = passage.chunks[passage.best]
+            head = _cost(Passage((replace(best, text=""),)))
+            fitting = Passage((_cut(best, left - head),))
+        # Where one does not fit, a shorter passage further down may.
+        if fitting is not None:
+            kept.append(fitting)
+            left -= _cost(fitting)
     return kept
+
+
+def _shrunk(passage: Passage, tokens: int) -> Passage | None:
+    """The passage, or as many neighbours of its best chunk as fit; None when that alone does not."""
+    if _cost(passage) <= tokens:
+        return passage
+    first, last = passage.best, passage.best + 1
+    if _cost(Passage(passage.chunks[first:last])) > tokens:
+        return None
+    grew = True
+    while grew:
+        grew = False
+        for start, end in ((first, last + 1), (first - 1, last)):
+            if start >= 0 and end <= len(passage.chunks) and _cost(Passage(passage.chunks[start:end])) <= tokens:
+                first, last, grew = start, end, True
+                break
+    return Passage(passage.chunks[first:last], passage.best - first)
+
+
+def _cost(passage: Passage) -> int:
+    return estimate_tokens(_block(99, passage, _FENCE_LINE.format("0" * 12))) + 1
 
 
 def _cut(chunk: Chunk, tokens: int) -> Chunk:
@@ -150,17 +185,17 @@ def _cut(chunk: Chunk, tokens: int) -> Chunk:
 
 def _fence(question: str, passages: Sequence[Passage]) -> str:
     """A line that occurs in no text it separates; the same texts give the same line."""
-    everything = "\n".join([question, *(f"{p.chunks[0].title}\n{p.chunks[0].metadata}\n{p.text}" for p in passages)])
+    everything = "\n".join([question, *(_block(n, passage, "") for n, passage in enumerate(passages, 1))])
     mark = hashlib.sha256(everything.encode(errors="replace")).hexdigest()[:12]
     while mark in everything:
         mark = hashlib.sha256(mark.encode()).hexdigest()[:12]
-    return f"-----{mark}-----"
+    return _FENCE_LINE.format(mark)
 
 
 def _block(n: int, passage: Passage, fence: str) -> str:
     first = passage.chunks[0]
-    head = f"[{n}] {_one_line(first.title or first.id.document_id)}"
-    if first.url:
+    head = f"[{n}] {_one_line(first.title or first.id.document_id)[:_LONGEST_HEAD]}"
+    if first.url and len(first.url) <= _LONGEST_HEAD:
         head += f" ({_one_line(first.url)})"
     lines = [f"{fence} {head}", *_metadata_lines(first.metadata), passage.text]
     return "\n".join(lines)

@@ -4,6 +4,7 @@ Every method keeps each source's raw score and rank, and orders ties by chunk id
 within one fused ranking only.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -57,7 +58,9 @@ def convex(rankings: Rankings, *, lexical_weight: float) -> list[Fused]:
     weights = {source: (1 - lexical_weight) / len(others) for source in others}
     weights["fulltext"] = lexical_weight
     # A source that found nothing leaves its share to the others.
-    total = sum(weights[source] for source in present) or 1.0
+    total = sum(weights[source] for source in present)
+    if not total:
+        weights, total = dict.fromkeys(present, 1.0), float(len(present))
     return _summed(rankings, lambda source, hits: _min_max(hits, weights[source] / total))
 
 
@@ -88,13 +91,14 @@ def fuse_searches(fused: Sequence[Sequence[Fused]], *, k: float = 60.0) -> list[
     """
     if len(fused) == 1:
         return list(fused[0])
-    totals: dict[ChunkId, float] = {}
+    shares: dict[ChunkId, list[float]] = {}
     merged: dict[ChunkId, Fused] = {}
     for ranking in fused:
         for rank, item in enumerate(ranking, 1):
-            totals[item.id] = totals.get(item.id, 0.0) + 1 / (k + rank)
+            shares.setdefault(item.id, []).append(1 / (k + rank))
             known = merged.get(item.id)
             merged[item.id] = _better(known, item) if known else item
+    totals = {id: math.fsum(held) for id, held in shares.items()}
     found = [Fused(id, totals[id], totals[id], one.scores, one.ranks, one.chunk) for id, one in merged.items()]
     return sorted(found, key=_order)
 
@@ -113,8 +117,8 @@ def _min_max(hits: Sequence[Hit], weight: float) -> list[float]:
 
 
 def _summed(rankings: Rankings, contributions: Callable[[str, Sequence[Hit]], list[float]]) -> list[Fused]:
-    found: dict[ChunkId, tuple[float, dict[str, float], dict[str, int], Chunk | None]] = {}
-    # Sources in a fixed order: sums of floats depend on it.
+    found: dict[ChunkId, tuple[list[float], dict[str, float], dict[str, int], Chunk | None]] = {}
+    # Sources in a fixed order, and exact sums: equal scores must be equal, whoever gave which share.
     for source in sorted(rankings):
         hits = rankings[source]
         if not hits:
@@ -122,12 +126,16 @@ def _summed(rankings: Rankings, contributions: Callable[[str, Sequence[Hit]], li
         for rank, (hit, share) in enumerate(zip(hits, contributions(source, hits), strict=True), 1):
             known = found.get(hit.id)
             if known is None:
-                found[hit.id] = (share, {source: hit.score}, {source: rank}, hit.chunk)
+                found[hit.id] = ([share], {source: hit.score}, {source: rank}, hit.chunk)
             else:
-                total, scores, ranks, chunk = known
+                shares, scores, ranks, chunk = known
+                shares.append(share)
                 scores[source], ranks[source] = hit.score, rank
-                found[hit.id] = (total + share, scores, ranks, chunk or hit.chunk)
-    ranking = [Fused(id, total, total, scores, ranks, chunk) for id, (total, scores, ranks, chunk) in found.items()]
+                found[hit.id] = (shares, scores, ranks, chunk or hit.chunk)
+    ranking = []
+    for id, (shares, scores, ranks, chunk) in found.items():
+        total = math.fsum(shares)
+        ranking.append(Fused(id, total, total, scores, ranks, chunk))
     ranking.sort(key=_order)
     return ranking
 

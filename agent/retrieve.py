@@ -32,9 +32,18 @@ async def retrieve(
     Raises:
         BadRequest: a source refused the request itself.
     """
-    done = await asyncio.gather(
-        *(_run(step, queries[step.search], sources[step.source], min(step.timeout_s, timeout_s)) for step in steps)
-    )
+    tasks = [
+        asyncio.ensure_future(_run(step, queries[step.search], sources[step.source], min(step.timeout_s, timeout_s)))
+        for step in steps
+    ]
+    try:
+        done = await asyncio.gather(*tasks)
+    except BaseException:
+        # One step failed for good: the others must not go on behind the caller's back.
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
     hits = {(step.search, step.source): found for step, (found, _, _) in zip(steps, done, strict=True)}
     return Retrieved(hits, tuple(outcome for _, outcome, _ in done), tuple(error for _, _, error in done if error))
 

@@ -14,9 +14,10 @@ def plan(intent: Intent, *, sources: Sequence[str], source_timeout_s: float, tim
     """
     if intent.kind == "none":
         return ()
-    chosen = [choice.name for choice in intent.sources if choice.name in sources] if intent.sources else list(sources)
+    named = [choice.name for choice in intent.sources] if intent.sources else sources
+    chosen = [name for name in dict.fromkeys(named) if name in sources]
     return tuple(
         Step(source=source, search=search, filter=intent.filter, timeout_s=min(source_timeout_s, timeout_s), step=1)
-        for search in intent.searches
+        for search in dict.fromkeys(intent.searches)
         for source in chosen
     )

@@ -95,6 +95,7 @@ def _beir(folder: Path, split: str) -> list[Question]:
         id, text = _text(where, line, "_id"), _text(where, line, "text")
         _once(where, id, seen)
         if id in judged:
+            # The form does not name the language; of one sentence only the script is sure.
             questions.append(Question(id, text, detect(text, {"en", "zh"}), relevant=judged.pop(id), split=split))
     if judged:
         raise BadRequest(

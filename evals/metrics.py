@@ -109,7 +109,7 @@ def answer_accuracy(gold: Any, rows: Sequence[Sequence[Any]] | None) -> float | 
         wanted = {str(key): _plain(value) for key, value in gold.items()}
         return float(
             any(
-                len(table) == len(wanted) and dict(zip(map(str, keys), values, strict=True)) == wanted
+                len(table) == len(wanted) and dict(zip(map(_label, keys), values, strict=True)) == wanted
                 for keys in columns
                 for values in columns
             )
@@ -123,13 +123,18 @@ def answer_accuracy(gold: Any, rows: Sequence[Sequence[Any]] | None) -> float | 
 
 def _plain(value: Any) -> Any:
     """A cell in the form in which gold values are written: numbers as numbers, dates as ISO text."""
-    if isinstance(value, bool) or value is None:
-        return value
+    if isinstance(value, bool):
+        return str(value).lower()  # Python takes True for 1, SQL does not
     if isinstance(value, Decimal | float | int):
         return round(float(value), 6)
     if isinstance(value, datetime | date):
         return value.isoformat()
-    return value if isinstance(value, str) else str(value)
+    return value if isinstance(value, str) or value is None else str(value)
+
+
+def _label(value: Any) -> str:
+    """A plain cell as the key of an object."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def averages(questions: Iterable[Scores]) -> dict[str, float | None]:

@@ -51,7 +51,7 @@ def load(name: str) -> Prompt:
     known = names()
     versions = [one for one in known if one == name or one.rpartition("/")[0] == name]
     if not versions:
-        raise BadTemplate(f'there is no prompt template "{name}"; there are: {", ".join(known)}')
+        raise BadTemplate(f'there is no prompt template "{name[:40]}"; there are: {", ".join(known)}')
     newest = max(versions, key=lambda one: int(one.rpartition("/v")[2]))
     text = files("prompts").joinpath(f"{newest}.md").read_text(encoding="utf-8")
     return parse(newest, text)
@@ -77,9 +77,11 @@ def parse(name: str, text: str) -> Prompt:
         head: dict[str, Any] = tomllib.loads(found[1])
     except tomllib.TOMLDecodeError as error:
         raise BadTemplate(f"{name}: {error}") from error
-    inputs = tuple(head.get("inputs", ()))
+    inputs = head.get("inputs", [])
+    if not isinstance(inputs, list) or not all(isinstance(name, str) for name in inputs):
+        raise BadTemplate(f'{name}: "inputs" must be a list of names')
     body = Template(found[2])
     if not body.is_valid() or set(body.get_identifiers()) != set(inputs):
         raise BadTemplate(f"{name} declares {sorted(inputs)} and uses {sorted(body.get_identifiers())}")
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-    return Prompt(name, str(head.get("purpose", "")), inputs, found[2].strip(), digest)
+    return Prompt(name, str(head.get("purpose", "")), tuple(inputs), found[2].strip(), digest)

@@ -24,7 +24,7 @@ def read(request: Request, scope: Scope, wanted: Filter | None, sources: Sequenc
         filter=to_json(wanted) if wanted else None,
         sources=tuple(
             SourceChoice(name=name, confidence=1.0, reason="named by the caller" if request.sources else "default")
-            for name in (request.sources or sources)
+            for name in dict.fromkeys(request.sources or sources)
         ),
         by="caller",
     )

@@ -1,14 +1,14 @@
 """Hybrid rerank: words in common with the question and cosine, without a model (RAGFlow's formula)."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from itertools import pairwise
 
 from agent.fusion import Fused
 from retrievers.text.analysis import analyse
 
 TOKEN_WEIGHT = 0.7
 VECTOR_WEIGHT = 0.3
-_TITLE_WEIGHT = 2
 _UNIGRAM, _BIGRAM = 0.4, 0.6
 
 
@@ -26,11 +26,8 @@ def rerank(question: str, language: str, hits: Sequence[Fused]) -> list[Fused]:
     scored = []
     for hit in hits:
         assert hit.chunk is not None
-        title = _terms(hit.chunk.title, language)
-        terms = _terms(hit.chunk.text, language) + title * _TITLE_WEIGHT
-        similarity = _UNIGRAM * _share(_counted(asked), _counted(terms)) + _BIGRAM * _share(
-            _pairs(asked), _pairs(terms)
-        )
+        held = [_terms(hit.chunk.title, language), _terms(hit.chunk.text, language)]
+        similarity = _similarity(asked, held)
         score = TOKEN_WEIGHT * similarity + VECTOR_WEIGHT * max(hit.scores.get("vector", 0.0), 0.0)
         scored.append(hit._replace(score=score, scores={**hit.scores, "rerank": score}))
     return sorted(scored, key=lambda hit: (-hit.score, hit.id))
@@ -40,15 +37,16 @@ def _terms(text: str, language: str) -> list[str]:
     return [term.text for term in analyse(text, language) if not term.extra]
 
 
-def _counted(terms: Sequence[str]) -> Mapping[str, int]:
-    return Counter(terms)
+def _similarity(asked: Sequence[str], held: Sequence[Sequence[str]]) -> float:
+    """The part of what was asked for, words and pairs of neighbours, that occurs, in [0, 1]."""
+    words = {term for terms in held for term in terms}
+    pairs = {pair for terms in held for pair in _pairs(terms)}
+    wanted_words, wanted_pairs = Counter(asked), Counter(_pairs(asked))
+    total = _UNIGRAM * wanted_words.total() + _BIGRAM * wanted_pairs.total()
+    found = _UNIGRAM * sum(count for term, count in wanted_words.items() if term in words)
+    found += _BIGRAM * sum(count for pair, count in wanted_pairs.items() if pair in pairs)
+    return found / total if total else 0.0
 
 
-def _pairs(terms: Sequence[str]) -> Mapping[str, int]:
-    return Counter(f"{one} {other}" for one, other in zip(terms, terms[1:], strict=False))
-
-
-def _share(asked: Mapping[str, int], held: Mapping[str, int]) -> float:
-    """The part of what was asked for that is held, in [0, 1]."""
-    total = sum(asked.values())
-    return sum(count for term, count in asked.items() if term in held) / total if total else 0.0
+def _pairs(terms: Sequence[str]) -> list[tuple[str, str]]:
+    return list(pairwise(terms))

@@ -176,7 +176,9 @@ def _named(value: object) -> str:
         return str(value)
     if isinstance(value, int):
         return str(value) if abs(value) < 10**38 else "a huge number"
-    return {dict: "an object", list: "a list"}.get(type(value), f"a {type(value).__name__}")
+    if isinstance(value, Mapping):
+        return "an object"
+    return "a list" if isinstance(value, Sequence) else f"a {type(value).__name__}"
 
 
 def to_json(wanted: Filter) -> dict[str, Any]:

@@ -37,6 +37,8 @@ _PORT = 5432
 _PROBE_S = 10.0
 # A path of a Unix socket has at most 107 bytes on Linux and 103 on macOS; its file is called .s.PGSQL.5432.
 _LONGEST_SOCKET_FOLDER = 103 - len("/.s.PGSQL.5432.lock")
+_PASSING = re.compile("lock file|shared memory|starting up|shutting down|recovery")
+"""Why a server does not start for some seconds: one that was just killed, or that recovers, holds the folder."""
 # The server and its clients read a comma, a blank or a quote in this path each in their own way.
 _PLAIN_PATH = re.compile(r"[\w./+@~-]+", re.ASCII)
 
@@ -192,10 +194,9 @@ class EmbeddedServer:
             return
         except _Failed as error:
             failed = error
-        # A server that was just killed, or that is recovering, may still hold the folder.
         deadline = time.monotonic() + _PROBE_S
         while not self._answers():
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline or not _PASSING.search(_last_line(log)):
                 raise Unavailable(_SOURCE, f"it does not start: {_last_line(log)}; see {log}") from failed
             time.sleep(0.2)
             with suppress(_Failed):

@@ -6,10 +6,11 @@ know. Identifiers keep their whole form beside their parts, written the same how
 `PEP 703`, `PEP-703` and `pep703` all hold the term "pep-703", `CVE-2024-5565` holds "cve-2024-5565".
 """
 
+import itertools
 import re
 import unicodedata
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import rjieba
@@ -38,13 +39,12 @@ _POSSESSIVE = re.compile(r"['’][sS]$")
 _CAMEL = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _NAME_AND_NUMBER = re.compile(r"([a-z]{2,})(\d+)")
 _CHINESE_STOP = frozenset(
-    "的 了 是 在 和 与 及 或 也 都 就 而 被 把 吗 呢 吧 啊 哪 哪些 什么 怎么 如何 请 请问 一个 这 那 这个 那个".split()
+    "的 了 是 在 和 与 及 或 也 都 就 而 被 把 吗 呢 吧 啊 哪 哪些 什么 怎么 如何 请 请问 一个 这 那 这个 那个".split()  # noqa: SIM905
 )
 _MOST_CHARACTERS = 64
-_STOP_WORDS = {language: frozenset(map(_fold, words)) for language, words in STOP_WORDS.items()}
-# Normalising takes quadratic time on long runs of combining marks; thirty on one letter are no writing.
-_MARKS = "".join(chr(code) for code in range(sys.maxunicode + 1) if unicodedata.combining(chr(code)))
-_MANY_MARKS = re.compile(f"([{_MARKS}]{{30}})[{_MARKS}]+")
+_SHOUTED_WORDS = 3
+# Normalising takes quadratic time on long runs of combining marks. No word is made of these characters.
+_MANY_MARKS = re.compile(r"([^\w\s\x00-\x7f]{30})[^\w\s\x00-\x7f]+")
 
 
 class Term(NamedTuple):
@@ -152,7 +152,7 @@ def _pairs(run: str, position: int, *, extra: bool) -> Iterator[Term]:
         yield Term(run[offset : offset + 2], position + offset, extra)
 
 
-_MARKS = {"ß": "ss", "æ": "ae", "œ": "oe", "ø": "o", "đ": "d", "ł": "l"}
+_LIGATURES = {"ß": "ss", "æ": "ae", "œ": "oe", "ø": "o", "đ": "d", "ł": "l"}
 
 
 @lru_cache(maxsize=1 << 16)
@@ -162,7 +162,11 @@ def fold(word: str) -> str:
         return word.lower()
     decomposed = unicodedata.normalize("NFD", word.casefold())
     plain = "".join(c for c in decomposed if not unicodedata.combining(c))
-    return "".join(_MARKS.get(c, c) for c in plain)
+    return "".join(_LIGATURES.get(c, c) for c in plain)
+
+
+# Compared with folded words, so "für" and "été" are written "fur" and "ete" here.
+_STOP_WORDS = {language: frozenset(map(fold, words)) for language, words in STOP_WORDS.items()}
 
 
 @lru_cache(maxsize=1 << 16)
@@ -173,7 +177,7 @@ def stem(word: str, language: str) -> str:
     return str(_stemmer(language).stemWord(word))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _stemmer(language: str) -> "Stemmer.Stemmer":
     # Our own cache above is shared and bounded; the stemmer's would grow beside it.
     return Stemmer.Stemmer(_SNOWBALL[language], 0)

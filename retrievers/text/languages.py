@@ -5,6 +5,7 @@ else in Latin script is analysed as English, which costs no more than a missed s
 """
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Collection as AnyCollection
 
@@ -50,6 +51,7 @@ STOP_WORDS: dict[str, frozenset[str]] = {
 
 _WORD = re.compile(r"[^\W\d_]+")
 _HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f]")
+_CHINESE = re.compile("[的了是在吗呢吧哪谁么何几有和与怎请]|多少")
 _KANA = re.compile(r"[\u3040-\u30ff]")
 _HANGUL = re.compile(r"[\uac00-\ud7af]")
 _SAMPLE_CHARACTERS = 4000
@@ -63,22 +65,24 @@ def detect(text: str, among: AnyCollection[str] | None = None) -> str:
     Args:
         among: the languages it may be in (those of a collection, for a question); None for any.
     """
-    sample = text[:_SAMPLE_CHARACTERS]
+    sample = unicodedata.normalize("NFC", text[:_SAMPLE_CHARACTERS])
     letters = len(_WORD.findall(sample))
     han, kana = len(_HAN.findall(sample)), len(_KANA.findall(sample))
     hangul = len(_HANGUL.findall(sample))
-    # A Han character says about as much as half a word of Latin script.
-    if kana and kana * 4 >= han and kana + han > letters:
-        return "ja"
-    if hangul * 2 > letters:
-        return "ko"
-    if han and han >= letters / 2:
-        return "zh"
     votes: Counter[str] = Counter()
     for word in _WORD.findall(sample.lower()):
         for language, words in STOP_WORDS.items():
             if word in words:
                 votes[language] += 1
+    # A sentence of another language may quote a few characters: then its function words outnumber them.
+    quoted = max(votes.values(), default=0) >= _SURE_VOTES and han + kana + hangul < 2 * letters
+    if kana and kana * 4 >= han and kana + han > letters and not quoted:
+        return "ja"
+    if hangul * 2 > letters and not quoted:
+        return "ko"
+    # Chinese mixes in Latin names; its own function words say that the sentence is Chinese.
+    if han and han >= letters / 2 and (not quoted or _CHINESE.search(sample)):
+        return "zh"
     allowed = [language for language in STOP_WORDS if not among or language in among]
     if not allowed:
         return DEFAULT

@@ -6,7 +6,7 @@ holds inverse document frequencies. Dimensions are hashes of the terms, below pg
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from retrievers.text.analysis import Term, analyse
@@ -20,6 +20,9 @@ FIELDS: Mapping[str, float] = {"D": 1.0, "A": 2.0, "B": 5.0, "C": 6.0}
 _FIELD_GAP = 16
 _LAST_POSITION = 16383
 _MOST_POSITIONS = 255
+# What a passage brings beside its text is bounded: a tsvector and a sparsevec hold only so much.
+_MOST_TERMS = 3000
+_MOST_CHARACTERS = 20_000
 # Average lengths live on a grid of 10 % steps: BM25 hardly notices, and stored vectors depend on the
 # documents alone, not on the order or the batches in which they came.
 _STEP = math.log(1.1)
@@ -36,22 +39,33 @@ def lexemes(
         Term to [(position from 1, label)], positions ascending; and the number of words of the text
         itself, which is what BM25 normalises by.
     """
-    found: Positions = {}
+    found: dict[str, dict[int, str]] = {}
     offset, length = 1, 0
-    parts = (("A", title), ("B", "\n".join(important)), ("C", "\n".join(questions)), ("D", text))
+    # The text comes first: positions end at 16383, and what is beyond is not told apart.
+    parts = (("D", text), ("A", title), ("B", "\n".join(important)), ("C", "\n".join(questions)))
     for label, part in parts:
-        if not part:
-            continue
-        terms = analyse(part, language)
+        terms = analyse(part, language) if label == "D" else _analysed(part[:_MOST_CHARACTERS], language)
         for term in terms:
-            places = found.setdefault(term.text, [])
+            places = found.get(term.text)
+            if places is None:
+                if len(found) >= _MOST_TERMS:
+                    continue
+                places = found[term.text] = {}
+            position = min(offset + term.position, _LAST_POSITION)
             if len(places) < _MOST_POSITIONS:
-                places.append((min(offset + term.position, _LAST_POSITION), label))
+                # As in a tsvector, a position has one label: A before B before C before D.
+                places[position] = min(label, places.get(position, label))
         if label == "D":
             length = count_words(terms)
         if terms:
             offset += terms[-1].position + _FIELD_GAP
-    return {term: sorted(set(places)) for term, places in found.items()}, length
+    return {term: sorted(places.items()) for term, places in found.items()}, length
+
+
+@lru_cache(maxsize=32)
+def _analysed(text: str, language: str) -> Sequence[Term]:
+    # The passages of a document share their title, important terms and questions.
+    return analyse(text, language)
 
 
 def count_words(terms: Iterable[Term]) -> int:

@@ -72,7 +72,11 @@ def test_the_sample_and_the_peps_load(shared_data: Callable[[str], Path]):
         ("queries.jsonl", '\n["q1"]\n', "queries.jsonl:2: every line must be a JSON object"),
         ("queries.jsonl", '{"_id": "q1", "text": " "}\n', 'queries.jsonl:1: "text" is missing or no text'),
         ("queries.jsonl", '{"_id": 7, "text": "a"}\n', 'queries.jsonl:1: "_id" is missing or no text'),
-        ("queries.jsonl", '{"_id": "q", "text": "a"}\n{"_id": "q", "text": "b"}\n', 'queries.jsonl:2: the question id "q"'),
+        (
+            "queries.jsonl",
+            '{"_id": "q", "text": "a"}\n{"_id": "q", "text": "b"}\n',
+            'queries.jsonl:2: the question id "q"',
+        ),
         ("queries.jsonl", "\n", "the file is empty"),
         ("qrels/test.tsv", "q\td\n", "qrels/test.tsv:1: a line is"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\td\tmuch\n", 'qrels/test.tsv:2: the grade "much"'),

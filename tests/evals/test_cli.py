@@ -1,0 +1,65 @@
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from evals.cli import app
+from retrievers.core.errors import BadRequest
+
+
+@pytest.fixture
+def address(owner_url: str) -> list[str]:
+    return ["--set", f"DATABASE_URL={owner_url}"]
+
+
+def test_run_prints_one_json_document_and_writes_the_same(beir: Path, address: list[str], tmp_path: Path):
+    out = tmp_path / "RUN.json"
+
+    done = CliRunner().invoke(
+        app, ["run", str(beir), *address, "--set", "FUSION=rrf", "--json", "--out", str(out)], standalone_mode=False
+    )
+
+    assert done.exception is None
+    printed = json.loads(done.stdout)
+    assert printed == json.loads(out.read_text())
+    assert printed["settings"]["fusion"] == "rrf"
+    assert printed["metrics"]["hit@1"] == 1.0
+    assert "6 documents, 6 passages" in done.stderr
+
+
+def test_run_prints_a_table_with_the_averages(beir: Path, address: list[str]):
+    done = CliRunner().invoke(app, ["run", str(beir), *address, "--limit", "3"], standalone_mode=False)
+
+    assert done.exception is None
+    assert "tiny (test): 6 documents, 6 passages" in done.stdout
+    assert "nDCG@10" in done.stdout
+    assert "filter_exact" not in done.stdout
+    assert "latency: p50" in done.stdout
+
+
+def test_bench_prints_figures_with_units(beir: Path, address: list[str]):
+    done = CliRunner().invoke(app, ["bench", str(beir), *address, "--questions", "2"], standalone_mode=False)
+
+    assert done.exception is None
+    assert "tiny: 2 questions, 6 documents, 6 passages" in done.stdout
+    assert "questions/s" in done.stdout
+    assert " ms" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--set", "FUSION"], "--set takes KEY=VALUE"),
+        (["--set", "FUSHION=rrf"], 'there is no setting "FUSHION"'),
+        (["--set", "FUSION=best"], "setting FUSION"),
+        (["--out", "/nowhere/RUN.json"], "that file cannot be written"),
+        (["--split", "train"], 'no split "train"'),
+    ],
+)
+def test_bad_usage_raises_one_line_for_the_main_command_line(beir: Path, arguments: list[str], message: str):
+    done = CliRunner().invoke(app, ["run", str(beir), *arguments], standalone_mode=False)
+
+    assert isinstance(done.exception, BadRequest)
+    assert message in str(done.exception)
+    assert done.stdout == ""
