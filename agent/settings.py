@@ -60,7 +60,8 @@ def load_settings(given: Mapping[str, Any] | None = None, *, folder: Path | None
     except ValidationError as error:
         problem = readable(error)
         source = origin.get(problem.where, "the settings")
-        raise BadSetting(f"setting {problem.where.upper()} ({source}): {problem}", where=problem.where) from None
+        reason = str(problem).removeprefix(f"{problem.where}: ")
+        raise BadSetting(f"setting {problem.where.upper()} ({source}): {reason}", where=problem.where) from None
 
 
 def _add(values: dict[str, Any], origin: dict[str, str], new: Mapping[str, Any], source: str) -> None:

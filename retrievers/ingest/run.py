@@ -105,7 +105,7 @@ class _Run:
         self._tenant, self._collection, self._declared = tenant, collection, declared
         self._progress = progress
         self._report = Report()
-        self._seen: dict[str, tuple[str, bytes]] = {}  # id to where it was given first, and its digest
+        self._seen: dict[str, tuple[int, str, bytes]] = {}  # id to index and place where it came first, and its digest
         self._existing: set[str] = set()  # ids that were stored before this run
         self._fields: dict[str, Field] = {}
         self._number = self._embedder_number = 0
@@ -267,14 +267,14 @@ class _Run:
             stored = await store.digests(connection, self._tenant, self._number, [d.id for _, d, _, _ in judged])
         changed = []
         for index, document, values, digest in judged:
-            given = self._seen.setdefault(document.id, (document.where, digest))
-            if given != (document.where, digest):
-                if given[1] != digest:
-                    reason = f'the id "{document.id}" was already given at {given[0]}; this one was left out'
+            first, where, known = self._seen.setdefault(document.id, (index, document.where, digest))
+            if first != index:
+                if known != digest:
+                    reason = f'the id "{document.id}" was already given at {where}; this one was left out'
                     self._fail(index, document.where, document.id, reason)
                 else:
                     self._report.unchanged += 1
-                    self._report.notes.append(f"{document.where}: the same document as at {given[0]}")
+                    self._report.notes.append(f"{document.where}: the same document as at {where}")
             elif stored.get(document.id) == digest:
                 self._report.unchanged += 1
             else:

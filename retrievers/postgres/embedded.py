@@ -96,7 +96,7 @@ class EmbeddedServer:
             except BlockingIOError:
                 return
             with suppress(_Failed):
-                self._run("pg_ctl", "stop", "-D", str(self._data), "-m", "fast", "-w", "-t", "30")
+                self._run(self._data, "pg_ctl", "stop", "-D", ".", "-m", "fast", "-w", "-t", "30")
 
     def conninfo(self, user: str = _OWNER, database: str = DATABASE) -> str:
         """Connection string for a role of the embedded server."""
@@ -164,7 +164,7 @@ class EmbeddedServer:
             # From 17 on PostgreSQL brings its own locale, which every platform then has and none changes.
             own = ("--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8")
             locale = own if self._version >= 17 else ("--locale=C.UTF-8",)
-            self._run("initdb", "-D", str(making), "-U", _OWNER, "--auth=trust", "--encoding=UTF8", *locale)
+            self._run(making, "initdb", "-D", ".", "-U", _OWNER, "--auth=trust", "--encoding=UTF8", *locale)
             making.rename(self._data)
         except _Failed as error:
             raise Unavailable(_SOURCE, f"{self._data} cannot be made: {error}") from error
@@ -187,10 +187,10 @@ class EmbeddedServer:
         log = self._data / "server.log"
         options = [f"-c {name}={value}" for name, value in _settings().items()]
         options += ["-c listen_addresses=''", f"-p {_PORT}", f"-k {shlex.quote(str(self._socket_folder()))}"]
-        command = ("pg_ctl", "start", "-D", str(self._data), "-w", "-t", "60", "-l", str(log), "-o", " ".join(options))
+        command = ("pg_ctl", "start", "-D", ".", "-w", "-t", "60", "-l", log.name, "-o", " ".join(options))
         self._drop_stale_pid()
         try:
-            self._run(*command)
+            self._run(self._data, *command)
             return
         except _Failed as error:
             failed = error
@@ -200,7 +200,7 @@ class EmbeddedServer:
                 raise Unavailable(_SOURCE, f"it does not start: {_last_line(log)}; see {log}") from failed
             time.sleep(0.2)
             with suppress(_Failed):
-                self._run(*command)
+                self._run(self._data, *command)
 
     def _answers(self) -> bool:
         """Whether a server runs there and answers a query; its pid file alone proves nothing."""
@@ -244,8 +244,10 @@ class EmbeddedServer:
             os.chown(folder, owner.pw_uid, owner.pw_gid)
         return folder
 
-    def _run(self, command: str, *arguments: str) -> None:
-        """Run one of the server's programs as the user it may run as.
+    def _run(self, folder: Path, command: str, *arguments: str) -> None:
+        """Run one of the server's programs in a folder, as the user it may run as.
+
+        The folder's own path is not among the arguments: the programs paste them into shell commands.
 
         Raises:
             _Failed: with the last line of what it said.
@@ -264,7 +266,7 @@ class EmbeddedServer:
                     user=self._user,
                     group=_account(self._user).pw_gid if self._user else None,
                     extra_groups=[] if self._user else None,
-                    cwd="/",
+                    cwd=folder,
                     start_new_session=True,
                     env={**{k: v for k, v in os.environ.items() if not k.startswith("PG")}, "LC_ALL": "C"},
                 )

@@ -38,8 +38,9 @@ FIELDS = {
 }
 ODD_TEXTS = [
     "", "a", "ab", "abc", "A", "%", "%s", "$", "$.a", "'", '"', "\\", "\\\\", "\\n", "\n", "\t", "\r", "\x01", "\x7f",
-    "a.c", "[a]", "(", "*", "^a", "a$", "\\d", "中", "中文", "包管理", "é", "e\u0301", "🙂", "👩‍👩‍👧", "\ufeff", "\uffff", "1",
-    "true", "null", "2024-01-01", "\u2028", "ﬀ", "ß", "SS", "\U0010ffff", "/", "\x0b", "a b", "***:a", "(?i)a",
+    "a.c", "[a]", "(", "*", "^a", "a$", "\\d", "中", "中文", "包管理", "é", "e\u0301", "🙂", "👩‍👩‍👧", "\ufeff",
+    "\uffff", "1", "true", "null", "2024-01-01", "\u2028", "ﬀ", "ß", "SS", "\U0010ffff", "/", "\x0b", "a b", "***:a",
+    "(?i)a",
 ]  # fmt: skip
 ODD_NUMBERS = [
     0, -0.0, 1, 1.0, -1, 0.1, 0.3, 0.30000000000000004, 1e-7, 1e16, 10**16, 10**16 + 1, 1e22, 1e23, 10**23, 10**23 + 1,
@@ -115,7 +116,9 @@ def expression(dice: random.Random, pool: Pool, depth: int = 1) -> dict[str, Any
     return {"type": kind, "filters": [expression(dice, pool, depth + 1) for _ in range(dice.randint(1, 3))]}
 
 
-def in_postgres(connection: psycopg.Connection, wanted: list[Filter], documents: list[dict[str, Any]]) -> list[list[bool]]:
+def in_postgres(
+    connection: psycopg.Connection, wanted: list[Filter], documents: list[dict[str, Any]]
+) -> list[list[bool]]:
     """Per filter, per document: what PostgreSQL says."""
     rows = connection.execute(
         """
@@ -139,7 +142,9 @@ def agree(connection: psycopg.Connection, wanted: list[Filter], documents: list[
 @PROFILE
 @given(pool=pools, seed=st.integers(0, 2**32))
 @example(pool={"string": ODD_TEXTS, "number": ODD_NUMBERS, "date": ODD_DATES, "boolean": [True, False]}, seed=0)
-def test_python_and_postgres_agree_on_every_generated_pair(connection: psycopg.Connection, pool: Pool, seed: int) -> None:
+def test_python_and_postgres_agree_on_every_generated_pair(
+    connection: psycopg.Connection, pool: Pool, seed: int
+) -> None:
     dice = random.Random(seed)
     documents = [document(dice, pool) for _ in range(DOCUMENTS)]
     wanted = [parse(expression(dice, pool), FIELDS) for _ in range(FILTERS)]
@@ -234,7 +239,13 @@ def test_a_filter_written_as_json_is_read_back_the_same(pool: Pool, seed: int) -
     ids=["contains", "contains Chinese", "contains brackets", "prefix", "eq", "in", "nin", "the largest filter"],
 )
 def test_the_largest_values_work_in_postgres(connection: psycopg.Connection, wanted: Filter) -> None:
-    documents: list[dict[str, Any]] = [{"text": "x" * 9000}, {"text": "中" * 8000}, {"text": "(" * 8001}, {"number": 999}, {}]
+    documents: list[dict[str, Any]] = [
+        {"text": "x" * 9000},
+        {"text": "中" * 8000},
+        {"text": "(" * 8001},
+        {"number": 999},
+        {},
+    ]
     agree(connection, [wanted, Not(wanted)], documents)
 
 

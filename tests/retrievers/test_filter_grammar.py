@@ -142,7 +142,9 @@ def test_an_unknown_type_lists_the_types(kind: object):
     assert "valid types: and, or, not, eq, ne" in str(error)
 
 
-@pytest.mark.parametrize(("op", "key"), [("gt", "open"), ("prefix", "year"), ("prefix", "published"), ("contains", "year")])
+@pytest.mark.parametrize(
+    ("op", "key"), [("gt", "open"), ("prefix", "year"), ("prefix", "published"), ("contains", "year")]
+)
 def test_an_operator_that_does_not_fit_the_field_lists_those_that_do(op: str, key: str):
     error = problem(compare(op, key, "x"))
     assert error.where == "filter.type"

@@ -1,0 +1,442 @@
+CREATE SCHEMA signalbox;
+
+CREATE FUNCTION signalbox.few_passages(who text, among integer[], wanted jsonpath, OUT documents bigint, OUT passages bigint) RETURNS record
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'signalbox', 'public', 'pg_temp'
+    AS $$
+    SELECT count(*), coalesce(sum(chunks), 0) FROM (
+        SELECT d.chunks FROM document d
+        WHERE d.tenant IN (who, '0') AND d.collection = ANY (among) AND (d.tenant = who OR d.public) AND d.fields @@ wanted
+        LIMIT 2001) found
+$$;
+
+CREATE FUNCTION signalbox.matching(scope text, among integer[], candidates tsquery, wider tsquery, question public.sparsevec, wanted jsonpath, amount integer) RETURNS TABLE(tenant text, collection integer, document_id text, ordinal integer, score double precision)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'signalbox', 'public', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS $_$
+DECLARE
+    who text := verified_tenant(scope);
+    counted record;
+    found bigint := 0;
+    round tsquery;
+    visible text := '(c.tenant = $1 OR c.public) AND (c.expires_at IS NULL OR c.expires_at > now())';
+    -- As in nearest(): only the index on lexemes may find the candidates.
+    within text := 'c.collection + 0 = ANY ($2) AND (c.tenant || '''' = $1 OR (c.tenant || '''' = ''0'' AND c.public))
+                    AND (c.expires_at IS NULL OR c.expires_at > now())';
+BEGIN
+    IF wanted IS NOT NULL THEN
+        counted := few_passages(who, among, wanted);
+        IF counted.documents <= 2000 AND counted.passages <= 5000 THEN
+            RETURN QUERY EXECUTE format(
+                'SELECT tenant, collection, document_id, ordinal, score FROM (
+                     SELECT c.tenant, c.collection, c.document_id, c.ordinal, -(c.bm25 <#> $3) AS score
+                     FROM document d JOIN chunk c ON c.tenant = d.tenant AND c.collection = d.collection AND c.document_id = d.id
+                     WHERE d.tenant IN ($1, ''0'') AND d.collection = ANY ($2) AND d.fields @@ $4 AND %s OFFSET 0) found
+                 WHERE score > 0 ORDER BY score DESC LIMIT %s', visible, amount)
+            USING who, among, question, wanted;
+            RETURN;
+        END IF;
+    END IF;
+    FOREACH round IN ARRAY ARRAY[candidates, CASE WHEN wanted IS NOT NULL THEN wider END] LOOP
+        CONTINUE WHEN round IS NULL OR found >= amount;
+        RETURN QUERY EXECUTE format(
+            'SELECT c.tenant, c.collection, c.document_id, c.ordinal, -(c.bm25 <#> $3) AS score
+             FROM chunk c
+             WHERE c.lexemes @@ $5 AND %s %s
+             ORDER BY score DESC LIMIT %s',
+            within, CASE WHEN wanted IS NULL THEN '' ELSE 'AND c.fields @@ $4' END, amount)
+        USING who, among, question, wanted, round;
+        GET DIAGNOSTICS found = ROW_COUNT;
+    END LOOP;
+END $_$;
+
+CREATE FUNCTION signalbox.nearest(scope text, among integer[], model smallint, question public.halfvec, wanted jsonpath, amount integer) RETURNS TABLE(tenant text, collection integer, document_id text, ordinal integer, score double precision)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'signalbox', 'public', 'pg_temp'
+    SET "hnsw.iterative_scan" TO 'strict_order'
+    SET "hnsw.max_scan_tuples" TO '20000'
+    SET "hnsw.ef_search" TO '150'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS $_$
+DECLARE
+    who text := verified_tenant(scope);
+    size integer := vector_dims(question);
+    indexed double precision;
+    available bigint;
+    counted record;
+    found integer := 0;
+    visible text := '(c.tenant = $1 OR c.public) AND (c.expires_at IS NULL OR c.expires_at > now())';
+    -- The same scope in a form that no other index serves: scanning the primary key of a whole collection
+    -- beside the index that finds the candidates would make every search as slow as the collection is large.
+    within text := 'c.collection + 0 = ANY ($2) AND (c.tenant || '''' = $1 OR (c.tenant || '''' = ''0'' AND c.public))
+                    AND (c.expires_at IS NULL OR c.expires_at > now())';
+BEGIN
+    SELECT coalesce(sum(k.chunks), 0) INTO available FROM collection k
+    WHERE k.tenant IN (who, '0') AND k.number = ANY (among);
+    IF wanted IS NOT NULL AND available > 0 THEN
+        counted := few_passages(who, among, wanted);
+        IF counted.documents <= 2000 THEN
+            available := counted.passages;
+        END IF;
+    END IF;
+    SELECT greatest(reltuples, 0) INTO indexed FROM pg_class WHERE oid = to_regclass('chunk_embedding_' || model);
+    -- Scoring every passage costs their number; the index costs about 8 per candidate, and it walks
+    -- past the passages of others, whose share of the index is the share of what it reads.
+    IF available::double precision * available > 8.0 * amount * greatest(coalesce(indexed, 0), available) THEN
+        RETURN QUERY EXECUTE format(
+            'SELECT c.tenant, c.collection, c.document_id, c.ordinal, -(c.embedding::halfvec(%1$s) <#> $3)
+             FROM chunk c
+             WHERE c.embedder = %2$s AND %3$s %4$s
+             ORDER BY c.embedding::halfvec(%1$s) <#> $3 LIMIT %5$s',
+            size, model, within, CASE WHEN wanted IS NULL THEN '' ELSE 'AND c.fields @@ $4' END, amount)
+        USING who, among, question, wanted;
+        GET DIAGNOSTICS found = ROW_COUNT;
+        IF found >= least(amount, available) THEN
+            RETURN;
+        END IF;
+    END IF;
+    -- Few enough to score all, or the index gave less than there is: the exact ranking. The rows already
+    -- returned may come again; the caller keeps the first of each.
+    IF wanted IS NULL THEN
+        RETURN QUERY EXECUTE format(
+            'SELECT c.tenant, c.collection, c.document_id, c.ordinal, -(c.embedding <#> $3)
+             FROM chunk c
+             WHERE c.embedder = %s AND c.tenant IN ($1, ''0'') AND c.collection = ANY ($2) AND %s
+             ORDER BY c.embedding <#> $3 LIMIT %s', model, visible, amount)
+        USING who, among, question;
+    ELSE
+        RETURN QUERY EXECUTE format(
+            'SELECT c.tenant, c.collection, c.document_id, c.ordinal, -(c.embedding <#> $3)
+             FROM document d JOIN chunk c ON c.tenant = d.tenant AND c.collection = d.collection AND c.document_id = d.id
+             WHERE d.tenant IN ($1, ''0'') AND d.collection = ANY ($2) AND d.fields @@ $4 AND c.embedder = %s AND %s
+             ORDER BY c.embedding <#> $3 LIMIT %s', model, visible, amount)
+        USING who, among, question, wanted;
+    END IF;
+END $_$;
+
+CREATE FUNCTION signalbox.passages(scope text, tenants text[], among integer[], documents text[], ordinals integer[]) RETURNS TABLE(tenant text, collection integer, document_id text, ordinal integer, title text, body text, url text, heading text, start_character integer, end_character integer, metadata jsonb)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'signalbox', 'public', 'pg_temp'
+    AS $$
+    SELECT c.tenant, c.collection, c.document_id, c.ordinal, d.title, c.body, d.url, c.heading, c.start_character,
+           c.end_character, d.metadata
+    FROM (SELECT verified_tenant(scope) AS who OFFSET 0) me
+    CROSS JOIN unnest(tenants, among, documents, ordinals) AS wanted (tenant, collection, document_id, ordinal)
+    JOIN chunk c USING (tenant, collection, document_id, ordinal)
+    JOIN document d ON d.tenant = c.tenant AND d.collection = c.collection AND d.id = c.document_id
+    WHERE (c.tenant = me.who OR (c.tenant = '0' AND c.public)) AND (c.expires_at IS NULL OR c.expires_at > now())
+$$;
+
+CREATE FUNCTION signalbox.refresh_statistics() RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'signalbox', 'public', 'pg_temp'
+    AS $$ BEGIN ANALYZE collection, document, chunk, term; END $$;
+
+CREATE FUNCTION signalbox.register_embedder(model text, size integer) RETURNS smallint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'signalbox', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    found embedder;
+BEGIN
+    LOCK TABLE embedder IN SHARE ROW EXCLUSIVE MODE;
+    SELECT * INTO found FROM embedder WHERE name = model;
+    IF found.number IS NULL THEN
+        INSERT INTO embedder (name, dimension) VALUES (model, size) RETURNING * INTO found;
+        EXECUTE format('CREATE INDEX chunk_embedding_%s ON chunk USING hnsw ((embedding::halfvec(%s)) halfvec_ip_ops) WHERE embedder = %s',
+                       found.number, found.dimension, found.number);
+    ELSIF found.dimension <> size THEN
+        RAISE EXCEPTION 'the embedder % had vectors of length % and now has %', model, found.dimension, size
+            USING ERRCODE = 'data_exception';
+    END IF;
+    RETURN found.number;
+END $$;
+
+CREATE FUNCTION signalbox.tenant() RETURNS text
+    LANGUAGE sql STABLE
+    SET search_path TO 'signalbox', 'public', 'pg_temp'
+    AS $$ SELECT verified_tenant(current_setting('signalbox.scope', true)) $$;
+
+CREATE FUNCTION signalbox.verified_tenant(scope text) RETURNS text
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'signalbox', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    named text := substr(scope, 66);
+    wanted text;
+BEGIN
+    IF coalesce(scope, '') = '' OR named = '' THEN
+        RAISE EXCEPTION 'no tenant is set' USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    SELECT encode(sha256(key || convert_to(named, 'UTF8') || key), 'hex') INTO wanted FROM secret;
+    IF left(scope, 65) IS DISTINCT FROM wanted || ':' THEN
+        RAISE EXCEPTION 'the tenant scope is not signed' USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    RETURN named;
+END $$;
+
+CREATE TABLE signalbox.chunk (
+    tenant text NOT NULL,
+    collection integer NOT NULL,
+    document_id text NOT NULL COLLATE pg_catalog."C",
+    ordinal integer NOT NULL,
+    embedder smallint,
+    public boolean NOT NULL,
+    expires_at timestamp with time zone,
+    start_character integer NOT NULL,
+    end_character integer NOT NULL,
+    length integer NOT NULL,
+    embedding public.halfvec,
+    bm25 public.sparsevec(1000000000) NOT NULL,
+    fields jsonb NOT NULL,
+    heading text NOT NULL,
+    digest bytea NOT NULL,
+    lexemes tsvector NOT NULL,
+    body text NOT NULL
+)
+WITH (toast_tuple_target='2800');
+ALTER TABLE ONLY signalbox.chunk ALTER COLUMN embedding SET STORAGE MAIN;
+ALTER TABLE ONLY signalbox.chunk ALTER COLUMN bm25 SET STORAGE MAIN;
+ALTER TABLE ONLY signalbox.chunk ALTER COLUMN fields SET STORAGE MAIN;
+ALTER TABLE ONLY signalbox.chunk ALTER COLUMN lexemes SET STORAGE EXTERNAL;
+ALTER TABLE ONLY signalbox.chunk ALTER COLUMN body SET STORAGE EXTERNAL;
+
+ALTER TABLE ONLY signalbox.chunk FORCE ROW LEVEL SECURITY;
+
+COMMENT ON COLUMN signalbox.chunk.bm25 IS 'the document side of BM25; its inner product with the question''s idf is the score';
+
+COMMENT ON COLUMN signalbox.chunk.digest IS 'of the text that was embedded: a passage that comes again keeps its vector';
+
+COMMENT ON COLUMN signalbox.chunk.lexemes IS 'terms as "<collection>:<term>", so that one index keeps collections apart; labels A title, B important, C questions, D text';
+
+CREATE SEQUENCE signalbox.collection_number
+    AS integer
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE TABLE signalbox.collection (
+    tenant text NOT NULL,
+    number integer DEFAULT nextval('signalbox.collection_number'::regclass) NOT NULL,
+    name text NOT NULL,
+    embedder smallint,
+    analysis integer NOT NULL,
+    fields jsonb DEFAULT '{}'::jsonb NOT NULL,
+    languages jsonb DEFAULT '{}'::jsonb NOT NULL,
+    documents bigint DEFAULT 0 NOT NULL,
+    public_documents bigint DEFAULT 0 NOT NULL,
+    chunks bigint DEFAULT 0 NOT NULL,
+    words bigint DEFAULT 0 NOT NULL,
+    mean_length double precision DEFAULT 0 NOT NULL,
+    version bigint DEFAULT 0 NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT collection_name_check CHECK ((name <> ''::text)),
+    CONSTRAINT collection_tenant_check CHECK ((tenant <> ''::text))
+);
+
+ALTER TABLE ONLY signalbox.collection FORCE ROW LEVEL SECURITY;
+
+COMMENT ON COLUMN signalbox.collection.fields IS 'metadata fields: name to {"type", "item", "separator", "declared", "description"}';
+
+COMMENT ON COLUMN signalbox.collection.words IS 'sum of the passages'' lengths';
+
+COMMENT ON COLUMN signalbox.collection.mean_length IS 'BM25''s average length that the stored vectors were made with; 0 before the first';
+
+COMMENT ON COLUMN signalbox.collection.version IS 'raised by every change: what was read of an older version is stale';
+
+CREATE TABLE signalbox.document (
+    tenant text NOT NULL,
+    collection integer NOT NULL,
+    id text NOT NULL COLLATE pg_catalog."C",
+    title text NOT NULL,
+    url text,
+    body text NOT NULL,
+    metadata jsonb NOT NULL,
+    fields jsonb NOT NULL,
+    important text[] DEFAULT '{}'::text[] NOT NULL,
+    questions text[] DEFAULT '{}'::text[] NOT NULL,
+    language text NOT NULL,
+    digest bytea NOT NULL,
+    chunks integer NOT NULL,
+    words bigint NOT NULL,
+    public boolean DEFAULT false NOT NULL,
+    expires_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT document_id_check CHECK ((id <> ''::text))
+)
+WITH (toast_tuple_target='256');
+ALTER TABLE ONLY signalbox.document ALTER COLUMN body SET STORAGE EXTERNAL;
+
+ALTER TABLE ONLY signalbox.document FORCE ROW LEVEL SECURITY;
+
+COMMENT ON COLUMN signalbox.document.fields IS 'metadata in the normal form that filters compare (retrievers.core.fields)';
+
+COMMENT ON COLUMN signalbox.document.digest IS 'of everything that was given: an equal one means nothing to do';
+
+CREATE TABLE signalbox.embedder (
+    number smallint NOT NULL,
+    name text NOT NULL,
+    dimension integer NOT NULL,
+    CONSTRAINT embedder_dimension_check CHECK (((dimension >= 1) AND (dimension <= 4000)))
+);
+
+ALTER TABLE signalbox.embedder ALTER COLUMN number ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME signalbox.embedder_number_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE signalbox.migration (
+    version integer NOT NULL,
+    name text NOT NULL,
+    checksum text NOT NULL,
+    applied_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
+CREATE TABLE signalbox.secret (
+    key bytea NOT NULL,
+    one boolean DEFAULT true NOT NULL,
+    CONSTRAINT secret_key_check CHECK ((length(key) = 32)),
+    CONSTRAINT secret_one_check CHECK (one)
+);
+
+CREATE TABLE signalbox.term (
+    tenant text NOT NULL,
+    collection integer NOT NULL,
+    term text NOT NULL COLLATE pg_catalog."C",
+    chunks integer NOT NULL
+)
+WITH (fillfactor='70');
+
+ALTER TABLE ONLY signalbox.term FORCE ROW LEVEL SECURITY;
+
+COMMENT ON TABLE signalbox.term IS 'in how many passages of a collection each term occurs';
+
+ALTER TABLE ONLY signalbox.chunk
+    ADD CONSTRAINT chunk_pkey PRIMARY KEY (tenant, collection, document_id, ordinal);
+
+ALTER TABLE ONLY signalbox.collection
+    ADD CONSTRAINT collection_pkey PRIMARY KEY (tenant, number);
+
+ALTER TABLE ONLY signalbox.collection
+    ADD CONSTRAINT collection_tenant_name_key UNIQUE (tenant, name);
+
+ALTER TABLE ONLY signalbox.document
+    ADD CONSTRAINT document_pkey PRIMARY KEY (tenant, collection, id);
+
+ALTER TABLE ONLY signalbox.embedder
+    ADD CONSTRAINT embedder_name_key UNIQUE (name);
+
+ALTER TABLE ONLY signalbox.embedder
+    ADD CONSTRAINT embedder_pkey PRIMARY KEY (number);
+
+ALTER TABLE ONLY signalbox.migration
+    ADD CONSTRAINT migration_pkey PRIMARY KEY (version);
+
+ALTER TABLE ONLY signalbox.secret
+    ADD CONSTRAINT secret_pkey PRIMARY KEY (one);
+
+ALTER TABLE ONLY signalbox.term
+    ADD CONSTRAINT term_pkey PRIMARY KEY (tenant, collection, term);
+
+CREATE INDEX chunk_lexemes ON signalbox.chunk USING gin (lexemes) WITH (fastupdate=off);
+
+CREATE INDEX document_fields ON signalbox.document USING gin (fields jsonb_path_ops);
+
+ALTER TABLE ONLY signalbox.chunk
+    ADD CONSTRAINT chunk_tenant_collection_document_id_fkey FOREIGN KEY (tenant, collection, document_id) REFERENCES signalbox.document(tenant, collection, id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY signalbox.collection
+    ADD CONSTRAINT collection_embedder_fkey FOREIGN KEY (embedder) REFERENCES signalbox.embedder(number);
+
+ALTER TABLE ONLY signalbox.document
+    ADD CONSTRAINT document_tenant_collection_fkey FOREIGN KEY (tenant, collection) REFERENCES signalbox.collection(tenant, number) ON DELETE CASCADE;
+
+ALTER TABLE ONLY signalbox.term
+    ADD CONSTRAINT term_tenant_collection_fkey FOREIGN KEY (tenant, collection) REFERENCES signalbox.collection(tenant, number) ON DELETE CASCADE;
+
+ALTER TABLE signalbox.chunk ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE signalbox.collection ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE signalbox.document ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY own ON signalbox.chunk TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+
+CREATE POLICY own ON signalbox.collection TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+
+CREATE POLICY own ON signalbox.document TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+
+CREATE POLICY own ON signalbox.term TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+
+CREATE POLICY platform ON signalbox.chunk FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND public AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
+
+CREATE POLICY platform ON signalbox.collection FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND (public_documents > 0) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
+
+CREATE POLICY platform ON signalbox.document FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND public AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
+
+CREATE POLICY platform ON signalbox.term FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text) AND (EXISTS ( SELECT
+   FROM signalbox.collection c
+  WHERE ((c.tenant = '0'::text) AND (c.number = term.collection))))));
+
+CREATE POLICY search ON signalbox.chunk FOR SELECT TO signalbox_search USING (true);
+
+CREATE POLICY search ON signalbox.collection FOR SELECT TO signalbox_search USING (true);
+
+CREATE POLICY search ON signalbox.document FOR SELECT TO signalbox_search USING (true);
+
+CREATE POLICY search ON signalbox.term FOR SELECT TO signalbox_search USING (true);
+
+ALTER TABLE signalbox.term ENABLE ROW LEVEL SECURITY;
+
+GRANT USAGE ON SCHEMA signalbox TO signalbox_search;
+GRANT USAGE ON SCHEMA signalbox TO signalbox_app;
+
+REVOKE ALL ON FUNCTION signalbox.few_passages(who text, among integer[], wanted jsonpath, OUT documents bigint, OUT passages bigint) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION signalbox.matching(scope text, among integer[], candidates tsquery, wider tsquery, question public.sparsevec, wanted jsonpath, amount integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION signalbox.matching(scope text, among integer[], candidates tsquery, wider tsquery, question public.sparsevec, wanted jsonpath, amount integer) TO signalbox_app;
+
+REVOKE ALL ON FUNCTION signalbox.nearest(scope text, among integer[], model smallint, question public.halfvec, wanted jsonpath, amount integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION signalbox.nearest(scope text, among integer[], model smallint, question public.halfvec, wanted jsonpath, amount integer) TO signalbox_app;
+
+REVOKE ALL ON FUNCTION signalbox.passages(scope text, tenants text[], among integer[], documents text[], ordinals integer[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION signalbox.passages(scope text, tenants text[], among integer[], documents text[], ordinals integer[]) TO signalbox_app;
+
+REVOKE ALL ON FUNCTION signalbox.refresh_statistics() FROM PUBLIC;
+GRANT ALL ON FUNCTION signalbox.refresh_statistics() TO signalbox_app;
+
+REVOKE ALL ON FUNCTION signalbox.register_embedder(model text, size integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION signalbox.register_embedder(model text, size integer) TO signalbox_app;
+
+REVOKE ALL ON FUNCTION signalbox.tenant() FROM PUBLIC;
+GRANT ALL ON FUNCTION signalbox.tenant() TO signalbox_app;
+GRANT ALL ON FUNCTION signalbox.tenant() TO signalbox_search;
+
+REVOKE ALL ON FUNCTION signalbox.verified_tenant(scope text) FROM PUBLIC;
+GRANT ALL ON FUNCTION signalbox.verified_tenant(scope text) TO signalbox_app;
+GRANT ALL ON FUNCTION signalbox.verified_tenant(scope text) TO signalbox_search;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.chunk TO signalbox_app;
+GRANT SELECT ON TABLE signalbox.chunk TO signalbox_search;
+
+GRANT USAGE ON SEQUENCE signalbox.collection_number TO signalbox_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.collection TO signalbox_app;
+GRANT SELECT ON TABLE signalbox.collection TO signalbox_search;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.document TO signalbox_app;
+GRANT SELECT ON TABLE signalbox.document TO signalbox_search;
+
+GRANT SELECT ON TABLE signalbox.embedder TO signalbox_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.term TO signalbox_app;

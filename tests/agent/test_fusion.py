@@ -1,0 +1,228 @@
+import itertools
+import math
+import random
+
+import pytest
+
+from agent.fusion import (
+    FOREIGN_WEIGHT,
+    LEXICAL_WEIGHT,
+    Fused,
+    convex,
+    fuse_searches,
+    lexical_weight,
+    reciprocal_rank,
+    weighted_sum,
+)
+from retrievers.core.types import Chunk, ChunkId, Hit
+
+
+def id_of(name: str) -> ChunkId:
+    return ChunkId("t", "c", name, 0)
+
+
+def ranking(source: str, **scores: float) -> list[Hit]:
+    return [Hit(id_of(name), score, source) for name, score in scores.items()]
+
+
+def fulltext(**scores: float) -> list[Hit]:
+    return ranking("fulltext", **scores)
+
+
+def vector(**scores: float) -> list[Hit]:
+    return ranking("vector", **scores)
+
+
+def scores(fused: list[Fused]) -> dict[str, float]:
+    return {item.id.document_id: item.score for item in fused}
+
+
+def order(fused: list[Fused]) -> list[str]:
+    return [item.id.document_id for item in fused]
+
+
+# Convex.
+
+
+def test_convex_adds_min_max_scores_by_weight():
+    found = convex({"fulltext": fulltext(a=10, b=6, c=2), "vector": vector(b=0.9, d=0.8, a=0.5)}, lexical_weight=0.6)
+    # fulltext: a 1, b 0.5, c 0; vector: b 1, d 0.75, a 0.
+    assert scores(found) == pytest.approx({"b": 0.7, "a": 0.6, "d": 0.3, "c": 0.0})
+    assert order(found) == ["b", "a", "d", "c"]
+
+
+def test_each_entry_keeps_the_raw_scores_and_ranks_of_its_sources():
+    found = convex({"fulltext": fulltext(a=10, b=6), "vector": vector(b=0.9)}, lexical_weight=0.6)
+    by_name = {item.id.document_id: item for item in found}
+    assert by_name["b"].scores == {"fulltext": 6, "vector": 0.9}
+    assert by_name["b"].ranks == {"fulltext": 2, "vector": 1}
+    assert by_name["a"].scores == {"fulltext": 10}
+    assert by_name["a"].fused == by_name["a"].score
+
+
+def test_a_source_that_found_nothing_leaves_its_share_to_the_others():
+    alone = convex({"fulltext": [], "vector": vector(a=0.9, b=0.5)}, lexical_weight=0.6)
+    assert scores(alone) == pytest.approx({"a": 1.0, "b": 0.0})
+
+
+@pytest.mark.parametrize("weight", [0.0, 1.0])
+def test_the_order_of_the_only_source_stands_even_when_it_has_no_weight(weight: float):
+    found = (
+        {"fulltext": [], "vector": vector(z=0.9, a=0.5)} if weight else {"fulltext": fulltext(z=9, a=5), "vector": []}
+    )
+    assert order(convex(found, lexical_weight=weight)) == ["z", "a"]
+
+
+def test_three_sources_share_what_full_text_leaves():
+    found = convex(
+        {"fulltext": fulltext(a=2, x=1), "vector": vector(b=2, x=1), "web": ranking("web", c=2, x=1)},
+        lexical_weight=0.5,
+    )
+    assert scores(found) == pytest.approx({"a": 0.5, "b": 0.25, "c": 0.25, "x": 0.0})
+
+
+def test_a_single_hit_and_equal_scores_get_the_full_share():
+    found = convex({"fulltext": fulltext(a=3), "vector": vector(b=0.5, a=0.5)}, lexical_weight=0.6)
+    assert scores(found) == pytest.approx({"a": 1.0, "b": 0.4})
+
+
+@pytest.mark.parametrize("weight", [-0.01, 1.01, math.nan])
+def test_a_weight_outside_zero_to_one_is_refused(weight: float):
+    with pytest.raises(ValueError, match="outside"):
+        convex({}, lexical_weight=weight)
+
+
+# Reciprocal rank and weighted sum.
+
+
+def test_reciprocal_rank_adds_one_over_k_and_rank():
+    found = reciprocal_rank({"fulltext": fulltext(a=9, b=1), "vector": vector(b=0.9, c=0.1)})
+    assert scores(found) == pytest.approx({"b": 1 / 62 + 1 / 61, "a": 1 / 61, "c": 1 / 62})
+
+
+@pytest.mark.parametrize("k", [0, -1.0])
+def test_a_rank_offset_that_is_not_positive_is_refused(k: float):
+    with pytest.raises(ValueError, match="must be positive"):
+        reciprocal_rank({}, k=k)
+
+
+def test_weighted_sum_uses_one_fixed_weight_per_source_and_none_for_unknown_ones():
+    rankings = {"fulltext": fulltext(a=4, b=3, c=2), "vector": vector(c=0.8, a=0.4), "web": ranking("web", a=9, c=1)}
+    found = weighted_sum(rankings, weights={"fulltext": 0.05, "vector": 0.95})
+    assert scores(found) == pytest.approx({"c": 0.95, "a": 0.05, "b": 0.025})
+
+
+# What holds for all.
+
+METHODS = [
+    pytest.param(lambda rankings: convex(rankings, lexical_weight=0.6), id="convex"),
+    pytest.param(reciprocal_rank, id="rrf"),
+    pytest.param(lambda rankings: weighted_sum(rankings, weights={"fulltext": 0.3, "vector": 0.7}), id="weighted_sum"),
+]
+
+
+@pytest.mark.parametrize("fuse", METHODS)
+def test_nothing_found_is_an_empty_ranking(fuse):
+    assert fuse({}) == []
+    assert fuse({"fulltext": [], "vector": []}) == []
+
+
+@pytest.mark.parametrize("fuse", METHODS)
+def test_the_order_in_which_sources_come_does_not_matter(fuse):
+    dice = random.Random(1)
+    names = [f"d{n}" for n in range(30)]
+    rankings = {
+        source: sorted(
+            (Hit(id_of(name), round(dice.random(), 2), source) for name in dice.sample(names, 20)),
+            key=lambda hit: (-hit.score, hit.id),
+        )
+        for source in ("fulltext", "vector", "web")
+    }
+    expected = fuse(rankings)
+    for sources in itertools.permutations(rankings):
+        assert fuse({source: rankings[source] for source in sources}) == expected
+
+
+@pytest.mark.parametrize("fuse", METHODS)
+def test_equal_scores_are_ordered_by_id(fuse):
+    found = fuse({"fulltext": fulltext(b=1, a=1), "vector": vector(a=1, b=1)})
+    same = [item for item in found if item.score == found[0].score]
+    assert order(same) == sorted(order(same))
+
+
+def test_the_same_ranks_at_other_sources_are_an_equal_score():
+    # 1/61 + 1/62 + 1/67 differs from 1/67 + 1/62 + 1/61 in the last bit unless the sum is exact.
+    for one, other in itertools.product(itertools.permutations((1, 2, 7)), repeat=2):
+        totals = [
+            scores(reciprocal_rank({f"source {n}": at_rank("a", rank) for n, rank in enumerate(ranks)}))["a"]
+            for ranks in (one, other)
+        ]
+        assert totals[0] == totals[1]
+
+
+def at_rank(name: str, rank: int) -> list[Hit]:
+    return ranking("any", **{name if n == rank else f"filler{n}": 1.0 / n for n in range(1, 9)})
+
+
+def test_a_chunk_read_by_any_source_is_kept():
+    chunk = Chunk(id_of("a"), "", "text")
+    found = reciprocal_rank({"fulltext": fulltext(a=1), "web": [Hit(id_of("a"), 1.0, "web", chunk)]})
+    assert found[0].chunk is chunk
+
+
+# Several searches.
+
+
+def entry(name: str, **scores: float) -> Fused:
+    return Fused(id_of(name), 0.5, 0.5, scores, dict.fromkeys(scores, 3))
+
+
+def test_one_search_is_returned_as_it_is():
+    found = [entry("b", vector=0.2), entry("a", vector=0.1)]
+    assert fuse_searches([found]) == found
+
+
+def test_no_search_and_empty_searches_are_an_empty_ranking():
+    assert fuse_searches([]) == []
+    assert fuse_searches([[], []]) == []
+
+
+def test_searches_are_merged_by_reciprocal_rank_and_the_best_of_each_source_is_kept():
+    one = Fused(id_of("a"), 0.9, 0.9, {"vector": 0.3, "fulltext": 7.0}, {"vector": 4, "fulltext": 1})
+    other = Fused(id_of("a"), 0.8, 0.8, {"vector": 0.6}, {"vector": 2})
+    found = fuse_searches([[one, entry("b")], [entry("c"), other]])
+    assert scores(found) == pytest.approx({"a": 1 / 61 + 1 / 62, "c": 1 / 61, "b": 1 / 62})
+    assert found[0].scores == {"vector": 0.6, "fulltext": 7.0}
+    assert found[0].ranks == {"vector": 2, "fulltext": 1}
+    assert found[0].fused == found[0].score
+
+
+def test_the_order_of_the_searches_does_not_matter():
+    dice = random.Random(2)
+    searches = [[entry(name) for name in dice.sample("abcdefghij", 7)] for _ in range(4)]
+    expected = [(item.id, item.score) for item in fuse_searches(searches)]
+    for shuffled in itertools.permutations(searches):
+        assert [(item.id, item.score) for item in fuse_searches(shuffled)] == expected
+
+
+# The weight of full text.
+
+
+def test_a_language_the_embedder_does_not_know_leaves_the_word_to_full_text():
+    assert lexical_weight("zh", {}, languages=frozenset({"en"})) == FOREIGN_WEIGHT
+    assert lexical_weight("zh", {}, languages=None) == LEXICAL_WEIGHT
+
+
+@pytest.mark.parametrize(
+    ("tenth", "expected"),
+    [(6.5, 0.6), (5.0, 0.69), (10.0, 0.39), (0.0, 0.95), (0.1, 0.95), (8.0, 0.51)],
+)
+def test_full_text_weighs_more_the_further_its_best_hit_stands_out(tenth: float, expected: float):
+    # 0.6 + 0.6 * (margin - 0.35), where the margin is 1 - tenth / first, and never above 0.95.
+    hits = [Hit(id_of(f"d{n}"), score, "fulltext") for n, score in enumerate([10.0] * 9 + [tenth, 0.0])]
+    assert lexical_weight("en", {"fulltext": hits}, languages=frozenset({"en"})) == pytest.approx(expected, abs=0.006)
+
+
+def test_few_hits_say_nothing_about_the_weight():
+    hits = [Hit(id_of(f"d{n}"), 10.0 - n, "fulltext") for n in range(9)]
+    assert lexical_weight("en", {"fulltext": hits}, languages=None) == LEXICAL_WEIGHT

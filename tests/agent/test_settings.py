@@ -1,0 +1,91 @@
+from pathlib import Path
+
+import pytest
+
+from agent.errors import BadSetting
+from agent.settings import FILE, Settings, load_settings
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch):
+    import os
+
+    for key in list(os.environ):
+        if key.startswith("SIGNALBOX_"):
+            monkeypatch.delenv(key)
+
+
+def problem(folder: Path, **given: object) -> BadSetting:
+    with pytest.raises(BadSetting) as caught:
+        load_settings(given, folder=folder)
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def test_no_setting_is_needed(tmp_path: Path):
+    assert load_settings(folder=tmp_path) == Settings()
+
+
+def test_what_is_given_wins_over_the_environment_and_that_over_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / FILE).write_text('timeout_s = 1\nPOOL_SIZE = 2\ntenant = "file"\n')
+    monkeypatch.setenv("SIGNALBOX_POOL_SIZE", "3")
+    monkeypatch.setenv("SIGNALBOX_TENANT", "environment")
+
+    found = load_settings({"TENANT": "given"}, folder=tmp_path)
+
+    assert (found.timeout_s, found.pool_size, found.tenant) == (1.0, 3, "given")
+
+
+def test_the_file_of_the_working_folder_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / FILE).write_text('tenant = "here"\n')
+    monkeypatch.chdir(tmp_path)
+    assert load_settings().tenant == "here"
+
+
+def test_variables_of_another_version_are_ignored_but_unknown_keys_of_the_file_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("SIGNALBOX_FROM_THE_FUTURE", "1")
+    assert load_settings(folder=tmp_path) == Settings()
+    (tmp_path / FILE).write_text("time_out = 3\n")
+    error = problem(tmp_path)
+    assert f'there is no setting "TIME_OUT" ({tmp_path / FILE})' in str(error)
+    assert '"TIMEOUT_S"' in str(error)
+
+
+def test_a_bad_value_is_named_with_where_it_came_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / FILE).write_text("pool_size = 0\n")
+    assert str(problem(tmp_path)).startswith(f"setting POOL_SIZE ({tmp_path / FILE}): input should be greater than")
+    monkeypatch.setenv("SIGNALBOX_POOL_SIZE", "many")
+    assert str(problem(tmp_path)).startswith("setting POOL_SIZE (the environment): input should be a valid integer")
+    assert str(problem(tmp_path, pool_size=1000)).startswith(
+        "setting POOL_SIZE (the command line): input should be less"
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("timeout_s", 0), ("timeout_s", -1), ("timeout_s", "soon"), ("timeout_s", float("nan")), ("timeout_s", 121),
+        ("reranker", "best"), ("fusion", "mean"), ("lexical_weight", 1.5), ("lexical_weight", float("nan")),
+        ("tenant", ""), ("tenant", "t" * 129), ("home", None), ("pool_size", 2.5),
+    ],
+)  # fmt: skip
+def test_values_that_do_not_fit_are_refused_by_name_and_not_echoed(tmp_path: Path, key: str, value: object):
+    error = problem(tmp_path, **{key: value})
+    assert error.where == key
+    assert f"setting {key.upper()} (the command line): " in str(error)
+    assert "ttt" not in str(error)
+
+
+@pytest.mark.parametrize("content", [b"tenant = ", b"\xff\xfe", b"= 3"])
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes):
+    (tmp_path / FILE).write_bytes(content)
+    assert f"{tmp_path / FILE} cannot be read: " in str(problem(tmp_path))
+
+
+def test_settings_cannot_be_changed():
+    with pytest.raises(ValueError, match="frozen"):
+        Settings().tenant = "other"

@@ -1,0 +1,518 @@
+"""No tenant sees another: what the database itself grants and refuses, and what the searches give."""
+
+import asyncio
+import random
+import uuid
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+from pgvector import HalfVector, SparseVector
+from psycopg.conninfo import make_conninfo
+
+from retrievers.core.errors import BadRequest
+from retrievers.core.filters import Compare
+from retrievers.core.types import PLATFORM, ChunkId, Hit, Query
+from retrievers.fulltext import FullText
+from retrievers.ingest.documents import Document
+from retrievers.ingest.run import ingest
+from retrievers.postgres.catalogue import Catalogue
+from retrievers.postgres.database import Database
+from retrievers.postgres.embedded import EmbeddedServer
+from retrievers.postgres.migrate import SERVICE_ROLE
+from retrievers.testing import HashEmbedder
+from retrievers.text import weights
+from retrievers.vector import Vector
+
+TENANTS = [f"tenant{n}" for n in range(1, 9)]
+A, B = TENANTS[:2]
+EMBEDDER = HashEmbedder()
+
+
+def documents(tenant: str, count: int = 12) -> list[Document]:
+    """Documents alike but for a word that only this tenant has; ids are the same for every tenant."""
+    return [
+        Document(
+            where=f"{n}",
+            id=f"doc-{n}",
+            title=f"Report {n}",
+            text=f"The quarterly report number {n} about turbines. canary{tenant} appears here. Colour {n % 3}.",
+            metadata={"number": n, "team": "red" if n % 2 else "blue"},
+        )
+        for n in range(count)
+    ]
+
+
+def platform_documents() -> list[Document]:
+    past, future = datetime(2020, 1, 1, tzinfo=UTC), datetime(2090, 1, 1, tzinfo=UTC)
+    kinds: dict[str, dict[str, Any]] = {
+        "public": {"public": True},
+        "lasting": {"public": True, "expires_at": future},
+        "private": {"public": False},
+        "expired": {"public": True, "expires_at": past},
+    }
+    text = "A shared note about turbines"
+    return [
+        Document(where=name, id=name, title=name, text=f"{text}, {name}.", metadata={"team": "red"}, **given)
+        for name, given in kinds.items()
+    ]
+
+
+@pytest.fixture(scope="module")
+def world(server: EmbeddedServer, template: str) -> Iterator[str]:
+    """A database with eight tenants and the platform; the owner's connection string."""
+    name = f"world_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE {template}'.encode())
+    url = server.conninfo(database=name)
+
+    async def fill() -> None:
+        async with Database(url, make_conninfo(url, user=SERVICE_ROLE), size=4) as database:
+            for tenant in TENANTS:
+                report = await ingest(database, EMBEDDER, tenant, "docs", documents(tenant))
+                assert (report.inserted, report.failed) == (12, [])
+            await ingest(database, EMBEDDER, PLATFORM, "shared", platform_documents())
+
+    asyncio.run(fill())
+    yield url
+    with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
+        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
+
+
+@pytest.fixture
+async def service(world: str) -> AsyncIterator[Database]:
+    async with Database(world, make_conninfo(world, user=SERVICE_ROLE), size=4) as database:
+        yield database
+
+
+@pytest.fixture(params=["own login", "owner's login"])
+async def either(request: pytest.FixtureRequest, world: str) -> AsyncIterator[Database]:
+    """The service logged in as its own role (embedded), and as the owner (one DATABASE_URL)."""
+    own = make_conninfo(world, user=SERVICE_ROLE) if request.param == "own login" else None
+    async with Database(world, own, size=2) as database:
+        yield database
+
+
+def owner_rows(world: str, statement: str) -> list[Any]:
+    with psycopg.connect(world) as connection:
+        return connection.execute(statement.encode()).fetchall()
+
+
+def tenant_tables(world: str) -> list[str]:
+    """Every table with a column `tenant`, from the catalogue."""
+    found = owner_rows(
+        world,
+        "SELECT c.oid::regclass::text FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid"
+        " WHERE a.attname = 'tenant' AND c.relkind IN ('r', 'p') AND NOT a.attisdropped ORDER BY 1",
+    )
+    return [row[0] for row in found]
+
+
+# What the database says of itself.
+
+
+async def test_the_service_s_role_is_bound_by_row_security_and_owns_nothing(either: Database):
+    rows = await either.fetch(
+        A,
+        """SELECT current_user, rolsuper, rolbypassrls, rolcreaterole, rolcreatedb,
+                  (SELECT count(*) FROM pg_class WHERE relowner = r.oid),
+                  (SELECT count(*) FROM pg_proc WHERE proowner = r.oid),
+                  (SELECT count(*) FROM pg_auth_members WHERE member = r.oid)
+           FROM pg_roles r WHERE rolname = current_user""",
+        {},
+    )
+    assert rows == [(SERVICE_ROLE, False, False, False, False, 0, 0, 0)]
+
+
+def test_every_table_with_a_tenant_has_row_security_forced(world: str):
+    tables = tenant_tables(world)
+    assert {"signalbox.collection", "signalbox.document", "signalbox.chunk", "signalbox.term"} <= set(tables)
+
+    unsafe = owner_rows(
+        world,
+        "SELECT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid WHERE a.attname = 'tenant'"
+        " AND c.relkind IN ('r', 'p') AND NOT (c.relrowsecurity AND c.relforcerowsecurity)",
+    )
+    assert unsafe == []
+
+
+def test_the_service_can_call_only_what_it_needs(world: str):
+    allowed = owner_rows(
+        world,
+        "SELECT proname FROM pg_proc WHERE pronamespace = 'signalbox'::regnamespace"
+        " AND has_function_privilege('signalbox_app', oid, 'EXECUTE') ORDER BY 1",
+    )
+    assert [row[0] for row in allowed] == [
+        "matching", "nearest", "passages", "refresh_statistics", "register_embedder", "tenant", "verified_tenant",
+    ]  # fmt: skip
+
+
+def test_functions_that_act_for_others_fix_their_search_path(world: str):
+    loose = owner_rows(
+        world,
+        "SELECT proname FROM pg_proc WHERE pronamespace = 'signalbox'::regnamespace AND prosecdef"
+        " AND NOT coalesce(array_to_string(proconfig, ' '), '') LIKE '%search_path=%pg_temp%'",
+    )
+    assert loose == []
+
+
+def test_the_search_role_can_neither_log_in_nor_make_anything(world: str):
+    found = owner_rows(
+        world,
+        "SELECT rolcanlogin, rolsuper, rolbypassrls, has_schema_privilege(oid, 'signalbox', 'CREATE')"
+        " FROM pg_roles WHERE rolname = 'signalbox_search'",
+    )
+    assert found == [(False, False, False, False)]
+
+
+FORBIDDEN = {
+    "secret": "SELECT key FROM signalbox.secret",
+    "table": "CREATE TABLE signalbox.mine ()",
+    "public table": "CREATE TABLE public.mine ()",
+    "function": "CREATE FUNCTION signalbox.mine() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+    "few_passages": "SELECT signalbox.few_passages('tenant2', '{1,2,3}', '$')",
+    "search role": "SET ROLE signalbox_search",
+    "search role by set_config": "SELECT set_config('role', 'signalbox_search', true)",
+    "superuser": "SET ROLE postgres",
+    "session": "SET SESSION AUTHORIZATION postgres",
+    "bypass": "ALTER ROLE signalbox_app BYPASSRLS",
+    "row security off": "ALTER TABLE signalbox.document DISABLE ROW LEVEL SECURITY",
+    "policy": "CREATE POLICY mine ON signalbox.document USING (true)",
+    "truncate": "TRUNCATE signalbox.document",
+    "drop": "DROP TABLE signalbox.chunk",
+    "embedder": "INSERT INTO signalbox.embedder (name, dimension) VALUES ('mine', 3)",
+    "migration": "DELETE FROM signalbox.migration",
+    "file": "SELECT pg_read_file('/etc/passwd')",
+    "folder": "SELECT pg_ls_dir('.')",
+    "program": "COPY signalbox.embedder TO PROGRAM 'cat'",
+    "large object": "SELECT lo_import('/etc/passwd')",
+    "extension": "CREATE EXTENSION plpgsql SCHEMA public",
+    "logging": "SET log_statement = 'none'",
+}
+
+
+@pytest.mark.parametrize("statement", FORBIDDEN.values(), ids=FORBIDDEN.keys())
+async def test_the_service_s_role_may_not(service: Database, statement: str):
+    with pytest.raises((psycopg.errors.InsufficientPrivilege, psycopg.errors.DuplicateObject)) as caught:
+        async with service.transaction(A) as connection:
+            await connection.execute(statement.encode())
+    assert statement.startswith("CREATE EXTENSION") or isinstance(caught.value, psycopg.errors.InsufficientPrivilege)
+
+
+# The scope.
+
+
+async def test_without_a_tenant_every_table_is_an_error_and_not_empty(service: Database, world: str):
+    for table in tenant_tables(world):
+        for statement in ("SELECT * FROM {}", "SELECT count(*) FROM {}", "DELETE FROM {}"):
+            async with service.connection() as connection:
+                with pytest.raises(psycopg.errors.InsufficientPrivilege, match="no tenant is set"):
+                    await connection.execute(statement.format(table).encode())
+
+
+def forged(service: Database) -> list[str]:
+    own = service.scope(A)
+    return [
+        B,
+        f":{B}",
+        f"{'0' * 64}:{B}",
+        own.replace(A, B),
+        own[:65] + B,
+        own + "\n" + B,
+        own.replace(A, ""),
+        own.upper(),
+        own[1:],
+        " " + own,
+        "",
+    ]
+
+
+async def test_a_forged_scope_is_an_error(service: Database):
+    for scope in forged(service):
+        async with service.connection() as connection, connection.transaction():
+            await connection.execute("SELECT set_config('signalbox.scope', %s, true)", (scope,))
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                await connection.execute("SELECT * FROM signalbox.document")
+
+
+async def test_the_searches_refuse_a_forged_scope(service: Database, world: str):
+    among = [
+        row[0] for row in owner_rows(world, "SELECT number FROM signalbox.collection ORDER BY tenant <> 'tenant1'")
+    ]
+    question = HalfVector(EMBEDDER.vector("turbines").astype(np.float16))
+    for scope in forged(service):
+        for statement, values in (
+            ("SELECT * FROM signalbox.nearest(%s, %s, 1::smallint, %b, NULL, 10)", (scope, among, question)),
+            (
+                "SELECT * FROM signalbox.matching(%s, %s, '''1:turbin''', NULL, %b, NULL, 10)",
+                (scope, among, SparseVector({1: 1.0}, weights.DIMENSIONS)),
+            ),
+            ("SELECT * FROM signalbox.passages(%s, %s, %s, %s, %s)", (scope, [A], among[:1], ["doc-1"], [0])),
+        ):
+            async with service.connection() as connection:
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    await connection.execute(statement.encode(), values)
+
+
+CHANGES = {
+    "where": "SELECT tenant FROM signalbox.document WHERE set_config('signalbox.scope', %(to)s, true) IS NOT NULL",
+    "cte": """WITH changed AS MATERIALIZED (SELECT set_config('signalbox.scope', %(to)s, true) AS s)
+              SELECT tenant FROM changed, signalbox.document WHERE s <> ''""",
+    "lateral": """SELECT d.tenant FROM (SELECT set_config('signalbox.scope', %(to)s, true) AS s OFFSET 0) c,
+                  LATERAL (SELECT * FROM signalbox.document WHERE c.s <> '' OFFSET 0) d""",
+    "union": """SELECT set_config('signalbox.scope', %(to)s, true) WHERE false
+                UNION ALL SELECT set_config('signalbox.scope', %(to)s, true) WHERE false
+                UNION ALL SELECT tenant FROM signalbox.chunk""",
+    "subselect": "SELECT tenant FROM signalbox.chunk WHERE (SELECT set_config('signalbox.scope', %(to)s, true)) <> ''",
+    "before": "SELECT tenant FROM (SELECT set_config('signalbox.scope', %(to)s, false)) s, signalbox.term",
+    "row security": "SELECT tenant FROM signalbox.term WHERE set_config('row_security', 'off', true) IS NOT NULL",
+    "path": """SELECT tenant FROM signalbox.collection
+               WHERE set_config('search_path', 'pg_temp,public', true) IS NOT NULL""",
+    "count": "SELECT tenant FROM signalbox.term WHERE (SELECT count(set_config('signalbox.scope', %(to)s, true))) > 0",
+}
+
+
+@pytest.mark.parametrize("statement", CHANGES.values(), ids=CHANGES.keys())
+async def test_no_statement_changes_its_own_scope(either: Database, statement: str):
+    for scope in forged(either):
+        try:
+            rows = await either.fetch(A, statement, {"to": scope})  # type: ignore[arg-type]
+        except psycopg.Error:
+            continue
+        assert {row[0] for row in rows} <= {A, PLATFORM}
+
+
+async def test_a_connection_forgets_the_tenant_with_its_transaction(world: str):
+    async with Database(world, make_conninfo(world, user=SERVICE_ROLE), size=1) as database:
+        for _ in range(5):
+            for tenant in (A, B):
+                rows = await database.fetch(tenant, "SELECT DISTINCT tenant FROM signalbox.chunk ORDER BY 1", {})
+                assert rows == [(PLATFORM,), (tenant,)]
+        async with database.connection() as connection:
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match="no tenant"):
+                await connection.execute("SELECT 1 FROM signalbox.chunk")
+
+
+async def test_writing_for_another_tenant_is_refused(service: Database):
+    insert = "INSERT INTO signalbox.collection (tenant, name, analysis) VALUES ('tenant2', 'mine', 1)"
+    for statement in (insert, "UPDATE signalbox.collection SET tenant = 'tenant2', number = 9999"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level security"):
+            async with service.transaction(A) as connection:
+                await connection.execute(statement.encode())
+    async with service.transaction(A) as connection:
+        for statement in (
+            "UPDATE signalbox.document SET title = 'mine' WHERE tenant <> 'tenant1'",
+            "DELETE FROM signalbox.document WHERE tenant <> 'tenant1'",
+        ):
+            assert (await connection.execute(statement.encode())).rowcount == 0
+
+
+@pytest.mark.parametrize("tenant", ["", "x" * 129, "a\nb", "a\0b", "\ud800"])
+def test_what_cannot_be_a_tenant_is_refused(tenant: str):
+    with pytest.raises(BadRequest, match="1 to 128 printable characters"):
+        Database("unused").scope(tenant)
+
+
+# The searches.
+
+
+async def search(service: Database, tenant: str, text: str, source: str, **changes: Any) -> list[Hit]:
+    catalogue = Catalogue(service)
+    scope = changes.pop("scope", None) or await catalogue.scope(tenant, changes.pop("collection", None))
+    retriever = Vector(service, EMBEDDER) if source == "vector" else FullText(service, catalogue)
+    return await retriever.search(Query(text, "en", scope, **changes))
+
+
+@pytest.mark.parametrize("source", ["vector", "fulltext"])
+async def test_a_search_finds_own_and_public_documents_only(service: Database, source: str):
+    hits = await search(service, A, "turbines report", source)
+
+    found = {(hit.id.tenant, hit.id.document_id) for hit in hits}
+    own = {(A, f"doc-{n}") for n in range(12)}
+    assert found == own | {(PLATFORM, "public"), (PLATFORM, "lasting")}
+
+
+@pytest.mark.parametrize("source", ["vector", "fulltext"])
+async def test_a_scope_made_for_another_tenant_s_collections_finds_nothing(service: Database, source: str):
+    foreign = await Catalogue(service).scope(B, None)
+
+    hits = await search(service, A, f"turbines canary{B}", source, scope=replace(foreign, tenant=A))
+    assert {hit.id.tenant for hit in hits} <= {PLATFORM}
+    # The numbers and names of the other tenant's collections, under the name of the own tenant.
+    renamed = tuple(replace(one, tenant=A) for one in foreign.collections)
+    hits = await search(
+        service, A, f"turbines canary{B}", source, scope=replace(foreign, tenant=A, collections=renamed)
+    )
+    assert {hit.id.tenant for hit in hits} <= {PLATFORM}
+
+
+async def test_another_tenant_s_passages_cannot_be_loaded_by_their_identity(service: Database, world: str):
+    number = owner_rows(world, "SELECT number FROM signalbox.collection WHERE tenant = 'tenant2'")[0][0]
+    scope = await Catalogue(service).scope(A, None)
+    foreign = tuple(replace(one, number=number) if one.tenant == A else one for one in scope.collections)
+
+    loaded = await Catalogue(service).load(scope, [ChunkId(B, "docs", "doc-1", 0)])
+    assert loaded == {}
+    loaded = await Catalogue(service).load(replace(scope, collections=foreign), [ChunkId(A, "docs", "doc-1", 0)])
+    assert loaded == {}
+    rows = await service.search(
+        "SELECT * FROM signalbox.passages(%(s)s, %(t)s, %(n)s, %(d)s, %(o)s)",
+        {"s": service.scope(A), "t": [B, B], "n": [number] * 2, "d": ["doc-1", "doc-2"], "o": [0, 0]},
+    )
+    assert rows == []
+
+
+async def test_platform_documents_are_seen_when_public_and_not_expired(service: Database):
+    scope = await Catalogue(service).scope(A, "shared")
+    ids = [ChunkId(PLATFORM, "shared", name, 0) for name in ("public", "lasting", "private", "expired")]
+
+    loaded = await Catalogue(service).load(scope, ids)
+    assert sorted(id.document_id for id in loaded) == ["lasting", "public"]
+    for name in ("id", "team"):
+        wanted = Compare("exists", name, True)
+        for source in ("vector", "fulltext"):
+            hits = await search(service, A, "turbines", source, scope=scope, filter=wanted)
+            assert sorted(hit.id.document_id for hit in hits) == ["lasting", "public"]
+    own = await search(service, PLATFORM, "turbines", "fulltext", collection="shared")
+    assert sorted(hit.id.document_id for hit in own) == ["lasting", "private", "public"]
+    rows = await service.fetch(A, "SELECT id FROM signalbox.document WHERE tenant = '0' AND NOT public", {})
+    assert rows == []
+
+
+async def test_a_canary_of_another_tenant_is_a_word_that_does_not_exist(service: Database):
+    catalogue = Catalogue(service)
+    for tenant in (A, PLATFORM):
+        scope = await catalogue.scope(tenant, None)
+        assert not any((await catalogue.term_counts(scope, [f"canary{B}"])).values())
+        assert await search(service, tenant, f"canary{B}", "fulltext") == []
+    described = await catalogue.describe(await catalogue.scope(A, "docs"))
+    assert described["documents"] == 12
+
+
+async def test_eight_tenants_at_once_on_four_connections_never_meet(service: Database):
+    catalogue = Catalogue(service)
+    choose = random.Random(8)
+
+    async def ask(tenant: str) -> set[str]:
+        source = choose.choice(["vector", "fulltext"])
+        wanted = choose.choice([None, Compare("eq", "team", "red"), Compare("gte", "number", 3)])
+        text = choose.choice(["turbines report", f"canary{choose.choice(TENANTS)}", "quarterly colour 2"])
+        hits = await search(service, tenant, text, source, filter=wanted)
+        loaded = await catalogue.load(await catalogue.scope(tenant, None), [hit.id for hit in hits])
+        rows = await service.fetch(tenant, "SELECT DISTINCT tenant FROM signalbox.document", {})
+        texts = " ".join(chunk.text for chunk in loaded.values())
+        canaries = {other for other in TENANTS if f"canary{other} " in texts}
+        return ({hit.id.tenant for hit in hits} | canaries | {row[0] for row in rows}) - {tenant, PLATFORM}
+
+    asked = [tenant for tenant in TENANTS for _ in range(25)]
+    choose.shuffle(asked)
+    assert set().union(*await asyncio.gather(*(ask(tenant) for tenant in asked))) == set()
+
+
+# Plans, and completeness beside many foreign rows.
+
+
+def scans(url: str) -> dict[str, int]:
+    """How often each index of `chunk` was used, and how often the table was read whole."""
+    with psycopg.connect(url) as connection:
+        found = connection.execute(
+            "SELECT indexrelname, idx_scan FROM pg_stat_user_indexes WHERE relname = 'chunk'"
+            " UNION ALL SELECT 'whole', seq_scan FROM pg_stat_user_tables WHERE relname = 'chunk'"
+        ).fetchall()
+    return {row[0]: row[1] for row in found}
+
+
+async def used(database: Database, url: str, tenant: str, text: str, source: str) -> tuple[int, dict[str, int]]:
+    before = scans(url)
+    hits = await search(database, tenant, text, source)
+    async with database.connection() as connection:
+        await connection.execute("SELECT pg_stat_force_next_flush()")
+    after = scans(url)
+    return len(hits), {name: after[name] - before[name] for name in after if after[name] != before[name]}
+
+
+def bulk(url: str, tenant: str, vectors: Sequence[Any], text: str) -> None:
+    """Many documents of a tenant at once, written by the owner; the vector index is built afterwards."""
+    with psycopg.connect(url) as connection:
+        connection.execute("DROP INDEX signalbox.chunk_embedding_1")
+        number = connection.execute(
+            "INSERT INTO signalbox.collection (tenant, name, analysis, embedder, documents, chunks, mean_length)"
+            " VALUES (%s, 'bulk', 1, 1, %s, %s, 8) RETURNING number",
+            (tenant, len(vectors), len(vectors)),
+        ).fetchone()
+        assert number is not None
+        connection.execute(
+            "INSERT INTO signalbox.document (tenant, collection, id, title, body, metadata, fields, language, digest,"
+            " chunks, words) SELECT %s, %s, 'd' || n, '', '', '{}', '{}', 'en', '', 1, 8 FROM generate_series(0, %s) n",
+            (tenant, number[0], len(vectors) - 1),
+        )
+        columns = "tenant, collection, document_id, ordinal, embedder, public, start_character, end_character, length"
+        copy = f"COPY signalbox.chunk ({columns}, embedding, bm25, fields, heading, digest, lexemes, body) FROM STDIN"
+        with connection.cursor().copy(copy.encode()) as writer:
+            for n, vector in enumerate(vectors):
+                numbers = "[" + ",".join(f"{value:.4f}" for value in vector) + "]"
+                lexemes = f"'{number[0]}:{text}':1 '{number[0]}:word{n % 500}':2"
+                bm25 = str(SparseVector({weights.hashed(text): 1.0}, weights.DIMENSIONS).to_text())
+                writer.write_row(
+                    (tenant, number[0], f"d{n}", 0, 1, False, 0, 9, 8, numbers, bm25, "{}", "", b"", lexemes, "")
+                )
+        connection.execute("SET maintenance_work_mem = '256MB'")
+        connection.execute(
+            "CREATE INDEX chunk_embedding_1 ON signalbox.chunk"
+            " USING hnsw ((embedding::halfvec(64)) halfvec_ip_ops) WHERE embedder = 1"
+        )
+        connection.execute("ANALYZE signalbox.chunk, signalbox.document, signalbox.collection")
+        connection.execute("SELECT pg_stat_force_next_flush()")
+
+
+async def test_the_searches_use_their_indexes(owner_url: str, service_url: str, database: Database):
+    random_vectors = np.random.default_rng(3).standard_normal((3000, 64))
+    random_vectors /= np.linalg.norm(random_vectors, axis=1, keepdims=True)
+    await ingest(database, EMBEDDER, B, "docs", documents(B))
+    bulk(owner_url, A, random_vectors, "needle")
+    with psycopg.connect(owner_url) as connection:
+        connection.execute(
+            "INSERT INTO signalbox.term SELECT tenant, number, 'word' || n, 6 FROM signalbox.collection,"
+            " generate_series(0, 499) n WHERE name = 'bulk'"
+        )
+
+    # A connection that has counted nothing yet.
+    async with Database(owner_url, service_url, size=1) as fresh:
+        found, plan = await used(fresh, owner_url, A, "word7", "fulltext")
+        assert (found, plan) == (6, {"chunk_lexemes": 1})
+        found, plan = await used(fresh, owner_url, A, "word7", "vector")
+        assert (found, plan) == (100, {"chunk_embedding_1": 1})
+
+
+async def test_a_small_tenant_among_many_foreign_vectors_misses_nothing(owner_url: str, database: Database):
+    topics = ["turbine blade", "rotor bearing", "gear oil", "blade pitch", "tower bolt", "grid code"]
+    choose = random.Random(50)
+    own = [
+        Document(where=str(n), id=f"own-{n}", title="", text=f"{choose.choice(topics)} {choose.choice(topics)} {n}",
+                 metadata={"half": n % 2})
+        for n in range(50)
+    ]  # fmt: skip
+    await ingest(database, EMBEDDER, A, "docs", own)
+    # The foreign vectors lie exactly where the questions are asked.
+    around = np.stack([EMBEDDER.vector(topic) for topic in topics])
+    noise = np.random.default_rng(7).standard_normal((20_000, 64)) * 0.08
+    foreign = around[np.arange(20_000) % len(topics)] + noise
+    bulk(owner_url, B, foreign / np.linalg.norm(foreign, axis=1, keepdims=True), "foreign")
+
+    vectors = {document.id: EMBEDDER.vector(document.text) for document in own}
+    for n in range(50):
+        text = f"{choose.choice(topics)} {choose.choice(topics)}"
+        wanted = Compare("eq", "half", n % 2) if n % 3 == 0 else None
+        question = EMBEDDER.vector(text)
+        allowed = [document.id for document in own if not wanted or document.metadata["half"] == wanted.value]
+        exact = sorted((float(question @ vectors[id]) for id in allowed), reverse=True)[:10]
+
+        hits = await search(database, A, text, "vector", filter=wanted, limit=10)
+
+        assert {hit.id.tenant for hit in hits} == {A}
+        assert {hit.id.document_id for hit in hits} <= set(allowed)
+        assert [hit.score for hit in hits] == pytest.approx(exact, abs=2e-3)

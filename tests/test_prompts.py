@@ -1,0 +1,75 @@
+import hashlib
+from importlib.resources import files
+
+import pytest
+
+from prompts import BadTemplate, load, names, parse
+
+HEAD = '+++\npurpose = "P"\ninputs = ["a", "b"]\n+++\n'
+
+
+def test_every_shipped_template_can_be_read_and_filled_in():
+    assert {"answer/v1", "empty/v1", "system/v1"} <= set(names())
+    for name in names():
+        prompt = load(name)
+        text = prompt.render({key: f"<{key}>" for key in prompt.inputs})
+        assert all(f"<{key}>" in text for key in prompt.inputs)
+        assert prompt.purpose
+        assert "$" not in text
+
+
+def test_a_stage_alone_is_its_newest_version_and_the_digest_is_the_files():
+    prompt = load("answer")
+    assert prompt == load(prompt.name)
+    content = files("prompts").joinpath(f"{prompt.name}.md").read_bytes()
+    assert prompt.digest == hashlib.sha256(content).hexdigest()[:12]
+
+
+def test_the_question_is_in_the_answer_and_empty_templates_twice():
+    for name in ("answer", "empty"):
+        prompt = load(name)
+        assert prompt.render({key: f"<{key}>" for key in prompt.inputs}).count("<question>") == 2
+
+
+@pytest.mark.parametrize(
+    "name", ["", "nope", "answer/v99", "answer/", "../answer/v1", "answer/v1.md", "/etc/passwd", "Answer"]
+)
+def test_a_template_that_does_not_exist_lists_those_that_do(name: str):
+    with pytest.raises(BadTemplate, match="answer/v1, empty/v1"):
+        load(name)
+
+
+def test_values_go_in_verbatim_and_are_never_read_as_placeholders():
+    prompt = parse("x/v1", HEAD + "$a then ${b}, $$5")
+    odd = "$b ${a} $$ {a} %s \\1"
+    assert prompt.render({"a": odd, "b": "B"}) == f"{odd} then B, $5"
+
+
+@pytest.mark.parametrize("values", [{}, {"a": "1"}, {"a": "1", "b": "2", "c": "3"}])
+def test_exactly_the_declared_values_are_taken(values: dict[str, str]):
+    with pytest.raises(BadTemplate, match=r"x/v1 takes \['a', 'b'\], not"):
+        parse("x/v1", HEAD + "$a $b").render(values)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("no head", "has no head"),
+        ("+++\npurpose = 1\n", "has no head"),
+        ("+++\npurpose = \n+++\nx", "x/v1: "),
+        (HEAD + "$a", "declares"),
+        (HEAD + "$a $b $c", "declares"),
+        (HEAD + "$a $b costs $5", "declares"),
+        ('+++\ninputs = "ab"\n+++\n$a $b', '"inputs" must be a list of names'),
+        ("+++\ninputs = 3\n+++\nx", '"inputs" must be a list of names'),
+        ('+++\ninputs = ["a", 3]\n+++\n$a', '"inputs" must be a list of names'),
+    ],
+)
+def test_a_template_that_is_wrong_says_what_is_wrong(text: str, reason: str):
+    with pytest.raises(BadTemplate, match=reason):
+        parse("x/v1", text)
+
+
+def test_a_template_without_inputs_is_its_text():
+    prompt = parse("x/v1", '+++\npurpose = "P"\n+++\n\nJust text.\n')
+    assert (prompt.inputs, prompt.purpose, prompt.render({})) == ((), "P", "Just text.")
