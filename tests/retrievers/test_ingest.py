@@ -325,7 +325,7 @@ async def test_a_bad_document_is_reported_and_loses_nobody_else(database: Databa
         document("half question", questions=("\udfff",)),
         document("day", metadata={"day": "99999-01-01"}),
         document("words", important=tuple(f"word{n}" for n in range(20_000))),
-        document("wordlist", text="oil " * 9000, questions=tuple(f"{n}" * 60 for n in range(15_000))),
+        document("wordlist", questions=tuple(f"{n:05}{'x' * 59}" for n in range(15_900))),
     ]
     good = [document(f"good{n}", metadata={"day": f"2024-01-{n + 1:02}"}) for n in range(len(bad) + 1)]
     items = [good[0]]
