@@ -1,12 +1,16 @@
 """Where a passage holds the question's words."""
 
 import re
+import unicodedata
 from collections.abc import Iterator
 
 from retrievers.text.analysis import analyse, fold, stem
 
-_HAN = re.compile(r"[\u3400-\u9fff]")
-_WORD = re.compile(r"[^\W_]+")
+_EAST = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0002fa1f"
+_EAST_ASIAN = re.compile(f"[{_EAST}]")
+# A Latin word ends where Chinese goes on without a space.
+_LETTER = re.compile(rf"[^\W_{_EAST}]")
+_WORD = re.compile(rf"[^\W_{_EAST}]+")
 _STEMMED = frozenset({"de", "fr", "es", "it", "pt", "nl", "sv"})
 
 
@@ -16,8 +20,8 @@ class Highlighter:
     def __init__(self, question: str, language: str) -> None:
         self._language = language if language in _STEMMED else "en"
         terms = {term.text for term in analyse(question, language) if not term.extra}
-        self._han = sorted(term for term in terms if _HAN.search(term))
-        self._stems = frozenset(terms) - frozenset(self._han)
+        self._east_asian = sorted(term for term in terms if _EAST_ASIAN.search(term))
+        self._stems = frozenset(terms) - frozenset(self._east_asian)
         # A stem without its last letter begins its words: few places are worth stemming.
         self._beginnings = sorted({term[:-1] if len(term) > 2 else term for term in self._stems})
 
@@ -30,18 +34,28 @@ class Highlighter:
         return tuple(found)
 
     def _ranges(self, text: str) -> Iterator[tuple[int, int]]:
-        for term in self._han:
+        for term in self._east_asian:
             yield from ((at, at + len(term)) for at in _places(text, term))
-        lower = text.lower()
-        if len(lower) != len(text):  # a few letters have no lower case of the same length
-            lower = text
+        plain = text.lower() if text.isascii() else text.translate(_PLAIN)
         for beginning in self._beginnings:
-            for at in _places(lower, beginning):
-                if at and lower[at - 1].isalnum():
+            for at in _places(plain, beginning):
+                if at and _LETTER.match(plain, at - 1):
                     continue
-                word = _WORD.match(text, at)
+                word = _WORD.match(plain, at)
                 if word and stem(fold(word[0]), self._language) in self._stems:
                     yield word.span()
+
+
+class _Plain(dict[int, str]):
+    """Characters without case, accent and width, where that is one character: places in the text must stay."""
+
+    def __missing__(self, code: int) -> str:
+        folded = fold(unicodedata.normalize("NFKC", chr(code)))
+        self[code] = folded if len(folded) == 1 else chr(code)
+        return self[code]
+
+
+_PLAIN = _Plain()
 
 
 def _places(text: str, part: str) -> Iterator[int]:

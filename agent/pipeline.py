@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import prompts
 from agent import assemble, fusion, router
 from agent.fusion import Fused
 from agent.highlight import Highlighter
@@ -55,12 +56,13 @@ class Pipeline:
         """The single prompt made of the hits; raises as `retrieve` does."""
         started = time.perf_counter()
         result, hits = await self._found(tenant, request)
-        made = assemble.assemble(
-            result.query,
-            [hit.chunk for hit in hits if hit.chunk is not None],
-            budget_tokens=request.budget_tokens,
-            template=request.template,
-        )
+        chunks = [hit.chunk for hit in hits if hit.chunk is not None]
+        try:
+            made = assemble.assemble(
+                result.query, chunks, budget_tokens=request.budget_tokens, template=request.template
+            )
+        except prompts.BadTemplate as error:
+            raise BadRequest(str(error), where="template", valid=prompts.names()) from error
         fields = {name: getattr(result, name) for name in Result.model_fields}
         fields["took_ms"] = round((time.perf_counter() - started) * 1000, 3)
         return Prompt.model_construct(

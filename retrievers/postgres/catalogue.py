@@ -180,15 +180,20 @@ def _number(value: float | None) -> float | int | None:
 
 
 def filterable(scope: Scope) -> Mapping[str, Field]:
-    """The fields a filter over the scope may name."""
+    """The fields a filter over the scope may name.
+
+    A field that is of one type here and of another there can be used within one collection only; where
+    it is a list in one of them it is treated as a list.
+    """
     fields = {name: Field(name, kind, kind) for name, kind in RESERVED.items()}
-    for collection in scope.collections:
-        for name, field in collection.fields.items():
-            known = fields.get(name)
-            # Where collections disagree the values are compared as text.
-            agreed = known is None or name in RESERVED or known.item == field.item
-            fields[name] = field if agreed else Field(name, "list", "string")
-    return fields
+    disagreed: set[str] = set()
+    for name, field in ((name, field) for collection in scope.collections for name, field in collection.fields.items()):
+        known = fields.get(name)
+        if known is not None and known.item != field.item and name not in RESERVED:
+            disagreed.add(name)
+        elif known is None or name in RESERVED or field.type == "list":
+            fields[name] = field
+    return {name: field for name, field in fields.items() if name not in disagreed}
 
 
 def _key(collection: Collection, term: str) -> tuple[str, int, int, str]:

@@ -261,9 +261,10 @@ BEGIN
                 'SELECT tenant, collection, document_id, ordinal, score FROM (
                      SELECT c.tenant, c.collection, c.document_id, c.ordinal, -(c.bm25 <#> $3) AS score
                      FROM document d JOIN chunk c ON c.tenant = d.tenant AND c.collection = d.collection AND c.document_id = d.id
-                     WHERE d.tenant IN ($1, ''0'') AND d.collection = ANY ($2) AND d.fields @@ $4 AND %s OFFSET 0) found
+                     WHERE d.tenant IN ($1, ''0'') AND d.collection = ANY ($2) AND d.fields @@ $4 AND c.lexemes @@ $5 AND %s
+                     OFFSET 0) found
                  WHERE score > 0 ORDER BY score DESC LIMIT %s', visible, amount)
-            USING who, among, question, wanted;
+            USING who, among, question, wanted, coalesce(wider, candidates);
             RETURN;
         END IF;
     END IF;
