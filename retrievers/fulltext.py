@@ -7,6 +7,7 @@ hold one of them; BM25 over all of the question's terms ranks them. Text in quot
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from pgvector import SparseVector
 
@@ -129,7 +130,7 @@ def _phrase(number: int, terms: list[Term]) -> str:
             longest[term.position] = term.text
     positions = sorted(longest)
     text = _lexeme(number, longest[positions[0]])
-    for before, position in zip(positions, positions[1:], strict=False):
+    for before, position in pairwise(positions):
         text += f" <{position - before}> {_lexeme(number, longest[position])}"
     return text
 

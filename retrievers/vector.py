@@ -63,8 +63,8 @@ class Vector:
         if filled and not same:
             raise Unavailable(
                 CARD.name,
-                f'collection "{filled[0].name}" holds vectors of {filled[0].embedder}, the service uses {self.embedder.name}: '
-                f"set EMBEDDER={filled[0].embedder}, or ingest the collection again",
+                f'collection "{filled[0].name}" holds vectors of {filled[0].embedder}, the service uses '
+                f"{self.embedder.name}: set EMBEDDER={filled[0].embedder}, or ingest the collection again",
             )
         return same
 

@@ -235,6 +235,8 @@ def _check_encoding(arguments: Sequence[str]) -> None:
             argument.encode()
         except UnicodeEncodeError:
             raise BadRequest(f"argument {number} is not valid UTF-8") from None
+        if "\0" in argument:
+            raise BadRequest(f"argument {number} holds a NUL character")
 
 
 def _commands(arguments: Sequence[str]) -> Any:
@@ -286,9 +288,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _code(error: Exception) -> int:
-    from prompts import BadTemplate
-
-    if isinstance(error, BadRequest | BadTemplate):
+    if isinstance(error, BadRequest):
         return BAD_INPUT
     return UNAVAILABLE if isinstance(error, Unavailable) else FAILED
 

@@ -138,7 +138,7 @@ def _prepare(owner: str) -> bytes:
     except psycopg.errors.InsufficientPrivilege as error:
         raise Unavailable(
             "the database",
-            "the role in DATABASE_URL is not the one that ran `signalbox migrate`; grant that role to it, or connect as it",
+            "the role in DATABASE_URL did not run `signalbox migrate`; connect as the one that did, or be granted it",
         ) from error
     assert row is not None
     return bytes(row[0])
