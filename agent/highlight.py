@@ -9,7 +9,6 @@ from retrievers.text.analysis import analyse, fold, stem
 _EAST = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0002fa1f"
 _EAST_ASIAN = re.compile(f"[{_EAST}]")
 # A Latin word ends where Chinese goes on without a space.
-_LETTER = re.compile(rf"[^\W_{_EAST}]")
 _WORD = re.compile(rf"[^\W_{_EAST}]+")
 _STEMMED = frozenset({"de", "fr", "es", "it", "pt", "nl", "sv"})
 
@@ -39,7 +38,8 @@ class Highlighter:
         plain = text.lower() if text.isascii() else text.translate(_PLAIN)
         for beginning in self._beginnings:
             for at in _places(plain, beginning):
-                if at and _LETTER.match(plain, at - 1):
+                before = plain[at - 1 : at]
+                if before.isalnum() and (before.isascii() or not _EAST_ASIAN.match(before)):
                     continue
                 word = _WORD.match(plain, at)
                 if word and stem(fold(word[0]), self._language) in self._stems:

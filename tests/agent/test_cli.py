@@ -444,20 +444,12 @@ def test_the_program_ingests_and_answers_in_separate_processes(home: Path):
 
 @pytest.mark.database
 def test_a_reader_that_goes_away_is_no_error(home: Path):
-    command = f"{Path(sys.executable).with_name('signalbox')} doctor; echo $? >&2"
-    done = program(home, "--help")
-    assert done.returncode == 0
     environment = {**os.environ, "SIGNALBOX_HOME": str(home)}
+    command = f"{Path(sys.executable).with_name('signalbox')} doctor | true"
     done = subprocess.run(
-        ["bash", "-c", f"({command}) | true"],
-        env=environment,
-        cwd=home,
-        capture_output=True,
-        text=True,
-        check=False,
+        ["bash", "-c", command], env=environment, cwd=home, capture_output=True, text=True, check=False
     )
-    assert "Traceback" not in done.stderr
-    assert "BrokenPipe" not in done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 HEAVY = ("litellm", "fastapi", "onnxruntime", "sqlglot", "openai", "tokenizers", "rjieba", "psycopg", "torch")
