@@ -84,7 +84,7 @@ def check(document: Document) -> None:
     if len(document.id) > MAX_ID_CHARACTERS:
         raise BadDocument(f"the id has {len(document.id):,} characters; the limit is {MAX_ID_CHARACTERS}")
     try:
-        metadata = json.dumps(document.metadata, default=str, ensure_ascii=False)
+        metadata = json.dumps(document.metadata, default=str, ensure_ascii=False, sort_keys=True)
     except (TypeError, ValueError, RecursionError) as error:
         raise BadDocument(f"the metadata cannot be written as JSON: {error}") from None
     texts = (document.id, document.title, document.text, document.url or "", metadata)

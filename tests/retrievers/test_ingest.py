@@ -316,6 +316,7 @@ async def test_a_bad_document_is_reported_and_loses_nobody_else(database: Databa
         document("loop", metadata=loop),
         document("digits", metadata={"n": 10**5000}),
         document("object", metadata={"what": object}),
+        document("mixed", metadata={1: "a", "b": "c"}),
         document("infinite", metadata={"n": float("inf")}),
         document("nul", text="a\0b"),
         document("nul in title", title="a\0b"),
