@@ -12,7 +12,7 @@ create := $(PYTHON) -m venv $(VENV)
 install := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 endif
 
-.PHONY: demo test test-fast lint clean
+.PHONY: demo test test-fast lint schema clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/python -m evals.demo
@@ -41,6 +41,10 @@ $(VENV)/.tools: $(VENV)/.installed
 	@echo "Installing the test tools ..."
 	@$(install) -e '.[test]'
 	@touch $@
+
+# After a new migration: the snapshot that a test compares with.
+schema: $(VENV)/.tools
+	SIGNALBOX_WRITE_SCHEMA=1 $(BIN)/python -m pytest -q tests/retrievers/test_migrate.py -k committed_schema
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -12,7 +12,7 @@ from agent.pipeline import Pipeline
 from agent.settings import Settings, load_settings
 from agent.types import MAX_TOP_K, AugmentRequest, Prompt, Request, Result
 from retrievers import registry
-from retrievers.core.errors import UnknownCollection
+from retrievers.core.errors import BadRequest, UnknownCollection
 from retrievers.core.fields import Field
 from retrievers.core.types import Collection
 from retrievers.embed import Embedder
@@ -98,6 +98,8 @@ class Service:
             UnknownCollection: the tenant has no such collection of its own.
         """
         tenant = tenant or self.settings.tenant
+        if document is not None and any(c == "\0" or "\ud800" <= c <= "\udfff" for c in document):
+            raise BadRequest("the document id holds a character that no stored id can hold", where="document")
         scope = await self.catalogue.scope(tenant, collection, fresh=True)
         own = next((one for one in scope.collections if one.tenant == tenant), None)
         if own is None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg
 
-from retrievers.core.errors import BadDocument, BadRequest, EmbedderMismatch, Unavailable
+from retrievers.core.errors import BadDocument, BadRequest, EmbedderMismatch
 from retrievers.core.fields import Field, flatten, from_catalogue, infer_fields
 from retrievers.embed import Embedder, Vectors
 from retrievers.ingest import store
@@ -30,6 +30,8 @@ _SAMPLE_PASSAGES = 2000
 _BATCH_DOCUMENTS = 256
 _BATCH_PASSAGES = 256
 _STATISTICS_AFTER = 500
+# What the database answers when it will never take a document: bad data, or a limit (a word list of 1 MB).
+_REFUSED = (psycopg.DataError, psycopg.errors.ProgramLimitExceeded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,14 +311,13 @@ class _Run:
         known = await vectors
         try:
             await self._replace(batch, known)
-        except (psycopg.DataError, Unavailable) as error:
-            _refusal(error)
+        except _REFUSED:
             # One document the database refuses must not cost the others their place.
             for index, item in batch:
                 try:
                     await self._replace([(index, item)], known)
-                except (psycopg.DataError, Unavailable) as error:
-                    reason = _refusal(error)
+                except _REFUSED as error:
+                    reason = str(error).strip().splitlines()[0]
                     self._fail(index, item.document.where, item.document.id, f"the database refused it: {reason}")
         self._progress(self._report)
 
@@ -345,15 +346,6 @@ class _Run:
 
     def _fail(self, index: int, where: str, id: str | None, reason: str) -> None:
         self._report.failed.append(Failure(index, where, id, reason))
-
-
-def _refusal(error: psycopg.DataError | Unavailable) -> str:
-    """Why the database will never take a document; an error that is not about the document is raised again."""
-    # To psycopg a limit of the server (a word list of 1 MB) is an operational error, as a lost connection is.
-    cause = error if isinstance(error, psycopg.DataError) else error.__cause__
-    if not isinstance(cause, psycopg.DataError | psycopg.errors.ProgramLimitExceeded):
-        raise error
-    return str(cause).strip().splitlines()[0]
 
 
 def _flat_keys(document: Document) -> Iterable[str]:

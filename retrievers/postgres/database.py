@@ -89,6 +89,8 @@ class Database:
                 yield connection
         except PoolTimeout as error:
             raise Unavailable("the database", "no connection became free in 10 s") from error
+        except psycopg.errors.ProgramLimitExceeded:
+            raise  # what was sent is too large: no fault of the server's
         except psycopg.OperationalError as error:
             raise Unavailable("the database", str(error).strip().splitlines()[0]) from error
 
@@ -123,22 +125,22 @@ def _prepare(owner: str) -> bytes:
     try:
         with psycopg.connect(owner, autocommit=True, connect_timeout=10) as connection:
             current = is_current(connection)
-    except psycopg.OperationalError as error:
-        reason = str(error).strip().splitlines()[0]
-        raise Unavailable("the database", f"{reason}; check DATABASE_URL and that the server runs") from error
-    except psycopg.ProgrammingError as error:
-        raise Unavailable(
-            "the database", f"DATABASE_URL cannot be used: {str(error).strip().splitlines()[0]}"
-        ) from error
-    if not current:
-        migrate(owner)
-    try:
-        with psycopg.connect(owner, autocommit=True) as connection:
+        if not current:
+            migrate(owner)
+        with psycopg.connect(owner, autocommit=True, connect_timeout=10) as connection:
             row = connection.execute("SELECT key FROM signalbox.secret").fetchone()
     except psycopg.errors.InsufficientPrivilege as error:
         raise Unavailable(
             "the database",
             "the role in DATABASE_URL did not run `signalbox migrate`; connect as the one that did, or be granted it",
         ) from error
+    except psycopg.OperationalError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise Unavailable("the database", f"{reason}; check DATABASE_URL and that the server runs") from error
+    except psycopg.ProgrammingError:
+        # The driver quotes what it could not read, a password with it.
+        raise Unavailable(
+            "the database", "DATABASE_URL cannot be read; it looks like postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+        ) from None
     assert row is not None
     return bytes(row[0])

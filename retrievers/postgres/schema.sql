@@ -35,7 +35,7 @@ BEGIN
                      FROM document d JOIN chunk c ON c.tenant = d.tenant AND c.collection = d.collection AND c.document_id = d.id
                      WHERE d.tenant IN ($1, ''0'') AND d.collection = ANY ($2) AND d.fields @@ $4 AND c.lexemes @@ $5 AND %s
                      OFFSET 0) found
-                 WHERE score > 0 ORDER BY score DESC LIMIT %s', visible, amount)
+                 WHERE score > 0 ORDER BY score DESC, tenant, collection, document_id, ordinal LIMIT %s', visible, amount)
             USING who, among, question, wanted, coalesce(wider, candidates);
             RETURN;
         END IF;
@@ -46,7 +46,7 @@ BEGIN
             'SELECT c.tenant, c.collection, c.document_id, c.ordinal, -(c.bm25 <#> $3) AS score
              FROM chunk c
              WHERE c.lexemes @@ $5 AND %s %s
-             ORDER BY score DESC LIMIT %s',
+             ORDER BY score DESC, tenant, collection, document_id, ordinal LIMIT %s',
             within, CASE WHEN wanted IS NULL THEN '' ELSE 'AND c.fields @@ $4' END, amount)
         USING who, among, question, wanted, round;
         GET DIAGNOSTICS found = ROW_COUNT;
@@ -106,14 +106,14 @@ BEGIN
             'SELECT c.tenant, c.collection, c.document_id, c.ordinal, -(c.embedding <#> $3)
              FROM chunk c
              WHERE c.embedder = %s AND c.tenant IN ($1, ''0'') AND c.collection = ANY ($2) AND %s
-             ORDER BY c.embedding <#> $3 LIMIT %s', model, visible, amount)
+             ORDER BY c.embedding <#> $3, c.tenant, c.collection, c.document_id, c.ordinal LIMIT %s', model, visible, amount)
         USING who, among, question;
     ELSE
         RETURN QUERY EXECUTE format(
             'SELECT c.tenant, c.collection, c.document_id, c.ordinal, -(c.embedding <#> $3)
              FROM document d JOIN chunk c ON c.tenant = d.tenant AND c.collection = d.collection AND c.document_id = d.id
              WHERE d.tenant IN ($1, ''0'') AND d.collection = ANY ($2) AND d.fields @@ $4 AND c.embedder = %s AND %s
-             ORDER BY c.embedding <#> $3 LIMIT %s', model, visible, amount)
+             ORDER BY c.embedding <#> $3, c.tenant, c.collection, c.document_id, c.ordinal LIMIT %s', model, visible, amount)
         USING who, among, question, wanted;
     END IF;
 END $_$;
@@ -379,11 +379,11 @@ CREATE POLICY own ON signalbox.document TO signalbox_app USING ((tenant = ( SELE
 
 CREATE POLICY own ON signalbox.term TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
-CREATE POLICY platform ON signalbox.chunk FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND public AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
+CREATE POLICY platform ON signalbox.chunk FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND public AND ((expires_at IS NULL) OR (expires_at > now())) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
 
 CREATE POLICY platform ON signalbox.collection FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND (public_documents > 0) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
 
-CREATE POLICY platform ON signalbox.document FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND public AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
+CREATE POLICY platform ON signalbox.document FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND public AND ((expires_at IS NULL) OR (expires_at > now())) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
 
 CREATE POLICY platform ON signalbox.term FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text) AND (EXISTS ( SELECT
    FROM signalbox.collection c

@@ -73,7 +73,6 @@ def analyse(text: str, language: str) -> list[Term]:
 
 
 def _terms(text: str, language: str) -> Iterator[Term]:
-    stop = _STOP_WORDS[language]
     normal = text if text.isascii() else unicodedata.normalize("NFKC", _MANY_MARKS.sub(r"\1", text))
     shouting = _is_shouting(normal)
     position = 0
@@ -89,25 +88,51 @@ def _terms(text: str, language: str) -> Iterator[Term]:
             position += len(found["other"])
             name = None
             continue
-        word = _POSSESSIVE.sub("", found["word"])
-        parts = [part[:_MOST_CHARACTERS] for part in _PART.findall(word)]
-        if not parts:
-            continue
-        if len(parts) == 1 and parts[0].isdigit() and name and normal[name[2] : found.start()] in (" ", "\n"):
+        word = found["word"]
+        # Few distinct words make up most of a text, so their analysis is remembered.
+        analysed = (_word if len(word) <= _MOST_CHARACTERS else _word.__wrapped__)(word, language, shouting)
+        if analysed.number and name and normal[name[2] : found.start()] in (" ", "\n"):
             # "PEP 703" as one identifier, at the position of its name.
-            yield Term(f"{name[0]}-{parts[0]}"[:_MOST_CHARACTERS], name[1], True)
-        first = position
-        for part in parts:
-            # "IT" and "US" are names, "it" and "us" are not.
-            named = len(parts) > 1 or (part.isupper() and len(part) > 1 and not shouting)
-            folded = fold(part)
-            if named or folded not in stop:
-                yield Term(stem(folded, language)[:_MOST_CHARACTERS], position, False)
-            position += 1
-        for whole in _wholes(word, parts):
-            yield Term(whole[:_MOST_CHARACTERS], first, True)
-        simple = len(parts) == 1 and parts[0].isalpha() and fold(parts[0]) not in stop
-        name = (fold(parts[0]), first, found.end()) if simple else None
+            yield Term(f"{name[0]}-{analysed.number}"[:_MOST_CHARACTERS], name[1], True)
+        for term in analysed.terms:
+            yield Term(term.text, position + term.position, term.extra)
+        if analysed.positions:
+            name = (analysed.name, position, found.end()) if analysed.name else None
+            position += analysed.positions
+
+
+class _Word(NamedTuple):
+    """One word of Latin script, analysed.
+
+    Attributes:
+        terms: with positions from 0 within the word.
+        positions: how many the word takes; 0 for a mark that is no word.
+        name: its folded form when a number behind it makes an identifier, else "".
+        number: itself when it is a number alone, else "".
+    """
+
+    terms: tuple[Term, ...]
+    positions: int
+    name: str
+    number: str
+
+
+@lru_cache(maxsize=1 << 16)
+def _word(word: str, language: str, shouting: bool) -> _Word:
+    word = _POSSESSIVE.sub("", word)
+    parts = [part[:_MOST_CHARACTERS] for part in _PART.findall(word)]
+    stop = _STOP_WORDS[language]
+    terms = []
+    for position, part in enumerate(parts):
+        # "IT" and "US" are names, "it" and "us" are not.
+        named = len(parts) > 1 or (part.isupper() and len(part) > 1 and not shouting)
+        folded = fold(part)
+        if named or folded not in stop:
+            terms.append(Term(stem(folded, language)[:_MOST_CHARACTERS], position, False))
+    terms += [Term(whole[:_MOST_CHARACTERS], 0, True) for whole in _wholes(word, parts)]
+    alone = fold(parts[0]) if len(parts) == 1 else ""
+    name = alone if alone and parts[0].isalpha() and alone not in stop else ""
+    return _Word(tuple(terms), len(parts), name, parts[0] if alone.isdigit() else "")
 
 
 def _is_shouting(text: str) -> bool:
@@ -120,6 +145,8 @@ def _is_shouting(text: str) -> bool:
 
 def _wholes(word: str, parts: list[str]) -> Iterator[str]:
     """The whole forms of an identifier, and the pieces of one written in camel case."""
+    if not parts:
+        return
     if len(parts) > 1:
         yield "-".join(fold(part) for part in parts)
         return

@@ -49,6 +49,11 @@ STOP_WORDS: dict[str, frozenset[str]] = {
     }.items()
 }
 
+_VOTERS = {
+    word: [language for language, words in STOP_WORDS.items() if word in words]
+    for word in set().union(*STOP_WORDS.values())
+}
+
 _WORD = re.compile(r"[^\W\d_]+")
 _HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f]")
 _CHINESE = re.compile("[的了是在吗呢吧哪谁么何几有和与怎请]|多少")
@@ -71,9 +76,8 @@ def detect(text: str, among: AnyCollection[str] | None = None) -> str:
     hangul = len(_HANGUL.findall(sample))
     votes: Counter[str] = Counter()
     for word in _WORD.findall(sample.lower()):
-        for language, words in STOP_WORDS.items():
-            if word in words:
-                votes[language] += 1
+        for language in _VOTERS.get(word, ()):
+            votes[language] += 1
     # A sentence of another language may quote a few characters: then its function words outnumber them.
     quoted = max(votes.values(), default=0) >= _SURE_VOTES and han + kana + hangul < 2 * letters
     if kana and kana * 4 >= han and kana + han > letters and not quoted:

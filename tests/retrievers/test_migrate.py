@@ -249,7 +249,6 @@ def test_an_address_that_leads_nowhere_is_one_line_without_the_password(address:
     assert "hunter2" not in message
 
 
-@pytest.mark.xfail(reason="Database quotes a connection string that it cannot read")
 @pytest.mark.parametrize("address", ADDRESSES.values(), ids=ADDRESSES.keys())
 async def test_the_service_says_the_same_of_an_address_that_leads_nowhere(address: str):
     with pytest.raises(Unavailable, match="DATABASE_URL") as caught:
@@ -259,7 +258,6 @@ async def test_the_service_says_the_same_of_an_address_that_leads_nowhere(addres
     assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.xfail(reason="Database looks at the migrations first, which that role may not read", strict=True)
 async def test_a_role_that_did_not_migrate_is_told_what_to_do(owner_url: str, service_url: str):
     with pytest.raises(Unavailable, match="`signalbox migrate`") as caught:
         async with Database(service_url):
