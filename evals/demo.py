@@ -17,6 +17,7 @@ FILTER = {
     "type": "and",
     "filters": [
         {"type": "eq", "key": "team", "value": "infrastructure"},
+        {"type": "eq", "key": "kind", "value": "proposal"},
         {"type": "gte", "key": "published", "value": "2025-07-01"},
         {"type": "lt", "key": "published", "value": "2025-10-01"},
     ],
