@@ -51,12 +51,12 @@ class Service:
             BadRequest: the request is malformed or names what does not exist.
             Unavailable: the database or every source failed.
         """
-        return await self.pipeline.retrieve(tenant or self.settings.tenant, _request(Request, query, options))
+        return await self.pipeline.retrieve(self._tenant(tenant), _request(Request, query, options))
 
     async def augment(self, query: str | None = None, *, tenant: str | None = None, **options: Any) -> Prompt:
         """The single prompt with numbered citations; options of `agent.types.AugmentRequest`, raises as `retrieve`."""
         request = _request(AugmentRequest, query, options)
-        return await self.pipeline.augment(tenant or self.settings.tenant, request)
+        return await self.pipeline.augment(self._tenant(tenant), request)
 
     async def ingest(
         self,
@@ -68,19 +68,18 @@ class Service:
         progress: Progress | None = None,
     ) -> Report:
         """Store documents, see `retrievers.ingest.run.ingest`."""
-        return await ingest(
-            self.database,
-            self.embedder,
-            tenant or self.settings.tenant,
-            collection,
-            items,
-            declared=schema,
-            progress=progress,
-        )
+        who = self._tenant(tenant)
+        try:
+            return await ingest(
+                self.database, self.embedder, who, collection, items, declared=schema, progress=progress
+            )
+        finally:
+            # What was written is found at once by this process.
+            await self.catalogue.collections(who, fresh=True)
 
     async def collections(self, *, tenant: str | None = None) -> Sequence[Collection]:
         """The collections the tenant can see."""
-        return await self.catalogue.collections(tenant or self.settings.tenant, fresh=True)
+        return await self.catalogue.collections(self._tenant(tenant), fresh=True)
 
     async def describe(self, collection: str, *, tenant: str | None = None) -> dict[str, Any]:
         """A collection's field catalogue: per field its type, ranges, and its commonest values with counts.
@@ -88,7 +87,7 @@ class Service:
         Raises:
             UnknownCollection: the tenant sees none of that name.
         """
-        scope = await self.catalogue.scope(tenant or self.settings.tenant, collection, fresh=True)
+        scope = await self.catalogue.scope(self._tenant(tenant), collection, fresh=True)
         return await self.catalogue.describe(scope)
 
     async def delete(self, collection: str, document: str | None = None, *, tenant: str | None = None) -> int:
@@ -97,7 +96,7 @@ class Service:
         Raises:
             UnknownCollection: the tenant has no such collection of its own.
         """
-        tenant = tenant or self.settings.tenant
+        tenant = self._tenant(tenant)
         if document is not None and any(c == "\0" or "\ud800" <= c <= "\udfff" for c in document):
             raise BadRequest("the document id holds a character that no stored id can hold", where="document")
         scope = await self.catalogue.scope(tenant, collection, fresh=True)
@@ -112,6 +111,10 @@ class Service:
                 count = await store.delete_collection(connection, tenant, own.number)
         await self.catalogue.collections(tenant, fresh=True)
         return count
+
+    def _tenant(self, given: str | None) -> str:
+        """The tenant of a call. An empty one is no tenant, and an error further down: never the default."""
+        return self.settings.tenant if given is None else given
 
     def as_tool(self) -> dict[str, Any]:
         """The OpenAI function schema of `retrieve`, for a model's tool list."""
@@ -153,10 +156,8 @@ async def open_service(settings: Settings | None = None, **changes: Any) -> Asyn
             async with Database(owner, service, size=settings.pool_size) as database:
                 catalogue = Catalogue(database)
                 resources = registry.Resources(database=database, embedder=embedder, catalogue=catalogue)
-                sources = {name: registry.build(name, resources) for name in registry.NAMES}
-                yield Service(
-                    settings, database, embedder, catalogue, Pipeline(settings, catalogue, sources, embedder.languages)
-                )
+                sources = {name: registry.build(name, resources) for name in registry.names()}
+                yield Service(settings, database, embedder, catalogue, Pipeline(settings, catalogue, sources, embedder))
     finally:
         await embedder.aclose()
 
@@ -165,7 +166,7 @@ async def open_service(settings: Settings | None = None, **changes: Any) -> Asyn
 def database_addresses(settings: Settings) -> Iterator[tuple[str, str | None]]:
     """Connection strings of the owner and the service; the embedded server runs meanwhile when none is set."""
     if settings.database_url:
-        yield settings.database_url, None
+        yield settings.database_url, settings.service_url
         return
     server = EmbeddedServer(settings.home)
     server.start()

@@ -8,7 +8,6 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import prompts
 from agent.types import Citation, Message
@@ -22,6 +21,7 @@ _NEAR_DUPLICATE = 0.85
 _SHINGLE_WORDS = 5
 _MOST_METADATA = 10
 _LONGEST_METADATA = 80
+_SHORT_TITLE = 60
 _LONGEST_HEAD = 300
 _FENCE_LINE = "-----{}-----"
 
@@ -43,12 +43,8 @@ class Passage:
 
     @property
     def text(self) -> str:
-        """The chunks' texts in document order."""
-        text = self.chunks[0].text
-        for before, chunk in pairwise(self.chunks):
-            # Passages cut inside a paragraph go on where the last one ended.
-            text += ("" if 0 < before.end == chunk.start else "\n") + chunk.text
-        return text
+        """The document's own text from the first chunk to the last."""
+        return "".join(chunk.text + chunk.gap for chunk in self.chunks[:-1]) + self.chunks[-1].text
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +138,10 @@ def _within(passages: Sequence[Passage], budget_tokens: int) -> list[Passage]:
         if fitting is None and not kept:
             best = passage.chunks[passage.best]
             head = _cost(Passage((replace(best, text=""),)))
+            if head > left // 2:
+                # The text matters more than what is said about it.
+                best = replace(best, metadata={}, url=None, title=best.title[:_SHORT_TITLE])
+                head = _cost(Passage((replace(best, text=""),)))
             fitting = Passage((_cut(best, left - head),))
         # Where one does not fit, a shorter passage further down may.
         if fitting is not None:

@@ -21,6 +21,7 @@ from agent.types import AugmentRequest, Intent, Prompt, RankedHit, Request, Resu
 from retrievers.core.errors import BadRequest, Unavailable, listing
 from retrievers.core.filters import Filter, parse
 from retrievers.core.types import Query, Retriever, Scope
+from retrievers.embed import Embedder
 from retrievers.postgres.catalogue import Catalogue, filterable
 
 DEPTH = 100
@@ -34,13 +35,13 @@ class Pipeline:
 
     Args:
         sources: retrievers by name, in the order of preference.
-        embedder_languages: those the embedder knows, None when it knows many.
+        embedder: of the questions; its languages tell how far vectors can be trusted.
     """
 
     settings: Settings
     catalogue: Catalogue
     sources: Mapping[str, Retriever]
-    embedder_languages: frozenset[str] | None
+    embedder: Embedder
 
     async def retrieve(self, tenant: str, request: Request) -> Result:
         """Hits for a question.
@@ -97,7 +98,7 @@ class Pipeline:
         if steps and len(retrieved.errors) == len(steps):
             raise retrieved.errors[0]
         ranking = self._fused(intent, steps, retrieved)
-        page = await self._page(request, intent, scope, ranking)
+        page = await self._page(request, intent, scope, wanted, ranking)
         result = Result.model_construct(
             trace_id=uuid.uuid4().hex,
             query=intent.question,
@@ -107,8 +108,8 @@ class Pipeline:
             table=None,
             outcomes=retrieved.outcomes,
             relaxed=(),
-            degraded=tuple(f"{error.source}_unavailable" for error in retrieved.errors),
-            status="found" if page else "nothing_found",
+            degraded=(*(f"{error.source}_unavailable" for error in retrieved.errors), *self._partial(steps, scope)),
+            status="found" if ranking else "nothing_found",
             took_ms=round((time.perf_counter() - started) * 1000, 3),
         )
         return result, page
@@ -159,20 +160,28 @@ class Pipeline:
             return fusion.weighted_sum(found, weights={"fulltext": 0.05, "vector": 0.95})
         weight = self.settings.lexical_weight
         if weight is None:
-            weight = fusion.lexical_weight(intent.language, found, languages=self.embedder_languages)
+            weight = fusion.lexical_weight(intent.language, found, languages=self.embedder.languages)
         return fusion.convex(found, lexical_weight=weight)
 
-    async def _page(self, request: Request, intent: Intent, scope: Scope, ranking: list[Fused]) -> list[Fused]:
+    def _partial(self, steps: Sequence[Step], scope: Scope) -> tuple[str, ...]:
+        """Vectors of another embedder are not searched: said where that concerns some of the collections."""
+        asked = any(step.source == "vector" for step in steps)
+        same = {one.embedder == self.embedder.name for one in scope.collections if one.chunks}
+        return ("vector_partial",) if asked and same == {True, False} else ()
+
+    async def _page(
+        self, request: Request, intent: Intent, scope: Scope, wanted: Filter | None, ranking: list[Fused]
+    ) -> list[Fused]:
         """The page of the final ranking, with texts. The pool that is reranked does not depend on the page."""
         first, last = (request.page - 1) * request.top_k, request.page * request.top_k
         if (request.reranker or self.settings.reranker) == "hybrid":
-            pool = await self._loaded(scope, ranking[:RERANK_POOL])
+            pool = await self._loaded(scope, wanted, ranking[:RERANK_POOL])
             ranking = [*hybrid.rerank(intent.question, intent.language, pool), *ranking[RERANK_POOL:]]
-        return await self._loaded(scope, ranking[first:last])
+        return await self._loaded(scope, wanted, ranking[first:last])
 
-    async def _loaded(self, scope: Scope, hits: Sequence[Fused]) -> list[Fused]:
+    async def _loaded(self, scope: Scope, wanted: Filter | None, hits: Sequence[Fused]) -> list[Fused]:
         """The hits with their chunks read; one whose document was deleted meanwhile is left out."""
-        chunks = await self.catalogue.load(scope, [hit.id for hit in hits if hit.chunk is None])
+        chunks = await self.catalogue.load(scope, [hit.id for hit in hits if hit.chunk is None], wanted)
         loaded = (hit._replace(chunk=hit.chunk or chunks.get(hit.id)) for hit in hits)
         return [hit for hit in loaded if hit.chunk is not None]
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 MAX_QUERY_CHARACTERS = 8000
-MAX_TOP_K = 200
+MAX_TOP_K = 100
 
 Text = Annotated[str, Field(min_length=1, max_length=MAX_QUERY_CHARACTERS)]
 
@@ -36,7 +36,6 @@ class Request(Shape):
     intent: Literal["off"] | None = None
     reranker: Annotated[str, Field(max_length=200)] | None = None
     timeout_s: Annotated[float, Field(gt=0, le=120)] | None = None
-    explain: bool = False
 
     @property
     def question(self) -> str:

@@ -80,7 +80,7 @@ class FullText:
                 "scope": self.database.scope(query.scope.tenant),
                 "among": [collection.number for collection in query.scope.collections],
                 "candidates": candidates,
-                "wider": wider if query.filter else None,
+                "wider": wider,
                 "question": SparseVector(question, weights.DIMENSIONS),
                 "wanted": to_jsonpath(query.filter) if query.filter else None,
                 "amount": query.limit,

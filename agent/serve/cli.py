@@ -3,7 +3,9 @@
 import asyncio
 import io
 import json
+import logging
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
@@ -37,7 +39,7 @@ Question = Annotated[str, typer.Argument(help="the question")]
 Tenant = Annotated[str | None, typer.Option(help="whose documents; the setting TENANT when left out")]
 OneCollection = Annotated[str | None, typer.Option("--collection", help="one collection; all when left out")]
 FilterJson = Annotated[str | None, typer.Option("--filter", help="a filter expression as JSON")]
-TopK = Annotated[int, typer.Option(help="how many hits, 1 to 200")]
+TopK = Annotated[int, typer.Option(help="how many hits, 1 to 100")]
 Page = Annotated[int, typer.Option(help="which page of hits, from 1")]
 Sources = Annotated[list[str] | None, typer.Option("--source", help="ask this source only; may be repeated")]
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON document on stdout and nothing else")]
@@ -87,7 +89,6 @@ def retrieve(
             top_k=top_k,
             page=page,
             sources=tuple(sources) if sources else None,
-            explain=explain,
         )
         output.write_json(result.model_dump(mode="json")) if as_json else output.show_result(result, explain=explain)
         return DONE
@@ -202,7 +203,9 @@ def doctor(as_json: AsJson = False) -> int:
 
     found = asyncio.run(checks.examine())
     output.show_checks(found, as_json=as_json)
-    return DONE if all(check.ok for check in found) else UNAVAILABLE
+    if all(check.ok for check in found):
+        return DONE
+    return BAD_INPUT if found[0].name == "settings" and not found[0].ok else UNAVAILABLE
 
 
 def _with_service(action: Callable[["Service"], Awaitable[Returned]]) -> Returned:
@@ -221,8 +224,8 @@ def _read_json(where: str, text: str | None) -> Any:
         return None
     try:
         value = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        reason = str(error) if isinstance(error, json.JSONDecodeError) else "nested too deeply"
+    except (ValueError, RecursionError) as error:  # also a number of thousands of digits
+        reason = str(error)[:200] if isinstance(error, ValueError) else "nested too deeply"
         raise BadRequest(f"{where} is not valid JSON: {reason}", where=where) from None
     if not isinstance(value, dict):
         raise BadRequest(f'{where} must be an object like {{"type": "eq", "key": "team", "value": "infrastructure"}}')
@@ -311,6 +314,10 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             # A terminal of another character set shows a question mark where it lacks a character.
             stream.reconfigure(errors="replace")
+    # A polite end is an end like any other: what was started is stopped, the embedded server too.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    # The driver reports every lost connection by itself; what matters comes as one error.
+    logging.getLogger("psycopg").addHandler(logging.NullHandler())
     sys.exit(run(sys.argv[1:]))
 
 

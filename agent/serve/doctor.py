@@ -10,6 +10,7 @@ from psycopg.conninfo import conninfo_to_dict
 from agent.app import database_addresses
 from agent.settings import Settings, load_settings
 from retrievers.core.errors import RetrievalError
+from retrievers.postgres.migrate import check_address
 
 _SAFE_VECTOR = (0, 8, 4)
 _LEAST_FREE_BYTES = 1 << 30
@@ -43,7 +44,7 @@ def _settings(settings: Settings) -> Check:
 def _without_secret(key: str, value: str) -> str:
     if key.endswith("key"):
         return "***"
-    if key == "database_url":
+    if key in ("database_url", "service_url"):
         return _without_password(value)
     return re.sub(r"(://)[^/]*@", r"\1***@", value)
 
@@ -51,9 +52,10 @@ def _without_secret(key: str, value: str) -> str:
 def _without_password(address: str) -> str:
     """A connection string, URL or not, in the form `host=... user=...`."""
     try:
-        parts = conninfo_to_dict(address)
-    except psycopg.Error:
+        check_address(address)
+    except RetrievalError:
         return "***"
+    parts = conninfo_to_dict(address)
     return " ".join(f"{key}={'***' if 'password' in key else value}" for key, value in sorted(parts.items()))
 
 
@@ -65,20 +67,24 @@ async def _database(settings: Settings) -> Check:
             async with Database(owner, service, size=1) as database:
                 rows = await database.fetch(
                     settings.tenant,
-                    "SELECT current_setting('server_version'), extversion, rolsuper OR rolbypassrls, rolname"
-                    " FROM pg_extension, pg_roles WHERE extname = 'vector' AND rolname = current_user",
+                    "SELECT current_setting('server_version'), extversion, rolname,"
+                    " rolsuper OR rolbypassrls OR pg_has_role(rolname, nspowner, 'USAGE')"
+                    " FROM pg_extension, pg_roles, pg_namespace"
+                    " WHERE extname = 'vector' AND rolname = session_user AND nspname = 'signalbox'",
                     {},
                 )
     except RetrievalError as error:
         return Check("database", False, str(error), _mend(str(error)))
     except psycopg.Error as error:
         return Check("database", False, " ".join(str(error).split()), "run `signalbox migrate --debug`")
-    version, vector, unbound, role = rows[0]
-    found = f"PostgreSQL {version}, pgvector {vector}, role {role}{', embedded' if service else ''}"
+    version, vector, role, unbound = rows[0]
+    found = f"PostgreSQL {version}, pgvector {vector}, role {role}{'' if settings.database_url else ', embedded'}"
     if unbound:
-        return Check(
-            "database", False, found, f"row security does not bind {role}: ALTER ROLE {role} NOSUPERUSER NOBYPASSRLS"
+        mend = (
+            f"row security does not bind {role} between transactions: CREATE ROLE signalbox_login LOGIN PASSWORD '...'"
+            " IN ROLE signalbox_app, and set SERVICE_URL to a connection string with it"
         )
+        return Check("database", True, found, mend)
     if tuple(map(int, re.findall(r"\d+", vector)[:3])) < _SAFE_VECTOR:
         return Check("database", True, found, "pgvector below 0.8.4 can damage HNSW indexes: upgrade it, then REINDEX")
     return Check("database", True, found)

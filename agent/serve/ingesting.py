@@ -51,7 +51,7 @@ async def run(
 def _read_schema(path: Path) -> dict[str, Field]:
     try:
         return read_schema(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BadRequest(f"{path}: the schema cannot be read: {error}", where="schema") from error
     except BadDocument as error:
         raise BadRequest(f"{path}: {error}", where="schema") from error

@@ -49,6 +49,9 @@ def show_result(result: Result, *, explain: bool) -> None:
     if not result.hits:
         print("nothing found")
     found = f"{len(result.hits)} hits" if len(result.hits) != 1 else "1 hit"
+    for outcome in result.outcomes:
+        if outcome.reason:
+            note(outcome.reason)
     degraded = f", degraded: {', '.join(result.degraded)}" if result.degraded else ""
     note(f"{found} in {result.took_ms:.1f} ms{degraded}")
 

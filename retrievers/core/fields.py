@@ -275,6 +275,10 @@ def read_schema(data: object) -> dict[str, Field]:
         spec = {"type": given} if isinstance(given, str) else given
         if not isinstance(spec, Mapping):
             raise BadDocument(f'schema field "{name}" is neither a type name nor an object')
+        if len(name) > MAX_KEY_CHARACTERS or any(c == "\0" or "\ud800" <= c <= "\udfff" for c in f"{name}{spec}"):
+            raise BadDocument(
+                f"a schema field has a name over {MAX_KEY_CHARACTERS} characters or a character of no text"
+            )
         unknown = set(spec) - {"type", "item", "separator", "description"}
         if unknown:
             raise BadDocument(f'schema field "{name}" has unknown keys: {listing(unknown)}')

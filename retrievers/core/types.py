@@ -31,6 +31,7 @@ class Chunk:
     Attributes:
         start, end: the passage's place in its document's text, in characters, half-open.
         heading: titles of the sections around it, outermost first, joined by " > ".
+        gap: the white space between it and the document's next passage.
         metadata: the document's own, as it was given.
     """
 
@@ -42,6 +43,7 @@ class Chunk:
     start: int = 0
     end: int = 0
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    gap: str = "\n"
 
 
 class Hit(NamedTuple):

@@ -20,6 +20,7 @@ class Passage:
     """One chunk of a document before it has a vector.
 
     Attributes:
+        gap: the white space between it and the document's next passage.
         embedded: the text that is embedded: title, headings and the passage.
         lexemes: term to [(position, label)].
         length: words of the passage itself.
@@ -29,6 +30,7 @@ class Passage:
     end: int
     heading: str
     text: str
+    gap: str
     embedded: str
     digest: bytes
     lexemes: weights.Positions
@@ -114,7 +116,9 @@ def prepare(document: Document, values: dict[str, Scalar | list[Scalar]], digest
     language = languages.detect(f"{document.title}\n{document.text}")
     values.setdefault("language", language)
     passages = []
-    for span in split.split(document.text):
+    spans = split.split(document.text)
+    following = [span.start for span in spans[1:]] + [len(document.text)]
+    for span, after in zip(spans, following, strict=True):
         text = document.text[span.start : span.end]
         context = [part for part in (document.title, span.heading) if part and not text.startswith(part)]
         embedded = "\n".join([*context, text])
@@ -131,6 +135,7 @@ def prepare(document: Document, values: dict[str, Scalar | list[Scalar]], digest
                 span.end,
                 span.heading,
                 text,
+                document.text[span.end : after],
                 embedded,
                 hashlib.sha256(embedded.encode()).digest(),
                 found,

@@ -14,6 +14,7 @@ import psycopg
 
 from retrievers.core.errors import BadDocument, BadRequest, EmbedderMismatch
 from retrievers.core.fields import Field, flatten, from_catalogue, infer_fields
+from retrievers.core.types import PLATFORM
 from retrievers.embed import Embedder, Vectors
 from retrievers.ingest import store
 from retrievers.ingest.documents import Document, Rejected
@@ -114,8 +115,14 @@ class _Run:
         self._mean_length = 0.0
 
     async def all(self, items: Iterable[Document | Rejected]) -> Report:
-        documents = enumerate(items)
+        documents = enumerate(await self._admitted(items) if self._tenant == PLATFORM else items)
         sample = list(islice(documents, _SAMPLE_DOCUMENTS))
+        if len(sample) < _SAMPLE_DOCUMENTS and not any(isinstance(item, Document) for _, item in sample):
+            # Nothing to store: no collection is made for it.
+            for index, item in sample:
+                assert isinstance(item, Rejected)
+                self._fail(index, item.where, item.id, item.reason)
+            return self._report
         await self._open([item for _, item in sample if isinstance(item, Document)])
         tasks: list[asyncio.Task[Any]] = []
         try:
@@ -133,6 +140,18 @@ class _Run:
             await asyncio.gather(*tasks, return_exceptions=True)
         await self._settle()
         return self._report
+
+    async def _admitted(self, items: Iterable[Document | Rejected]) -> Iterable[Document | Rejected]:
+        """For the platform: items that are as public as the collection; counts, words and field names of a
+        collection with public documents are seen by all, so it holds no others."""
+        async with self._database.transaction(self._tenant) as connection:
+            cursor = await connection.execute(
+                "SELECT public_documents > 0 FROM signalbox.collection"
+                " WHERE tenant = %s AND name = %s AND documents > 0",
+                (self._tenant, self._collection),
+            )
+            row = await cursor.fetchone()
+        return _as_public_as(row[0] if row else None, items)
 
     async def _open(self, sample: Sequence[Document]) -> None:
         dimension = await self._embedder.dimension()
@@ -346,6 +365,17 @@ class _Run:
 
     def _fail(self, index: int, where: str, id: str | None, reason: str) -> None:
         self._report.failed.append(Failure(index, where, id, reason))
+
+
+def _as_public_as(public: bool | None, items: Iterable[Document | Rejected]) -> Iterator[Document | Rejected]:
+    """The items; a document that is not as public as the first (or as `public` says) becomes a rejected one."""
+    for item in items:
+        if isinstance(item, Document):
+            public = item.public if public is None else public
+            if item.public != public:
+                reason = "public and private documents of the platform tenant go into collections of their own"
+                item = Rejected(item.where, item.id, reason)
+        yield item
 
 
 def _flat_keys(document: Document) -> Iterable[str]:

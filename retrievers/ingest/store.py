@@ -129,8 +129,8 @@ _INSERT_DOCUMENT = """
 _INSERT_CHUNK = """
     INSERT INTO signalbox.chunk (tenant, collection, document_id, ordinal, embedder, public, expires_at,
                                  start_character, end_character, length, embedding, bm25, fields, heading, digest,
-                                 lexemes, body)
-    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %b, %b, %s, %s, %s, %s, %s)
+                                 lexemes, body, gap)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %b, %b, %s, %s, %s, %s, %s, %s)
 """
 
 
@@ -189,6 +189,7 @@ def _chunk_row(
         passage.digest,
         to_tsvector(number, passage.lexemes),
         passage.text,
+        passage.gap,
     )
 
 

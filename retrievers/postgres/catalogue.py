@@ -7,6 +7,7 @@ from typing import Any
 
 from retrievers.core.errors import UnknownCollection, listing
 from retrievers.core.fields import RESERVED, Field, from_catalogue
+from retrievers.core.filters import Filter, matches
 from retrievers.core.types import Chunk, ChunkId, Collection, Scope
 from retrievers.postgres.database import Database, Row
 
@@ -16,21 +17,26 @@ _COLLECTIONS = """
     FROM signalbox.collection c LEFT JOIN signalbox.embedder e ON e.number = c.embedder
     ORDER BY c.name, c.tenant
 """
-_TERMS = "SELECT collection, term, chunks FROM signalbox.term WHERE tenant = %s AND collection = %s AND term = ANY (%s)"
+_TERMS = """
+    SELECT t.collection, t.term, t.chunks
+    FROM unnest(%(tenants)s::text[], %(among)s::integer[]) AS one (tenant, collection)
+    JOIN signalbox.term t USING (tenant, collection)
+    WHERE t.term = ANY (%(terms)s)
+"""
 _PASSAGES = """
     SELECT * FROM signalbox.passages(%(scope)s, %(tenants)s, %(among)s, %(documents)s, %(ordinals)s)
 """
 _VALUES = """
     WITH held AS (
-        SELECT entry.key, item.value #>> '{}' AS value, count(*) AS times
+        SELECT entry.key, item.value #>> '{}' AS value,
+               CASE WHEN jsonb_typeof(item.value) = 'number' THEN item.value::numeric END AS number, count(*) AS times
         FROM signalbox.document d, jsonb_each(d.fields) AS entry,
              LATERAL jsonb_path_query(entry.value, '$[*]') AS item (value)
         WHERE d.tenant = ANY (%(tenants)s) AND d.collection = ANY (%(among)s)
-        GROUP BY 1, 2),
+        GROUP BY 1, 2, 3),
     ranked AS (SELECT *, row_number() OVER (PARTITION BY key ORDER BY times DESC, value COLLATE "C") AS place FROM held)
     SELECT key, count(*), min(value COLLATE "C"), max(value COLLATE "C"),
-           min(CASE WHEN key = ANY (%(numbers)s) THEN value::numeric END)::float8,
-           max(CASE WHEN key = ANY (%(numbers)s) THEN value::numeric END)::float8,
+           min(number)::float8, max(number)::float8,
            array_agg(value ORDER BY place) FILTER (WHERE place <= 10),
            array_agg(times ORDER BY place) FILTER (WHERE place <= 10)
     FROM ranked GROUP BY key
@@ -101,16 +107,24 @@ class Catalogue:
     async def term_counts(self, scope: Scope, terms: Iterable[str]) -> dict[int, dict[str, int]]:
         """In how many passages each term occurs, per collection number; absent terms are left out."""
         wanted = list(dict.fromkeys(terms))
-        counts: dict[int, dict[str, int]] = {}
-        for collection in scope.collections:
-            known = {term: self._terms.get(_key(collection, term)) for term in wanted}
-            missing = [term for term, count in known.items() if count is None]
-            if missing:
-                rows = await self._database.fetch(scope.tenant, _TERMS, (collection.tenant, collection.number, missing))
-                known.update(dict.fromkeys(missing, 0))
-                known.update({row[1]: row[2] for row in rows})
-                self._terms.update({_key(collection, term): known[term] or 0 for term in missing})
-            counts[collection.number] = {term: count for term, count in known.items() if count}
+        known = {
+            collection.number: {term: self._terms.get(_key(collection, term)) for term in wanted}
+            for collection in scope.collections
+        }
+        missing = {term for counts in known.values() for term, count in counts.items() if count is None}
+        if missing:
+            values = {
+                "tenants": [collection.tenant for collection in scope.collections],
+                "among": [collection.number for collection in scope.collections],
+                "terms": sorted(missing),
+            }
+            rows = await self._database.fetch(scope.tenant, _TERMS, values)
+            found = {(row[0], row[1]): row[2] for row in rows}
+            for collection in scope.collections:
+                for term in missing:
+                    count = found.get((collection.number, term), 0)
+                    known[collection.number][term] = self._terms[_key(collection, term)] = count
+        counts = {number: {term: n for term, n in known[number].items() if n} for number in known}
         while len(self._terms) > _MOST_TERMS:
             self._terms.popitem(last=False)
         return counts
@@ -121,7 +135,6 @@ class Catalogue:
         values = {
             "tenants": sorted({one.tenant for one in scope.collections}),
             "among": [one.number for one in scope.collections],
-            "numbers": [name for name, field in fields.items() if field.item == "number"],
         }
         seen = {row[0]: row[1:] for row in await self._database.fetch(scope.tenant, _VALUES, values)}
         holding = {row[0]: row[1] for row in await self._database.fetch(scope.tenant, _HOLDING, values)}
@@ -138,8 +151,12 @@ class Catalogue:
             ],
         }
 
-    async def load(self, scope: Scope, ids: Iterable[ChunkId]) -> dict[ChunkId, Chunk]:
-        """The chunks of those identities; what is gone meanwhile, or out of scope, is left out."""
+    async def load(self, scope: Scope, ids: Iterable[ChunkId], wanted_by: Filter | None = None) -> dict[ChunkId, Chunk]:
+        """The chunks of those identities.
+
+        What is gone meanwhile, is out of scope or does not (any more) satisfy the filter is left out: the
+        searches have applied both, this applies them again to what is shown.
+        """
         numbers = {(one.tenant, one.name): one.number for one in scope.collections}
         names = {one.number: one.name for one in scope.collections}
         wanted = [id for id in ids if scope.allows(id)]
@@ -153,7 +170,8 @@ class Catalogue:
             "ordinals": [id.ordinal for id in wanted],
         }
         rows = await self._database.search(_PASSAGES, values)
-        chunks = (Chunk(ChunkId(row[0], names[row[1]], row[2], row[3]), *row[4:]) for row in rows)
+        kept = [row[:-1] for row in rows if wanted_by is None or matches(wanted_by, row[-1])]
+        chunks = (Chunk(ChunkId(row[0], names[row[1]], row[2], row[3]), *row[4:]) for row in kept)
         return {chunk.id: chunk for chunk in chunks}
 
 

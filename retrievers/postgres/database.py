@@ -18,7 +18,7 @@ from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from retrievers.core.errors import BadRequest, Unavailable
-from retrievers.postgres.migrate import SERVICE_ROLE, is_current, migrate
+from retrievers.postgres.migrate import SERVICE_ROLE, check_address, is_current, migrate
 
 Row = tuple[Any, ...]
 MAX_TENANT_CHARACTERS = 128
@@ -82,7 +82,7 @@ class Database:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[AsyncConnection[Row]]:
-        """A connection without a tenant: it can call the searches and read nothing else."""
+        """A connection without a tenant: as the service's own role it can call the searches and read nothing else."""
         assert self._pool is not None
         try:
             async with self._pool.connection() as connection:
@@ -122,6 +122,7 @@ _ENTER = "SELECT set_config('role', %s, true), set_config('signalbox.scope', %s,
 
 def _prepare(owner: str) -> bytes:
     """Migrate when needed and read the secret that signs tenants."""
+    check_address(owner)
     try:
         with psycopg.connect(owner, autocommit=True, connect_timeout=10) as connection:
             current = is_current(connection)
@@ -137,10 +138,5 @@ def _prepare(owner: str) -> bytes:
     except psycopg.OperationalError as error:
         reason = str(error).strip().splitlines()[0]
         raise Unavailable("the database", f"{reason}; check DATABASE_URL and that the server runs") from error
-    except psycopg.ProgrammingError:
-        # The driver quotes what it could not read, a password with it.
-        raise Unavailable(
-            "the database", "DATABASE_URL cannot be read; it looks like postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
-        ) from None
     assert row is not None
     return bytes(row[0])

@@ -10,6 +10,7 @@ from importlib.resources import files
 
 import psycopg
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
 
 from retrievers.core.errors import Unavailable
 
@@ -19,6 +20,10 @@ ROLES = ("signalbox_app", "signalbox_search")
 SERVICE_ROLE = "signalbox_app"
 # Any fixed number: whoever migrates this database takes this lock.
 _LOCK = 7_306_521_445_210_918
+_UNREADABLE = (
+    "DATABASE_URL is no connection string; it looks like postgresql://USER:PASSWORD@HOST/NAME, "
+    "with @, : and / in the password written %40, %3A and %2F"
+)
 _SOURCE = "the database"
 
 
@@ -58,6 +63,7 @@ def migrate(conninfo: str, known: Sequence[Migration] | None = None) -> list[Mig
             migration that this program does not know; the message says what to do.
     """
     known = migrations() if known is None else known
+    check_address(conninfo)
     try:
         with psycopg.connect(conninfo, autocommit=True, connect_timeout=10) as connection:
             connection.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
@@ -76,9 +82,22 @@ def migrate(conninfo: str, known: Sequence[Migration] | None = None) -> list[Mig
         if error.sqlstate is not None:
             raise
         # The reason would quote the string, which may hold a password.
-        raise Unavailable(
-            _SOURCE, "DATABASE_URL is no connection string; it looks like postgresql://USER:PASSWORD@HOST/NAME"
-        ) from None
+        raise Unavailable(_SOURCE, _UNREADABLE) from None
+
+
+def check_address(address: str) -> None:
+    """Refuse a connection string that cannot be meant: errors would quote parts of its password.
+
+    Raises:
+        Unavailable: it does not parse, or an unescaped character of the password split it at a wrong place.
+    """
+    try:
+        parts = {key: str(value) for key, value in conninfo_to_dict(address).items()}
+    except psycopg.ProgrammingError:
+        raise Unavailable(_SOURCE, _UNREADABLE) from None
+    ports = parts.get("port", "").split(",")
+    if "@" in parts.get("host", "") + parts.get("dbname", "") or not all(port.isdigit() or not port for port in ports):
+        raise Unavailable(_SOURCE, _UNREADABLE)
 
 
 def is_current(connection: "psycopg.Connection[tuple[object, ...]]") -> bool:
@@ -198,8 +217,6 @@ def _set_path(connection: "psycopg.Connection[tuple[object, ...]]") -> None:
 
 
 def _user(conninfo: str) -> str:
-    from psycopg.conninfo import conninfo_to_dict
-
     return str(conninfo_to_dict(conninfo).get("user") or "in DATABASE_URL")
 
 

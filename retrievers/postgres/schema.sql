@@ -40,7 +40,7 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    FOREACH round IN ARRAY ARRAY[candidates, CASE WHEN wanted IS NOT NULL THEN wider END] LOOP
+    FOREACH round IN ARRAY ARRAY[candidates, wider] LOOP
         CONTINUE WHEN round IS NULL OR found >= amount;
         RETURN QUERY EXECUTE format(
             'SELECT c.tenant, c.collection, c.document_id, c.ordinal, -(c.bm25 <#> $3) AS score
@@ -118,12 +118,12 @@ BEGIN
     END IF;
 END $_$;
 
-CREATE FUNCTION signalbox.passages(scope text, tenants text[], among integer[], documents text[], ordinals integer[]) RETURNS TABLE(tenant text, collection integer, document_id text, ordinal integer, title text, body text, url text, heading text, start_character integer, end_character integer, metadata jsonb)
+CREATE FUNCTION signalbox.passages(scope text, tenants text[], among integer[], documents text[], ordinals integer[]) RETURNS TABLE(tenant text, collection integer, document_id text, ordinal integer, title text, body text, url text, heading text, start_character integer, end_character integer, metadata jsonb, gap text, fields jsonb)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'signalbox', 'public', 'pg_temp'
     AS $$
     SELECT c.tenant, c.collection, c.document_id, c.ordinal, d.title, c.body, d.url, c.heading, c.start_character,
-           c.end_character, d.metadata
+           c.end_character, d.metadata, c.gap, d.fields
     FROM (SELECT verified_tenant(scope) AS who OFFSET 0) me
     CROSS JOIN unnest(tenants, among, documents, ordinals) AS wanted (tenant, collection, document_id, ordinal)
     JOIN chunk c USING (tenant, collection, document_id, ordinal)
@@ -196,7 +196,8 @@ CREATE TABLE signalbox.chunk (
     heading text NOT NULL,
     digest bytea NOT NULL,
     lexemes tsvector NOT NULL,
-    body text NOT NULL
+    body text NOT NULL,
+    gap text DEFAULT ''::text NOT NULL
 )
 WITH (toast_tuple_target='2800');
 ALTER TABLE ONLY signalbox.chunk ALTER COLUMN embedding SET STORAGE MAIN;
@@ -212,6 +213,8 @@ COMMENT ON COLUMN signalbox.chunk.bm25 IS 'the document side of BM25; its inner 
 COMMENT ON COLUMN signalbox.chunk.digest IS 'of the text that was embedded: a passage that comes again keeps its vector';
 
 COMMENT ON COLUMN signalbox.chunk.lexemes IS 'terms as "<collection>:<term>", so that one index keeps collections apart; labels A title, B important, C questions, D text';
+
+COMMENT ON COLUMN signalbox.chunk.gap IS 'the white space between this passage and the next one of the document';
 
 CREATE SEQUENCE signalbox.collection_number
     AS integer

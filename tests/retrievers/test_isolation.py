@@ -14,7 +14,7 @@ import pytest
 from pgvector import HalfVector, SparseVector
 from psycopg.conninfo import make_conninfo
 
-from retrievers.core.errors import BadRequest
+from retrievers.core.errors import BadRequest, UnknownCollection
 from retrievers.core.filters import Compare
 from retrievers.core.types import PLATFORM, ChunkId, Hit, Query
 from retrievers.fulltext import FullText
@@ -75,7 +75,10 @@ def world(server: EmbeddedServer, template: str) -> Iterator[str]:
             for tenant in TENANTS:
                 report = await ingest(database, EMBEDDER, tenant, "docs", documents(tenant))
                 assert (report.inserted, report.failed) == (12, [])
-            await ingest(database, EMBEDDER, PLATFORM, "shared", platform_documents())
+            shared = [one for one in platform_documents() if one.public]
+            inside = [one for one in platform_documents() if not one.public]
+            await ingest(database, EMBEDDER, PLATFORM, "shared", shared)
+            await ingest(database, EMBEDDER, PLATFORM, "inside", inside)
 
     asyncio.run(fill())
     yield url
@@ -378,9 +381,20 @@ async def test_platform_documents_are_seen_when_public_and_not_expired(service: 
             hits = await search(service, A, "turbines", source, scope=scope, filter=wanted)
             assert sorted(hit.id.document_id for hit in hits) == ["lasting", "public"]
     own = await search(service, PLATFORM, "turbines", "fulltext", collection="shared")
-    assert sorted(hit.id.document_id for hit in own) == ["lasting", "private", "public"]
+    assert sorted(hit.id.document_id for hit in own) == ["lasting", "public"]
     rows = await service.fetch(A, "SELECT id FROM signalbox.document WHERE tenant = '0' AND NOT public", {})
     assert rows == []
+
+
+async def test_private_platform_documents_lend_no_count_word_or_field_to_others(service: Database):
+    catalogue = Catalogue(service)
+    with pytest.raises(UnknownCollection):
+        await catalogue.scope(A, "inside", fresh=True)
+    assert await search(service, PLATFORM, "private", "fulltext", collection="inside") != []
+    assert not any((await catalogue.term_counts(await catalogue.scope(A, None), ["privat"])).values())
+
+    mixed = await ingest(service, EMBEDDER, PLATFORM, "shared", platform_documents())
+    assert [(one.id, "collections of their own" in one.reason) for one in mixed.failed] == [("private", True)]
 
 
 async def test_a_canary_of_another_tenant_is_a_word_that_does_not_exist(service: Database):

@@ -40,7 +40,7 @@ def service_on(database: Database, embedder: Embedder = EMBEDDER, **changes: Any
     resources = registry.Resources(database=database, embedder=embedder, catalogue=catalogue)
     sources = {name: registry.build(name, resources) for name in registry.NAMES}
     chosen = Settings(**changes)
-    return Service(chosen, database, embedder, catalogue, Pipeline(chosen, catalogue, sources, embedder.languages))
+    return Service(chosen, database, embedder, catalogue, Pipeline(chosen, catalogue, sources, embedder))
 
 
 @pytest.fixture

@@ -114,11 +114,13 @@ CREATE TABLE chunk (
     digest bytea NOT NULL,
     lexemes tsvector NOT NULL,
     body text NOT NULL,
+    gap text NOT NULL DEFAULT '',
     PRIMARY KEY (tenant, collection, document_id, ordinal),
     FOREIGN KEY (tenant, collection, document_id) REFERENCES document ON DELETE CASCADE
 );
 COMMENT ON COLUMN chunk.lexemes IS 'terms as "<collection>:<term>", so that one index keeps collections apart; labels A title, B important, C questions, D text';
 COMMENT ON COLUMN chunk.bm25 IS 'the document side of BM25; its inner product with the question''s idf is the score';
+COMMENT ON COLUMN chunk.gap IS 'the white space between this passage and the next one of the document';
 COMMENT ON COLUMN chunk.digest IS 'of the text that was embedded: a passage that comes again keeps its vector';
 -- What a search reads of every candidate stays in the row; the rest only of the few that are shown.
 ALTER TABLE chunk
@@ -236,8 +238,8 @@ BEGIN
     END IF;
 END $$;
 
--- The passages with the best BM25 score among those that match the candidate query. When a filter leaves
--- too few of them, all that match the wider query are scored.
+-- The passages with the best BM25 score among those that match the candidate query. When a filter or an
+-- expiry leaves too few of them, all that match the wider query are scored.
 CREATE FUNCTION matching(
     scope text, among integer[], candidates tsquery, wider tsquery, question sparsevec, wanted jsonpath, amount integer
 ) RETURNS TABLE (tenant text, collection integer, document_id text, ordinal integer, score double precision)
@@ -270,7 +272,7 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    FOREACH round IN ARRAY ARRAY[candidates, CASE WHEN wanted IS NOT NULL THEN wider END] LOOP
+    FOREACH round IN ARRAY ARRAY[candidates, wider] LOOP
         CONTINUE WHEN round IS NULL OR found >= amount;
         RETURN QUERY EXECUTE format(
             'SELECT c.tenant, c.collection, c.document_id, c.ordinal, -(c.bm25 <#> $3) AS score
@@ -286,10 +288,10 @@ END $$;
 -- Passages by identity, with what is shown of their documents.
 CREATE FUNCTION passages(scope text, tenants text[], among integer[], documents text[], ordinals integer[])
 RETURNS TABLE (tenant text, collection integer, document_id text, ordinal integer, title text, body text, url text,
-               heading text, start_character integer, end_character integer, metadata jsonb)
+               heading text, start_character integer, end_character integer, metadata jsonb, gap text, fields jsonb)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
     SELECT c.tenant, c.collection, c.document_id, c.ordinal, d.title, c.body, d.url, c.heading, c.start_character,
-           c.end_character, d.metadata
+           c.end_character, d.metadata, c.gap, d.fields
     FROM (SELECT verified_tenant(scope) AS who OFFSET 0) me
     CROSS JOIN unnest(tenants, among, documents, ordinals) AS wanted (tenant, collection, document_id, ordinal)
     JOIN chunk c USING (tenant, collection, document_id, ordinal)
