@@ -34,7 +34,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "signalbox needs Python 3.11 or newer; say which: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@echo "Installing into $(VENV) (once, about a minute) ..."
 	@$(create)
-	@$(install) -e .
+	@$(install) -e '.[eval]'
 	@touch $@
 
 $(VENV)/.tools: $(VENV)/.installed

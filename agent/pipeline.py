@@ -108,7 +108,10 @@ class Pipeline:
             table=None,
             outcomes=retrieved.outcomes,
             relaxed=(),
-            degraded=(*(f"{error.source}_unavailable" for error in retrieved.errors), *self._partial(steps, scope)),
+            degraded=(
+                *(f"{error.source}_unavailable" for error in retrieved.errors if isinstance(error, Unavailable)),
+                *self._partial(steps, scope),
+            ),
             status="found" if ranking else "nothing_found",
             took_ms=round((time.perf_counter() - started) * 1000, 3),
         )

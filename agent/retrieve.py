@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.types import Outcome, Step
-from retrievers.core.errors import Unavailable
+from retrievers.core.errors import BadFilter, RetrievalError, Unavailable
 from retrievers.core.types import Hit, Query, Retriever
 
 
@@ -16,7 +16,7 @@ class Retrieved:
 
     hits: Mapping[tuple[str, str], Sequence[Hit]]
     outcomes: tuple[Outcome, ...]
-    errors: tuple[Unavailable, ...] = ()
+    errors: tuple[RetrievalError, ...] = ()
 
 
 async def retrieve(
@@ -28,7 +28,8 @@ async def retrieve(
         queries: the query of each search text.
         timeout_s: for all steps together; a step's own time is never longer.
     Returns:
-        What arrived in time; a late source is cancelled and its outcome says so.
+        What arrived in time; a late source is cancelled, one that cannot apply the filter is left out, and
+        the outcome says so.
     Raises:
         BadRequest: a source refused the request itself.
     """
@@ -50,10 +51,10 @@ async def retrieve(
 
 async def _run(
     step: Step, query: Query, retriever: Retriever, timeout_s: float
-) -> tuple[Sequence[Hit], Outcome, Unavailable | None]:
+) -> tuple[Sequence[Hit], Outcome, RetrievalError | None]:
     started = time.perf_counter()
     found: Sequence[Hit] = ()
-    error: Unavailable | None = None
+    error: RetrievalError | None = None
     status = "ok"
     try:
         async with asyncio.timeout(timeout_s):
@@ -64,6 +65,9 @@ async def _run(
         error = Unavailable(step.source, f"no answer after {timeout_s:g} s")
     except Unavailable as unavailable:
         status, error = "error", unavailable
+    except BadFilter as refused:
+        # The filter is checked before: a source that cannot apply it is left out, rather than the filter.
+        status, error = "skipped", refused
     outcome = Outcome.model_construct(
         source=step.source,
         step=step.step,

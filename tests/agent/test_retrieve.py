@@ -9,7 +9,7 @@ from agent.intent.off import question_language, read
 from agent.retrieve import retrieve
 from agent.router import plan
 from agent.types import Intent, Request, SourceChoice, Step
-from retrievers.core.errors import BadRequest, Unavailable
+from retrievers.core.errors import BadFilter, BadRequest, Unavailable
 from retrievers.core.filters import Compare
 from retrievers.core.types import Card, ChunkId, Collection, Hit, Query, Scope
 
@@ -110,6 +110,13 @@ async def test_a_refused_request_and_a_programming_mistake_surface_and_stop_the_
     with pytest.raises(type(error)):
         await retrieve([step("bad"), step("slow")], QUERIES, sources, timeout_s=5)
     assert sources["slow"].events == ["asked q", "cancelled"]
+
+
+async def test_a_source_that_cannot_apply_the_filter_is_left_out_and_says_so():
+    sources = {"glossary": StubRetriever(error=BadFilter("no fields")), "fulltext": StubRetriever(["a"])}
+    done = await retrieve([step("glossary"), step("fulltext")], QUERIES, sources, timeout_s=5)
+    assert names(done.hits["q", "fulltext"]) == ["a"]
+    assert [(one.status, one.reason) for one in done.outcomes] == [("skipped", "no fields"), ("ok", None)]
 
 
 async def test_a_caller_who_leaves_cancels_the_searches():

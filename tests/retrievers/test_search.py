@@ -38,7 +38,7 @@ WORDS = "turbine blade rotor bearing gear oil pitch tower bolt grid crew winter 
 def service_on(database: Database, embedder: Embedder = EMBEDDER, **changes: Any) -> Service:
     catalogue = Catalogue(database)
     resources = registry.Resources(database=database, embedder=embedder, catalogue=catalogue)
-    sources = {name: registry.build(name, resources) for name in registry.NAMES}
+    sources = {name: registry.build(name, resources) for name in registry.names()}
     chosen = Settings(**changes)
     return Service(chosen, database, embedder, catalogue, Pipeline(chosen, catalogue, sources, embedder))
 
@@ -333,7 +333,7 @@ async def test_collections_of_two_embedders_are_searched_by_the_one_in_use(datab
     theirs = await service.retrieve("gear oil", collection="theirs")
     assert ids(theirs) == ["b"]
     assert theirs.degraded == ("vector_unavailable",)
-    assert "set EMBEDDER=other" in str(theirs.outcomes[0].reason)
+    assert "set EMBEDDER=other" in str(theirs.outcomes[1].reason)
     with pytest.raises(Unavailable, match="set EMBEDDER=other"):
         await service.retrieve("gear oil", collection="theirs", sources=["vector"])
     assert ids(await other.retrieve("gear oil", collection="theirs", sources=["vector"])) == ["b"]
