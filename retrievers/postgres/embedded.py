@@ -77,6 +77,9 @@ class EmbeddedServer:
                 if not (self._data / "PG_VERSION").exists():
                     self._create()
                 self._ensure_running()
+                # What killed first starts left behind; one whose initdb still writes goes the next time.
+                for left in self._home.glob(f"{self._data.name}.making-*"):
+                    shutil.rmtree(left, ignore_errors=True)
             except BaseException:
                 users.close()
                 raise
@@ -154,8 +157,6 @@ class EmbeddedServer:
         if self._data.exists() and any(self._data.iterdir()):
             raise Unavailable(_SOURCE, f"{self._data} is not empty and no PostgreSQL data folder: move it away")
         try:
-            for left in self._home.glob(f"{self._data.name}.making-*"):
-                shutil.rmtree(left, ignore_errors=True)
             # A name of its own: the initdb of a killed process may still be writing.
             making = Path(tempfile.mkdtemp(prefix=f"{self._data.name}.making-", dir=self._home))
             if self._user is not None:
