@@ -58,7 +58,7 @@ CREATE FUNCTION signalbox.nearest(scope text, among integer[], model smallint, q
     SET search_path TO 'signalbox', 'public', 'pg_temp'
     SET "hnsw.iterative_scan" TO 'strict_order'
     SET "hnsw.max_scan_tuples" TO '20000'
-    SET "hnsw.ef_search" TO '150'
+    SET "hnsw.ef_search" TO '200'
     SET enable_seqscan TO 'off'
     SET jit TO 'off'
     AS $_$
@@ -86,7 +86,10 @@ BEGIN
     SELECT greatest(reltuples, 0) INTO indexed FROM pg_class WHERE oid = to_regclass('chunk_embedding_' || model);
     -- Scoring every passage costs their number; the index costs about 8 per candidate, and it walks
     -- past the passages of others, whose share of the index is the share of what it reads.
-    IF available::double precision * available > 8.0 * amount * greatest(coalesce(indexed, 0), available) THEN
+    -- Under a filter up to 5,000 are scored all the same: the index, which filters what it has found, would
+    -- lose one in a hundred of them.
+    IF available::double precision * available > 8.0 * amount * greatest(coalesce(indexed, 0), available)
+       AND (wanted IS NULL OR available > 5000) THEN
         RETURN QUERY EXECUTE format(
             'SELECT c.tenant, c.collection, c.document_id, c.ordinal, -(c.embedding::halfvec(%1$s) <#> $3)
              FROM chunk c
@@ -147,7 +150,9 @@ BEGIN
     SELECT * INTO found FROM embedder WHERE name = model;
     IF found.number IS NULL THEN
         INSERT INTO embedder (name, dimension) VALUES (model, size) RETURNING * INTO found;
-        EXECUTE format('CREATE INDEX chunk_embedding_%s ON chunk USING hnsw ((embedding::halfvec(%s)) halfvec_ip_ops) WHERE embedder = %s',
+        -- Measured on 16,600 passages: 98 % of the true top 100 with these, 95 % with pgvector's defaults.
+        EXECUTE format('CREATE INDEX chunk_embedding_%s ON chunk USING hnsw ((embedding::halfvec(%s)) halfvec_ip_ops)
+                        WITH (m = 24, ef_construction = 128) WHERE embedder = %s',
                        found.number, found.dimension, found.number);
     ELSIF found.dimension <> size THEN
         RAISE EXCEPTION 'the embedder % had vectors of length % and now has %', model, found.dimension, size
