@@ -58,7 +58,7 @@ CREATE FUNCTION signalbox.nearest(scope text, among integer[], model smallint, q
     SET search_path TO 'signalbox', 'public', 'pg_temp'
     SET "hnsw.iterative_scan" TO 'strict_order'
     SET "hnsw.max_scan_tuples" TO '20000'
-    SET "hnsw.ef_search" TO '200'
+    SET "hnsw.ef_search" TO '150'
     SET enable_seqscan TO 'off'
     SET jit TO 'off'
     AS $_$
@@ -122,17 +122,21 @@ BEGIN
 END $_$;
 
 CREATE FUNCTION signalbox.passages(scope text, tenants text[], among integer[], documents text[], ordinals integer[]) RETURNS TABLE(tenant text, collection integer, document_id text, ordinal integer, title text, body text, url text, heading text, start_character integer, end_character integer, metadata jsonb, gap text, fields jsonb)
-    LANGUAGE sql STABLE SECURITY DEFINER
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'signalbox', 'public', 'pg_temp'
     AS $$
-    SELECT c.tenant, c.collection, c.document_id, c.ordinal, d.title, c.body, d.url, c.heading, c.start_character,
+#variable_conflict use_column
+DECLARE
+    who text := verified_tenant(scope);
+BEGIN
+    -- In this language the plan of the statement is kept from call to call.
+    RETURN QUERY SELECT c.tenant, c.collection, c.document_id, c.ordinal, d.title, c.body, d.url, c.heading, c.start_character,
            c.end_character, d.metadata, c.gap, d.fields
-    FROM (SELECT verified_tenant(scope) AS who OFFSET 0) me
-    CROSS JOIN unnest(tenants, among, documents, ordinals) AS wanted (tenant, collection, document_id, ordinal)
+    FROM unnest(tenants, among, documents, ordinals) AS wanted (tenant, collection, document_id, ordinal)
     JOIN chunk c USING (tenant, collection, document_id, ordinal)
     JOIN document d ON d.tenant = c.tenant AND d.collection = c.collection AND d.id = c.document_id
-    WHERE (c.tenant = me.who OR (c.tenant = '0' AND c.public)) AND (c.expires_at IS NULL OR c.expires_at > now())
-$$;
+    WHERE (c.tenant = who OR (c.tenant = '0' AND c.public)) AND (c.expires_at IS NULL OR c.expires_at > now());
+END $$;
 
 CREATE FUNCTION signalbox.refresh_statistics() RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER

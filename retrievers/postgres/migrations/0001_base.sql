@@ -178,7 +178,7 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path FROM CURRENT
 SET hnsw.iterative_scan = 'strict_order'
 SET hnsw.max_scan_tuples = 20000
-SET hnsw.ef_search = 200
+SET hnsw.ef_search = 150
 SET enable_seqscan = off
 SET jit = off
 AS $$
@@ -292,15 +292,19 @@ END $$;
 CREATE FUNCTION passages(scope text, tenants text[], among integer[], documents text[], ordinals integer[])
 RETURNS TABLE (tenant text, collection integer, document_id text, ordinal integer, title text, body text, url text,
                heading text, start_character integer, end_character integer, metadata jsonb, gap text, fields jsonb)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
-    SELECT c.tenant, c.collection, c.document_id, c.ordinal, d.title, c.body, d.url, c.heading, c.start_character,
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+    who text := verified_tenant(scope);
+BEGIN
+    -- In this language the plan of the statement is kept from call to call.
+    RETURN QUERY SELECT c.tenant, c.collection, c.document_id, c.ordinal, d.title, c.body, d.url, c.heading, c.start_character,
            c.end_character, d.metadata, c.gap, d.fields
-    FROM (SELECT verified_tenant(scope) AS who OFFSET 0) me
-    CROSS JOIN unnest(tenants, among, documents, ordinals) AS wanted (tenant, collection, document_id, ordinal)
+    FROM unnest(tenants, among, documents, ordinals) AS wanted (tenant, collection, document_id, ordinal)
     JOIN chunk c USING (tenant, collection, document_id, ordinal)
     JOIN document d ON d.tenant = c.tenant AND d.collection = c.collection AND d.id = c.document_id
-    WHERE (c.tenant = me.who OR (c.tenant = '0' AND c.public)) AND (c.expires_at IS NULL OR c.expires_at > now())
-$$;
+    WHERE (c.tenant = who OR (c.tenant = '0' AND c.public)) AND (c.expires_at IS NULL OR c.expires_at > now());
+END $$;
 
 -- An embedder gets a number and an index of its own on first use: vectors of two models never meet.
 CREATE FUNCTION register_embedder(model text, size integer) RETURNS smallint
