@@ -316,7 +316,8 @@ _JSON = json.JSONDecoder(parse_constant=_refuse_constant)
 
 def _parse_json(text: str, first_line: int = 1) -> object:
     try:
-        return _JSON.decode(text)
+        # Without its line end, so that what is cut short is missing at the end of this line, not on the next.
+        return _JSON.decode(text.rstrip())
     except json.JSONDecodeError as error:
         line = first_line + error.lineno - 1
         raise BadDocument(f"malformed JSON at line {line}, column {error.colno}: {error.msg}") from None
