@@ -1,6 +1,7 @@
 """One PostgreSQL server per run, one migrated template, and a clone of it for every test that asks."""
 
 import os
+import tempfile
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -26,12 +27,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
+def server() -> Iterator[EmbeddedServer]:
     """The embedded server of this run, of the version in SIGNALBOX_TEST_POSTGRES."""
-    server = EmbeddedServer(tmp_path_factory.mktemp("home"), POSTGRES_VERSION)
-    server.start()
-    yield server
-    server.stop()
+    # Not below pytest's folder: run by root, another pytest would close it to the user the server runs as.
+    with tempfile.TemporaryDirectory(prefix="signalbox-tests-", ignore_cleanup_errors=True) as home:
+        server = EmbeddedServer(Path(home), POSTGRES_VERSION)
+        server.start()
+        yield server
+        server.stop()
 
 
 @pytest.fixture(scope="session")
