@@ -23,7 +23,7 @@ class Settings(BaseModel):
     home: Path = Field(Path("~/.signalbox"), description="folder of the embedded PostgreSQL")
     database_url: str | None = Field(None, description="PostgreSQL >= 16 with pgvector >= 0.8; embedded when unset")
     service_url: str | None = Field(
-        None, description="login of the service, a member of signalbox_app; else the owner's"
+        None, description="login of the service, a member of signalbox_app; made when unset"
     )
     embedder: str = Field("minilm", description="minilm, onnx:DIR, fastembed:NAME, openai/MODEL or a litellm string")
     embedder_base_url: str | None = Field(None, description="endpoint of an OpenAI-compatible embedder")

@@ -179,14 +179,16 @@ def delete(
 
 @app.command()
 def migrate(as_json: AsJson = False) -> int:
-    """Bring the database schema up to date; needed only where the service may not do it itself."""
+    """Bring the schema up to date and make the service's login; needed only where the service may not do so itself."""
     from agent.app import database_addresses
     from agent.serve import output
     from agent.settings import load_settings
     from retrievers.postgres import migrate as migrating
 
-    with database_addresses(load_settings()) as (owner, _):
+    with database_addresses(load_settings()) as (owner, service):
         applied = migrating.migrate(owner)
+        if service is None:
+            migrating.service_address(owner)
     names = [f"{one.version:04} {one.name}" for one in applied]
     if as_json:
         output.write_json({"applied": names})

@@ -67,24 +67,16 @@ async def _database(settings: Settings) -> Check:
             async with Database(owner, service, size=1) as database:
                 rows = await database.fetch(
                     settings.tenant,
-                    "SELECT current_setting('server_version'), extversion, rolname,"
-                    " rolsuper OR rolbypassrls OR pg_has_role(rolname, nspowner, 'USAGE')"
-                    " FROM pg_extension, pg_roles, pg_namespace"
-                    " WHERE extname = 'vector' AND rolname = session_user AND nspname = 'signalbox'",
+                    "SELECT current_setting('server_version'), extversion, session_user"
+                    " FROM pg_extension WHERE extname = 'vector'",
                     {},
                 )
     except RetrievalError as error:
         return Check("database", False, str(error), _mend(str(error)))
     except psycopg.Error as error:
         return Check("database", False, " ".join(str(error).split()), "run `signalbox migrate --debug`")
-    version, vector, role, unbound = rows[0]
+    version, vector, role = rows[0]
     found = f"PostgreSQL {version}, pgvector {vector}, role {role}{'' if settings.database_url else ', embedded'}"
-    if unbound:
-        mend = (
-            f"row security does not bind {role} between transactions: CREATE ROLE signalbox_login LOGIN PASSWORD '...'"
-            " IN ROLE signalbox_app, and set SERVICE_URL to a connection string with it"
-        )
-        return Check("database", True, found, mend)
     if tuple(map(int, re.findall(r"\d+", vector)[:3])) < _SAFE_VECTOR:
         return Check("database", True, found, "pgvector below 0.8.4 can damage HNSW indexes: upgrade it, then REINDEX")
     return Check("database", True, found)

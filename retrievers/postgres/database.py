@@ -15,10 +15,11 @@ from typing import Any, LiteralString, Self
 import psycopg
 from pgvector.psycopg import register_vector_async
 from psycopg import AsyncConnection
+from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from retrievers.core.errors import BadRequest, Unavailable
-from retrievers.postgres.migrate import SERVICE_ROLE, check_address, is_current, migrate
+from retrievers.postgres.migrate import SERVICE_ROLE, check_address, is_current, migrate, service_address
 
 Row = tuple[Any, ...]
 MAX_TENANT_CHARACTERS = 128
@@ -29,21 +30,21 @@ class Database:
 
     Args:
         owner: connection string of the role that migrates the schema and may read the signing secret.
-        service: connection string of the role that serves; the owner's when None, which then acts as
-            `signalbox_app` in every transaction.
+        service: connection string of the role that serves, a member of `signalbox_app` that is neither the
+            owner nor a superuser; when None, the login that `migrate` made, at the owner's address.
         size: most connections.
     """
 
     def __init__(self, owner: str, service: str | None = None, *, size: int = 10) -> None:
-        self._owner, self._service = owner, service or owner
+        self._owner, self._service = owner, service
         self._size = size
         self._pool: AsyncConnectionPool[AsyncConnection[Row]] | None = None
         self._secret = b""
 
     async def __aenter__(self) -> Self:
-        self._secret = await asyncio.to_thread(_prepare, self._owner)
+        self._secret, service = await asyncio.to_thread(_prepare, self._owner, self._service)
         self._pool = AsyncConnectionPool(
-            self._service,
+            service,
             min_size=1,
             max_size=self._size,
             timeout=10,
@@ -120,8 +121,8 @@ class Database:
 _ENTER = "SELECT set_config('role', %s, true), set_config('signalbox.scope', %s, true)"
 
 
-def _prepare(owner: str) -> bytes:
-    """Migrate when needed and read the secret that signs tenants."""
+def _prepare(owner: str, service: str | None) -> tuple[bytes, str]:
+    """Migrate when needed; the secret that signs tenants, and the address of the login that serves."""
     check_address(owner)
     try:
         with psycopg.connect(owner, autocommit=True, connect_timeout=10) as connection:
@@ -139,4 +140,37 @@ def _prepare(owner: str) -> bytes:
         reason = str(error).strip().splitlines()[0]
         raise Unavailable("the database", f"{reason}; check DATABASE_URL and that the server runs") from error
     assert row is not None
-    return bytes(row[0])
+    if service is None:
+        service = service_address(owner)
+        name = conninfo_to_dict(service)["user"]
+        mend = f"let {name} in (pg_hba.conf), or set SERVICE_URL to a login of your own IN ROLE {SERVICE_ROLE}"
+    else:
+        check_address(service)
+        mend = "check SERVICE_URL"
+    _check_login(service, mend)
+    return bytes(row[0]), service
+
+
+def _check_login(service: str, mend: str) -> None:
+    """Refuse a login that row security would not bind, or that statements could lead out of it."""
+    try:
+        with psycopg.connect(service, autocommit=True, connect_timeout=10) as connection:
+            row = connection.execute(_LOGIN).fetchone()
+    except psycopg.OperationalError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise Unavailable("the database", f"the service cannot log in: {reason}; {mend}") from error
+    assert row is not None
+    name, unbound, member = row
+    if unbound or not member:
+        why = "is the owner or a superuser, whom row security does not bind" if unbound else "is no member of it"
+        raise Unavailable(
+            "the database",
+            f"SERVICE_URL must be a login IN ROLE {SERVICE_ROLE}, but {name} {why}; leave it unset to have one made",
+        )
+
+
+_LOGIN = f"""
+    SELECT rolname, rolsuper OR rolbypassrls OR pg_has_role(rolname, nspowner, 'MEMBER'),
+           pg_has_role(rolname, '{SERVICE_ROLE}', 'SET')
+    FROM pg_roles, pg_namespace WHERE rolname = session_user AND nspname = 'signalbox'
+"""

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import secrets
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -10,7 +11,7 @@ from importlib.resources import files
 
 import psycopg
 from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from retrievers.core.errors import Unavailable
 
@@ -101,11 +102,33 @@ def check_address(address: str) -> None:
 
 
 def is_current(connection: "psycopg.Connection[tuple[object, ...]]") -> bool:
-    """Whether every shipped migration is applied; cheap, and without a lock."""
+    """Whether every shipped migration is applied and the service's login is there; cheap, and without a lock."""
     if connection.execute("SELECT to_regclass('signalbox.migration')").fetchone() == (None,):
         return False
     rows = connection.execute("SELECT version, checksum FROM signalbox.migration ORDER BY version").fetchall()
     return rows == [(migration.version, migration.checksum) for migration in migrations()]
+
+
+def service_address(owner: str) -> str:
+    """The connection string of the login the service uses when it was given none; made at need.
+
+    Every database has a login of its own: `signalbox_app` belongs to all databases of the server, and
+    two of them would overwrite each other's password.
+
+    Raises:
+        Unavailable: the owner may not create it.
+    """
+    try:
+        with psycopg.connect(owner, autocommit=True, connect_timeout=10) as connection:
+            connection.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
+            name, password = _ensure_login(connection)
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise Unavailable(
+            _SOURCE,
+            f"the role {_user(owner)} may not make the service's login ({_first_line(error)}): ALTER ROLE {_user(owner)} "
+            f"CREATEROLE, or set SERVICE_URL to a login of your own IN ROLE {SERVICE_ROLE}",
+        ) from error
+    return make_conninfo(owner, user=name, password=password)
 
 
 def _check_server(connection: "psycopg.Connection[tuple[object, ...]]") -> None:
@@ -192,6 +215,30 @@ def _ensure_roles(connection: "psycopg.Connection[tuple[object, ...]]") -> None:
         member = connection.execute("SELECT pg_has_role(current_user, %s, 'SET')", (role,)).fetchone()
         if member != (True,):
             _grant(connection, sql.SQL("GRANT {} TO CURRENT_USER").format(name))
+
+
+def _ensure_login(connection: "psycopg.Connection[tuple[object, ...]]") -> tuple[str, str]:
+    """Name and password of the role the service logs in as."""
+    row = connection.execute("SELECT name, password FROM signalbox.login").fetchone()
+    name, password = (str(row[0]), str(row[1])) if row else _new_login(connection)
+    # Each step is taken unless it was: a restored database, or one left half way, is mended.
+    if connection.execute("SELECT FROM pg_roles WHERE rolname = %s", (name,)).fetchone() is None:
+        # Sent as its hash: a failing statement ends in the server's log.
+        hashed = connection.pgconn.encrypt_password(password.encode(), name.encode(), b"scram-sha-256")
+        connection.execute(
+            sql.SQL("CREATE ROLE {} LOGIN NOSUPERUSER NOBYPASSRLS NOCREATEDB NOCREATEROLE PASSWORD {}").format(
+                sql.Identifier(name), sql.Literal(hashed.decode())
+            )
+        )
+    if connection.execute("SELECT pg_has_role(%s, %s, 'SET')", (name, SERVICE_ROLE)).fetchone() != (True,):
+        _grant(connection, sql.SQL("GRANT {} TO {}").format(sql.Identifier(SERVICE_ROLE), sql.Identifier(name)))
+    return name, password
+
+
+def _new_login(connection: "psycopg.Connection[tuple[object, ...]]") -> tuple[str, str]:
+    name, password = f"signalbox_{secrets.token_hex(6)}", secrets.token_urlsafe(32)
+    connection.execute("INSERT INTO signalbox.login (name, password) VALUES (%s, %s)", (name, password))
+    return name, password
 
 
 def _grant(connection: "psycopg.Connection[tuple[object, ...]]", statement: sql.Composed) -> None:

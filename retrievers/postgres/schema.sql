@@ -308,6 +308,13 @@ ALTER TABLE signalbox.embedder ALTER COLUMN number ADD GENERATED ALWAYS AS IDENT
     CACHE 1
 );
 
+CREATE TABLE signalbox.login (
+    name text NOT NULL,
+    password text NOT NULL,
+    one boolean DEFAULT true NOT NULL,
+    CONSTRAINT login_one_check CHECK (one)
+);
+
 CREATE TABLE signalbox.migration (
     version integer NOT NULL,
     name text NOT NULL,
@@ -351,6 +358,9 @@ ALTER TABLE ONLY signalbox.embedder
 
 ALTER TABLE ONLY signalbox.embedder
     ADD CONSTRAINT embedder_pkey PRIMARY KEY (number);
+
+ALTER TABLE ONLY signalbox.login
+    ADD CONSTRAINT login_pkey PRIMARY KEY (one);
 
 ALTER TABLE ONLY signalbox.migration
     ADD CONSTRAINT migration_pkey PRIMARY KEY (version);

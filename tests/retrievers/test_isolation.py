@@ -92,10 +92,10 @@ async def service(world: str) -> AsyncIterator[Database]:
         yield database
 
 
-@pytest.fixture(params=["own login", "owner's login"])
+@pytest.fixture(params=["given login", "made login"])
 async def either(request: pytest.FixtureRequest, world: str) -> AsyncIterator[Database]:
-    """The service logged in as its own role (embedded), and as the owner (one DATABASE_URL)."""
-    own = make_conninfo(world, user=SERVICE_ROLE) if request.param == "own login" else None
+    """The service logged in as its own role (embedded), and as a login made for it (one DATABASE_URL)."""
+    own = make_conninfo(world, user=SERVICE_ROLE) if request.param == "given login" else None
     async with Database(world, own, size=2) as database:
         yield database
 
@@ -287,6 +287,26 @@ async def test_no_statement_changes_its_own_scope(either: Database, statement: s
         except psycopg.Error:
             continue
         assert {row[0] for row in rows} <= {A, PLATFORM}
+
+
+LEAVES = {
+    "secret": "SELECT set_config('role', %(role)s, true), * FROM ts_stat('SELECT to_tsvector(encode(key, ''hex'')) FROM signalbox.secret')",
+    "login": "SELECT set_config('role', %(role)s, true), * FROM ts_stat('SELECT to_tsvector(password) FROM signalbox.login')",
+    "documents": "SELECT set_config('role', %(role)s, true), * FROM ts_stat('SELECT to_tsvector(tenant) FROM signalbox.document')",
+    "xml": "SELECT set_config('role', %(role)s, true), query_to_xml('SELECT tenant FROM signalbox.document', true, true, '')::text",
+    "session": "SELECT set_config('session_authorization', %(role)s, true), tenant FROM signalbox.document",
+}
+
+
+@pytest.mark.parametrize("role", ["none", "postgres", "signalbox_search"])
+@pytest.mark.parametrize("statement", LEAVES.values(), ids=LEAVES.keys())
+async def test_no_statement_leaves_its_role(either: Database, statement: str, role: str):
+    try:
+        rows = await either.fetch(A, statement, {"role": role})  # type: ignore[arg-type]
+    except psycopg.Error:
+        return
+    assert B not in str(rows), "rows of another tenant"
+    assert not any(table in statement for table in ("signalbox.secret", "signalbox.login")), "it could be read"
 
 
 async def test_a_connection_forgets_the_tenant_with_its_transaction(world: str):

@@ -169,12 +169,56 @@ async def test_an_ordinary_owner_can_serve_what_it_migrated(
     empty: Callable[..., str], role: str, server: EmbeddedServer
 ):
     run(server, f"GRANT signalbox_app, signalbox_search TO {role} WITH ADMIN OPTION")
+    run(server, f"ALTER ROLE {role} CREATEROLE")
     url = empty(role)
     rows(url, "CREATE EXTENSION vector")
 
     async with Database(make_conninfo(url, user=role)) as database:
-        seen = await database.fetch("acme", "SELECT current_user, count(*) FROM signalbox.document", {})
-        assert seen == [("signalbox_app", 0)]
+        seen = await database.fetch("acme", "SELECT current_user, session_user, count(*) FROM signalbox.document", {})
+        [(name, hashed)] = rows(url, "SELECT name, rolpassword FROM signalbox.login JOIN pg_authid ON rolname = name")
+        assert seen == [("signalbox_app", name, 0)]
+        assert hashed.startswith("SCRAM-SHA-256$")
+    async with Database(make_conninfo(url, user=role)) as database:
+        assert await database.fetch("acme", "SELECT session_user", {}) == [(name,)]
+
+
+async def test_an_owner_who_may_not_make_a_login_is_told_to_bring_one(
+    empty: Callable[..., str], role: str, server: EmbeddedServer
+):
+    run(server, f"GRANT signalbox_app, signalbox_search TO {role} WITH ADMIN OPTION")
+    url = empty(role)
+    rows(url, "CREATE EXTENSION vector")
+    owner = make_conninfo(url, user=role)
+
+    with pytest.raises(Unavailable, match=r"CREATEROLE, or set SERVICE_URL") as caught:
+        async with Database(owner):
+            pass
+    assert "\n" not in str(caught.value)
+
+    async with Database(owner, make_conninfo(url, user="signalbox_app")) as database:
+        assert await database.fetch("acme", "SELECT session_user", {}) == [("signalbox_app",)]
+
+
+async def test_a_login_that_went_missing_is_made_again(owner_url: str, server: EmbeddedServer):
+    async with Database(owner_url):
+        pass
+    [(name,)] = rows(owner_url, "SELECT name FROM signalbox.login")
+    run(server, f"DROP ROLE {name}")
+
+    async with Database(owner_url) as database:
+        assert await database.fetch("acme", "SELECT session_user", {}) == [(name,)]
+
+
+async def test_a_service_login_that_row_security_does_not_bind_is_refused(owner_url: str, role: str):
+    with pytest.raises(Unavailable, match="whom row security does not bind"):
+        async with Database(owner_url, owner_url):
+            pass
+    with pytest.raises(Unavailable, match="is no member of it"):
+        async with Database(owner_url, make_conninfo(owner_url, user=role)):
+            pass
+    with pytest.raises(Unavailable, match="cannot log in: .*; check SERVICE_URL"):
+        async with Database(owner_url, make_conninfo(owner_url, user="nobody_at_all")):
+            pass
 
 
 @pytest.mark.parametrize("lacking", ["CREATEROLE", "CREATE on the database", "the extension"])
