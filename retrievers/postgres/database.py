@@ -155,7 +155,7 @@ def _check_login(service: str, mend: str) -> None:
     """Refuse a login that row security would not bind, or that statements could lead out of it."""
     try:
         with psycopg.connect(service, autocommit=True, connect_timeout=10) as connection:
-            row = connection.execute(_LOGIN).fetchone()
+            row = connection.execute(_LOGIN, (SERVICE_ROLE,)).fetchone()
     except psycopg.OperationalError as error:
         reason = str(error).strip().splitlines()[0]
         raise Unavailable("the database", f"the service cannot log in: {reason}; {mend}") from error
@@ -169,8 +169,8 @@ def _check_login(service: str, mend: str) -> None:
         )
 
 
-_LOGIN = f"""
+_LOGIN = """
     SELECT rolname, rolsuper OR rolbypassrls OR pg_has_role(rolname, nspowner, 'MEMBER'),
-           pg_has_role(rolname, '{SERVICE_ROLE}', 'SET')
+           pg_has_role(rolname, %s, 'SET')
     FROM pg_roles, pg_namespace WHERE rolname = session_user AND nspname = 'signalbox'
 """

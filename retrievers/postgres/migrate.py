@@ -123,10 +123,11 @@ def service_address(owner: str) -> str:
             connection.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
             name, password = _ensure_login(connection)
     except psycopg.errors.InsufficientPrivilege as error:
+        user = _user(owner)
         raise Unavailable(
             _SOURCE,
-            f"the role {_user(owner)} may not make the service's login ({_first_line(error)}): ALTER ROLE {_user(owner)} "
-            f"CREATEROLE, or set SERVICE_URL to a login of your own IN ROLE {SERVICE_ROLE}",
+            f"the role {user} may not make the service's login ({_first_line(error)}): ALTER ROLE {user} CREATEROLE, or "
+            f"set SERVICE_URL to a login of your own IN ROLE {SERVICE_ROLE}",
         ) from error
     return make_conninfo(owner, user=name, password=password)
 

@@ -289,11 +289,15 @@ async def test_no_statement_changes_its_own_scope(either: Database, statement: s
         assert {row[0] for row in rows} <= {A, PLATFORM}
 
 
+HIDDEN = {
+    "secret": "SELECT to_tsvector(encode(key, ''hex'')) FROM signalbox.secret",
+    "login": "SELECT to_tsvector(password) FROM signalbox.login",
+    "documents": "SELECT to_tsvector(tenant) FROM signalbox.document",
+}
 LEAVES = {
-    "secret": "SELECT set_config('role', %(role)s, true), * FROM ts_stat('SELECT to_tsvector(encode(key, ''hex'')) FROM signalbox.secret')",
-    "login": "SELECT set_config('role', %(role)s, true), * FROM ts_stat('SELECT to_tsvector(password) FROM signalbox.login')",
-    "documents": "SELECT set_config('role', %(role)s, true), * FROM ts_stat('SELECT to_tsvector(tenant) FROM signalbox.document')",
-    "xml": "SELECT set_config('role', %(role)s, true), query_to_xml('SELECT tenant FROM signalbox.document', true, true, '')::text",
+    **{name: f"SELECT set_config('role', %(role)s, true), * FROM ts_stat('{sql}')" for name, sql in HIDDEN.items()},
+    "xml": """SELECT set_config('role', %(role)s, true),
+                     query_to_xml('SELECT tenant FROM signalbox.document', true, true, '')::text""",
     "session": "SELECT set_config('session_authorization', %(role)s, true), tenant FROM signalbox.document",
 }
 

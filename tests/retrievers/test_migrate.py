@@ -216,7 +216,7 @@ async def test_a_service_login_that_row_security_does_not_bind_is_refused(owner_
     with pytest.raises(Unavailable, match="is no member of it"):
         async with Database(owner_url, make_conninfo(owner_url, user=role)):
             pass
-    with pytest.raises(Unavailable, match="cannot log in: .*; check SERVICE_URL"):
+    with pytest.raises(Unavailable, match=r"cannot log in: .*; check SERVICE_URL"):
         async with Database(owner_url, make_conninfo(owner_url, user="nobody_at_all")):
             pass
 
