@@ -126,8 +126,8 @@ def service_address(owner: str) -> str:
         user = _user(owner)
         raise Unavailable(
             _SOURCE,
-            f"the role {user} may not make the service's login ({_first_line(error)}): ALTER ROLE {user} CREATEROLE, or "
-            f"set SERVICE_URL to a login of your own IN ROLE {SERVICE_ROLE}",
+            f"the role {user} may not make the service's login ({_first_line(error)}): ALTER ROLE {user} CREATEROLE, "
+            f"or set SERVICE_URL to a login of your own IN ROLE {SERVICE_ROLE}",
         ) from error
     return make_conninfo(owner, user=name, password=password)
 

@@ -295,7 +295,10 @@ HIDDEN = {
     "documents": "SELECT to_tsvector(tenant) FROM signalbox.document",
 }
 LEAVES = {
-    **{name: f"SELECT set_config('role', %(role)s, true), * FROM ts_stat('{sql}')" for name, sql in HIDDEN.items()},
+    **{
+        name: f"SELECT set_config('role', %(role)s, true), * FROM ts_stat('{hidden}')"  # noqa: S608
+        for name, hidden in HIDDEN.items()
+    },
     "xml": """SELECT set_config('role', %(role)s, true),
                      query_to_xml('SELECT tenant FROM signalbox.document', true, true, '')::text""",
     "session": "SELECT set_config('session_authorization', %(role)s, true), tenant FROM signalbox.document",

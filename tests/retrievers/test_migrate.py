@@ -24,8 +24,8 @@ SNAPSHOT = Path(migrating.__file__).with_name("schema.sql")
 
 
 @pytest.fixture
-def empty(server: EmbeddedServer) -> Iterator[Callable[..., str]]:
-    """Makes empty databases; `owner` is who they belong to."""
+def empty(server: EmbeddedServer, template: str) -> Iterator[Callable[..., str]]:
+    """Makes empty databases on a server that has the roles; `owner` is who they belong to."""
     made: list[str] = []
 
     def make(owner: str = "postgres") -> str:
