@@ -68,7 +68,7 @@ class FullText:
             hits = await self._matching(query, phrases, None, question)
         if not hits:
             rarest, every = _candidates(present, total, counts, CANDIDATES), _candidates(present, total, counts)
-            hits = await self._matching(query, rarest, every if every != rarest else None, question)
+            hits = await self._matching(query, rarest, every, question)
         return hits
 
     async def _matching(

@@ -28,19 +28,21 @@ DECLARE
 BEGIN
     IF wanted IS NOT NULL THEN
         counted := few_passages(who, among, wanted);
-        IF counted.documents <= 2000 AND counted.passages <= 5000 THEN
+        IF counted.documents <= 2000 AND counted.passages <= 20000 THEN
+            -- Who holds a term of the question has a score: no need to look at the lexemes, which cost more.
             RETURN QUERY EXECUTE format(
                 'SELECT tenant, collection, document_id, ordinal, score FROM (
                      SELECT c.tenant, c.collection, c.document_id, c.ordinal, -(c.bm25 <#> $3) AS score
                      FROM document d JOIN chunk c ON c.tenant = d.tenant AND c.collection = d.collection AND c.document_id = d.id
-                     WHERE d.tenant IN ($1, ''0'') AND d.collection = ANY ($2) AND d.fields @@ $4 AND c.lexemes @@ $5 AND %s
+                     WHERE d.tenant IN ($1, ''0'') AND d.collection = ANY ($2) AND d.fields @@ $4 AND %s %s
                      OFFSET 0) found
-                 WHERE score > 0 ORDER BY score DESC, tenant, collection, document_id, ordinal LIMIT %s', visible, amount)
-            USING who, among, question, wanted, coalesce(wider, candidates);
+                 WHERE score > 0 ORDER BY score DESC, tenant, collection, document_id, ordinal LIMIT %s',
+                visible, CASE WHEN wider IS NULL THEN 'AND c.lexemes @@ $5' ELSE '' END, amount)
+            USING who, among, question, wanted, candidates;
             RETURN;
         END IF;
     END IF;
-    FOREACH round IN ARRAY ARRAY[candidates, wider] LOOP
+    FOREACH round IN ARRAY ARRAY[candidates, nullif(wider, candidates)] LOOP
         CONTINUE WHEN round IS NULL OR found >= amount;
         RETURN QUERY EXECUTE format(
             'SELECT c.tenant, c.collection, c.document_id, c.ordinal, -(c.bm25 <#> $3) AS score
@@ -86,10 +88,10 @@ BEGIN
     SELECT greatest(reltuples, 0) INTO indexed FROM pg_class WHERE oid = to_regclass('chunk_embedding_' || model);
     -- Scoring every passage costs their number; the index costs about 8 per candidate, and it walks
     -- past the passages of others, whose share of the index is the share of what it reads.
-    -- Under a filter up to 5,000 are scored all the same: the index, which filters what it has found, would
-    -- lose one in a hundred of them.
+    -- Under a filter up to 20,000 are scored all the same (20 ms): the index, which filters what it has found,
+    -- would lose one in a hundred of them.
     IF available::double precision * available > 8.0 * amount * greatest(coalesce(indexed, 0), available)
-       AND (wanted IS NULL OR available > 5000) THEN
+       AND (wanted IS NULL OR available > 20000) THEN
         RETURN QUERY EXECUTE format(
             'SELECT c.tenant, c.collection, c.document_id, c.ordinal, -(c.embedding::halfvec(%1$s) <#> $3)
              FROM chunk c
