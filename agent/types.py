@@ -1,5 +1,6 @@
 """What goes in and out of the service: the shapes of the contract, the same in Python, JSON and HTTP."""
 
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -33,9 +34,12 @@ class Request(Shape):
     sources: Annotated[tuple[str, ...], Field(min_length=1, max_length=16)] | None = None
     top_k: Annotated[int, Field(ge=1, le=MAX_TOP_K)] = 10
     page: Annotated[int, Field(ge=1, le=1000)] = 1
-    intent: Literal["off"] | None = None
+    intent: Literal["auto", "rules", "llm", "off"] | None = None
     reranker: Annotated[str, Field(max_length=200)] | None = None
+    fallback: Literal["ordered_backoff", "do_not_route", "route_to_all", "fail"] | None = None
+    now: datetime | None = None
     timeout_s: Annotated[float, Field(gt=0, le=120)] | None = None
+    explain: bool = False
 
     @property
     def question(self) -> str:

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
+from retrievers.core.aggregates import Aggregate
 from retrievers.core.fields import Field
 from retrievers.core.filters import Filter
 
@@ -46,17 +47,28 @@ class Chunk:
     gap: str = "\n"
 
 
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows that a source calculated, and the statement they came from."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    sql: str
+
+
 class Hit(NamedTuple):
     """A chunk in one ranking, with that ranking's score.
 
     `chunk` is None until its text is read: searches in PostgreSQL return identities, and only the few
-    that survive fusion are read. Scores of different sources are not comparable.
+    that survive fusion are read. Scores of different sources are not comparable. `table` is what the
+    source calculated, on the first of its hits.
     """
 
     id: ChunkId
     score: float
     source: str
     chunk: Chunk | None = None
+    table: Table | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +100,42 @@ class Collection:
 
 
 @dataclass(frozen=True, slots=True)
+class FieldValues:
+    """What a metadata field holds in a scope: the ground that filters read from a question stand on.
+
+    Attributes:
+        values: text of each value, as it is filtered by, with the number of documents: all of them up to
+            1,000, beyond that the commonest. Empty for numbers and dates.
+        distinct: how many values there are.
+        documents: how many documents have the field.
+        low, high: the range of a number or a date (ISO 8601), None otherwise or when there is none.
+        aliases: other names of values, given in a schema file: alias to value.
+    """
+
+    field: Field
+    values: Mapping[str, int] = field(default_factory=dict)
+    distinct: int = 0
+    documents: int = 0
+    low: str | float | None = None
+    high: str | float | None = None
+    aliases: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FieldCatalogue:
+    """The fields of a scope with what they hold.
+
+    Attributes:
+        key: changes whenever the content does: what was derived from an older one is stale.
+        documents: how many documents the scope holds.
+    """
+
+    key: tuple[tuple[int, int], ...]
+    documents: int
+    fields: Mapping[str, FieldValues] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Scope:
     """What one request may read: the tenant, and the collections already resolved for it."""
 
@@ -106,6 +154,8 @@ class Query:
     Attributes:
         language: ISO 639-1 code of the text.
         limit: most hits wanted.
+        aggregate: what a source over metadata is to calculate within the filter.
+        statement: SQL for such a source, written by a model or a person, and not trusted.
     """
 
     text: str
@@ -113,14 +163,23 @@ class Query:
     scope: Scope
     filter: Filter | None = None
     limit: int = 100
+    aggregate: Aggregate | None = None
+    statement: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What the router knows of a source: its name and, in a line, what it is good for."""
+    """What the router knows of a source.
+
+    Attributes:
+        good_for: in a line, also shown to a model that chooses.
+        kind: what it searches: the documents' texts, their metadata by calculation, or something outside.
+        examples: questions it is the right source for.
+    """
 
     name: str
     good_for: str
+    kind: Literal["documents", "metadata", "outside"] = "documents"
     examples: Sequence[str] = ()
 
 

@@ -1,0 +1,172 @@
+"""Questions over metadata that documents themselves do not answer: counts, sums, extremes, groups.
+
+    {"op": "count|list|sum|avg|min|max|share|difference", "of": EXPRESSION|null, "group_by": EXPRESSION|null,
+     "order": "asc|desc"|null, "limit": N|null, "where": FILTER|null, "between": [V, V]|null,
+     "show": [EXPRESSION, ...], "decimals": N|null, "ties": false}
+
+An EXPRESSION is a field, or `len`, `year`, `quarter` or `month` of one: `len(authors)`, `year(created)`.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast, get_args
+
+from retrievers.core.errors import BadRequest, listing
+from retrievers.core.fields import Field, is_finite
+from retrievers.core.filters import Filter, parse, to_json
+
+Op = Literal["count", "list", "sum", "avg", "min", "max", "share", "difference"]
+Function = Literal["len", "year", "quarter", "month"]
+
+MAX_LIMIT = 1000
+MAX_SHOWN = 8
+_CALL = re.compile(r"(\w+)\((.+)\)")
+_KEYS = ("op", "of", "group_by", "order", "limit", "where", "between", "show", "decimals", "ties")
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A field, or a function of one: `len` of any (0 when absent), the others of dates."""
+
+    field: str
+    function: Function | None = None
+
+    def __str__(self) -> str:
+        return f"{self.function}({self.field})" if self.function else self.field
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """One calculation over the documents a filter leaves.
+
+    Attributes:
+        op: `count` documents; `list` them; `sum`, `avg`, `min`, `max` of `of`; `share` of them, in percent,
+            that satisfy `where`; `difference` in count between two groups, the first minus the second.
+        of: what is summed, averaged or compared; for `list` what documents are ordered by.
+        group_by: one row per value; a document counts for every member of a list field.
+        order, limit: by the calculated value of groups, or by `of` for `list`.
+        between: for `difference` the two values of `group_by`; otherwise the only groups wanted.
+        show: for `list`: what is shown beside the id.
+        ties: with `limit`: also those equal to the last one.
+    """
+
+    op: Op
+    of: Expression | None = None
+    group_by: Expression | None = None
+    order: Literal["asc", "desc"] | None = None
+    limit: int | None = None
+    where: Filter | None = None
+    between: tuple[Any, ...] = ()
+    show: tuple[Expression, ...] = ()
+    decimals: int | None = None
+    ties: bool = False
+
+
+def parse_expression(text: object, fields: Mapping[str, Field], where: str = "aggregate") -> Expression:
+    """An expression over existing fields.
+
+    Raises:
+        BadRequest: an unknown field or function, or one that does not fit the field's type.
+    """
+    if not isinstance(text, str):
+        raise BadRequest(f"{where}: an expression is text, such as year(created)", where=where)
+    call = _CALL.fullmatch(text.strip())
+    if text.strip() in fields or call is None:
+        name, function = text.strip(), None
+    else:
+        function, name = call[1].lower(), call[2].strip()
+    if name not in fields:
+        raise BadRequest(
+            f'{where}: there is no field "{name}"; there are: {listing(fields)}', where=where, valid=fields
+        )
+    if function is not None and function not in get_args(Function):
+        valid = get_args(Function)
+        raise BadRequest(
+            f'{where}: there is no function "{function}"; there are: {listing(valid)}', where=where, valid=valid
+        )
+    if function not in (None, "len") and fields[name].item != "date":
+        raise BadRequest(f'{where}: {function}() is of a date, and "{name}" is a {fields[name].item}', where=where)
+    return Expression(name, cast("Function | None", function))
+
+
+def parse_aggregate(data: object, fields: Mapping[str, Field]) -> Aggregate:
+    """The aggregate written as JSON values, checked against the fields.
+
+    Raises:
+        BadRequest: it cannot be; the message says where and what would do.
+    """
+    if not isinstance(data, Mapping):
+        raise BadRequest("aggregate: an object is expected", where="aggregate")
+    unknown = sorted(set(map(str, data)) - set(_KEYS))
+    if unknown:
+        raise BadRequest(
+            f'aggregate: unknown key "{unknown[0]}"; there are: {listing(_KEYS)}', where="aggregate", valid=_KEYS
+        )
+    op = data.get("op")
+    if op not in get_args(Op):
+        raise BadRequest(
+            f"aggregate: op must be one of {listing(get_args(Op))}", where="aggregate.op", valid=get_args(Op)
+        )
+
+    def expression(key: str) -> Expression | None:
+        value = data.get(key)
+        return None if value is None else parse_expression(value, fields, f"aggregate.{key}")
+
+    of, group_by = expression("of"), expression("group_by")
+    order, limit, decimals = data.get("order"), data.get("limit"), data.get("decimals")
+    if order not in (None, "asc", "desc"):
+        raise BadRequest('aggregate: order must be "asc" or "desc"', where="aggregate.order", valid=("asc", "desc"))
+    for key, value, most in (("limit", limit, MAX_LIMIT), ("decimals", decimals, 10)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most):
+            raise BadRequest(f"aggregate: {key} must be a whole number from 0 to {most}", where=f"aggregate.{key}")
+    between, show = data.get("between") or (), data.get("show") or ()
+    if isinstance(between, str) or not isinstance(between, Sequence) or not all(map(_is_scalar, between)):
+        raise BadRequest("aggregate: between must be a list of values", where="aggregate.between")
+    if isinstance(show, str) or not isinstance(show, Sequence) or len(show) > MAX_SHOWN:
+        raise BadRequest(f"aggregate: show must be a list of at most {MAX_SHOWN} expressions", where="aggregate.show")
+    where = None if data.get("where") is None else parse(data["where"], fields)
+    if op in ("sum", "avg", "min", "max") and of is None:
+        raise BadRequest(f'aggregate: {op} needs "of"', where="aggregate.of")
+    if op in ("sum", "avg") and of is not None and of.function is None and fields[of.field].item != "number":
+        raise BadRequest(
+            f'aggregate: {op} is of numbers, and "{of}" is a {fields[of.field].item}', where="aggregate.of"
+        )
+    if op == "share" and where is None:
+        raise BadRequest('aggregate: share needs "where"', where="aggregate.where")
+    if op == "difference" and (group_by is None or len(between) != 2):
+        raise BadRequest(
+            'aggregate: difference needs "group_by" and two values in "between"', where="aggregate.between"
+        )
+    return Aggregate(
+        op=cast("Op", op),
+        of=of,
+        group_by=group_by,
+        order=cast('Literal["asc", "desc"] | None', order),
+        limit=limit,
+        where=where,
+        between=tuple(between),
+        show=tuple(parse_expression(one, fields, "aggregate.show") for one in show),
+        decimals=decimals,
+        ties=data.get("ties") is True,
+    )
+
+
+def aggregate_json(aggregate: Aggregate) -> dict[str, Any]:
+    """The aggregate as JSON values; what `parse_aggregate` reads back."""
+    return {
+        "op": aggregate.op,
+        "of": None if aggregate.of is None else str(aggregate.of),
+        "group_by": None if aggregate.group_by is None else str(aggregate.group_by),
+        "order": aggregate.order,
+        "limit": aggregate.limit,
+        "where": None if aggregate.where is None else to_json(aggregate.where),
+        "between": list(aggregate.between) or None,
+        "show": [str(one) for one in aggregate.show],
+        "decimals": aggregate.decimals,
+        "ties": aggregate.ties,
+    }
+
+
+def _is_scalar(value: object) -> bool:
+    return isinstance(value, str | bool) or (isinstance(value, int | float) and is_finite(value))
