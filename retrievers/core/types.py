@@ -1,5 +1,6 @@
 """The values that pass between the stages. All are frozen; a stage returns new ones."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
@@ -113,12 +114,12 @@ class FieldValues:
     """
 
     field: Field
-    values: Mapping[str, int] = field(default_factory=dict)
+    values: Mapping[str, int] = dataclasses.field(default_factory=dict)
     distinct: int = 0
     documents: int = 0
     low: str | float | None = None
     high: str | float | None = None
-    aliases: Mapping[str, str] = field(default_factory=dict)
+    aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
