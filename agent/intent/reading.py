@@ -1,0 +1,49 @@
+"""What an intent step hands on: a reading that is ready at once, and a better one that may still come."""
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Protocol
+
+from agent.types import Intent, Request
+from retrievers.core.filters import Filter
+from retrievers.core.types import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A question as it was understood.
+
+    `firm` and `soft` are the constraints that were read from the question, each as a filter of its own and
+    the weakest first, so that the ladder can drop one at a time. Those of the caller are in neither: they
+    are never dropped.
+
+    Attributes:
+        first: ready at once. Its `filter` is the caller's and every firm constraint, its `soft_filter`
+            every soft one.
+        later: a model's reading, which replaces the first when it arrives; None from it when it could not
+            be used. Its awaiter may give up at any time, by cancelling it.
+        firm: what the question states outright.
+        soft: what it only suggests.
+        degraded: what the reading had to do without, in the words of `Result.degraded`.
+    """
+
+    first: Intent
+    later: Awaitable[Intent | None] | None = None
+    firm: tuple[Filter, ...] = ()
+    soft: tuple[Filter, ...] = ()
+    degraded: tuple[str, ...] = ()
+
+
+class IntentReader(Protocol):
+    """Anything that reads questions."""
+
+    async def read(self, request: Request, scope: Scope, wanted: Filter | None, deadline: float) -> Reading:
+        """The question as understood.
+
+        Args:
+            wanted: the caller's filter, parsed; it is part of every intent's `filter`.
+            deadline: end of the whole request, on the clock of `time.monotonic`.
+        Raises:
+            Unavailable: what the reading is made from cannot be read now, and nothing can be said without.
+        """
+        ...
