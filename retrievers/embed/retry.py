@@ -59,18 +59,45 @@ async def call(
     timeout_s: float,
     secrets: Collection[str] = (),
 ) -> T:
-    """Result of `send`, tried as the policy says; the SDK beneath must not retry on its own.
+    """Result of `send`, repeated as `repeat` does, with one kind of error.
 
     Args:
-        send: makes the call once; raises what the openai SDK raises (litellm's errors are of its kinds).
+        send, policy, timeout_s: see `repeat`.
         source: what is called, for the error message.
-        timeout_s: seconds for one try, body included.
         secrets: strings that must not occur in an error message.
     Raises:
         Unavailable: no try succeeded, or the failure is not one that passes (401, 403, 400, 404, ...).
     """
     import openai
 
+    tries = 0
+
+    async def counted() -> T:
+        nonlocal tries
+        tries += 1
+        return await send()
+
+    try:
+        return await repeat(counted, policy=policy, timeout_s=timeout_s)
+    except (TimeoutError, openai.OpenAIError) as error:
+        reason = _without_secrets(_reason(error, min(timeout_s, policy.budget_s)), secrets)
+        reason = f"after {tries} tries: {reason}" if tries > 1 else reason
+        unavailable = Unavailable(source, reason[:_LONGEST_REASON], retry_after_s=retry_after_s(error))
+        # A log may print the cause as well, and servers like to repeat the key they refuse.
+        printed = "".join(traceback.format_exception(error))
+        raise unavailable from (error if _without_secrets(printed, secrets) == printed else None)
+
+
+async def repeat(send: Callable[[], Awaitable[T]], *, policy: RetryPolicy, timeout_s: float) -> T:
+    """Result of `send`, tried as the policy says; the SDK beneath must not retry on its own.
+
+    Args:
+        send: makes the call once; raises what the openai SDK raises (litellm's errors are of its kinds).
+        timeout_s: seconds for one try, body included.
+    Raises:
+        TimeoutError, openai.OpenAIError: what the last try raised. Anything else `send` raises ends the
+            tries at once.
+    """
     ends_at = time.monotonic() + policy.budget_s
 
     async def once() -> T:
@@ -82,7 +109,7 @@ async def call(
 
     def wait_s(state: RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome else None
-        asked_s = (_retry_after_s(error) if error else None) or 0.0
+        asked_s = (retry_after_s(error) if error else None) or 0.0
         return max(min(backoff(state), policy.longest_wait_s), min(asked_s, policy.longest_asked_s))
 
     retrying = AsyncRetrying(
@@ -91,16 +118,7 @@ async def call(
         retry=retry_if_exception(_may_pass),
         reraise=True,
     )
-    try:
-        return await retrying(once)
-    except (TimeoutError, openai.OpenAIError) as error:
-        tries = retrying.statistics["attempt_number"]
-        reason = _without_secrets(_reason(error, min(timeout_s, policy.budget_s)), secrets)
-        reason = f"after {tries} tries: {reason}" if tries > 1 else reason
-        unavailable = Unavailable(source, reason[:_LONGEST_REASON], retry_after_s=_retry_after_s(error))
-        # A log may print the cause as well, and servers like to repeat the key they refuse.
-        printed = "".join(traceback.format_exception(error))
-        raise unavailable from (error if _without_secrets(printed, secrets) == printed else None)
+    return await retrying(once)
 
 
 def _may_pass(error: BaseException) -> bool:
@@ -108,11 +126,12 @@ def _may_pass(error: BaseException) -> bool:
 
     if isinstance(error, TimeoutError | openai.APIConnectionError):
         return True
-    status = _status(error)
+    status = status_of(error)
     return isinstance(error, openai.APIError) and status is not None and (status in (408, 409, 429) or status >= 500)
 
 
-def _status(error: BaseException) -> int | None:
+def status_of(error: BaseException) -> int | None:
+    """The HTTP status an error carries; None for one without an answer."""
     # litellm puts one on errors that are no APIStatusError.
     status = getattr(error, "status_code", None)
     return status if isinstance(status, int) else None
@@ -127,7 +146,7 @@ def _reason(error: Exception, timeout_s: float) -> str:
     message = str((isinstance(body, dict) and body.get("message")) or error)
     if isinstance(error, openai.APIConnectionError):
         message = f"the connection failed: {error.__cause__ or message}"
-    elif (status := _status(error)) is not None:
+    elif (status := status_of(error)) is not None:
         message = f"HTTP {status}: {message}"
     # litellm appends its stack to some messages.
     return " ".join(message.split("Traceback (most recent call last)")[0].split())
@@ -139,7 +158,7 @@ def _without_secrets(text: str, secrets: Collection[str]) -> str:
     return _SECRETS.sub("***", text)
 
 
-def _retry_after_s(error: BaseException) -> float | None:
+def retry_after_s(error: BaseException) -> float | None:
     """Seconds from the Retry-After header, which holds a number or a date."""
     headers = getattr(getattr(error, "response", None), "headers", None)
     # litellm keeps the headers of the answer elsewhere and leaves those of the response empty.
