@@ -8,7 +8,8 @@ time order), nested objects flattened to dotted keys, nulls and empty strings le
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from dataclasses import field as field_of
 from datetime import UTC, date, datetime, time
 from typing import Any, Literal, get_args
 
@@ -22,6 +23,9 @@ Values = Mapping[str, "Scalar | list[Scalar]"]
 MAX_KEYS = 256
 MAX_KEY_CHARACTERS = 128
 MAX_DEPTH = 5
+MAX_ALIASES = 1000
+"""Most other names of one field's values together, in a schema file."""
+MAX_ALIAS_CHARACTERS = 100
 RESERVED: Mapping[str, ScalarType] = {"id": "string", "title": "string", "language": "string", "public": "boolean"}
 """Keys every document answers to in a filter, unless its own metadata uses the name."""
 
@@ -38,6 +42,7 @@ class Field:
         item: type of the values; for a list, of its members.
         separator: a list written as one string is split here ("2.6, 3.0" at ","), None for real lists.
         declared: named in a schema file, not inferred.
+        aliases: other names of values, as a schema file gives them: value to names.
     """
 
     name: str
@@ -46,6 +51,11 @@ class Field:
     separator: str | None = None
     declared: bool = False
     description: str = ""
+    aliases: Mapping[str, tuple[str, ...]] = field_of(default_factory=dict, hash=False)
+
+    def holds_like(self, other: "Field") -> bool:
+        """Whether both store values alike: the rest of a field may change while there are documents."""
+        return (self.type, self.item, self.separator) == (other.type, other.item, other.separator)
 
 
 def parse_date(text: str) -> str:
@@ -264,7 +274,7 @@ def read_schema(data: object) -> dict[str, Field]:
 
     Args:
         data: `{"fields": {"published": "date", "tags": {"type": "list", "item": "string",
-            "separator": ",", "description": "..."}}}`.
+            "separator": ",", "description": "...", "aliases": {"kubernetes": ["k8s"]}}}}`.
     Raises:
         BadDocument: not of that form.
     """
@@ -279,7 +289,7 @@ def read_schema(data: object) -> dict[str, Field]:
             raise BadDocument(
                 f"a schema field has a name over {MAX_KEY_CHARACTERS} characters or a character of no text"
             )
-        unknown = set(spec) - {"type", "item", "separator", "description"}
+        unknown = set(spec) - {"type", "item", "separator", "description", "aliases"}
         if unknown:
             raise BadDocument(f'schema field "{name}" has unknown keys: {listing(unknown)}')
         kind: Any = spec.get("type")
@@ -292,18 +302,77 @@ def read_schema(data: object) -> dict[str, Field]:
         if separator is not None and not (kind == "list" and isinstance(separator, str) and separator):
             raise BadDocument(f'schema field "{name}": separator must be text, and is for type "list" only')
         members: ScalarType = item if kind == "list" else kind
-        description = str(spec.get("description", ""))
-        fields[str(name)] = Field(str(name), kind, members, separator, declared=True, description=description)
+        fields[str(name)] = Field(
+            str(name),
+            kind,
+            members,
+            separator,
+            declared=True,
+            description=str(spec.get("description", "")),
+            aliases=_read_aliases(name, members, spec.get("aliases", {})),
+        )
     return fields
+
+
+def _read_aliases(field: str, item: ScalarType, given: object) -> dict[str, tuple[str, ...]]:
+    """Value to its other names. A value that no document has is fine: documents may come later.
+
+    Raises:
+        BadDocument: not of that form, too many or too long, or one name for two values.
+    """
+    where = f'schema field "{field}": aliases'
+    if not isinstance(given, Mapping):
+        raise BadDocument(f'{where} must be an object like {{"infrastructure": ["infra"]}}')
+    if given and item not in ("string", "boolean"):
+        raise BadDocument(f"{where} are for text and true/false, and this is a {item}")
+    aliases: dict[str, tuple[str, ...]] = {}
+    # Who uses a name, and what it stands for.
+    meant = {_alias_key(str(value)): str(value) for value in given}
+    for value, names in given.items():
+        if item == "boolean" and value not in ("true", "false"):
+            raise BadDocument(f'{where} are of "true" and "false", not of "{shown(value)}"')
+        if not isinstance(names, list) or not all(isinstance(name, str) and name.strip() for name in names):
+            raise BadDocument(f'{where} of "{shown(value)}" must be a list of names')
+        for name in names:
+            if len(name) > MAX_ALIAS_CHARACTERS:
+                raise BadDocument(f'{where}: "{shown(name)}" is longer than {MAX_ALIAS_CHARACTERS} characters')
+            other = meant.setdefault(_alias_key(name), value)
+            if other != value:
+                raise BadDocument(f'{where}: "{shown(name)}" stands for both "{shown(other)}" and "{shown(value)}"')
+        if names:
+            aliases[value] = tuple(name.strip() for name in names)
+    if sum(map(len, aliases.values())) > MAX_ALIASES:
+        raise BadDocument(f"{where} are more than {MAX_ALIASES:,}")
+    return aliases
+
+
+def _alias_key(name: str) -> str:
+    return " ".join(name.casefold().split())
 
 
 def to_catalogue(fields: Mapping[str, Field]) -> dict[str, dict[str, Any]]:
     """Fields as the database keeps them."""
-    return {
-        name: {key: value for key, value in asdict(field).items() if key != "name"} for name, field in fields.items()
+    return {name: _to_stored(field) for name, field in fields.items()}
+
+
+def _to_stored(field: Field) -> dict[str, Any]:
+    spec: dict[str, Any] = {
+        "type": field.type,
+        "item": field.item,
+        "separator": field.separator,
+        "declared": field.declared,
+        "description": field.description,
     }
+    if field.aliases:
+        spec["aliases"] = {value: list(names) for value, names in field.aliases.items()}
+    return spec
 
 
 def from_catalogue(catalogue: Mapping[str, Mapping[str, Any]]) -> dict[str, Field]:
     """Fields as `to_catalogue` wrote them."""
-    return {name: Field(name, **spec) for name, spec in catalogue.items()}
+    return {name: _from_stored(name, spec) for name, spec in catalogue.items()}
+
+
+def _from_stored(name: str, spec: Mapping[str, Any]) -> Field:
+    aliases = {value: tuple(names) for value, names in spec.get("aliases", {}).items()}
+    return Field(name, **{**spec, "aliases": aliases})

@@ -111,6 +111,8 @@ class FieldValues:
         documents: how many documents have the field.
         low, high: the range of a number or a date (ISO 8601), None otherwise or when there is none.
         aliases: other names of values, given in a schema file: alias to value.
+        spellings: values that differ in case, accents or punctuation alone, by what `text.folding.fold` makes
+            of them; only where there is more than one.
     """
 
     field: Field
@@ -120,6 +122,7 @@ class FieldValues:
     low: str | float | None = None
     high: str | float | None = None
     aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    spellings: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

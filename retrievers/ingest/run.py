@@ -217,7 +217,12 @@ class _Run:
         self._fields = from_catalogue(await store.lock_fields(connection, self._tenant, self._number))
         fields = {**infer_fields(flat), **self._fields, **declared}
         if fields != self._fields:
-            changed = [name for name, spec in declared.items() if name in self._fields and self._fields[name] != spec]
+            # Names and descriptions may change at any time; what is stored was made by type and separator.
+            changed = [
+                name
+                for name, spec in declared.items()
+                if name in self._fields and not self._fields[name].holds_like(spec)
+            ]
             if changed and await self._has_documents(connection):
                 raise BadRequest(
                     f'the schema changes the type of "{changed[0]}" in collection "{self._collection}", which has '

@@ -13,9 +13,10 @@ from psycopg.types.json import Jsonb
 from retrievers.core.errors import UnknownCollection
 from retrievers.core.fields import Field, to_catalogue
 from retrievers.embed import Vectors
+from retrievers.ingest import values
 from retrievers.ingest.prepare import Passage, Prepared
 from retrievers.postgres.database import Row
-from retrievers.text import analysis, weights
+from retrievers.text import analysis, folding, weights
 
 Connection = AsyncConnection[Row]
 
@@ -26,8 +27,9 @@ async def open_collection(connection: Connection, tenant: str, name: str) -> Row
     row = await (await connection.execute(select, (tenant, name))).fetchone()
     if row is None:
         await connection.execute(
-            "INSERT INTO signalbox.collection (tenant, name, analysis) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
-            (tenant, name, analysis.VERSION),
+            "INSERT INTO signalbox.collection (tenant, name, analysis, folding) VALUES (%s, %s, %s, %s)"
+            " ON CONFLICT DO NOTHING",
+            (tenant, name, analysis.VERSION, folding.VERSION),
         )
         row = await (await connection.execute(select, (tenant, name))).fetchone()
     assert row is not None
@@ -105,7 +107,8 @@ async def replace_documents(
         mean_length: the mean passage length for BM25, unless the collection has one already.
     """
     mean_length = (await _locked(connection, tenant, number))[1] or mean_length
-    await remove_documents(connection, tenant, number, [item.document.id for item in documents])
+    changes = values.Changes()
+    await _remove(connection, tenant, number, [item.document.id for item in documents], changes)
     async with connection.cursor() as writer:
         await writer.executemany(_INSERT_DOCUMENT, [_document_row(tenant, number, item) for item in documents])
         await writer.executemany(
@@ -119,6 +122,9 @@ async def replace_documents(
     counts = Counter(term for item in documents for passage in item.passages for term in passage.lexemes)
     await _count_terms(connection, tenant, number, counts)
     await _count_documents(connection, tenant, number, documents, mean_length)
+    for item in documents:
+        changes.add(item.document.id, item.document.title, item.fields, 1)
+    await values.apply(connection, tenant, number, changes)
 
 
 _INSERT_DOCUMENT = """
@@ -205,8 +211,16 @@ def to_tsvector(number: int, lexemes: weights.Positions) -> str:
 
 async def remove_documents(connection: Connection, tenant: str, number: int, ids: Sequence[str]) -> int:
     """Delete documents with everything derived from them; returns how many there were."""
+    changes = values.Changes()
+    count = await _remove(connection, tenant, number, ids, changes)
+    await values.apply(connection, tenant, number, changes)
+    return count
+
+
+async def _remove(connection: Connection, tenant: str, number: int, ids: Sequence[str], changes: values.Changes) -> int:
+    """Delete documents; what their fields held is added to the changes, which the caller applies."""
     await _locked(connection, tenant, number)
-    values = {"tenant": tenant, "collection": number, "ids": list(ids)}
+    which = {"tenant": tenant, "collection": number, "ids": list(ids)}
     await connection.execute(
         """
         WITH gone AS (
@@ -217,26 +231,24 @@ async def remove_documents(connection: Connection, tenant: str, number: int, ids
         UPDATE signalbox.term t SET chunks = t.chunks - gone.chunks FROM gone
         WHERE t.tenant = %(tenant)s AND t.collection = %(collection)s AND t.term = gone.term
         """,
-        values,
+        which,
     )
     cursor = await connection.execute(
         """
-        WITH gone AS (
-            DELETE FROM signalbox.document
-            WHERE tenant = %(tenant)s AND collection = %(collection)s AND id = ANY (%(ids)s)
-            RETURNING chunks, words, public, language)
-        SELECT count(*), sum(chunks), sum(words), count(*) FILTER (WHERE public), array_agg(language) FROM gone
+        DELETE FROM signalbox.document
+        WHERE tenant = %(tenant)s AND collection = %(collection)s AND id = ANY (%(ids)s)
+        RETURNING id, title, fields, language, chunks, words, public
         """,
-        values,
+        which,
     )
-    row = await cursor.fetchone()
-    assert row is not None
-    documents, chunks, words, public, languages = row
-    if documents:
-        await _add_to_counts(
-            connection, tenant, number, -documents, -chunks, -words, -public, Counter(), Counter(languages)
-        )
-    return int(documents)
+    gone = await cursor.fetchall()
+    for id, title, fields, *_ in gone:
+        changes.add(id, title, fields, -1)
+    if gone:
+        chunks, words, public = (sum(row[place] for row in gone) for place in (4, 5, 6))
+        languages = Counter(row[3] for row in gone)
+        await _add_to_counts(connection, tenant, number, -len(gone), -chunks, -words, -public, Counter(), languages)
+    return len(gone)
 
 
 async def _count_terms(connection: Connection, tenant: str, number: int, counts: Mapping[str, int]) -> None:
@@ -306,8 +318,8 @@ async def _add_to_counts(
 async def settle(connection: Connection, tenant: str, number: int) -> int:
     """Bring a collection to the one state that its documents define, after all of them are written.
 
-    Terms that no passage holds any more go, and when the mean length has left its grid point every
-    stored BM25 vector is made again.
+    Terms that no passage holds any more go, names are folded as this version folds them, and when the mean
+    length has left its grid point every stored BM25 vector is made again.
 
     Returns:
         How many passages were weighed again.
@@ -323,6 +335,7 @@ async def settle(connection: Connection, tenant: str, number: int) -> int:
     )
     if row is None:
         return 0
+    await values.refold(connection, tenant, number)
     # An empty collection is as it was made: the next documents bring their own mean.
     mean = weights.on_grid(row[1] / row[0]) if row[0] else 0.0
     if abs(mean - row[2]) < 1e-6:

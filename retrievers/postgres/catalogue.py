@@ -2,14 +2,17 @@
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 from retrievers.core.errors import UnknownCollection, listing
-from retrievers.core.fields import RESERVED, Field, from_catalogue
+from retrievers.core.fields import Field, from_catalogue
 from retrievers.core.filters import Filter, matches
-from retrievers.core.types import Chunk, ChunkId, Collection, Scope
-from retrievers.postgres.database import Database, Row
+from retrievers.core.types import Chunk, ChunkId, Collection, FieldCatalogue, FieldValues, Scope
+from retrievers.postgres.database import Database
+from retrievers.postgres.values import FieldReader, merged
+from retrievers.postgres.values import filterable as filterable
 
 _COLLECTIONS = """
     SELECT c.number, c.tenant, c.name, e.name, e.number, e.dimension, c.documents, c.chunks, c.mean_length, c.languages,
@@ -26,25 +29,6 @@ _TERMS = """
 _PASSAGES = """
     SELECT * FROM signalbox.passages(%(scope)s, %(tenants)s, %(among)s, %(documents)s, %(ordinals)s)
 """
-_VALUES = """
-    WITH held AS (
-        SELECT entry.key, item.value #>> '{}' AS value,
-               CASE WHEN jsonb_typeof(item.value) = 'number' THEN item.value::numeric END AS number, count(*) AS times
-        FROM signalbox.document d, jsonb_each(d.fields) AS entry,
-             LATERAL jsonb_path_query(entry.value, '$[*]') AS item (value)
-        WHERE d.tenant = ANY (%(tenants)s) AND d.collection = ANY (%(among)s)
-        GROUP BY 1, 2, 3),
-    ranked AS (SELECT *, row_number() OVER (PARTITION BY key ORDER BY times DESC, value COLLATE "C") AS place FROM held)
-    SELECT key, count(*), min(value COLLATE "C"), max(value COLLATE "C"),
-           min(number)::float8, max(number)::float8,
-           array_agg(value ORDER BY place) FILTER (WHERE place <= 10),
-           array_agg(times ORDER BY place) FILTER (WHERE place <= 10)
-    FROM ranked GROUP BY key
-"""
-_HOLDING = """
-    SELECT key, count(*) FROM signalbox.document d, jsonb_object_keys(d.fields) AS key
-    WHERE d.tenant = ANY (%(tenants)s) AND d.collection = ANY (%(among)s) GROUP BY key
-"""
 # Counters and fields may be this old; a name that is not found is looked up anew at once.
 _FRESH_S = 1.0
 _MOST_TENANTS = 1024
@@ -58,6 +42,7 @@ class Catalogue:
         self._database = database
         self._collections: OrderedDict[str, tuple[float, tuple[Collection, ...]]] = OrderedDict()
         self._terms: OrderedDict[tuple[str, int, int, str], int] = OrderedDict()
+        self._fields = FieldReader(database)
 
     async def collections(self, tenant: str, *, fresh: bool = False) -> tuple[Collection, ...]:
         """Every collection the tenant can see: its own, and the platform's with public documents."""
@@ -129,15 +114,31 @@ class Catalogue:
             self._terms.popitem(last=False)
         return counts
 
+    async def fields(self, scope: Scope, *, fresh: bool = False) -> FieldCatalogue:
+        """What the fields that a filter over the scope may name hold; costs nothing while nothing changes.
+
+        Args:
+            fresh: as of now; otherwise, while documents are being written, up to a second old.
+        """
+        return await self._fields.catalogue(scope, fresh=fresh)
+
+    async def find_values(self, scope: Scope, folded_spans: Sequence[str]) -> list[tuple[str, str, int]]:
+        """Values by their names, in the fields that have too many for `fields` to give all of them.
+
+        Args:
+            folded_spans: parts of a question as `text.folding.fold` writes them. One finds every value that it
+                is a whole word or consecutive words of ("guido": "Guido van Rossum").
+        Returns:
+            (field, value, documents), at most 200: values that are a whole span first, then the commonest.
+            [] without a query where no field is that large.
+        """
+        return await self._fields.find(scope, folded_spans)
+
     async def describe(self, scope: Scope) -> dict[str, Any]:
         """The field catalogue of a collection: what `signalbox collections show` prints."""
-        fields = {name: field for one in scope.collections for name, field in one.fields.items()}
-        values = {
-            "tenants": sorted({one.tenant for one in scope.collections}),
-            "among": [one.number for one in scope.collections],
-        }
-        seen = {row[0]: row[1:] for row in await self._database.fetch(scope.tenant, _VALUES, values)}
-        holding = {row[0]: row[1] for row in await self._database.fetch(scope.tenant, _HOLDING, values)}
+        held = await self._fields.read(scope)
+        fields = {name: field for one in held for name, field in one.fields.items()}
+        described = [_described(fields[name], values) for name, values in sorted(merged(held, fields).items())]
         first = scope.collections[0]
         return {
             "name": first.name,
@@ -146,9 +147,7 @@ class Catalogue:
             "embedder": first.embedder,
             "dimension": first.dimension,
             "languages": dict(first.languages),
-            "fields": [
-                _described(field, seen.get(name), holding.get(name, 0)) for name, field in sorted(fields.items())
-            ],
+            "fields": described,
         }
 
     async def load(self, scope: Scope, ids: Iterable[ChunkId], wanted_by: Filter | None = None) -> dict[ChunkId, Chunk]:
@@ -175,9 +174,7 @@ class Catalogue:
         return {chunk.id: chunk for chunk in chunks}
 
 
-def _described(field: Field, seen: Row | None, documents: int) -> dict[str, Any]:
-    distinct, low, high, least, most, values, times = seen or (0, None, None, None, None, [], [])
-    bounds = {"number": (_number(least), _number(most)), "date": (low, high)}.get(field.item, (None, None))
+def _described(field: Field, values: FieldValues) -> dict[str, Any]:
     return {
         "name": field.name,
         "type": field.type,
@@ -185,33 +182,13 @@ def _described(field: Field, seen: Row | None, documents: int) -> dict[str, Any]
         "separator": field.separator,
         "declared": field.declared,
         "description": field.description,
-        "documents": documents,
-        "distinct": distinct,
-        "min": bounds[0],
-        "max": bounds[1],
-        "top": [[value, count] for value, count in zip(values, times, strict=True)],
+        "documents": values.documents,
+        "distinct": values.distinct,
+        "min": values.low,
+        "max": values.high,
+        "top": [[value, count] for value, count in islice(values.values.items(), 10)],
+        "aliases": {value: list(names) for value, names in field.aliases.items()},
     }
-
-
-def _number(value: float | None) -> float | int | None:
-    return int(value) if value is not None and value.is_integer() else value
-
-
-def filterable(scope: Scope) -> Mapping[str, Field]:
-    """The fields a filter over the scope may name.
-
-    A field that is of one type here and of another there can be used within one collection only; where
-    it is a list in one of them it is treated as a list.
-    """
-    fields = {name: Field(name, kind, kind) for name, kind in RESERVED.items()}
-    disagreed: set[str] = set()
-    for name, field in ((name, field) for collection in scope.collections for name, field in collection.fields.items()):
-        known = fields.get(name)
-        if known is not None and known.item != field.item and name not in RESERVED:
-            disagreed.add(name)
-        elif known is None or name in RESERVED or field.type == "list":
-            fields[name] = field
-    return {name: field for name, field in fields.items() if name not in disagreed}
 
 
 def _key(collection: Collection, term: str) -> tuple[str, int, int, str]:

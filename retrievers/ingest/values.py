@@ -1,0 +1,239 @@
+"""What fields hold, kept exact: the tables `field_value`, `field_count` and `field_word`.
+
+Every function runs in the transaction that writes the documents and holds the collection's lock. Only
+differences are written: documents that come again with the same metadata change nothing here.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from psycopg import AsyncConnection
+
+from retrievers.core.fields import kind_of
+from retrievers.postgres.database import Row
+from retrievers.text import folding
+
+Connection = AsyncConnection[Row]
+
+MAX_VALUE_CHARACTERS = 200
+"""Longer text is counted and not kept: nobody filters by it, and every document has its own."""
+MAX_NAME_CHARACTERS = 100
+MAX_NAME_WORDS = 8
+"""A value beyond these is prose, and not found by part of its words."""
+
+_PAGE = 5_000
+
+
+@dataclass(slots=True)
+class Changes:
+    """By how much counts change.
+
+    Attributes:
+        values: (field, text, None) or (field, None, number) to documents.
+        documents, long: per field.
+    """
+
+    values: Counter[tuple[str, str | None, float | None]] = field(default_factory=Counter)
+    documents: Counter[str] = field(default_factory=Counter)
+    long: Counter[str] = field(default_factory=Counter)
+
+    def add(self, id: str, title: str, fields: Mapping[str, Any], times: int) -> None:
+        """Count one document that comes (`times` 1) or goes (-1).
+
+        Args:
+            fields: its filterable values in normal form. Its own id and title among them are left out: they
+                tell documents apart and select nothing.
+        """
+        for name, given in fields.items():
+            if (name == "id" and given == id) or (name == "title" and given == title):
+                continue
+            if isinstance(given, list):
+                # A value counts once per document.
+                items: Iterable[Any] = {_key(item) for item in given}
+                if not given:
+                    continue
+            else:
+                items = (_key(given),)
+            self.documents[name] += times
+            for text, number in items:
+                if text is not None and len(text) > MAX_VALUE_CHARACTERS:
+                    self.long[name] += times
+                else:
+                    self.values[name, text, number] += times
+
+
+def _key(value: Any) -> tuple[str | None, float | None]:
+    """A value as text or as a number: JSON comes back from the database with 1.0 where 1 may have gone in."""
+    if isinstance(value, bool):
+        return ("true" if value else "false"), None
+    if isinstance(value, int | float):
+        return None, float(value) + 0.0  # no negative zero, which PostgreSQL does not keep
+    return value, None
+
+
+async def apply(connection: Connection, tenant: str, number: int, changes: Changes) -> None:
+    """Write the differences."""
+    more = sorted(_rows(changes.values.items(), +1))
+    fewer = sorted(_rows(changes.values.items(), -1))
+    values: dict[str, Any] = {"tenant": tenant, "collection": number}
+    kept: Counter[str] = Counter()
+    if fewer:
+        gone = await (await connection.execute(_FEWER, values | _columns(fewer))).fetchall()
+        kept.subtract(row[0] for row in gone)
+        words = [word for name, value in gone for word in _words(name, value)]
+        if words:
+            await connection.execute(_DELETE_WORDS, values | _word_columns(words))
+    if more:
+        new = await (await connection.execute(_MORE, values | _columns(more))).fetchall()
+        kept.update(row[0] for row in new)
+        await _insert_words(connection, tenant, number, new)
+    names = sorted(
+        name for name in {*changes.documents, *kept} if changes.documents[name] or kept[name] or changes.long[name]
+    )
+    if names:
+        counts = {
+            "fields": names,
+            "documents": [changes.documents[name] for name in names],
+            "kept": [kept[name] for name in names],
+            "long": [changes.long[name] for name in names],
+        }
+        await connection.execute(_COUNT, values | counts)
+
+
+async def refold(connection: Connection, tenant: str, number: int) -> None:
+    """Make the words of a collection's values anew, when another version of folding made them."""
+    values = {"tenant": tenant, "collection": number, "version": folding.VERSION}
+    stale = await connection.execute(
+        "UPDATE signalbox.collection SET folding = %(version)s, version = version + 1"
+        " WHERE tenant = %(tenant)s AND number = %(collection)s AND folding <> %(version)s",
+        values,
+    )
+    if not stale.rowcount:
+        return
+    await connection.execute(
+        "DELETE FROM signalbox.field_word WHERE tenant = %(tenant)s AND collection = %(collection)s", values
+    )
+    after = ("", "")
+    while True:
+        rows = await (
+            await connection.execute(
+                """
+                SELECT field, value FROM signalbox.field_value
+                WHERE tenant = %s AND collection = %s AND (field, value) > (%s, %s) AND number IS NULL
+                ORDER BY field, value LIMIT %s
+                """,
+                (tenant, number, *after, _PAGE),
+            )
+        ).fetchall()
+        if not rows:
+            return
+        await _insert_words(connection, tenant, number, rows)
+        after = (rows[-1][0], rows[-1][1])
+
+
+def _rows(
+    changes: Iterable[tuple[tuple[str, str | None, float | None], int]], sign: int
+) -> Iterable[tuple[str, str, float, int]]:
+    """The changes of one sign as rows whose members can be compared: "" for no text, 0 for no number."""
+    return ((name, text or "", number or 0.0, sign * by) for (name, text, number), by in changes if sign * by > 0)
+
+
+def _columns(rows: Sequence[tuple[str, str, float, int]]) -> dict[str, Any]:
+    return {
+        "fields": [row[0] for row in rows],
+        "values": [row[1] or None for row in rows],
+        "numbers": [None if row[1] else row[2] for row in rows],
+        "documents": [row[3] for row in rows],
+    }
+
+
+async def _insert_words(connection: Connection, tenant: str, number: int, named: Iterable[Row]) -> None:
+    words = [word for name, value, *_ in named for word in _words(name, value)]
+    if words:
+        await connection.execute(_INSERT_WORDS, {"tenant": tenant, "collection": number} | _word_columns(words))
+
+
+def _words(name: str, value: str | None) -> list[tuple[str, int, str, str]]:
+    """(words from a place on, place, field, value) for every word of a value; [] for a number, a date or prose."""
+    if value is None or len(value) > MAX_NAME_CHARACTERS or kind_of(value) == "date":
+        return []
+    words = folding.fold(value).split(" ")
+    if words == [""]:
+        return []
+    places = range(len(words)) if len(words) <= MAX_NAME_WORDS else (0,)
+    return [(" ".join(words[place:]), place, name, value) for place in places]
+
+
+def _word_columns(rows: Sequence[tuple[str, int, str, str]]) -> dict[str, Any]:
+    return {
+        "words": [row[0] for row in rows],
+        "places": [row[1] for row in rows],
+        "fields": [row[2] for row in rows],
+        "values": [row[3] for row in rows],
+    }
+
+
+# PostgreSQL alone turns numbers into text, so that they are the same text whenever they come.
+_CHANGE = """
+    change AS MATERIALIZED (
+        SELECT field, coalesce(value, number::text) COLLATE "C" AS value, number, documents
+        FROM unnest(%(fields)s::text[], %(values)s::text[], %(numbers)s::float8[], %(documents)s::integer[])
+             AS one (field, value, number, documents))
+"""
+# A value is new when it now has just what came: no row is ever without a document. Numbers have no words.
+_MORE = f"""
+    WITH {_CHANGE}, put AS (
+        INSERT INTO signalbox.field_value AS v (tenant, collection, field, value, number, documents)
+        SELECT %(tenant)s, %(collection)s, field, value, number, documents FROM change
+        ON CONFLICT (tenant, collection, field, value) DO UPDATE SET documents = v.documents + excluded.documents
+        RETURNING field, value, documents)
+    SELECT put.field, CASE WHEN change.number IS NULL THEN put.value END
+    FROM put JOIN change ON change.field = put.field AND change.value = put.value
+    WHERE put.documents = change.documents
+"""  # noqa: S608
+_FEWER = f"""
+    WITH {_CHANGE}, fewer AS (
+        UPDATE signalbox.field_value v SET documents = v.documents - change.documents FROM change
+        WHERE v.tenant = %(tenant)s AND v.collection = %(collection)s AND v.field = change.field
+          AND v.value = change.value AND v.documents > change.documents)
+    DELETE FROM signalbox.field_value v USING change
+    WHERE v.tenant = %(tenant)s AND v.collection = %(collection)s AND v.field = change.field
+      AND v.value = change.value AND v.documents <= change.documents
+    RETURNING v.field, CASE WHEN v.number IS NULL THEN v.value END
+"""  # noqa: S608
+_ONE_WORD = """
+    unnest(%(words)s::text[], %(places)s::smallint[], %(fields)s::text[], %(values)s::text[])
+    AS one (words, place, field, value)
+"""
+# What a field had before another version of folding is made anew later: some words may be there already.
+_INSERT_WORDS = f"""
+    INSERT INTO signalbox.field_word (tenant, collection, words, place, field, value)
+    SELECT %(tenant)s, %(collection)s, words, place, field, value FROM {_ONE_WORD} ON CONFLICT DO NOTHING
+"""  # noqa: S608
+_DELETE_WORDS = f"""
+    DELETE FROM signalbox.field_word w USING {_ONE_WORD}
+    WHERE w.tenant = %(tenant)s AND w.collection = %(collection)s AND w.words = one.words AND w.place = one.place
+      AND w.field = one.field AND w.value = one.value
+"""  # noqa: S608
+_COUNTS = """
+    unnest(%(fields)s::text[], %(documents)s::integer[], %(kept)s::integer[], %(long)s::integer[])
+    AS one (field, documents, kept, long)
+"""
+# No conflict to resolve: a row that is to shrink may not even be proposed, for its count would be below zero.
+_COUNT = f"""
+    WITH one AS MATERIALIZED (SELECT * FROM {_COUNTS}), gone AS (
+        DELETE FROM signalbox.field_count c USING one
+        WHERE c.tenant = %(tenant)s AND c.collection = %(collection)s AND c.field = one.field
+          AND c.documents + one.documents <= 0), changed AS (
+        UPDATE signalbox.field_count c
+        SET documents = c.documents + one.documents, kept = c.kept + one.kept, long = c.long + one.long FROM one
+        WHERE c.tenant = %(tenant)s AND c.collection = %(collection)s AND c.field = one.field
+          AND c.documents + one.documents > 0)
+    INSERT INTO signalbox.field_count (tenant, collection, field, documents, kept, long)
+    SELECT %(tenant)s, %(collection)s, field, documents, kept, long FROM one
+    WHERE documents > 0 AND NOT EXISTS (
+        SELECT FROM signalbox.field_count c
+        WHERE c.tenant = %(tenant)s AND c.collection = %(collection)s AND c.field = one.field)
+"""  # noqa: S608

@@ -1,0 +1,287 @@
+"""What metadata fields hold, read from the tables that ingestion keeps: never from documents."""
+
+import asyncio
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from retrievers.core.fields import RESERVED, Field, from_catalogue
+from retrievers.core.types import FieldCatalogue, FieldValues, Scope
+from retrievers.postgres.database import Database
+from retrievers.text.folding import fold
+
+MAX_VALUES = 1000
+"""Most values of a field that are held; of more, the commonest."""
+MAX_FOUND = 200
+
+_CATALOGUED = ("language", "public")
+"""The reserved keys whose values are kept: the others tell documents apart."""
+_MOST_FIELDS = 500
+_MOST_SPANS = 1000
+_MOST_PER_SPAN = 50
+_SHOWN = 10
+# While documents are written the version changes with every batch: what was read may be this old.
+_FRESH_S = 1.0
+_MOST_SCOPES = 64
+_TEXTUAL = ("string", "boolean")
+
+_HELD = """
+    SELECT k.number, k.version, k.documents, k.fields, (
+        SELECT json_agg(json_build_array(f.field, f.documents, f.kept + f.long, top.held,
+                                         CASE f.item WHEN 'number' THEN to_json(number.least) WHEN 'date' THEN to_json(day.least) END,
+                                         CASE f.item WHEN 'number' THEN to_json(number.most) WHEN 'date' THEN to_json(day.most) END)
+                        ORDER BY f.documents DESC, f.field)
+        FROM (SELECT c.field, c.documents, c.kept, c.long, coalesce(k.fields -> c.field ->> 'item', 'string') AS item
+              FROM signalbox.field_count c WHERE c.tenant = k.tenant AND c.collection = k.number
+              ORDER BY c.documents DESC, c.field LIMIT %(fields)s) f
+        LEFT JOIN LATERAL (
+            WITH often AS MATERIALIZED (
+                SELECT v.value, v.documents FROM signalbox.field_value v
+                WHERE v.tenant = k.tenant AND v.collection = k.number AND v.field = f.field AND v.documents > 1
+                ORDER BY v.documents DESC, v.value
+                LIMIT CASE WHEN f.item IN ('string', 'boolean') THEN %(values)s ELSE %(shown)s END),
+            once AS (
+                SELECT v.value, v.documents FROM signalbox.field_value v
+                WHERE v.tenant = k.tenant AND v.collection = k.number AND v.field = f.field AND v.documents = 1
+                  AND (SELECT count(*) FROM often) < least(f.kept, %(values)s)
+                ORDER BY v.value
+                LIMIT CASE WHEN f.item IN ('string', 'boolean') THEN %(values)s ELSE %(shown)s END)
+            SELECT json_agg(json_build_array(value, documents)) AS held
+            FROM (SELECT * FROM often UNION ALL SELECT * FROM once) AS either) top ON true
+        LEFT JOIN LATERAL (
+            SELECT min(v.number) AS least, max(v.number) AS most FROM signalbox.field_value v
+            WHERE v.tenant = k.tenant AND v.collection = k.number AND v.field = f.field AND v.number IS NOT NULL
+              AND f.item = 'number') number ON true
+        LEFT JOIN LATERAL (
+            SELECT min(v.value) AS least, max(v.value) AS most FROM signalbox.field_value v
+            WHERE v.tenant = k.tenant AND v.collection = k.number AND v.field = f.field AND f.item = 'date') day ON true)
+    FROM unnest(%(tenants)s::text[], %(among)s::integer[]) AS one (tenant, number)
+    JOIN signalbox.collection k USING (tenant, number)
+"""  # noqa: E501
+# The words of a span and what goes on after a blank lie between "span" and "span!": "!" follows the blank.
+_FIND = """
+    SELECT w.collection, w.field, w.value, v.documents, bool_or(w.words = span.words AND w.place = 0)
+    FROM unnest(%(tenants)s::text[], %(among)s::integer[]) AS one (tenant, collection)
+    CROSS JOIN unnest(%(words)s::text[], %(beyond)s::text[]) AS span (words, beyond)
+    CROSS JOIN LATERAL (
+        SELECT * FROM signalbox.field_word w
+        WHERE w.tenant = one.tenant AND w.collection = one.collection
+          AND w.words >= span.words AND w.words < span.beyond AND w.field = ANY (%(fields)s)
+        ORDER BY w.words, w.place, w.field, w.value LIMIT %(each)s) w
+    JOIN signalbox.field_value v USING (tenant, collection, field, value)
+    GROUP BY w.collection, w.field, w.value, v.documents
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What one collection holds, as of one version.
+
+    Attributes:
+        values: per field, with the commonest values of numbers and dates too.
+    """
+
+    number: int
+    version: int
+    documents: int
+    fields: Mapping[str, Field]
+    values: Mapping[str, FieldValues]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    read_at: float
+    catalogue: FieldCatalogue
+    held: tuple[Held, ...]
+
+
+class FieldReader:
+    """Field catalogues of scopes, kept as long as their collections do not change."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._known: OrderedDict[tuple[tuple[str, int], ...], _Known] = OrderedDict()
+        self._reading: dict[tuple[tuple[str, int], ...], asyncio.Lock] = {}
+
+    async def catalogue(self, scope: Scope, *, fresh: bool = False) -> FieldCatalogue:
+        """See `Catalogue.fields`."""
+        return (await self._current(scope, fresh=fresh)).catalogue
+
+    async def find(self, scope: Scope, folded_spans: Sequence[str]) -> list[tuple[str, str, int]]:
+        """See `Catalogue.find_values`."""
+        known = await self._current(scope)
+        large = [
+            name
+            for name, field in known.catalogue.fields.items()
+            if field.distinct > MAX_VALUES and field.field.item == "string"
+        ]
+        spans = [span for span in dict.fromkeys(folded_spans) if span and "\0" not in span][:_MOST_SPANS]
+        numbers = {one.number for one in known.held if not one.values.keys().isdisjoint(large)}
+        among = [one for one in scope.collections if one.number in numbers]
+        if not spans or not among:
+            return []
+        values = {
+            "tenants": [one.tenant for one in among],
+            "among": [one.number for one in among],
+            "words": spans,
+            "beyond": [f"{span}!" for span in spans],
+            "fields": large,
+            "each": _MOST_PER_SPAN,
+        }
+        documents: Counter[tuple[str, str]] = Counter()
+        whole: set[tuple[str, str]] = set()
+        for _, name, value, count, is_whole in await self._database.fetch(scope.tenant, _FIND, values):
+            documents[name, value] += count
+            if is_whole:
+                whole.add((name, value))
+        ranked = sorted(documents.items(), key=lambda item: (item[0] not in whole, -item[1], item[0]))
+        return [(name, value, count) for (name, value), count in ranked[:MAX_FOUND]]
+
+    async def read(self, scope: Scope) -> tuple[Held, ...]:
+        """What every collection of the scope holds now, in the scope's order; one query."""
+        values = {
+            "tenants": [one.tenant for one in scope.collections],
+            "among": [one.number for one in scope.collections],
+            "fields": _MOST_FIELDS,
+            "values": MAX_VALUES,
+            "shown": _SHOWN,
+        }
+        rows = {row[0]: row for row in await self._database.fetch(scope.tenant, _HELD, values)}
+        # One that was deleted meanwhile holds nothing.
+        return tuple(_held(rows[one.number]) for one in scope.collections if one.number in rows)
+
+    async def _current(self, scope: Scope, *, fresh: bool = False) -> _Known:
+        which = tuple((one.tenant, one.number) for one in scope.collections)
+        known = self._known.get(which)
+        if known and not fresh and _is_good(known, scope):
+            return known
+        asked_at = time.monotonic()
+        async with self._reading.setdefault(which, asyncio.Lock()):
+            # Whoever waited here has what was read meanwhile.
+            known = self._known.get(which)
+            if known and (known.read_at > asked_at or (not fresh and _is_good(known, scope))):
+                return known
+            read_at = time.monotonic()
+            held = await self.read(scope)
+            current = {one.number: one for one in held}
+            stored = tuple(
+                replace(one, fields=current[one.number].fields) for one in scope.collections if one.number in current
+            )
+            fields = filterable(replace(scope, collections=stored))
+            catalogue = FieldCatalogue(
+                key=tuple((one.number, one.version) for one in held),
+                documents=sum(one.documents for one in held),
+                fields=_for_filters(
+                    merged(held, {name: fields[name] for name in fields if _is_catalogued(name, held)})
+                ),
+            )
+            known = self._known[which] = _Known(read_at, catalogue, held)
+            self._known.move_to_end(which)
+        while len(self._known) > _MOST_SCOPES:
+            self._reading.pop(self._known.popitem(last=False)[0], None)
+        return known
+
+
+def _is_good(known: _Known, scope: Scope) -> bool:
+    """Whether it is as new as the scope, or was read a moment ago."""
+    read = dict(known.catalogue.key)
+    if all(read.get(one.number, -1) >= one.version for one in scope.collections):
+        return True
+    return time.monotonic() - known.read_at < _FRESH_S
+
+
+def _is_catalogued(name: str, held: Iterable[Held]) -> bool:
+    return name not in RESERVED or name in _CATALOGUED or any(name in one.fields for one in held)
+
+
+def _held(row: tuple[Any, ...]) -> Held:
+    number, version, documents, stored, seen = row
+    fields = from_catalogue(stored)
+    values = {}
+    for name, having, distinct, top, low, high in seen or ():
+        field = fields.get(name) or Field(name, RESERVED.get(name, "string"), RESERVED.get(name, "string"))
+        values[name] = FieldValues(field, dict(top or ()), distinct, having, _number(low), _number(high))
+    return Held(number, version, documents, fields, values)
+
+
+def merged(held: Sequence[Held], fields: Mapping[str, Field]) -> dict[str, FieldValues]:
+    """The fields over several collections.
+
+    Counts are summed. How many different values there are is exact where all of them are held, and
+    elsewhere counts those twice that are rare in two collections.
+    """
+    return {name: _merged(field, [one.values[name] for one in held if name in one.values], held)
+            for name, field in fields.items()}  # fmt: skip
+
+
+def _merged(field: Field, parts: Sequence[FieldValues], held: Sequence[Held]) -> FieldValues:
+    counts: Counter[str] = Counter()
+    for part in parts:
+        counts.update(part.values)
+    twice = sum(len(part.values) for part in parts) - len(counts)
+    # One collection's are in order already.
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0])) if len(parts) > 1 else list(counts.items())
+    lows = [part.low for part in parts if part.low is not None]
+    highs = [part.high for part in parts if part.high is not None]
+    values = dict(ranked[:MAX_VALUES])
+    return FieldValues(
+        field,
+        values=values,
+        distinct=sum(part.distinct for part in parts) - twice,
+        documents=sum(part.documents for part in parts),
+        low=min(lows, key=_order) if lows else None,
+        high=max(highs, key=_order) if highs else None,
+        aliases=_aliases([one.fields[field.name] for one in held if field.name in one.fields]),
+        spellings=_spellings(values) if field.item == "string" else {},
+    )
+
+
+def _order(bound: str | float) -> tuple[float, str]:
+    """Bounds of one field are all numbers or all dates."""
+    return (0.0, bound) if isinstance(bound, str) else (bound, "")
+
+
+def _aliases(fields: Iterable[Field]) -> dict[str, str]:
+    """Alias to value; one that stands for different values in two collections is left out."""
+    meant: dict[str, set[str]] = {}
+    for field in fields:
+        for value, names in field.aliases.items():
+            for name in names:
+                meant.setdefault(name, set()).add(value)
+    return {name: next(iter(values)) for name, values in meant.items() if len(values) == 1}
+
+
+def _spellings(values: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    alike: dict[str, list[str]] = {}
+    for value in values:
+        alike.setdefault(fold(value), []).append(value)
+    return {folded: tuple(same) for folded, same in alike.items() if folded and len(same) > 1}
+
+
+def _for_filters(fields: Mapping[str, FieldValues]) -> dict[str, FieldValues]:
+    return {
+        name: one if one.field.item in _TEXTUAL else replace(one, values={}) for name, one in sorted(fields.items())
+    }
+
+
+def _number(bound: Any) -> Any:
+    return int(bound) if isinstance(bound, float) and bound.is_integer() else bound
+
+
+def filterable(scope: Scope) -> Mapping[str, Field]:
+    """The fields a filter over the scope may name.
+
+    A field that is of one type here and of another there can be used within one collection only; where
+    it is a list in one of them it is treated as a list.
+    """
+    fields = {name: Field(name, kind, kind) for name, kind in RESERVED.items()}
+    disagreed: set[str] = set()
+    for name, field in ((name, field) for collection in scope.collections for name, field in collection.fields.items()):
+        known = fields.get(name)
+        if known is not None and known.item != field.item and name not in RESERVED:
+            disagreed.add(name)
+        elif known is None or name in RESERVED or field.type == "list":
+            fields[name] = field
+    return {name: field for name, field in fields.items() if name not in disagreed}
