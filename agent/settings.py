@@ -34,6 +34,9 @@ class Settings(BaseModel):
         None, ge=0, le=1, description="share of full text in convex; by question when unset"
     )
     intent: Literal["off"] = Field("off", description="off: the caller's filter, and the question as it is")
+    fallback: Literal["ordered_backoff", "do_not_route", "route_to_all", "fail"] = Field(
+        "ordered_backoff", description="what is asked when none of the sources chosen for a question exists"
+    )
     timeout_s: float = Field(10.0, gt=0, le=120, description="the whole request")
     source_timeout_s: float = Field(3.0, gt=0, le=120, description="one source")
     pool_size: int = Field(10, ge=1, le=200, description="most database connections")
