@@ -10,6 +10,8 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
+_USER = "\n+++ user +++\n"
+
 
 class BadTemplate(ValueError):
     """A template that does not exist, or whose inputs and text do not agree."""
@@ -36,9 +38,32 @@ class Prompt:
         Raises:
             BadTemplate: a value is missing, or one is given that the template does not know.
         """
+        return "\n\n".join(self._parts(values))
+
+    def messages(self, values: Mapping[str, str]) -> list[dict[str, str]]:
+        """The text as turns for a model: what stands above the line `+++ user +++` is the system's.
+
+        Raises:
+            BadTemplate: as `render` does.
+        """
+        *system, user = self._parts(values)
+        turns = [{"role": "system", "content": text} for text in system]
+        return [*turns, {"role": "user", "content": user}]
+
+    def _parts(self, values: Mapping[str, str]) -> list[str]:
         if set(values) != set(self.inputs):
             raise BadTemplate(f"{self.name} takes {sorted(self.inputs)}, not {sorted(values)}")
-        return Template(self.text).substitute(values)
+        # Split before the values go in: one of them may hold the line itself.
+        return [Template(part.strip()).substitute(values) for part in self.text.split(_USER, 1)]
+
+
+def fence(*texts: str) -> str:
+    """A line that occurs in none of the texts, to mark where quoted ones begin and end; the same for the same texts."""
+    everything = "\n".join(texts)
+    mark = hashlib.sha256(everything.encode(errors="replace")).hexdigest()[:12]
+    while mark in everything:
+        mark = hashlib.sha256(mark.encode()).hexdigest()[:12]
+    return f"-----{mark}-----"
 
 
 @lru_cache(maxsize=64)

@@ -1,0 +1,537 @@
+"""A model's reading of a question: its parts, each checked alone, so that a bad one costs only itself.
+
+    {"kind": "retrieve|aggregate|none", "question": "...", "language": "en", "searches": ["..."],
+     "filter": FILTER|null, "time": {"key", "phrase", "from", "to"}|null, "sources": ["..."],
+     "aggregate": {"op", "field", "group_by", "order", "limit"}|null, "confidence": 0.0-1.0}
+
+Here only form and size are judged. Whether fields, values, sources and dates exist is for the catalogue.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+
+from pydantic import RootModel, field_validator
+
+from agent.llm_json import BadReply, json_in
+from retrievers.core.aggregates import MAX_LIMIT, MAX_SHOWN
+from retrievers.core.errors import listing
+from retrievers.core.fields import MAX_KEY_CHARACTERS, is_finite, shown
+from retrievers.core.filters import GROUPS, MAX_DEPTH, MAX_NODES, MAX_VALUE_CHARACTERS, MAX_VALUES, OPERATORS
+
+T = TypeVar("T")
+
+Kind = Literal["retrieve", "aggregate", "none"]
+
+MAX_SEARCHES = 3
+_LONGEST_SEARCH = 500
+_LONGEST_QUESTION = 2000
+_LONGEST_PHRASE = 200
+_MOST_SOURCES = 16
+_MOST_PROBLEMS = 20
+_LARGEST_NUMBER = 2**53
+
+_KINDS = ("retrieve", "aggregate", "none")
+_OPS = ("count", "list", "sum", "avg", "min", "max", "group", "top", "share", "difference")
+_ORDERS = ("asc", "desc")
+_PARTS = ("kind", "question", "language", "searches", "filter", "time", "sources", "aggregate", "confidence")
+
+_LANGUAGE = re.compile(r"[a-z]{2,3}")
+_ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ][\d:.,+\-Z]+)?", re.ASCII)
+_OF_A_DATE = re.compile(r"(?:year|quarter|month)\(.+\)")
+_ASKS_A_VALUE = re.compile(
+    r"\s*(?:when|how|since when|on (?:which|what) da(?:y|te)|in (?:which|what) year"
+    r"|what (?:is|was|are|were) the (?:date|year|number|value|\w+est|maximum|minimum|max|min)\b"
+    r"|what(?:'s| is| was) the \w+ (?:date|year|number|value))",
+    re.IGNORECASE,
+)
+_ASKS_A_DIFFERENCE = re.compile(r"\bhow (?:many|much) (?:more|fewer|less)\b", re.IGNORECASE)
+
+
+class Problem(NamedTuple):
+    """A part that was left out, and why. `what` is its place in the reply ("filter.filters.2")."""
+
+    what: str
+    reason: str
+
+
+class Time(NamedTuple):
+    """A date restriction in the question's own words, which code turns into days.
+
+    `start` and `end` are what the model takes it for, half-open ISO dates: a hint, never relied on.
+    """
+
+    key: str | None
+    phrase: str
+    start: str | None = None
+    end: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReading:
+    """What the model read from a question. Parts that could not be used are at their defaults and in `problems`.
+
+    Attributes:
+        question: self-contained; None when the model gave none.
+        searches: at most three, cleaned, no two alike.
+        filter: an expression of the filter grammar, small enough to be walked, not yet grounded.
+        aggregate: as the model wrote it, see `to_aggregate`.
+        confidence: 0.5 when the model gave none.
+    """
+
+    kind: Kind = "retrieve"
+    question: str | None = None
+    language: str | None = None
+    searches: tuple[str, ...] = ()
+    filter: dict[str, Any] | None = None
+    time: Time | None = None
+    sources: tuple[str, ...] = ()
+    aggregate: dict[str, Any] | None = None
+    confidence: float = 0.5
+    problems: tuple[Problem, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The reading in the shape of a reply."""
+        time = self.time
+        return {
+            "kind": self.kind,
+            "question": self.question,
+            "language": self.language,
+            "searches": list(self.searches),
+            "filter": self.filter,
+            "time": time and {"key": time.key, "phrase": time.phrase, "from": time.start, "to": time.end},
+            "sources": list(self.sources),
+            "aggregate": self.aggregate,
+            "confidence": self.confidence,
+        }
+
+
+class Form(RootModel[dict[str, Any]]):
+    """The reply as it is asked for. Anything with one known part passes: `read_reply` judges the parts."""
+
+    tolerant: ClassVar[bool] = True
+
+    @field_validator("root")
+    @classmethod
+    def _has_a_part(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if not any(part in value for part in _PARTS):
+            raise ValueError(f"it has none of the keys {listing(_PARTS)}")
+        return value
+
+    @classmethod
+    def model_json_schema(cls, *_: Any, **__: Any) -> dict[str, Any]:
+        """What the model is shown: stricter than what is taken."""
+        return _SCHEMA
+
+
+def read_reply(given: object) -> ModelReading:
+    """The reading in a reply, as far as it can be used.
+
+    Args:
+        given: the reply's text, or its decoded JSON.
+    Raises:
+        BadReply: it holds no JSON object.
+    """
+    data = json_in(given, finite=False) if isinstance(given, str) else given
+    if not isinstance(data, Mapping):
+        raise BadReply("it is no JSON object")
+    problems: list[Problem] = []
+
+    def part(name: str, read: Callable[[Any, list[Problem]], T], default: T) -> T:
+        value = data.get(name)
+        if value is None:
+            return default
+        try:
+            return read(value, problems)
+        except _Bad as error:
+            problems.append(Problem(error.where or name, error.reason))
+            return default
+
+    reading = ModelReading(
+        kind=part("kind", _kind, "retrieve"),
+        question=part("question", lambda value, _: _text(value, _LONGEST_QUESTION), None),
+        language=part("language", _language, None),
+        searches=part("searches", _searches, ()),
+        filter=part("filter", _filter, None),
+        time=part("time", _time, None),
+        sources=part("sources", _sources, ()),
+        aggregate=part("aggregate", _aggregate, None),
+        confidence=part("confidence", _confidence, 0.5),
+    )
+    if len(problems) > _MOST_PROBLEMS:
+        more = Problem("reply", f"and {len(problems) - _MOST_PROBLEMS:,} more parts like these")
+        problems = [*problems[:_MOST_PROBLEMS], more]
+    return replace(reading, problems=tuple(problems))
+
+
+def to_aggregate(
+    aggregate: Mapping[str, Any], *, question: str = "", filter: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The model's aggregate in the form of `retrievers.core.aggregates`; `parse_aggregate` checks it.
+
+    Args:
+        aggregate: of a `ModelReading`: `field` is what is counted, shown, compared or added up.
+        question: the self-contained one: "which" asks for the documents of an extreme, "when" for its value.
+        filter: the grounded filter; groups it names are the only ones wanted.
+    """
+    op, field, group_by = aggregate["op"], aggregate.get("field"), aggregate.get("group_by")
+    order, limit = aggregate.get("order"), aggregate.get("limit")
+    kept = {key: aggregate[key] for key in ("where", "decimals") if aggregate.get(key) is not None}
+    if op in ("group", "top", "count", "difference") and group_by is not None:
+        made: dict[str, Any] = {"op": "difference" if op == "difference" else "count", "group_by": group_by}
+        if op == "top":
+            made |= {"order": order or "desc", "limit": limit or 1}
+        elif not (_OF_A_DATE.fullmatch(group_by) and limit is None):
+            # "per year, ascending" is about the years; `order` would be about the counts.
+            made |= {"order": order, "limit": limit}
+        between = list(aggregate.get("between") or _named_groups(filter, group_by))
+        if len(between) == 2 and _ASKS_A_DIFFERENCE.search(question):
+            made = {"op": "difference", "group_by": group_by}
+            between.sort(key=lambda value: question.find(str(value)))
+        return made | kept | ({"between": between} if between else {})
+    if op in ("min", "max") and group_by is None and not _ASKS_A_VALUE.match(question):
+        order = "asc" if op == "min" else "desc"
+        return {"op": "list", "of": field, "order": order, "limit": limit or 1, "show": _shown(aggregate, field)}
+    if op == "top":
+        return {
+            "op": "list", "of": field, "order": order or "desc", "limit": limit or 1, "show": _shown(aggregate, field)
+        }  # fmt: skip
+    if op in ("list", "group"):
+        ordered = {"of": field, "order": order} if order else {}
+        return {"op": "list", **ordered, "limit": limit, "show": _shown(aggregate, field)}
+    if op in ("count", "share", "difference"):
+        return {"op": op, **kept, **({"between": aggregate["between"]} if aggregate.get("between") else {})}
+    grouped = {"group_by": group_by, "order": order, "limit": limit} if group_by else {}
+    return {"op": op, "of": field, **grouped, **kept}
+
+
+def _shown(aggregate: Mapping[str, Any], field: str | None) -> list[str]:
+    return list(aggregate.get("show") or ([field] if field else []))
+
+
+def _named_groups(node: Mapping[str, Any] | None, group_by: str) -> list[Any]:
+    """The values that a filter leaves of the field that is grouped by, when it lists them outright."""
+    if node is None:
+        return []
+    if node.get("type") == "and":
+        found = (_named_groups(inner, group_by) for inner in node["filters"])
+        return next((values for values in found if values), [])
+    if node.get("key") == group_by and node.get("type") == "in" and isinstance(node.get("value"), list):
+        return list(node["value"])
+    return []
+
+
+class _Bad(Exception):
+    """One part cannot be used."""
+
+    def __init__(self, reason: str, where: str | None = None) -> None:
+        self.reason, self.where = reason, where
+
+
+def _named(value: object) -> str:
+    if isinstance(value, str):
+        return f'"{shown(value)}"'
+    if isinstance(value, bool | float) or value is None:
+        return str(value).lower()
+    return "an object" if isinstance(value, Mapping) else f"a {type(value).__name__}"
+
+
+def _text(value: object, longest: int) -> str | None:
+    """One line without characters that no text holds; cut at a word when it is too long."""
+    if not isinstance(value, str):
+        raise _Bad(f"text is expected, not {_named(value)}")
+    kept = "".join(c if c.isprintable() else " " for c in value[: 4 * longest] if not "\ud800" <= c <= "\udfff")
+    line = " ".join(kept.split())
+    if len(line) > longest:
+        line = line[:longest].rsplit(" ", 1)[0]
+    return line or None
+
+
+def _kind(value: object, _: list[Problem]) -> Kind:
+    match value:
+        case "retrieve" | "aggregate" | "none":
+            return value
+    raise _Bad(f"{_named(value)} is none of {listing(_KINDS)}")
+
+
+def _language(value: object, _: list[Problem]) -> str:
+    # "zh-CN" is zh.
+    code = value.replace("_", "-").partition("-")[0].lower() if isinstance(value, str) else ""
+    if not _LANGUAGE.fullmatch(code):
+        raise _Bad(f"{_named(value)} is no ISO 639 code")
+    return code
+
+
+def _searches(value: object, problems: list[Problem]) -> tuple[str, ...]:
+    found: dict[str, str] = {}
+    for number, item in enumerate(_list(value)[: 4 * MAX_SEARCHES]):
+        try:
+            text = _text(item, _LONGEST_SEARCH)
+        except _Bad as error:
+            problems.append(Problem(f"searches.{number}", error.reason))
+            continue
+        if text:
+            found.setdefault(text.casefold(), text)
+    if len(found) > MAX_SEARCHES:
+        problems.append(Problem("searches", f"there are more than {MAX_SEARCHES}; the first are kept"))
+    return tuple(found.values())[:MAX_SEARCHES]
+
+
+def _sources(value: object, problems: list[Problem]) -> tuple[str, ...]:
+    names: dict[str, None] = {}
+    for number, item in enumerate(_list(value)[:_MOST_SOURCES]):
+        if isinstance(item, str) and 0 < len(item.strip()) <= MAX_KEY_CHARACTERS and item.isprintable():
+            names[item.strip()] = None
+        else:
+            problems.append(Problem(f"sources.{number}", f"a source's name is expected, not {_named(item)}"))
+    return tuple(names)
+
+
+def _list(value: object) -> list[Any]:
+    # One text instead of a list of one is the commonest slip.
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, list | tuple):
+        return list(value)
+    raise _Bad(f"a list is expected, not {_named(value)}")
+
+
+def _confidence(value: object, _: list[Problem]) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not is_finite(value):
+        raise _Bad(f"a number from 0 to 1 is expected, not {_named(value)}")
+    if not 0 <= value <= 1:
+        raise _Bad("it is not between 0 and 1")
+    return float(value)
+
+
+def _time(value: object, problems: list[Problem]) -> Time | None:
+    if not isinstance(value, Mapping):
+        raise _Bad(f"an object is expected, not {_named(value)}")
+    phrase, key = _text(value.get("phrase") or "", _LONGEST_PHRASE), value.get("key")
+    if key is not None and not _is_key(key):
+        problems.append(Problem("time.key", f"a field's name is expected, not {_named(key)}"))
+        key = None
+    bounds: dict[str, str | None] = {"from": None, "to": None}
+    for name in bounds:
+        bound = value.get(name)
+        if isinstance(bound, str) and _ISO_DATE.fullmatch(bound.strip()):
+            bounds[name] = bound.strip()
+        elif bound is not None:
+            problems.append(Problem(f"time.{name}", f"{_named(bound)} is no ISO 8601 date"))
+    if not phrase and not any(bounds.values()):
+        raise _Bad("it has neither a phrase nor a date")
+    return Time(key, phrase or "", bounds["from"], bounds["to"])
+
+
+def _filter(value: object, problems: list[Problem]) -> dict[str, Any] | None:
+    """The expression with its known keys only. A bad member of an outer `and` is left out, the rest is kept."""
+    _check_size(value)
+    if isinstance(value, Mapping) and value.get("type") == "and" and isinstance(value.get("filters"), list):
+        members = []
+        for number, member in enumerate(value["filters"]):
+            try:
+                members.append(_node(member, f"filter.filters.{number}"))
+            except _Bad as error:
+                problems.append(Problem(error.where or "filter", error.reason))
+        return {"type": "and", "filters": members} if members else None
+    return _node(value, "filter")
+
+
+def _check_size(value: object) -> None:
+    """Walked without recursion: a reply may be nested as deep as JSON allows."""
+    nodes = 0
+    open_nodes = [(value, 1)]
+    while open_nodes:
+        node, depth = open_nodes.pop()
+        if not isinstance(node, Mapping):
+            continue
+        nodes += 1
+        inner = node.get("filters")
+        children = [*(inner if isinstance(inner, list) else []), node.get("filter")]
+        if depth > MAX_DEPTH:
+            raise _Bad(f"it is nested deeper than {MAX_DEPTH} levels")
+        if nodes + len(open_nodes) > MAX_NODES + 1 or len(children) > MAX_NODES + 1:
+            raise _Bad(f"it has more than {MAX_NODES} conditions")
+        open_nodes += [(child, depth + 1) for child in children]
+
+
+def _node(node: object, where: str) -> dict[str, Any]:
+    if not isinstance(node, Mapping):
+        raise _Bad(f"an object is expected, not {_named(node)}", where)
+    kind = node.get("type")
+    if kind in ("and", "or"):
+        inner = node.get("filters")
+        if not isinstance(inner, list) or not inner:
+            raise _Bad('"filters" must be a list with at least one filter', where)
+        return {"type": kind, "filters": [_node(item, f"{where}.filters.{n}") for n, item in enumerate(inner)]}
+    if kind == "not":
+        return {"type": "not", "filter": _node(node.get("filter"), f"{where}.filter")}
+    if kind not in OPERATORS:
+        raise _Bad(f"type {_named(kind)} is none of {listing((*GROUPS, *OPERATORS), 20)}", where)
+    if not _is_key(node.get("key")):
+        raise _Bad(f'"key" must be a field\'s name, not {_named(node.get("key"))}', where)
+    made = {"type": kind, "key": node["key"]}
+    return made if kind == "exists" and node.get("value") is None else made | {"value": _value(node, where)}
+
+
+def _value(node: Mapping[Any, Any], where: str) -> Any:
+    value = node.get("value")
+    items = value if isinstance(value, list) else [value]
+    if len(items) > MAX_VALUES:
+        raise _Bad(f"it has {len(items):,} values; the limit is {MAX_VALUES:,}", where)
+    for item in items:
+        if isinstance(item, str):
+            if len(item) > MAX_VALUE_CHARACTERS or any(c == "\0" or "\ud800" <= c <= "\udfff" for c in item):
+                raise _Bad("a value is too long or holds a character of no text", where)
+        elif not isinstance(item, bool) and not (isinstance(item, int | float) and _is_number(item)):
+            raise _Bad(f"text, a finite number, true or false is expected, not {_named(item)}", where)
+    return value
+
+
+def _is_number(value: float) -> bool:
+    return math.isfinite(value) if isinstance(value, float) else abs(value) <= _LARGEST_NUMBER
+
+
+def _is_key(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= MAX_KEY_CHARACTERS and value.isprintable()
+
+
+def _aggregate(value: object, problems: list[Problem]) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise _Bad(f"an object is expected, not {_named(value)}")
+    op = value.get("op")
+    if op not in _OPS:
+        raise _Bad(f"op {_named(op)} is none of {listing(_OPS)}", "aggregate.op")
+    made: dict[str, Any] = {"op": op}
+    for name, read in _OF_AGGREGATES.items():
+        if name not in value:
+            continue
+        given = value[name]
+        try:
+            made[name] = None if given is None else read(given)
+        except _Bad as error:
+            problems.append(Problem(error.where or f"aggregate.{name}", error.reason))
+            made[name] = None
+    return made
+
+
+def _expression(value: object) -> str:
+    if not _is_key(value):
+        raise _Bad(f"a field, or a function of one, is expected, not {_named(value)}")
+    return str(value).strip()
+
+
+def _order(value: object) -> str:
+    if value not in _ORDERS:
+        raise _Bad(f"{_named(value)} is none of {listing(_ORDERS)}")
+    return str(value)
+
+
+def _whole(most: int) -> Callable[[object], int]:
+    def read(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+            raise _Bad(f"a whole number from 0 to {most} is expected, not {_named(value)}")
+        return value
+
+    return read
+
+
+def _shown_fields(value: object) -> list[str]:
+    return [_expression(item) for item in _list(value)[:MAX_SHOWN]]
+
+
+def _groups(value: object) -> list[Any]:
+    checked = _value({"value": _list(value)}, "aggregate.between")
+    return list(checked)
+
+
+def _where(value: object) -> dict[str, Any]:
+    _check_size(value)
+    return _node(value, "aggregate.where")
+
+
+_OF_AGGREGATES: Mapping[str, Callable[[object], Any]] = {
+    "field": _expression,
+    "group_by": _expression,
+    "order": _order,
+    "limit": _whole(MAX_LIMIT),
+    "where": _where,
+    "between": _groups,
+    "show": _shown_fields,
+    "decimals": _whole(10),
+}
+
+
+def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+_STRING = {"type": "string"}
+_SCALAR = [{"type": "string"}, {"type": "number"}, {"type": "boolean"}]
+_FILTER = {"$ref": "#/$defs/filter"}
+_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "kind": {"type": "string", "enum": list(_KINDS)},
+        "question": _STRING,
+        "language": _STRING,
+        "searches": {"type": "array", "items": _STRING},
+        "filter": _nullable(_FILTER),
+        "time": _nullable(
+            {
+                "type": "object",
+                "properties": {
+                    "key": _STRING,
+                    "phrase": _STRING,
+                    "from": _nullable(_STRING),
+                    "to": _nullable(_STRING),
+                },
+            }
+        ),
+        "sources": {"type": "array", "items": _STRING},
+        "aggregate": _nullable(
+            {
+                "type": "object",
+                "properties": {
+                    "op": {"type": "string", "enum": list(_OPS)},
+                    "field": _nullable(_STRING),
+                    "group_by": _nullable(_STRING),
+                    "order": _nullable({"type": "string", "enum": list(_ORDERS)}),
+                    "limit": _nullable({"type": "integer"}),
+                    "where": _nullable(_FILTER),
+                    "between": _nullable({"type": "array", "items": {"anyOf": _SCALAR}}),
+                    "decimals": _nullable({"type": "integer"}),
+                },
+            }
+        ),
+        "confidence": {"type": "number"},
+    },
+    "$defs": {
+        "filter": {
+            "anyOf": [
+                {
+                    "type": "object",
+                    "properties": {
+                        "type": {"type": "string", "enum": list(OPERATORS)},
+                        "key": _STRING,
+                        "value": {"anyOf": [*_SCALAR, {"type": "array", "items": {"anyOf": _SCALAR}}]},
+                    },
+                },
+                {
+                    "type": "object",
+                    "properties": {
+                        "type": {"type": "string", "enum": ["and", "or"]},
+                        "filters": {"type": "array", "items": _FILTER},
+                    },
+                },
+                {
+                    "type": "object",
+                    "properties": {"type": {"type": "string", "enum": ["not"]}, "filter": _FILTER},
+                },
+            ]
+        }
+    },
+}
+"""Written out, because the parts are taken in many more forms than the model is asked for."""

@@ -1,0 +1,435 @@
+"""Chat models over the network: the openai SDK for what speaks OpenAI's API, litellm for the rest.
+
+Output is asked for in the strictest form the server takes (`Rung`). One that is refused is remembered, so
+that only the first call pays for finding out. All tries of a call, repairs included, share its deadline.
+"""
+
+import asyncio
+import importlib
+import json
+import re
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, Protocol
+
+from pydantic import BaseModel
+
+from agent.llm import Messages, ModelFailed, Reply, Usage
+from agent.llm_json import BadReply, parse, strict_schema, without_thoughts
+from retrievers.embed.retry import RetryPolicy, repeat, retry_after_s, status_of
+
+_OPENAI_URL = "https://api.openai.com/v1"
+_OPENAI_MODELS = ("gpt-", "chatgpt-", "o1", "o3", "o4")
+# Names of servers rather than parts of a model's name; "anthropic/..." at a gateway is a model's name.
+_SERVERS = ("openai/", "ollama/", "ollama_chat/", "hosted_vllm/", "lm_studio/", "litellm_proxy/")
+
+_RETRIES = 2
+_FIRST_WAIT_S = 0.25
+_LONGEST_WAIT_S = 2.0
+_LONGEST_ASKED_S = 60.0
+_LARGEST_ANSWER = 4 << 20
+_PROSE_BEFORE_STEPPING_DOWN = 2
+_LONGEST_SENT_BACK = 8000
+
+_REFUSALS = (400, 404, 405, 415, 422, 501)
+_OF_THE_FORM = re.compile(
+    r"response_?format|json|schema|structured|grammar|guided|strict|tool|function|unsupported|not support|parameter"
+)
+_OF_THE_TEMPERATURE = re.compile(r"temperature")
+_OF_THE_LENGTH = re.compile(r"context.{0,9}(length|window)|too (long|many tokens)|maximum.{0,20}tokens")
+_OF_THE_MODEL = re.compile(
+    r"model_not_found|model\b.{0,80}(not found|not exist|unknown)|(unknown|invalid|no such) model"
+)
+_MEANINGS = {
+    401: "its key is refused",
+    403: "its key may not use it",
+    404: "there is no such address or model",
+    413: "the prompt is too long for it",
+    429: "too many requests, or its quota is used up",
+}
+
+
+class Rung(IntEnum):
+    """How a JSON reply is asked for, strictest first."""
+
+    SCHEMA = 0
+    OBJECT = 1
+    TOOL = 2
+    TEXT = 3
+
+
+class Wire(Protocol):
+    """One request, without repetition."""
+
+    async def send(self, body: dict[str, Any], timeout_s: float) -> Any:
+        """The decoded answer to a chat completion.
+
+        Raises:
+            ModelFailed: the answer is no JSON or too large.
+            openai.OpenAIError: what the SDK raises.
+        """
+        ...
+
+    async def models(self, timeout_s: float) -> list[str] | None:
+        """Ids of the models there are; None when the server does not say."""
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+class Refused(Exception):
+    """The server will not take the request as it is. `said` is for deciding what to change, never shown."""
+
+    def __init__(self, status: int, said: str) -> None:
+        super().__init__(f"HTTP {status}")
+        self.status, self.said = status, said.lower()
+
+
+@dataclass(slots=True)
+class _Run:
+    """What one `complete` has used so far."""
+
+    deadline: float
+    started: float = field(default_factory=time.monotonic)
+    attempts: int = 0
+    retries_left: int = _RETRIES
+    usage: Usage = field(default_factory=Usage)
+
+    def left_s(self) -> float:
+        return self.deadline - time.monotonic()
+
+
+class Chat:
+    """A chat model, see `agent.llm.Model`. It learns which forms of output its server refuses."""
+
+    def __init__(self, name: str, model: str, wire: Wire) -> None:
+        self.name = name
+        self._model, self._wire = model, wire
+        self._rung = Rung.SCHEMA
+        self._prose = 0
+        self._options: dict[str, Any] = {"temperature": 0}
+
+    async def complete(
+        self,
+        messages: Messages,
+        *,
+        stage: str,
+        deadline: float,
+        key: Mapping[str, Any],
+        schema: type[BaseModel] | None = None,
+    ) -> Reply:
+        """One answer, see `Model.complete`."""
+        run = _Run(deadline)
+        given_s = run.left_s()
+        if given_s <= 0:
+            raise ModelFailed("no time was left for it")
+        try:
+            async with asyncio.timeout(given_s):
+                text, parsed = await self._answer([_clean(message) for message in messages], schema, run)
+        except TimeoutError:
+            raise ModelFailed(_no_answer(given_s)) from None
+        elapsed_ms = round((time.monotonic() - run.started) * 1000, 3)
+        return Reply(text, parsed, run.usage, self._model, run.attempts, elapsed_ms)
+
+    async def probe(self, deadline: float) -> str:
+        """Whether the server knows the model; without a list of models, whether it answers a short prompt."""
+        left_s = deadline - time.monotonic()
+        try:
+            async with asyncio.timeout(left_s):
+                known = await _plainly(self._wire.models(left_s))
+        except TimeoutError:
+            raise ModelFailed(_no_answer(left_s)) from None
+        except Refused:
+            known = None
+        if known is None:
+            ask = [{"role": "user", "content": "Answer with the word ok."}]
+            reply = await self.complete(ask, stage="probe", deadline=deadline, key={})
+            return f"{self.name} answers, after {reply.elapsed_ms:.0f} ms"
+        if known and self._model not in known:
+            return f"{self.name}: the server answers but does not list that model"
+        return f"{self.name}, the server answers and lists it"
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._wire.aclose()
+
+    async def _answer(
+        self, messages: list[dict[str, str]], schema: type[BaseModel] | None, run: _Run
+    ) -> tuple[str, BaseModel | None]:
+        text, rung = await self._ask(messages, schema, run)
+        if schema is None:
+            if not without_thoughts(text):
+                raise ModelFailed("its answer is empty")
+            return text, None
+        try:
+            return text, parse(text, schema)
+        except BadReply as error:
+            problem = error
+        if problem.prose and rung is Rung.SCHEMA:
+            # A server that takes the schema and ignores it never showed it to the model.
+            self._prose += 1
+            if self._prose >= _PROSE_BEFORE_STEPPING_DOWN:
+                self._rung = max(self._rung, Rung.OBJECT)
+        # Another answer takes about as long as the first one did.
+        if run.left_s() < (time.monotonic() - run.started) / 2:
+            raise ModelFailed(f"its reply cannot be used: {problem.reason}")
+        repair = f"That reply cannot be used: {problem.reason}. {_shape(schema)}"
+        again = [
+            {"role": "assistant", "content": text[:_LONGEST_SENT_BACK] or "{}"},
+            {"role": "user", "content": repair},
+        ]
+        text, _ = await self._ask([*messages, *again], schema, run)
+        try:
+            return text, parse(text, schema)
+        except BadReply as error:
+            raise ModelFailed(f"its reply cannot be used, nor its repair: {error.reason}") from None
+
+    async def _ask(self, messages: list[dict[str, str]], schema: type[BaseModel] | None, run: _Run) -> tuple[str, Rung]:
+        """The text of one answer, down the ladder as far as the server demands."""
+        rung = self._rung if schema else Rung.TEXT
+        while True:
+            body = {"model": self._model, "messages": messages, **self._options, **_form(rung, schema)}
+            if schema and rung is not Rung.SCHEMA:
+                last = messages[-1]
+                body["messages"] = [*messages[:-1], {**last, "content": f"{last['content']}\n\n{_shape(schema)}"}]
+            try:
+                text = self._read(await self._send(body, run), run)
+            except Refused as refusal:
+                rung = self._step_down(rung, refusal)
+                continue
+            if schema:
+                # Only now is it known that the form was what the server refused.
+                self._rung = max(self._rung, rung)
+            return text, rung
+
+    def _step_down(self, rung: Rung, refusal: Refused) -> Rung:
+        """The form to try next.
+
+        Raises:
+            ModelFailed: the form is not what was refused.
+        """
+        if _OF_THE_LENGTH.search(refusal.said):
+            raise ModelFailed("the prompt is too long for it") from None
+        if _OF_THE_MODEL.search(refusal.said):
+            raise ModelFailed(f"there is no model {self._model} there") from None
+        if "temperature" in self._options and _OF_THE_TEMPERATURE.search(refusal.said):
+            self._options = {}
+            return rung
+        if rung is Rung.TEXT:
+            raise ModelFailed(_of_status(refusal.status)) from None
+        if rung is Rung.OBJECT and not _OF_THE_FORM.search(refusal.said):
+            # A refusal without a reason may be of anything; the plainest form tells soonest.
+            return Rung.TEXT
+        return Rung(rung + 1)
+
+    async def _send(self, body: dict[str, Any], run: _Run) -> Any:
+        import openai
+
+        async def once() -> Any:
+            run.attempts += 1
+            return await _plainly(self._wire.send(body, run.left_s()))
+
+        given_s = run.left_s()
+        before = run.attempts
+        policy = RetryPolicy(given_s, run.retries_left + 1, _FIRST_WAIT_S, _LONGEST_WAIT_S, _LONGEST_ASKED_S)
+        try:
+            return await repeat(once, policy=policy, timeout_s=given_s)
+        except (TimeoutError, openai.OpenAIError) as error:
+            tries = run.attempts - before
+            reason = _reason(error, given_s)
+            reason = f"after {tries} tries: {reason}" if tries > 1 else reason
+            # The SDK's error stays out of the chain: it may quote the key.
+            raise ModelFailed(reason, retry_after_s=retry_after_s(error)) from None
+        finally:
+            run.retries_left = max(0, run.retries_left - (run.attempts - before - 1))
+
+    def _read(self, data: Any, run: _Run) -> str:
+        """The text of an answer; of a tool call its arguments."""
+        if not isinstance(data, dict):
+            raise ModelFailed("its answer is no JSON object")
+        run.usage += Usage.from_json(data.get("usage"))
+        choices = data.get("choices")
+        choice = choices[0] if isinstance(choices, list) and choices else None
+        message = choice.get("message") if isinstance(choice, dict) else None
+        if not isinstance(choice, dict) or not isinstance(message, dict):
+            raise ModelFailed("its answer holds an error" if data.get("error") else "its answer holds no message")
+        if message.get("refusal"):
+            raise ModelFailed("it refused to answer")
+        if choice.get("finish_reason") == "length":
+            # What is missing cannot be repaired: the next answer would be cut as well.
+            raise ModelFailed("its answer was cut at the token limit")
+        if choice.get("finish_reason") == "content_filter":
+            raise ModelFailed("its provider's filter stopped the answer")
+        return _arguments(message.get("tool_calls")) or _content(message.get("content"))
+
+
+def open_chat(name: str, *, base_url: str | None, api_key: str | None) -> Chat:
+    """The model "openai/MODEL", any name at a `base_url`, or another of litellm's."""
+    if base_url or name.startswith(("openai/", *_OPENAI_MODELS)):
+        model = next((name.removeprefix(server) for server in _SERVERS if name.startswith(server)), name)
+        return Chat(name, model, OpenAIWire(base_url, api_key))
+    return Chat(name, name, LiteLLMWire(name, api_key))
+
+
+class OpenAIWire:
+    """The openai SDK against OpenAI or any server that speaks its API."""
+
+    def __init__(self, base_url: str | None, api_key: str | None) -> None:
+        from openai import AsyncOpenAI
+
+        # Without a key or an address the SDK would look for them in the environment.
+        self._client = AsyncOpenAI(api_key=api_key or "no-key", base_url=base_url or _OPENAI_URL, max_retries=0)
+
+    async def send(self, body: dict[str, Any], timeout_s: float) -> Any:
+        """The decoded answer, see `Wire.send`."""
+        import openai
+
+        create = self._client.chat.completions.with_streaming_response.create
+        content = bytearray()
+        async with create(**body, timeout=timeout_s) as response:
+            try:
+                async for part in response.iter_bytes():
+                    content += part
+                    if len(content) > _LARGEST_ANSWER:
+                        raise ModelFailed("its answer is larger than 4 MiB")
+            except ModelFailed:
+                raise
+            except Exception as error:  # the HTTP client's own types, of which there are two generations
+                raise openai.APIConnectionError(request=response.http_request) from error
+        try:
+            return json.loads(bytes(content))
+        except (ValueError, RecursionError):
+            raise ModelFailed("its answer is not JSON") from None
+
+    async def models(self, timeout_s: float) -> list[str] | None:
+        """Ids of the models there are, see `Wire.models`."""
+        response = await self._client.with_options(timeout=timeout_s).models.with_raw_response.list()
+        try:
+            data = json.loads(response.content)["data"]
+            return [model["id"] for model in data if isinstance(model["id"], str)]
+        except (ValueError, TypeError, KeyError):
+            return None
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+
+class LiteLLMWire:
+    """litellm, for providers with an API of their own. Importing it takes seconds, so a thread begins at once."""
+
+    def __init__(self, name: str, api_key: str | None, base_url: str | None = None) -> None:
+        self._options: dict[str, Any] = {"num_retries": 0, "max_retries": 0}
+        self._options |= {"api_key": api_key} if api_key else {}
+        self._options |= {"api_base": base_url} if base_url else {}
+        # Before the thread: the event loop would wait for the lock of an import that is under way.
+        importlib.import_module("openai")
+        threading.Thread(target=_litellm, daemon=True).start()
+
+    async def send(self, body: dict[str, Any], timeout_s: float) -> Any:
+        """The decoded answer, see `Wire.send`."""
+        litellm = await asyncio.to_thread(_litellm)
+        answer = await litellm.acompletion(**body, **self._options, timeout=timeout_s)
+        data = answer.model_dump()
+        cost = (getattr(answer, "_hidden_params", None) or {}).get("response_cost")
+        return data | {"usage": {**(data.get("usage") or {}), "cost": cost}}
+
+    async def models(self, timeout_s: float) -> list[str] | None:
+        """Nobody says."""
+        return None
+
+    async def aclose(self) -> None:
+        """Close the connections; litellm keeps them for all its users together."""
+        await (await asyncio.to_thread(_litellm)).close_litellm_async_clients()
+
+
+def _litellm() -> Any:
+    from retrievers.embed import remote
+
+    return remote._import_litellm()
+
+
+async def _plainly(answer: Any) -> Any:
+    """What a wire answers, its errors sorted into those that repeat, refuse and end."""
+    import openai
+
+    try:
+        return await answer
+    except (TimeoutError, ModelFailed):
+        raise
+    except openai.OpenAIError as error:
+        status = status_of(error)
+        said = json.dumps(getattr(error, "body", None), default=str) + str(error)
+        # Some servers fail over a schema they cannot compile instead of refusing it.
+        if status in _REFUSALS or (status == 500 and re.search(r"response_format|json_schema|grammar|guided", said)):
+            raise Refused(status or 400, said) from None
+        raise
+    except Exception as error:  # a client's own mistake, such as a header that cannot be encoded
+        raise ModelFailed(f"its client failed ({type(error).__name__})") from None
+
+
+def _form(rung: Rung, schema: type[BaseModel] | None) -> dict[str, Any]:
+    if schema is None or rung is Rung.TEXT:
+        return {}
+    if rung is Rung.OBJECT:
+        return {"response_format": {"type": "json_object"}}
+    wanted = strict_schema(schema)
+    if rung is Rung.SCHEMA:
+        named = {"name": "reply", "strict": True, "schema": wanted}
+        return {"response_format": {"type": "json_schema", "json_schema": named}}
+    function = {"name": "reply", "description": "Give the reply.", "parameters": wanted}
+    return {
+        "tools": [{"type": "function", "function": function}],
+        "tool_choice": {"type": "function", "function": {"name": "reply"}},
+    }
+
+
+def _shape(schema: type[BaseModel]) -> str:
+    shape = json.dumps(strict_schema(schema), ensure_ascii=False)
+    return f"Reply with one JSON object of this JSON schema, and with nothing else:\n{shape}"
+
+
+def _arguments(calls: object) -> str:
+    for call in calls if isinstance(calls, list) else []:
+        function = call.get("function") if isinstance(call, dict) else None
+        arguments = function.get("arguments") if isinstance(function, dict) else None
+        if isinstance(arguments, dict):
+            return json.dumps(arguments, ensure_ascii=False)
+        if isinstance(arguments, str) and arguments.strip():
+            return arguments
+    return ""
+
+
+def _content(content: object) -> str:
+    if isinstance(content, list):
+        parts = [part.get("text") for part in content if isinstance(part, dict)]
+        return "".join(part for part in parts if isinstance(part, str))
+    return content if isinstance(content, str) else ""
+
+
+def _clean(message: Mapping[str, str]) -> dict[str, str]:
+    # Half a surrogate pair cannot be sent.
+    return {key: value.encode(errors="replace").decode() for key, value in message.items()}
+
+
+def _reason(error: Exception, given_s: float) -> str:
+    import openai
+
+    if isinstance(error, TimeoutError | openai.APITimeoutError):
+        return _no_answer(given_s)
+    if isinstance(error, openai.APIConnectionError):
+        return "the connection failed"
+    status = status_of(error)
+    return _of_status(status) if status else "its answer cannot be read"
+
+
+def _of_status(status: int) -> str:
+    meaning = _MEANINGS.get(status, "the server failed" if status >= 500 else "it refuses the request")
+    return f"HTTP {status}, {meaning}"
+
+
+def _no_answer(given_s: float) -> str:
+    return f"no answer within {given_s:.2g} s"

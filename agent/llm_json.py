@@ -1,0 +1,163 @@
+"""JSON from a model's words: what was thought aloud, fences and chatter around it are taken off."""
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, NoReturn, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+S = TypeVar("S", bound=BaseModel)
+
+_TAG = "(?:think|thinking|thought|reasoning)"
+# Only before the answer: inside it the tags may be what the question is about. Some servers put the opening
+# tag into the prompt, and an answer cut short has no closing one.
+_THOUGHTS = re.compile(rf"\A\s*(?:<{_TAG}>.*?</{_TAG}>\s*)+", re.DOTALL | re.IGNORECASE)
+_THOUGHTS_END = re.compile(rf"\A.*</{_TAG}>", re.DOTALL | re.IGNORECASE)
+_NOTHING_ELSE = re.compile(rf"\A\s*<{_TAG}>.*\Z", re.DOTALL | re.IGNORECASE)
+_FENCE = re.compile(r"```[\w-]*[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
+
+_MOST_BRACES = 64
+_MOST_PROBLEMS = 5
+# OpenAI's strict mode knows only a part of JSON Schema, and what it does not know is refused. Our own
+# check of the reply sees to the rest.
+_LEFT_OUT = frozenset(
+    {"title", "default", "examples", "format", "pattern", "minLength", "maxLength", "minimum", "maximum",
+     "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minItems", "maxItems", "uniqueItems",
+     "minProperties", "maxProperties"}
+)  # fmt: skip
+
+
+class BadReply(ValueError):
+    """A reply that cannot be used.
+
+    Attributes:
+        prose: it holds no JSON at all.
+    """
+
+    def __init__(self, reason: str, *, prose: bool = False) -> None:
+        super().__init__(reason)
+        self.reason, self.prose = reason, prose
+
+
+def without_thoughts(text: str) -> str:
+    """The answer without what the model thought aloud before it."""
+    text = _THOUGHTS.sub("", text.removeprefix("\ufeff"))
+    return _NOTHING_ELSE.sub("", _THOUGHTS_END.sub("", text)).strip()
+
+
+def json_in(text: str, *, finite: bool = True) -> Any:
+    """The JSON value in a reply: the whole of it, in a fence, or the first object between other words.
+
+    Args:
+        finite: NaN, Infinity and numbers too large for a double are refused; else they are floats.
+    Raises:
+        BadReply: there is none, or it is cut short.
+    """
+    decoder = _FINITE if finite else _ANY
+    answer = without_thoughts(text)
+    if not answer:
+        raise BadReply("it is empty", prose=True)
+    for candidate in (text.strip(), answer, *(found[1] for found in _FENCE.finditer(answer))):
+        try:
+            value = decoder.decode(candidate)
+        except (_NotFinite, RecursionError):
+            raise BadReply("it holds NaN, an infinite number or too many levels") from None
+        except ValueError:
+            continue
+        # Arguments of a tool call are sometimes encoded twice.
+        return json_in(value, finite=finite) if isinstance(value, str) and "{" in value else value
+    return _first_object(answer, decoder)
+
+
+def parse(text: str, schema: type[S]) -> S:
+    """A reply as its schema. A schema with `tolerant = True` judges its parts itself, NaN among them.
+
+    Raises:
+        BadReply: no JSON, or not of the schema; the reason names the fields and repeats no value.
+    """
+    value = json_in(text, finite=not getattr(schema, "tolerant", False))
+    try:
+        return schema.model_validate(value)
+    except ValidationError as error:
+        raise BadReply(_readable(error)) from None
+    except RecursionError:
+        raise BadReply("it has too many levels") from None
+
+
+@cache
+def strict_schema(schema: type[BaseModel]) -> dict[str, Any]:
+    """The JSON schema in the form that strict structured output asks for: all keys required, no others."""
+    strict: dict[str, Any] = _strict(schema.model_json_schema())
+    return strict
+
+
+def _strict(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_strict(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    properties = node.get("properties")
+    kept = {key: _strict(value) for key, value in node.items() if key not in _LEFT_OUT and key != "properties"}
+    if isinstance(properties, dict):
+        # Below it the keys are names of fields, which may be spelled like a keyword.
+        kept["properties"] = {name: _strict(value) for name, value in properties.items()}
+        kept |= {"required": list(properties), "additionalProperties": False}
+    return kept
+
+
+class _NotFinite(Exception):
+    """No ValueError: it ends the search for JSON instead of going on elsewhere in the text."""
+
+
+def _refuse(_: str) -> NoReturn:
+    raise _NotFinite
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    return number if math.isfinite(number) else _refuse(digits)
+
+
+_FINITE = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
+_ANY = json.JSONDecoder()
+
+
+def _first_object(text: str, decoder: json.JSONDecoder) -> Any:
+    for start in _braces(text):
+        try:
+            value, _ = decoder.raw_decode(text, start)
+        except (_NotFinite, RecursionError):
+            raise BadReply("it holds NaN, an infinite number or too many levels") from None
+        except json.JSONDecodeError as error:
+            if error.pos > start + 1 + len(text[start + 1 :]) - len(text[start + 1 :].lstrip()):
+                # It began as JSON. An object further inside must not be taken for the whole.
+                raise BadReply(f"its JSON is broken or cut short at character {error.pos}") from None
+        except ValueError:
+            raise BadReply("it holds a number of too many digits") from None
+        else:
+            # Chatter about code may hold empty braces.
+            if value:
+                return value
+    raise BadReply("it holds no JSON object", prose=True)
+
+
+def _braces(text: str) -> Iterator[int]:
+    start = -1
+    for _ in range(_MOST_BRACES):
+        start = text.find("{", start + 1)
+        if start < 0:
+            return
+        yield start
+
+
+def _readable(error: ValidationError) -> str:
+    problems = error.errors(include_input=False, include_url=False, include_context=False)
+    shown = "; ".join(
+        f"{'.'.join(str(part)[:40] for part in one['loc'][:6]) or 'the reply'}: {one['msg'][:120]}"
+        for one in problems[:_MOST_PROBLEMS]
+    )
+    more = len(problems) - _MOST_PROBLEMS
+    return shown + (f"; and {more} more" if more > 0 else "")
