@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from agent.errors import BadSetting, readable
+from agent.transform import Name
 from retrievers.core.errors import listing
 
 PREFIX = "SIGNALBOX_"
@@ -27,7 +28,13 @@ class Settings(BaseModel):
     )
     embedder: str = Field("minilm", description="minilm, onnx:DIR, fastembed:NAME, openai/MODEL or a litellm string")
     embedder_base_url: str | None = Field(None, description="endpoint of an OpenAI-compatible embedder")
-    embedder_api_key: str | None = Field(None, description="key of the embedder")
+    embedder_api_key: str | None = Field(None, repr=False, description="key of the embedder")
+    llm: str | None = Field(
+        None, description="openai/MODEL, any model at LLM_BASE_URL, a litellm string, replay:FILE or record:FILE=MODEL"
+    )
+    llm_base_url: str | None = Field(None, description="endpoint of an OpenAI-compatible model")
+    llm_api_key: str | None = Field(None, repr=False, description="key of the model")
+    transforms: tuple[Name, ...] = Field((), description="what a model makes of a question before it is searched")
     reranker: Literal["none", "hybrid"] = Field("none", description="none (the fused order) or hybrid")
     fusion: Literal["convex", "rrf", "weighted_sum"] = Field("convex", description="how rankings are merged")
     lexical_weight: float | None = Field(
@@ -41,6 +48,12 @@ class Settings(BaseModel):
     source_timeout_s: float = Field(3.0, gt=0, le=120, description="one source")
     pool_size: int = Field(10, ge=1, le=200, description="most database connections")
     tenant: str = Field("default", min_length=1, max_length=128, description="tenant of the command line")
+
+    @field_validator("transforms", mode="before")
+    @classmethod
+    def _names(cls, value: object) -> object:
+        """The environment knows no lists: names between commas."""
+        return tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
 
 
 def load_settings(given: Mapping[str, Any] | None = None, *, folder: Path | None = None) -> Settings:

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import time
 from dataclasses import dataclass
 
 import psycopg
@@ -14,6 +15,8 @@ from retrievers.postgres.migrate import check_address
 
 _SAFE_VECTOR = (0, 8, 4)
 _LEAST_FREE_BYTES = 1 << 30
+# litellm alone takes up to 7 s to be imported.
+_MODEL_TIMEOUT_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,13 @@ async def examine() -> list[Check]:
         settings = load_settings()
     except RetrievalError as error:
         return [Check("settings", False, str(error), "correct or remove that setting")]
-    return [_settings(settings), await _database(settings), await _embedder(settings), _disk(settings)]
+    return [
+        _settings(settings),
+        await _database(settings),
+        await _embedder(settings),
+        await _model(settings),
+        _disk(settings),
+    ]
 
 
 def _settings(settings: Settings) -> Check:
@@ -102,6 +111,35 @@ async def _embedder(settings: Settings) -> Check:
     except RetrievalError as error:
         return Check("embedder", False, str(error), "set EMBEDDER to one that can be loaded; minilm is in the package")
     return Check("embedder", True, f"{settings.embedder}, vectors of length {dimension}")
+
+
+async def _model(settings: Settings) -> Check:
+    from agent.llm import ModelFailed, open_model
+
+    if not settings.llm:
+        mend = "to have questions read and answered by a model, set LLM (and LLM_BASE_URL, LLM_API_KEY)"
+        return Check("model", True, "none: questions are read by rules", mend)
+    try:
+        model = open_model(settings.llm, base_url=settings.llm_base_url, api_key=settings.llm_api_key)
+        assert model is not None  # it is set
+        try:
+            return Check("model", True, await model.probe(time.monotonic() + _MODEL_TIMEOUT_S))
+        finally:
+            await model.aclose()
+    except ModelFailed as error:
+        return Check("model", False, f"{settings.llm}: {error.reason}", _mend_model(error.reason, settings))
+    except RetrievalError as error:
+        return Check("model", False, str(error), "correct LLM, LLM_BASE_URL or LLM_API_KEY")
+
+
+def _mend_model(reason: str, settings: Settings) -> str:
+    if "HTTP 401" in reason or "HTTP 403" in reason:
+        return "set LLM_API_KEY to a key of that provider" if settings.llm_api_key else "set LLM_API_KEY"
+    if "HTTP 404" in reason or "no model" in reason:
+        return "correct LLM, or LLM_BASE_URL, which ends in /v1"
+    if "HTTP 429" in reason:
+        return "wait, or look at the quota of the key"
+    return "see whether LLM_BASE_URL is right and its server runs; until it answers, rules read the questions"
 
 
 def _disk(settings: Settings) -> Check:

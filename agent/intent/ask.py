@@ -1,0 +1,143 @@
+"""The model's part of intent: one call with the question, the fields with their values, and the sources."""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+from typing import Any
+
+import prompts
+from agent.assemble import estimate_tokens
+from agent.intent.reply import Form, ModelReading, read_reply
+from agent.llm import Model
+from agent.types import Message
+from retrievers.core.types import Card, FieldCatalogue, FieldValues
+
+STAGE = "intent"
+FIELDS_BUDGET_TOKENS = 3000
+_MOST_FIELDS = 40
+_MOST_VALUES = 200
+_LONGEST_VALUE = 80
+_LONGEST_DESCRIPTION = 200
+_MOST_ALIASES = 20
+_MOST_TURNS = 8
+_LONGEST_TURN = 1500
+_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+
+
+async def ask(
+    model: Model,
+    question: str,
+    history: Sequence[Message],
+    now: datetime,
+    catalogue: FieldCatalogue,
+    cards: Sequence[Card],
+    deadline: float,
+    collection: str | None,
+) -> ModelReading:
+    """The model's reading of a question; what it names is not yet checked against the catalogue.
+
+    Args:
+        history: the turns before the question, oldest first; those of the system are not shown.
+        now: in the time zone of who asks.
+        cards: the sources it may choose from.
+        deadline: moment of `time.monotonic()`.
+        collection: name of the one searched, None for all.
+    Raises:
+        ModelFailed: no usable reply in time.
+    """
+    fields = fields_text(catalogue)
+    sources = "\n".join(f"- {json.dumps(card.name)}: {card.good_for}" for card in cards)
+    turns = _turns(history)
+    values = {
+        "sources": sources or "none",
+        "fields": fields or "none",
+        "today": day(now),
+        "history": turns or "none",
+        "question": question,
+        "fence": prompts.fence(fields, turns, question),
+    }
+    reply = await model.complete(
+        prompts.load(STAGE).messages(values),
+        stage=STAGE,
+        deadline=deadline,
+        key=key_of(question, history, now, collection),
+        schema=Form,
+    )
+    return read_reply(reply.parsed.root)
+
+
+def key_of(
+    question: str, history: Sequence[Message | Mapping[str, Any]], now: date, collection: str | None
+) -> dict[str, Any]:
+    """What identifies the call in a recording: a question asked again on another day is another question."""
+    turns = [turn if isinstance(turn, Mapping) else turn.model_dump() for turn in history]
+    said = [{"role": turn["role"], "content": turn["content"]} for turn in turns if turn["role"] != "system"]
+    today = now.date() if isinstance(now, datetime) else now
+    return {"question": question, "history": said, "date": today.isoformat(), "collection": collection}
+
+
+def day(now: date) -> str:
+    """A date with its weekday, in English whatever the locale: "Friday, 2026-11-20"."""
+    return f"{_WEEKDAYS[now.weekday()]}, {now:%Y-%m-%d}"
+
+
+def fields_text(catalogue: FieldCatalogue, budget_tokens: int = FIELDS_BUDGET_TOKENS) -> str:
+    """The fields, a line each, with as many of their commonest values as fit.
+
+    Values are JSON strings, so none of them can begin a line of its own. The budget is shared fairly: a
+    field with few values leaves its part to those with many.
+    """
+    known = sorted(catalogue.fields.values(), key=lambda one: (-one.documents, one.field.name))[:_MOST_FIELDS]
+    heads = {one.field.name: _head(one) for one in known}
+    left = budget_tokens - sum(estimate_tokens(head) for head in heads.values())
+    lines = {}
+    # Fields with few values first: what they leave over is shared among the rest.
+    for place, one in enumerate(sorted(known, key=lambda one: len(one.values))):
+        shown = _values(one, left // (len(known) - place))
+        left -= estimate_tokens(shown)
+        lines[one.field.name] = heads[one.field.name] + shown
+    return "\n".join(lines[one.field.name] for one in known)
+
+
+def _head(one: FieldValues) -> str:
+    field = one.field
+    kind = f"list of {field.item}s" if field.type == "list" else field.type
+    text = f"- {_quoted(field.name)} ({kind}, {one.documents} documents)"
+    if field.description:
+        text += f" {_quoted(field.description[:_LONGEST_DESCRIPTION])}"
+    if one.low is not None and one.high is not None:
+        text += f": {_quoted(one.low)} to {_quoted(one.high)}"
+    return text
+
+
+def _values(one: FieldValues, budget_tokens: int) -> str:
+    """ ": "Final" 320, "Draft" 49 and 3 more", as far as the budget goes; a value too long is not shown."""
+    names = {value: alias for alias, value in list(one.aliases.items())[:_MOST_ALIASES]}
+    ranked = sorted(one.values.items(), key=lambda item: (-item[1], item[0]))[:_MOST_VALUES]
+    shown: list[str] = []
+    spent = 10
+    for value, count in ranked:
+        if len(value) > _LONGEST_VALUE:
+            continue
+        text = f"{_quoted(value)} {count}" + (f" (also {_quoted(names[value])})" if value in names else "")
+        spent += estimate_tokens(text) + 1
+        if spent > budget_tokens:
+            break
+        shown.append(text)
+    if not shown:
+        return f": {one.distinct} values" if one.distinct else ""
+    more = one.distinct - len(shown)
+    return f": {', '.join(shown)}" + (f" and {more} more values" if more > 0 else "")
+
+
+def _quoted(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _turns(history: Sequence[Message]) -> str:
+    turns = [
+        json.dumps({turn.role: turn.content[:_LONGEST_TURN]}, ensure_ascii=False)
+        for turn in history
+        if turn.role != "system" and turn.content.strip()
+    ]
+    return "\n".join(turns[-_MOST_TURNS:])
