@@ -84,18 +84,26 @@ def weighted_sum(rankings: Rankings, *, weights: Mapping[str, float]) -> list[Fu
     return _summed(rankings, lambda source, hits: _min_max(hits, weights.get(source, 0.0)))
 
 
-def fuse_searches(fused: Sequence[Sequence[Fused]], *, k: float = 60.0) -> list[Fused]:
+def fuse_searches(
+    fused: Sequence[Sequence[Fused]], *, weights: Sequence[float] | None = None, k: float = 60.0
+) -> list[Fused]:
     """Second stage: the rankings of several searches of one question into one, by reciprocal rank.
 
     One search is returned as it is. Of the raw scores and ranks of a chunk the best are kept.
+
+    Args:
+        weights: one per search, by which its shares are multiplied; all the same when None.
+    Raises:
+        ValueError: there are not as many weights as searches.
     """
     if len(fused) == 1:
         return list(fused[0])
+    weights = [1.0] * len(fused) if weights is None else weights
     shares: dict[ChunkId, list[float]] = {}
     merged: dict[ChunkId, Fused] = {}
-    for ranking in fused:
+    for ranking, weight in zip(fused, weights, strict=True):
         for rank, item in enumerate(ranking, 1):
-            shares.setdefault(item.id, []).append(1 / (k + rank))
+            shares.setdefault(item.id, []).append(weight / (k + rank))
             known = merged.get(item.id)
             merged[item.id] = _better(known, item) if known else item
     totals = {id: math.fsum(held) for id, held in shares.items()}

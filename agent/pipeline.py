@@ -1,32 +1,57 @@
 """The line of stages: intent, router, retrieve, fusion, rerank, assemble.
 
-Every stage is a pure step over frozen values, except the searches themselves.
+Every stage is a pure step over frozen values, except the searches themselves. While a model still thinks,
+the searches of the first reading run; its reading joins them when it arrives.
 """
 
-import asyncio
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import prompts
-from agent import assemble, fusion, router
+from agent import assemble, fusion
+from agent.breaker import Breakers
 from agent.fusion import Fused
 from agent.highlight import Highlighter
-from agent.intent import off
+from agent.intent.reading import IntentReader, Reading
 from agent.rerank import hybrid
-from agent.retrieve import Retrieved, retrieve
+from agent.retrieve import Answer, within
+from agent.search import Asked, Found, Search, unread
 from agent.settings import Settings
-from agent.types import AugmentRequest, Intent, Prompt, RankedHit, Request, Result, Step
+from agent.types import AugmentRequest, Intent, Prompt, RankedHit, Request, Result, Table
 from retrievers.core.errors import BadRequest, Unavailable, listing
 from retrievers.core.filters import Filter, parse
-from retrievers.core.types import Query, Retriever, Scope
+from retrievers.core.types import Hit, Retriever, Scope
 from retrievers.embed import Embedder
 from retrievers.postgres.catalogue import Catalogue, filterable
 
-DEPTH = 100
-"""Hits asked of each source: fixed, so that a page is always cut from the same ranking."""
 RERANK_POOL = 64
+
+_READ_BY = 0.5
+"""Share of the request's time at which the first reading must have ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """How a result came about, beside what the result says itself.
+
+    Attributes:
+        first: the reading that the first searches ran by.
+        later: the model's, when it arrived; then it is the result's intent.
+        answers: every step of the plan with its query and its raw hits, in the plan's order.
+        ranking: the fused ranking that pages are cut from, before reranking.
+        page: the result's hits, with their chunks.
+    """
+
+    tenant: str
+    request: Request
+    scope: Scope
+    first: Intent
+    later: Intent | None
+    answers: tuple[Answer, ...]
+    ranking: tuple[Fused, ...]
+    page: tuple[Fused, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,28 +61,35 @@ class Pipeline:
     Args:
         sources: retrievers by name, in the order of preference.
         embedder: of the questions; its languages tell how far vectors can be trusted.
+        reader: of questions; without one, and for requests with intent "off", nothing is read into them.
     """
 
     settings: Settings
     catalogue: Catalogue
     sources: Mapping[str, Retriever]
     embedder: Embedder
+    reader: IntentReader | None = None
+    breakers: Breakers = field(default_factory=Breakers)
 
     async def retrieve(self, tenant: str, request: Request) -> Result:
         """Hits for a question.
 
         Raises:
             BadRequest: the request names what does not exist.
-            Unavailable: no source could answer.
+            Unavailable: the database cannot even say what the tenant may read, or give the texts of hits. When
+                sources fail, the result says which.
         """
-        result, _ = await self._found(tenant, request)
-        return result
+        return (await self.decide(tenant, request))[0]
 
     async def augment(self, tenant: str, request: AugmentRequest) -> Prompt:
         """The single prompt made of the hits; raises as `retrieve` does."""
+        return (await self.decide_prompt(tenant, request))[0]
+
+    async def decide_prompt(self, tenant: str, request: AugmentRequest) -> tuple[Prompt, Decision]:
+        """The prompt with how it came about; raises as `retrieve` does."""
         started = time.perf_counter()
-        result, hits = await self._found(tenant, request)
-        chunks = [hit.chunk for hit in hits if hit.chunk is not None]
+        result, decision = await self.decide(tenant, request)
+        chunks = [hit.chunk for hit in decision.page if hit.chunk is not None]
         try:
             made = assemble.assemble(
                 result.query, chunks, budget_tokens=request.budget_tokens, template=request.template
@@ -66,56 +98,66 @@ class Pipeline:
             raise BadRequest(str(error), where="template", valid=prompts.names()) from error
         fields = {name: getattr(result, name) for name in Result.model_fields}
         fields["took_ms"] = round((time.perf_counter() - started) * 1000, 3)
-        return Prompt.model_construct(
+        prompt = Prompt.model_construct(
             **fields, messages=made.messages, prompt=made.prompt, citations=made.citations, tokens=made.tokens
         )
+        return prompt, decision
 
-    async def _found(self, tenant: str, request: Request) -> tuple[Result, list[Fused]]:
-        started = time.perf_counter()
+    async def decide(self, tenant: str, request: Request) -> tuple[Result, Decision]:
+        """The result with how it came about; raises as `retrieve` does."""
+        started = time.monotonic()
         timeout_s = request.timeout_s or self.settings.timeout_s
         try:
-            async with asyncio.timeout(timeout_s):
-                return await self._stages(tenant, request, timeout_s, started)
+            return await within(self._stages(tenant, request, started, timeout_s), timeout_s)
         except TimeoutError as error:
-            raise Unavailable("the database", f"no answer after {timeout_s:g} s") from error
+            raise Unavailable("the database", f"no answer after {timeout_s:g} s", retry_after_s=5) from error
 
-    async def _stages(
-        self, tenant: str, request: Request, timeout_s: float, started: float
-    ) -> tuple[Result, list[Fused]]:
+    async def _stages(self, tenant: str, request: Request, started: float, timeout_s: float) -> tuple[Result, Decision]:
         self._check(request)
         scope, wanted = await self._scope(tenant, request)
-        intent = off.read(request, scope, wanted, tuple(self.sources))
-        steps = router.plan(
-            intent,
-            sources=tuple(self.sources),
-            source_timeout_s=self.settings.source_timeout_s,
-            timeout_s=timeout_s,
-        )
-        queries = {
-            search: Query(search, intent.language, scope, wanted, DEPTH) for search in {step.search for step in steps}
-        }
-        retrieved = await retrieve(steps, queries, self.sources, timeout_s=timeout_s)
-        if steps and len(retrieved.errors) == len(steps):
-            raise retrieved.errors[0]
-        ranking = self._fused(intent, steps, retrieved)
-        page = await self._page(request, intent, scope, wanted, ranking)
+        asked = Asked(request, scope, wanted, started, timeout_s)
+        reading = await self._read(asked)
+        search = Search(self.settings, self.catalogue, self.sources, self.embedder, self.breakers)
+        found = await search.run(asked, reading)
+        intent = found.course.intent
+        refused = [answer.error for answer in found.answers if isinstance(answer.error, BadRequest)]
+        if intent.by == "caller" and refused and len(refused) == len(found.answers):
+            raise refused[0]  # nothing was read into the question: what the caller asked for is at fault
+        ranking = self._fused(found)
+        page = await self._page(asked, intent, found.rung.filter if found.rung else wanted, ranking)
+        table = _table(found) if intent.kind != "none" else None
+        status = "found" if ranking or table else "nothing_found"
         result = Result.model_construct(
             trace_id=uuid.uuid4().hex,
             query=intent.question,
             intent=intent,
-            plan=steps,
+            plan=tuple(answer.step for answer in found.answers),
             hits=_ranked(page, request, intent),
-            table=None,
-            outcomes=retrieved.outcomes,
-            relaxed=(),
-            degraded=(
-                *(f"{error.source}_unavailable" for error in retrieved.errors if isinstance(error, Unavailable)),
-                *self._partial(steps, scope),
+            table=table,
+            outcomes=tuple(answer.outcome for answer in found.answers),
+            relaxed=found.rung.dropped if found.rung else (),
+            degraded=_distinct(
+                *reading.degraded,
+                *found.degraded,
+                *(f"{answer.step.source}_unavailable" for answer in found.answers if answer.unavailable),
+                *self._partial(found, scope),
             ),
-            status="found" if ranking else "nothing_found",
-            took_ms=round((time.perf_counter() - started) * 1000, 3),
+            status="no_retrieval_needed" if intent.kind == "none" else status,
+            took_ms=round((time.monotonic() - started) * 1000, 3),
         )
-        return result, page
+        decision = Decision(
+            tenant, request, scope, reading.first, found.later, found.answers, tuple(ranking), tuple(page)
+        )
+        return result, decision
+
+    async def _read(self, asked: Asked) -> Reading:
+        if self.reader is None or (asked.request.intent or self.settings.intent) == "off":
+            return await unread(asked, self.sources)
+        try:
+            reading = self.reader.read(asked.request, asked.scope, asked.wanted, asked.at(1.0))
+            return await within(reading, asked.at(_READ_BY) - time.monotonic())
+        except (Unavailable, OSError):
+            return replace(await unread(asked, self.sources), degraded=("intent_unavailable",))
 
     def _check(self, request: Request) -> None:
         if not request.question.strip():
@@ -147,35 +189,41 @@ class Pipeline:
             scope = await self.catalogue.scope(tenant, request.collection, fresh=True)
             return scope, parse(request.filter, filterable(scope))
 
-    def _fused(self, intent: Intent, steps: Sequence[Step], retrieved: Retrieved) -> list[Fused]:
+    def _fused(self, found: Found) -> list[Fused]:
         """Stage one merges the sources of each search, stage two the searches."""
-        searches = list(dict.fromkeys(step.search for step in steps))
-        rankings = [
-            self._merge({source: hits for (asked, source), hits in retrieved.hits.items() if asked == search}, intent)
-            for search in searches
-        ]
-        return fusion.fuse_searches(rankings) if rankings else []
+        rankings: dict[tuple[str, bool], dict[str, Sequence[Hit]]] = {}
+        languages: dict[str, str] = {}
+        for answer in found.used:
+            search, source = answer.step.search, answer.step.source
+            if answer.query is not None:
+                languages[search] = answer.query.language
+            # What was calculated has an order of its own, whose scores say nothing beside those of texts.
+            ranking = rankings.setdefault((search, self.sources[source].card.kind == "metadata"), {})
+            if answer.hits or source not in ranking:
+                ranking[source] = answer.hits
+        default = found.course.intent.language
+        merged = [self._merge(one, languages.get(search, default)) for (search, _), one in rankings.items()]
+        return fusion.fuse_searches(merged) if merged else []
 
-    def _merge(self, found: fusion.Rankings, intent: Intent) -> list[Fused]:
+    def _merge(self, found: fusion.Rankings, language: str) -> list[Fused]:
         if self.settings.fusion == "rrf":
             return fusion.reciprocal_rank(found)
         if self.settings.fusion == "weighted_sum":
             return fusion.weighted_sum(found, weights={"fulltext": 0.05, "vector": 0.95})
         weight = self.settings.lexical_weight
         if weight is None:
-            weight = fusion.lexical_weight(intent.language, found, languages=self.embedder.languages)
+            weight = fusion.lexical_weight(language, found, languages=self.embedder.languages)
         return fusion.convex(found, lexical_weight=weight)
 
-    def _partial(self, steps: Sequence[Step], scope: Scope) -> tuple[str, ...]:
+    def _partial(self, found: Found, scope: Scope) -> tuple[str, ...]:
         """Vectors of another embedder are not searched: said where that concerns some of the collections."""
-        asked = any(step.source == "vector" for step in steps)
+        asked = any(answer.step.source == "vector" and answer.query for answer in found.answers)
         same = {one.embedder == self.embedder.name for one in scope.collections if one.chunks}
         return ("vector_partial",) if asked and same == {True, False} else ()
 
-    async def _page(
-        self, request: Request, intent: Intent, scope: Scope, wanted: Filter | None, ranking: list[Fused]
-    ) -> list[Fused]:
+    async def _page(self, asked: Asked, intent: Intent, wanted: Filter | None, ranking: list[Fused]) -> list[Fused]:
         """The page of the final ranking, with texts. The pool that is reranked does not depend on the page."""
+        request, scope = asked.request, asked.scope
         first, last = (request.page - 1) * request.top_k, request.page * request.top_k
         if (request.reranker or self.settings.reranker) == "hybrid":
             pool = await self._loaded(scope, wanted, ranking[:RERANK_POOL])
@@ -187,6 +235,17 @@ class Pipeline:
         chunks = await self.catalogue.load(scope, [hit.id for hit in hits if hit.chunk is None], wanted)
         loaded = (hit._replace(chunk=hit.chunk or chunks.get(hit.id)) for hit in hits)
         return [hit for hit in loaded if hit.chunk is not None]
+
+
+def _table(found: Found) -> Table | None:
+    """What a source calculated, by the reading that counts."""
+    tables = (hit.table for answer in found.used for hit in answer.hits if hit.table is not None)
+    table = next(tables, None)
+    return None if table is None else Table(columns=table.columns, rows=table.rows, sql=table.sql)
+
+
+def _distinct(*names: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))
 
 
 def _ranked(page: Sequence[Fused], request: Request, intent: Intent) -> tuple[RankedHit, ...]:

@@ -1,79 +1,221 @@
-"""Execution of a plan: all steps at once, each within its time, and what became of each."""
+"""Execution of a plan: the steps of a rung at once, each within its time, and what became of each."""
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
+from agent.breaker import Breakers
+from agent.router import Rung
 from agent.types import Outcome, Step
-from retrievers.core.errors import BadFilter, RetrievalError, Unavailable
-from retrievers.core.types import Hit, Query, Retriever
+from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
+from retrievers.core.filters import Filter
+from retrievers.core.types import Hit, Query, Retriever, Scope
+
+Returned = TypeVar("Returned")
+MakeQuery = Callable[[Step, Filter | None], Query]
 
 
 @dataclass(frozen=True, slots=True)
-class Retrieved:
-    """Hits per (search, source), and an outcome per step in the plan's order."""
+class Answer:
+    """What became of a step.
 
-    hits: Mapping[tuple[str, str], Sequence[Hit]]
-    outcomes: tuple[Outcome, ...]
-    errors: tuple[RetrievalError, ...] = ()
+    Attributes:
+        query: what was asked; None when it was not.
+        hits: as the source gave them, best first, without those outside the scope.
+    """
+
+    step: Step
+    query: Query | None
+    hits: Sequence[Hit]
+    outcome: Outcome
+    error: RetrievalError | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether the source said nothing, not even that there is nothing."""
+        return self.outcome.status not in ("ok", "empty")
+
+    @property
+    def unavailable(self) -> bool:
+        """Whether the source could not answer, as opposed to: it was not asked, or it refused this query."""
+        return isinstance(self.error, Unavailable)
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What steps are run against.
+
+    Args:
+        guarded: sources whose failures count for their breakers. One that cannot serve this scope alone, and
+            says so by failing, is not among them: others would be refused for it.
+    """
+
+    retrievers: Mapping[str, Retriever]
+    breakers: Breakers
+    guarded: frozenset[str]
+
+
+async def climb(
+    rungs: Iterable[Rung], make: MakeQuery, sources: Sources, *, deadline: float, before: Sequence[Answer] = ()
+) -> tuple[list[Answer], Rung | None]:
+    """Run the rungs one after the other until there is a hit.
+
+    Args:
+        before: what became of steps that ran already; with a hit among them no rung is needed.
+        deadline: of all of them, on the clock of `time.monotonic`.
+    Returns:
+        An answer for every step, and the last rung that was run; None when none was.
+    """
+    answers: list[Answer] = []
+    last: Rung | None = None
+    for rung in rungs:
+        known = [*before, *answers]
+        if any(answer.hits for answer in known):
+            answers += [_skipped(step, "not needed") for step in rung.steps]
+        elif rung.when == "failed" and not all(answer.failed for answer in known):
+            answers += [_skipped(step, "not needed: a source has answered") for step in rung.steps]
+        else:
+            broken = {answer.step.source for answer in known if answer.unavailable}
+            fresh = [step for step in rung.steps if step.source not in broken]
+            ran = iter(await retrieve(fresh, rung.filter, make, sources, deadline=deadline))
+            answers += [
+                _skipped(step, "it has failed before") if step.source in broken else next(ran) for step in rung.steps
+            ]
+            last = rung if fresh else last
+    return answers, last
 
 
 async def retrieve(
-    steps: Sequence[Step], queries: Mapping[str, Query], sources: Mapping[str, Retriever], *, timeout_s: float
-) -> Retrieved:
-    """Run the steps in parallel.
+    steps: Sequence[Step], wanted: Filter | None, make: MakeQuery, sources: Sources, *, deadline: float
+) -> list[Answer]:
+    """Run steps in parallel.
 
     Args:
-        queries: the query of each search text.
-        timeout_s: for all steps together; a step's own time is never longer.
+        wanted: the filter of all of them.
+        make: the query of a step.
+        deadline: of all of them, on the clock of `time.monotonic`; a step's own time may end before.
     Returns:
-        What arrived in time; a late source is cancelled, one that cannot apply the filter is left out, and
-        the outcome says so.
-    Raises:
-        BadRequest: a source refused the request itself.
+        An answer per step, in their order. A late source is cancelled and not waited for; one whose breaker
+        is open is not asked.
     """
-    tasks = [
-        asyncio.ensure_future(_run(step, queries[step.search], sources[step.source], min(step.timeout_s, timeout_s)))
-        for step in steps
-    ]
+    tasks = [asyncio.ensure_future(_run(step, make(step, wanted), sources, deadline)) for step in steps]
     try:
-        done = await asyncio.gather(*tasks)
+        return await asyncio.gather(*tasks)
     except BaseException:
-        # One step failed for good: the others must not go on behind the caller's back.
+        # A programming mistake, or the caller left: the others must not go on behind the caller's back.
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         raise
-    hits = {(step.search, step.source): found for step, (found, _, _) in zip(steps, done, strict=True)}
-    return Retrieved(hits, tuple(outcome for _, outcome, _ in done), tuple(error for _, _, error in done if error))
 
 
-async def _run(
-    step: Step, query: Query, retriever: Retriever, timeout_s: float
-) -> tuple[Sequence[Hit], Outcome, RetrievalError | None]:
-    started = time.perf_counter()
+async def _run(step: Step, query: Query, sources: Sources, deadline: float) -> Answer:
+    started = time.monotonic()
+    timeout_s = min(step.timeout_s, deadline - started)
+    if timeout_s <= 0:
+        return _skipped(step, "no time was left for it", Unavailable(step.source, "no time was left"))
+    breaker = sources.breakers.of(step.source)
+    if not breaker.admit():
+        resting = f"{step.source} failed too often lately; it is tried again soon"
+        return _skipped(step, resting, Unavailable(step.source, resting))
     found: Sequence[Hit] = ()
     error: RetrievalError | None = None
     status = "ok"
+    works: bool | None = None
     try:
-        async with asyncio.timeout(timeout_s):
-            found = await retriever.search(query)
-        status = "ok" if found else "empty"
-    except TimeoutError:
-        status = "timeout"
-        error = Unavailable(step.source, f"no answer after {timeout_s:g} s")
+        found = await within(sources.retrievers[step.source].search(query), timeout_s)
+        works = True
     except Unavailable as unavailable:
-        status, error = "error", unavailable
-    except BadFilter as refused:
-        # The filter is checked before: a source that cannot apply it is left out, rather than the filter.
-        status, error = "skipped", refused
-    outcome = Outcome.model_construct(
+        status, error, works = "error", unavailable, False
+    except TimeoutError:
+        status, error, works = "timeout", Unavailable(step.source, f"no answer after {timeout_s:.3g} s"), False
+    except OSError as lost:
+        # A connection that broke where the source did not expect it; its text may name addresses.
+        status, error, works = (
+            "error",
+            Unavailable(step.source, f"the connection failed ({type(lost).__name__})"),
+            False,
+        )
+    except BadRequest as refused:
+        # The source works, but not for this query: it is left out, rather than the filter.
+        status, error, works = "skipped", refused, True
+    finally:
+        if works:
+            breaker.succeeded()
+        elif works is False and step.source in sources.guarded:
+            breaker.failed()
+        else:
+            breaker.gave_up()
+    kept = [hit for hit in found if _in_scope(hit, query.scope)]
+    reason = str(error) if error else None
+    if len(kept) < len(found):
+        reason = f"{len(found) - len(kept)} hits outside the scope were dropped"
+    if error is None and not kept:
+        status = "empty"
+    return Answer(step, query, kept, _outcome(step, status, len(kept), started, reason), error)
+
+
+def _in_scope(hit: Hit, scope: Scope) -> bool:
+    """A hit that brings its text is the tenant's or the platform's; any other lies in one of the collections."""
+    if hit.chunk is not None:
+        return scope.allows(hit.id) and scope.allows(hit.chunk.id)
+    return any((one.tenant, one.name) == (hit.id.tenant, hit.id.collection) for one in scope.collections)
+
+
+def _skipped(step: Step, reason: str, error: RetrievalError | None = None) -> Answer:
+    return Answer(step, None, (), _outcome(step, "skipped", 0, None, reason), error)
+
+
+def _outcome(step: Step, status: str, hits: int, started: float | None, reason: str | None) -> Outcome:
+    return Outcome.model_construct(
         source=step.source,
         step=step.step,
         status=status,
-        hits=len(found),
-        elapsed_ms=round((time.perf_counter() - started) * 1000, 3),
-        reason=str(error) if error else None,
+        hits=hits,
+        elapsed_ms=0.0 if started is None else round((time.monotonic() - started) * 1000, 3),
+        reason=reason,
     )
-    return found, outcome, error
+
+
+_left: set[asyncio.Future[Any]] = set()
+
+
+async def within(work: Awaitable[Returned], timeout_s: float) -> Returned:
+    """What the work returns, if it does so in time.
+
+    Work that is late, or whose caller leaves, is cancelled and not waited for: to end a query on a server
+    that does not answer takes the driver seconds.
+
+    Raises:
+        TimeoutError: it was late.
+        ConnectionAbortedError: it ended itself by a cancellation that nobody asked for.
+    """
+    task = asyncio.ensure_future(work)
+    in_time = False
+    try:
+        in_time = bool((await asyncio.wait({task}, timeout=max(timeout_s, 0)))[0])
+    finally:
+        if not in_time:
+            leave(task)
+    if not in_time:
+        raise TimeoutError
+    if task.cancelled():
+        # As it is, it would pass for a cancellation of the whole request.
+        raise ConnectionAbortedError
+    return task.result()
+
+
+def leave(task: asyncio.Future[Any]) -> None:
+    """Cancel a task whose result nobody will look at, without waiting for its end."""
+    task.cancel()
+    # The event loop holds tasks weakly.
+    _left.add(task)
+    task.add_done_callback(_forget)
+
+
+def _forget(task: asyncio.Future[Any]) -> None:
+    _left.discard(task)
+    if not task.cancelled():
+        task.exception()  # has been seen: it is too late to matter

@@ -1,23 +1,279 @@
-"""Router: which sources are asked what. A pure function of the intent and what exists."""
+"""Router: which sources are asked what, and what is tried when that gives nothing. A pure function.
 
-from collections.abc import Sequence
+Rung 1 asks every chosen source at once. The rungs above it are the ladder: each runs only when those
+before gave no hit, and every constraint it leaves out is one that was read from the question.
+"""
 
-from agent.types import Intent, Step
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from agent.types import Intent, Relaxed, Step
+from retrievers.core.errors import Unavailable, listing
+from retrievers.core.fields import Field
+from retrievers.core.filters import And, Filter, parse, to_json
+from retrievers.core.types import Card
+
+Fallback = Literal["ordered_backoff", "do_not_route", "route_to_all", "fail"]
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
+_NOTHING_FOUND = "nothing was found with it; it was only suggested by the question"
+_NOTHING_FOUND_FIRM = "nothing was found with it, though the question states it"
 
 
-def plan(intent: Intent, *, sources: Sequence[str], source_timeout_s: float, timeout_s: float) -> tuple[Step, ...]:
-    """Every chosen source asked every search, all at once.
+@dataclass(frozen=True, slots=True)
+class Constraints:
+    """What narrows a search.
+
+    Attributes:
+        wanted: the caller's filter; part of every step.
+        firm, soft: read from the question, each the weakest first; dropped in this order by the ladder.
+    """
+
+    wanted: Filter | None = None
+    firm: tuple[Filter, ...] = ()
+    soft: tuple[Filter, ...] = ()
+
+    def filter(self, *, soft: int = 0, firm: int = 0) -> Filter | None:
+        """All of them in one filter, without so many of the weakest soft and firm ones."""
+        return joined((self.wanted, *self.firm[firm:], *self.soft[soft:]))
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one request may take.
+
+    Attributes:
+        searches: most search texts asked of a source.
+        outside: whether the ladder may end outside, which shows the question to others.
+    """
+
+    source_timeout_s: float
+    timeout_s: float
+    searches: int = 8
+    outside: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """Steps that run at once.
+
+    Attributes:
+        filter: what all of them apply.
+        dropped: the inferred constraints that `filter` lacks.
+        when: `first`: at once; `failed`: when no source before has answered; `nothing`: when none gave a hit.
+    """
+
+    number: int
+    steps: tuple[Step, ...]
+    filter: Filter | None
+    dropped: tuple[Relaxed, ...] = ()
+    when: Literal["first", "failed", "nothing"] = "first"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The ladder. `degraded` names what the intent chose and is not there."""
+
+    rungs: tuple[Rung, ...] = ()
+    degraded: tuple[str, ...] = ()
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Every step, in the order of the ladder."""
+        return tuple(step for rung in self.rungs for step in rung.steps)
+
+
+def plan(
+    intent: Intent,
+    cards: Mapping[str, Card],
+    resting: Collection[str] = (),
+    *,
+    constraints: Constraints,
+    limits: Limits,
+    fallback: Fallback = "ordered_backoff",
+    caller_sources: bool = False,
+    number: int = 1,
+) -> Plan:
+    """The steps for an intent.
 
     Args:
-        sources: names of the sources that exist; the intent's choice is among them, and an intent
-            without a choice asks all.
+        cards: the sources that exist, by name, in the order of preference.
+        resting: those whose breaker is open: the ladder does not turn to them. One that was chosen keeps
+            its step, so that its outcome says why it was not asked.
+        constraints: those of the intent, see `constraints_of`.
+        fallback: what to do when none of the chosen sources exists.
+        caller_sources: the caller named the sources: no other is asked, whatever happens.
+        number: of the first rung.
+    Returns:
+        The ladder; empty when nothing is to be retrieved.
+    Raises:
+        Unavailable: routing failed and `fallback` is `fail`.
     """
     if intent.kind == "none":
-        return ()
-    named = [choice.name for choice in intent.sources] if intent.sources else sources
-    chosen = [name for name in dict.fromkeys(named) if name in sources]
-    return tuple(
-        Step(source=source, search=search, filter=intent.filter, timeout_s=min(source_timeout_s, timeout_s), step=1)
-        for search in dict.fromkeys(intent.searches)
-        for source in chosen
-    )
+        return Plan()
+    chosen, degraded = _chosen(intent, cards, fallback, caller_sources)
+    documents = [name for name in cards if cards[name].kind == "documents"]
+    others = [name for name in documents if name not in chosen and name not in resting and not caller_sources]
+    asked = [name for name in chosen if cards[name].kind == "documents"]
+    outside = [name for name in cards if cards[name].kind == "outside" and name not in chosen and name not in resting]
+    builder = _Ladder(intent, cards, constraints, limits, number)
+
+    builder.add(chosen, when="first")
+    if constraints.soft:
+        builder.add(others, when="failed")
+    for count in range(1, len(constraints.soft) + 1):
+        builder.add(asked or others, soft=count)
+    every_soft = len(constraints.soft)
+    builder.add(others, soft=every_soft)
+    for count in range(1, len(constraints.firm) + 1):
+        builder.add([*asked, *others], soft=every_soft, firm=count)
+    if limits.outside and not caller_sources:
+        builder.add(outside, soft=every_soft, firm=len(constraints.firm))
+    return Plan(tuple(builder.rungs), degraded)
+
+
+def _chosen(
+    intent: Intent, cards: Mapping[str, Card], fallback: Fallback, caller_sources: bool
+) -> tuple[list[str], tuple[str, ...]]:
+    """The sources of the first rung, and what is to be said of those that are not there."""
+    # A source over metadata answers calculations alone.
+    usable = [name for name in cards if cards[name].kind != "metadata" or intent.aggregate]
+    named = list(dict.fromkeys(choice.name for choice in intent.sources))
+    degraded = tuple(dict.fromkeys(_unavailable(name) for name in named if name not in cards))
+    if caller_sources:
+        return [name for name in named if name in cards], degraded
+    if not named:
+        wanted = "metadata" if intent.aggregate else "documents"
+        named = [name for name in usable if cards[name].kind == wanted]
+    chosen = [name for name in named if name in usable]
+    if chosen:
+        return chosen, degraded
+    if fallback == "fail":
+        raise Unavailable("the router", f"none of the chosen sources can be asked: {listing(named)}")
+    if fallback == "do_not_route":
+        return [], (*degraded, "routing_failed")
+    if fallback == "route_to_all":
+        return usable, degraded
+    return [name for name in usable if cards[name].kind == "documents"], degraded
+
+
+class _Ladder:
+    """Collects rungs; a step that an earlier rung holds is not added again."""
+
+    def __init__(
+        self, intent: Intent, cards: Mapping[str, Card], constraints: Constraints, limits: Limits, number: int
+    ) -> None:
+        self.rungs: list[Rung] = []
+        self._intent, self._cards, self._constraints, self._limits = intent, cards, constraints, limits
+        self._number = number
+        self._known: set[tuple[str, str, frozenset[Filter]]] = set()
+        self._dropped: tuple[Relaxed, ...] = ()
+
+    def add(
+        self,
+        sources: Sequence[str],
+        *,
+        soft: int = 0,
+        firm: int = 0,
+        when: Literal["first", "failed", "nothing"] = "nothing",
+    ) -> None:
+        if when != "first" and not self.rungs:
+            return  # nothing was asked at all: no ladder leads on from there
+        constraints = self._constraints
+        wanted = constraints.filter(soft=soft, firm=firm)
+        shown = to_json(wanted) if wanted else None
+        steps = []
+        for search, source in self._asked(sources):
+            key = (source, search, conjuncts(wanted))
+            # When nobody answered, asking the others is no repetition of a later rung: that one is left out.
+            if key in self._known:
+                continue
+            self._known.add(key)
+            steps.append(
+                Step(
+                    source=source,
+                    search=search,
+                    filter=shown,
+                    timeout_s=min(self._limits.source_timeout_s, self._limits.timeout_s),
+                    step=self._number + len(self.rungs),
+                )
+            )
+        if not steps:
+            return
+        dropped = (
+            *(Relaxed(dropped=to_json(one), reason=_NOTHING_FOUND) for one in constraints.soft[:soft]),
+            *(Relaxed(dropped=to_json(one), reason=_NOTHING_FOUND_FIRM) for one in constraints.firm[:firm]),
+        )
+        self.rungs.append(Rung(self._number + len(self.rungs), tuple(steps), wanted, dropped, when))
+
+    def _asked(self, sources: Sequence[str]) -> list[tuple[str, str]]:
+        """Every search of every source; one that is paid by the search, or calculates, is asked once."""
+        searches = list(dict.fromkeys(self._intent.searches))[: self._limits.searches]
+        searches = searches or [self._intent.question]
+        return [
+            (search, source)
+            for place, search in enumerate(searches)
+            for source in sources
+            if place == 0 or self._cards[source].kind == "documents"
+        ]
+
+
+def constraints_of(
+    intent: Intent,
+    wanted: Filter | None,
+    fields: Mapping[str, Field],
+    *,
+    firm: Sequence[Filter] = (),
+    soft: Sequence[Filter] = (),
+) -> Constraints:
+    """The constraints of an intent, told apart from the caller's.
+
+    Args:
+        fields: those that exist.
+        firm, soft: the inferred ones from weakest to strongest, where the reader has said so; what the
+            intent's filters hold beyond them counts as stronger.
+    Raises:
+        BadFilter: the intent's filters name what does not exist.
+    """
+    callers = _parts(to_json(wanted)) if wanted else []
+
+    def inferred(stated: Mapping[str, Any] | None, known: Sequence[Filter]) -> tuple[Filter, ...]:
+        said = [*callers, *(part for one in known for part in _parts(to_json(one)))]
+        # Part by part: with the caller's around them they may be nested deeper than one filter may be.
+        return (*known, *(parse(part, fields) for part in _parts(stated) if part not in said))
+
+    return Constraints(wanted, inferred(intent.filter, firm), inferred(intent.soft_filter, soft))
+
+
+def joined(filters: Sequence[Filter | None]) -> Filter | None:
+    """One filter that holds where all of them do; None when there is none."""
+    parts = tuple(dict.fromkeys(part for one in filters if one is not None for part in _flat(one)))
+    if len(parts) > 1:
+        return And(parts)
+    return parts[0] if parts else None
+
+
+def conjuncts(wanted: Filter | None) -> frozenset[Filter]:
+    """The conditions that must all hold: two filters of the same ones mean the same."""
+    return frozenset(_flat(wanted)) if wanted else frozenset()
+
+
+def _flat(wanted: Filter) -> list[Filter]:
+    return [part for one in wanted.filters for part in _flat(one)] if isinstance(wanted, And) else [wanted]
+
+
+def _parts(stated: Any) -> list[Any]:
+    """The conditions of a filter in JSON that must all hold; nothing is checked yet."""
+    if stated is None:
+        return []
+    inner = stated.get("filters") if isinstance(stated, Mapping) and stated.get("type") == "and" else None
+    if isinstance(inner, list | tuple):
+        return [part for one in inner for part in _parts(one)]
+    return [stated]
+
+
+def _unavailable(name: str) -> str:
+    # A model may have made the name up: only what looks like one is repeated.
+    return f"{name if _NAME.fullmatch(name) else 'source'}_unavailable"

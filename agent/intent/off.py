@@ -1,11 +1,28 @@
 """Intent `off`: what the caller fixed, the question's language, and the question as its own search."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from agent.intent.reading import Reading
 from agent.types import Intent, Request, SourceChoice
 from retrievers.core.filters import Filter, to_json
 from retrievers.core.types import Scope
 from retrievers.text.languages import detect
+
+
+@dataclass(frozen=True, slots=True)
+class Off:
+    """The reader that reads nothing into a question.
+
+    Args:
+        sources: those to ask when the caller names none.
+    """
+
+    sources: Sequence[str]
+
+    async def read(self, request: Request, scope: Scope, wanted: Filter | None, deadline: float) -> Reading:
+        """See `IntentReader.read`."""
+        return Reading(read(request, scope, wanted, self.sources))
 
 
 def read(request: Request, scope: Scope, wanted: Filter | None, sources: Sequence[str]) -> Intent:

@@ -1,20 +1,21 @@
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
-from agent.intent.off import question_language, read
-from agent.retrieve import retrieve
-from agent.router import plan
-from agent.types import Intent, Request, SourceChoice, Step
+from agent.breaker import FAILURES, Breakers
+from agent.intent.off import Off, question_language, read
+from agent.retrieve import Answer, Sources, climb, retrieve, within
+from agent.router import Rung
+from agent.types import Relaxed, Request, Step
 from retrievers.core.errors import BadFilter, BadRequest, Unavailable
-from retrievers.core.filters import Compare
-from retrievers.core.types import Card, ChunkId, Collection, Hit, Query, Scope
+from retrievers.core.filters import Compare, Filter
+from retrievers.core.types import PLATFORM, Card, Chunk, ChunkId, Collection, Hit, Query, Scope
 
 SCOPE = Scope("t", (Collection(1, "t", "peps", languages={"en": 3}), Collection(2, "t", "notes", languages={"zh": 1})))
-QUERIES = {"q": Query("q", "en", SCOPE), "r": Query("r", "en", SCOPE)}
 
 
 @dataclass
@@ -23,7 +24,7 @@ class StubRetriever:
 
     found: Sequence[str] = ()
     delay_s: float = 0.0
-    error: Exception | None = None
+    error: BaseException | None = None
     events: list[str] = field(default_factory=list)
 
     card = Card("stub", "tests")
@@ -38,137 +39,280 @@ class StubRetriever:
         if self.error:
             raise self.error
         self.events.append("answered")
-        return [Hit(ChunkId("t", "c", name, 0), 1.0, "stub") for name in self.found]
+        return [Hit(ChunkId("t", "peps", name, 0), 1.0, "stub") for name in self.found]
 
 
 def step(source: str, *, search: str = "q", timeout_s: float = 5.0, number: int = 1) -> Step:
     return Step(source=source, search=search, filter=None, timeout_s=timeout_s, step=number)
 
 
-def names(hits: Sequence[Hit]) -> list[str]:
-    return [hit.id.document_id for hit in hits]
+def make(step: Step, wanted: Filter | None) -> Query:
+    return Query(step.search, "en", SCOPE, wanted)
+
+
+def sources(retrievers: Mapping[str, Any], breakers: Breakers | None = None) -> Sources:
+    return Sources(retrievers, breakers or Breakers(), frozenset(retrievers))
+
+
+async def run(steps: Sequence[Step], retrievers: Mapping[str, Any], *, timeout_s: float = 5) -> list[Answer]:
+    return await retrieve(steps, None, make, sources(retrievers), deadline=time.monotonic() + timeout_s)
+
+
+def names(answer: Answer) -> list[str]:
+    return [hit.id.document_id for hit in answer.hits]
+
+
+def became(answers: Sequence[Answer]) -> list[tuple[str, str, str | None]]:
+    return [(one.outcome.source, one.outcome.status, one.outcome.reason) for one in answers]
 
 
 async def test_a_slow_source_is_cut_off_the_others_hits_stay_and_the_outcome_says_why():
-    sources = {"vector": StubRetriever(delay_s=60), "fulltext": StubRetriever(["a", "b"])}
+    stubs = {"vector": StubRetriever(delay_s=60), "fulltext": StubRetriever(["a", "b"])}
 
-    done = await retrieve([step("vector", timeout_s=0.05), step("fulltext")], QUERIES, sources, timeout_s=5)
+    slow, quick = await run([step("vector", timeout_s=0.05), step("fulltext")], stubs)
+    await asyncio.sleep(0)
 
-    assert names(done.hits["q", "fulltext"]) == ["a", "b"]
-    assert done.hits["q", "vector"] == ()
-    slow, quick = done.outcomes
-    assert (slow.source, slow.status, slow.hits, slow.reason) == (
-        "vector", "timeout", 0, "vector is unavailable: no answer after 0.05 s",
-    )  # fmt: skip
-    assert (quick.source, quick.status, quick.hits, quick.reason) == ("fulltext", "ok", 2, None)
-    assert 50 <= slow.elapsed_ms < 2000
-    assert [error.source for error in done.errors] == ["vector"]
-    assert sources["vector"].events == ["asked q", "cancelled"]
+    assert (names(quick), names(slow)) == (["a", "b"], [])
+    assert became([slow, quick]) == [
+        ("vector", "timeout", "vector is unavailable: no answer after 0.05 s"),
+        ("fulltext", "ok", None),
+    ]
+    assert (slow.outcome.hits, quick.outcome.hits) == (0, 2)
+    assert 50 <= slow.outcome.elapsed_ms < 2000
+    assert (slow.unavailable, quick.unavailable) == (True, False)
+    assert stubs["vector"].events == ["asked q", "cancelled"]
+
+
+async def test_a_source_that_does_not_end_when_it_is_cancelled_is_not_waited_for():
+    class Stubborn(StubRetriever):
+        async def search(self, query: Query) -> list[Hit]:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                await asyncio.sleep(1)
+                self.events.append("ended")
+                raise OSError("gone") from None
+            return []
+
+    stub = Stubborn()
+    started = time.perf_counter()
+    (answer,) = await run([step("slow", timeout_s=0.05)], {"slow": stub})
+    assert time.perf_counter() - started < 0.5
+    assert answer.outcome.status == "timeout"
+    await asyncio.sleep(1.1)
+    assert stub.events == ["ended"]
 
 
 async def test_the_time_of_the_request_ends_every_source():
     started = time.perf_counter()
-    done = await retrieve([step("slow", timeout_s=60)], QUERIES, {"slow": StubRetriever(delay_s=60)}, timeout_s=0.05)
+    (answer,) = await run([step("slow", timeout_s=60)], {"slow": StubRetriever(delay_s=60)}, timeout_s=0.05)
     assert time.perf_counter() - started < 2
-    assert done.outcomes[0].reason == "slow is unavailable: no answer after 0.05 s"
+    assert answer.outcome.reason is not None
+    assert answer.outcome.reason.startswith("slow is unavailable: no answer after 0.0")
+
+
+async def test_a_source_for_which_no_time_is_left_is_not_asked():
+    stub = StubRetriever(["a"])
+    (answer,) = await run([step("a")], {"a": stub}, timeout_s=-1)
+    assert became([answer]) == [("a", "skipped", "no time was left for it")]
+    assert (stub.events, answer.unavailable) == ([], True)
 
 
 async def test_sources_are_asked_at_the_same_time():
-    sources = {name: StubRetriever([name], delay_s=0.2) for name in "abcde"}
+    stubs = {name: StubRetriever([name], delay_s=0.2) for name in "abcde"}
     started = time.perf_counter()
-    done = await retrieve([step(name) for name in sources], QUERIES, sources, timeout_s=5)
+    answers = await run([step(name) for name in stubs], stubs)
     assert time.perf_counter() - started < 0.8
-    assert [outcome.source for outcome in done.outcomes] == list("abcde")
+    assert [answer.outcome.source for answer in answers] == list("abcde")
 
 
 async def test_every_search_of_every_source_has_its_own_hits():
-    sources = {"a": StubRetriever(["x"]), "b": StubRetriever([])}
-    steps = [step("a"), step("a", search="r"), step("b", search="r", number=2)]
-    done = await retrieve(steps, QUERIES, sources, timeout_s=5)
-    assert {key: names(hits) for key, hits in done.hits.items()} == {
-        ("q", "a"): ["x"],
-        ("r", "a"): ["x"],
-        ("r", "b"): [],
+    stubs = {"a": StubRetriever(["x"]), "b": StubRetriever([])}
+    answers = await run([step("a"), step("a", search="r"), step("b", search="r", number=2)], stubs)
+    assert [names(answer) for answer in answers] == [["x"], ["x"], []]
+    assert [(one.outcome.status, one.outcome.step) for one in answers] == [("ok", 1), ("ok", 1), ("empty", 2)]
+    assert stubs["a"].events == ["asked q", "asked r", "answered", "answered"]
+
+
+async def test_when_all_sources_fail_every_reason_is_kept_and_no_address():
+    stubs = {
+        "a": StubRetriever(error=Unavailable("the embedder", "no quota")),
+        "b": StubRetriever(delay_s=60),
+        "c": StubRetriever(error=ConnectionResetError("10.0.0.3:5432")),
+        "d": StubRetriever(error=asyncio.CancelledError()),
     }
-    assert [(outcome.status, outcome.step) for outcome in done.outcomes] == [("ok", 1), ("ok", 1), ("empty", 2)]
-    assert sources["a"].events == ["asked q", "asked r", "answered", "answered"]
-
-
-async def test_when_all_sources_fail_every_reason_is_kept():
-    sources = {"a": StubRetriever(error=Unavailable("a", "no quota")), "b": StubRetriever(delay_s=60)}
-    done = await retrieve([step("a"), step("b", timeout_s=0.01)], QUERIES, sources, timeout_s=5)
-    assert [str(error) for error in done.errors] == [
-        "a is unavailable: no quota",
-        "b is unavailable: no answer after 0.01 s",
+    answers = await run([step("a"), step("b", timeout_s=0.01), step("c"), step("d")], stubs)
+    assert became(answers) == [
+        ("a", "error", "the embedder is unavailable: no quota"),
+        ("b", "timeout", "b is unavailable: no answer after 0.01 s"),
+        ("c", "error", "c is unavailable: the connection failed (ConnectionResetError)"),
+        ("d", "error", "d is unavailable: the connection failed (ConnectionAbortedError)"),
     ]
-    assert [outcome.status for outcome in done.outcomes] == ["error", "timeout"]
+    assert all(answer.unavailable for answer in answers)
 
 
-@pytest.mark.parametrize("error", [BadRequest("no such field"), ZeroDivisionError()])
-async def test_a_refused_request_and_a_programming_mistake_surface_and_stop_the_others(error: Exception):
-    sources = {"bad": StubRetriever(error=error), "slow": StubRetriever(delay_s=60)}
-    with pytest.raises(type(error)):
-        await retrieve([step("bad"), step("slow")], QUERIES, sources, timeout_s=5)
-    assert sources["slow"].events == ["asked q", "cancelled"]
+async def test_a_programming_mistake_surfaces_and_stops_the_others():
+    stubs = {"bad": StubRetriever(error=ZeroDivisionError()), "slow": StubRetriever(delay_s=60)}
+    with pytest.raises(ZeroDivisionError):
+        await run([step("bad"), step("slow")], stubs)
+    await asyncio.sleep(0)
+    assert stubs["slow"].events == ["asked q", "cancelled"]
 
 
-async def test_a_source_that_cannot_apply_the_filter_is_left_out_and_says_so():
-    sources = {"glossary": StubRetriever(error=BadFilter("no fields")), "fulltext": StubRetriever(["a"])}
-    done = await retrieve([step("glossary"), step("fulltext")], QUERIES, sources, timeout_s=5)
-    assert names(done.hits["q", "fulltext"]) == ["a"]
-    assert [(one.status, one.reason) for one in done.outcomes] == [("skipped", "no fields"), ("ok", None)]
+@pytest.mark.parametrize("error", [BadFilter("no fields"), BadRequest("no such thing")])
+async def test_a_source_that_refuses_is_left_out_and_says_so(error: Exception):
+    stubs = {"glossary": StubRetriever(error=error), "fulltext": StubRetriever(["a"])}
+    refusing, other = await run([step("glossary"), step("fulltext")], stubs)
+    assert names(other) == ["a"]
+    assert became([refusing]) == [("glossary", "skipped", str(error))]
+    assert (refusing.error, refusing.unavailable) == (error, False)
 
 
 async def test_a_caller_who_leaves_cancels_the_searches():
-    sources = {"slow": StubRetriever(delay_s=60)}
+    stubs = {"slow": StubRetriever(delay_s=60)}
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
-            await retrieve([step("slow")], QUERIES, sources, timeout_s=60)
-    assert sources["slow"].events == ["asked q", "cancelled"]
+            await run([step("slow")], stubs, timeout_s=60)
+    await asyncio.sleep(0)
+    assert stubs["slow"].events == ["asked q", "cancelled"]
+
+
+async def test_hits_of_another_tenant_or_collection_are_dropped_and_counted():
+    def hit(tenant: str, collection: str, *, text: bool = False) -> Hit:
+        id = ChunkId(tenant, collection, "d", 0)
+        return Hit(id, 1.0, "x", Chunk(id, "", "text") if text else None)
+
+    class Leaky(StubRetriever):
+        async def search(self, query: Query) -> list[Hit]:
+            return [
+                hit("t", "peps"),
+                hit("globex", "peps"),
+                hit("t", "secret"),
+                hit("globex", "news", text=True),
+                hit("t", "news", text=True),
+                hit(PLATFORM, "news", text=True),
+            ]
+
+    (answer,) = await run([step("x")], {"x": Leaky()})
+    assert [hit.id[:2] for hit in answer.hits] == [("t", "peps"), ("t", "news"), (PLATFORM, "news")]
+    assert became([answer]) == [("x", "ok", "3 hits outside the scope were dropped")]
 
 
 async def test_a_plan_without_steps_finds_nothing():
-    done = await retrieve([], {}, {}, timeout_s=5)
-    assert (done.hits, done.outcomes, done.errors) == ({}, (), ())
+    assert await run([], {}) == []
 
 
-# Router.
+# The breaker.
 
 
-def intent(**more: object) -> Intent:
-    return Intent(**{"question": "q", "language": "en", "searches": ("q", "r"), "collections": ("peps",), **more})
+async def test_a_source_that_keeps_failing_is_not_asked_any_more():
+    stub = StubRetriever(error=Unavailable("web", "down"))
+    given = sources({"web": stub})
+    answers = [(await retrieve([step("web")], None, make, given, deadline=time.monotonic() + 5))[0] for _ in range(8)]
+    assert len(stub.events) == FAILURES
+    assert became(answers[-1:]) == [("web", "skipped", "web failed too often lately; it is tried again soon")]
+    assert all(answer.unavailable for answer in answers)
 
 
-def choices(*names: str) -> tuple[SourceChoice, ...]:
-    return tuple(SourceChoice(name=name, confidence=1.0, reason="") for name in names)
+async def test_refusals_and_callers_who_leave_do_not_count():
+    stub = StubRetriever(error=BadFilter("no"))
+    given = sources({"web": stub})
+    for _ in range(FAILURES + 1):
+        await retrieve([step("web")], None, make, given, deadline=time.monotonic() + 5)
+    stub.error, stub.delay_s = None, 60
+    for _ in range(FAILURES + 1):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await retrieve([step("web")], None, make, given, deadline=time.monotonic() + 5)
+    assert given.breakers.of("web").state == "closed"
 
 
-def planned(given: Intent) -> list[tuple[str, str]]:
-    steps = plan(given, sources=("vector", "fulltext"), source_timeout_s=3, timeout_s=10)
-    return [(one.search, one.source) for one in steps]
+async def test_what_a_collection_lacks_is_not_held_against_the_source():
+    breakers = Breakers()
+    given = Sources({"vector": StubRetriever(error=Unavailable("vector", "other vectors"))}, breakers, frozenset())
+    for _ in range(2 * FAILURES):
+        await retrieve([step("vector")], None, make, given, deadline=time.monotonic() + 5)
+    assert breakers.of("vector").state == "closed"
 
 
-def test_every_search_is_asked_of_every_source():
-    assert planned(intent()) == [("q", "vector"), ("q", "fulltext"), ("r", "vector"), ("r", "fulltext")]
+# The ladder.
+
+SOFT = Compare("eq", "team", "red")
 
 
-def test_only_the_chosen_sources_that_exist_are_asked_each_once():
-    assert planned(intent(sources=choices("fulltext", "web", "fulltext"), searches=("q", "q"))) == [("q", "fulltext")]
+def ladder(*rungs: tuple[str, str], when: Sequence[str] = ()) -> list[Rung]:
+    made = []
+    for number, (source, kind) in enumerate(rungs, 1):
+        dropped = (Relaxed(dropped={"n": number}, reason="r"),) if kind == "nothing" else ()
+        made.append(Rung(number, (step(source, number=number),), SOFT if number == 1 else None, dropped, kind))  # type: ignore[arg-type]
+    return made
 
 
-def test_a_choice_of_sources_that_do_not_exist_never_widens():
-    assert planned(intent(sources=choices("web"))) == []
+async def climbed(rungs: Sequence[Rung], retrievers: Mapping[str, Any]) -> tuple[list[Answer], Rung | None]:
+    return await climb(rungs, make, sources(retrievers), deadline=time.monotonic() + 5)
 
 
-def test_small_talk_needs_no_search():
-    assert planned(intent(kind="none")) == []
+async def test_with_a_hit_no_further_rung_is_climbed_and_each_step_says_so():
+    stubs = {"a": StubRetriever(["x"]), "b": StubRetriever(["y"])}
+    answers, last = await climbed(ladder(("a", "first"), ("b", "failed"), ("b", "nothing")), stubs)
+    assert became(answers) == [("a", "ok", None), ("b", "skipped", "not needed"), ("b", "skipped", "not needed")]
+    assert (last and last.number, stubs["b"].events) == (1, [])
 
 
-@pytest.mark.parametrize(("source_s", "request_s", "step_s"), [(3, 10, 3), (3, 1, 1)])
-def test_a_step_has_the_time_of_a_source_but_no_more_than_the_request(source_s: float, request_s: float, step_s: float):
-    steps = plan(intent(filter={"a": 1}), sources=("vector",), source_timeout_s=source_s, timeout_s=request_s)
-    assert {one.timeout_s for one in steps} == {step_s}
-    assert all(one.filter == {"a": 1} and one.step == 1 for one in steps)
+async def test_where_nothing_was_found_the_next_rung_is_climbed_with_its_own_filter():
+    seen: list[Filter | None] = []
+
+    class Filtered(StubRetriever):
+        async def search(self, query: Query) -> list[Hit]:
+            seen.append(query.filter)
+            return [] if query.filter else await super().search(query)
+
+    answers, last = await climbed(
+        ladder(("a", "first"), ("b", "failed"), ("a", "nothing")), {"a": Filtered(["x"]), "b": StubRetriever(["y"])}
+    )
+    assert seen == [SOFT, None]
+    assert became(answers) == [
+        ("a", "empty", None),
+        ("b", "skipped", "not needed: a source has answered"),
+        ("a", "ok", None),
+    ]
+    assert last is not None
+    assert [one.dropped for one in last.dropped] == [{"n": 3}]
+
+
+async def test_when_nobody_answered_others_are_asked_and_what_failed_is_not_asked_again():
+    stubs = {"a": StubRetriever(error=Unavailable("a", "down")), "b": StubRetriever([])}
+    answers, last = await climbed(ladder(("a", "first"), ("b", "failed"), ("a", "nothing"), ("b", "nothing")), stubs)
+    assert became(answers) == [
+        ("a", "error", "a is unavailable: down"),
+        ("b", "empty", None),
+        ("a", "skipped", "it has failed before"),
+        ("b", "empty", None),
+    ]
+    assert (last and last.number, len(stubs["a"].events)) == (4, 1)
+
+
+async def test_a_ladder_ends_with_the_time_of_the_request():
+    stubs = {"a": StubRetriever(delay_s=0.15), "b": StubRetriever(["y"])}
+    rungs = ladder(("a", "first"), ("b", "nothing"))
+    answers, _ = await climb(rungs, make, sources(stubs), deadline=time.monotonic() + 0.1)
+    assert [answer.outcome.status for answer in answers] == ["timeout", "skipped"]
+    assert stubs["b"].events == []
+
+
+# A time limit that holds.
+
+
+async def test_what_fails_in_time_fails_as_itself_and_what_is_late_does_not_matter_any_more():
+    async def failing(delay_s: float) -> int:
+        await asyncio.sleep(delay_s)
+        raise KeyError("k")
+
+    with pytest.raises(KeyError):
+        await within(failing(0), 1)
+    with pytest.raises(TimeoutError):
+        await within(failing(0.02), 0.01)
+    await asyncio.sleep(0.03)
 
 
 # Intent off.
@@ -204,3 +348,9 @@ def test_the_last_turn_of_the_user_is_the_question():
 def test_the_language_of_a_question_is_one_of_its_collections():
     assert question_language("Wer war es und wann?", SCOPE) == "en"
     assert question_language("Wer war es und wann?", Scope("t", ())) == "de"
+
+
+async def test_the_reader_that_reads_nothing_is_done_at_once():
+    reading = await Off(("vector",)).read(Request(query="Q"), SCOPE, None, 0.0)
+    assert (reading.later, reading.firm, reading.soft, reading.degraded) == (None, (), (), ())
+    assert reading.first == read(Request(query="Q"), SCOPE, None, ("vector",))

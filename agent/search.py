@@ -1,0 +1,247 @@
+"""The searches for one question: those of the first reading, those a model's reading adds, and the ladder."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from agent import router
+from agent.breaker import Breakers
+from agent.intent.off import Off, question_language
+from agent.intent.reading import Reading
+from agent.retrieve import Answer, MakeQuery, Sources, climb, leave, within
+from agent.router import Constraints, Limits, Plan, Rung
+from agent.settings import Settings
+from agent.types import Intent, Request, SourceChoice, Step
+from retrievers.core.aggregates import Aggregate, parse_aggregate
+from retrievers.core.errors import BadRequest, Unavailable
+from retrievers.core.filters import Filter, to_json
+from retrievers.core.types import Chunk, ChunkId, Query, Retriever, Scope
+from retrievers.embed import Embedder
+from retrievers.postgres.catalogue import Catalogue, filterable
+
+DEPTH = 100
+"""Hits asked of each source: fixed, so that a page is always cut from the same ranking."""
+
+# Shares of the request's time at which a model's reading and the searches must have ended: what comes after
+# each needs the rest.
+_JOIN_BY, _SEARCH_BY = 0.8, 0.9
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request with what it may read, and when it began, on the clock of `time.monotonic`."""
+
+    request: Request
+    scope: Scope
+    wanted: Filter | None
+    started: float
+    timeout_s: float
+
+    def at(self, share: float) -> float:
+        """The moment at which that share of the time is used up."""
+        return self.started + share * self.timeout_s
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """An intent and how it is carried out."""
+
+    intent: Intent
+    constraints: Constraints
+    aggregate: Aggregate | None
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the searches gave.
+
+    Attributes:
+        answers: of every step, of both readings.
+        used: those whose hits count: of the first reading's only what a later one leaves standing.
+        rung: the last that was run; its filter holds for every hit.
+    """
+
+    course: Course
+    later: Intent | None
+    answers: tuple[Answer, ...]
+    used: tuple[Answer, ...]
+    rung: Rung | None
+    degraded: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """The sources of a pipeline, and how one request is put to them. Arguments as of `Pipeline`."""
+
+    settings: Settings
+    catalogue: Catalogue
+    sources: Mapping[str, Retriever]
+    embedder: Embedder
+    breakers: Breakers
+
+    async def run(self, asked: Asked, reading: Reading) -> Found:
+        """The first reading's searches, joined by the model's reading; then the ladder, where nothing was found."""
+        degraded: tuple[str, ...] = ()
+        try:
+            first = self._course(asked, reading.first, reading)
+        except BadRequest:
+            # Read from a catalogue that has changed since: what the caller asked for still stands.
+            degraded = ("intent_unavailable",)
+            first = self._course(asked, (await unread(asked, self.sources)).first)
+        sources, by = self._guarded(asked.scope), asked.at(_SEARCH_BY)
+        later = asyncio.ensure_future(reading.later) if reading.later is not None else None
+        try:
+            answers, rung = await climb(first.plan.rungs[:1], self._queries(asked, first), sources, deadline=by)
+            second = await self._second(asked, later, number=2 if answers else 1) if later is not None else None
+        finally:
+            if later is not None:
+                leave(later)
+        used = answers
+        if second is not None:
+            rung, more, used = await self._join(asked, second, answers, sources)
+            answers = [*answers, *more]
+        elif later is not None:
+            degraded += ("intent_model_unavailable",)
+        course = second or first
+        # What has failed once is not asked again, whichever reading asked it.
+        before = [*used, *(answer for answer in answers if answer.unavailable)]
+        more, last = await climb(
+            course.plan.rungs[1:], self._queries(asked, course), sources, deadline=by, before=before
+        )
+        return Found(
+            course=course,
+            later=second.intent if second else None,
+            answers=(*answers, *more),
+            used=(*used, *more),
+            rung=last or rung,
+            degraded=(*course.plan.degraded, *degraded),
+        )
+
+    async def _second(self, asked: Asked, later: asyncio.Future[Intent | None], *, number: int) -> Course | None:
+        """The model's reading; None when it does not come in time or cannot be used."""
+        try:
+            intent = await within(later, asked.at(_JOIN_BY) - time.monotonic())
+            return self._course(asked, intent, number=number) if intent is not None else None
+        except Exception as error:
+            # It would have been an improvement: whatever is wrong with it, the first reading stands.
+            _log.warning("the model's reading was not used: %s", type(error).__name__)
+            return None
+
+    async def _join(
+        self, asked: Asked, second: Course, answers: Sequence[Answer], sources: Sources
+    ) -> tuple[Rung | None, list[Answer], list[Answer]]:
+        """Run what the model's reading adds to the searches of the first.
+
+        Returns:
+            Its first rung, as far as it was still to be run; the answers of that; and all answers whose hits
+            satisfy its filter.
+        """
+        if not second.plan.rungs:
+            return None, [], []
+        rung, make = second.plan.rungs[0], self._queries(asked, second)
+        known = {_key(one.step, one.query): one for one in answers if one.query and not one.failed}
+        keys = [_key(step, make(step, rung.filter)) for step in rung.steps]
+        same = [known[key] for key in keys if key in known]
+        fresh = tuple(step for step, key in zip(rung.steps, keys, strict=True) if key not in known)
+        failed = [answer for answer in answers if answer.unavailable]
+        more, _ = await climb(
+            [replace(rung, steps=fresh)] if fresh else [],
+            make,
+            sources,
+            deadline=asked.at(_SEARCH_BY),
+            before=failed,
+        )
+        # The same search under the right filter says all that the first one did, and more.
+        places = {(one.step.source, one.step.search) for one in (*same, *more) if one.hits}
+        others = [
+            one
+            for one in answers
+            if one.hits
+            and (one.step.source, one.step.search) not in places
+            and self.sources[one.step.source].card.kind != "metadata"
+        ]
+        return rung, more, [*same, *more, *await self._satisfying(asked, others, rung.filter)]
+
+    async def _satisfying(self, asked: Asked, answers: Sequence[Answer], wanted: Filter | None) -> list[Answer]:
+        """The answers without the hits that do not satisfy the filter, or of which that cannot be known."""
+        needed = router.conjuncts(wanted)
+        unsure = [one.query is None or not needed <= router.conjuncts(one.query.filter) for one in answers]
+        ids = [hit.id for one, check in zip(answers, unsure, strict=True) if check for hit in one.hits if not hit.chunk]
+        chunks: Mapping[ChunkId, Chunk] = {}
+        if ids:
+            loading = self.catalogue.load(asked.scope, dict.fromkeys(ids), wanted)
+            with suppress(Unavailable, OSError):
+                chunks = await within(loading, asked.at(_SEARCH_BY) - time.monotonic())
+        return [
+            replace(one, hits=[hit._replace(chunk=chunks[hit.id]) for hit in one.hits if hit.id in chunks])
+            if check
+            else one
+            for one, check in zip(answers, unsure, strict=True)
+        ]
+
+    def _course(self, asked: Asked, intent: Intent, reading: Reading | None = None, *, number: int = 1) -> Course:
+        """The intent with what the caller fixed, and its plan.
+
+        Raises:
+            BadRequest: the intent names what does not exist.
+            Unavailable: no source can be chosen, and the fallback strategy is to fail.
+        """
+        named = asked.request.sources
+        if named:
+            choices = [SourceChoice(name=one, confidence=1.0, reason="named by the caller") for one in named]
+            intent = intent.model_copy(update={"sources": tuple(choices)})
+        fields = filterable(asked.scope)
+        firm, soft = (reading.firm, reading.soft) if reading is not None else ((), ())
+        constraints = router.constraints_of(intent, asked.wanted, fields, firm=firm, soft=soft)
+        stated = router.joined((asked.wanted, *constraints.firm)) if constraints.firm else asked.wanted
+        intent = intent.model_copy(update={"filter": to_json(stated) if stated else None})
+        plan = router.plan(
+            intent,
+            {name: source.card for name, source in self.sources.items()},
+            self.breakers.resting(self.sources),
+            constraints=constraints,
+            limits=Limits(source_timeout_s=self.settings.source_timeout_s, timeout_s=asked.timeout_s),
+            fallback=asked.request.fallback or self.settings.fallback,
+            caller_sources=bool(named),
+            number=number,
+        )
+        aggregate = parse_aggregate(intent.aggregate, fields) if intent.aggregate is not None else None
+        return Course(intent, constraints, aggregate, plan)
+
+    def _queries(self, asked: Asked, course: Course) -> MakeQuery:
+        """How the query of a step is made."""
+        intent = course.intent
+
+        def make(step: Step, wanted: Filter | None) -> Query:
+            language = intent.language
+            if step.search != intent.question:
+                # A model may well search in the documents' language instead of the question's.
+                language = question_language(step.search, asked.scope)
+            metadata = self.sources[step.source].card.kind == "metadata"
+            aggregate = course.aggregate if metadata else None
+            return Query(step.search, language, asked.scope, wanted, DEPTH, aggregate)
+
+        return make
+
+    def _guarded(self, scope: Scope) -> Sources:
+        """The sources; vectors that no collection in scope has an index for are the collections' matter alone."""
+        served = {one.embedder == self.embedder.name for one in scope.collections if one.chunks} != {False}
+        guarded = frozenset(name for name in self.sources if served or name != "vector")
+        return Sources(self.sources, self.breakers, guarded)
+
+
+async def unread(asked: Asked, sources: Mapping[str, Retriever]) -> Reading:
+    """The question as it is."""
+    documents = [name for name, source in sources.items() if source.card.kind == "documents"]
+    return await Off(documents).read(asked.request, asked.scope, asked.wanted, asked.at(1.0))
+
+
+def _key(step: Step, query: Query) -> tuple[object, ...]:
+    """What makes two searches the same one."""
+    return (step.source, query.text, query.language, router.conjuncts(query.filter), query.aggregate)
