@@ -1,0 +1,462 @@
+"""Which of the values that a question names are meant as constraints, and which are its topic.
+
+A topic is not a place: "PEPs about packaging" constrains nothing, "packaging PEPs" does. What decides is
+the role of the field and the words around: the field's own name, a noun for documents that the value
+describes, a verb of being, a negation.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+from rapidfuzz import fuzz, process
+
+from agent.intent import lexicon
+from agent.intent.mentions import Mention
+from agent.intent.text import Token
+from agent.intent.vocabulary import CONFIDENCE, Known, Vocabulary, concepts_of
+
+_ABOUT = frozenset(["about", "on", "regarding", "concerning", "covering", "describing", "around", "touching", "discussing", "re", "关于", "有关", "涉及", "讨论", "针对"])
+_BEING = frozenset(
+    ["is", "are", "was", "were", "be", "been", "being", "got", "get", "gets", "getting", "become", "became", "becomes", "still", "already", "now", "marked", "remain", "remains", "remained", "stays", "stayed", "considered", "ended", "has", "have", "had", "currently", "recently", "finally", "not"]
+)
+_NEGATIONS = frozenset(["not", "no", "non", "excluding", "exclude", "except", "excepting", "without", "minus", "isn't", "aren't", "wasn't", "weren't", "never", "neither", "nor", "unlike"])
+_OWNERS = frozenset(["by", "from", "of", "由", "来自"])
+_ENDS = frozenset(",;:?!，；：？！。")
+_RESUMES = frozenset(["by", "from", "in", "since", "before", "after", "between", "excluding", "except", "without", "that", "which", "who", "whose", "were", "was", "during", "within", "published", "written", "filed", "created", "tagged", "but", "only", "由", "除"])
+_CHINESE_BEING = ("已经", "已", "被", "还在", "仍在", "还是", "仍是", "是", "为", "处于", "仍", "还", "目前", "正在", "目前还是", "目前是", "属于", "标为", "标记为")
+_CHINESE_AFTER = ("状态", "阶段", "中的", "的", "类", "团队", "部门", "部", "组", "小组", "区", "地区", "级")
+_CHINESE_NEGATIONS = ("除了", "除", "不是", "并非", "非", "排除", "去掉", "不包括", "不含", "不要", "没有", "未", "不属于", "剔除", "不")
+_LONGEST_CUE = 4
+_CHINESE_NEGATION_ENDS = ("以外", "之外", "外")
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """One condition on a field, and the characters of the question that state it.
+
+    Attributes:
+        firm: stated outright; a soft one narrows and is the first to go.
+        together: the values were asked for at once ("both A and B").
+    """
+
+    field: str
+    values: tuple[str, ...]
+    start: int
+    end: int
+    negated: bool = False
+    together: bool = False
+    confidence: float = 1.0
+    firm: bool = True
+    also: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A question with what was found in it, for looking around a place.
+
+    Attributes:
+        nouns: words for the collection's documents.
+        taken: places that dates and numbers were read from, as characters.
+    """
+
+    text: str
+    tokens: Sequence[Token]
+    mentions: Sequence[Mention]
+    vocabulary: Vocabulary
+    nouns: frozenset[str]
+    taken: tuple[tuple[int, int], ...] = ()
+    about: tuple[tuple[int, int], ...] = field(default=())
+
+    def folded(self, index: int) -> str:
+        return self.tokens[index].folded if 0 <= index < len(self.tokens) else ""
+
+    def mention_at(self, index: int) -> Mention | None:
+        return next((one for one in self.mentions if one.first <= index < one.last), None)
+
+    def cue_fields(self, index: int) -> tuple[str, ...]:
+        """Fields that the words from this place on point at."""
+        return self.cue(index)[0]
+
+    def cue(self, index: int) -> tuple[tuple[str, ...], int]:
+        """Fields that the words from this place on point at, and the place behind those words."""
+        words: list[str] = []
+        found: tuple[tuple[str, ...], int] = ((), index)
+        for place in range(max(index, 0), min(index + _LONGEST_CUE, len(self.tokens))) if index >= 0 else ():
+            token = self.tokens[place]
+            if token.kind == "mark":
+                break
+            words.append(token.folded)
+            cues = self.vocabulary.cues
+            fields = cues.get(tuple(words), ()) or (cues.get((token.stem,), ()) if len(words) == 1 else ())
+            if fields:
+                found = fields, place + 1
+        return found
+
+    def is_noun(self, index: int) -> bool:
+        """Whether a word for documents stands here."""
+        if not 0 <= index < len(self.tokens):
+            return False
+        token = self.tokens[index]
+        if token.kind == "cjk":
+            rest = self.text[token.start : token.start + 6]
+            return any(rest.startswith(noun) for noun in (*lexicon.CHINESE_DOCUMENT_NOUNS, *self.nouns))
+        if token.folded in lexicon.DOCUMENT_NOUNS or token.folded in self.nouns or _is_misspelt_noun(token.folded):
+            return True
+        mention = self.mention_at(index)
+        return mention is not None and any("kind" in concepts_of(one.field) and self._is_kind(one) for one in mention.known)
+
+    def _is_kind(self, known: Known) -> bool:
+        return self.vocabulary.roles.get(known.field) == "label"
+
+    def in_about(self, start: int) -> bool:
+        return any(first <= start < last for first, last in self.about)
+
+
+@lru_cache(maxsize=4096)
+def _is_misspelt_noun(word: str) -> bool:
+    if len(word) < 6 or word in lexicon.STOP_WORDS:
+        return False
+    return process.extractOne(word, lexicon.DOCUMENT_NOUNS, scorer=fuzz.ratio, score_cutoff=90) is not None
+
+
+def about_regions(text: str, tokens: Sequence[Token], nouns: frozenset[str]) -> tuple[tuple[int, int], ...]:
+    """The parts of a question that say what the documents are about: no constraint without a word for it."""
+    regions = []
+    index = 0
+    while index < len(tokens):
+        token = tokens[index]
+        if token.kind == "word" and token.folded in _ABOUT and not _is_date_on(tokens, index):
+            end = index + 1
+            while end < len(tokens) and tokens[end].text not in _ENDS and (tokens[end].folded not in _RESUMES or end == index + 1):
+                end += 1
+            regions.append((token.start, tokens[end - 1].end))
+            index = end
+        else:
+            index += 1
+    regions += _chinese_about(text)
+    return tuple(regions)
+
+
+def _is_date_on(tokens: Sequence[Token], index: int) -> bool:
+    return tokens[index].folded in ("on", "around") and index + 1 < len(tokens) and tokens[index + 1].kind == "number"
+
+
+def _chinese_about(text: str) -> Iterable[tuple[int, int]]:
+    import re
+
+    for pattern in (
+        r"(?:关于|有关|涉及|讨论|针对|围绕|介绍|讲述|讲|谈到|谈|提到)(?P<topic>[^，。；？！,;?!]*?)(?=的?(?:技术)?(?:方案|提案|文档|文件|制度|报告|文章|资料|手册|纪要|事故|PEP|$)|[，。；？！,;?!]|$)",
+        r"(?:跟|与|和|同)(?P<topic>[^，。；？！,;?!]*?)(?:有关|相关)",
+        r"(?P<topic>[^，。；？！,;?!的、]{1,12})(?:方面|相关)的",
+    ):
+        for match in re.finditer(pattern, text):
+            yield match.start("topic"), match.end("topic")
+
+
+def read_constraints(sentence: Sentence) -> tuple[list[Constraint], list[Mention]]:
+    """The constraints that named values make, and the mentions that are topics or unclear."""
+    found: list[Constraint] = []
+    left: list[Mention] = []
+    for mention in sentence.mentions:
+        if any(first < mention.end and mention.start < last for first, last in sentence.taken):
+            continue
+        made = _constraint(sentence, mention)
+        if made is None:
+            left.append(mention)
+        else:
+            found.append(made)
+    for mention in list(left):
+        made = _alternative(sentence, mention, found)
+        if made is not None:
+            left.remove(mention)
+            found.append(made)
+    return _joined(sentence, sorted(found, key=lambda one: one.start)), left
+
+
+_CONNECTING = frozenset("or and / , 、 the a an both either how many vs . versus 和 与 或 还 是 及".split())
+
+
+def _alternative(sentence: Sentence, mention: Mention, found: Sequence[Constraint]) -> Constraint | None:
+    """A value beside another of the same field that is a constraint: "tagged spot or autoscaling"."""
+    for other in found:
+        for known in mention.of(other.field):
+            low, high = (other.end, mention.start) if other.start < mention.start else (mention.end, other.start)
+            between = [token for token in sentence.tokens if token.start >= low and token.end <= high]
+            if between and len(between) <= 4 and all(token.folded in _CONNECTING for token in between):
+                return replace(other, values=(known.value,), start=mention.start, end=mention.end, confidence=CONFIDENCE[known.how])
+    return None
+
+
+def _constraint(sentence: Sentence, mention: Mention) -> Constraint | None:
+    roles = sentence.vocabulary.roles
+    people = tuple(one for one in mention.known if roles.get(one.field) == "person")
+    if people:
+        return _person(sentence, mention, people)
+    best: Constraint | None = None
+    for known in mention.known:
+        role = roles.get(known.field)
+        meant = (
+            _version(sentence, mention) if role == "version"
+            else _language(sentence, mention) if role == "language"
+            else _label(sentence, mention, known, tag=role == "tag")
+        )  # fmt: skip
+        if meant and (best is None or CONFIDENCE[known.how] > best.confidence):
+            best = Constraint(
+                known.field, (known.value,), *_extent(sentence, mention, known),
+                negated=_is_negated(sentence, mention), confidence=CONFIDENCE[known.how],
+            )  # fmt: skip
+    return best
+
+
+def _extent(sentence: Sentence, mention: Mention, known: Known) -> tuple[int, int]:
+    """The characters that state it: the value, and the field's name beside it."""
+    start, end = mention.start, mention.end
+    fields, behind = sentence.cue(mention.last)
+    if known.field in fields:
+        end = sentence.tokens[behind - 1].end
+    for first in range(mention.first - 1, max(mention.first - _LONGEST_CUE, 0) - 1, -1):
+        fields, behind = sentence.cue(first)
+        if known.field in fields and behind == mention.first:
+            start = sentence.tokens[first].start
+    return start, end
+
+
+def _person(sentence: Sentence, mention: Mention, people: tuple[Known, ...]) -> Constraint | None:
+    before = sentence.folded(mention.first - 1)
+    if before in ("about", "on", "regarding", "concerning", "关于") or sentence.text[: mention.start].rstrip().endswith(("关于", "有关")):
+        return None
+    values = {known.value for known in people}
+    if len(values) > 1:
+        return None
+    fields = _person_fields(sentence, mention, tuple(dict.fromkeys(known.field for known in people)))
+    best = max(people, key=lambda known: CONFIDENCE[known.how])
+    return Constraint(
+        fields[0], (best.value,), *_extent(sentence, mention, replace(best, field=fields[0])),
+        negated=_is_negated(sentence, mention), confidence=CONFIDENCE[best.how], also=fields[1:],
+    )  # fmt: skip
+
+
+def _person_fields(sentence: Sentence, mention: Mention, fields: tuple[str, ...]) -> tuple[str, ...]:
+    """The field of several that hold people: the one whose word stands near, else the main one."""
+    ordered = tuple(name for name in sentence.vocabulary.of_role("person"))
+    near: list[str] = []
+    for place in (*range(mention.first - 3, mention.first), *range(mention.last, mention.last + 4)):
+        if 0 <= place < len(sentence.tokens) and sentence.mention_at(place) is None:
+            token = sentence.tokens[place]
+            if token.text in _ENDS and place < mention.first:
+                near.clear()
+            elif token.text in _ENDS:
+                break
+            else:
+                near += [name for name in sentence.cue_fields(place) if name in ordered]
+    special = [name for name in dict.fromkeys(near) if name != ordered[0]]
+    both = ordered[0] in near and special and any(sentence.folded(place) in ("or", "或", "或者") for place in range(mention.last, mention.last + 4))
+    if both:
+        return (ordered[0], special[0])
+    if special:
+        return (special[0],)
+    if ordered[0] in fields or ordered[0] in near:
+        return (ordered[0],)
+    return (fields[0],)
+
+
+def _version(sentence: Sentence, mention: Mention) -> bool:
+    return not sentence.folded(mention.first - 1).startswith(("section", "chapter", "figure", "rfc"))
+
+
+def _language(sentence: Sentence, mention: Mention) -> bool:
+    values = sentence.vocabulary.catalogue.fields["language"].values
+    if len(values) < 2:
+        return False
+    following, before = sentence.folded(mention.last), sentence.folded(mention.first - 1)
+    chinese = sentence.text[mention.end : mention.end + 2]
+    return (
+        following in ("language", "-") or before in ("in", "用") or sentence.is_noun(mention.last)
+        or chinese[:1] in ("写", "的", "版") or chinese in ("文档", "资料", "文件")
+    )  # fmt: skip
+
+
+def _label(sentence: Sentence, mention: Mention, known: Known, *, tag: bool) -> bool:
+    cued = _is_cued(sentence, mention, known.field)
+    if cued:
+        return True
+    if sentence.in_about(mention.start):
+        return False
+    concepts = concepts_of(known.field)
+    chinese = sentence.tokens[mention.last - 1].kind == "cjk" or sentence.tokens[mention.first].kind == "cjk"
+    if "kind" in concepts and _is_document_noun(sentence, mention, known):
+        return True
+    if _describes(sentence, mention, tag=tag):
+        return True
+    if tag:
+        return False
+    if chinese or _has_chinese_around(sentence, mention):
+        if _chinese_predicate(sentence, mention):
+            return True
+        if chinese:
+            return False
+    if _is_negated(sentence, mention) and not chinese:
+        return True
+    if "group" in concepts and _is_agent(sentence, mention):
+        return True
+    if "place" in concepts and sentence.folded(mention.first - 1) in ("in", "the", "from", "across", "for"):
+        return True
+    if any(token.kind == "number" for token in sentence.tokens[mention.first : mention.last]) and known.how == "exact":
+        return True
+    if any(c.isdigit() for c in known.value) and known.how == "exact":
+        return True
+    return _is_predicate(sentence, mention, known) or _is_alternative(sentence, mention, known)
+
+
+def _is_cued(sentence: Sentence, mention: Mention, name: str) -> bool:
+    """The field's own word stands beside the value ("status Accepted", "the security team")."""
+    place = mention.last
+    while sentence.folded(place) in ("-", "'", '"', "”", "’", "」", "的", "and", "or") or (sentence.mention_at(place) and place < mention.last + 4):
+        place += 1
+    if name in sentence.cue_fields(place):
+        return True
+    place = mention.first - 1
+    skipped = 0
+    while skipped < 3 and sentence.folded(place) in ("is", "=", ":", "：", "a", "the", "of", "as", "in", "是", "为", "还", '"', "“", "‘", "'"):
+        place, skipped = place - 1, skipped + 1
+    for first in range(place, place - 4, -1):
+        if first >= 0 and name in sentence.cue_fields(first) and _reaches(sentence, first, place):
+            return True
+    return False
+
+
+def _reaches(sentence: Sentence, first: int, last: int) -> bool:
+    """Whether one cue covers the places from first to last."""
+    words = tuple(token.folded for token in sentence.tokens[first : last + 1])
+    return words in sentence.vocabulary.cues or first == last
+
+
+def _is_document_noun(sentence: Sentence, mention: Mention, known: Known) -> bool:
+    """A kind of document named as such: "incidents", 事故."""
+    last = sentence.tokens[mention.last - 1]
+    if last.kind == "cjk":
+        return sentence.text[mention.start : mention.end] in lexicon.CHINESE_DOCUMENT_NOUNS or any(
+            sentence.text[mention.start : mention.end].endswith(noun) for noun in lexicon.CHINESE_DOCUMENT_NOUNS
+        )
+    plural = last.folded.endswith("s")
+    noun = last.folded in lexicon.DOCUMENT_NOUNS or last.stem in {"incid", "polici", "runbook", "playbook", "manual", "memo", "invoic", "contract"}
+    return noun or (plural and not sentence.tokens[mention.first].is_capital)
+
+
+def _describes(sentence: Sentence, mention: Mention, *, tag: bool) -> bool:
+    """Whether the value describes a word for documents that follows: "rejected or withdrawn proposals"."""
+    place, steps = mention.last, 0
+    while place < len(sentence.tokens) and steps < 8:
+        if sentence.is_noun(place):
+            return True
+        other = sentence.mention_at(place)
+        token = sentence.tokens[place]
+        if other is not None and other is not mention:
+            place = other.last
+        elif token.folded in ("-", "or", "and", "/", "vs", "和", "或", "的", "’", "'", "”", '"') or (token.folded in ("、", ",") and sentence.mention_at(place + 1)) or (not tag and token.folded in ("python", "new", "old", "open", "big", "small", "key")):
+            place += 1
+        else:
+            break
+        steps += 1
+    if sentence.folded(mention.last) in ("的",) and not tag:
+        clause = sentence.text[mention.end : mention.end + 40]
+        return any(noun in clause for noun in lexicon.CHINESE_DOCUMENT_NOUNS) or any(noun in clause.casefold() for noun in sentence.nouns)
+    return False
+
+
+def _has_chinese_around(sentence: Sentence, mention: Mention) -> bool:
+    return any(sentence.tokens[place].kind == "cjk" for place in (mention.first - 1, mention.last) if 0 <= place < len(sentence.tokens))
+
+
+def _chinese_predicate(sentence: Sentence, mention: Mention) -> bool:
+    before, after = sentence.text[: mention.start].rstrip(" “\"‘'「"), sentence.text[mention.end :].lstrip(" ”\"’'」")
+    value = sentence.text[mention.start : mention.end]
+    marked = before.endswith(_CHINESE_BEING) or value.startswith(("已", "被"))
+    return (marked and not after.startswith(("和", "或"))) or (marked and bool(after)) or after.startswith(("状态", "阶段", "团队", "部门", "小组"))
+
+
+def _is_agent(sentence: Sentence, mention: Mention) -> bool:
+    """A group as the one who acts: "by infrastructure", "did infrastructure publish"."""
+    before, following = sentence.folded(mention.first - 1), sentence.tokens[mention.last] if mention.last < len(sentence.tokens) else None
+    if before == "from" and {token.stem for token in sentence.tokens[max(0, mention.first - 5) : mention.first]} & {"stop", "prevent", "keep", "block", "ban"}:
+        return False
+    if before in ("by", "from", "did", "has", "have", "does") or sentence.text[mention.end : mention.end + 2].startswith(("'s", "’s")):
+        return True
+    verbs = {"publish", "propos", "write", "wrote", "releas", "issu", "file", "submit", "creat", "plan", "own"}
+    return following is not None and following.stem in verbs
+
+
+def _is_predicate(sentence: Sentence, mention: Mention, known: Known) -> bool:
+    """ "were rejected", "still drafts", "ended up Final", "that got deferred"."""
+    place, steps = mention.first - 1, 0
+    while place >= 0 and steps < 3:
+        word = sentence.folded(place)
+        if word in _BEING:
+            return True
+        if word in ("a", "an", "the", "up", "as", "been", "yet", "only", "in") or sentence.mention_at(place):
+            place, steps = place - 1, steps + 1
+        else:
+            return False
+    return False
+
+
+def _is_alternative(sentence: Sentence, mention: Mention, known: Known) -> bool:
+    """Two values of one field side by side at the head of a question: "rejected vs withdrawn"."""
+    for other in sentence.mentions:
+        if other is mention or not other.of(known.field):
+            continue
+        between = sentence.tokens[min(mention.last, other.last) : max(mention.first, other.first)]
+        if len(between) <= 2 and all(token.folded in ("vs", ".", "versus", "or", "and", "/", "和", "与", "还是", "or") for token in between):
+            return True
+    return False
+
+
+def _is_negated(sentence: Sentence, mention: Mention) -> bool:
+    """Whether the value is what is not wanted; a negation reaches over the values it is followed by."""
+    place, steps = mention.first - 1, 0
+    while place >= 0 and steps < 9:
+        word = sentence.folded(place)
+        following = sentence.folded(place + 1)
+        if word in _NEGATIONS or (word in ("other", "rather") and following == "than"):
+            return not (word == "not" and following in ("only", "just"))
+        if word in ("did", "do", "does") and following in ("not", "t"):
+            return True
+        over = sentence.mention_at(place) is not None or word in (
+            "or", "and", ",", "anything", "those", "ones", "that", "are", "were", "is", "was", "been", "the", "any", "all", "by", "from",
+            "come", "written", "in", "have", "been", "/", "a", "an", "to", "belong", "t", "'", "’",
+        )  # fmt: skip
+        if not over:
+            break
+        place, steps = place - 1, steps + 1
+    before = sentence.text[: mention.start].rstrip("“\"‘'「 的了已经被由")
+    after = sentence.text[mention.end : mention.end + 8]
+    if any(end in after for end in _CHINESE_NEGATION_ENDS) and "除" in before[-12:]:
+        return True
+    return before.endswith(_CHINESE_NEGATIONS) and not before.endswith(("是不", "有没有"))
+
+
+def _joined(sentence: Sentence, found: list[Constraint]) -> list[Constraint]:
+    """Values of one field put together: alternatives, or all at once for a list field asked for "both"."""
+    joined: list[Constraint] = []
+    for one in found:
+        place = next((n for n, other in enumerate(joined) if (other.field, other.negated, other.also) == (one.field, one.negated, one.also)), None)
+        if place is None:
+            joined.append(one)
+            continue
+        other = joined[place]
+        values = tuple(dict.fromkeys((*other.values, *one.values)))
+        between = sentence.text[other.end : one.start].casefold()
+        listed = sentence.vocabulary.catalogue.fields[one.field].field.type == "list"
+        head = sentence.text[max(0, other.start - 20) : other.start].casefold()
+        both = listed and len(between) < 24 and "or" not in between.split() and "或" not in between and (
+            "both" in head or "同时" in head or "一起" in between or (sentence.vocabulary.roles[one.field] == "person" and between.strip() in ("and", "和", "与", "&"))
+        )
+        joined[place] = replace(
+            other, values=values, start=min(other.start, one.start), end=max(other.end, one.end) if len(between) < 24 else other.end,
+            together=both or other.together, confidence=min(other.confidence, one.confidence),
+        )  # fmt: skip
+    positive = {one.field for one in joined if not one.negated and not one.together}
+    listed = {name for name, values in sentence.vocabulary.catalogue.fields.items() if values.field.type == "list"}
+    # "Accepted, not Final yet": of a single value the positive one says it all.
+    return [one for one in joined if not one.negated or one.field not in positive or one.field in listed]

@@ -1,0 +1,68 @@
+"""What was read from a question as filters of the contract's grammar, one per constraint."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, time, tzinfo
+from typing import Any
+
+from agent.intent.constraints import Constraint
+from agent.intent.dates import DateRange
+from agent.intent.quantities import NumberRange
+from retrievers.core.types import FieldValues
+
+Json = dict[str, Any]
+
+
+def of_constraint(one: Constraint, fields: Mapping[str, FieldValues]) -> Json:
+    """A constraint on named values."""
+    parts = [_values(name, one, fields) for name in (one.field, *one.also)]
+    return parts[0] if len(parts) == 1 else {"type": "or", "filters": parts}
+
+
+def _values(name: str, one: Constraint, fields: Mapping[str, FieldValues]) -> Json:
+    values = [_typed(value, fields[name]) for value in one.values]
+    if len(values) == 1:
+        return {"type": "ne" if one.negated else "eq", "key": name, "value": values[0]}
+    if one.together and not one.negated:
+        return {"type": "and", "filters": [{"type": "eq", "key": name, "value": value} for value in values]}
+    return {"type": "nin" if one.negated else "in", "key": name, "value": values}
+
+
+def _typed(value: str, values: FieldValues) -> str | bool:
+    return value == "true" if values.field.item == "boolean" else value
+
+
+def of_date(one: DateRange, values: FieldValues, zone: tzinfo) -> Json:
+    """A range of days on a date field, half-open."""
+    with_time = any("T" in str(bound) for bound in (values.low, values.high) if bound is not None)
+    parts: list[Json] = []
+    for kind, day in (("gte", one.period.low), ("lt", one.period.high)):
+        if day is not None:
+            # Days are the asker's; stored times are UTC.
+            text = datetime.combine(day, time(), zone).isoformat() if with_time else day.isoformat()
+            parts.append({"type": kind, "key": values.field.name, "value": text})
+    return both(parts)
+
+
+def of_number(one: NumberRange) -> Json:
+    """A range of numbers, or certain ones."""
+    if one.values:
+        if len(one.values) == 1:
+            return {"type": "eq", "key": one.field, "value": one.values[0]}
+        return {"type": "in", "key": one.field, "value": list(one.values)}
+    parts: list[Json] = []
+    if one.low is not None:
+        parts.append({"type": "gte" if one.low_included else "gt", "key": one.field, "value": one.low})
+    if one.high is not None:
+        parts.append({"type": "lte" if one.high_included else "lt", "key": one.field, "value": one.high})
+    return both(parts)
+
+
+def both(parts: Sequence[Json]) -> Json:
+    """All of the filters, of which there is at least one; nested groups of the same kind are unfolded."""
+    flat = [inner for part in parts for inner in (part["filters"] if part["type"] == "and" else [part])]
+    return flat[0] if len(flat) == 1 else {"type": "and", "filters": flat}
+
+
+def either(parts: Sequence[Json]) -> Json:
+    """Any of the filters."""
+    return parts[0] if len(parts) == 1 else {"type": "or", "filters": list(parts)}

@@ -1,0 +1,150 @@
+"""Numbers that a question states about a metadata field: comparisons, ranges, and documents by their number."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agent.intent.constraints import Sentence
+from agent.intent.numerals import AMOUNT, parse_amount
+from agent.intent.vocabulary import concepts_of
+
+
+@dataclass(frozen=True, slots=True)
+class NumberRange:
+    """A condition on a number: `low` to `high`, each with whether it is included; characters [start, end)."""
+
+    field: str
+    start: int
+    end: int
+    low: float | int | None = None
+    high: float | int | None = None
+    low_included: bool = True
+    high_included: bool = True
+    values: tuple[float | int, ...] = ()
+
+
+_MORE = r"(?:above|over|more\s+than|greater\s+than|higher\s+than|larger\s+than|exceeding|beyond|longer\s+than|>(?!=)|超过|大于|高于|多于|逾)"
+_LEAST = r"(?:at\s+least|no\s+less\s+than|not\s+less\s+than|minimum(?:\s+of)?|>=|≥|不少于|至少|不低于|不小于)"
+_LESS = r"(?:under|below|less\s+than|fewer\s+than|lower\s+than|smaller\s+than|shorter\s+than|<(?!=)|低于|少于|小于|不到|不足)"
+_MOST = r"(?:at\s+most|up\s+to|no\s+more\s+than|not\s+more\s+than|maximum(?:\s+of)?|<=|≤|不超过|至多|最多|不高于|不大于)"
+_PATTERNS = tuple(
+    (name, re.compile(pattern, re.IGNORECASE))
+    for name, pattern in (
+        ("between", rf"(?:between|from|介于|在)?\s*(?P<a>{AMOUNT})\s*(?:and|to|[-–—~～]|到|至|和)\s*(?P<b>{AMOUNT})(?P<end>\s*之间)?"),
+        ("more", rf"{_MORE}\s*(?P<a>{AMOUNT})"),
+        ("least", rf"{_LEAST}\s*(?P<a>{AMOUNT})"),
+        ("less", rf"{_LESS}\s*(?P<a>{AMOUNT})"),
+        ("most", rf"{_MOST}\s*(?P<a>{AMOUNT})"),
+        ("least", rf"(?P<a>{AMOUNT})\s*(?:or\s+(?:more|above|higher|greater)\b|and\s+(?:above|up)\b|\+(?!\w)|(?:\w{{0,3}}?)(?:及以上|以上|或更多|起))"),
+        ("most", rf"(?P<a>{AMOUNT})\s*(?:or\s+(?:less|fewer|below|lower)\b|(?:\w{{0,3}}?)(?:及以下|以下|以内))"),
+        ("thousands", r"\b(?:in\s+)?the\s+(?P<a>[1-9]\d*00)s\b"),
+    )
+)  # fmt: skip
+_RELATION = re.compile(
+    r"\b(?:than|like|similar\s+to|instead\s+of|replac\w*|supersed\w*|follow\w*\s+(?:up\s+)?(?:on|to)?|buil[dt]\w*\s+(?:up)?on|depend\w*|"
+    r"before|after|compared?|differ\w*|inspired|based\s+on|refer\w*|cit\w*|amend\w*|updat\w*|extend\w*|grow|grew|grown)\b|取代|替代|引用|基于|之前|之后|类似|不同|相比",
+    re.IGNORECASE,
+)
+
+
+def find_quantities(sentence: Sentence, taken: Sequence[tuple[int, int]]) -> list[NumberRange]:
+    """Conditions on number fields, not overlapping what dates were read from."""
+    found: list[NumberRange] = []
+    fields = sentence.vocabulary.of_role("number")
+    if not fields:
+        return []
+    for name, pattern in _PATTERNS:
+        for match in pattern.finditer(sentence.text):
+            place = (match.start(), match.end())
+            if any(_overlap(place, other) for other in (*taken, *((one.start, one.end) for one in found))):
+                continue
+            field = _field(sentence, match, fields, thousands=name == "thousands")
+            if field is not None:
+                made = _range(name, match, field)
+                if made:
+                    found.append(made)
+    return [*found, *_by_number(sentence, found)]
+
+
+def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return one[0] < other[1] and other[0] < one[1]
+
+
+def _range(name: str, match: re.Match[str], field: str) -> NumberRange | None:
+    first = parse_amount(match["a"])
+    if first is None:
+        return None
+    place = (match.start(), match.end())
+    if name == "between":
+        second = parse_amount(match["b"])
+        return NumberRange(field, *place, low=first, high=second) if second is not None and first <= second else None
+    if name == "thousands":
+        step = 10 ** (len(str(int(first))) - len(str(int(first)).rstrip("0").lstrip("0")))
+        step = 10 ** (len(str(int(first))) - len(str(int(first)).rstrip("0")))
+        return NumberRange(field, *place, low=first, high=first + step, high_included=False)
+    if name == "more":
+        return NumberRange(field, *place, low=first, low_included=False)
+    if name == "least":
+        return NumberRange(field, *place, low=first)
+    if name == "less":
+        return NumberRange(field, *place, high=first, high_included=False)
+    return NumberRange(field, *place, high=first)
+
+
+def _field(sentence: Sentence, match: re.Match[str], fields: Sequence[str], *, thousands: bool) -> str | None:
+    """The number field that a word in the same clause points at; the nearest one wins."""
+    if thousands:
+        return next((name for name in fields if is_key(sentence, name) and _in_range(sentence, name, match["a"])), None)
+    nearest: tuple[int, str] | None = None
+    for index, token in enumerate(sentence.tokens):
+        if token.kind == "mark" or match.start() < token.end <= match.end() and token.kind == "number":
+            continue
+        gap = token.start - match.end() if token.start >= match.end() - 1 else match.start() - token.end
+        if gap > 24 or _clause_between(sentence.text, token.start, match):
+            continue
+        for name in sentence.cue_fields(index):
+            if name in fields and (nearest is None or abs(gap) < nearest[0]):
+                nearest = (abs(gap), name)
+    return nearest[1] if nearest else None
+
+
+def _clause_between(text: str, place: int, match: re.Match[str]) -> bool:
+    between = text[place : match.start()] if place < match.start() else text[match.end() : place]
+    return any(mark in between for mark in ",;:?!，；：？！。、")
+
+
+def is_key(sentence: Sentence, name: str) -> bool:
+    """Whether a number tells documents apart, as a ticket's or a standard's does."""
+    values = sentence.vocabulary.catalogue.fields[name]
+    key_like = values.distinct >= 0.98 * max(values.documents, 1) and values.documents >= 0.9 * sentence.vocabulary.catalogue.documents
+    return key_like and "number" in concepts_of(name)
+
+
+def _in_range(sentence: Sentence, name: str, text: str) -> bool:
+    values, number = sentence.vocabulary.catalogue.fields[name], parse_amount(text)
+    low, high = values.low, values.high
+    return number is not None and isinstance(low, int | float) and isinstance(high, int | float) and low <= number <= high
+
+
+def _by_number(sentence: Sentence, found: Sequence[NumberRange]) -> list[NumberRange]:
+    """ "PEP 703": a word for the collection's documents with a number that one of them has."""
+    key = next((name for name in sentence.vocabulary.of_role("number") if is_key(sentence, name)), None)
+    if key is None:
+        return []
+    values: list[float | int] = []
+    start, end = len(sentence.text), 0
+    for index, token in enumerate(sentence.tokens[1:], 1):
+        if token.kind != "number" or any(one.start <= token.start < one.end for one in found):
+            continue
+        place = index - 1
+        while sentence.folded(place) in ("-", "#", "no", ".", "number", "号", "第"):
+            place -= 1
+        if sentence.folded(place) in sentence.nouns and _in_range(sentence, key, token.folded):
+            number = parse_amount(token.folded)
+            if number is not None:
+                values.append(number)
+                start, end = min(start, sentence.tokens[place].start), max(end, token.end)
+    around = sentence.text[:start] + " " + sentence.text[end:] if values else ""
+    if not values or _RELATION.search(around):
+        return []
+    return [NumberRange(key, start, end, values=tuple(dict.fromkeys(values)))]
