@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from agent.app import Service
+from agent.serve.ingesting import read_schema_file
 from evals.datasets import Dataset
 from retrievers.core.errors import BadRequest
 from retrievers.core.types import Collection
@@ -11,6 +12,7 @@ from retrievers.ingest import store
 from retrievers.ingest.documents import Document, Rejected
 from retrievers.ingest.read import read
 from retrievers.ingest.run import Report
+from retrievers.ingest.schema import schema_of
 
 TENANT = "eval"
 
@@ -29,8 +31,10 @@ def documents(dataset: Dataset) -> Iterator[Document | Rejected]:
 async def store_corpus(service: Service, dataset: Dataset, note: Note) -> Collection:
     """Bring the dataset's collection to exactly the corpus; unchanged documents cost nothing.
 
+    Its fields are as the folder's `schema.json` declares them, when there is one.
+
     Raises:
-        BadRequest: not one document could be stored.
+        BadRequest: not one document could be stored, or the schema is wrong.
     """
     given: set[str] = set()
 
@@ -40,7 +44,9 @@ async def store_corpus(service: Service, dataset: Dataset, note: Note) -> Collec
                 given.add(item.id)
             yield item
 
-    report = await service.ingest(watched(), dataset.name, tenant=TENANT, progress=Ticker(note))
+    path = schema_of(dataset.folder)
+    schema = read_schema_file(path) if path else None
+    report = await service.ingest(watched(), dataset.name, tenant=TENANT, schema=schema, progress=Ticker(note))
     for failure in report.failed[:_MOST_FAILURES_NAMED]:
         note(f"{failure.where}: {failure.reason}")
     if len(report.failed) > _MOST_FAILURES_NAMED:

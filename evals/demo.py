@@ -27,8 +27,9 @@ FILTER = {
 def main() -> int:
     """Run the demo; returns the exit code."""
     print("1. Documents of two tenants go in (embedded PostgreSQL starts by itself)\n", flush=True)
-    for tenant, file in (("default", "corpus.jsonl"), ("clinic", "other-tenant.jsonl")):
-        code = run_command(["ingest", str(SAMPLE / file), "--collection", COLLECTION, "--tenant", tenant])
+    declared = ["--schema", str(SAMPLE / "schema.json")]
+    for tenant, file, schema in (("default", "corpus.jsonl", declared), ("clinic", "other-tenant.jsonl", [])):
+        code = run_command(["ingest", str(SAMPLE / file), "--collection", COLLECTION, "--tenant", tenant, *schema])
         if code:
             return code
     prompt = asyncio.run(_ask())

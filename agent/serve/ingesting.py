@@ -15,6 +15,7 @@ from retrievers.core.fields import Field, read_schema
 from retrievers.ingest.documents import Document, Rejected
 from retrievers.ingest.read import input_bytes, read
 from retrievers.ingest.run import Report
+from retrievers.ingest.schema import schema_of
 
 if TYPE_CHECKING:
     from agent.app import Service
@@ -25,10 +26,17 @@ _LINE_EVERY_S = 10.0
 async def run(
     service: "Service", paths: Sequence[str], collection: str, *, tenant: str | None, schema: Path | None, as_json: bool
 ) -> int:
-    """Ingest the paths; 0 when every document was stored, 2 when one was bad."""
+    """Ingest the paths; 0 when every document was stored, 2 when one was bad.
+
+    Without a schema, that of the folder is used when one folder is given and has a `schema.json`.
+    """
     started = time.monotonic()
     sources: list[Path | Literal["-"]] = ["-" if path == "-" else Path(path) for path in paths]
-    declared = _read_schema(schema) if schema else None
+    if schema is None and len(sources) == 1 and isinstance(sources[0], Path):
+        schema = schema_of(sources[0])
+        if schema:
+            output.note(f"fields as declared in {schema}")
+    declared = read_schema_file(schema) if schema else None
     with _progress(sources) as meter:
         report = await service.ingest(
             meter.watch(read(sources, stdin=sys.stdin.buffer, progress=meter.read_more)),
@@ -48,7 +56,12 @@ async def run(
     return 2 if report.failed else 0
 
 
-def _read_schema(path: Path) -> dict[str, Field]:
+def read_schema_file(path: Path) -> dict[str, Field]:
+    """The fields declared in a schema file.
+
+    Raises:
+        BadRequest: it cannot be read, or is none; the message names it.
+    """
     try:
         return read_schema(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, RecursionError) as error:

@@ -131,6 +131,8 @@ def show_fields(described: Mapping[str, Any], *, as_json: bool) -> None:
             print(f"    {plain(field['description'])}")
         top = ", ".join(f"{_short(value)} ({count:,})" for value, count in field["top"])
         print(f"    {plain(top)}")
+        for value, names in field["aliases"].items():
+            print(f"    {plain(_short(value))} is also called {plain(_short(names))}")
 
 
 def show_checks(found: Sequence[Check], *, as_json: bool) -> None:

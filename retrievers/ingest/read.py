@@ -20,6 +20,7 @@ from retrievers.ingest.clean import Cleaner, decode, encoding_notes, is_utf_16, 
 from retrievers.ingest.documents import Document, Rejected
 from retrievers.ingest.html import declared_charset, read_page
 from retrievers.ingest.record import MAX_TEXT_CHARACTERS, TEXT_KEYS, build_document, read_record, rejected
+from retrievers.ingest.schema import schema_of
 
 __all__ = ["input_bytes", "read", "read_record"]
 
@@ -72,9 +73,9 @@ def read(
 ) -> Iterator[Item]:
     """Documents of files and folders, one at a time, in the order of the paths.
 
-    Folders are searched recursively, in the order of their paths; hidden entries and files of other
-    forms are passed over, links to folders are not followed. Bad input never raises: it comes out as a
-    Rejected, and the items after it follow.
+    Folders are searched recursively, in the order of their paths; hidden entries, files of other forms and
+    the folder's own schema file are passed over, links to folders are not followed. Bad input never raises:
+    it comes out as a Rejected, and the items after it follow.
 
     Args:
         paths: files, folders, or "-" for JSON Lines on standard input.
@@ -120,6 +121,7 @@ def _sources(path: Path) -> Iterator[_Source | Rejected]:
 def _folder(root: Path) -> Iterator[_Source | Rejected]:
     """The files in a folder, sorted by path; entries that cannot be followed are rejected one by one."""
     waiting = [(root, True)]
+    schema = schema_of(root)
     empty = True
     while waiting:
         path, is_folder = waiting.pop()
@@ -131,7 +133,7 @@ def _folder(root: Path) -> Iterator[_Source | Rejected]:
                 seen.sort(key=lambda entry: entry[0] + "/" * entry[1], reverse=True)
                 waiting += [(path / name, is_inner) for name, is_inner in seen if not name.startswith(".")]
                 continue
-            if not stat.S_ISDIR(path.stat().st_mode) and path.suffix.lower() not in _READERS:
+            if path == schema or (not stat.S_ISDIR(path.stat().st_mode) and path.suffix.lower() not in _READERS):
                 continue
             found = _source(path, path.relative_to(root).as_posix())
         except (OSError, ValueError) as error:

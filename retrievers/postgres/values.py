@@ -20,7 +20,7 @@ _CATALOGUED = ("language", "public")
 """The reserved keys whose values are kept: the others tell documents apart."""
 _MOST_FIELDS = 500
 _MOST_SPANS = 1000
-_MOST_PER_SPAN = 50
+_MOST_PER_SPAN = 30
 _SHOWN = 10
 # While documents are written the version changes with every batch: what was read may be this old.
 _FRESH_S = 1.0
@@ -29,37 +29,43 @@ _TEXTUAL = ("string", "boolean")
 
 _HELD = """
     SELECT k.number, k.version, k.documents, k.fields, (
-        SELECT json_agg(json_build_array(f.field, f.documents, f.kept + f.long, top.held,
-                                         CASE f.item WHEN 'number' THEN to_json(number.least) WHEN 'date' THEN to_json(day.least) END,
-                                         CASE f.item WHEN 'number' THEN to_json(number.most) WHEN 'date' THEN to_json(day.most) END)
-                        ORDER BY f.documents DESC, f.field)
-        FROM (SELECT c.field, c.documents, c.kept, c.long, coalesce(k.fields -> c.field ->> 'item', 'string') AS item
-              FROM signalbox.field_count c WHERE c.tenant = k.tenant AND c.collection = k.number
+        SELECT json_agg(json_build_array(f.field, f.documents, f.kept + f.long, top.held, CASE f.item
+            WHEN 'number' THEN (
+                SELECT json_build_array(min(least.number), max(most.number)) FROM (
+                    SELECT v.number FROM signalbox.field_value v
+                    WHERE v.tenant = k.tenant AND v.collection = k.number AND v.field = f.field AND v.number IS NOT NULL
+                    ORDER BY v.number LIMIT 1) least, (
+                    SELECT v.number FROM signalbox.field_value v
+                    WHERE v.tenant = k.tenant AND v.collection = k.number AND v.field = f.field AND v.number IS NOT NULL
+                    ORDER BY v.number DESC LIMIT 1) most)
+            WHEN 'date' THEN (
+                SELECT json_build_array(min(least.value), max(most.value)) FROM (
+                    SELECT v.value FROM signalbox.field_value v
+                    WHERE v.tenant = k.tenant AND v.collection = k.number AND v.field = f.field
+                    ORDER BY v.value LIMIT 1) least, (
+                    SELECT v.value FROM signalbox.field_value v
+                    WHERE v.tenant = k.tenant AND v.collection = k.number AND v.field = f.field
+                    ORDER BY v.value DESC LIMIT 1) most)
+            END) ORDER BY f.documents DESC, f.field)
+        FROM (SELECT c.*, item, CASE WHEN item IN ('string', 'boolean') THEN %(values)s ELSE %(shown)s END AS wanted
+              FROM signalbox.field_count c, coalesce(k.fields -> c.field ->> 'item', 'string') AS item
+              WHERE c.tenant = k.tenant AND c.collection = k.number
               ORDER BY c.documents DESC, c.field LIMIT %(fields)s) f
-        LEFT JOIN LATERAL (
+        CROSS JOIN LATERAL (
             WITH often AS MATERIALIZED (
                 SELECT v.value, v.documents FROM signalbox.field_value v
                 WHERE v.tenant = k.tenant AND v.collection = k.number AND v.field = f.field AND v.documents > 1
-                ORDER BY v.documents DESC, v.value
-                LIMIT CASE WHEN f.item IN ('string', 'boolean') THEN %(values)s ELSE %(shown)s END),
+                ORDER BY v.documents DESC, v.value LIMIT f.wanted),
             once AS (
                 SELECT v.value, v.documents FROM signalbox.field_value v
                 WHERE v.tenant = k.tenant AND v.collection = k.number AND v.field = f.field AND v.documents = 1
-                  AND (SELECT count(*) FROM often) < least(f.kept, %(values)s)
-                ORDER BY v.value
-                LIMIT CASE WHEN f.item IN ('string', 'boolean') THEN %(values)s ELSE %(shown)s END)
+                  AND (SELECT count(*) FROM often) < least(f.kept, f.wanted)
+                ORDER BY v.value LIMIT f.wanted)
             SELECT json_agg(json_build_array(value, documents)) AS held
-            FROM (SELECT * FROM often UNION ALL SELECT * FROM once) AS either) top ON true
-        LEFT JOIN LATERAL (
-            SELECT min(v.number) AS least, max(v.number) AS most FROM signalbox.field_value v
-            WHERE v.tenant = k.tenant AND v.collection = k.number AND v.field = f.field AND v.number IS NOT NULL
-              AND f.item = 'number') number ON true
-        LEFT JOIN LATERAL (
-            SELECT min(v.value) AS least, max(v.value) AS most FROM signalbox.field_value v
-            WHERE v.tenant = k.tenant AND v.collection = k.number AND v.field = f.field AND f.item = 'date') day ON true)
+            FROM (SELECT * FROM often UNION ALL SELECT * FROM once LIMIT f.wanted) AS either) top)
     FROM unnest(%(tenants)s::text[], %(among)s::integer[]) AS one (tenant, number)
     JOIN signalbox.collection k USING (tenant, number)
-"""  # noqa: E501
+"""
 # The words of a span and what goes on after a blank lie between "span" and "span!": "!" follows the blank.
 _FIND = """
     SELECT w.collection, w.field, w.value, v.documents, bool_or(w.words = span.words AND w.place = 0)
@@ -70,7 +76,8 @@ _FIND = """
         WHERE w.tenant = one.tenant AND w.collection = one.collection
           AND w.words >= span.words AND w.words < span.beyond AND w.field = ANY (%(fields)s)
         ORDER BY w.words, w.place, w.field, w.value LIMIT %(each)s) w
-    JOIN signalbox.field_value v USING (tenant, collection, field, value)
+    JOIN signalbox.field_value v
+      ON v.tenant = w.tenant AND v.collection = w.collection AND v.field = w.field AND v.value = w.value
     GROUP BY w.collection, w.field, w.value, v.documents
 """
 
@@ -200,7 +207,8 @@ def _held(row: tuple[Any, ...]) -> Held:
     number, version, documents, stored, seen = row
     fields = from_catalogue(stored)
     values = {}
-    for name, having, distinct, top, low, high in seen or ():
+    for name, having, distinct, top, bounds in seen or ():
+        low, high = bounds or (None, None)
         field = fields.get(name) or Field(name, RESERVED.get(name, "string"), RESERVED.get(name, "string"))
         values[name] = FieldValues(field, dict(top or ()), distinct, having, _number(low), _number(high))
     return Held(number, version, documents, fields, values)
