@@ -17,8 +17,9 @@ from retrievers.core.errors import Unavailable
 
 LEAST_POSTGRES = 16
 LEAST_VECTOR = (0, 8)
-ROLES = ("signalbox_app", "signalbox_search")
+ROLES = ("signalbox_app", "signalbox_search", "signalbox_sql")
 SERVICE_ROLE = "signalbox_app"
+SQL_ROLE = "signalbox_sql"
 # Any fixed number: whoever migrates this database takes this lock.
 _LOCK = 7_306_521_445_210_918
 _UNREADABLE = (
@@ -216,6 +217,10 @@ def _ensure_roles(connection: "psycopg.Connection[tuple[object, ...]]") -> None:
         member = connection.execute("SELECT pg_has_role(current_user, %s, 'SET')", (role,)).fetchone()
         if member != (True,):
             _grant(connection, sql.SQL("GRANT {} TO CURRENT_USER").format(name))
+    # The service takes this role on for a statement; it does not have its rights and policies otherwise.
+    if connection.execute("SELECT pg_has_role(%s, %s, 'SET')", (SERVICE_ROLE, SQL_ROLE)).fetchone() != (True,):
+        names = sql.Identifier(SQL_ROLE), sql.Identifier(SERVICE_ROLE)
+        _grant(connection, sql.SQL("GRANT {} TO {} WITH INHERIT FALSE, SET TRUE").format(*names))
 
 
 def _ensure_login(connection: "psycopg.Connection[tuple[object, ...]]") -> tuple[str, str]:

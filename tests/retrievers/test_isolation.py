@@ -124,11 +124,12 @@ async def test_the_service_s_role_is_bound_by_row_security_and_owns_nothing(eith
         """SELECT current_user, rolsuper, rolbypassrls, rolcreaterole, rolcreatedb,
                   (SELECT count(*) FROM pg_class WHERE relowner = r.oid),
                   (SELECT count(*) FROM pg_proc WHERE proowner = r.oid),
-                  (SELECT count(*) FROM pg_auth_members WHERE member = r.oid)
+                  (SELECT string_agg(roleid::regrole::text || inherit_option || admin_option, ' ')
+                   FROM pg_auth_members WHERE member = r.oid)
            FROM pg_roles r WHERE rolname = current_user""",
         {},
     )
-    assert rows == [(SERVICE_ROLE, False, False, False, False, 0, 0, 0)]
+    assert rows == [(SERVICE_ROLE, False, False, False, False, 0, 0, "signalbox_sqlfalsefalse")]
 
 
 def test_every_table_with_a_tenant_has_row_security_forced(world: str):

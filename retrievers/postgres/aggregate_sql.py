@@ -1,0 +1,278 @@
+"""A calculation and a filter as one readable SELECT over the view `documents`.
+
+The statement is shown beside its answer and can be run again, so values stand in it as literals. A
+filter means what `retrievers.core.filters.matches` means: a field holds values, possibly none, and a
+comparison holds when one of them satisfies it. In SQL an absent value makes a comparison unknown;
+AND and OR of such are never true by it, and the opposite of something is written `IS NOT TRUE`.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from retrievers.core.aggregates import Aggregate, Expression
+from retrievers.core.errors import BadRequest
+from retrievers.core.fields import Scalar, parse_date
+from retrievers.core.filters import And, Compare, Filter, Not, Or
+from retrievers.postgres.guard import MAX_ROWS
+from retrievers.postgres.sql_view import View, quoted_name, quoted_text
+
+_ORDER = {"eq": "=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
+_TURNED = {"=": "=", ">": "<", ">=": "<=", "<": ">", "<=": ">="}
+
+
+def compile_aggregate(aggregate: Aggregate, wanted: Filter | None, view: View) -> str:
+    """The statement that calculates something from the documents a filter leaves.
+
+    Returns:
+        A SELECT that the guard accepts unless it is longer than the guard reads.
+    Raises:
+        BadRequest: a group that is asked for cannot be one.
+    """
+    conditions = [compile_filter(wanted, view)] if wanted else []
+    if aggregate.where is not None and aggregate.op != "share":
+        conditions.append(compile_filter(aggregate.where, view))
+    writer = _Writer(aggregate, view, conditions)
+    if aggregate.op == "list":
+        return writer.list_documents()
+    if aggregate.op == "difference":
+        return writer.difference()
+    return writer.single() if aggregate.group_by is None else writer.groups()
+
+
+def compile_filter(wanted: Filter, view: View) -> str:
+    """The condition that is true of the documents a filter allows, and false or unknown of the others."""
+    match wanted:
+        case And(parts):
+            return " AND ".join(_inside(part, view) for part in parts)
+        case Or(parts) if len(parts) == 1:
+            return compile_filter(parts[0], view)
+        case Or(parts):
+            return "(" + " OR ".join(_inside(part, view) for part in parts) + ")"
+        case Not(part):
+            return f"({compile_filter(part, view)}) IS NOT TRUE"
+        case Compare(op, key, value):
+            return _compare(op, view.columns[view.names[key]], view.column(key), value, view)
+
+
+def _inside(part: Filter, view: View) -> str:
+    written = compile_filter(part, view)
+    return f"({written})" if isinstance(part, And) and len(part.filters) > 1 else written
+
+
+def _compare(op: str, kind: str, column: str, value: Scalar | tuple[Scalar, ...], view: View) -> str:
+    listed, item = kind.endswith("[]"), kind.removesuffix("[]")
+    if op == "exists":
+        return f"{column} IS NOT NULL" if value else f"{column} IS NULL"
+    if isinstance(value, tuple):
+        if not value:
+            return "false" if op == "in" else "true"
+        literals = ", ".join(literal(one, item) for one in value)
+        among = f"{column} && ARRAY[{literals}]::{kind}" if listed else f"{column} IN ({literals})"
+        if listed and item == "date" and any(len(str(one)) > 10 for one in value):
+            # An array of dates and one with times of day have no common operator.
+            among = "(" + " OR ".join(f"{literal(one, item)} = ANY ({column})" for one in value) + ")"
+        return among if op == "in" else f"({among}) IS NOT TRUE"
+    written = literal(value, item)
+    if op == "ne":
+        return f"({written} = ANY ({column})) IS NOT TRUE" if listed else f"{column} IS DISTINCT FROM {written}"
+    if op == "contains":
+        return f"{written} = ANY ({column})" if listed else f"strpos({column}, {written}) > 0"
+    if op == "prefix" and listed:
+        member = quoted_name(_unused("member", view))
+        return f"EXISTS (SELECT 1 FROM unnest({column}) AS {member} WHERE starts_with({member}, {written}))"  # noqa: S608
+    if op == "prefix":
+        return f"starts_with({column}, {written})"
+    return f"{written} {_TURNED[_ORDER[op]]} ANY ({column})" if listed else f"{column} {_ORDER[op]} {written}"
+
+
+def literal(value: Scalar, kind: str) -> str:
+    """A value as it stands in a statement, for comparison with a column of this type."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if kind in ("date", "timestamp") and isinstance(value, str):
+        return f"TIMESTAMP '{value.replace('T', ' ')}'" if len(value) > 10 else f"DATE '{value}'"
+    return quoted_text(value) if isinstance(value, str) else repr(value)
+
+
+def _unused(name: str, view: View) -> str:
+    while name in view.columns:
+        name += "_"
+    return name
+
+
+class _Writer:
+    """Writes one statement."""
+
+    def __init__(self, aggregate: Aggregate, view: View, conditions: Sequence[str]) -> None:
+        self._aggregate, self._view = aggregate, view
+        self._conditions = list(conditions)
+        self._tables = ["documents"]
+
+    def list_documents(self) -> str:
+        """The documents themselves, in the order of `of`."""
+        aggregate, view = self._aggregate, self._view
+        shown = [one for one in (*aggregate.show, *filter(None, [aggregate.of])) if str(one) not in ("id", "title")]
+        columns = ["id"] + (["title"] if "title" in view.columns else [])
+        for one in dict.fromkeys(shown):
+            columns.append(self._named(self._value(one), one))
+        order = "ORDER BY id"
+        if aggregate.of is not None:
+            direction = "DESC" if aggregate.order == "desc" else "ASC"
+            order = f"ORDER BY {self._sortable(aggregate.of, direction)} {direction} NULLS LAST"
+            if aggregate.ties and aggregate.limit is not None:
+                return self._with_ties(columns, order, "id")
+            order += ", id"
+        elif aggregate.order == "desc":
+            order += " DESC"
+        return self._select(columns, order, self._limit())
+
+    def single(self) -> str:
+        """One calculated value."""
+        if self._aggregate.op == "share":
+            return self._select([f"{self._calculated()} AS percent"])
+        return self._select([self._calculated(after=True)])
+
+    def difference(self) -> str:
+        """Documents of one group minus those of another."""
+        group = self._aggregate.group_by
+        assert group is not None
+        first, second = (self._belongs(group, value) for value in self._aggregate.between)
+        return self._select(
+            [f"count(*) FILTER (WHERE {first}) - count(*) FILTER (WHERE {second}) AS difference"],
+        )
+
+    def groups(self) -> str:
+        """A row per group: what they have in common, and the value calculated of each."""
+        aggregate = self._aggregate
+        assert aggregate.group_by is not None
+        group = self._member(aggregate.group_by)
+        name = quoted_name(_output(aggregate.group_by))
+        value: str = "percent" if aggregate.op == "share" else aggregate.op
+        if value == _output(aggregate.group_by):
+            value = "value"
+        if aggregate.between:
+            kind = self._kind(aggregate.group_by)
+            literals = ", ".join(self._group_literal(one, aggregate.group_by, kind) for one in aggregate.between)
+            self._conditions.append(f"{group} IN ({literals})")
+        elif aggregate.group_by.function != "len":
+            self._conditions.append(f"{group} IS NOT NULL")
+        columns = [group if group == name else f"{group} AS {name}", f"{self._calculated()} AS {value}"]
+        grouping = f"GROUP BY {group}"
+        if aggregate.order is None:
+            return self._select(columns, grouping, f"ORDER BY {group}", self._limit())
+        order = f"ORDER BY {value} {aggregate.order.upper()} NULLS LAST"
+        if aggregate.ties and aggregate.limit is not None:
+            return self._with_ties(columns, f"{grouping}\n{order}", name, f"{value} {aggregate.order.upper()}, ")
+        return self._select(columns, grouping, f"{order}, {group}", self._limit())
+
+    def _calculated(self, *, after: bool = False) -> str:
+        """The aggregate function, and with `after` also its name."""
+        aggregate = self._aggregate
+        decimals = aggregate.decimals
+        if aggregate.op == "count":
+            written = "count(*)" if aggregate.of is None else f"count({self._value(aggregate.of)})"
+        elif aggregate.op == "share":
+            assert aggregate.where is not None
+            condition = compile_filter(aggregate.where, self._view)
+            part = f"100.0 * count(*) FILTER (WHERE {condition}) / nullif(count(*), 0)"
+            written = f"round({part}, {1 if decimals is None else decimals})"
+        else:
+            assert aggregate.of is not None
+            value = self._member(aggregate.of)
+            written = f"{aggregate.op}({value})"
+            if decimals is not None and self._kind(aggregate.of) == "numeric":
+                written = f"round({written}, {decimals})"
+        return f"{written} AS {aggregate.op}" if after else written
+
+    def _select(self, columns: Sequence[str], *rest: str) -> str:
+        lines = [f"SELECT {', '.join(columns)}", f"FROM {', '.join(self._tables)}"]
+        if self._conditions:
+            lines.append("WHERE " + "\n  AND ".join(self._conditions))
+        return "\n".join([*lines, *filter(None, rest)])
+
+    def _with_ties(self, columns: Sequence[str], order: str, last: str, first: str = "") -> str:
+        """The first rows and those equal to the last of them, in a settled order."""
+        inner = self._select(columns, order, f"FETCH FIRST {self._aggregate.limit} ROWS WITH TIES")
+        if not first:
+            return inner
+        return "SELECT * FROM (\n" + inner + f"\n) AS best\nORDER BY {first}{last}\nLIMIT {MAX_ROWS}"  # noqa: S608
+
+    def _limit(self) -> str:
+        return "" if self._aggregate.limit is None else f"LIMIT {self._aggregate.limit}"
+
+    def _kind(self, expression: Expression) -> str:
+        """Type of an expression's value, or of its members."""
+        if expression.function is not None:
+            return "numeric"
+        return self._view.columns[self._view.names[expression.field]].removesuffix("[]")
+
+    def _is_list(self, expression: Expression) -> bool:
+        kind = self._view.columns[self._view.names[expression.field]]
+        return kind.endswith("[]") and expression.function != "len"
+
+    def _named(self, written: str, expression: Expression) -> str:
+        name = quoted_name(_output(expression))
+        return written if written == name else f"{written} AS {name}"
+
+    def _value(self, expression: Expression) -> str:
+        """An expression of one document; of a list the list."""
+        column = self._view.column(expression.field)
+        kind = self._view.columns[self._view.names[expression.field]]
+        if expression.function is None:
+            return column
+        if expression.function == "len":
+            if kind.endswith("[]"):
+                return f"coalesce(cardinality({column}), 0)"
+            return f"coalesce(length({column}), 0)" if kind == "text" else f"num_nonnulls({column})"
+        if kind.endswith("[]"):
+            return _part(expression.function, f"{column}[1]")
+        return _part(expression.function, column)
+
+    def _member(self, expression: Expression) -> str:
+        """An expression of one value; a list is taken apart in FROM."""
+        if not self._is_list(expression):
+            return self._value(expression)
+        column = self._view.column(expression.field)
+        name = quoted_name(_unused(_output(expression) if expression.function else "member", self._view))
+        source = f"unnest({column}) AS {name}"
+        if source not in self._tables:
+            self._tables.append(source)
+        return name if expression.function is None else _part(expression.function, name)
+
+    def _sortable(self, expression: Expression, direction: str) -> str:
+        if not self._is_list(expression) or expression.function is not None:
+            return self._value(expression)
+        member = quoted_name(_unused("member", self._view))
+        best = "max" if direction == "DESC" else "min"
+        return f"(SELECT {best}({member}) FROM unnest({self._view.column(expression.field)}) AS {member})"  # noqa: S608
+
+    def _belongs(self, group: Expression, value: Any) -> str:
+        written = self._group_literal(value, group, self._kind(group))
+        if self._is_list(group) and group.function is None:
+            return f"{written} = ANY ({self._view.column(group.field)})"
+        return f"{self._value(group)} = {written}"
+
+    def _group_literal(self, value: Any, group: Expression, kind: str) -> str:
+        """The value of a group, given as JSON, as its type."""
+        try:
+            if kind == "numeric" and not isinstance(value, bool):
+                number = value if isinstance(value, int | float) else float(value)
+                return repr(int(number) if float(number).is_integer() else number)
+            if kind == "boolean":
+                return {"true": "true", "false": "false"}[str(value).lower()]
+            if kind in ("date", "timestamp"):
+                return literal(parse_date(str(value)), kind)
+        except (ValueError, KeyError, OverflowError):
+            raise BadRequest(f'aggregate: "{value}" is no value of {group}', where="aggregate.between") from None
+        return quoted_text(str(value))
+
+
+def _part(function: str, written: str) -> str:
+    return f"EXTRACT({function.upper()} FROM {written})"
+
+
+def _output(expression: Expression) -> str:
+    """The name of an expression's column."""
+    return {"len": f"number of {expression.field}"}.get(
+        expression.function or "", expression.function or expression.field
+    )

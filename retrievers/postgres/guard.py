@@ -1,0 +1,107 @@
+"""The guard of the SQL source: judges a statement nobody trusts, without running it.
+
+First a scan of the text (`guard_scan`), then sqlglot's parser on what is left, then every node, name
+and function against allow-lists in its scope (`guard_scope`). The text that runs is the one given,
+with a LIMIT: printing the parsed tree changes what some statements mean. PostgreSQL is the second
+wall (`sql_run`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlglot import exp
+from sqlglot.dialects.postgres import Postgres
+from sqlglot.errors import ErrorLevel, SqlglotError
+from sqlglot.tokenizer_core import TokenType
+
+from retrievers.postgres.guard_scan import Refused, Scanned, scan
+from retrievers.postgres.guard_scope import Resolver
+from retrievers.postgres.guard_words import FUNCTIONS, KEYWORDS, TYPES, UNITS
+
+MAX_ROWS = 1000
+_DIALECT = Postgres()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a statement may run.
+
+    Attributes:
+        reason: in a line, why it may not; empty when it may.
+        sql: what may run: the statement as given, with a LIMIT of at most 1,000 rows.
+    """
+
+    ok: bool
+    reason: str = ""
+    sql: str | None = None
+
+
+def judge(statement: str, columns: Mapping[str, str]) -> Verdict:
+    """Judge a statement over the view `documents`; takes milliseconds, never more than a second.
+
+    Args:
+        statement: any text.
+        columns: the view's columns, name to type.
+    """
+    try:
+        scanned = scan(statement)
+        tree = _parse(scanned)
+        _check_words(scanned, tree)
+        resolver = Resolver(frozenset(columns))
+        resolver.query(tree, None, {})
+        if not resolver.views:
+            raise Refused('the statement must read "documents"')
+        return Verdict(True, sql=_limited(scanned, tree))
+    except Refused as refusal:
+        return Verdict(False, str(refusal))
+    except RecursionError:
+        return Verdict(False, "the statement is nested too deeply")
+
+
+def _parse(scanned: Scanned) -> exp.Expr:
+    try:
+        tokens = _DIALECT.tokenize(scanned.text)
+        ours = [one.text for one in scanned.tokens if one.kind == "string"]
+        theirs = [one.text for one in tokens if one.token_type is TokenType.STRING]
+        if ours != theirs:
+            raise Refused("a text in quotes can be read in two ways")
+        trees = _DIALECT.parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, scanned.text)
+    except SqlglotError as error:
+        first = str(error).strip().splitlines()[0][:120] if str(error).strip() else "syntax error"
+        raise Refused(f"it cannot be read: {first}") from None
+    except (ValueError, TypeError, AttributeError, KeyError, IndexError, AssertionError) as error:
+        raise Refused(f"it cannot be read ({type(error).__name__})") from None
+    if len(trees) != 1 or trees[0] is None:
+        raise Refused("exactly one statement is accepted")
+    return trees[0]
+
+
+def _check_words(scanned: Scanned, tree: exp.Expr) -> None:
+    """Every word of the text is known by itself or is a name in the tree: none was overlooked by the parser."""
+    names = {str(one.this).lower() for one in tree.find_all(exp.Identifier)}
+    for token in scanned.tokens:
+        if token.kind == "word" and token.text not in KEYWORDS | TYPES | UNITS | FUNCTIONS | names:
+            raise Refused(f'"{token.text}" is not accepted')
+
+
+def _limited(scanned: Scanned, tree: exp.Expr) -> str:
+    """The statement with at most MAX_ROWS rows."""
+    limit = tree.args.get("limit")
+    if limit is None:
+        return f"{scanned.text}\nLIMIT {MAX_ROWS}"
+    count = limit.args.get("count") if isinstance(limit, exp.Fetch) else limit.expression
+    if not isinstance(count, exp.Literal) or count.is_string or not str(count.this).isdecimal():
+        raise Refused("LIMIT must be a whole number")
+    if int(count.this) <= MAX_ROWS:
+        return scanned.text
+    # The last LIMIT or FETCH outside brackets is the statement's own.
+    depth, place = 0, None
+    for index, token in enumerate(scanned.tokens):
+        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(token.text, 0) if token.kind == "mark" else 0
+        if depth == 0 and token.kind == "word" and token.text in ("limit", "fetch"):
+            place = index
+    following = scanned.tokens[(place or 0) + 1 :] if place is not None else ()
+    number = next((one for one in following if one.kind == "number"), None)
+    if number is None or number.text != str(count.this):
+        raise Refused(f"LIMIT must be at most {MAX_ROWS:,}")
+    return scanned.text[: number.start] + str(MAX_ROWS) + scanned.text[number.end :]

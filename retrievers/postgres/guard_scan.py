@@ -1,0 +1,374 @@
+"""The guard's own reading of a statement, character by character, before any parser sees it.
+
+It accepts less than PostgreSQL does, on purpose: what two readers could take differently (comments,
+escapes, dollar quotes, letters that turn into others) is refused, so that the parser, which is
+another program than the server's, cannot be led astray. It takes time in proportion to the length.
+"""
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from typing import Literal
+
+from retrievers.postgres.guard_words import (
+    BEFORE_BRACKET,
+    FUNCTIONS,
+    KEYWORDS,
+    NEVER_NAMES,
+    OPERATORS,
+    REGEXES,
+    TYPES,
+)
+
+Kind = Literal["word", "quoted", "string", "number", "operator", "mark"]
+
+MAX_CHARACTERS = 8192
+MAX_BYTES = 8192
+MAX_DEPTH = 30
+MAX_TOKENS = 2500
+MAX_SERIES = 1000
+MAX_GROWTH = 2000
+MAX_PATTERN = 100
+# How often a word or mark may occur: the parser's time doubles with some of them.
+MOST = {
+    "join": 8, "union": 8, "intersect": 8, "except": 8, "[": 20, "select": 20, "case": 40, "lateral": 8, "with": 6,
+    "not": 60, "values": 2, "||": 24, "generate_series": 1, "array": 40, "over": 30, "unnest": 8, "interval": 40,
+    "exists": 10, "^": 2, "power": 3, "exp": 3, "concat": 8, "concat_ws": 8, "array_agg": 12, "array_cat": 8,
+}  # fmt: skip
+
+_TOKEN = re.compile(
+    r"""
+      (?P<space>[ \t\r\n]+)
+    | (?P<string>'(?:[^']|'')*')
+    | (?P<quoted>"(?:[^"]|"")+")
+    | (?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)
+    | (?P<word>[A-Za-z_\u0080-\U0010ffff][A-Za-z0-9_\u0080-\U0010ffff]*)
+    | (?P<operator>[-+*/<>=~!@\#%^&|`?]+)
+    | (?P<mark>::|[][(),.:;])
+    """,
+    re.VERBOSE,
+)
+_ENDS_OPERAND = frozenset({")", "]"})
+
+
+class Refused(Exception):
+    """The statement is not accepted; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A piece of a statement: `text` as PostgreSQL means it (words in lower case, quotes taken off)."""
+
+    kind: Kind
+    text: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """A statement as tokens.
+
+    Attributes:
+        text: the statement without white space around it and without a last semicolon.
+        partner: for each opening bracket's index that of the closing one, and back.
+    """
+
+    text: str
+    tokens: tuple[Token, ...]
+    partner: dict[int, int]
+
+
+def scan(statement: str) -> Scanned:
+    """The statement as tokens.
+
+    Raises:
+        Refused: it is too long, too nested, or holds what nobody needs for a question about documents.
+    """
+    if len(statement) > MAX_CHARACTERS or len(statement.encode(errors="replace")) > MAX_BYTES:
+        raise Refused(f"the statement is longer than {MAX_BYTES:,} bytes")
+    for character in statement:
+        if not character.isprintable() and character not in "\t\r\n":
+            raise Refused(f"the statement holds the character U+{ord(character):04X}")
+    if "\\" in statement:
+        raise Refused("the statement holds a backslash")
+    text = statement.strip(" \t\r\n")
+    tokens = _tokens(text)
+    if tokens and tokens[-1].text == ";" and tokens[-1].kind == "mark":
+        text = text[: tokens[-1].start].rstrip(" \t\r\n")
+        tokens = tokens[:-1]
+    if not tokens:
+        raise Refused("the statement is empty")
+    scanned = Scanned(text, tuple(tokens), _brackets(tokens))
+    _count(scanned)
+    _check_neighbours(scanned)
+    _check_calls(scanned)
+    return scanned
+
+
+def _tokens(text: str) -> list[Token]:
+    tokens: list[Token] = []
+    place = 0
+    while place < len(text):
+        found = _TOKEN.match(text, place)
+        if found is None:
+            raise Refused(f"unexpected {text[place]!r}")
+        kind, written = str(found.lastgroup), found[0]
+        if kind == "operator":
+            written = _operator(written)
+        elif kind in ("word", "number"):
+            _check_word(kind, written, text[found.end() : found.end() + 1])
+        if kind != "space":
+            meaning = {"string": written[1:-1].replace("''", "'"), "quoted": written[1:-1].replace('""', '"')}.get(
+                kind, written.lower() if kind == "word" else written
+            )
+            tokens.append(Token(kind, meaning, place, place + len(written)))  # type: ignore[arg-type]
+        place += len(written)
+        if len(tokens) > MAX_TOKENS:
+            raise Refused(f"the statement has more than {MAX_TOKENS:,} parts")
+    return tokens
+
+
+def _operator(run: str) -> str:
+    """The operator at the beginning of a run of operator characters, by PostgreSQL's rule."""
+    if "--" in run or "/*" in run or "*/" in run:
+        raise Refused("comments are not accepted")
+    if len(run) > 8:
+        raise Refused("too many operators in a row")
+    while len(run) > 1 and run[-1] in "+-" and not set(run) & set("~!@#%^&|`?"):
+        run = run[:-1]
+    if run not in OPERATORS:
+        raise Refused(f'the operator "{run}" is not accepted')
+    return run
+
+
+def _check_word(kind: str, written: str, following: str) -> None:
+    if kind == "number":
+        if following.isalnum() or following == "_" or len(written) > 400:
+            raise Refused(f"{written[:20]}{following} is no number")
+        exponent = re.search(r"[eE][+-]?(\d+)$", written)
+        if exponent and (len(exponent[1]) > 3 or int(exponent[1]) > 330):
+            raise Refused(f"the number {written[:20]} is too large")
+        return
+    # A letter with a lower or upper case outside ASCII may turn into an ASCII one, for one reader only.
+    odd = next((one for one in written if ord(one) > 127 and unicodedata.category(one) != "Lo"), None)
+    if odd is not None:
+        raise Refused(f'the letter "{odd}" may stand in quotes only')
+    if unicodedata.normalize("NFKC", written) != written:
+        raise Refused(f"the name {written} is not in normal form")
+
+
+def _brackets(tokens: list[Token]) -> dict[int, int]:
+    partner: dict[int, int] = {}
+    opened: list[int] = []
+    for index, token in enumerate(tokens):
+        if token.kind != "mark":
+            continue
+        if token.text in "([":
+            opened.append(index)
+            if len(opened) > MAX_DEPTH:
+                raise Refused(f"brackets are nested deeper than {MAX_DEPTH}")
+        elif token.text in ")]":
+            if not opened or tokens[opened[-1]].text + token.text not in ("()", "[]"):
+                raise Refused("a bracket closes that was not opened")
+            partner[index] = opened.pop()
+            partner[partner[index]] = index
+        elif token.text == ";":
+            raise Refused("more than one statement")
+    if opened:
+        raise Refused("a bracket is not closed")
+    return partner
+
+
+def _count(scanned: Scanned) -> None:
+    counts: dict[str, int] = {}
+    for token in scanned.tokens:
+        if token.kind in ("word", "mark", "operator"):
+            counts[token.text] = counts.get(token.text, 0) + 1
+    for text, most in MOST.items():
+        if counts.get(text, 0) > most:
+            raise Refused(f'"{text.upper()}" occurs more than {most} times')
+
+
+def _check_neighbours(scanned: Scanned) -> None:
+    """Words that PostgreSQL reads by what stands beside them."""
+    tokens = scanned.tokens
+    if tokens[0].text not in ("select", "with", "("):
+        raise Refused("only a SELECT is accepted")
+    for index, token in enumerate(tokens):
+        before = tokens[index - 1] if index else None
+        if token.kind == "word" and token.text in NEVER_NAMES:
+            raise Refused(f'"{token.text}" is not accepted')
+        if token.kind in ("word", "quoted") and token.text.startswith("pg_"):
+            raise Refused(f'the name "{token.text}" is not accepted')
+        if token.kind == "string" and before is not None:
+            # Also the prefixes E, B, X, N and U&, casts such as regclass 'x', and strings in two pieces.
+            if before.kind in ("string", "quoted", "number") or before.text in _ENDS_OPERAND:
+                raise Refused(f"a string must not follow {before.text[:40]!r}")
+            if before.kind == "word" and before.text not in KEYWORDS | TYPES:
+                raise Refused(f'a string must not follow "{before.text[:40]}"')
+        if token.kind == "mark" and token.text == "[" and not _may_be_subscripted(before):
+            raise Refused("[ must follow ARRAY or the name of a list")
+        if token.kind == "mark" and token.text == "::":
+            after = tokens[index + 1] if index + 1 < len(tokens) else None
+            if after is None or after.kind != "word" or after.text not in TYPES:
+                raise Refused(f'a cast to "{after.text if after else ""}" is not accepted')
+
+
+def _may_be_subscripted(before: Token | None) -> bool:
+    if before is None:
+        return False
+    if before.kind == "word":
+        return before.text == "array" or before.text not in KEYWORDS
+    return before.kind == "quoted" or (before.kind == "mark" and before.text in _ENDS_OPERAND)
+
+
+def _check_calls(scanned: Scanned) -> None:
+    """Every name before a bracket is a function that is known, or names the columns of a table."""
+    for index, token in enumerate(scanned.tokens[1:], 1):
+        before = scanned.tokens[index - 1]
+        if token.text != "(" or token.kind != "mark" or before.kind not in ("word", "quoted"):
+            continue
+        earlier = scanned.tokens[index - 2] if index > 1 else None
+        if before.kind == "word" and before.text in FUNCTIONS:
+            if earlier is not None and earlier.text == "." and earlier.kind == "mark":
+                raise Refused(f'the call of "{before.text}" through a schema is not accepted')
+            _check_arguments(scanned, before.text, index)
+        elif not (before.kind == "word" and before.text in BEFORE_BRACKET | TYPES) and not _names_columns(
+            scanned, index
+        ):
+            raise Refused(f'the function "{before.text}" is not accepted')
+    _check_growth(scanned)
+    for index, token in enumerate(scanned.tokens):
+        if token.kind == "operator" and token.text in ("~", "~*", "!~", "!~*"):
+            _check_pattern(scanned.tokens[index + 1 : index + 2])
+        if token.kind == "word" and token.text == "similar":
+            _check_pattern(scanned.tokens[index + 2 : index + 3])
+        if token.kind == "word" and token.text in ("like", "ilike"):
+            pattern = scanned.tokens[index + 1 : index + 2]
+            if pattern and pattern[0].kind == "string" and pattern[0].text.count("%") > 8:
+                raise Refused("a LIKE pattern has more than 8 %")
+
+
+def _names_columns(scanned: Scanned, opening: int) -> bool:
+    """Whether the bracket holds the column names of a table: `AS t (a, b)`, `unnest(x) t (a)`, `WITH t (a) AS (`."""
+    tokens, closing = scanned.tokens, scanned.partner[opening]
+    inside = tokens[opening + 1 : closing]
+    names = all(one.kind in ("word", "quoted") for one in inside[::2])
+    if not inside or not names or not all(one.text == "," for one in inside[1::2]) or len(inside) % 2 == 0:
+        return False
+    earlier = tokens[opening - 2] if opening > 1 else None
+    if earlier is None:
+        return False
+    if earlier.kind == "word" and earlier.text == "as":
+        return True
+    if earlier.kind == "mark" and earlier.text == ")":
+        # Not DISTINCT ON (a) f (b), which is a call.
+        opened = scanned.partner[opening - 2]
+        return tokens[opened - 1].text != "on"
+    follows = tokens[closing + 1 : closing + 2]
+    return earlier.text in ("with", ",") and bool(follows) and follows[0].text == "as"
+
+
+def arguments(scanned: Scanned, opening: int) -> list[tuple[Token, ...]]:
+    """The tokens of each argument between an opening bracket and its partner."""
+    found: list[tuple[Token, ...]] = []
+    index = start = opening + 1
+    closing = scanned.partner[opening]
+    while index < closing:
+        token = scanned.tokens[index]
+        if token.kind == "mark" and token.text in "([":
+            index = scanned.partner[index]
+        elif token.kind == "mark" and token.text == ",":
+            found.append(scanned.tokens[start:index])
+            start = index + 1
+        index += 1
+    return [*found, scanned.tokens[start:closing]] if closing > opening + 1 else []
+
+
+def _check_arguments(scanned: Scanned, name: str, opening: int) -> None:
+    """Bounds of the functions whose cost depends on a value."""
+    if name in REGEXES:
+        _check_pattern(arguments(scanned, opening)[1] if len(arguments(scanned, opening)) > 1 else ())
+    elif name == "generate_series":
+        _check_series(arguments(scanned, opening))
+    elif name in ("repeat", "lpad", "rpad"):
+        given = arguments(scanned, opening)
+        times = _whole(given[1]) if len(given) > 1 else None
+        if times is None or times > MAX_GROWTH:
+            raise Refused(f"{name}() needs a number up to {MAX_GROWTH:,}")
+    elif name == "format":
+        given = arguments(scanned, opening)
+        if not given or len(given[0]) != 1 or given[0][0].kind != "string" or re.search(r"%[^sIL%]", given[0][0].text):
+            raise Refused("format() needs a text with %s and nothing else to fill in")
+    elif name == "substring" or name == "substr":
+        # SUBSTRING(title FROM 'pattern') and SUBSTRING(title, 'pattern') are regular expressions.
+        given = arguments(scanned, opening)
+        words = [token.text for part in given for token in part if token.kind == "word"]
+        last = given[1] if len(given) > 1 else given[0] if given else ()
+        if "similar" in words or any(token.kind == "string" for token in last[1:] or last if token is last[-1]):
+            _check_pattern(last[-1:])
+
+
+def _check_growth(scanned: Scanned) -> None:
+    """How much longer the statement can make a text, were its calls all inside one another."""
+    growth = 1
+    for index, token in enumerate(scanned.tokens[:-1]):
+        if token.kind != "word" or scanned.tokens[index + 1].text != "(":
+            continue
+        given = arguments(scanned, index + 1)
+        if token.text in ("repeat", "lpad", "rpad") and len(given) > 1:
+            growth *= max(_whole(given[1]) or 1, 1)
+        elif token.text in ("replace", "regexp_replace", "array_to_string") and len(given) > 2:
+            literal = len(given[2]) == 1 and given[2][0].kind == "string"
+            growth *= max(len(given[2][0].text), 1) if literal else 50
+    if growth > MAX_GROWTH:
+        raise Refused(f"texts may grow more than {MAX_GROWTH:,} times")
+
+
+def _check_series(given: list[tuple[Token, ...]]) -> None:
+    """generate_series(2000, 2025): its length must be plain to see."""
+    bounds = [_whole(part) for part in given]
+    if len(bounds) in (2, 3) and None not in bounds:
+        first, last = bounds[0] or 0, bounds[1] or 0
+        if abs(last - first) <= MAX_SERIES and (len(bounds) == 2 or bounds[2]):
+            return
+    step = given[2] if len(given) == 3 else ()
+    days = [_day(part) for part in given[:2]]
+    if step and None not in days and any(token.text == "interval" for token in step):
+        text = next((token.text for token in step if token.kind == "string"), "")
+        length = {"day": 1, "week": 7, "month": 30, "year": 365}
+        unit = re.fullmatch(r"(\d{1,3}) (day|week|month|year)s?", text)
+        if unit and int(unit[1]) and abs((days[1] or 0) - (days[0] or 0)) <= MAX_SERIES * length[unit[2]]:
+            return
+    raise Refused(f"generate_series() needs two numbers at most {MAX_SERIES:,} apart, or two dates and an interval")
+
+
+def _day(part: tuple[Token, ...]) -> int | None:
+    """A literal date as a number of days, roughly."""
+    texts = [token.text for token in part if token.kind == "string"]
+    others = {token.text for token in part if token.kind != "string"} - {"date", "timestamp", "::"}
+    found = re.match(r"(\d{4})-(\d\d)-(\d\d)", texts[0]) if len(texts) == 1 and not others else None
+    return int(found[1]) * 365 + int(found[2]) * 30 + int(found[3]) if found else None
+
+
+def _whole(part: tuple[Token, ...]) -> int | None:
+    """A literal whole number, perhaps with a sign."""
+    sign = 1
+    if len(part) == 2 and part[0].text == "-":
+        sign, part = -1, part[1:]
+    if len(part) == 1 and part[0].kind == "number" and part[0].text.isdecimal() and len(part[0].text) <= 9:
+        return sign * int(part[0].text)
+    return None
+
+
+def _check_pattern(part: tuple[Token, ...]) -> None:
+    """A regular expression that cannot take long: written out, short, without nested repetition."""
+    if len(part) != 1 or part[0].kind != "string":
+        raise Refused("a regular expression must be a text in quotes")
+    pattern = part[0].text
+    plain = re.sub(r"\[\^?\]?[^]]*\]", "c", pattern)
+    if len(pattern) > MAX_PATTERN or len(re.findall(r"[*+]", plain)) > 4:
+        raise Refused("the regular expression is too long or repeats too much")
+    if re.search(r"\)[*+{]|[{}]|\(\?|[*+?%][*+]|\*{3}", plain) or plain.count("(") > 8 or plain.count("%") > 4:
+        raise Refused("the regular expression repeats a group, counts, or is of a kind that may take long")

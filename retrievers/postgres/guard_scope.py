@@ -1,0 +1,386 @@
+"""The guard's reading of a parsed statement: every table, column, function and type, each in its scope.
+
+A name is looked up where PostgreSQL would look it up: among the tables of its own SELECT, then those
+of the ones around it. `d.name` needs a column of that name in `d`, because PostgreSQL would otherwise
+call the function `name(d)`.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlglot import exp
+from sqlglot.expressions import DataType
+
+from retrievers.postgres.guard_scan import Refused
+from retrievers.postgres.guard_words import FUNCTIONS, TYPES, words
+
+VIEW = "documents"
+MAX_VIEWS = 8
+MAX_JOINED_VIEWS = 3
+MAX_QUERIES = 20
+MAX_NODES = 4000
+MAX_EXPONENT = 10
+
+Query = exp.Select | exp.SetOperation | exp.Subquery
+_QUERIES = (exp.Select, exp.SetOperation, exp.Subquery)
+
+_PLAIN: tuple[type[exp.Expr], ...] = (
+    exp.Add, exp.Alias, exp.All, exp.And, exp.Any, exp.Array, exp.ArrayContainedBy, exp.ArrayContainsAll,
+    exp.ArrayOverlaps, exp.AtTimeZone, exp.Between, exp.Boolean, exp.Bracket, exp.Case, exp.Column, exp.Cube,
+    exp.CurrentDate, exp.CurrentTimestamp, exp.DPipe, exp.DataTypeParam, exp.Distinct, exp.Div, exp.EQ, exp.Escape,
+    exp.Exists, exp.Fetch, exp.Filter, exp.GT, exp.GTE, exp.Group, exp.GroupingSets, exp.Having, exp.ILike,
+    exp.Identifier, exp.If, exp.IgnoreNulls, exp.In, exp.Interval, exp.IntervalSpan, exp.Is, exp.LT, exp.LTE,
+    exp.Like, exp.Limit, exp.LimitOptions, exp.Literal, exp.Localtimestamp, exp.Mod, exp.Mul, exp.NEQ, exp.Neg,
+    exp.Not, exp.Null, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Offset, exp.Or, exp.Order, exp.Ordered, exp.Paren,
+    exp.Pow, exp.RegexpILike, exp.RegexpLike, exp.RespectNulls, exp.Rollup, exp.SimilarTo, exp.Slice, exp.Star,
+    exp.Sub, exp.TableAlias, exp.Tuple, exp.Unnest, exp.Values, exp.Var, exp.Where, exp.Window, exp.WindowSpec,
+    exp.WithinGroup,
+)  # fmt: skip
+
+_TYPES = {
+    DataType.Type.ARRAY, DataType.Type.BIGINT, DataType.Type.BOOLEAN, DataType.Type.CHAR, DataType.Type.DATE,
+    DataType.Type.DECIMAL, DataType.Type.DOUBLE, DataType.Type.FLOAT, DataType.Type.INT, DataType.Type.INTERVAL,
+    DataType.Type.SMALLINT, DataType.Type.TEXT, DataType.Type.TIME, DataType.Type.TIMESTAMP,
+    DataType.Type.TIMESTAMPTZ, DataType.Type.VARCHAR, DataType.Type.BPCHAR, DataType.Type.LIST,
+}  # fmt: skip
+
+# What the parser calls functions whose PostgreSQL names the scanner has already found allowed.
+_RENAMED = {
+    "ApproxQuantile", "ArrayConcat", "ArrayContains", "ArraySize", "Cast", "Ceil", "Chr", "Concat", "ConcatWs",
+    "DateBin", "Explode", "ExplodingGenerateSeries", "Extract", "GenerateSeries", "GroupConcat", "JSONBObjectAgg",
+    "JSONObject", "JSONObjectAgg", "JSONArray", "JSONArrayAgg", "JSONBBuildObject", "Length", "Levenshtein", "Ln",
+    "LogicalAnd", "LogicalOr", "MD5", "Pad", "ParseDatetime", "StrPosition", "StrToDate", "StrToTime", "StringToArray",
+    "TimeToStr", "TimestampTrunc", "ToChar", "ToNumber", "Trim", "TsOrDsToDate", "UnixToTime", "DateTrunc", "Date",
+    "ArrayToString", "Left", "Right", "Substring", "StartsWith", "SplitPart", "Stuff", "JSONFormat", "ToArray",
+    "RegexpReplace", "RegexpExtract", "RegexpCount", "Repeat", "Replace", "Reverse", "Translate", "TimestampFromParts",
+    "DateFromParts", "MakeInterval", "Corr", "CovarPop", "CovarSamp", "Variance", "VariancePop", "StddevPop",
+    "PercentileCont", "PercentileDisc", "WidthBucket", "AnyValue", "ArrayAgg", "CurrentTimestamp", "Unicode",
+}  # fmt: skip
+
+# What each of these may carry; anything else (INTO, FOR UPDATE, TABLESAMPLE, ...) is refused.
+_CARRIED: Mapping[type[exp.Expr], frozenset[str]] = {
+    exp.Select: words("with_ expressions from_ joins laterals where group having windows order limit offset distinct"),
+    exp.SetOperation: words("with_ this expression distinct order limit offset"),
+    exp.Subquery: words("with_ this alias order limit offset"),
+    exp.Table: words("this alias joins laterals ordinality"),
+    exp.Join: words("this on using side kind method"),
+    exp.Lateral: words("this alias ordinality"),
+    exp.Unnest: words("expressions alias offset"),
+    exp.With: frozenset({"expressions"}),
+    exp.CTE: frozenset({"this", "alias", "materialized"}),
+    exp.Values: frozenset({"expressions", "alias"}),
+    exp.TableAlias: frozenset({"this", "columns"}),
+    exp.Column: frozenset({"this", "table"}),
+}
+
+
+def named(identifier: object) -> str:
+    """A name as PostgreSQL folds it: ASCII letters in lower case unless quoted."""
+    if not isinstance(identifier, exp.Identifier):
+        raise Refused("a name is not accepted there")
+    text = str(identifier.this)
+    return text if identifier.args.get("quoted") else "".join(c.lower() if c.isascii() else c for c in text)
+
+
+@dataclass(slots=True)
+class Scope:
+    """The tables of one SELECT: name to columns. `outer` is the scope around it."""
+
+    outer: "Scope | None" = None
+    tables: dict[str, frozenset[str]] = field(default_factory=dict)
+    views: int = 0
+
+    def add(self, name: str, columns: frozenset[str]) -> None:
+        """Another table.
+
+        Raises:
+            Refused: there is one of that name.
+        """
+        if name in self.tables:
+            raise Refused(f'the table name "{name}" is used twice')
+        self.tables[name] = columns
+
+    def around(self) -> "Iterator[Scope]":
+        """This scope and those around it, innermost first."""
+        scope: Scope | None = self
+        while scope is not None:
+            yield scope
+            scope = scope.outer
+
+    def check(self, name: str, table: str | None) -> None:
+        """Find a column.
+
+        Raises:
+            Refused: it is not there.
+        """
+        if table is None:
+            if not any(name in columns for scope in self.around() for columns in scope.tables.values()):
+                raise Refused(f"there is no column \"{name}\"; quote it if it is a text: '{name}'")
+            return
+        for scope in self.around():
+            if table in scope.tables:
+                if name not in scope.tables[table]:
+                    raise Refused(f'"{table}" has no column "{name}"')
+                return
+        raise Refused(f'there is no table "{table}" at "{table}.{name}"')
+
+
+class Resolver:
+    """One walk over a statement; every method raises Refused for what is not allowed."""
+
+    def __init__(self, columns: frozenset[str]) -> None:
+        self._columns = columns
+        self.views = self._queries = self._nodes = 0
+
+    def query(self, node: object, outer: Scope | None, tables: Mapping[str, frozenset[str]]) -> list[str]:
+        """Names of the columns a query answers with; "?" for one without a name.
+
+        Args:
+            tables: the names its FROM may use beside the view: those of WITH around it.
+        """
+        self._queries += 1
+        if self._queries > MAX_QUERIES * 3:
+            raise Refused("too many queries inside one another")
+        if not isinstance(node, _QUERIES):
+            raise Refused(f"only a SELECT is accepted, not {type(node).__name__.upper()}")
+        self._carried(node)
+        tables = self._with(node, outer, tables)
+        if isinstance(node, exp.Select):
+            return self._select(node, outer, tables)
+        if isinstance(node, exp.SetOperation):
+            names = self.query(node.this, outer, tables)
+            self.query(node.expression, outer, tables)
+        else:
+            names = self.query(node.this, outer, tables)
+        rows = Scope(outer, {"": frozenset(names)})
+        for part in ("order", "limit", "offset"):
+            self._expression(node.args.get(part), rows, tables)
+        return names
+
+    def _with(
+        self, node: exp.Expr, outer: Scope | None, tables: Mapping[str, frozenset[str]]
+    ) -> Mapping[str, frozenset[str]]:
+        clause = node.args.get("with_")
+        if clause is None:
+            return tables
+        self._carried(clause)
+        for one in clause.expressions:
+            if not isinstance(one, exp.CTE):
+                raise Refused("WITH needs a name and a SELECT")
+            self._carried(one)
+            alias = one.args["alias"]
+            self._carried(alias)
+            name = named(alias.this)
+            if name == VIEW or name in tables:
+                raise Refused(f'WITH must not define "{name}" anew')
+            found = self.query(one.this, outer, tables)
+            tables = {**tables, name: frozenset(self._renamed(found, alias))}
+        return tables
+
+    def _renamed(self, names: list[str], alias: exp.Expr | None) -> list[str]:
+        columns = [named(one) for one in (alias.args.get("columns") or ())] if alias else []
+        return columns + names[len(columns) :]
+
+    def _select(self, node: exp.Select, outer: Scope | None, tables: Mapping[str, frozenset[str]]) -> list[str]:
+        scope = Scope(outer)
+        source = node.args.get("from_")
+        if source is not None:
+            self._source(source.this, scope, tables)
+        for join in [*(node.args.get("joins") or ()), *(node.args.get("laterals") or ())]:
+            self._join(join, scope, tables)
+        names = self._answers(node, scope)
+        for expression in node.expressions:
+            self._item(expression, scope, tables)
+        for part in ("where", "having", "windows", "limit", "offset"):
+            self._expression(node.args.get(part), scope, tables)
+        sorting = Scope(scope, {"": frozenset(names)})
+        for part in ("group", "order", "distinct"):
+            self._expression(node.args.get(part), sorting, tables)
+        if scope.views > 1 and not node.args.get("where") and self._loose(node):
+            raise Refused(f'tables are joined without a condition: say ON or WHERE between two "{VIEW}"')
+        return names
+
+    def _loose(self, node: exp.Select) -> bool:
+        joins = node.args.get("joins") or ()
+        return any(
+            not (join.args.get("on") or join.args.get("using") or join.args.get("method") == "NATURAL")
+            and isinstance(join.this, exp.Table | exp.Subquery)
+            for join in joins
+        )
+
+    def _join(self, join: exp.Expr, scope: Scope, tables: Mapping[str, frozenset[str]]) -> None:
+        if isinstance(join, exp.Lateral):
+            self._source(join, scope, tables)
+            return
+        if not isinstance(join, exp.Join):
+            raise Refused(f"{type(join).__name__} is not accepted in FROM")
+        self._carried(join)
+        self._source(join.this, scope, tables)
+        self._expression(join.args.get("on"), scope, tables)
+        for one in join.args.get("using") or ():
+            scope.check(named(one.this if isinstance(one, exp.Column) else one), None)
+
+    def _source(self, node: object, scope: Scope, tables: Mapping[str, frozenset[str]]) -> None:
+        """One table of FROM; functions and LATERAL see those before it."""
+        if isinstance(node, exp.Lateral):
+            self._carried(node)
+            if isinstance(node.this, exp.Subquery):
+                self._derived(node.this, node.args.get("alias") or node.this.args.get("alias"), scope, tables, scope)
+            else:
+                self._rows(node.this, node.args.get("alias"), scope, tables)
+        elif isinstance(node, exp.Subquery):
+            self._derived(node, node.args.get("alias"), scope, tables, scope.outer)
+        elif isinstance(node, exp.Unnest | exp.Values):
+            self._carried(node)
+            self._rows(node, node.args.get("alias"), scope, tables)
+        elif isinstance(node, exp.Table):
+            self._table(node, scope, tables)
+        else:
+            raise Refused(f"{type(node).__name__} is not accepted in FROM")
+
+    def _derived(
+        self, node: exp.Subquery, alias: Any, scope: Scope, tables: Mapping[str, frozenset[str]], outer: Scope | None
+    ) -> None:
+        before = self.views
+        if isinstance(node.this, exp.Table):
+            raise Refused("a join in brackets is not accepted")
+        names = self.query(node, outer, tables)
+        scope.views += min(self.views - before, 1)
+        if alias is not None and alias.this is not None:
+            self._carried(alias)
+            scope.add(named(alias.this), frozenset(self._renamed(names, alias)))
+        else:
+            scope.add(f"?{len(scope.tables)}", frozenset(names))
+
+    def _table(self, node: exp.Table, scope: Scope, tables: Mapping[str, frozenset[str]]) -> None:
+        self._carried(node)
+        if isinstance(node.this, exp.Func):
+            self._rows(node.this, node.args.get("alias"), scope, tables)
+            return
+        name = named(node.this)
+        if name == VIEW:
+            self.views += 1
+            columns = self._columns
+        elif name in tables:
+            columns = tables[name]
+        else:
+            raise Refused(f'there is no table "{name}"; the only one is "{VIEW}"')
+        scope.views += 1
+        if self.views > MAX_VIEWS or scope.views > MAX_JOINED_VIEWS:
+            raise Refused(f'"{VIEW}" is read or joined too often')
+        alias = node.args.get("alias")
+        if alias is not None:
+            self._carried(alias)
+            columns = columns | frozenset(self._renamed([], alias))
+        scope.add(named(alias.this) if alias is not None and alias.this is not None else name, columns)
+        for join in [*(node.args.get("joins") or ()), *(node.args.get("laterals") or ())]:
+            self._join(join, scope, tables)
+
+    def _rows(self, node: exp.Expr, alias: Any, scope: Scope, tables: Mapping[str, frozenset[str]]) -> None:
+        """A function that answers with rows, or VALUES."""
+        for child in node.args.get("expressions") or () if isinstance(node, exp.Unnest | exp.Values) else (node,):
+            self._expression(child, scope, tables)
+        names = {"ordinality", "unnest", "generate_series", "generate_subscripts", "column1", "column2", "column3"}
+        if alias is None or alias.this is None:
+            scope.add(f"?{len(scope.tables)}", frozenset(names))
+            return
+        self._carried(alias)
+        name = named(alias.this)
+        columns = {named(one) for one in alias.args.get("columns") or ()}
+        if isinstance(node.args.get("offset"), exp.Identifier):
+            columns.add(named(node.args["offset"]))
+        scope.add(name, frozenset({name, "ordinality"} | columns | (names if not columns else set())))
+
+    def _answers(self, node: exp.Select, scope: Scope) -> list[str]:
+        names: list[str] = []
+        for one in node.expressions:
+            if isinstance(one, exp.Alias):
+                names.append(named(one.args["alias"]))
+            elif isinstance(one, exp.Star):
+                names += sorted(name for columns in scope.tables.values() for name in columns)
+            elif isinstance(one, exp.Column) and isinstance(one.this, exp.Star):
+                names += sorted(scope.tables.get(named(one.args.get("table")), ()))
+            elif isinstance(one, exp.Column):
+                names.append(named(one.this))
+            else:
+                # PostgreSQL names it after its function or type. No other function has such a name.
+                names += sorted(FUNCTIONS | TYPES | {"case", "array", "exists", "?column?"})
+        return names
+
+    def _item(self, node: exp.Expr, scope: Scope, tables: Mapping[str, frozenset[str]]) -> None:
+        inner = node.this if isinstance(node, exp.Alias) else node
+        if isinstance(inner, exp.Star) or (isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star)):
+            if inner is node and not (isinstance(inner, exp.Star) and any(inner.args.values())):
+                if isinstance(inner, exp.Column) and named(inner.args.get("table")) not in scope.tables:
+                    raise Refused(f'there is no table "{named(inner.args.get("table"))}"')
+                return
+            raise Refused("* has no name of its own")
+        self._expression(node, scope, tables)
+
+    def _expression(self, node: object, scope: Scope, tables: Mapping[str, frozenset[str]]) -> None:
+        """Everything below a node, queries inside it in scopes of their own."""
+        waiting = [node]
+        while waiting:
+            one = waiting.pop()
+            if isinstance(one, list | tuple):
+                waiting.extend(one)
+            elif isinstance(one, _QUERIES):
+                self.query(one, scope, tables)
+            elif isinstance(one, exp.Column):
+                self._column(one, scope)
+            elif isinstance(one, exp.Expr):
+                self._check(one)
+                waiting.extend(self._parts(one))
+
+    def _parts(self, node: exp.Expr) -> list[object]:
+        if isinstance(node, exp.Alias):
+            named(node.args["alias"])
+            return [node.this]
+        if isinstance(node, exp.Count) and isinstance(node.this, exp.Star) and not any(node.this.args.values()):
+            return []
+        if isinstance(node, exp.Star):
+            raise Refused("* is not accepted there")
+        return list(node.args.values())
+
+    def _column(self, node: exp.Column, scope: Scope) -> None:
+        self._carried(node)
+        table = node.args.get("table")
+        if isinstance(node.this, exp.Star):
+            raise Refused("* is not accepted there")
+        scope.check(named(node.this), None if table is None else named(table))
+
+    def _check(self, node: exp.Expr) -> None:
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            raise Refused("the statement is too large")
+        if isinstance(node, DataType):
+            if node.this not in _TYPES:
+                raise Refused(f"the type {node.this} is not accepted")
+            return
+        if isinstance(node, exp.Pow):
+            _check_power(node.expression)
+        if isinstance(node, exp.Anonymous):
+            if str(node.this).lower() not in FUNCTIONS | TYPES | {"all"}:
+                raise Refused(f'the function "{node.this}" is not accepted')
+            return
+        if type(node) in _PLAIN:
+            return
+        if isinstance(node, exp.Func) and (
+            type(node).__name__ in _RENAMED or any(name.lower() in FUNCTIONS for name in type(node).sql_names())
+        ):
+            return
+        raise Refused(f"{type(node).__name__} is not accepted")
+
+    def _carried(self, node: exp.Expr) -> None:
+        """Refuse what a part of the statement carries beside what is known."""
+        allowed = next(keys for kind, keys in _CARRIED.items() if isinstance(node, kind))
+        for key, value in node.args.items():
+            if value and key not in allowed:
+                raise Refused(f"{key.rstrip('_').upper()} is not accepted")
+
+
+def _check_power(exponent: exp.Expr) -> None:
+    inner = exponent.this if isinstance(exponent, exp.Paren | exp.Neg) else exponent
+    if not isinstance(inner, exp.Literal) or inner.is_string or abs(float(inner.this)) > MAX_EXPONENT:
+        raise Refused(f"the exponent of a power must be a number up to {MAX_EXPONENT}")

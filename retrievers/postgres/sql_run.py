@@ -1,0 +1,173 @@
+"""Runs a statement over the view `documents`: the second wall behind the guard.
+
+Whatever the statement holds, it runs as `signalbox_sql`, which may read documents and nothing else,
+under row policies with the signed scope, in a transaction that is read-only, ends after 3 s and is
+rolled back; it is sent by the extended protocol, which takes one statement, and stands inside ours.
+"""
+
+import math
+import re
+import struct
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+import psycopg
+from psycopg import AsyncConnection, AsyncRawCursor
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
+from psycopg.pq import Format, TransactionStatus
+
+from retrievers.core.errors import BadRequest, Unavailable
+from retrievers.core.types import Scope, Table
+from retrievers.postgres.database import Database, Row
+from retrievers.postgres.guard import MAX_ROWS
+from retrievers.postgres.migrate import SQL_ROLE
+from retrievers.postgres.sql_view import View
+
+SOURCE = "sql"
+TIMEOUT_S = 3.0
+MAX_ROW_BYTES = 1_000_000
+MAX_BYTES = 8_000_000
+
+_SETTINGS: Mapping[str, str] = {
+    "role": SQL_ROLE,
+    "transaction_read_only": "on",
+    "search_path": "pg_catalog",
+    "timezone": "UTC",
+    "datestyle": "ISO, YMD",
+    "standard_conforming_strings": "on",
+    "work_mem": "16MB",
+    "hash_mem_multiplier": "1",
+    "max_parallel_workers_per_gather": "0",
+    "jit": "off",
+    "lock_timeout": "1000",
+}
+_TOO_LARGE = "a row of the answer is too large: "
+
+
+async def run(database: Database, scope: Scope, view: View, statement: str, *, timeout_s: float = TIMEOUT_S) -> Table:
+    """The rows of a statement that the guard has accepted.
+
+    Args:
+        statement: one SELECT over `documents`, without a semicolon.
+    Returns:
+        At most 1,000 rows of JSON values; dates and times as ISO 8601 text.
+    Raises:
+        BadRequest: PostgreSQL refuses the statement, or the answer is too large.
+        Unavailable: no answer in time.
+    """
+    values = [
+        sorted({one.tenant for one in scope.collections}),
+        [one.number for one in scope.collections],
+        scope.tenant,
+    ]
+    rows: list[Row] = []
+    size = 0
+    async with _entered(database, scope.tenant, timeout_s) as connection, AsyncRawCursor(connection) as cursor:
+        cursor.adapters.register_loader("interval", _IntervalLoader)
+        async for row in cursor.stream(_wrapped(view, statement), values, binary=True):
+            rows.append(tuple(jsonable(value) for value in row))
+            size += sum(len(str(value)) for value in rows[-1])
+            if size > MAX_BYTES:
+                raise BadRequest("the answer of the statement is too large", where="statement")
+        columns = tuple(column.name for column in cursor.description or ())
+    return Table(columns, tuple(rows), statement)
+
+
+def _wrapped(view: View, statement: str) -> bytes:
+    # NOT MATERIALIZED: only the columns that are used are made.
+    return f"""
+WITH documents AS NOT MATERIALIZED (
+    {view.body})
+SELECT answer.* FROM (
+{statement}
+) AS answer
+WHERE CASE WHEN pg_column_size(answer) > {MAX_ROW_BYTES}
+      THEN ('{_TOO_LARGE}' || pg_column_size(answer) || ' bytes')::boolean ELSE true END
+LIMIT {MAX_ROWS}""".encode()  # noqa: S608
+
+
+@asynccontextmanager
+async def _entered(database: Database, tenant: str, timeout_s: float) -> AsyncIterator[AsyncConnection[Row]]:
+    """A transaction that can do nothing but read documents of the tenant; it is always rolled back."""
+    settings = {**_SETTINGS, "signalbox.scope": database.scope(tenant), "statement_timeout": f"{timeout_s * 1000:.0f}"}
+    enter = "SELECT " + ", ".join("set_config(%s, %s, true)" for _ in settings)
+    async with database.connection() as connection:
+        try:
+            async with connection.transaction(force_rollback=True):
+                await connection.execute(enter.encode(), [part for item in settings.items() for part in item])
+                yield connection
+        except psycopg.Error as error:
+            raise _explained(error, timeout_s) from error
+        finally:
+            # Locks of a session outlive a rollback; the guard lets none through, this is for when it errs.
+            if not connection.closed and connection.pgconn.transaction_status == TransactionStatus.IDLE:
+                await connection.execute("SELECT pg_advisory_unlock_all()")
+
+
+def _explained(error: psycopg.Error, timeout_s: float) -> Exception:
+    message = str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__
+    if isinstance(error, psycopg.errors.QueryCanceled):
+        return Unavailable(SOURCE, f"the statement took longer than {timeout_s:g} s")
+    if _TOO_LARGE in message:
+        return BadRequest("the answer of the statement is too large", where="statement")
+    if isinstance(error, psycopg.errors.OutOfMemory | psycopg.errors.DiskFull | psycopg.errors.LockNotAvailable):
+        return Unavailable(SOURCE, f"the statement needs too much: {message}")
+    if error.sqlstate is None or error.sqlstate[:2] in ("08", "53", "57", "58", "XX"):
+        return Unavailable(SOURCE, message)
+    return BadRequest(f"PostgreSQL refuses the statement: {_unwrapped(message)}", where="statement")
+
+
+def _unwrapped(message: str) -> str:
+    """The server's message without the position, which counts our lines."""
+    return re.sub(r"\s+LINE \d+:.*", "", message)
+
+
+def jsonable(value: Any) -> Any:
+    """A value of PostgreSQL as JSON can hold it."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, Decimal):
+        if not value.is_finite():
+            return str(value)
+        return (
+            int(value) if value == value.to_integral_value() and int(value.as_tuple().exponent) >= 0 else _real(value)
+        )
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, datetime):
+        moment = value.replace(tzinfo=None)
+        return moment.date().isoformat() if moment.time() == time() else moment.isoformat()
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return {str(key): jsonable(one) for key, one in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
+        return [jsonable(one) for one in value]
+    return str(value)
+
+
+def _real(value: Decimal) -> float | str:
+    real = float(value)
+    return real if math.isfinite(real) else str(value)
+
+
+class _IntervalLoader(Loader):
+    """Intervals as text such as "25 years 5 months 3 days 04:00:00", which JSON can hold and a month keeps a month."""
+
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> str:
+        """See `Loader.load`."""
+        microseconds, days, months = struct.unpack("!qii", data)
+        amounts = [(int(months / 12), "year"), (months - int(months / 12) * 12, "month"), (days, "day")]
+        parts = [f"{amount} {unit}{'' if abs(amount) == 1 else 's'}" for amount, unit in amounts if amount]
+        if microseconds or not parts:
+            sign = "-" if microseconds < 0 else ""
+            seconds, fraction = divmod(abs(microseconds), 1_000_000)
+            clock = f"{sign}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+            parts.append(f"{clock}.{fraction:06}".rstrip("0") if fraction else clock)
+        return " ".join(parts)

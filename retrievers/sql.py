@@ -1,0 +1,156 @@
+"""The SQL source: counts, sums, extremes, groups and lists calculated from metadata (DESIGN section 4).
+
+An aggregate is compiled to SQL here; a statement that a model or a person wrote is judged by the
+guard. Both run in the same way, and what they calculate can be cited.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+from retrievers.core.errors import BadRequest
+from retrievers.core.types import Card, Chunk, ChunkId, Hit, Query, Scope, Table
+from retrievers.postgres import sql_run
+from retrievers.postgres.aggregate_sql import compile_aggregate
+from retrievers.postgres.database import Database
+from retrievers.postgres.guard import judge
+from retrievers.postgres.guard_scan import MAX_BYTES
+from retrievers.postgres.sql_view import View, Views, describe_columns
+from retrievers.registry import Resources
+
+CARD = Card(
+    name="sql",
+    kind="metadata",
+    good_for="calculations over metadata: how many, which share, sums, averages, extremes, rankings, groups",
+    examples=(
+        "How many documents are there?",
+        "Which author wrote the most?",
+        "average number of authors per document in 2024",
+        "list the five oldest drafts",
+        "what share of them is final, in percent",
+        "一共有多少篇文档?",
+        "哪一年发布的文档最多?",
+        "每种状态各有多少篇?",
+    ),
+)
+
+_MOST_LINES = 50
+_MOST_CELL_CHARACTERS = 200
+_PLACES = """
+    SELECT d.tenant, d.collection, d.id FROM signalbox.document d
+    WHERE d.tenant = ANY (%(tenants)s) AND d.collection = ANY (%(among)s) AND d.id = ANY (%(ids)s)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """See `Retriever`."""
+
+    database: Database
+    views: Views
+
+    @property
+    def card(self) -> Card:
+        """See `Retriever.card`."""
+        return CARD
+
+    async def search(self, query: Query) -> list[Hit]:
+        """The documents listed, or one hit that holds what was calculated; nothing without an order to calculate.
+
+        Raises:
+            BadRequest: the statement is refused; the message says why.
+            Unavailable: no answer in time.
+        """
+        if query.aggregate is None and query.statement is None:
+            return []
+        table = await self.answer(query)
+        hits = await self._listed(query, table)
+        if not hits:
+            return [_calculated(query.scope, table)]
+        return [hits[0]._replace(table=table), *hits[1:]]
+
+    async def answer(self, query: Query) -> Table:
+        """What the query's aggregate, or else its statement, calculates; raises as `search`."""
+        view = await self.views.of(query.scope)
+        if query.aggregate is not None:
+            statement = compile_aggregate(query.aggregate, query.filter, view)
+            # A long list of values makes it longer than what the guard reads. There is nothing in it
+            # but names of the view and quoted values.
+            if len(statement.encode()) <= MAX_BYTES:
+                statement = _accepted(statement, view)
+        else:
+            statement = _accepted(query.statement or "", view)
+        return await sql_run.run(self.database, query.scope, view, statement)
+
+    async def describe(self, scope: Scope) -> str:
+        """The view's columns for a model that writes statements."""
+        return describe_columns(await self.views.of(scope))
+
+    async def _listed(self, query: Query, table: Table) -> list[Hit]:
+        """The documents of a table that has their ids in a column of that name, best first."""
+        if "id" not in table.columns or not table.rows:
+            return []
+        place = table.columns.index("id")
+        ids = list(dict.fromkeys(str(row[place]) for row in table.rows))
+        among = {one.number: one.name for one in query.scope.collections}
+        values: dict[str, Any] = {
+            "tenants": sorted({one.tenant for one in query.scope.collections}),
+            "among": list(among),
+            "ids": ids,
+        }
+        found: dict[str, list[ChunkId]] = {}
+        for tenant, number, id in await self.database.fetch(query.scope.tenant, _PLACES, values):
+            found.setdefault(id, []).append(ChunkId(tenant, among[number], id, 0))
+        if len(found) < len(ids):
+            return []
+        chunks = [chunk for id in ids for chunk in sorted(found[id])]
+        return [Hit(chunk, 1 / rank, CARD.name) for rank, chunk in enumerate(chunks, 1)][: query.limit]
+
+
+def _accepted(statement: str, view: View) -> str:
+    verdict = judge(statement, view.columns)
+    if verdict.sql is None:
+        raise BadRequest(f"the SQL statement is refused: {verdict.reason}", where="statement")
+    return verdict.sql
+
+
+def _calculated(scope: Scope, table: Table) -> Hit:
+    """A hit of its own for a table: something to cite, which is no stored document."""
+    count = sum(one.documents for one in scope.collections)
+    digest = hashlib.sha256(repr((table.sql, table.rows)).encode(errors="replace")).hexdigest()[:12]
+    first = scope.collections[0] if scope.collections else None
+    chunk = Chunk(
+        id=ChunkId(scope.tenant, first.name if first else "", f"table:{digest}", 0),
+        title=f"Calculated from {count:,} document{'' if count == 1 else 's'}",
+        text=(text := as_text(table)),
+        end=len(text),
+    )
+    return Hit(chunk.id, 1.0, CARD.name, chunk, table)
+
+
+def as_text(table: Table) -> str:
+    """A table as a model and a person can read it, with the statement it came from."""
+    rows = [[_cell(value) for value in row] for row in table.rows[:_MOST_LINES]]
+    if len(table.columns) == 1 and len(rows) == 1:
+        lines = [f"{table.columns[0]}: {rows[0][0]}"]
+    else:
+        lines = [" | ".join(table.columns), *(" | ".join(row) for row in rows)]
+    more = len(table.rows) - len(rows)
+    if more > 0:
+        lines.append(f"... and {more:,} more rows")
+    if not rows:
+        lines.append("(no rows)")
+    return "\n".join([*lines, "", "Calculated by:", table.sql])
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "none"
+    written = ", ".join(map(_cell, value)) if isinstance(value, list) else str(value)
+    line = " ".join(written.split())
+    return line if len(line) <= _MOST_CELL_CHARACTERS else line[: _MOST_CELL_CHARACTERS - 1] + "…"
+
+
+def build(resources: Resources) -> Sql:
+    """The source over the service's database."""
+    return Sql(resources.database, Views(resources.database))
