@@ -10,16 +10,19 @@ import json
 import re
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel
 
 from agent.llm import Messages, ModelFailed, Reply, Usage
 from agent.llm_json import BadReply, parse, strict_schema, without_thoughts
-from retrievers.embed.retry import RetryPolicy, repeat, retry_after_s, status_of
+from retrievers.embed.retry import RetryPolicy, of_the_connection, repeat, retry_after_s, status_of
+
+T = TypeVar("T")
 
 _OPENAI_URL = "https://api.openai.com/v1"
 _OPENAI_MODELS = ("gpt-", "chatgpt-", "o1", "o3", "o4")
@@ -69,7 +72,7 @@ class Wire(Protocol):
 
         Raises:
             ModelFailed: the answer is no JSON or too large.
-            openai.OpenAIError: what the SDK raises.
+            openai.OpenAIError: what the SDK raises; what its HTTP client does may also come through.
         """
         ...
 
@@ -136,12 +139,8 @@ class Chat:
 
     async def probe(self, deadline: float) -> str:
         """Whether the server knows the model; without a list of models, whether it answers a short prompt."""
-        left_s = deadline - time.monotonic()
         try:
-            async with asyncio.timeout(left_s):
-                known = await _plainly(self._wire.models(left_s))
-        except TimeoutError:
-            raise ModelFailed(_no_answer(left_s)) from None
+            known = await _tried(self._wire.models, _Run(deadline, retries_left=0))
         except Refused:
             known = None
         if known is None:
@@ -196,7 +195,7 @@ class Chat:
                 last = messages[-1]
                 body["messages"] = [*messages[:-1], {**last, "content": f"{last['content']}\n\n{_shape(schema)}"}]
             try:
-                text = self._read(await self._send(body, run), run)
+                text = self._read(await _tried(partial(self._wire.send, body), run), run)
             except Refused as refusal:
                 rung = self._step_down(rung, refusal)
                 continue
@@ -225,27 +224,6 @@ class Chat:
             return Rung.TEXT
         return Rung(rung + 1)
 
-    async def _send(self, body: dict[str, Any], run: _Run) -> Any:
-        import openai
-
-        async def once() -> Any:
-            run.attempts += 1
-            return await _plainly(self._wire.send(body, run.left_s()))
-
-        given_s = run.left_s()
-        before = run.attempts
-        policy = RetryPolicy(given_s, run.retries_left + 1, _FIRST_WAIT_S, _LONGEST_WAIT_S, _LONGEST_ASKED_S)
-        try:
-            return await repeat(once, policy=policy, timeout_s=given_s)
-        except (TimeoutError, openai.OpenAIError) as error:
-            tries = run.attempts - before
-            reason = _reason(error, given_s)
-            reason = f"after {tries} tries: {reason}" if tries > 1 else reason
-            # The SDK's error stays out of the chain: it may quote the key.
-            raise ModelFailed(reason, retry_after_s=retry_after_s(error)) from None
-        finally:
-            run.retries_left = max(0, run.retries_left - (run.attempts - before - 1))
-
     def _read(self, data: Any, run: _Run) -> str:
         """The text of an answer; of a tool call its arguments."""
         if not isinstance(data, dict):
@@ -271,7 +249,7 @@ def open_chat(name: str, *, base_url: str | None, api_key: str | None) -> Chat:
     if base_url or name.startswith(("openai/", *_OPENAI_MODELS)):
         model = next((name.removeprefix(server) for server in _SERVERS if name.startswith(server)), name)
         return Chat(name, model, OpenAIWire(base_url, api_key))
-    return Chat(name, name, LiteLLMWire(name, api_key))
+    return Chat(name, name, LiteLLMWire(api_key))
 
 
 class OpenAIWire:
@@ -285,20 +263,13 @@ class OpenAIWire:
 
     async def send(self, body: dict[str, Any], timeout_s: float) -> Any:
         """The decoded answer, see `Wire.send`."""
-        import openai
-
         create = self._client.chat.completions.with_streaming_response.create
         content = bytearray()
         async with create(**body, timeout=timeout_s) as response:
-            try:
-                async for part in response.iter_bytes():
-                    content += part
-                    if len(content) > _LARGEST_ANSWER:
-                        raise ModelFailed("its answer is larger than 4 MiB")
-            except ModelFailed:
-                raise
-            except Exception as error:  # the HTTP client's own types, of which there are two generations
-                raise openai.APIConnectionError(request=response.http_request) from error
+            async for part in response.iter_bytes():
+                content += part
+                if len(content) > _LARGEST_ANSWER:
+                    raise ModelFailed("its answer is larger than 4 MiB")
         try:
             return json.loads(bytes(content))
         except (ValueError, RecursionError):
@@ -321,7 +292,7 @@ class OpenAIWire:
 class LiteLLMWire:
     """litellm, for providers with an API of their own. Importing it takes seconds, so a thread begins at once."""
 
-    def __init__(self, name: str, api_key: str | None, base_url: str | None = None) -> None:
+    def __init__(self, api_key: str | None, base_url: str | None = None) -> None:
         self._options: dict[str, Any] = {"num_retries": 0, "max_retries": 0}
         self._options |= {"api_key": api_key} if api_key else {}
         self._options |= {"api_base": base_url} if base_url else {}
@@ -352,7 +323,35 @@ def _litellm() -> Any:
     return remote._import_litellm()
 
 
-async def _plainly(answer: Any) -> Any:
+async def _tried(send: Callable[[float], Awaitable[T]], run: _Run) -> T:
+    """What a wire answers, tried again within the retries and the time that are left.
+
+    Raises:
+        Refused: another form of the request may be taken.
+        ModelFailed: no try succeeded.
+    """
+    import openai
+
+    async def once() -> T:
+        run.attempts += 1
+        return await _plainly(send(run.left_s()))
+
+    given_s = run.left_s()
+    before = run.attempts
+    policy = RetryPolicy(given_s, run.retries_left + 1, _FIRST_WAIT_S, _LONGEST_WAIT_S, _LONGEST_ASKED_S)
+    try:
+        return await repeat(once, policy=policy, timeout_s=given_s)
+    except (TimeoutError, ConnectionError, openai.OpenAIError) as error:
+        tries = run.attempts - before
+        reason = _reason(error, given_s)
+        reason = f"after {tries} tries: {reason}" if tries > 1 else reason
+        # The SDK's error stays out of the chain: it may quote the key.
+        raise ModelFailed(reason, retry_after_s=retry_after_s(error)) from None
+    finally:
+        run.retries_left = max(0, run.retries_left - (run.attempts - before - 1))
+
+
+async def _plainly(answer: Awaitable[T]) -> T:
     """What a wire answers, its errors sorted into those that repeat, refuse and end."""
     import openai
 
@@ -367,7 +366,10 @@ async def _plainly(answer: Any) -> Any:
         if status in _REFUSALS or (status == 500 and re.search(r"response_format|json_schema|grammar|guided", said)):
             raise Refused(status or 400, said) from None
         raise
-    except Exception as error:  # a client's own mistake, such as a header that cannot be encoded
+    except Exception as error:
+        if of_the_connection(error):
+            raise
+        # A client's own mistake, such as a header that cannot be encoded.
         raise ModelFailed(f"its client failed ({type(error).__name__})") from None
 
 
@@ -420,7 +422,7 @@ def _reason(error: Exception, given_s: float) -> str:
 
     if isinstance(error, TimeoutError | openai.APITimeoutError):
         return _no_answer(given_s)
-    if isinstance(error, openai.APIConnectionError):
+    if isinstance(error, ConnectionError | openai.APIConnectionError):
         return "the connection failed"
     status = status_of(error)
     return _of_status(status) if status else "its answer cannot be read"

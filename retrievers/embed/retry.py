@@ -26,6 +26,8 @@ from retrievers.core.errors import Unavailable
 T = TypeVar("T")
 
 _LONGEST_REASON = 200
+# openai 3 moved from the one to the other.
+_HTTP_CLIENTS = ("httpx", "httpx2", "httpcore", "httpcore2")
 
 # Keys the caller did not name: litellm reads some from the environment, and servers repeat what they were sent.
 _SECRETS = re.compile(r"(?i)(?<=bearer )\S+|\bsk-[\w*-]{6,}|(?<=key=)[^&\s\"']+|(?<=://)[^/\s@]+(?=@)")
@@ -79,7 +81,7 @@ async def call(
 
     try:
         return await repeat(counted, policy=policy, timeout_s=timeout_s)
-    except (TimeoutError, openai.OpenAIError) as error:
+    except (TimeoutError, ConnectionError, openai.OpenAIError) as error:
         reason = _without_secrets(_reason(error, min(timeout_s, policy.budget_s)), secrets)
         reason = f"after {tries} tries: {reason}" if tries > 1 else reason
         unavailable = Unavailable(source, reason[:_LONGEST_REASON], retry_after_s=retry_after_s(error))
@@ -95,15 +97,20 @@ async def repeat(send: Callable[[], Awaitable[T]], *, policy: RetryPolicy, timeo
         send: makes the call once; raises what the openai SDK raises (litellm's errors are of its kinds).
         timeout_s: seconds for one try, body included.
     Raises:
-        TimeoutError, openai.OpenAIError: what the last try raised. Anything else `send` raises ends the
-            tries at once.
+        TimeoutError, ConnectionError, openai.OpenAIError: what the last try raised. Anything else `send`
+            raises ends the tries at once.
     """
     ends_at = time.monotonic() + policy.budget_s
 
     async def once() -> T:
         # The SDK's timeout is for each read, so a server that drips would never meet it.
         async with asyncio.timeout(min(timeout_s, ends_at - time.monotonic())):
-            return await send()
+            try:
+                return await send()
+            except Exception as error:
+                if not of_the_connection(error):
+                    raise
+                raise (TimeoutError if "Timeout" in type(error).__name__ else ConnectionError)(str(error)) from error
 
     backoff = wait_exponential(policy.first_wait_s) + wait_random(0, policy.first_wait_s)
 
@@ -121,10 +128,15 @@ async def repeat(send: Callable[[], Awaitable[T]], *, policy: RetryPolicy, timeo
     return await retrying(once)
 
 
+def of_the_connection(error: BaseException) -> bool:
+    """Whether it comes from the HTTP client beneath: the SDK lets those through when an answer breaks off."""
+    return type(error).__module__.partition(".")[0] in _HTTP_CLIENTS
+
+
 def _may_pass(error: BaseException) -> bool:
     import openai
 
-    if isinstance(error, TimeoutError | openai.APIConnectionError):
+    if isinstance(error, TimeoutError | ConnectionError | openai.APIConnectionError):
         return True
     status = status_of(error)
     return isinstance(error, openai.APIError) and status is not None and (status in (408, 409, 429) or status >= 500)
@@ -144,7 +156,7 @@ def _reason(error: Exception, timeout_s: float) -> str:
         return f"no answer within {timeout_s:g} s"
     body = getattr(error, "body", None)
     message = str((isinstance(body, dict) and body.get("message")) or error)
-    if isinstance(error, openai.APIConnectionError):
+    if isinstance(error, ConnectionError | openai.APIConnectionError):
         message = f"the connection failed: {error.__cause__ or message}"
     elif (status := status_of(error)) is not None:
         message = f"HTTP {status}: {message}"
