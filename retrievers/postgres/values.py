@@ -19,6 +19,7 @@ MAX_FOUND = 200
 _CATALOGUED = ("language", "public")
 """The reserved keys whose values are kept: the others tell documents apart."""
 _MOST_FIELDS = 500
+"""Of a collection with more, the rarest come with their counts and without values."""
 _MOST_SPANS = 1000
 _MOST_PER_SPAN = 30
 _SHOWN = 10
@@ -47,10 +48,10 @@ _HELD = """
                     WHERE v.tenant = k.tenant AND v.collection = k.number AND v.field = f.field
                     ORDER BY v.value DESC LIMIT 1) most)
             END) ORDER BY f.documents DESC, f.field)
-        FROM (SELECT c.*, item, CASE WHEN item IN ('string', 'boolean') THEN %(values)s ELSE %(shown)s END AS wanted
+        FROM (SELECT c.*, item, CASE WHEN row_number() OVER (ORDER BY c.documents DESC, c.field) > %(fields)s THEN 0
+                                     WHEN item IN ('string', 'boolean') THEN %(values)s ELSE %(shown)s END AS wanted
               FROM signalbox.field_count c, coalesce(k.fields -> c.field ->> 'item', 'string') AS item
-              WHERE c.tenant = k.tenant AND c.collection = k.number
-              ORDER BY c.documents DESC, c.field LIMIT %(fields)s) f
+              WHERE c.tenant = k.tenant AND c.collection = k.number) f
         CROSS JOIN LATERAL (
             WITH often AS MATERIALIZED (
                 SELECT v.value, v.documents FROM signalbox.field_value v

@@ -194,6 +194,26 @@ def test_a_schema_fixes_types(signalbox: Signalbox, tmp_path: Path):
     assert (field["type"], field["declared"], field["top"]) == ("string", True, [["3", 1]])
 
 
+def test_a_folder_s_own_schema_is_used_and_its_names_are_shown(signalbox: Signalbox, tmp_path: Path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    jsonl(folder, [{"id": "a", "text": "oil", "team": "crew"}])
+    team = {"type": "string", "description": "Who does it", "aliases": {"crew": ["班组", "gang"]}}
+    (folder / "schema.json").write_text(json.dumps({"fields": {"team": team}}))
+
+    answer = signalbox("ingest", str(folder), "--collection", "docs")
+    assert (answer.code, "1 added" in answer.out) == (0, True)
+    assert f"fields as declared in {folder / 'schema.json'}" in answer.err
+    shown = signalbox("collections", "show", "docs").out
+    assert "Who does it\n    crew (1)\n    crew is also called 班组, gang\n" in shown
+    fields = json.loads(signalbox("collections", "show", "docs", "--json").out)["fields"]
+    assert [field["aliases"] for field in fields] == [{"crew": ["班组", "gang"]}]
+
+    (folder / "schema.json").write_text('{"fields": {"team": {"type": "sort"}}}')
+    answer = signalbox("ingest", str(folder), "--collection", "docs")
+    assert (answer.code, "type must be one of" in answer.err) == (2, True)
+
+
 # Bad input.
 
 

@@ -154,6 +154,14 @@ async def test_of_many_values_the_commonest_are_held(database: Database, monkeyp
     assert (list(author.values.items()), author.distinct) == ([("c", 3), ("b", 2), ("x", 1)], 5)
 
 
+async def test_of_very_many_fields_the_rarest_come_without_values(database: Database, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(reading, "_MOST_FIELDS", 4)
+    await load(database, document("a", team="infra", size=3, rare="x"), document("b", team="infra", size=4))
+    found = await fields(database)
+    assert (found["team"].values, found["size"].high) == ({"infra": 2}, 4)
+    assert (found["rare"].values, found["rare"].documents, found["rare"].distinct) == ({}, 1, 1)
+
+
 async def test_collections_are_merged_and_a_field_of_two_types_is_left_out(database: Database):
     await load(database, document("a", team="infra", size=1, day="2024-01-01"))
     await load(database, document("a", team="infra", size=8, day="soon"), document("b", team="hr"), collection="more")
