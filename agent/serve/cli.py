@@ -178,6 +178,22 @@ def delete(
 
 
 @app.command()
+def sql(
+    statement: Annotated[str, typer.Argument(help="one SELECT; - reads a JSON string per line from stdin")],
+    collection: Annotated[str, typer.Option(help="the collection behind the view documents")],
+    check: Annotated[bool, typer.Option("--check", help="judge only, do not run")] = False,
+    tenant: Tenant = None,
+    as_json: AsJson = False,
+) -> int:
+    """A guarded read-only SELECT over a collection's view `documents`: one row per document, a column per field."""
+    from agent.serve import sqlcommand
+
+    return _with_service(
+        lambda service: sqlcommand.run(service, statement, collection, check=check, as_json=as_json, tenant=tenant)
+    )
+
+
+@app.command()
 def migrate(as_json: AsJson = False) -> int:
     """Bring the schema up to date and make the service's login; needed only where the service may not do so itself."""
     from agent.app import database_addresses
