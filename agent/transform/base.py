@@ -14,8 +14,9 @@ LONGEST_QUERY = 500
 _MOST_TURNS = 8
 _LONGEST_TURN = 1500
 
+# A digit after the point makes it a number: "3.15 release date".
 _NUMBERING = re.compile(
-    r"\s*(?:[-*•–]\s+|\(?\d{1,2}[.):、]\s*|[a-h][.)]\s+|(?:Q|Query|Question)\s*\d*:\s*)", re.IGNORECASE
+    r"\s*(?:[-*•–]\s+|\(?\d{1,2}[.):、](?!\d)\s*|\(?[a-h]\)\s+|(?:Q|Query|Question)\s*\d*:\s*)", re.IGNORECASE
 )
 _FENCE = re.compile(r"```[\w-]*\s*\n?(.*?)(?:```|\Z)", re.DOTALL)
 _QUOTES = (('"', '"'), ("'", "'"), ("“", "”"), ("「", "」"), ("`", "`"), ("**", "**"))

@@ -89,3 +89,14 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes):
 def test_settings_cannot_be_changed():
     with pytest.raises(ValueError, match="frozen"):
         Settings().tenant = "other"
+
+
+def test_transformers_are_a_list_or_names_between_commas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / FILE).write_text('transforms = ["hyde", "expand"]\n')
+    assert load_settings(folder=tmp_path).transforms == ("hyde", "expand")
+    monkeypatch.setenv("SIGNALBOX_TRANSFORMS", " compress, rewrite ,")
+    assert load_settings(folder=tmp_path).transforms == ("compress", "rewrite")
+    monkeypatch.setenv("SIGNALBOX_TRANSFORMS", "")
+    assert load_settings(folder=tmp_path).transforms == ()
+    error = problem(tmp_path, transforms="compress,guess")
+    assert "'compress', 'rewrite', 'translate', 'expand', 'decompose', 'stepback' or 'hyde'" in str(error)

@@ -1,0 +1,61 @@
+"""What the doctor says of the model, and that it never shows a key."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agent.serve import doctor
+from agent.settings import Settings
+from agent.testing import Fault, ScriptedServer
+
+KEY = "sk-very-secret-key-0123"
+
+
+async def test_no_model_is_fine_and_says_what_one_would_bring():
+    check = await doctor._model(Settings())
+    assert check.ok
+    assert check.found == "none: questions are read by rules"
+    assert "set LLM" in check.mend
+
+
+async def test_a_model_that_answers_is_named():
+    with ScriptedServer(models=["small"]) as server:
+        check = await doctor._model(Settings(llm="openai/small", llm_base_url=server.base_url, llm_api_key=KEY))
+    assert (check.ok, check.found) == (True, "openai/small, the server answers and lists it")
+    assert [request.path for request in server.requests] == ["/v1/models"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "found", "mend"),
+    [
+        (Fault(status=401, body=json.dumps({"error": {"message": f"bad key {KEY}"}})), "HTTP 401", "LLM_API_KEY"),
+        (Fault(status=429), "HTTP 429", "quota"),
+        (Fault(status=503), "HTTP 503", "LLM_BASE_URL"),
+        (Fault(reset=True), "the connection failed", "LLM_BASE_URL"),
+    ],
+)
+async def test_a_model_that_does_not_answer_comes_with_the_way_to_mend_it(fault: Fault, found: str, mend: str):
+    with ScriptedServer(faults=[fault] * 9) as server:
+        check = await doctor._model(Settings(llm="openai/small", llm_base_url=server.base_url, llm_api_key=KEY))
+    assert not check.ok
+    assert found in check.found
+    assert mend in check.mend
+    assert KEY not in str(check)
+
+
+async def test_a_recording_says_how_much_it_holds(tmp_path: Path):
+    file = tmp_path / "r.jsonl"
+    file.write_text('{"stage": "intent", "key": {"question": "q"}, "text": "x"}\n')
+    assert (await doctor._model(Settings(llm=f"replay:{file}"))).found == f"the recording {file}, 1 replies"
+    check = await doctor._model(Settings(llm="replay:/nowhere"))
+    assert (check.ok, "cannot be read" in check.found) == (False, True)
+
+
+def test_settings_are_shown_without_keys_and_passwords():
+    settings = Settings(llm="openai/m", llm_api_key=KEY, llm_base_url="http://me:pw@host/v1", embedder_api_key=KEY)
+    shown = doctor._settings(settings).found
+    assert "LLM=openai/m" in shown
+    assert "LLM_API_KEY=***" in shown
+    assert "LLM_BASE_URL=http://***@host/v1" in shown
+    assert KEY not in shown + repr(settings)
