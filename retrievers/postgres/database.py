@@ -87,6 +87,7 @@ class Database:
         assert self._pool is not None
         try:
             async with self._pool.connection() as connection:
+                _still_wanted()
                 yield connection
         except PoolTimeout as error:
             raise Unavailable("the database", "no connection became free in 10 s") from error
@@ -116,6 +117,17 @@ class Database:
         async with self.connection() as connection:
             cursor = await connection.execute(statement, values, binary=True)
             return await cursor.fetchall()
+
+
+def _still_wanted() -> None:
+    """End a task whose cancellation got lost while it waited for a connection.
+
+    Python 3.11's `wait_for`, which the pool waits with, swallows one that comes at the moment the connection
+    does; the statement would then run to its end with nobody left to stop it.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 _ENTER = "SELECT set_config('role', %s, true), set_config('signalbox.scope', %s, true)"
