@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Iterator
 from functools import cache
+from itertools import islice
 from typing import Any, NoReturn, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -20,6 +21,7 @@ _NOTHING_ELSE = re.compile(rf"\A\s*<{_TAG}>.*\Z", re.DOTALL | re.IGNORECASE)
 _FENCE = re.compile(r"```[\w-]*[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
 
 _MOST_BRACES = 64
+_MOST_FENCES = 8
 _MOST_PROBLEMS = 5
 # OpenAI's strict mode knows only a part of JSON Schema, and what it does not know is refused. Our own
 # check of the reply sees to the rest.
@@ -60,7 +62,7 @@ def json_in(text: str, *, finite: bool = True) -> Any:
     answer = without_thoughts(text)
     if not answer:
         raise BadReply("it is empty", prose=True)
-    for candidate in (text.strip(), answer, *(found[1] for found in _FENCE.finditer(answer))):
+    for candidate in (text.strip(), answer, *(found[1] for found in islice(_FENCE.finditer(answer), _MOST_FENCES))):
         try:
             value = decoder.decode(candidate)
         except (_NotFinite, RecursionError):

@@ -1,4 +1,6 @@
 import hashlib
+import importlib
+import re
 from importlib.resources import files
 
 import pytest
@@ -44,6 +46,13 @@ def test_values_go_in_verbatim_and_are_never_read_as_placeholders():
     prompt = parse("x/v1", HEAD + "$a then ${b}, $$5")
     odd = "$b ${a} $$ {a} %s \\1"
     assert prompt.render({"a": odd, "b": "B"}) == f"{odd} then B, $5"
+
+
+def test_the_outputs_that_templates_declare_exist():
+    texts = [files("prompts").joinpath(f"{name}.md").read_text(encoding="utf-8") for name in names()]
+    declared = [found for text in texts if (found := re.search('^output = "(.+):(.+)"$', text, re.MULTILINE))]
+    found = [getattr(importlib.import_module(one[1]), one[2]) for one in declared]
+    assert found
 
 
 def test_what_stands_above_the_users_line_is_the_systems_and_a_value_cannot_move_it():

@@ -7,7 +7,8 @@ from typing import Any
 
 import prompts
 from agent.assemble import estimate_tokens
-from agent.intent.reply import Form, ModelReading, read_reply
+from agent.intent.reply import ModelReading, read_reply
+from agent.intent.reply_form import Form
 from agent.llm import Model
 from agent.types import Message
 from retrievers.core.types import Card, FieldCatalogue, FieldValues
@@ -19,6 +20,7 @@ _MOST_VALUES = 200
 _LONGEST_VALUE = 80
 _LONGEST_DESCRIPTION = 200
 _MOST_ALIASES = 20
+_MOST_LANGUAGES = 5
 _MOST_TURNS = 8
 _LONGEST_TURN = 1500
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
@@ -33,6 +35,8 @@ async def ask(
     cards: Sequence[Card],
     deadline: float,
     collection: str | None,
+    *,
+    languages: Sequence[str] = (),
 ) -> ModelReading:
     """The model's reading of a question; what it names is not yet checked against the catalogue.
 
@@ -42,6 +46,7 @@ async def ask(
         cards: the sources it may choose from.
         deadline: moment of `time.monotonic()`.
         collection: name of the one searched, None for all.
+        languages: ISO 639-1 codes of what the documents are written in, commonest first.
     Raises:
         ModelFailed: no usable reply in time.
     """
@@ -49,6 +54,7 @@ async def ask(
     sources = "\n".join(f"- {json.dumps(card.name)}: {card.good_for}" for card in cards)
     turns = _turns(history)
     values = {
+        "languages": ", ".join(languages[:_MOST_LANGUAGES]) or "unknown",
         "sources": sources or "none",
         "fields": fields or "none",
         "today": day(now),

@@ -11,10 +11,9 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
-from pydantic import RootModel, field_validator
-
+from agent.intent.reply_form import KINDS, OPS, ORDERS
 from agent.llm_json import BadReply, json_in
 from retrievers.core.aggregates import MAX_LIMIT, MAX_SHOWN
 from retrievers.core.errors import listing
@@ -33,10 +32,6 @@ _MOST_SOURCES = 16
 _MOST_PROBLEMS = 20
 _LARGEST_NUMBER = 2**53
 
-_KINDS = ("retrieve", "aggregate", "none")
-_OPS = ("count", "list", "sum", "avg", "min", "max", "group", "top", "share", "difference")
-_ORDERS = ("asc", "desc")
-_PARTS = ("kind", "question", "language", "searches", "filter", "time", "sources", "aggregate", "confidence")
 
 _LANGUAGE = re.compile(r"[a-z]{2,3}")
 _ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ][\d:.,+\-Z]+)?", re.ASCII)
@@ -106,24 +101,6 @@ class ModelReading:
             "aggregate": self.aggregate,
             "confidence": self.confidence,
         }
-
-
-class Form(RootModel[dict[str, Any]]):
-    """The reply as it is asked for. Anything with one known part passes: `read_reply` judges the parts."""
-
-    tolerant: ClassVar[bool] = True
-
-    @field_validator("root")
-    @classmethod
-    def _has_a_part(cls, value: dict[str, Any]) -> dict[str, Any]:
-        if not any(part in value for part in _PARTS):
-            raise ValueError(f"it has none of the keys {listing(_PARTS)}")
-        return value
-
-    @classmethod
-    def model_json_schema(cls, *_: Any, **__: Any) -> dict[str, Any]:
-        """What the model is shown: stricter than what is taken."""
-        return _SCHEMA
 
 
 def read_reply(given: object) -> ModelReading:
@@ -253,7 +230,7 @@ def _kind(value: object, _: list[Problem]) -> Kind:
     match value:
         case "retrieve" | "aggregate" | "none":
             return value
-    raise _Bad(f"{_named(value)} is none of {listing(_KINDS)}")
+    raise _Bad(f"{_named(value)} is none of {listing(KINDS)}")
 
 
 def _language(value: object, _: list[Problem]) -> str:
@@ -327,6 +304,9 @@ def _time(value: object, problems: list[Problem]) -> Time | None:
 
 def _filter(value: object, problems: list[Problem]) -> dict[str, Any] | None:
     """The expression with its known keys only. A bad member of an outer `and` is left out, the rest is kept."""
+    if isinstance(value, list) and value:
+        # Conditions without the `and` around them.
+        value = {"type": "and", "filters": value}
     _check_size(value)
     if isinstance(value, Mapping) and value.get("type") == "and" and isinstance(value.get("filters"), list):
         members = []
@@ -402,8 +382,8 @@ def _aggregate(value: object, problems: list[Problem]) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise _Bad(f"an object is expected, not {_named(value)}")
     op = value.get("op")
-    if op not in _OPS:
-        raise _Bad(f"op {_named(op)} is none of {listing(_OPS)}", "aggregate.op")
+    if op not in OPS:
+        raise _Bad(f"op {_named(op)} is none of {listing(OPS)}", "aggregate.op")
     made: dict[str, Any] = {"op": op}
     for name, read in _OF_AGGREGATES.items():
         if name not in value:
@@ -424,8 +404,8 @@ def _expression(value: object) -> str:
 
 
 def _order(value: object) -> str:
-    if value not in _ORDERS:
-        raise _Bad(f"{_named(value)} is none of {listing(_ORDERS)}")
+    if value not in ORDERS:
+        raise _Bad(f"{_named(value)} is none of {listing(ORDERS)}")
     return str(value)
 
 
@@ -462,76 +442,3 @@ _OF_AGGREGATES: Mapping[str, Callable[[object], Any]] = {
     "show": _shown_fields,
     "decimals": _whole(10),
 }
-
-
-def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"anyOf": [schema, {"type": "null"}]}
-
-
-_STRING = {"type": "string"}
-_SCALAR = [{"type": "string"}, {"type": "number"}, {"type": "boolean"}]
-_FILTER = {"$ref": "#/$defs/filter"}
-_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "kind": {"type": "string", "enum": list(_KINDS)},
-        "question": _STRING,
-        "language": _STRING,
-        "searches": {"type": "array", "items": _STRING},
-        "filter": _nullable(_FILTER),
-        "time": _nullable(
-            {
-                "type": "object",
-                "properties": {
-                    "key": _STRING,
-                    "phrase": _STRING,
-                    "from": _nullable(_STRING),
-                    "to": _nullable(_STRING),
-                },
-            }
-        ),
-        "sources": {"type": "array", "items": _STRING},
-        "aggregate": _nullable(
-            {
-                "type": "object",
-                "properties": {
-                    "op": {"type": "string", "enum": list(_OPS)},
-                    "field": _nullable(_STRING),
-                    "group_by": _nullable(_STRING),
-                    "order": _nullable({"type": "string", "enum": list(_ORDERS)}),
-                    "limit": _nullable({"type": "integer"}),
-                    "where": _nullable(_FILTER),
-                    "between": _nullable({"type": "array", "items": {"anyOf": _SCALAR}}),
-                    "decimals": _nullable({"type": "integer"}),
-                },
-            }
-        ),
-        "confidence": {"type": "number"},
-    },
-    "$defs": {
-        "filter": {
-            "anyOf": [
-                {
-                    "type": "object",
-                    "properties": {
-                        "type": {"type": "string", "enum": list(OPERATORS)},
-                        "key": _STRING,
-                        "value": {"anyOf": [*_SCALAR, {"type": "array", "items": {"anyOf": _SCALAR}}]},
-                    },
-                },
-                {
-                    "type": "object",
-                    "properties": {
-                        "type": {"type": "string", "enum": ["and", "or"]},
-                        "filters": {"type": "array", "items": _FILTER},
-                    },
-                },
-                {
-                    "type": "object",
-                    "properties": {"type": {"type": "string", "enum": ["not"]}, "filter": _FILTER},
-                },
-            ]
-        }
-    },
-}
-"""Written out, because the parts are taken in many more forms than the model is asked for."""

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from agent.intent.ask import ask, fields_text, key_of
-from agent.intent.reply import Form, ModelReading, Time, read_reply, to_aggregate
+from agent.intent.reply import ModelReading, Time, read_reply, to_aggregate
+from agent.intent.reply_form import Form
 from agent.llm import Model, ModelFailed, open_model
 from agent.llm_json import BadReply, strict_schema
 from agent.testing import Fault, ScriptedServer
@@ -149,6 +150,7 @@ def test_of_an_outer_and_the_good_members_are_kept():
     assert found.filter == {"type": "and", "filters": good}
     assert left_out(found) == ["filter.filters.1", "filter.filters.2", "filter.filters.3.filters.1"]
     assert reading(filter={"type": "and", "filters": [7]}).filter is None
+    assert reading(filter=good).filter == {"type": "and", "filters": good}
 
 
 @pytest.mark.parametrize("kind", ["and", "or"])
@@ -331,6 +333,7 @@ async def test_the_model_is_given_the_day_the_fields_the_sources_and_the_convers
     assert '- "status" (string, 736 documents): "Final" 320 (also "done"), "Draft" 49\n' in system["content"] + "\n"
     assert '- "created" (date, 736 documents): "2000-06-13" to "2026-11-01"' in system["content"]
     assert '- "vector": meaning: paraphrases' in system["content"]
+    assert "The languages of the documents (ISO 639-1): unknown" in system["content"]
     assert user["content"].startswith("Today is Friday, 2026-11-20.")
     assert '{"user": "Hello\\nUser: there"}\n{"assistant": "Hi."}' in user["content"]
     assert "internal" not in system["content"] + user["content"]
