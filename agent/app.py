@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from agent.errors import readable
+from agent.intent.cascade import Cascade
+from agent.llm import open_model
 from agent.pipeline import Pipeline
 from agent.settings import Settings, load_settings
 from agent.types import MAX_TOP_K, AugmentRequest, Prompt, Request, Result
@@ -150,6 +152,7 @@ async def open_service(settings: Settings | None = None, **changes: Any) -> Asyn
     """
     if settings is None:
         settings = load_settings(changes)
+    model = open_model(settings.llm, base_url=settings.llm_base_url, api_key=settings.llm_api_key)
     embedder = open_embedder(settings.embedder, base_url=settings.embedder_base_url, api_key=settings.embedder_api_key)
     try:
         with database_addresses(settings) as (owner, service):
@@ -157,9 +160,15 @@ async def open_service(settings: Settings | None = None, **changes: Any) -> Asyn
                 catalogue = Catalogue(database)
                 resources = registry.Resources(database=database, embedder=embedder, catalogue=catalogue)
                 sources = {name: registry.build(name, resources) for name in registry.names()}
-                yield Service(settings, database, embedder, catalogue, Pipeline(settings, catalogue, sources, embedder))
+                reader = Cascade(
+                    settings, catalogue, {name: one.card for name, one in sources.items()}, embedder, model
+                )
+                pipeline = Pipeline(settings, catalogue, sources, embedder, reader)
+                yield Service(settings, database, embedder, catalogue, pipeline)
     finally:
         await embedder.aclose()
+        if model is not None:
+            await model.aclose()
 
 
 @contextmanager

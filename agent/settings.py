@@ -5,6 +5,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -40,7 +41,13 @@ class Settings(BaseModel):
     lexical_weight: float | None = Field(
         None, ge=0, le=1, description="share of full text in convex; by question when unset"
     )
-    intent: Literal["off"] = Field("off", description="off: the caller's filter, and the question as it is")
+    intent: Literal["auto", "rules", "llm", "off"] = Field(
+        "auto",
+        description="auto: rules at once, a model where it can help; rules; llm: a model for every question; off",
+    )
+    time_zone: str = Field("UTC", description="where the askers' days begin, such as Asia/Shanghai")
+    week_start: int = Field(0, ge=0, le=6, description="first day of the week, 0 for Monday to 6 for Sunday")
+    fiscal_year_start: int = Field(1, ge=1, le=12, description="first month of the fiscal year")
     fallback: Literal["ordered_backoff", "do_not_route", "route_to_all", "fail"] = Field(
         "ordered_backoff", description="what is asked when none of the sources chosen for a question exists"
     )
@@ -48,6 +55,20 @@ class Settings(BaseModel):
     source_timeout_s: float = Field(3.0, gt=0, le=120, description="one source")
     pool_size: int = Field(10, ge=1, le=200, description="most database connections")
     tenant: str = Field("default", min_length=1, max_length=128, description="tenant of the command line")
+
+    @field_validator("time_zone")
+    @classmethod
+    def _exists(cls, value: str) -> str:
+        try:
+            ZoneInfo(value)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise ValueError(f'there is no time zone "{value}"; names look like Asia/Shanghai or Europe/Berlin') from None
+        return value
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """The time zone of the askers."""
+        return ZoneInfo(self.time_zone)
 
     @field_validator("transforms", mode="before")
     @classmethod

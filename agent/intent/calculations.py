@@ -28,9 +28,16 @@ class Calculation:
     sure: bool = True
 
 
-_COUNT = re.compile(r"\bhow\s+many\b|\b(?:total\s+)?number\s+of\b|\bcount\s+(?:of|the|all)\b|\bhow\s+often\b", re.IGNORECASE)
-_COUNT_ZH = re.compile(r"(?<!哪)(?:多少|几)\s*(?:个|篇|份|条|起|件|项|部|本|则|封|款|名|位)|数量|总数|计数|篇数|个数|件数|多少(?=PEP)", re.IGNORECASE)
-_SHARE = re.compile(r"\b(?:share|percentage|percent|proportion|fraction)\b|百分之几|占比|比例|百分比|占.{0,6}(?:多少|几)", re.IGNORECASE)
+_COUNT = re.compile(
+    r"\bhow\s+many\b|\b(?:total\s+)?number\s+of\b|\bcount\s+(?:of|the|all)\b|\bhow\s+often\b", re.IGNORECASE
+)
+_COUNT_ZH = re.compile(
+    r"(?<!哪)(?:多少|几)\s*(?:个|篇|份|条|起|件|项|部|本|则|封|款|名|位)|数量|总数|计数|篇数|个数|件数|多少(?=PEP)",
+    re.IGNORECASE,
+)
+_SHARE = re.compile(
+    r"\b(?:share|percentage|percent|proportion|fraction)\b|百分之几|占比|比例|百分比|占.{0,6}(?:多少|几)", re.IGNORECASE
+)
 _AVERAGE = re.compile(r"\b(?:average|mean|avg)\b|平均", re.IGNORECASE)
 _SUM = re.compile(r"\b(?:total|sum|combined|altogether)\b|总(?!结|部|体|监|经理)|合计|共计", re.IGNORECASE)
 _MOST = re.compile(r"\b(?:most|top|biggest\s+number|more\s+\w+\s+than\s+any(?:one|body)?)\b|最多|最常", re.IGNORECASE)
@@ -40,27 +47,241 @@ _BY = re.compile(
     r"(?:各个?|每个?|每一|按照?|分)(?P<zh>[^，。？！,?!的]{1,6})",
     re.IGNORECASE,
 )
-_BREAKDOWN = re.compile(r"\b(?:break\w*|broken|split|distribution|breakdown|histogram|statistics)\b|分布|统计|分别|细分", re.IGNORECASE)
-_VERSUS = re.compile(r"\b(?:vs\.?|versus|compared?|more\b.*\bor\b|or\s+more|of\s+each|each)\b|相比|分别|各有|哪.{0,3}多|还是", re.IGNORECASE)
+_BREAKDOWN = re.compile(
+    r"\b(?:break\w*|broken|split|distribution|breakdown|histogram|statistics)\b|分布|统计|分别|细分", re.IGNORECASE
+)
+_VERSUS = re.compile(
+    r"\b(?:vs\.?|versus|compared?|more\b.*\bor\b|or\s+more|of\s+each|each)\b|相比|分别|各有|哪.{0,3}多|还是",
+    re.IGNORECASE,
+)
 _MORE_THAN = re.compile(r"\bhow\s+many\s+more\b|\bdifference\b|多多少|多几|相差|差多少", re.IGNORECASE)
-_NEWEST = re.compile(r"\b(?:newest|latest|most\s+recent(?:ly)?|youngest)\b|最新|最近(?:的)?一|最晚|最后(?:一)?", re.IGNORECASE)
+_NEWEST = re.compile(
+    r"\b(?:newest|latest|most\s+recent(?:ly)?|youngest)\b|最新|最近(?:的)?一|最晚|最后(?:一)?", re.IGNORECASE
+)
 _OLDEST = re.compile(r"\b(?:oldest|earliest|first)\b|最早|最老|最旧|第一(?:个|篇|份)|首个", re.IGNORECASE)
-_LARGEST = re.compile(r"\b(?:longest|largest|highest|biggest|greatest|maximum|max|most\s+expensive|costliest|most)\b|最长|最大|最高|最多|最贵", re.IGNORECASE)
-_SMALLEST = re.compile(r"\b(?:shortest|smallest|lowest|minimum|min|cheapest|fewest|least)\b|最短|最小|最低|最少|最便宜", re.IGNORECASE)
+_LARGEST = re.compile(
+    r"\b(?:longest|largest|highest|biggest|greatest|maximum|max|most\s+expensive|costliest|most)\b|最长|最大|最高|最多|最贵",
+    re.IGNORECASE,
+)
+_SMALLEST = re.compile(
+    r"\b(?:shortest|smallest|lowest|minimum|min|cheapest|fewest|least)\b|最短|最小|最低|最少|最便宜", re.IGNORECASE
+)
 _WHEN = re.compile(r"^\s*(?:when|what\s+(?:date|day|year))\b|什么时候|何时|哪一?[天年月]", re.IGNORECASE)
 _WHO = re.compile(r"\bwho(?:se)?\b|\bwhich\s+(?:author|person|people)|谁|哪位|哪个人", re.IGNORECASE)
-_DECIMALS = re.compile(rf"(?P<n>one|two|three|[0-4]|一|两|二|三)\s*(?:decimals?|decimal\s+places?|digits?|位小数)", re.IGNORECASE)
-_TOP_N = re.compile(rf"\b(?:top|the)\s+(?P<n>{COUNT})\b|\b(?P<n2>{COUNT})\s+(?:most|biggest|top|newest|latest|oldest|longest|highest)\b|(?:最\S{{1,4}}|前)的?(?P<zh>{CHINESE_COUNT})\s*(?:个|篇|位|名|种|份|条)", re.IGNORECASE)
-_YEARLY = {"year": "year", "annual": "year", "years": "year", "month": "month", "quarter": "quarter", "年": "year", "年份": "year", "年度": "year", "月": "month", "月份": "month", "季度": "quarter"}
-_GENERIC = frozenset(
-    """
-    calendar year years month months quarter quarters publication per each every by top most more than anyone anybody else how what which who when where total sum average mean share percentage
-    percent decimal decimals place places count number oldest newest latest earliest first last recent recently longest largest highest biggest
-    smallest lowest shortest going creation date ended end became become sitting break down broken give also one two three currently
-    calculate compute altogether combined overall there far kb knowledge base collection corpus database archive stored held entire whole all
-    """.split()
+_DECIMALS = re.compile(
+    r"(?P<n>one|two|three|[0-4]|一|两|二|三)\s*(?:decimals?|decimal\s+places?|digits?|位小数)", re.IGNORECASE
 )
-_GENERIC_ZH = "一共 总共 共有 共 有 多少 几 个 篇 份 条 起 件 项 最多 最少 最新 最早 最近 最长 最大 最高 哪 谁 写 是 的 了 和 与 各 每 按 分别 占 全部 所有 百分之 保留 位 小数 年 月 日 什么 时候 里 中 得 用 一 两 二 三 被 参与 新建 创建 日期 发布 目前 还 为 状态 版本 目标 主题 相比 数 总 分钟 平均 知识库 库里 请 列出 给我 查 找 看 看看 一下 呢 吗 啊 呀 吧 过 到 在 发生 可以 允许 能".split()
+_TOP_N = re.compile(
+    rf"\b(?:top|the)\s+(?P<n>{COUNT})\b|\b(?P<n2>{COUNT})\s+(?:most|biggest|top|newest|latest|oldest|longest|highest)\b|(?:最\S{{1,4}}|前)的?(?P<zh>{CHINESE_COUNT})\s*(?:个|篇|位|名|种|份|条)",
+    re.IGNORECASE,
+)
+_YEARLY = {
+    "year": "year",
+    "annual": "year",
+    "years": "year",
+    "month": "month",
+    "quarter": "quarter",
+    "年": "year",
+    "年份": "year",
+    "年度": "year",
+    "月": "month",
+    "月份": "month",
+    "季度": "quarter",
+}
+_GENERIC = frozenset(
+    [
+        "calendar",
+        "year",
+        "years",
+        "month",
+        "months",
+        "quarter",
+        "quarters",
+        "publication",
+        "per",
+        "each",
+        "every",
+        "by",
+        "top",
+        "most",
+        "more",
+        "than",
+        "anyone",
+        "anybody",
+        "else",
+        "how",
+        "what",
+        "which",
+        "who",
+        "when",
+        "where",
+        "total",
+        "sum",
+        "average",
+        "mean",
+        "share",
+        "percentage",
+        "percent",
+        "decimal",
+        "decimals",
+        "place",
+        "places",
+        "count",
+        "number",
+        "oldest",
+        "newest",
+        "latest",
+        "earliest",
+        "first",
+        "last",
+        "recent",
+        "recently",
+        "longest",
+        "largest",
+        "highest",
+        "biggest",
+        "smallest",
+        "lowest",
+        "shortest",
+        "going",
+        "creation",
+        "date",
+        "ended",
+        "end",
+        "became",
+        "become",
+        "sitting",
+        "break",
+        "down",
+        "broken",
+        "give",
+        "also",
+        "one",
+        "two",
+        "three",
+        "currently",
+        "calculate",
+        "compute",
+        "altogether",
+        "combined",
+        "overall",
+        "there",
+        "far",
+        "kb",
+        "knowledge",
+        "base",
+        "collection",
+        "corpus",
+        "database",
+        "archive",
+        "stored",
+        "held",
+        "entire",
+        "whole",
+        "all",
+    ]
+)
+_GENERIC_ZH = [
+    "一共",
+    "总共",
+    "共有",
+    "共",
+    "有",
+    "多少",
+    "几",
+    "个",
+    "篇",
+    "份",
+    "条",
+    "起",
+    "件",
+    "项",
+    "最多",
+    "最少",
+    "最新",
+    "最早",
+    "最近",
+    "最长",
+    "最大",
+    "最高",
+    "哪",
+    "谁",
+    "写",
+    "是",
+    "的",
+    "了",
+    "和",
+    "与",
+    "各",
+    "每",
+    "按",
+    "分别",
+    "占",
+    "全部",
+    "所有",
+    "百分之",
+    "保留",
+    "位",
+    "小数",
+    "年",
+    "月",
+    "日",
+    "什么",
+    "时候",
+    "里",
+    "中",
+    "得",
+    "用",
+    "一",
+    "两",
+    "二",
+    "三",
+    "被",
+    "参与",
+    "新建",
+    "创建",
+    "日期",
+    "发布",
+    "目前",
+    "还",
+    "为",
+    "状态",
+    "版本",
+    "目标",
+    "主题",
+    "相比",
+    "数",
+    "总",
+    "分钟",
+    "平均",
+    "知识库",
+    "库里",
+    "请",
+    "列出",
+    "给我",
+    "查",
+    "找",
+    "看",
+    "看看",
+    "一下",
+    "呢",
+    "吗",
+    "啊",
+    "呀",
+    "吧",
+    "过",
+    "到",
+    "在",
+    "发生",
+    "可以",
+    "允许",
+    "能",
+]
+
+
+def topic_of(found: Found) -> list[str]:
+    """The words of a question that neither constrain, nor name fields or documents, nor ask."""
+    return _Asked(found).topic()
 
 
 def find_calculation(found: Found) -> Calculation | None:
@@ -75,29 +296,48 @@ def find_calculation(found: Found) -> Calculation | None:
 
 def find_listing(found: Found) -> Calculation | None:
     """A list of documents, when a question states constraints and nothing else."""
-    if not found.pieces or _Asked(found).topic():
-        return None
+    return None if not found.pieces or _Asked(found).topic() else listing(found)
+
+
+def listing(found: Found) -> Calculation:
+    """The documents that satisfy the constraints, the newest first."""
     order = _dates(found)
     aggregate: Json = {"op": "list", "of": order, "order": "desc" if order else None, "limit": LIST_LIMIT}
     return Calculation(aggregate, found.pieces, sure=False)
 
 
+def values_of(fields: Sequence[str], pieces: tuple[Piece, ...]) -> Calculation:
+    """Fields of the documents that were named."""
+    return Calculation({"op": "list", "limit": 10, "show": list(fields)[:4]}, pieces)
+
+
+def plain_words(text: str) -> list[str]:
+    """The words of a text that carry meaning, by general lists alone."""
+    words = re.findall(r"[^\W\d_]+", text.casefold())
+    kept = [
+        word
+        for word in words
+        if not has_chinese(word) and word not in lexicon.STOP_WORDS and word not in lexicon.DOCUMENT_NOUNS
+    ]
+    chinese = re.sub(r"[^\u4e00-\u9fff]+", "，", text)
+    for word in sorted((*lexicon.CHINESE_DOCUMENT_NOUNS, *_GENERIC_ZH, *_CHINESE_PLAIN), key=len, reverse=True):
+        chinese = chinese.replace(word, "，")
+    return kept + [run for run in chinese.split("，") if run]
+
+
 def find_lookup(found: Found) -> Calculation | None:
     """Fields of one document that is named by its number: "who sponsored PEP 703"."""
-    vocabulary = found.sentence.vocabulary
     named = [one for one in found.numbers if one.values and is_key(found.sentence, one.field)]
     if not named or _Asked(found).topic():
         return None
-    asked = _asked_fields(found, {one.field for one in named})
+    asked = asked_fields(found, {one.field for one in named})
     if not asked:
         return None
-    pieces = tuple(piece for piece in found.pieces if piece.field in {one.field for one in named})
-    order = vocabulary.of_role("number")
-    assert order
-    return Calculation({"op": "list", "of": named[0].field, "order": "asc", "limit": 10, "show": list(asked)}, pieces)
+    return values_of(asked, tuple(piece for piece in found.pieces if piece.field in {one.field for one in named}))
 
 
-def _asked_fields(found: Found, besides: set[str]) -> tuple[str, ...]:
+def asked_fields(found: Found, besides: set[str]) -> tuple[str, ...]:
+    """The fields whose value a question asks for."""
     sentence = found.sentence
     fields: list[str] = []
     for index in range(len(sentence.tokens)):
@@ -115,7 +355,12 @@ def _dates(found: Found) -> str | None:
     fields = found.sentence.vocabulary.of_role("date")
     if found.dates:
         return date_field(found.sentence, found.dates[0])
-    near = [name for index in range(len(found.sentence.tokens)) for name in found.sentence.cue_fields(index) if name in fields]
+    near = [
+        name
+        for index in range(len(found.sentence.tokens))
+        for name in found.sentence.cue_fields(index)
+        if name in fields
+    ]
     return near[0] if near else (fields[0] if fields else None)
 
 
@@ -139,7 +384,9 @@ class _Asked:
 
     def topic(self) -> list[str]:
         """The words that neither constrain, nor name fields or documents, nor ask: what documents would say."""
-        taken = [(piece.start, piece.end) for piece in self.found.pieces] + [(one.start, one.end) for one in self.found.dates]
+        taken = [(piece.start, piece.end) for piece in self.found.pieces] + [
+            (one.start, one.end) for one in self.found.dates
+        ]
         words = []
         for index, token in enumerate(self.sentence.tokens):
             if token.kind == "mark" or any(first <= token.start < last for first, last in taken):
@@ -178,7 +425,9 @@ class _Asked:
         if fields:
             return fields[0]
         lists = self._fields_near(0, len(self.text), "person", "tag")
-        counted = re.search(r"\b(?:number|count|list|how\s+many|longest|most)\b|多少|最多|个数|人数|数量", self.text, re.IGNORECASE)
+        counted = re.search(
+            r"\b(?:number|count|list|how\s+many|longest|most)\b|多少|最多|个数|人数|数量", self.text, re.IGNORECASE
+        )
         many = [name for name in lists if self.vocabulary.catalogue.fields[name].field.type == "list"]
         return f"len({many[0]})" if many and counted else None
 
@@ -190,7 +439,16 @@ class _Asked:
             for known, function in _YEARLY.items():
                 if (first == known if known.isascii() else words.startswith(known)) and _dates(self.found):
                     return f"{function}({_dates(self.found)})"
-            fields = self._fields_near(match.start("what") if match["what"] else match.start("zh"), match.end(), "label", "tag", "person", "version", "boolean", "language")
+            fields = self._fields_near(
+                match.start("what") if match["what"] else match.start("zh"),
+                match.end(),
+                "label",
+                "tag",
+                "person",
+                "version",
+                "boolean",
+                "language",
+            )
             if fields and not self._names_value(match):
                 return fields[0]
         return None
@@ -207,7 +465,11 @@ class _Asked:
                 return one.field, one.values
         years = [one.period for one in self.found.dates if one.period.is_bounded]
         name = _dates(self.found)
-        if len(years) > 1 and name and all(p.low and p.high and p.high.year == p.low.year + 1 and p.low.month == 1 for p in years):
+        if (
+            len(years) > 1
+            and name
+            and all(p.low and p.high and p.high.year == p.low.year + 1 and p.low.month == 1 for p in years)
+        ):
             return f"year({name})", tuple(period.low.year for period in years if period.low)
         return None
 
@@ -215,15 +477,43 @@ class _Asked:
         """Whether it is documents that are counted, rather than days or people."""
         match = _COUNT.search(self.text)
         if match:
-            index = next((n for n, token in enumerate(self.sentence.tokens) if token.start >= match.end()), len(self.sentence.tokens))
+            index = next(
+                (n for n, token in enumerate(self.sentence.tokens) if token.start >= match.end()),
+                len(self.sentence.tokens),
+            )
             for _ in range(6):
                 word = self.sentence.folded(index)
-                if self.sentence.is_noun(index) or word in ("of", "ended", "are", "were", "is", "was", "did", "have", "has", "got", "carry"):
+                if self.sentence.is_noun(index) or word in (
+                    "of",
+                    "ended",
+                    "are",
+                    "were",
+                    "is",
+                    "was",
+                    "did",
+                    "have",
+                    "has",
+                    "got",
+                    "carry",
+                ):
                     return True
                 mention = self.sentence.mention_at(index)
                 if mention is not None:
                     index = mention.last
-                elif word in ("more", "different", "new", "other", "total", "the", "all", "published", "created", "python", "-", "open"):
+                elif word in (
+                    "more",
+                    "different",
+                    "new",
+                    "other",
+                    "total",
+                    "the",
+                    "all",
+                    "published",
+                    "created",
+                    "python",
+                    "-",
+                    "open",
+                ):
                     index += 1
                 else:
                     return False
@@ -231,7 +521,9 @@ class _Asked:
         chinese = _COUNT_ZH.search(self.text)
         if chinese is None:
             return False
-        nouns = any(noun in self.text for noun in lexicon.CHINESE_DOCUMENT_NOUNS) or any(noun in self.text.casefold() for noun in self.sentence.nouns)
+        nouns = any(noun in self.text for noun in lexicon.CHINESE_DOCUMENT_NOUNS) or any(
+            noun in self.text.casefold() for noun in self.sentence.nouns
+        )
         return nouns or bool(re.search("篇|份|件|起", chinese[0]))
 
     # The kinds of calculation.
@@ -270,7 +562,12 @@ class _Asked:
                 op, of = "avg", number
             elif number is not None and not number.startswith("len") and _SUM.search(self.text):
                 op, of = "sum", number
-            asked = counts or of is not None or _BREAKDOWN.search(self.text) or re.search(r"\bper\b|number|count|多少|几", self.text, re.IGNORECASE)
+            asked = (
+                counts
+                or of is not None
+                or _BREAKDOWN.search(self.text)
+                or re.search(r"\bper\b|number|count|多少|几", self.text, re.IGNORECASE)
+            )
             if asked or not self.topic():
                 return Calculation({"op": op, "of": of, "group_by": group}, self.found.pieces)
         if several is not None and (counts or _VERSUS.search(self.text)) and not self.topic():
@@ -283,26 +580,45 @@ class _Asked:
         if not most and not least:
             return None
         group = None
-        year = re.search(r"\b(?:which|what)\s+(?:calendar\s+)?(year|month|quarter)\b|哪(?:一|个)?(年|月|季度)", self.text, re.IGNORECASE)
+        year = re.search(
+            r"\b(?:which|what)\s+(?:calendar\s+)?(year|month|quarter)\b|哪(?:一|个)?(年|月|季度)",
+            self.text,
+            re.IGNORECASE,
+        )
         name = _dates(self.found)
         if year and name:
             group = f"{_YEARLY[(year[1] or year[2]).casefold()]}({name})"
         else:
-            fields = [one for one in self._fields_near(0, len(self.text), "label", "tag", "person", "version") if one not in {c.field for c in self.found.constraints}]
+            fields = [
+                one
+                for one in self._fields_near(0, len(self.text), "label", "tag", "person", "version")
+                if one not in {c.field for c in self.found.constraints}
+            ]
             if _WHO.search(self.text):
-                people = [one for one in fields if self.vocabulary.roles[one] == "person"] or list(self.vocabulary.of_role("person"))
+                people = [one for one in fields if self.vocabulary.roles[one] == "person"] or list(
+                    self.vocabulary.of_role("person")
+                )
                 group = people[0] if people else None
             elif fields:
                 group = fields[0]
         longest = re.search(r"\b(?:which|what)\s+(?P<noun>\w+)", self.text, re.IGNORECASE)
-        if longest and not year and group and longest["noun"].casefold() in (lexicon.DOCUMENT_NOUNS | self.sentence.nouns):
+        if (
+            longest
+            and not year
+            and group
+            and longest["noun"].casefold() in (lexicon.DOCUMENT_NOUNS | self.sentence.nouns)
+        ):
             return None  # "which document has the most authors" is about documents
         if group is None or (self.topic() and not _WHO.search(self.text)):
             return None
         count = _TOP_N.search(self.text)
         limit = parse_count(count["n"] or count["n2"] or count["zh"]) if count else 1
         number = self._number()
-        of = number if number is not None and not number.startswith("len") and group and not number.startswith(group) else None
+        of = (
+            number
+            if number is not None and not number.startswith("len") and group and not number.startswith(group)
+            else None
+        )
         aggregate: Json = {
             "op": "sum" if of else "count", "of": of, "group_by": group,
             "order": "desc" if most else "asc", "limit": limit or 1,
@@ -345,23 +661,78 @@ class _Asked:
         return Calculation({"op": "count"}, self.found.pieces)
 
 
-_CHINESE_PLAIN = ("哪些", "哪几", "哪个", "什么", "怎么", "有没有", "是否", "请问", "帮我", "我想", "知道", "查找", "查询", "列一下", "都", "新", "提", "出", "里面", "其中", "比", "多", "少", "还是", "由", "关于", "方面", "就", "也", "再", "只", "那", "这", "些", "我们", "公司", "大家", "目前", "现在", "已经", "已", "客户", "看到", "要", "加")
+_CHINESE_PLAIN = (
+    "哪些",
+    "哪几",
+    "哪个",
+    "什么",
+    "怎么",
+    "有没有",
+    "是否",
+    "请问",
+    "帮我",
+    "我想",
+    "知道",
+    "查找",
+    "查询",
+    "列一下",
+    "都",
+    "新",
+    "提",
+    "出",
+    "里面",
+    "其中",
+    "比",
+    "多",
+    "少",
+    "还是",
+    "由",
+    "关于",
+    "方面",
+    "就",
+    "也",
+    "再",
+    "只",
+    "那",
+    "这",
+    "些",
+    "我们",
+    "公司",
+    "大家",
+    "目前",
+    "现在",
+    "已经",
+    "已",
+    "客户",
+    "看到",
+    "要",
+    "加",
+)
 
 
 def _long_time(text: str) -> bool:
     """ "has been in Draft the longest" orders by age."""
-    return re.search(r"\blongest\b|最久|最长时间", text, re.IGNORECASE) is not None and re.search(r"date|since|sitting|been|waiting|日期|久", text, re.IGNORECASE) is not None
+    return (
+        re.search(r"\blongest\b|最久|最长时间", text, re.IGNORECASE) is not None
+        and re.search(r"date|since|sitting|been|waiting|日期|久", text, re.IGNORECASE) is not None
+    )
 
 
 def _existence(ask: _Asked) -> Json | None:
     """ "have a sponsor", 有 sponsor 的."""
     for index, token in enumerate(ask.sentence.tokens):
-        names = [name for name in ask.sentence.cue_fields(index) if ask.vocabulary.roles.get(name) not in ("date", None)]
+        names = [
+            name for name in ask.sentence.cue_fields(index) if ask.vocabulary.roles.get(name) not in ("date", None)
+        ]
         if not names:
             continue
         before = ask.text[: token.start].rstrip().casefold()
-        if re.search(r"\b(?:have|has|with|had|got|list|name)\s+(?:a|an|any|at\s+least\s+one)$", before) or before.endswith(("有", "具有", "写明")):
+        if re.search(
+            r"\b(?:have|has|with|had|got|list|name)\s+(?:a|an|any|at\s+least\s+one)$", before
+        ) or before.endswith(("有", "具有", "写明")):
             return {"type": "exists", "key": names[0], "value": True}
-        if re.search(r"\b(?:without|lack|lacks|lacking|no)(?:\s+(?:a|an|any))?$", before) or before.endswith(("没有", "缺少", "无")):
+        if re.search(r"\b(?:without|lack|lacks|lacking|no)(?:\s+(?:a|an|any))?$", before) or before.endswith(
+            ("没有", "缺少", "无")
+        ):
             return {"type": "exists", "key": names[0], "value": False}
     return None

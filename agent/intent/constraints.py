@@ -5,6 +5,7 @@ the role of the field and the words around: the field's own name, a noun for doc
 describes, a verb of being, a negation.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -13,21 +14,207 @@ from rapidfuzz import fuzz, process
 
 from agent.intent import lexicon
 from agent.intent.mentions import Mention
-from agent.intent.text import Token
+from agent.intent.text import Token, has_chinese
 from agent.intent.vocabulary import CONFIDENCE, Known, Vocabulary, concepts_of
 
-_ABOUT = frozenset(["about", "on", "regarding", "concerning", "covering", "describing", "around", "touching", "discussing", "re", "关于", "有关", "涉及", "讨论", "针对"])
-_BEING = frozenset(
-    ["is", "are", "was", "were", "be", "been", "being", "got", "get", "gets", "getting", "become", "became", "becomes", "still", "already", "now", "marked", "remain", "remains", "remained", "stays", "stayed", "considered", "ended", "has", "have", "had", "currently", "recently", "finally", "not"]
+_ABOUT = frozenset(
+    [
+        "about",
+        "on",
+        "regarding",
+        "concerning",
+        "covering",
+        "describing",
+        "around",
+        "touching",
+        "discussing",
+        "re",
+        "关于",
+        "有关",
+        "涉及",
+        "讨论",
+        "针对",
+    ]
 )
-_NEGATIONS = frozenset(["not", "no", "non", "excluding", "exclude", "except", "excepting", "without", "minus", "isn't", "aren't", "wasn't", "weren't", "never", "neither", "nor", "unlike"])
+_BEING = frozenset(
+    [
+        "is",
+        "are",
+        "was",
+        "were",
+        "be",
+        "been",
+        "being",
+        "got",
+        "get",
+        "gets",
+        "getting",
+        "become",
+        "became",
+        "becomes",
+        "still",
+        "already",
+        "now",
+        "marked",
+        "remain",
+        "remains",
+        "remained",
+        "stays",
+        "stayed",
+        "considered",
+        "ended",
+        "has",
+        "have",
+        "had",
+        "currently",
+        "recently",
+        "finally",
+        "not",
+    ]
+)
+_NEGATIONS = frozenset(
+    [
+        "not",
+        "no",
+        "non",
+        "excluding",
+        "exclude",
+        "except",
+        "excepting",
+        "without",
+        "minus",
+        "isn't",
+        "aren't",
+        "wasn't",
+        "weren't",
+        "never",
+        "neither",
+        "nor",
+        "unlike",
+    ]
+)
 _OWNERS = frozenset(["by", "from", "of", "由", "来自"])
 _ENDS = frozenset(",;:?!，；：？！。")
-_RESUMES = frozenset(["by", "from", "in", "since", "before", "after", "between", "excluding", "except", "without", "that", "which", "who", "whose", "were", "was", "during", "within", "published", "written", "filed", "created", "tagged", "but", "only", "由", "除"])
-_CHINESE_BEING = ("已经", "已", "被", "还在", "仍在", "还是", "仍是", "是", "为", "处于", "仍", "还", "目前", "正在", "目前还是", "目前是", "属于", "标为", "标记为")
+_RESUMES = frozenset(
+    [
+        "by",
+        "from",
+        "in",
+        "since",
+        "before",
+        "after",
+        "between",
+        "excluding",
+        "except",
+        "without",
+        "that",
+        "which",
+        "who",
+        "whose",
+        "were",
+        "was",
+        "during",
+        "within",
+        "published",
+        "written",
+        "filed",
+        "created",
+        "tagged",
+        "but",
+        "only",
+        "由",
+        "除",
+    ]
+)
+_CHINESE_BEING = (
+    "已经",
+    "已",
+    "被",
+    "还在",
+    "仍在",
+    "还是",
+    "仍是",
+    "是",
+    "为",
+    "处于",
+    "仍",
+    "还",
+    "目前",
+    "正在",
+    "目前还是",
+    "目前是",
+    "属于",
+    "标为",
+    "标记为",
+)
 _CHINESE_AFTER = ("状态", "阶段", "中的", "的", "类", "团队", "部门", "部", "组", "小组", "区", "地区", "级")
-_CHINESE_NEGATIONS = ("除了", "除", "不是", "并非", "非", "排除", "去掉", "不包括", "不含", "不要", "没有", "未", "不属于", "剔除", "不")
+_CHINESE_NEGATIONS = (
+    "除了",
+    "除",
+    "不是",
+    "并非",
+    "非",
+    "排除",
+    "去掉",
+    "不包括",
+    "不含",
+    "不要",
+    "没有",
+    "未",
+    "不属于",
+    "剔除",
+    "不",
+)
 _LONGEST_CUE = 4
+_DETERMINERS = frozenset(
+    [
+        "a",
+        "an",
+        "any",
+        "the",
+        "which",
+        "what",
+        "all",
+        "every",
+        "each",
+        "many",
+        "no",
+        "these",
+        "those",
+        "some",
+        "list",
+        "show",
+        "our",
+        "his",
+        "her",
+        "their",
+        "recent",
+        "new",
+        "old",
+        "other",
+    ]
+)
+_KIND_STEMS = frozenset(
+    [
+        "incid",
+        "polici",
+        "runbook",
+        "playbook",
+        "manual",
+        "memo",
+        "invoic",
+        "contract",
+        "certif",
+        "licenc",
+        "permit",
+        "applic",
+        "notic",
+        "minut",
+        "complaint",
+        "audit",
+        "inspect",
+    ]
+)
 _CHINESE_NEGATION_ENDS = ("以外", "之外", "外")
 
 
@@ -104,7 +291,9 @@ class Sentence:
         if token.folded in lexicon.DOCUMENT_NOUNS or token.folded in self.nouns or _is_misspelt_noun(token.folded):
             return True
         mention = self.mention_at(index)
-        return mention is not None and any("kind" in concepts_of(one.field) and self._is_kind(one) for one in mention.known)
+        return mention is not None and any(
+            "kind" in concepts_of(one.field) and self._is_kind(one) for one in mention.known
+        )
 
     def _is_kind(self, known: Known) -> bool:
         return self.vocabulary.roles.get(known.field) == "label"
@@ -128,7 +317,11 @@ def about_regions(text: str, tokens: Sequence[Token], nouns: frozenset[str]) -> 
         token = tokens[index]
         if token.kind == "word" and token.folded in _ABOUT and not _is_date_on(tokens, index):
             end = index + 1
-            while end < len(tokens) and tokens[end].text not in _ENDS and (tokens[end].folded not in _RESUMES or end == index + 1):
+            while (
+                end < len(tokens)
+                and tokens[end].text not in _ENDS
+                and (tokens[end].folded not in _RESUMES or end == index + 1)
+            ):
                 end += 1
             regions.append((token.start, tokens[end - 1].end))
             index = end
@@ -143,8 +336,6 @@ def _is_date_on(tokens: Sequence[Token], index: int) -> bool:
 
 
 def _chinese_about(text: str) -> Iterable[tuple[int, int]]:
-    import re
-
     for pattern in (
         r"(?:关于|有关|涉及|讨论|针对|围绕|介绍|讲述|讲|谈到|谈|提到)(?P<topic>[^，。；？！,;?!]*?)(?=的?(?:技术)?(?:方案|提案|文档|文件|制度|报告|文章|资料|手册|纪要|事故|PEP|$)|[，。；？！,;?!]|$)",
         r"(?:跟|与|和|同)(?P<topic>[^，。；？！,;?!]*?)(?:有关|相关)",
@@ -174,7 +365,31 @@ def read_constraints(sentence: Sentence) -> tuple[list[Constraint], list[Mention
     return _joined(sentence, sorted(found, key=lambda one: one.start)), left
 
 
-_CONNECTING = frozenset("or and / , 、 the a an both either how many vs . versus 和 与 或 还 是 及".split())
+_CONNECTING = frozenset(
+    [
+        "or",
+        "and",
+        "/",
+        ",",
+        "、",
+        "the",
+        "a",
+        "an",
+        "both",
+        "either",
+        "how",
+        "many",
+        "vs",
+        ".",
+        "versus",
+        "和",
+        "与",
+        "或",
+        "还",
+        "是",
+        "及",
+    ]
+)
 
 
 def _alternative(sentence: Sentence, mention: Mention, found: Sequence[Constraint]) -> Constraint | None:
@@ -184,7 +399,9 @@ def _alternative(sentence: Sentence, mention: Mention, found: Sequence[Constrain
             low, high = (other.end, mention.start) if other.start < mention.start else (mention.end, other.start)
             between = [token for token in sentence.tokens if token.start >= low and token.end <= high]
             if between and len(between) <= 4 and all(token.folded in _CONNECTING for token in between):
-                return replace(other, values=(known.value,), start=mention.start, end=mention.end, confidence=CONFIDENCE[known.how])
+                return replace(
+                    other, values=(known.value,), start=mention.start, end=mention.end, confidence=CONFIDENCE[known.how]
+                )
     return None
 
 
@@ -224,7 +441,11 @@ def _extent(sentence: Sentence, mention: Mention, known: Known) -> tuple[int, in
 
 def _person(sentence: Sentence, mention: Mention, people: tuple[Known, ...]) -> Constraint | None:
     before = sentence.folded(mention.first - 1)
-    if before in ("about", "on", "regarding", "concerning", "关于") or sentence.text[: mention.start].rstrip().endswith(("关于", "有关")):
+    if _acts_otherwise(sentence, mention):
+        return None
+    if before in ("about", "on", "regarding", "concerning", "关于") or sentence.text[: mention.start].rstrip().endswith(
+        ("关于", "有关")
+    ):
         return None
     values = {known.value for known in people}
     if len(values) > 1:
@@ -235,6 +456,58 @@ def _person(sentence: Sentence, mention: Mention, people: tuple[Known, ...]) -> 
         fields[0], (best.value,), *_extent(sentence, mention, replace(best, field=fields[0])),
         negated=_is_negated(sentence, mention), confidence=CONFIDENCE[best.how], also=fields[1:],
     )  # fmt: skip
+
+
+_AUTHORING = frozenset(
+    [
+        "write",
+        "wrote",
+        "author",
+        "propos",
+        "suggest",
+        "publish",
+        "submit",
+        "creat",
+        "say",
+        "said",
+        "do",
+        "contribut",
+        "sponsor",
+        "draft",
+        "releas",
+        "post",
+        "argu",
+        "think",
+        "plan",
+        "present",
+        "file",
+        "make",
+        "made",
+        "come",
+        "introduc",
+        "recommend",
+        "report",
+        "cover",
+        "describ",
+        "discuss",
+    ]
+)
+
+
+def _acts_otherwise(sentence: Sentence, mention: Mention) -> bool:
+    """ "why did Guido step down" is about a person, not about what that person wrote."""
+    first = sentence.folded(0)
+    following = sentence.tokens[mention.last] if mention.last < len(sentence.tokens) else None
+    if sentence.text.lstrip().startswith(("为什么", "为何")):
+        return not any(word in sentence.text for word in ("写", "提", "发布", "撰", "主张", "建议"))
+    subject = sentence.folded(mention.first - 1) in ("did", "does", "do", "has", "is", "was", "will", "would")
+    return (
+        first in ("why", "when", "how", "where")
+        and subject
+        and following is not None
+        and following.kind == "word"
+        and following.stem not in _AUTHORING
+    )
 
 
 def _person_fields(sentence: Sentence, mention: Mention, fields: tuple[str, ...]) -> tuple[str, ...]:
@@ -251,7 +524,11 @@ def _person_fields(sentence: Sentence, mention: Mention, fields: tuple[str, ...]
             else:
                 near += [name for name in sentence.cue_fields(place) if name in ordered]
     special = [name for name in dict.fromkeys(near) if name != ordered[0]]
-    both = ordered[0] in near and special and any(sentence.folded(place) in ("or", "或", "或者") for place in range(mention.last, mention.last + 4))
+    both = (
+        ordered[0] in near
+        and bool(special)
+        and any(sentence.folded(place) in ("or", "或", "或者") for place in range(mention.last, mention.last + 4))
+    )
     if both:
         return (ordered[0], special[0])
     if special:
@@ -278,19 +555,30 @@ def _language(sentence: Sentence, mention: Mention) -> bool:
 
 
 def _label(sentence: Sentence, mention: Mention, known: Known, *, tag: bool) -> bool:
-    cued = _is_cued(sentence, mention, known.field)
-    if cued:
+    if _is_generic(sentence, mention):
+        return False
+    if _is_cued(sentence, mention, known.field) or _in_brackets(sentence, mention, known):
         return True
     if sentence.in_about(mention.start):
         return False
     concepts = concepts_of(known.field)
+    if (
+        known.how in ("exact", "alias")
+        and concepts & {"group", "place", "kind", "audience"}
+        and _stands_alone(sentence, mention, known, concepts)
+    ):
+        return True
     chinese = sentence.tokens[mention.last - 1].kind == "cjk" or sentence.tokens[mention.first].kind == "cjk"
     if "kind" in concepts and _is_document_noun(sentence, mention, known):
         return True
     if _describes(sentence, mention, tag=tag):
         return True
     if tag:
-        return False
+        return (
+            known.how in ("exact", "alias")
+            and sentence.folded(mention.first - 1) in ("with", "both", "involving", "containing", "and")
+            and _follows_noun(sentence, mention)
+        )
     if chinese or _has_chinese_around(sentence, mention):
         if _chinese_predicate(sentence, mention):
             return True
@@ -306,19 +594,113 @@ def _label(sentence: Sentence, mention: Mention, known: Known, *, tag: bool) -> 
         return True
     if any(c.isdigit() for c in known.value) and known.how == "exact":
         return True
+    if "status" in concepts and _is_status_noun(sentence, mention, known):
+        return True
     return _is_predicate(sentence, mention, known) or _is_alternative(sentence, mention, known)
+
+
+_GENERIC_AFTER = ("应该", "怎么", "如何", "要怎", "是什么", "有什么用", "还能", "能不能", "可以")
+_OWN_PEOPLE = frozenset(["how", "what", "where", "do", "does", "can", "should", "need", "to", "i"])
+
+
+def _stands_alone(sentence: Sentence, mention: Mention, known: Known, concepts: set[str]) -> bool:
+    """Whether a value says by itself what it is: a named department, place or kind of document.
+
+    Everyday words ("mobile", "process") do not; nor does a kind in general ("do I need a permit").
+    """
+    text = sentence.text[mention.start : mention.end]
+    after, before = sentence.text[mention.end :].lstrip(), sentence.folded(mention.first - 1)
+    if has_chinese(text):
+        if after.startswith(_GENERIC_AFTER):
+            return False
+        return len(text) >= 3 or "group" in concepts or "place" in concepts
+    if "kind" in concepts:
+        generic = before in ("a", "an", "my", "your") or sentence.folded(0) in ("how", "do", "does", "can", "should")
+        return mention.last - mention.first > 1 and not generic
+    several = sum(token.kind == "word" for token in sentence.tokens[mention.first : mention.last]) > 1
+    capital = sentence.tokens[mention.first].is_capital and (mention.first > 0 or several)
+    if "audience" in concepts:
+        return before in ("for", "by", "to")
+    return several or capital
+
+
+def _follows_noun(sentence: Sentence, mention: Mention) -> bool:
+    """ "site plans with asbestos": the noun for documents stands just before "with"."""
+    return any(sentence.is_noun(place) for place in range(max(0, mention.first - 5), mention.first))
+
+
+def _in_brackets(sentence: Sentence, mention: Mention, known: Known) -> bool:
+    """The value as it is stored, in brackets: 定稿（Final）."""
+    return (
+        sentence.folded(mention.first - 1) in ("(", "（")
+        and sentence.folded(mention.last) in (")", "）")
+        and known.how == "exact"
+    )
+
+
+def _is_generic(sentence: Sentence, mention: Mention) -> bool:
+    """Whether the value is spoken of in general: "who decides whether a proposal is accepted", 从草案到被接受."""
+    before, after = sentence.text[: mention.start].rstrip(" 被已"), sentence.text[mention.end :].lstrip()
+    if (before.endswith(("从", "到")) and (after.startswith("到") or "从" in before[-8:])) or "一个提案" in before[
+        -16:
+    ]:
+        return True
+    words = [token.folded for token in sentence.tokens[max(0, mention.first - 5) : mention.first]]
+    for place, word in enumerate(words[:-1]):
+        singular = words[place + 1]
+        if (
+            word in ("a", "an")
+            and (singular in lexicon.DOCUMENT_NOUNS or singular in sentence.nouns)
+            and any(w in _BEING for w in words[place + 2 :])
+        ):
+            return True
+    return False
+
+
+def _is_status_noun(sentence: Sentence, mention: Mention, known: Known) -> bool:
+    """ "a rejection", "any drafts": the noun of a status, for the documents that have it."""
+    last = sentence.tokens[mention.last - 1]
+    before, following = sentence.folded(mention.first - 1), sentence.folded(mention.last)
+    noun = known.how == "stem" and (last.folded.endswith(("s", "ion", "al")) and not last.folded.endswith("ss"))
+    if noun and (before in _DETERMINERS or sentence.mention_at(mention.first - 1) is not None or mention.first == 0):
+        return True
+    # At the head of a question, as in "Accepted but not yet Final: ...".
+    return mention.first == 0 and known.how == "exact" and following in ("and", "or", "but", ",", ":", "，", "、", "：")
 
 
 def _is_cued(sentence: Sentence, mention: Mention, name: str) -> bool:
     """The field's own word stands beside the value ("status Accepted", "the security team")."""
     place = mention.last
-    while sentence.folded(place) in ("-", "'", '"', "”", "’", "」", "的", "and", "or") or (sentence.mention_at(place) and place < mention.last + 4):
+    while sentence.folded(place) in ("-", "'", '"', "”", "’", "」", "的", "and", "or") or (
+        sentence.mention_at(place) and place < mention.last + 4
+    ):
         place += 1
-    if name in sentence.cue_fields(place):
+    fields, behind = sentence.cue(place)
+    if name in fields and sentence.folded(behind) != "of":
         return True
     place = mention.first - 1
     skipped = 0
-    while skipped < 3 and sentence.folded(place) in ("is", "=", ":", "：", "a", "the", "of", "as", "in", "是", "为", "还", '"', "“", "‘", "'"):
+    while skipped < 3 and sentence.folded(place) in (
+        "is",
+        "=",
+        ":",
+        "：",
+        "a",
+        "the",
+        "of",
+        "as",
+        "in",
+        "both",
+        "either",
+        "with",
+        "是",
+        "为",
+        "还",
+        '"',
+        "“",
+        "‘",
+        "'",
+    ):
         place, skipped = place - 1, skipped + 1
     for first in range(place, place - 4, -1):
         if first >= 0 and name in sentence.cue_fields(first) and _reaches(sentence, first, place):
@@ -339,9 +721,13 @@ def _is_document_noun(sentence: Sentence, mention: Mention, known: Known) -> boo
         return sentence.text[mention.start : mention.end] in lexicon.CHINESE_DOCUMENT_NOUNS or any(
             sentence.text[mention.start : mention.end].endswith(noun) for noun in lexicon.CHINESE_DOCUMENT_NOUNS
         )
-    plural = last.folded.endswith("s")
-    noun = last.folded in lexicon.DOCUMENT_NOUNS or last.stem in {"incid", "polici", "runbook", "playbook", "manual", "memo", "invoic", "contract"}
-    return noun or (plural and not sentence.tokens[mention.first].is_capital)
+    if last.folded in lexicon.DOCUMENT_NOUNS or last.stem in _KIND_STEMS:
+        return True
+    plural = known.how == "stem" and last.folded.endswith("s")
+    before = sentence.folded(mention.first - 1)
+    return plural and (
+        mention.first == 0 or before in _DETERMINERS or sentence.mention_at(mention.first - 1) is not None
+    )
 
 
 def _describes(sentence: Sentence, mention: Mention, *, tag: bool) -> bool:
@@ -354,34 +740,59 @@ def _describes(sentence: Sentence, mention: Mention, *, tag: bool) -> bool:
         token = sentence.tokens[place]
         if other is not None and other is not mention:
             place = other.last
-        elif token.folded in ("-", "or", "and", "/", "vs", "和", "或", "的", "’", "'", "”", '"') or (token.folded in ("、", ",") and sentence.mention_at(place + 1)) or (not tag and token.folded in ("python", "new", "old", "open", "big", "small", "key")):
+        elif (
+            token.folded in ("-", "or", "and", "/", "vs", "和", "或", "的", "’", "'", "”", '"')
+            or (token.folded in ("、", ",") and sentence.mention_at(place + 1))
+            or (not tag and token.folded in ("python", "new", "old", "open", "big", "small", "key"))
+        ):
             place += 1
         else:
             break
         steps += 1
     if sentence.folded(mention.last) in ("的",) and not tag:
         clause = sentence.text[mention.end : mention.end + 40]
-        return any(noun in clause for noun in lexicon.CHINESE_DOCUMENT_NOUNS) or any(noun in clause.casefold() for noun in sentence.nouns)
+        return any(noun in clause for noun in lexicon.CHINESE_DOCUMENT_NOUNS) or any(
+            noun in clause.casefold() for noun in sentence.nouns
+        )
     return False
 
 
 def _has_chinese_around(sentence: Sentence, mention: Mention) -> bool:
-    return any(sentence.tokens[place].kind == "cjk" for place in (mention.first - 1, mention.last) if 0 <= place < len(sentence.tokens))
+    return any(
+        sentence.tokens[place].kind == "cjk"
+        for place in (mention.first - 1, mention.last)
+        if 0 <= place < len(sentence.tokens)
+    )
 
 
 def _chinese_predicate(sentence: Sentence, mention: Mention) -> bool:
     before, after = sentence.text[: mention.start].rstrip(" “\"‘'「"), sentence.text[mention.end :].lstrip(" ”\"’'」")
     value = sentence.text[mention.start : mention.end]
     marked = before.endswith(_CHINESE_BEING) or value.startswith(("已", "被"))
-    return (marked and not after.startswith(("和", "或"))) or (marked and bool(after)) or after.startswith(("状态", "阶段", "团队", "部门", "小组"))
+    return (
+        (marked and not after.startswith(("和", "或")))
+        or (marked and bool(after))
+        or after.startswith(("状态", "阶段", "团队", "部门", "小组"))
+    )
 
 
 def _is_agent(sentence: Sentence, mention: Mention) -> bool:
     """A group as the one who acts: "by infrastructure", "did infrastructure publish"."""
-    before, following = sentence.folded(mention.first - 1), sentence.tokens[mention.last] if mention.last < len(sentence.tokens) else None
-    if before == "from" and {token.stem for token in sentence.tokens[max(0, mention.first - 5) : mention.first]} & {"stop", "prevent", "keep", "block", "ban"}:
+    before, following = (
+        sentence.folded(mention.first - 1),
+        sentence.tokens[mention.last] if mention.last < len(sentence.tokens) else None,
+    )
+    if before == "from" and {token.stem for token in sentence.tokens[max(0, mention.first - 5) : mention.first]} & {
+        "stop",
+        "prevent",
+        "keep",
+        "block",
+        "ban",
+    }:
         return False
-    if before in ("by", "from", "did", "has", "have", "does") or sentence.text[mention.end : mention.end + 2].startswith(("'s", "’s")):
+    if before in ("by", "from", "did", "has", "have", "does") or sentence.text[
+        mention.end : mention.end + 2
+    ].startswith(("'s", "’s")):
         return True
     verbs = {"publish", "propos", "write", "wrote", "releas", "issu", "file", "submit", "creat", "plan", "own"}
     return following is not None and following.stem in verbs
@@ -393,12 +804,27 @@ def _is_predicate(sentence: Sentence, mention: Mention, known: Known) -> bool:
     while place >= 0 and steps < 3:
         word = sentence.folded(place)
         if word in _BEING:
-            return True
+            return _speaks_of_documents(sentence, mention)
         if word in ("a", "an", "the", "up", "as", "been", "yet", "only", "in") or sentence.mention_at(place):
             place, steps = place - 1, steps + 1
         else:
             return False
     return False
+
+
+def _speaks_of_documents(sentence: Sentence, mention: Mention) -> bool:
+    """Whether what is said to be so can be documents: a noun for them or another constraint stands in the question."""
+    if any(
+        sentence.is_noun(index) for index in range(len(sentence.tokens)) if not mention.first <= index < mention.last
+    ):
+        return True
+    words = {token.folded for token in sentence.tokens}
+    others = [one for one in sentence.mentions if one is not mention]
+    return bool(
+        sentence.taken
+        or others
+        or words & {"anything", "everything", "something", "any", "ones", "those", "try", "attempt", "many"}
+    )
 
 
 def _is_alternative(sentence: Sentence, mention: Mention, known: Known) -> bool:
@@ -407,7 +833,9 @@ def _is_alternative(sentence: Sentence, mention: Mention, known: Known) -> bool:
         if other is mention or not other.of(known.field):
             continue
         between = sentence.tokens[min(mention.last, other.last) : max(mention.first, other.first)]
-        if len(between) <= 2 and all(token.folded in ("vs", ".", "versus", "or", "and", "/", "和", "与", "还是", "or") for token in between):
+        if len(between) <= 2 and all(
+            token.folded in ("vs", ".", "versus", "or", "and", "/", "和", "与", "还是", "or") for token in between
+        ):
             return True
     return False
 
@@ -420,27 +848,48 @@ def _is_negated(sentence: Sentence, mention: Mention) -> bool:
         following = sentence.folded(place + 1)
         if word in _NEGATIONS or (word in ("other", "rather") and following == "than"):
             return not (word == "not" and following in ("only", "just"))
+        if word == "outside" and steps < 3 and "place" in {c for one in mention.known for c in concepts_of(one.field)}:
+            return True
         if word in ("did", "do", "does") and following in ("not", "t"):
             return True
         over = sentence.mention_at(place) is not None or word in (
             "or", "and", ",", "anything", "those", "ones", "that", "are", "were", "is", "was", "been", "the", "any", "all", "by", "from",
-            "come", "written", "in", "have", "been", "/", "a", "an", "to", "belong", "t", "'", "’",
+            "come", "written", "in", "have", "been", "/", "a", "an", "to", "belong", "t", "'", "’", "-", "get", "gets", "got",
+            "become", "end", "ended", "up", "yet", "already", "still", "ever", "be", "marked",
         )  # fmt: skip
-        if not over:
+        if not over and not (word.endswith("ed") and following in ("by", "in", "as", "to", "with")):
             break
         place, steps = place - 1, steps + 1
-    before = sentence.text[: mention.start].rstrip("“\"‘'「 的了已经被由")
+    before = _before_list(sentence, mention).rstrip("“\"‘'「 的了已经被由")
     after = sentence.text[mention.end : mention.end + 8]
     if any(end in after for end in _CHINESE_NEGATION_ENDS) and "除" in before[-12:]:
         return True
     return before.endswith(_CHINESE_NEGATIONS) and not before.endswith(("是不", "有没有"))
 
 
+def _before_list(sentence: Sentence, mention: Mention) -> str:
+    """The text before a value, or before the list of values that it continues: 除了已被取代和[已撤回]."""
+    before = sentence.text[: mention.start]
+    for other in reversed(sentence.mentions):
+        if other.end <= len(before) and re.fullmatch(
+            r"[^，。；,;]{0,2}(?:和|与|或|、|及|以及|或者)[已经被由 ]*", before[other.end :]
+        ):
+            before = sentence.text[: other.start]
+    return before
+
+
 def _joined(sentence: Sentence, found: list[Constraint]) -> list[Constraint]:
     """Values of one field put together: alternatives, or all at once for a list field asked for "both"."""
     joined: list[Constraint] = []
     for one in found:
-        place = next((n for n, other in enumerate(joined) if (other.field, other.negated, other.also) == (one.field, one.negated, one.also)), None)
+        place = next(
+            (
+                n
+                for n, other in enumerate(joined)
+                if (other.field, other.negated, other.also) == (one.field, one.negated, one.also)
+            ),
+            None,
+        )
         if place is None:
             joined.append(one)
             continue
@@ -449,14 +898,23 @@ def _joined(sentence: Sentence, found: list[Constraint]) -> list[Constraint]:
         between = sentence.text[other.end : one.start].casefold()
         listed = sentence.vocabulary.catalogue.fields[one.field].field.type == "list"
         head = sentence.text[max(0, other.start - 20) : other.start].casefold()
-        both = listed and len(between) < 24 and "or" not in between.split() and "或" not in between and (
-            "both" in head or "同时" in head or "一起" in between or (sentence.vocabulary.roles[one.field] == "person" and between.strip() in ("and", "和", "与", "&"))
+        both = (
+            listed
+            and len(between) < 24
+            and "or" not in between.split()
+            and "或" not in between
+            and (
+                "both" in head
+                or "同时" in head
+                or "一起" in between
+                or (sentence.vocabulary.roles[one.field] == "person" and between.strip() in ("and", "和", "与", "&"))
+            )
         )
         joined[place] = replace(
             other, values=values, start=min(other.start, one.start), end=max(other.end, one.end) if len(between) < 24 else other.end,
             together=both or other.together, confidence=min(other.confidence, one.confidence),
         )  # fmt: skip
     positive = {one.field for one in joined if not one.negated and not one.together}
-    listed = {name for name, values in sentence.vocabulary.catalogue.fields.items() if values.field.type == "list"}
+    lists = {name for name, values in sentence.vocabulary.catalogue.fields.items() if values.field.type == "list"}
     # "Accepted, not Final yet": of a single value the positive one says it all.
-    return [one for one in joined if not one.negated or one.field not in positive or one.field in listed]
+    return [one for one in joined if not one.negated or one.field not in positive or one.field in lists]

@@ -27,7 +27,20 @@ class DateRange:
     phrase: str
 
 
-_MONTH_NAMES = ["january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december"]
+_MONTH_NAMES = [
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+]
 _MONTHS = {name[:3]: number for number, name in enumerate(_MONTH_NAMES, 1)}
 _MONTH = (
     r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?|"
@@ -45,7 +58,10 @@ _UNITS: dict[str, Unit] = {
 }  # fmt: skip
 _UNIT = r"(?:day|week|month|quarter|year|decade)s?"
 _TENS_YEARS = {
-    word: 10 * number for number, word in enumerate(["twenties", "thirties", "forties", "fifties", "sixties", "seventies", "eighties", "nineties"], 2)
+    word: 10 * number
+    for number, word in enumerate(
+        ["twenties", "thirties", "forties", "fifties", "sixties", "seventies", "eighties", "nineties"], 2
+    )
 }
 
 # A year, and a part of one: the two are read apart and put together.
@@ -303,6 +319,8 @@ _READERS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
     for pattern, reader in (
         (r"(?<![\d-])(?P<y>\d{4})[-/.](?P<m>\d{1,2})[-/.](?P<d>\d{1,2})(?![\d-])",
          lambda m, c: _day(int(m["y"]), int(m["m"]), int(m["d"]))),
+        (rf"(?:从|自)?(?P<a>{_YEAR})\s*(?:到|至|[-–—~])\s*(?P<b>{_YEAR})\s*年(?:之?间|期间)?",
+         lambda m, c: Period(periods.year(int(m["a"])).low, periods.year(int(m["b"])).high)),
         (r"(?<![\w-])(?:(?P<y>\d{4})-?W(?P<w>\d{1,2}))(?P<y2>)\b", _iso_week),
         (r"\b(?:week|W)\ ?(?P<w>\d{1,2})(?:\ (?:of\ )?(?P<y>\d{4}))?(?P<y2>)\b", _iso_week),
         (r"(?<![\d-])(?P<y>(?:19|20)\d\d)[-/](?P<m>0[1-9]|1[0-2])(?![\d-])",
@@ -323,6 +341,9 @@ _READERS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
          lambda m, c: _of_year(_part_en(m["part"]), _year_en(m["y"], c))),
         (rf"\b(?P<which>last|this|next|past|previous)\ (?P<m>{_MONTH}|spring|summer|autumn|fall|winter)\b", _last_month_name),
         (rf"\b(?P<cmp>more\ than|over|longer\ than|at\ least|less\ than|under|within)\ (?P<n>{COUNT})\ (?P<unit>{_UNIT})\ (?:ago|back)\b", _ago),
+        (rf"\b(?P<cmp>older|newer|younger|more\ recent)\ than\ (?P<n>{COUNT})\ (?P<unit>{_UNIT})\b(?!\ ago)",
+         lambda m, c: Period(None, periods.shift(c.today, _unit(m["unit"]), -_count(m["n"]))) if m["cmp"].casefold() == "older"
+         else Period(periods.shift(c.today, _unit(m["unit"]), -_count(m["n"])), None)),
         (rf"\b(?:{_THE}(?:past|last|previous|recent|most\ recent)|{_THE}trailing)\ (?P<n>{COUNT})[\ -](?P<unit>{_UNIT})\b", _moving),
         (rf"\bwithin\ (?:{_THE}(?:last|past)\ )?(?P<n>{COUNT})?\ ?(?P<unit>{_UNIT})\b", _moving),
         (rf"\b(?:in|over|during)\ the\ (?:past|last)\ (?P<n>{COUNT}\ )?(?P<unit>day|week|month|quarter|year|decade)\b", _moving),
@@ -353,7 +374,7 @@ _READERS: tuple[tuple[re.Pattern[str], Reader], ...] = tuple(
         (rf"(?P<n>{CHINESE_COUNT})\s*(?:多\s*个?(?P<unit>年|月|周|星期|天)|个?(?P<unit2>年|月|周|星期|天)多)\s*[之以]?前", lambda m, c: Period(None, periods.shift(c.today, _unit(m["unit"] or m["unit2"]), -_count(m["n"])))),
         (rf"(?P<n>{CHINESE_COUNT})\s*(?:个)?(?P<unit>年|月|周|星期|天)\s*[之以]前", lambda m, c: Period(None, periods.shift(c.today, _unit(m["unit"]), -_count(m["n"])))),
         (rf"(?P<cmp>)(?P<n>{CHINESE_COUNT})\s*(?:个)?(?P<unit>月|周|星期|天)\s*前", _ago),
-        (r"(?P<which>上上|上|本|这|下)\s*一?个?\s*(?P<unit>季度|季|周|星期|礼拜|月)(?P<third>初|底|末|上旬|中旬|下旬)?",
+        (r"(?<!一)(?P<which>上上|上|本|这|下)\s*一?个?\s*(?P<unit>季度|季|周|星期|礼拜|月)(?P<third>初|底|末|上旬|中旬|下旬)?",
          lambda m, c: _month_third(m["third"] or "", periods.relative(c, _unit(m["unit"]), _step_zh(m["which"])))),
         (r"月(?P<third>初|底|末)", lambda m, c: _month_third(m["third"], periods.relative(c, "month", 0))),
         (r"今天|今日|当天", lambda m, c: periods.relative(c, "day", 0)),
@@ -382,12 +403,16 @@ def _chinese_part(match: re.Match[str], calendar: Calendar) -> Period | None:
     return part and _month_third(match["part"], part) if "月" in match["part"] else part
 
 
-_BARE_YEAR = re.compile(rf"(?<![\w.$€£#/])(?<!\D-)({_YEAR})(?![\w%]|[.,]\d|-\d(?!\d{{3}}\b))(?:['’]s\b)?")
+_BARE_YEAR = re.compile(
+    rf"(?<![\w.$€£#/])(?<!\D-)(?<!\D\d-)(?<!\D\d\d-)(?<!\D\d\d\d-)({_YEAR})(?![\w%]|[.,]\d|-\d(?!\d{{3}}\b))(?:['’]s\b)?"
+)
 _YEAR_CUE = re.compile(
     r"(?:\b(?:in|of|from|since|before|after|until|till|by|during|for|through|thru|throughout|between|and|or|to|year|late|early|mid|vs\.?|versus|circa|around|than|the)\s+|[(（]|[-–—,~]\s*|^)$",
     re.IGNORECASE,
 )
-_YEAR_FOLLOWED = re.compile(r"\s*(?:[-–—~]|to\b|and\b|or\b|vs\b|[)）,:;?!.]?\s*$|[a-z]{3,}|edition|[?？])", re.IGNORECASE)
+_YEAR_FOLLOWED = re.compile(
+    r"\s*(?:[-–—~]|to\b|and\b|or\b|vs\b|[)）,:;?!.]?\s*$|[a-z]{3,}|edition|[?？])", re.IGNORECASE
+)
 
 _BEFORE = re.compile(
     r"(?:\b(?:not\s+)?(?:since|from|starting(?:\s+(?:in|from))?|as\s+of|beginning(?:\s+in)?)\s+(?:the\s+)?(?P<since>)|"
@@ -402,8 +427,13 @@ _AFTER = re.compile(
     r"(?P<after>之后|以后|后(?!来|端|台|面))|(?P<before>之前|以前|前(?!端|台|面|三|两|几|\d)|or\s+(?:earlier|before)\b|and\s+(?:earlier|before)\b)|(?P<upto>为止|底前|底之前))",
     re.IGNORECASE,
 )
-_BETWEEN = re.compile(r"\s*(?:and|to|through|thru|until|till|[-–—~～]|到|至|和|与)\s*(?:the\s+(?:end|beginning|start)\s+of\s+)?$", re.IGNORECASE)
-_FROM = re.compile(r"(?:\bbetween\s+|\bfrom\s+|从|自|介于|在)\s*(?:the\s+(?:end|beginning|start)\s+of\s+)?$", re.IGNORECASE)
+_BETWEEN = re.compile(
+    r"\s*(?:and|to|through|thru|until|till|[-–—~～]|到|至|和|与)\s*(?:the\s+(?:end|beginning|start)\s+of\s+)?$",
+    re.IGNORECASE,
+)
+_FROM = re.compile(
+    r"(?:\bbetween\s+|\bfrom\s+|从|自|介于|在)\s*(?:the\s+(?:end|beginning|start)\s+of\s+)?$", re.IGNORECASE
+)
 _TRAILING = re.compile(r"^\s*(?:之间|期间|年间|间)")
 
 
@@ -479,7 +509,13 @@ def _modified(text: str, one: DateRange) -> DateRange:
     before, after = _BEFORE.search(text[: one.start]), _AFTER.match(text[one.end :])
     start = before.start() if before else one.start
     end = one.end + (after.end() if after else 0)
-    kinds = {name.removeprefix("zh_") for found in (before, after) if found for name, value in found.groupdict().items() if value is not None}
+    kinds = {
+        name.removeprefix("zh_")
+        for found in (before, after)
+        if found
+        for name, value in found.groupdict().items()
+        if value is not None
+    }
     period = one.period
     if after and "after" in kinds:
         period = Period(high, None)
@@ -503,7 +539,7 @@ def _modified(text: str, one: DateRange) -> DateRange:
 def _is_origin(text: str, one: DateRange) -> bool:
     """ "documents from 2019" are of that year; "from 2019 on" begins there."""
     from_word = re.search(r"\bfrom\s+(?:the\s+)?$", text[: one.start], re.IGNORECASE)
-    onwards = re.match(r"\s*(?:on|onwards?|forward)\b", text[one.end :], re.IGNORECASE)
+    onwards = re.match(r"\s*(?:onwards?|forward)\b|\s*on\s*(?:[,.;:?!]|$)", text[one.end :], re.IGNORECASE)
     chinese = re.search(r"(?:自从?|从)\s*$", text[: one.start]) is not None
     return (from_word is not None and onwards is None) or chinese
 

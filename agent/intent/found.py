@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from agent.intent import lexicon
@@ -12,7 +12,7 @@ from agent.intent.filters import Json, both, either, of_constraint, of_date, of_
 from agent.intent.mentions import Mention, find_mentions
 from agent.intent.periods import Calendar
 from agent.intent.quantities import NumberRange, find_quantities
-from agent.intent.text import tokenize
+from agent.intent.text import Token, stem, tokenize
 from agent.intent.vocabulary import Vocabulary, concepts_of
 
 
@@ -68,7 +68,7 @@ def find(
         more: values looked up in fields too large to know, see `find_mentions`.
     """
     tokens = tokenize(text)
-    dates = find_dates(text, calendar)
+    dates = [one for one in find_dates(text, calendar) if _is_stated(one, tokens, vocabulary, nouns, calendar)]
     about = about_regions(text, tokens, nouns)
     mentions = find_mentions(tokens, vocabulary, more)
     sentence = Sentence(text, tokens, mentions, vocabulary, nouns, tuple((one.start, one.end) for one in dates), about)
@@ -76,15 +76,104 @@ def find(
     taken = (*sentence.taken, *((one.start, one.end) for one in numbers))
     sentence = Sentence(text, tokens, mentions, vocabulary, nouns, taken, about)
     constraints, left = read_constraints(sentence)
-    constraints += _booleans(sentence)
+    constraints = [*_version_ranges(sentence, constraints), *_booleans(sentence)]
     pieces = [
         Piece(one.field, of_constraint(one, vocabulary.catalogue.fields), one.start, one.end, one.confidence, one.firm)
         for one in constraints
     ]
     pieces += [Piece(one.field, of_number(one), one.start, one.end) for one in numbers]
     pieces += _date_pieces(sentence, dates, now)
+    pieces += _existence(sentence, {piece.field for piece in pieces})
     pieces.sort(key=lambda piece: piece.start)
     return Found(sentence, tuple(constraints), tuple(dates), tuple(numbers), tuple(pieces), tuple(left))
+
+
+_MONTH_ALONE = re.compile(r"in\s+\w+$", re.IGNORECASE)
+
+
+def _is_stated(
+    one: DateRange, tokens: Sequence[Token], vocabulary: Vocabulary, nouns: frozenset[str], calendar: Calendar
+) -> bool:
+    """Whether a range can be about when documents were made.
+
+    Not when it lies after all of them ("the year 2038 problem"); a month alone only where the question
+    speaks of documents or of making them ("an hour repeats in October").
+    """
+    highs = [str(vocabulary.catalogue.fields[name].high or "") for name in vocabulary.of_role("date")]
+    if one.period.low is not None and highs and one.period.low.isoformat() > max(*highs, calendar.today.isoformat()):
+        return False
+    if not _MONTH_ALONE.fullmatch(one.phrase.strip()) or any(c.isdigit() for c in one.phrase):
+        return True
+    words = {token.folded for token in tokens}
+    made = any(
+        (word,) in vocabulary.cues and set(vocabulary.cues[word,]) & set(vocabulary.of_role("date")) for word in words
+    )
+    return made or bool(words & (lexicon.DOCUMENT_NOUNS | nouns))
+
+
+def _version_ranges(sentence: Sentence, constraints: Sequence[Constraint]) -> list[Constraint]:
+    """ "3.9 to 3.11": every version from the one to the other."""
+    made = []
+    for one in constraints:
+        if sentence.vocabulary.roles[one.field] == "version" and len(one.values) == 2 and not one.negated:
+            first, last = sorted(map(_version, one.values))
+            between = re.search(
+                re.escape(one.values[0])
+                + r"\s*(?:到|至|[-–—~]|to|through|thru)\s*(?:python\s*)?"
+                + re.escape(one.values[1]),
+                sentence.text,
+                re.IGNORECASE,
+            )
+            if between:
+                known = sentence.vocabulary.catalogue.fields[one.field].values
+                values = sorted((value for value in known if first <= _version(value) <= last), key=_version)
+                made.append(
+                    replace(
+                        one,
+                        values=tuple(values),
+                        start=min(one.start, between.start()),
+                        end=max(one.end, between.end()),
+                    )
+                )
+                continue
+        made.append(one)
+    return made
+
+
+def _version(value: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", value))
+
+
+_WITHOUT = re.compile(
+    r"(?:\b(?:without|lacking|with\s+no|have\s+no|has\s+no)(?:\s+(?:a|an|any))?|没有|缺少|不带)$", re.IGNORECASE
+)
+_WITH = re.compile(r"(?:\b(?:that\s+have|that\s+has|with)\s+(?:a|an)|(?:^|[，。；])有)$", re.IGNORECASE)
+
+
+def _existence(sentence: Sentence, constrained: set[str]) -> list[Piece]:
+    """ "without a sponsor": a field that is or is not there."""
+    pieces = []
+    for index, token in enumerate(sentence.tokens):
+        fields, behind = sentence.cue(index)
+        names = [
+            name
+            for name in fields
+            if sentence.vocabulary.roles[name] in ("person", "label", "version", "number", "tag")
+        ]
+        if not names or names[0] in constrained or sentence.mention_at(index) is not None:
+            continue
+        values = sentence.vocabulary.catalogue.fields[names[0]]
+        if values.documents >= sentence.vocabulary.catalogue.documents or token.stem not in {
+            stem(word) for word in lexicon.name_words(names[0])
+        }:
+            continue
+        before = sentence.text[: token.start].rstrip()
+        without, having = _WITHOUT.search(before), _WITH.search(before)
+        if without or having:
+            start = (without or having).start()  # type: ignore[union-attr]
+            filter: Json = {"type": "exists", "key": names[0], "value": without is None}
+            pieces.append(Piece(names[0], filter, start, sentence.tokens[behind - 1].end, 0.9))
+    return pieces
 
 
 def _date_pieces(sentence: Sentence, dates: Sequence[DateRange], now: datetime) -> list[Piece]:
@@ -132,7 +221,11 @@ def date_field(sentence: Sentence, one: DateRange) -> str | None:
         return min(near)[1]
     order = ("published", "created", "updated", "effective", "expires")
     ranked = sorted(
-        fields, key=lambda name: (min((order.index(c) for c in concepts_of(name) if c in order), default=9), fields.index(name))
+        fields,
+        key=lambda name: (
+            min((order.index(c) for c in concepts_of(name) if c in order), default=9),
+            fields.index(name),
+        ),
     )
     return ranked[0]
 
@@ -147,15 +240,23 @@ def _booleans(sentence: Sentence) -> list[Constraint]:
         values = sentence.vocabulary.catalogue.fields[name]
         if values.distinct < 2:
             continue
-        words = [" ".join(lexicon.name_words(name)), *lexicon.bilingual().get(" ".join(lexicon.name_words(name)), ())]
+        own = " ".join(word for word in lexicon.name_words(name) if word not in ("is", "has", "was"))
+        words = [own, *(word for word in lexicon.bilingual().get(own, ()) if word != own)]
         for word in sorted(words, key=len, reverse=True):
             pattern = rf"\b{re.escape(word)}\b" if word.isascii() else re.escape(word)
             match = re.search(pattern, sentence.text, re.IGNORECASE)
             if match is None or sentence.in_about(match.start()):
                 continue
             after = sentence.text[match.end() :].lstrip()
-            index = next((n for n, token in enumerate(sentence.tokens) if token.start >= match.end()), len(sentence.tokens))
-            modifies = sentence.is_noun(index) or (not word.isascii() and after.startswith("的"))
+            index = next(
+                (n for n, token in enumerate(sentence.tokens) if token.start >= match.end()), len(sentence.tokens)
+            )
+            plural = (
+                index < len(sentence.tokens)
+                and sentence.tokens[index].folded.endswith("s")
+                and sentence.tokens[index].kind == "word"
+            )
+            modifies = sentence.is_noun(index) or plural or (not word.isascii() and after.startswith("的"))
             if modifies and not any(one.field == name for one in found):
                 before = _TRUE_BEFORE.search(sentence.text[: match.start()])
                 value = "false" if before and not word.startswith("不") else "true"

@@ -12,7 +12,7 @@ _BILINGUAL = """
 draft: 草案 草稿 起草中 拟稿
 final|finalized|finalised: 最终 已定稿 定稿 终稿 最终版
 accepted: 已接受 被接受 接受 已采纳 被采纳 采纳
-rejected|declined|denied|refused: 已拒绝 被拒绝 拒绝 被否决 已否决 否决 驳回 被驳回 未通过 被拒
+rejected|declined|denied|refused: 已拒绝 被拒绝 拒绝 被否决 已否决 否决 被否 驳回 被驳回 未通过 被拒
 withdrawn: 已撤回 被撤回 撤回 撤销 已撤销 收回
 deferred|postponed: 推迟 被推迟 已推迟 延期 延后 搁置 被搁置 暂缓
 superseded|replaced: 被取代 已取代 取代 被替代 已替代 被替换
@@ -205,45 +205,52 @@ LANGUAGES = {
 # What fields are about, by words of their names; each concept with the words of a question that point at it.
 CONCEPTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "person": (
-        ("author", "authors", "owner", "writer", "editor", "creator", "contributor", "contributors", "reporter",
-         "assignee", "manager", "reviewer", "speaker", "instructor", "by", "作者", "负责人"),
+        ("author", "authors", "owner", "owners", "writer", "editor", "editors", "creator", "contributor", "contributors", "reporter",
+         "assignee", "manager", "speaker", "instructor", "inspector", "applicant", "applicants", "officer", "judge", "doctor", "teacher",
+         "lead", "investigator", "contact", "requester", "submitter", "customer", "client", "supplier", "vendor", "company", "publisher",
+         "director", "artist", "maintainer", "maintainers", "by", "作者", "负责人"),
         ("by", "written by", "wrote", "authored", "author", "作者", "写", "撰写", "编写", "负责"),
     ),
-    "sponsor": (("sponsor",), ("sponsor", "sponsored", "sponsoring", "sponsors", "赞助", "担保", "赞助人")),
-    "reviewer": (("reviewer", "approver"), ("reviewed", "approved by", "审核人", "审批人")),
+    "sponsor": (("sponsor", "sponsors"), ("sponsor", "sponsored", "sponsoring", "sponsors", "赞助", "担保", "赞助人")),
+    "reviewer": (("reviewer", "approver"), ("reviewer", "reviewed", "approved by", "审核人", "审批人")),
     "created": (
         ("created", "creation", "date", "filed", "opened", "submitted", "written", "added", "start", "创建"),
-        ("created", "creation", "filed", "opened", "proposed", "submitted", "written", "new", "创建", "新建", "提出", "提交", "提"),
+        ("created", "creation", "filed", "opened", "proposed", "submitted", "written", "new", "创建", "新建", "提出", "提交", "提", "交上来"),
     ),
     "published": (
         ("published", "released", "release", "issued", "posted", "发布"),
         ("published", "publication", "released", "issued", "posted", "came out", "come out", "发布", "发表", "出版"),
     ),
     "updated": (("updated", "modified", "changed", "revised"), ("updated", "modified", "changed", "revised", "edited", "更新", "修改", "修订")),
-    "expires": (("expires", "expiry", "expiration", "due", "deadline", "end"), ("expires", "expire", "expiring", "due", "deadline", "到期", "截止", "过期")),
+    "decided": (("decided", "decision", "resolved", "closed", "approved", "completed"),
+                ("decided", "decision", "approved", "denied", "granted", "rejected", "resolved", "closed", "批准", "决定", "否决", "结案", "审批")),
+    "expires": (("expires", "expiry", "expiration", "due", "deadline", "end", "until"),
+                ("expires", "expire", "expiring", "expired", "due", "deadline", "到期", "截止", "过期", "复审")),
     "effective": (("effective", "valid"), ("effective", "valid", "in force", "生效")),
-    "version": (("version", "release"), ("version", "versions", "target", "targets", "targeting", "targeted", "版本", "目标版本", "面向")),
+    "version": (("version", "release"), ("version", "versions", "target", "targets", "targeting", "targeted", "版本", "版本号", "目标版本", "面向")),
     "topic": (("topic", "topics", "tag", "tags", "subject", "subjects", "keyword", "keywords", "label", "labels", "category", "categories", "area"),
               ("topic", "topics", "tag", "tags", "tagged", "label", "labelled", "labeled", "category", "主题", "标签", "分类", "类别")),
     "status": (("status", "state", "stage", "phase"), ("status", "state", "stage", "phase", "状态", "阶段")),
-    "kind": (("type", "kind", "category", "class", "doctype", "genre"), ("type", "kind", "类型", "种类", "类")),
-    "group": (("team", "department", "group", "unit", "division", "organization", "organisation", "org", "office"),
-              ("team", "teams", "department", "dept", "group", "unit", "division", "团队", "部门", "部", "组", "小组", "处")),
-    "place": (("region", "country", "location", "site", "city", "market", "area", "state"),
-              ("region", "country", "location", "site", "office", "地区", "区域", "国家", "区", "城市")),
-    "severity": (("severity", "priority", "level", "impact"), ("severity", "priority", "level", "级别", "等级", "优先级", "严重程度", "级")),
+    "kind": (("type", "kind", "category", "class", "doctype", "genre", "format"), ("type", "kind", "类型", "种类", "类")),
+    "group": (("team", "department", "group", "unit", "division", "organization", "organisation", "org", "office", "agency", "faculty", "institute"),
+              ("team", "teams", "department", "departments", "dept", "group", "unit", "division", "团队", "部门", "部", "组", "小组", "处", "科室", "科")),
+    "place": (("region", "country", "location", "site", "city", "market", "district", "campus", "branch", "zone", "neighborhood", "neighbourhood", "province", "venue", "building"),
+              ("region", "regions", "country", "location", "site", "office", "district", "districts", "campus", "branch", "地区", "区域", "国家", "区", "城市", "院区", "校区")),
+    "severity": (("severity", "priority", "level", "impact", "risk"), ("severity", "priority", "level", "risk", "级别", "等级", "优先级", "严重程度", "级")),
+    "audience": (("audience", "audiences", "readers", "role", "roles", "users"), ("audience", "for", "aimed at", "intended for", "适用于", "适用", "面向", "给", "供", "针对")),
     "language": (("language", "lang"), ("language", "语言")),
     "money": (("budget", "cost", "price", "amount", "usd", "eur", "cny", "revenue", "salary", "fee", "value"),
-              ("budget", "cost", "costs", "price", "dollars", "dollar", "usd", "euros", "eur", "预算", "费用", "价格", "金额", "美元", "元", "美金")),
+              ("budget", "budgeted", "cost", "costs", "price", "worth", "dollars", "dollar", "usd", "euros", "eur", "预算", "费用", "价格", "金额", "美元", "元", "美金", "万元", "造价")),
     "duration": (("minutes", "hours", "days", "duration", "downtime", "down"),
                  ("minutes", "minute", "hours", "hour", "downtime", "down", "outage", "lasted", "lasting", "duration", "停机", "分钟", "小时", "时长")),
     "number": (("number", "no", "num", "nr", "id"), ("number", "numbered", "numbers", "编号", "号", "序号")),
-    "pages": (("pages", "length", "size", "words"), ("pages", "page", "length", "页", "长度", "大小", "字数")),
+    "pages": (("pages", "length", "size", "words"), ("pages", "page", "length", "页", "页数", "长度", "大小", "字数")),
+    "floors": (("floors", "storeys", "stories", "levels", "height"), ("floors", "floor", "storeys", "storey", "stories", "story", "taller", "层", "楼层", "层高")),
     "rating": (("rating", "score", "stars", "grade"), ("rating", "rated", "score", "stars", "评分", "得分", "分")),
 }  # fmt: skip
 
 DOCUMENT_NOUNS = frozenset(
-    ["document", "documents", "doc", "docs", "documentation", "paper", "papers", "article", "articles", "report", "reports", "note", "notes", "page", "pages", "proposal", "proposals", "draft", "drafts", "idea", "ideas", "suggestion", "suggestions", "record", "records", "entry", "entries", "file", "files", "item", "items", "post", "posts", "plan", "plans", "guide", "guides", "spec", "specs", "specification", "specifications", "ticket", "tickets", "issue", "issues", "case", "cases", "publication", "publications", "memo", "memos", "piece", "pieces", "material", "materials", "one", "ones", "thing", "things", "work", "works", "stuff", "schedule", "schedules", "text", "texts", "story", "stories", "review", "reviews", "request", "requests", "rfc", "rfcs", "tutorial", "tutorials", "rule", "rules", "content", "results"]
+    ["document", "documents", "doc", "docs", "documentation", "paper", "papers", "article", "articles", "report", "reports", "note", "notes", "page", "pages", "proposal", "proposals", "draft", "drafts", "idea", "ideas", "suggestion", "suggestions", "record", "records", "entry", "entries", "file", "files", "item", "items", "post", "posts", "plan", "plans", "guide", "guides", "spec", "specs", "specification", "specifications", "ticket", "tickets", "issue", "issues", "publication", "publications", "memo", "memos", "piece", "pieces", "one", "ones", "schedule", "schedules", "review", "reviews", "rfc", "rfcs", "tutorial", "tutorials", "rule", "rules"]
 )  # fmt: skip
 CHINESE_DOCUMENT_NOUNS = ["文档", "文件", "资料", "提案", "方案", "技术方案", "报告", "文章", "论文", "记录", "材料", "内容", "草案", "草稿", "计划", "说明", "手册", "指南", "制度", "规定", "纪要", "事故", "故障", "工单", "案例", "条目", "公告", "通知", "新闻", "帖子", "笔记", "建议", "议题", "专利", "合同", "更新"]  # fmt: skip
 

@@ -7,10 +7,89 @@ from agent.intent import lexicon
 from agent.intent.text import Token, has_chinese, words_of
 from agent.intent.vocabulary import Known, Vocabulary
 
-_BREAKS = frozenset(",.;:?!，。；：？！、()（）\"“”‘’「」『』《》|/")
+_BREAKS = frozenset(',.;:?!，。；：？！、()（）"“”‘’「」『』《》|/')
 # First names and the like that are also everyday words: only after "by" or beside another part of the name.
 _EVERYDAY = frozenset(
-    ["will", "mark", "may", "bill", "grant", "rich", "dale", "art", "hope", "faith", "joy", "grace", "dawn", "june", "april", "august", "rose", "lily", "ivy", "frank", "jack", "guy", "max", "ray", "rob", "sue", "pat", "drew", "chase", "hunter", "major", "young", "long", "short", "brown", "white", "black", "green", "king", "page", "bell", "wood", "stone", "field", "hill", "lake", "rivers", "banks", "day", "love", "best", "good", "small", "little", "price", "cook", "baker", "miller", "smith", "carter", "porter", "parker", "mason", "turner", "walker", "singer", "fisher", "gardener", "law", "lane", "west", "north", "east", "south", "win", "van", "den", "der"]
+    [
+        "will",
+        "mark",
+        "may",
+        "bill",
+        "grant",
+        "rich",
+        "dale",
+        "art",
+        "hope",
+        "faith",
+        "joy",
+        "grace",
+        "dawn",
+        "june",
+        "april",
+        "august",
+        "rose",
+        "lily",
+        "ivy",
+        "frank",
+        "jack",
+        "guy",
+        "max",
+        "ray",
+        "rob",
+        "sue",
+        "pat",
+        "drew",
+        "chase",
+        "hunter",
+        "major",
+        "young",
+        "long",
+        "short",
+        "brown",
+        "white",
+        "black",
+        "green",
+        "king",
+        "page",
+        "bell",
+        "wood",
+        "stone",
+        "field",
+        "hill",
+        "lake",
+        "rivers",
+        "banks",
+        "day",
+        "love",
+        "best",
+        "good",
+        "small",
+        "little",
+        "price",
+        "cook",
+        "baker",
+        "miller",
+        "smith",
+        "carter",
+        "porter",
+        "parker",
+        "mason",
+        "turner",
+        "walker",
+        "singer",
+        "fisher",
+        "gardener",
+        "law",
+        "lane",
+        "west",
+        "north",
+        "east",
+        "south",
+        "win",
+        "van",
+        "den",
+        "der",
+    ]
 )
 
 
@@ -29,7 +108,9 @@ class Mention:
         return tuple(one for one in self.known if one.field in fields)
 
 
-def find_mentions(tokens: Sequence[Token], vocabulary: Vocabulary, more: Sequence[tuple[str, str, int]] = ()) -> list[Mention]:
+def find_mentions(
+    tokens: Sequence[Token], vocabulary: Vocabulary, more: Sequence[tuple[str, str, int]] = ()
+) -> list[Mention]:
     """Names of values in a question, not overlapping, in their order.
 
     Args:
@@ -84,6 +165,8 @@ def _longest(
             if token.text in _BREAKS and not initial:
                 break
             continue
+        if _in_identifier(tokens, last):
+            break
         words.append(token.folded)
         stems.append(token.stem)
         if len(words) > longest:
@@ -97,20 +180,66 @@ def _longest(
     return best
 
 
+def _in_identifier(tokens: Sequence[Token], index: int) -> bool:
+    """Whether a word is part of a name in code: process_time, os.process, process()."""
+    token = tokens[index]
+    before = tokens[index - 1] if index else None
+    after = tokens[index + 1] if index + 1 < len(tokens) else None
+    if before is not None and before.text in ("_", "`") and before.end == token.start:
+        return True
+    if after is not None and after.text in ("_", "`") and after.start == token.end:
+        return True
+    following = tokens[index + 1 : index + 3]
+    called = (
+        len(following) == 2
+        and following[0].text == "("
+        and following[1].text == ")"
+        and following[0].start == token.end
+    )
+    dotted = (
+        len(following) == 2
+        and following[0].text == "."
+        and following[0].start == token.end
+        and following[1].kind == "word"
+        and following[1].start == following[0].end
+        and not token.is_capital
+    )
+    return called or dotted
+
+
 def _is_meant(known: Known, tokens: Sequence[Token], first: int, last: int) -> bool:
     """Whether the word can be that value here: a first name alone must be written as a name."""
     if known.how == "part":
         word = tokens[first]
-        by = first > 0 and tokens[first - 1].folded in ("by", "from", "to", "由")
-        if not word.is_capital or (word.folded in _EVERYDAY and not by) or word.folded in lexicon.STOP_WORDS:
+        before = tokens[first - 1].folded if first else ""
+        by = before in ("by", "from", "to", "由")
+        if last - first > 1:
+            return True
+        if (
+            before in ("in", "at", "near", "within")
+            or (word.folded in _EVERYDAY and not by)
+            or word.folded in lexicon.STOP_WORDS
+        ):
+            return False
+        if not word.is_capital and not (len(word.text) > 4 and (by or (first == 0 and _heads(tokens, last)))):
             return False
         following = tokens[last] if last < len(tokens) else None
         # "Guido Smith" is somebody else.
         return not (
-            following is not None and following.kind == "word" and following.is_capital and following.start == word.end + 1
+            following is not None
+            and following.kind == "word"
+            and following.is_capital
+            and following.start == word.end + 1
             and not following.text.isupper()
         )
     return True
+
+
+def _heads(tokens: Sequence[Token], last: int) -> bool:
+    """ "hettinger on iteration": a name that stands at the head, in whatever case."""
+    return last < len(tokens) and (
+        tokens[last].folded in ("on", "about", ":", "and", "or", "写", "的") or tokens[last].text in ("'", "’")
+    )
 
 
 def _misspelt(tokens: Sequence[Token], vocabulary: Vocabulary, taken: set[int]) -> list[Mention]:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from agent.intent import lexicon
 from agent.intent.constraints import Sentence
 from agent.intent.numerals import AMOUNT, parse_amount
 from agent.intent.vocabulary import concepts_of
@@ -26,7 +27,9 @@ class NumberRange:
 _MORE = r"(?:above|over|more\s+than|greater\s+than|higher\s+than|larger\s+than|exceeding|beyond|longer\s+than|>(?!=)|超过|大于|高于|多于|逾)"
 _LEAST = r"(?:at\s+least|no\s+less\s+than|not\s+less\s+than|minimum(?:\s+of)?|>=|≥|不少于|至少|不低于|不小于)"
 _LESS = r"(?:under|below|less\s+than|fewer\s+than|lower\s+than|smaller\s+than|shorter\s+than|<(?!=)|低于|少于|小于|不到|不足)"
-_MOST = r"(?:at\s+most|up\s+to|no\s+more\s+than|not\s+more\s+than|maximum(?:\s+of)?|<=|≤|不超过|至多|最多|不高于|不大于)"
+_MOST = (
+    r"(?:at\s+most|up\s+to|no\s+more\s+than|not\s+more\s+than|maximum(?:\s+of)?|<=|≤|不超过|至多|最多|不高于|不大于)"
+)
 _PATTERNS = tuple(
     (name, re.compile(pattern, re.IGNORECASE))
     for name, pattern in (
@@ -53,6 +56,7 @@ def find_quantities(sentence: Sentence, taken: Sequence[tuple[int, int]]) -> lis
     fields = sentence.vocabulary.of_role("number")
     if not fields:
         return []
+    found += _key_ranges(sentence)
     for name, pattern in _PATTERNS:
         for match in pattern.finditer(sentence.text):
             place = (match.start(), match.end())
@@ -77,9 +81,12 @@ def _range(name: str, match: re.Match[str], field: str) -> NumberRange | None:
     place = (match.start(), match.end())
     if name == "between":
         second = parse_amount(match["b"])
+        scale = re.search(r"\b(k|m|bn|thousand|million|billion)\b|[百千]?[万亿]", match["b"], re.IGNORECASE)
+        if scale and match["a"].strip().isdigit():
+            # "between 1 and 3 million": the magnitude is said once.
+            first = parse_amount(f"{match['a'].strip()} {scale[0]}") or first
         return NumberRange(field, *place, low=first, high=second) if second is not None and first <= second else None
     if name == "thousands":
-        step = 10 ** (len(str(int(first))) - len(str(int(first)).rstrip("0").lstrip("0")))
         step = 10 ** (len(str(int(first))) - len(str(int(first)).rstrip("0")))
         return NumberRange(field, *place, low=first, high=first + step, high_included=False)
     if name == "more":
@@ -95,9 +102,13 @@ def _field(sentence: Sentence, match: re.Match[str], fields: Sequence[str], *, t
     """The number field that a word in the same clause points at; the nearest one wins."""
     if thousands:
         return next((name for name in fields if is_key(sentence, name) and _in_range(sentence, name, match["a"])), None)
+    if re.search(r"[$€£¥]", match[0]):
+        money = [name for name in fields if "money" in concepts_of(name)]
+        if money:
+            return money[0]
     nearest: tuple[int, str] | None = None
     for index, token in enumerate(sentence.tokens):
-        if token.kind == "mark" or match.start() < token.end <= match.end() and token.kind == "number":
+        if token.kind == "mark" or (match.start() < token.end <= match.end() and token.kind == "number"):
             continue
         gap = token.start - match.end() if token.start >= match.end() - 1 else match.start() - token.end
         if gap > 24 or _clause_between(sentence.text, token.start, match):
@@ -116,21 +127,61 @@ def _clause_between(text: str, place: int, match: re.Match[str]) -> bool:
 def is_key(sentence: Sentence, name: str) -> bool:
     """Whether a number tells documents apart, as a ticket's or a standard's does."""
     values = sentence.vocabulary.catalogue.fields[name]
-    key_like = values.distinct >= 0.98 * max(values.documents, 1) and values.documents >= 0.9 * sentence.vocabulary.catalogue.documents
+    key_like = values.distinct >= 0.98 * max(values.documents, 1)
     return key_like and "number" in concepts_of(name)
 
 
 def _in_range(sentence: Sentence, name: str, text: str) -> bool:
     values, number = sentence.vocabulary.catalogue.fields[name], parse_amount(text)
     low, high = values.low, values.high
-    return number is not None and isinstance(low, int | float) and isinstance(high, int | float) and low <= number <= high
+    return (
+        number is not None and isinstance(low, int | float) and isinstance(high, int | float) and low <= number <= high
+    )
+
+
+def _key(sentence: Sentence) -> str | None:
+    return next((name for name in sentence.vocabulary.of_role("number") if is_key(sentence, name)), None)
+
+
+def number_nouns(sentence: Sentence, key: str) -> frozenset[str]:
+    """Words before a document's number: those for the documents, and the field's own ("case" of case_number)."""
+    own = {word for word in lexicon.name_words(key) if word not in lexicon.CONCEPTS["number"][0]}
+    return frozenset(sentence.nouns | own | {f"{word}s" for word in own})
+
+
+def _key_ranges(sentence: Sentence) -> list[NumberRange]:
+    """ "between PEP 3100 and PEP 3120", "PEPs 600-650", "PEPs above 8100"."""
+    key = _key(sentence)
+    if key is None or not number_nouns(sentence, key):
+        return []
+    noun = "(?:" + "|".join(sorted(map(re.escape, number_nouns(sentence, key)), key=len, reverse=True)) + r")s?[\s#-]*"
+    found = []
+    span = rf"(?:\b(?:between|from)\s+|从|介于)?\b{noun}(?P<a>\d+)\s*(?:and|to|through|[-–—~]|到|至)\s*(?:{noun})?(?P<b>\d+)(?:\s*之间)?"
+    for match in re.finditer(span, sentence.text, re.IGNORECASE):
+        low, high = int(match["a"]), int(match["b"])
+        opened = re.match(r"between|from|从|介于", match[0], re.IGNORECASE) or not re.search(
+            r"\band\b", match[0], re.IGNORECASE
+        )
+        if low < high and opened and _in_range(sentence, key, match["a"]):
+            found.append(NumberRange(key, match.start(), match.end(), low=low, high=high))
+    for name, words in (("more", _MORE), ("least", _LEAST), ("less", _LESS), ("most", _MOST)):
+        for match in re.finditer(
+            rf"\b{noun}(?:numbered\s+)?{words}\s*(?P<a>\d+)\b(?!\s*(?:years?|months?|days?|weeks?|年|月|天))",
+            sentence.text,
+            re.IGNORECASE,
+        ):
+            made = _range(name, match, key) if _in_range(sentence, key, match["a"]) else None
+            if made:
+                found.append(made)
+    return found
 
 
 def _by_number(sentence: Sentence, found: Sequence[NumberRange]) -> list[NumberRange]:
     """ "PEP 703": a word for the collection's documents with a number that one of them has."""
-    key = next((name for name in sentence.vocabulary.of_role("number") if is_key(sentence, name)), None)
+    key = _key(sentence)
     if key is None:
         return []
+    nouns = number_nouns(sentence, key)
     values: list[float | int] = []
     start, end = len(sentence.text), 0
     for index, token in enumerate(sentence.tokens[1:], 1):
@@ -139,7 +190,7 @@ def _by_number(sentence: Sentence, found: Sequence[NumberRange]) -> list[NumberR
         place = index - 1
         while sentence.folded(place) in ("-", "#", "no", ".", "number", "号", "第"):
             place -= 1
-        if sentence.folded(place) in sentence.nouns and _in_range(sentence, key, token.folded):
+        if sentence.folded(place) in nouns and _in_range(sentence, key, token.folded):
             number = parse_amount(token.folded)
             if number is not None:
                 values.append(number)

@@ -11,7 +11,8 @@ from retrievers.text.folding import fold
 _LETTER = r"[^\W\d_\u3400-\u9fff\uf900-\ufaff]"
 _TOKEN = re.compile(
     r"(?P<cjk>[\u3400-\u9fff\uf900-\ufaff])|(?P<number>\d+(?:[.,]\d+)*)|"
-    rf"(?P<word>{_LETTER}+(?:\.(?={_LETTER}))?(?:{_LETTER}|\d)*[+#]*)|(?P<mark>[^\s\w]|_)"
+    rf"(?P<word>(?:python|py|version|ver|v)(?=\d+\.\d)|{_LETTER}+(?:\.(?={_LETTER}))?(?:{_LETTER}|\d)*[+#]*)|(?P<mark>[^\s\w]|_)",
+    re.IGNORECASE,
 )
 _CJK = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]")
 
@@ -36,7 +37,9 @@ def tokenize(text: str) -> list[Token]:
     tokens = []
     for match in _TOKEN.finditer(_without_possessives(text)):
         kind = match.lastgroup or "mark"
-        folded = match[0] if kind in ("cjk", "mark") else match[0].replace(",", "") if kind == "number" else fold(match[0])
+        folded = (
+            match[0] if kind in ("cjk", "mark") else match[0].replace(",", "") if kind == "number" else fold(match[0])
+        )
         tokens.append(Token(text[match.start() : match.end()], folded, stem(folded), match.start(), match.end(), kind))
     return tokens
 

@@ -56,7 +56,10 @@ _NEWEST_THING = re.compile(
     re.IGNORECASE,
 )
 _PRICE = re.compile(r"\bhow\s+much\s+(?:does|do|is|are)\b|\bprice\s+of\b|\bcosts?\b|多少钱|售价|价格", re.IGNORECASE)
-_PUBLISHED = re.compile(r"\b(?:announce[ds]?|publish(?:ed)?|release[ds]?|launch(?:ed)?|ship(?:ped)?|outage|down|advisory|security\s+fix|changelog)\b|发布|宣布|推出|故障|宕机", re.IGNORECASE)
+_PUBLISHED = re.compile(
+    r"\b(?:announce[ds]?|publish(?:ed)?|release[ds]?|launch(?:ed)?|ship(?:ped)?|outage|down|advisory|security\s+fix|changelog)\b|发布|宣布|推出|故障|宕机",
+    re.IGNORECASE,
+)
 # A name of something in the world: a capital inside a sentence.
 _PROPER = re.compile(r"(?<=[a-z0-9,;:] )(?!I\b)[A-Z][A-Za-z]+")
 
@@ -65,7 +68,14 @@ _PARTS = re.compile(
     r"\s*[，,；;。？?]\s*(?:另外|还有|此外|同时|以及|顺便|再问|再说)[，,]?\s*|(?<=[?？])\s*(?=\S)|\s*[;；]\s*",
     re.IGNORECASE,
 )
-_ASKS = re.compile(r"\b(?:who|what|where|when|why|how|which|is|are|do|does|did|can|could|should|tell|explain|list|show|became)\b|怎么|什么|多少|几|谁|哪|如何|是否|吗|为何|为什么|呢", re.IGNORECASE)
+_LEANS = re.compile(
+    r"\b(?:it|that|them|they|its|their|those|these|this|he|she|his|her)\b(?!\s+\w+\s+(?:is|are)\b)|^\s*how\s+many(?:\s+\w+)?\s*[?？]*$|它|他|她|分别|各|^(?:写|有|用|花|一共)?了?(?:多少|几)|什么时候能|呢[?？]*$",
+    re.IGNORECASE,
+)
+_ASKS = re.compile(
+    r"\b(?:who|what|where|when|why|how|which|is|are|do|does|did|can|could|should|tell|explain|list|show|became)\b|怎么|什么|多少|几|谁|哪|如何|是否|吗|为何|为什么|呢|应该|还是|能不能|可不可以",
+    re.IGNORECASE,
+)
 
 
 def is_small_talk(text: str) -> bool:
@@ -75,18 +85,30 @@ def is_small_talk(text: str) -> bool:
         return False
     if _NONE.match(plain) or _NONE_ZH.match(plain) or _ARITHMETIC.search(plain):
         return True
-    return len(plain) < 120 and _MANNER.search(plain) is not None and not re.search(r"\b(?:how|why)\s+(?:do|does|to|can|should)\b|怎么|如何", plain, re.IGNORECASE)
+    return (
+        len(plain) < 120
+        and _MANNER.search(plain) is not None
+        and not re.search(r"\b(?:how|why)\s+(?:do|does|to|can|should)\b|怎么|如何", plain, re.IGNORECASE)
+    )
 
 
 def is_outside(found: Found) -> bool:
     """Whether the answer must be fresh or lies outside any collection of documents."""
     sentence = found.sentence
     text = sentence.text
-    own = any(sentence.is_noun(index) for index in range(len(sentence.tokens))) or bool(found.constraints) or bool(found.numbers)
+    own = (
+        any(sentence.is_noun(index) for index in range(len(sentence.tokens)))
+        or bool(found.constraints)
+        or bool(found.numbers)
+    )
     if _OUTSIDE.search(text) and not own:
         return True
     names = [match[0] for match in _PROPER.finditer(text) if match[0].casefold() not in sentence.nouns]
-    foreign = bool(names) or re.search(r"(?<![A-Za-z])[A-Za-z][\w.-]+(?=.*[\u4e00-\u9fff])|^[A-Za-z][\w.-]*(?=\s*[\u4e00-\u9fff])", text) is not None
+    foreign = (
+        bool(names)
+        or re.search(r"(?<![A-Za-z])[A-Za-z][\w.-]+(?=.*[\u4e00-\u9fff])|^[A-Za-z][\w.-]*(?=\s*[\u4e00-\u9fff])", text)
+        is not None
+    )
     fresh = _NOW.search(text) is not None
     if _NEWEST_THING.search(text) and (foreign or fresh) and not own:
         return True
@@ -98,7 +120,12 @@ def is_outside(found: Found) -> bool:
 def parts_of(text: str) -> list[str]:
     """The separate questions of one turn; one when it asks one thing."""
     pieces = [piece.strip(" ,;，；。") for piece in _PARTS.split(text) if piece and piece.strip(" ,;，；。?？")]
-    asking = [piece for piece in pieces if _ASKS.search(piece) and len(piece) >= (5 if re.search(r"[\u4e00-\u9fff]", piece) else 12)]
+    asking = [
+        piece
+        for piece in pieces
+        if _ASKS.search(piece) and len(piece) >= (5 if re.search(r"[\u4e00-\u9fff]", piece) else 12)
+    ]
     if len(asking) < 2 or len(asking) != len(pieces) or len(pieces) > 5:
         return [text]
-    return pieces
+    # What leans on the question before it ("how many is that?") is the same question.
+    return [text] if any(_LEANS.search(piece) for piece in pieces[1:]) else pieces

@@ -18,16 +18,26 @@ from retrievers.core.types import FieldCatalogue, FieldValues
 Role = Literal["person", "label", "tag", "version", "number", "date", "boolean", "language", "text"]
 How = Literal["exact", "alias", "stem", "part", "translated", "fuzzy"]
 
+PEOPLE = frozenset({"person", "sponsor", "reviewer"})
 _VERSION = re.compile(r"v?\d+(?:\.\d+){1,3}(?:[a-z]+\d*)?")
 _NAME = re.compile(r"(?:[^\W\d_][\w.'’-]*\s+){1,4}[^\W\d_][\w.'’-]*")
 _CHINESE_NAME = re.compile(r"[\u4e00-\u9fff]{2,4}(?:·[\u4e00-\u9fff]+)*")
+# How German names are typed where there are no umlauts.
+_UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue"})
 _MOST_LABELS = 200
 _LONGEST = 12
 _FUZZY_CUTOFF = 89
 _FUZZY_MARGIN = 4
 _LEAST_FUZZY_CHARACTERS = 6
 # How sure a mention is of meaning the value.
-CONFIDENCE: Mapping[How, float] = {"exact": 1.0, "alias": 0.97, "stem": 0.9, "translated": 0.85, "part": 0.8, "fuzzy": 0.75}
+CONFIDENCE: Mapping[How, float] = {
+    "exact": 1.0,
+    "alias": 0.97,
+    "stem": 0.9,
+    "translated": 0.85,
+    "part": 0.8,
+    "fuzzy": 0.75,
+}
 
 
 _Fuzzy = tuple[tuple[str, ...], tuple[tuple["Known", ...], ...]]
@@ -93,9 +103,11 @@ def role_of(values: FieldValues) -> Role:
     texts = list(values.values)
     if texts and sum(_VERSION.fullmatch(text.strip()) is not None for text in texts) > 0.6 * len(texts):
         return "version"
-    named = bool({"person", "sponsor", "reviewer"} & concepts_of(one.name))
+    named = bool(PEOPLE & concepts_of(one.name))
     people = sum(_looks_like_name(text) for text in texts)
-    if texts and ((named and people >= 0.5 * len(texts)) or (len(texts) > 20 and people >= 0.9 * len(texts))):
+    if texts and (
+        (named and people >= 0.5 * len(texts)) or (not concepts_of(one.name) and people >= 0.8 * len(texts) > 4)
+    ):
         return "person"
     if one.name in ("id", "title") or any(len(text) > 80 for text in texts):
         return "text"
@@ -158,6 +170,8 @@ def _built(key: _Key) -> Vocabulary:
         for value, documents in values.values.items():
             words = words_of(value)
             add(words, Known(name, value, "exact", documents), names)
+            if not value.isascii():
+                add(words_of(value.translate(_UMLAUTS)), Known(name, value, "exact", documents), names)
             if roles[name] == "label":
                 add(tuple(map(stem, words)), Known(name, value, "stem", documents), stems)
             elif roles[name] == "tag":
@@ -218,21 +232,23 @@ def _by_stem() -> dict[str, tuple[str, ...]]:
 
 def _parts(name: str, values: Mapping[str, int]) -> Iterable[tuple[tuple[str, ...], Known]]:
     """First and last names that stand for one person: of several people, only when one has nearly all documents."""
-    owners: dict[str, dict[str, int]] = {}
+    owners: dict[tuple[str, ...], dict[str, int]] = {}
     for value, documents in values.items():
         words = words_of(value)
         if len(words) < 2 or has_chinese(value):
             continue
-        for word in {words[0], words[-1]}:
-            if len(word) > 2:
-                owners.setdefault(word, {})[value] = documents
-    for word, people in owners.items():
+        parts: list[tuple[str, ...]] = [(word,) for word in dict.fromkeys((words[0], words[-1])) if len(word) > 2]
+        # Of a long name often only the beginning is said, or no middle name.
+        parts += [words[:2], words[1:], (words[0], words[-1])] if len(words) > 2 else []
+        for part in parts:
+            owners.setdefault(part, {})[value] = documents
+    for part, people in owners.items():
         ordered = sorted(people.items(), key=lambda item: (-item[1], item[0]))
         if len(ordered) == 1 or ordered[0][1] >= 4 * ordered[1][1]:
-            yield (word,), Known(name, ordered[0][0], "part", ordered[0][1])
+            yield part, Known(name, ordered[0][0], "part", ordered[0][1])
         else:
             for value, documents in ordered[:5]:
-                yield (word,), Known(name, value, "part", documents)
+                yield part, Known(name, value, "part", documents)
 
 
 def _cues(catalogue: FieldCatalogue) -> dict[tuple[str, ...], tuple[str, ...]]:

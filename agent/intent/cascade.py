@@ -1,0 +1,244 @@
+"""The cascade: rules at once, likeness to the sources' examples, and a model where it can help.
+
+The rules' reading is ready in milliseconds and its searches start with it; a model's reading joins them
+when it arrives, unless it could add nothing (see `RulesReading.complete`).
+"""
+
+import time
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+
+from agent import transform
+from agent.intent import ask as model_step
+from agent.intent import ground, rules, similarity, vocabulary
+from agent.intent.filters import Json, both
+from agent.intent.off import question_language
+from agent.intent.periods import Calendar
+from agent.intent.reading import Reading
+from agent.intent.reply import ModelReading, to_aggregate
+from agent.intent.rules import Context, RulesReading
+from agent.intent.text import tokenize
+from agent.llm import Model, ModelFailed
+from agent.settings import Settings
+from agent.transform.base import Asked as Transformable
+from agent.types import Intent, Message, Rejected, Request, SourceChoice
+from retrievers.core.aggregates import aggregate_json, parse_aggregate
+from retrievers.core.errors import BadRequest
+from retrievers.core.fields import Field
+from retrievers.core.filters import Filter, parse, to_json
+from retrievers.core.types import Card, Scope
+from retrievers.embed import Embedder
+from retrievers.postgres.catalogue import Catalogue, filterable
+
+_LARGE = 1000
+_LONGEST_SPAN = 4
+_MOST_SPANS = 400
+_LEAST_FIRM = 0.7
+_NONE, _WEB = "none", "web"
+
+
+@dataclass(frozen=True, slots=True)
+class Cascade:
+    """See `IntentReader`.
+
+    Args:
+        cards: of the sources that exist.
+        model: asked where rules are not enough; None means rules alone.
+    """
+
+    settings: Settings
+    catalogue: Catalogue
+    cards: Mapping[str, Card]
+    embedder: Embedder
+    model: Model | None = None
+
+    async def read(self, request: Request, scope: Scope, wanted: Filter | None, deadline: float) -> Reading:
+        """See `IntentReader.read`."""
+        mode = request.intent or self.settings.intent
+        if mode == "llm" and self.model is None:
+            raise BadRequest('intent "llm" needs a model: set LLM', where="intent", valid=("auto", "rules", "off"))
+        question, history = request.question, _before(request)
+        context = await self._context(question, request, scope)
+        made = rules.read_rules(question, history, context)
+        made = await similarity.refine(made, self.cards, self.embedder, question_language(question, scope))
+        stating = _Stating(request, scope, wanted, filterable(scope), self.cards)
+        reading = stating.of_rules(made)
+        if self.model is None or mode == "rules" or (made.complete and mode != "llm"):
+            return reading
+        later = self._later(self.model, stating, context, history, deadline)
+        return Reading(reading.first, later, reading.firm, reading.soft, reading.degraded)
+
+    async def _context(self, question: str, request: Request, scope: Scope) -> Context:
+        fields = await self.catalogue.fields(scope)
+        now = local(request.now, self.settings.zone)
+        calendar = Calendar(now.date(), self.settings.week_start, self.settings.fiscal_year_start)
+        more: Sequence[tuple[str, str, int]] = ()
+        if any(one.distinct > _LARGE for one in fields.fields.values()):
+            more = await self.catalogue.find_values(scope, _spans(question, request))
+        names = sorted({one.name for one in scope.collections})
+        # With many collections in scope their names are no words for documents any more.
+        nouns = rules.nouns_of(names if len(names) <= 3 else ())
+        return Context(fields, nouns, self.cards, calendar, now, more)
+
+    def _later(
+        self, model: Model, stating: "_Stating", context: Context, history: Sequence[Message], deadline: float
+    ) -> Awaitable[Intent | None]:
+        async def reading() -> Intent | None:
+            question, collection = stating.request.question, stating.request.collection
+            try:
+                said = await model_step.ask(
+                    model,
+                    question,
+                    history,
+                    context.now,
+                    context.catalogue,
+                    list(self.cards.values()),
+                    deadline,
+                    collection,
+                )
+            except ModelFailed:
+                return None
+            intent = stating.of_model(said, context)
+            if not self.settings.transforms or intent.kind == "none":
+                return intent
+            asked = Transformable(intent.question, history, collection, intent.language, into=_written(stating.scope))
+            made = await transform.apply(self.settings.transforms, asked, model, min(deadline, time.monotonic() + 5))
+            texts = tuple(text for one in made for text in one.texts if one.only is None)
+            return intent.model_copy(update={"searches": tuple(dict.fromkeys((*intent.searches, *texts)))})
+
+        return reading()
+
+
+def _before(request: Request) -> tuple[Message, ...]:
+    """The turns before the question."""
+    turns = list(request.messages or ())
+    if request.query is not None:
+        return tuple(turns)
+    last = max((place for place, turn in enumerate(turns) if turn.role == "user"), default=len(turns))
+    return tuple(turns[:last])
+
+
+def local(now: datetime | None, zone: tzinfo) -> datetime:
+    """The moment of a question in the asker's time zone; a time without a zone is of that one."""
+    if now is None:
+        return datetime.now(zone)
+    return now.replace(tzinfo=zone) if now.tzinfo is None else now
+
+
+def _spans(question: str, request: Request) -> list[str]:
+    """Runs of words that may be names, of the question and of the last turns."""
+    texts = [question, *(turn.content[:500] for turn in (request.messages or ())[-3:])]
+    spans: dict[str, None] = {}
+    for text in texts:
+        words = [token.folded for token in tokenize(text) if token.kind != "mark"]
+        for size in range(1, _LONGEST_SPAN + 1):
+            for first in range(len(words) - size + 1):
+                run = words[first : first + size]
+                joined = "".join(run) if all(not word.isascii() for word in run) else " ".join(run)
+                if len(joined) > 2:
+                    spans[joined] = None
+    return list(spans)[:_MOST_SPANS]
+
+
+def _written(scope: Scope) -> str | None:
+    """The language most documents are in."""
+    counts: dict[str, int] = {}
+    for one in scope.collections:
+        for language, count in one.languages.items():
+            counts[language] = counts.get(language, 0) + count
+    return max(counts, key=lambda language: (counts[language], language), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stating:
+    """Makes intents of readings, under what the caller fixed."""
+
+    request: Request
+    scope: Scope
+    wanted: Filter | None
+    fields: Mapping[str, Field]
+    cards: Mapping[str, Card]
+
+    def of_rules(self, made: RulesReading) -> Reading:
+        """The rules' reading."""
+        firm: list[tuple[float, Filter]] = []
+        soft: list[tuple[float, Filter]] = []
+        rejected = list(made.rejected)
+        for piece in made.pieces:
+            try:
+                (firm if piece.firm and piece.confidence >= _LEAST_FIRM else soft).append(
+                    (piece.confidence, parse(piece.filter, self.fields))
+                )
+            except BadRequest as error:
+                rejected.append(
+                    Rejected(what=f"filter on {piece.field}", reason=str(error)[:300], valid=error.valid[:40])
+                )
+        weakest = [one for _, one in sorted(firm, key=lambda pair: pair[0])]
+        softest = [one for _, one in sorted(soft, key=lambda pair: pair[0])]
+        intent = self._intent(
+            by="rules", question=made.question, language=question_language(self.request.question, self.scope),
+            kind=made.kind, searches=made.searches, filter=self._joined(weakest),
+            soft_filter=both([to_json(one) for one in softest]) if softest else None,
+            sources=made.sources, aggregate=made.aggregate, confidence=made.confidence, rejected=rejected,
+        )  # fmt: skip
+        return Reading(intent, None, tuple(weakest), tuple(softest))
+
+    def of_model(self, said: ModelReading, context: Context) -> Intent:
+        """The model's reading, every part of it checked."""
+        known = vocabulary.build(context.catalogue)
+        filter, rejected = ground.ground(said, known, self.fields, context.calendar, context.now)
+        rejected += [Rejected(what=problem.what[:200], reason=problem.reason[:300]) for problem in said.problems]
+        question = said.question or self.request.question
+        sources, unknown = self._sources(said.sources)
+        rejected += unknown
+        aggregate = None
+        if said.aggregate is not None and "sql" in self.cards:
+            try:
+                parsed = parse_aggregate(to_aggregate(said.aggregate, question=question, filter=filter), self.fields)
+                aggregate = aggregate_json(parsed)
+            except BadRequest as error:
+                rejected.append(Rejected(what="aggregate", reason=str(error)[:300], valid=error.valid[:40]))
+        parts = [] if filter is None else filter["filters"] if filter["type"] == "and" else [filter]
+        language = question_language(question, self.scope)
+        return self._intent(
+            by="llm", question=question, language=language,
+            kind="none" if said.kind == "none" and not self.request.sources else "aggregate" if aggregate and said.kind == "aggregate" else "retrieve",
+            searches=said.searches or (question,), filter=self._joined([parse(part, self.fields) for part in parts]),
+            soft_filter=None, sources=sources, aggregate=aggregate, confidence=said.confidence, rejected=rejected,
+        )  # fmt: skip
+
+    def _intent(
+        self, *, by: str, kind: str, question: str, language: str, searches: Sequence[str], filter: Json | None,
+        soft_filter: Json | None, sources: Sequence[SourceChoice], aggregate: Json | None, confidence: float,
+        rejected: Sequence[Rejected],
+    ) -> Intent:  # fmt: skip
+        if self.request.sources:
+            sources = [
+                SourceChoice(name=name, confidence=1.0, reason="named by the caller")
+                for name in dict.fromkeys(self.request.sources)
+            ]
+            kind = "retrieve" if kind == "none" else kind
+        return Intent(
+            kind=kind, question=question, language=language,  # type: ignore[arg-type]
+            searches=tuple(searches) or ((question,) if kind != "none" else ()),
+            collections=tuple(sorted({one.name for one in self.scope.collections})),
+            filter=filter, soft_filter=soft_filter, sources=tuple(sources), aggregate=aggregate,
+            by=by, confidence=max(0.0, min(1.0, confidence)), rejected=tuple(rejected),  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    def _joined(self, inferred: Sequence[Filter]) -> Json | None:
+        parts = [to_json(one) for one in ((self.wanted,) if self.wanted else ())] + [to_json(one) for one in inferred]
+        return both(parts) if parts else None
+
+    def _sources(self, named: Sequence[str]) -> tuple[list[SourceChoice], list[Rejected]]:
+        """The model's choice; a name that does not exist is reported and never widens anything."""
+        chosen, unknown = [], []
+        for name in dict.fromkeys(named):
+            if name in self.cards or name in (_NONE, _WEB):
+                chosen.append(SourceChoice(name=name, confidence=0.8, reason="chosen by the model"))
+            else:
+                unknown.append(
+                    Rejected(what=f"source {name}"[:200], reason="there is no such source", valid=tuple(self.cards))
+                )
+        return chosen, unknown

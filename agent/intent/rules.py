@@ -1,0 +1,275 @@
+"""Rules: a question as it reads without a model, checked against the field catalogue."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from agent.intent import calculations, followup, turns, vocabulary
+from agent.intent.calculations import Calculation
+from agent.intent.filters import Json, both, either
+from agent.intent.found import Found, Piece, find
+from agent.intent.periods import Calendar
+from agent.intent.text import has_chinese
+from agent.types import Message, Rejected, SourceChoice
+from retrievers.core.types import Card, FieldCatalogue
+
+_IDENTIFIER = re.compile(
+    r"\w*\d\w*[-_.]\w+|\w+[-_.]\w*\d\w*|\w+_\w+|\w+\(\)|\w+(?:\.\w+){1,}|[A-Z]{2,}[-\d]+\w*|\w+::\w+|\w+/\w+\.\w+|\b[a-z]+[A-Z]\w+"
+)
+_MOST_SEARCHES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class RulesReading:
+    """What the rules made of a question.
+
+    Attributes:
+        pieces: the constraints, the surest last.
+        complete: whether a model could add nothing: small talk, identifiers, questions of metadata alone.
+    """
+
+    kind: str
+    question: str
+    searches: tuple[str, ...]
+    pieces: tuple[Piece, ...]
+    sources: tuple[SourceChoice, ...]
+    aggregate: Json | None
+    confidence: float
+    rejected: tuple[Rejected, ...]
+    complete: bool
+
+    @property
+    def filter(self) -> Json | None:
+        return both([piece.filter for piece in self.pieces]) if self.pieces else None
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a question is read against.
+
+    Attributes:
+        nouns: words for the documents of the collections ("pep", "peps").
+        now: in the time zone of who asks.
+        more: values looked up in fields too large to know.
+    """
+
+    catalogue: FieldCatalogue
+    nouns: frozenset[str]
+    cards: Mapping[str, Card]
+    calendar: Calendar
+    now: datetime
+    more: Sequence[tuple[str, str, int]] = ()
+
+
+def read_rules(question: str, history: Sequence[Message], context: Context) -> RulesReading:
+    """The reading of a question."""
+    known = vocabulary.build(context.catalogue)
+
+    def finder(text: str) -> Found:
+        return find(text, known, context.nouns, context.calendar, context.now, context.more)
+
+    if turns.is_small_talk(question):
+        return _nothing(question, "small talk", 0.95)
+    found = finder(question)
+    carried = followup.carry(found, history, finder) if history else None
+    if carried is not None:
+        return _followed(carried, question, context)
+    parts = turns.parts_of(question)
+    if len(parts) > 1:
+        return _several(question, [finder(part) for part in parts], found, context)
+    calculation = _calculation(found)
+    if calculation is None and turns.is_outside(found):
+        return _outside(question, context)
+    return _single(question, found, calculation, context)
+
+
+def nouns_of(collections: Sequence[str]) -> frozenset[str]:
+    """Words for the documents of collections, by their names: "peps" are peps, one of them a pep."""
+    words = {word for name in collections for word in re.findall(r"[^\W\d_]+", name.casefold()) if len(word) > 1}
+    singular = {word[:-1] for word in words if len(word) > 3 and word.endswith("s") and not word.endswith("ss")}
+    return frozenset(words | singular | {f"{word}s" for word in words if not word.endswith("s")})
+
+
+def _calculation(found: Found) -> Calculation | None:
+    return calculations.find_calculation(found) or calculations.find_lookup(found) or calculations.find_listing(found)
+
+
+def _single(question: str, found: Found, calculation: Calculation | None, context: Context) -> RulesReading:
+    rejected = _rejected(found)
+    if calculation is not None and "sql" in context.cards:
+        return RulesReading(
+            "aggregate", question, (question,), calculation.pieces,
+            _choices(context, sql="it is answered by metadata", documents=not calculation.sure),
+            calculation.aggregate, _confidence(calculation.pieces, 0.9), rejected, complete=not rejected,
+        )  # fmt: skip
+    exact = _is_identifier(found)
+    return RulesReading(
+        "retrieve", question, (question,), found.pieces, _choices(context, exact=exact), None,
+        0.9 if exact else _confidence(found.pieces, 0.6), rejected, complete=exact and not rejected,
+    )  # fmt: skip
+
+
+def _followed(carried: followup.Carried, question: str, context: Context) -> RulesReading:
+    """A follow-up: asked of the metadata when nothing but metadata is left, else searched with its context."""
+    found = carried.found
+    whole = Found(found.sentence, found.constraints, found.dates, found.numbers, carried.pieces, found.left)
+    calculation = calculations.find_calculation(found)
+    named = {"id", *(name for name in found.sentence.vocabulary.of_role("number"))}
+    asked = calculations.asked_fields(found, {piece.field for piece in carried.pieces} & named)
+    if (
+        calculation is None
+        and asked
+        and len(carried.pieces) == 1
+        and carried.pieces[0].field in named
+        and not calculations.topic_of(found)
+    ):
+        calculation = calculations.values_of(asked, carried.pieces)
+    elif calculation is not None and carried.pieces:
+        calculation = Calculation(calculation.aggregate, carried.pieces)
+    elif calculation is None and carried.lists and carried.pieces and not _topic(carried.context, context):
+        calculation = calculations.listing(whole)
+    search = (
+        " ".join(
+            filter(
+                None,
+                (
+                    followup.stripped(question) if not carried.lists or calculations.topic_of(found) else "",
+                    carried.context,
+                ),
+            )
+        )
+        or question
+    )
+    if calculation is not None and "sql" in context.cards:
+        return RulesReading(
+            "aggregate", search, (search,), calculation.pieces,
+            _choices(context, sql="it is answered by metadata", documents=not calculation.sure),
+            calculation.aggregate, 0.7, _rejected(found), complete=False,
+        )  # fmt: skip
+    return RulesReading(
+        "retrieve", search, (search,), carried.pieces, _choices(context), None, 0.6, _rejected(found), complete=False
+    )
+
+
+def _topic(text: str, context: Context) -> bool:
+    """Whether the words of an earlier turn say more than metadata."""
+    found = find(text, vocabulary.build(context.catalogue), context.nouns, context.calendar, context.now, context.more)
+    return bool(calculations.topic_of(found)) if text else False
+
+
+def _several(question: str, parts: Sequence[Found], whole: Found, context: Context) -> RulesReading:
+    """Separate questions in one turn: a search for each; a filter only when every part is constrained."""
+    aggregate: Json | None = None
+    filters: list[Json | None] = []
+    searches: list[str] = []
+    for part in parts:
+        calculation = calculations.find_calculation(part)
+        if calculation is not None and aggregate is None and "sql" in context.cards:
+            aggregate = _within(calculation)
+            filters.append(None)
+        else:
+            filters.append(both([piece.filter for piece in part.pieces]) if part.pieces else None)
+            searches.append(part.sentence.text)
+    if not searches:
+        return _single(question, whole, calculations.find_calculation(whole), context)
+    stated = [one for one in filters if one is not None]
+    pieces: tuple[Piece, ...] = ()
+    if stated and len(stated) == len(filters):
+        distinct = [one for place, one in enumerate(stated) if one not in stated[:place]]
+        pieces = (Piece(whole.pieces[0].field if whole.pieces else "", either(distinct), 0, 0, 0.8),)
+    sources = _choices(context, sql="a part of it is answered by metadata" if aggregate else None)
+    return RulesReading(
+        "retrieve",
+        question,
+        tuple(searches[:_MOST_SEARCHES]),
+        pieces,
+        sources,
+        aggregate,
+        0.6,
+        _rejected(whole),
+        complete=False,
+    )
+
+
+def _within(calculation: Calculation) -> Json:
+    """A calculation that carries its own filter, for a turn whose other parts have none."""
+    if not calculation.pieces:
+        return calculation.aggregate
+    filter = both([piece.filter for piece in calculation.pieces])
+    return {**calculation.aggregate, "where": filter}
+
+
+def _nothing(question: str, reason: str, confidence: float) -> RulesReading:
+    return RulesReading(
+        "none",
+        question,
+        (),
+        (),
+        (SourceChoice(name="none", confidence=confidence, reason=reason),),
+        None,
+        confidence,
+        (),
+        complete=True,
+    )
+
+
+def _outside(question: str, context: Context) -> RulesReading:
+    choice = SourceChoice(name="web", confidence=0.8, reason="it needs fresh or outside knowledge")
+    return RulesReading("retrieve", question, (question,), (), (choice,), None, 0.8, (), complete=False)
+
+
+def _choices(
+    context: Context, *, sql: str | None = None, documents: bool = True, exact: bool = False
+) -> tuple[SourceChoice, ...]:
+    chosen = []
+    if sql is not None and "sql" in context.cards:
+        chosen.append(SourceChoice(name="sql", confidence=0.9, reason=sql))
+    if sql is None or documents:
+        reason = "it names an identifier" if exact else "documents may answer it"
+        names = [name for name, card in context.cards.items() if card.kind == "documents"]
+        # Words that stand for themselves are found by the words; a vector knows nothing of them.
+        first = [name for name in names if name == "fulltext"] if exact else []
+        chosen += [SourceChoice(name=name, confidence=0.9 if exact else 0.7, reason=reason) for name in first or names]
+    return tuple(chosen)
+
+
+def _confidence(pieces: Sequence[Piece], least: float) -> float:
+    return round(min((piece.confidence for piece in pieces), default=least), 2)
+
+
+def _is_identifier(found: Found) -> bool:
+    """Whether a question is little more than names of code, errors or parts."""
+    text = found.sentence.text
+    names = _IDENTIFIER.findall(text)
+    if not names:
+        return False
+    rest = _IDENTIFIER.sub(" ", text)
+    words = [word for word in calculations.plain_words(rest) if word]
+    return len(words) <= (2 if not has_chinese(text) else 3)
+
+
+def _rejected(found: Found) -> tuple[Rejected, ...]:
+    """Names that were given and mean several values, or none: said with what there is."""
+    rejected = []
+    people = set(found.sentence.vocabulary.of_role("person"))
+    for mention in found.left:
+        values = {known.value for known in mention.known if known.field in people}
+        if len(values) > 1:
+            text = found.sentence.text[mention.start : mention.end]
+            rejected.append(Rejected(what=text, reason="it may mean several people", valid=tuple(sorted(values))))
+    return tuple(rejected)
+
+
+def to_fields(reading: RulesReading) -> dict[str, Any]:
+    """The reading as the fields of `agent.types.Intent` that rules decide."""
+    return {
+        "kind": reading.kind,
+        "question": reading.question,
+        "searches": reading.searches,
+        "sources": reading.sources,
+        "aggregate": reading.aggregate,
+        "confidence": reading.confidence,
+        "rejected": reading.rejected,
+    }
