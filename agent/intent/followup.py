@@ -250,7 +250,7 @@ def stripped(text: str) -> str:
     """A turn without the words that only point back, for a search."""
     plain = _PERSON.sub(" ", text)
     plain = re.sub(
-        r"^\W*(?:and|but|so|then|also|what\s+about|how\s+about|那么?|还有)\b?", " ", plain, flags=re.IGNORECASE
+        r"^\W*(?:and|but|so|then|also|what\s+about|how\s+about|那么?|还有)(?![a-z])", " ", plain, flags=re.IGNORECASE
     )
     words = [word for word in plain.split() if word.casefold().strip("?.,!") not in lexicon.STOP_WORDS]
     return " ".join(words) or text

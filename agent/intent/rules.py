@@ -105,8 +105,9 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
             calculation.aggregate, _confidence(calculation.pieces, 0.9), rejected, complete=not rejected,
         )  # fmt: skip
     exact = _is_identifier(found)
+    search = found.rest if found.pieces and calculations.topic_of(found) else question
     return RulesReading(
-        "retrieve", question, (question,), found.pieces, _choices(context, exact=exact), None,
+        "retrieve", question, (search,), found.pieces, _choices(context, exact=exact), None,
         0.9 if exact else _confidence(found.pieces, 0.6), rejected, complete=exact and not rejected,
     )  # fmt: skip
 
