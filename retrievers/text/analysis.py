@@ -38,7 +38,7 @@ _PART = re.compile(r"[^\W_]+")
 _POSSESSIVE = re.compile(r"['’][sS]$")
 _CAMEL = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _NAME_AND_NUMBER = re.compile(r"([a-z]{2,})(\d+)")
-_CHINESE_STOP = frozenset(
+CHINESE_STOP_WORDS = frozenset(
     "的 了 是 在 和 与 及 或 也 都 就 而 被 把 吗 呢 吧 啊 哪 哪些 什么 怎么 如何 请 请问 一个 这 那 这个 那个".split()  # noqa: SIM905
 )
 _MOST_CHARACTERS = 64
@@ -164,11 +164,11 @@ def _chinese(run: str, position: int) -> Iterator[Term]:
     """Words in search mode at the position of their first character, and character pairs."""
     seen = set()
     for word, start, _ in rjieba.tokenize(run, mode="search", hmm=True):
-        if word not in _CHINESE_STOP:
+        if word not in CHINESE_STOP_WORDS:
             seen.add((word, start))
             yield Term(word, position + start, False)
     for term in _pairs(run, position, extra=True):
-        if (term.text, term.position - position) not in seen and term.text not in _CHINESE_STOP:
+        if (term.text, term.position - position) not in seen and term.text not in CHINESE_STOP_WORDS:
             yield term
 
 

