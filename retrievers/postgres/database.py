@@ -7,8 +7,8 @@ which saves them the transaction.
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 from typing import Any, LiteralString, Self
 
@@ -16,6 +16,7 @@ import psycopg
 from pgvector.psycopg import register_vector_async
 from psycopg import AsyncConnection
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from retrievers.core.errors import BadRequest, Unavailable
@@ -23,6 +24,8 @@ from retrievers.postgres.migrate import SERVICE_ROLE, check_address, is_current,
 
 Row = tuple[Any, ...]
 MAX_TENANT_CHARACTERS = 128
+# A server that does not end a statement within these is taken for lost, with the connection.
+_CANCELS, _CANCEL_EVERY_S = 50, 0.1
 
 
 class Database:
@@ -40,6 +43,7 @@ class Database:
         self._size = size
         self._pool: AsyncConnectionPool[AsyncConnection[Row]] | None = None
         self._secret = b""
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
         self._secret, service = await asyncio.to_thread(_prepare, self._owner, self._service)
@@ -84,17 +88,56 @@ class Database:
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[AsyncConnection[Row]]:
         """A connection without a tenant: as the service's own role it can call the searches and read nothing else."""
-        assert self._pool is not None
         try:
-            async with self._pool.connection() as connection:
-                _still_wanted()
+            connection = await self._take()
+            try:
                 yield connection
+            finally:
+                await self._detached(self._give_back(connection))
         except PoolTimeout as error:
             raise Unavailable("the database", "no connection became free in 10 s") from error
         except psycopg.errors.ProgramLimitExceeded:
             raise  # what was sent is too large: no fault of the server's
         except psycopg.OperationalError as error:
             raise Unavailable("the database", str(error).strip().splitlines()[0]) from error
+
+    async def _take(self) -> AsyncConnection[Row]:
+        """A connection from the pool; one that comes after its task was cancelled goes back."""
+        assert self._pool is not None
+
+        def unwanted(taking: "asyncio.Task[AsyncConnection[Row]]") -> None:
+            if not taking.cancelled() and taking.exception() is None:
+                self._detached(self._give_back(taking.result()))
+
+        # Waiting in the pool itself, a cancellation at the wrong moment loses the connection, or is itself lost
+        # (`wait_for` of Python 3.11) and the statement runs to its end with nobody left to stop it.
+        taking = asyncio.ensure_future(self._pool.getconn())
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            taking.add_done_callback(unwanted)
+            raise
+
+    async def _give_back(self, connection: AsyncConnection[Row]) -> None:
+        """The connection to the pool; closed before when something is under way on it.
+
+        A cancelled pipeline may end with its connection still in pipeline mode: whoever got it next would wait
+        for nothing, or read the answer to another's question.
+        """
+        assert self._pool is not None
+        state = connection.pgconn
+        if state.pipeline_status != PipelineStatus.OFF or state.transaction_status != TransactionStatus.IDLE:
+            with suppress(psycopg.Error):
+                await connection.cancel_safe(timeout=2)
+            await connection.close()
+        await self._pool.putconn(connection)
+
+    def _detached(self, work: Coroutine[Any, Any, None]) -> "asyncio.Future[None]":
+        """The work as a task that goes on when its awaiter is cancelled."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)  # the event loop holds tasks weakly
+        task.add_done_callback(self._tasks.discard)
+        return asyncio.shield(task)
 
     @asynccontextmanager
     async def transaction(self, tenant: str) -> AsyncIterator[AsyncConnection[Row]]:
@@ -107,27 +150,45 @@ class Database:
     async def fetch(self, tenant: str, statement: LiteralString, values: dict[str, Any] | Sequence[Any]) -> list[Row]:
         """Rows of one statement within the tenant's scope, in one round trip."""
         scope = self.scope(tenant)
-        async with self.connection() as connection, connection.pipeline(), connection.transaction():
-            await connection.execute(_ENTER, (SERVICE_ROLE, scope))
-            cursor = await connection.execute(statement, values)
-            return await cursor.fetchall()
+
+        async def rows(connection: AsyncConnection[Row]) -> list[Row]:
+            async with connection.pipeline(), connection.transaction():
+                await connection.execute(_ENTER, (SERVICE_ROLE, scope))
+                cursor = await connection.execute(statement, values)
+                return await cursor.fetchall()
+
+        async with self.connection() as connection:
+            return await _to_its_end(connection, rows(connection))
 
     async def search(self, statement: LiteralString, values: dict[str, Any]) -> list[Row]:
         """Rows of one search, whose scope is among the values."""
-        async with self.connection() as connection:
+
+        async def rows(connection: AsyncConnection[Row]) -> list[Row]:
             cursor = await connection.execute(statement, values, binary=True)
             return await cursor.fetchall()
 
+        async with self.connection() as connection:
+            return await _to_its_end(connection, rows(connection))
 
-def _still_wanted() -> None:
-    """End a task whose cancellation got lost while it waited for a connection.
 
-    Python 3.11's `wait_for`, which the pool waits with, swallows one that comes at the moment the connection
-    does; the statement would then run to its end with nobody left to stop it.
+async def _to_its_end(connection: AsyncConnection[Row], work: Coroutine[Any, Any, list[Row]]) -> list[Row]:
+    """The rows of the work; when its awaiter is cancelled, the server is told to end it until it has.
+
+    The driver would ask the server once, which a busy one may overlook, and leave a pipeline half read.
     """
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        for _ in range(_CANCELS):
+            if task.done():
+                break
+            with suppress(psycopg.Error):
+                await connection.cancel_safe(timeout=_CANCEL_EVERY_S)
+            await asyncio.wait({task}, timeout=_CANCEL_EVERY_S)
+        task.cancel()
+        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        raise
 
 
 _ENTER = "SELECT set_config('role', %s, true), set_config('signalbox.scope', %s, true)"

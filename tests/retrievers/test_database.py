@@ -1,0 +1,58 @@
+"""The pool under requests that are cut short: nothing is lost, nothing goes on, no answer reaches the wrong one."""
+
+import asyncio
+import random
+from contextlib import suppress
+
+import psycopg
+
+from retrievers.postgres.database import Database
+
+_BUSY = """
+    SELECT count(*) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle'
+          AND backend_type = 'client backend'
+"""
+
+
+def busy(url: str) -> int:
+    with psycopg.connect(url, autocommit=True) as connection:
+        row = connection.execute(_BUSY).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+async def test_cancelled_statements_end_in_postgresql_and_no_connection_is_lost(database: Database, owner_url: str):
+    choose = random.Random(5)
+    pool = database._pool
+    assert pool is not None
+
+    async def asking(n: int) -> None:
+        kind = choose.choice(["sleep", "search", "fetch", "transaction"])
+        if kind == "sleep":
+            await database.search("SELECT pg_sleep(60)", {})
+        elif kind == "search":
+            assert await database.search("SELECT %(n)s::int, pg_sleep(0.002)::text", {"n": n}) == [(n, "")]
+        elif kind == "fetch":
+            assert await database.fetch("t", "SELECT %(n)s::int, pg_sleep(0.002)::text", {"n": n}) == [(n, "")]
+        else:
+            async with database.transaction("t") as connection:
+                assert await (await connection.execute("SELECT %s::int", (n,))).fetchall() == [(n,)]
+
+    async def cut(n: int) -> None:
+        task = asyncio.create_task(asking(n))
+        await asyncio.sleep(choose.random() * 0.02)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    for start in range(0, 600, 30):
+        await asyncio.gather(*(cut(n) for n in range(start, start + 30)))
+    await asyncio.sleep(0.5)
+
+    assert busy(owner_url) == 0
+    for n in range(20):
+        assert await database.fetch("t", "SELECT %(n)s::int", {"n": n}) == [(n,)]
+    stats = pool.get_stats()
+    assert stats["pool_available"] == stats["pool_size"] <= 4
+    assert not stats.get("requests_waiting")
