@@ -4,6 +4,7 @@ Every stage is a pure step over frozen values, except the searches themselves. W
 the searches of the first reading run; its reading joins them when it arrives.
 """
 
+import asyncio
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -154,8 +155,9 @@ class Pipeline:
         if self.reader is None or (asked.request.intent or self.settings.intent) == "off":
             return await unread(asked, self.sources)
         try:
-            reading = self.reader.read(asked.request, asked.scope, asked.wanted, asked.at(1.0))
-            return await within(reading, asked.at(_READ_BY) - time.monotonic())
+            # In this task: of a reading that nobody takes, what is still to come would be left lying.
+            async with asyncio.timeout(asked.at(_READ_BY) - time.monotonic()):
+                return await self.reader.read(asked.request, asked.scope, asked.wanted, asked.at(1.0))
         except (Unavailable, OSError):
             return replace(await unread(asked, self.sources), degraded=("intent_unavailable",))
 
@@ -239,8 +241,7 @@ class Pipeline:
 
 def _table(found: Found) -> Table | None:
     """What a source calculated, by the reading that counts."""
-    tables = (hit.table for answer in found.used for hit in answer.hits if hit.table is not None)
-    table = next(tables, None)
+    table = next((answer.table for answer in found.used if answer.table is not None), None)
     return None if table is None else Table(columns=table.columns, rows=table.rows, sql=table.sql)
 
 

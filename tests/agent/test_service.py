@@ -1,16 +1,32 @@
-"""The service as its users hold it: tenants, freshness, pages, and a login of its own."""
+"""The service as its users hold it: tenants, freshness, pages, a login of its own, and all that may fail."""
 
-from collections.abc import AsyncIterator
+import asyncio
+import json
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import Any
 
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
 from agent import Service, open_service
+from agent.intent import off
+from agent.intent.reading import Reading
+from agent.pipeline import Pipeline
+from agent.router import joined
 from agent.settings import Settings
-from retrievers.core.errors import BadRequest
+from agent.types import Intent, Request, Result
+from retrievers.core.aggregates import Aggregate
+from retrievers.core.errors import BadFilter, BadRequest, Unavailable
+from retrievers.core.filters import Compare, Filter, to_json
+from retrievers.core.types import Card, ChunkId, Hit, Query, Scope, Table
 from retrievers.ingest.documents import Document
+from retrievers.postgres.database import Database
 
 
 @pytest.fixture
@@ -108,3 +124,379 @@ async def test_an_unknown_template_is_the_callers_mistake_and_lists_those_there_
     await service.ingest([document("a", "Penguins march.")], "docs")
     with pytest.raises(BadRequest, match="answer/v1"):
         await service.augment("penguins", collection="docs", template="nope")
+
+
+# Readings, sources that fail, and what becomes of them.
+
+
+@dataclass
+class Scripted:
+    """A reader that says what it is told."""
+
+    first: Mapping[str, Any] = field(default_factory=dict)
+    later: Mapping[str, Any] | Exception | None = None
+    later_s: float | None = None
+    firm: tuple[Filter, ...] = ()
+    soft: tuple[Filter, ...] = ()
+    error: Exception | None = None
+
+    async def read(self, request: Request, scope: Scope, wanted: Filter | None, deadline: float) -> Reading:
+        if self.error:
+            raise self.error
+        plain = off.read(request, scope, wanted, ("fulltext", "vector"))
+
+        def intent(given: Mapping[str, Any]) -> Intent:
+            return Intent(**{**plain.model_dump(), "by": "rules", **given})
+
+        async def model() -> Intent | None:
+            await asyncio.sleep(self.later_s or 0)
+            if isinstance(self.later, Exception):
+                raise self.later
+            return intent({"by": "llm", **self.later}) if self.later is not None else None
+
+        return Reading(
+            intent({"filter": _all(wanted, *self.firm), "soft_filter": _all(*self.soft), **self.first}),
+            later=model() if self.later_s is not None else None,
+            firm=self.firm,
+            soft=self.soft,
+        )
+
+
+def _all(*filters: Filter | None) -> dict[str, Any] | None:
+    whole = joined(filters)
+    return to_json(whole) if whole else None
+
+
+@dataclass
+class Stub:
+    """A source beside the real ones."""
+
+    card: Card
+    answer: Callable[[Query], list[Hit]] | Exception | float
+    asked: list[Query] = field(default_factory=list)
+
+    async def search(self, query: Query) -> list[Hit]:
+        self.asked.append(query)
+        if isinstance(self.answer, float):
+            await asyncio.sleep(self.answer)
+            return []
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer(query)
+
+
+def team(name: str) -> Compare:
+    return Compare("eq", "team", name)
+
+
+TEAMS = [
+    document("red1", "Penguins march in the snow.", metadata={"team": "red", "year": 2024}),
+    document("red2", "Penguins swim in the sea.", metadata={"team": "red", "year": 2025}),
+    document("blue1", "Penguins march on the ice.", metadata={"team": "blue", "year": 2025}),
+]
+
+
+@pytest.fixture
+async def teams(service: Service) -> Service:
+    await service.ingest(TEAMS, "docs")
+    return service
+
+
+def reading(service: Service, reader: Scripted | None = None, **sources: Stub) -> Service:
+    """The service with another reader, and with some sources replaced or added."""
+    everything = {name: source for name, source in service.pipeline.sources.items() if name != "sql"}
+    chosen = service.settings.model_copy(update={"intent": "auto"})
+    pipeline = Pipeline(chosen, service.catalogue, {**everything, **sources}, service.embedder, reader=reader)
+    return replace(service, pipeline=pipeline)
+
+
+def ids(result: Result) -> list[str]:
+    return sorted(hit.document_id for hit in result.hits)
+
+
+def became(result: Result) -> list[tuple[int, str, str]]:
+    assert [(step.step, step.source) for step in result.plan] == [(one.step, one.source) for one in result.outcomes]
+    return [(one.step, one.source, one.status) for one in result.outcomes]
+
+
+async def test_constraints_read_from_a_question_narrow_it_beside_the_callers_own(teams: Service):
+    asked = reading(teams, Scripted(firm=(team("red"),)))
+    result = await asked.retrieve("penguins", filter={"type": "eq", "key": "year", "value": 2025})
+    assert (ids(result), result.relaxed, result.status) == (["red2"], (), "found")
+    assert result.intent.filter == {
+        "type": "and",
+        "filters": [{"type": "eq", "key": "year", "value": 2025}, {"type": "eq", "key": "team", "value": "red"}],
+    }
+    assert {json.dumps(step.filter) for step in result.plan if step.step == 1} == {json.dumps(result.intent.filter)}
+
+
+async def test_what_was_inferred_and_leaves_nothing_is_dropped_the_weakest_first_and_said(teams: Service):
+    gone = Compare("gt", "year", 2030)
+    asked = reading(teams, Scripted(firm=(team("green"), team("red")), soft=(gone,)))
+    result = await asked.retrieve("penguins")
+    assert (ids(result), result.status) == (["red1", "red2"], "found")
+    assert [one.dropped for one in result.relaxed] == [to_json(gone), to_json(team("green"))]
+    assert all("nothing was found with it" in one.reason for one in result.relaxed)
+    assert became(result) == [
+        (1, "fulltext", "empty"), (1, "vector", "empty"), (2, "fulltext", "empty"), (2, "vector", "empty"),
+        (3, "fulltext", "ok"), (3, "vector", "ok"), (4, "fulltext", "skipped"), (4, "vector", "skipped"),
+    ]  # fmt: skip
+
+
+async def test_the_callers_filter_is_not_dropped_even_when_nothing_is_left(teams: Service):
+    asked = reading(teams, Scripted(soft=(team("red"),)))
+    result = await asked.retrieve("penguins", filter={"type": "eq", "key": "year", "value": 1999})
+    assert (result.hits, result.status) == ((), "nothing_found")
+    assert [one.dropped for one in result.relaxed] == [to_json(team("red"))]
+    assert all("1999" in json.dumps(step.filter) for step in result.plan)
+
+
+async def test_small_talk_is_not_retrieved_for(teams: Service):
+    result = await reading(teams, Scripted({"kind": "none"})).retrieve("hello")
+    assert (result.status, result.hits, result.plan, result.outcomes) == ("no_retrieval_needed", (), (), ())
+
+
+async def test_a_reader_that_fails_leaves_the_question_as_it_is(teams: Service):
+    result = await reading(teams, Scripted(error=Unavailable("the database", "gone"))).retrieve("penguins")
+    assert (len(result.hits), result.degraded, result.intent.by) == (3, ("intent_unavailable",), "caller")
+    stale = Scripted({"filter": {"type": "eq", "key": "gone", "value": 1}})
+    result = await reading(teams, stale).retrieve("penguins")
+    assert (len(result.hits), result.degraded, result.intent.by) == (3, ("intent_unavailable",), "caller")
+
+
+# A model's reading.
+
+
+async def test_a_models_searches_join_those_of_the_rules(teams: Service):
+    asked = reading(teams, Scripted(later={"searches": ("penguins", "swim sea")}, later_s=0.05))
+    result = await asked.retrieve("penguins")
+    assert (ids(result), result.intent.by, result.degraded) == (["blue1", "red1", "red2"], "llm", ())
+    # What the rules asked already is not asked again.
+    assert [(step.step, step.source, step.search) for step in result.plan] == [
+        (1, "fulltext", "penguins"), (1, "vector", "penguins"),
+        (2, "fulltext", "swim sea"), (2, "vector", "swim sea"),
+    ]  # fmt: skip
+
+
+async def test_a_models_filter_replaces_that_of_the_rules_and_hits_it_forbids_are_left_out(teams: Service):
+    asked = reading(
+        teams,
+        Scripted(firm=(team("red"),), later={"filter": to_json(team("blue")), "searches": ("ice",)}, later_s=0.05),
+    )
+    result = await asked.retrieve("penguins")
+    assert (ids(result), result.intent.filter) == (["blue1"], to_json(team("blue")))
+    wider = reading(teams, Scripted(firm=(team("red"),), later={"filter": None, "searches": ("ice",)}, later_s=0.05))
+    result = await wider.retrieve("penguins")
+    assert {"red1", "red2", "blue1"} == set(ids(result))
+    narrower = reading(teams, Scripted(later={"filter": to_json(team("red")), "searches": ("ice",)}, later_s=0.05))
+    result = await narrower.retrieve("penguins")
+    assert ids(result) == ["red1", "red2"]
+
+
+async def test_a_model_cannot_take_away_what_the_caller_fixed(teams: Service):
+    asked = reading(teams, Scripted(later={"filter": None, "sources": [], "searches": ("ice",)}, later_s=0.0))
+    result = await asked.retrieve("penguins", filter=to_json(team("red")), sources=["fulltext"])
+    assert ids(result) == ["red1", "red2"]
+    assert result.intent.filter == to_json(team("red"))
+    assert {step.source for step in result.plan} == {"fulltext"}
+    assert all(step.filter == to_json(team("red")) for step in result.plan)
+
+
+async def test_a_models_filter_that_leaves_nothing_is_relaxed_too(teams: Service):
+    asked = reading(teams, Scripted(later={"filter": to_json(team("green"))}, later_s=0.0))
+    result = await asked.retrieve("penguins")
+    assert (len(result.hits), [one.dropped for one in result.relaxed]) == (3, [to_json(team("green"))])
+
+
+async def test_a_model_that_sees_nothing_to_retrieve_is_believed(teams: Service):
+    result = await reading(teams, Scripted(later={"kind": "none"}, later_s=0.0)).retrieve("thanks, penguins")
+    assert (result.status, result.hits, len(result.outcomes)) == ("no_retrieval_needed", (), 2)
+
+
+@pytest.mark.parametrize(
+    ("later", "later_s"),
+    [
+        (None, 0.0),
+        (Unavailable("the model", "quota"), 0.0),
+        (KeyError("choices"), 0.0),
+        ({"filter": {"type": "eq", "key": "nope", "value": 1}}, 0.0),
+        ({"filter": {"type": "and", "filters": [None, 3]}}, 0.0),
+        ({"kind": "aggregate", "aggregate": {"op": "explode"}}, 0.0),
+        ({}, 60.0),
+    ],
+)
+async def test_a_model_that_fails_leaves_the_result_of_the_rules(teams: Service, later: Any, later_s: float):
+    asked = reading(teams, Scripted(firm=(team("red"),), later=later, later_s=later_s))
+    started = time.perf_counter()
+    result = await asked.retrieve("penguins", timeout_s=1)
+    assert time.perf_counter() - started < 1.0
+    assert (ids(result), result.intent.by) == (["red1", "red2"], "rules")
+    assert result.degraded == ("intent_model_unavailable",)
+
+
+# Sources.
+
+
+def hit(query: Query, source: str, name: str = "red1", **more: Any) -> Hit:
+    return Hit(ChunkId(query.scope.tenant, "docs", name, 0), 1.0, source, **more)
+
+
+FAILING = {
+    "unavailable": Unavailable("x", "down"),
+    "hangs": 60.0,
+    "broken": ConnectionResetError("10.0.0.3"),
+    "refuses": BadFilter("no"),
+    "foreign": lambda query: [Hit(ChunkId("globex", "docs", "red1", 0), 1.0, "x")],
+    "unknown": lambda query: [Hit(ChunkId(query.scope.tenant, "gone", "red1", 0), 1.0, "x")],
+    "empty": lambda query: [],
+}
+
+
+@pytest.mark.parametrize("failure", [*FAILING])
+@pytest.mark.parametrize("failing", [("fulltext",), ("vector",), ("fulltext", "vector")])
+async def test_whatever_fails_what_arrived_is_answered_in_time(teams: Service, failure: str, failing: tuple[str, ...]):
+    stubs = {name: Stub(Card(name, ""), FAILING[failure]) for name in failing}
+    asked = reading(teams, Scripted(), **stubs)
+    started = time.perf_counter()
+
+    result = await asked.retrieve("penguins", timeout_s=1.0)
+
+    assert time.perf_counter() - started < 1.0
+    expected = {"refuses": "skipped", "hangs": "timeout", "unavailable": "error", "broken": "error"}
+    assert {one.source: one.status for one in result.outcomes} == {
+        name: expected.get(failure, "empty") if name in failing else "ok" for name in ("fulltext", "vector")
+    }
+    down = failure in ("unavailable", "hangs", "broken")
+    assert result.degraded == (tuple(f"{name}_unavailable" for name in failing) if down else ())
+    assert (len(result.hits), result.status) == ((0, "nothing_found") if len(failing) == 2 else (3, "found"))
+    assert "10.0.0.3" not in result.model_dump_json()
+
+
+async def test_when_the_database_cannot_say_what_there_is_the_request_fails_in_time(teams: Service, owner_url: str):
+    await teams.catalogue.collections("default")
+    with psycopg.connect(owner_url) as blocker:
+        blocker.execute("LOCK TABLE signalbox.collection, signalbox.chunk")
+        teams.catalogue._collections.clear()
+        started = time.perf_counter()
+        with pytest.raises(Unavailable, match=r"no answer after 0\.5 s"):
+            await teams.retrieve("penguins", timeout_s=0.5)
+        assert time.perf_counter() - started < 1.0
+    assert len((await teams.retrieve("penguins")).hits) == 3
+
+
+async def test_a_source_that_is_not_there_is_said_and_documents_are_asked(teams: Service):
+    choice = {"sources": [{"name": "web", "confidence": 1.0, "reason": "news"}]}
+    result = await reading(teams, Scripted(choice)).retrieve("penguins")
+    assert (len(result.hits), result.degraded) == (3, ("web_unavailable",))
+    nothing = await reading(teams, Scripted(choice)).retrieve("penguins", fallback="do_not_route")
+    assert (nothing.status, nothing.degraded) == ("nothing_found", ("web_unavailable", "routing_failed"))
+    with pytest.raises(Unavailable, match="the router"):
+        await reading(teams, Scripted(choice)).retrieve("penguins", fallback="fail")
+
+
+async def test_a_calculation_comes_with_its_table_and_when_it_cannot_be_had_documents_are_searched(teams: Service):
+    table = Table(("count",), ((2,),), "SELECT 2")
+    sql = Stub(Card("sql", "", "metadata"), lambda query: [hit(query, "sql", table=table), hit(query, "sql", "red2")])
+    counting = Scripted(
+        {
+            "kind": "aggregate",
+            "aggregate": {"op": "count"},
+            "sources": [{"name": "sql", "confidence": 1, "reason": ""}],
+        },
+        firm=(team("red"),),
+    )
+
+    result = await reading(teams, counting, sql=sql).retrieve("how many by red?")
+    assert result.table is not None
+    assert (result.table.rows, ids(result), result.status) == (((2,),), ["red1", "red2"], "found")
+    assert (sql.asked[0].aggregate, sql.asked[0].filter) == (Aggregate("count"), team("red"))
+    assert [status for _, source, status in became(result) if source != "sql"] == ["skipped"] * 4
+
+    sql.answer = lambda query: [Hit(ChunkId(query.scope.tenant, "", "", 0), 0.0, "sql", table=Table(("n",), (), ""))]
+    result = await reading(teams, counting, sql=sql).retrieve("how many by red?")
+    assert (result.table is not None, result.hits, result.status, result.relaxed) == (True, (), "found", ())
+
+    sql.answer = Unavailable("sql", "down")
+    result = await reading(teams, counting, sql=sql).retrieve("penguins")
+    assert (result.table, ids(result), result.degraded) == (None, ["red1", "red2"], ("sql_unavailable",))
+
+    sql.answer = lambda query: [hit(query, "sql", table=table)]
+    both = Scripted(
+        {**counting.first, "sources": [{"name": n, "confidence": 1, "reason": ""} for n in ("sql", "vector")]}
+    )
+    result = await reading(teams, both, sql=sql).retrieve("penguins")
+    assert (result.table is not None, ids(result)) == (True, ["blue1", "red1", "red2"])
+
+
+async def test_how_a_result_came_about_is_told_beside_it(teams: Service):
+    asked = reading(teams, Scripted(later={"searches": ("penguins", "ice")}, later_s=0.0))
+    result, decision = await asked.pipeline.decide("default", Request(query="penguins", top_k=2, explain=True))
+    assert [answer.step for answer in decision.answers] == list(result.plan)
+    assert all(answer.hits for answer in decision.answers)
+    assert (decision.first.by, decision.later and decision.later.by) == ("rules", "llm")
+    assert [hit.document_id for hit in result.hits] == [one.id.document_id for one in decision.page]
+    assert [one.id for one in decision.page] == [one.id for one in decision.ranking[:2]]
+
+
+# Cancellation.
+
+_RUNNING = """
+    SELECT count(*) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle'
+          AND backend_type = 'client backend'
+"""
+
+
+@dataclass
+class Sleepy:
+    """A source that keeps PostgreSQL busy."""
+
+    database: Database
+    card = Card("sleepy", "")
+
+    async def search(self, query: Query) -> list[Hit]:
+        await self.database.search("SELECT pg_sleep(60)", {})
+        return []
+
+
+async def running(url: str) -> int:
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        row = await (await connection.execute(_RUNNING)).fetchone()
+        return row[0] if row else -1
+
+
+async def test_a_search_that_is_late_is_ended_in_postgresql_too(teams: Service, owner_url: str):
+    asked = reading(teams, vector=Sleepy(teams.database))  # type: ignore[arg-type]
+    started = time.perf_counter()
+    result = await asked.retrieve("penguins", timeout_s=0.6)
+    assert time.perf_counter() - started < 1.1
+    assert (ids(result), result.degraded) == (["blue1", "red1", "red2"], ("vector_unavailable",))
+    await asyncio.sleep(0.5)
+    assert await running(owner_url) == 0
+
+
+async def test_requests_cut_short_leave_no_connection_behind(teams: Service, owner_url: str):
+    asked = reading(teams, Scripted(later={}, later_s=0.01), sleepy=Sleepy(teams.database))  # type: ignore[arg-type]
+    pool = teams.database._pool
+    assert pool is not None
+    choose = random.Random(7)
+
+    async def cut(_n: int) -> None:
+        sources = ["sleepy", "vector", "fulltext"] if choose.random() < 0.5 else None
+        task = asyncio.create_task(asked.retrieve("penguins", sources=sources))
+        await asyncio.sleep(choose.random() * 0.05)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    for _ in range(10):
+        teams.catalogue._collections.clear()
+        await asyncio.gather(*(cut(n) for n in range(20)))
+    await asyncio.sleep(1)
+
+    assert await running(owner_url) == 0
+    stats = pool.get_stats()
+    assert stats["pool_size"] <= teams.settings.pool_size
+    assert stats["pool_available"] == stats["pool_size"]
+    assert stats.get("requests_waiting", 0) == 0
+    assert len((await asked.retrieve("penguins", sources=["vector", "fulltext"])).hits) == 3
