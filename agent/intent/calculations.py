@@ -60,7 +60,7 @@ _NEWEST = re.compile(
 )
 _OLDEST = re.compile(r"\b(?:oldest|earliest|first)\b|最早|最老|最旧|第一(?:个|篇|份)|首个", re.IGNORECASE)
 _LARGEST = re.compile(
-    r"\b(?:longest|largest|highest|biggest|greatest|maximum|max|most\s+expensive|costliest|most)\b|最长|最大|最高|最多|最贵",
+    r"\b(?:longest|largest|tallest|highest|biggest|greatest|maximum|max|most\s+expensive|costliest|most)\b|最长|最大|最高|最多|最贵",
     re.IGNORECASE,
 )
 _SMALLEST = re.compile(
@@ -89,7 +89,7 @@ _YEARLY = {
     "季度": "quarter",
 }
 _GENERIC = frozenset(
-    [
+    ["both", "either", "record", "summary", "tell", "else", "nowadays", 
         "calendar",
         "year",
         "years",
@@ -296,7 +296,13 @@ def find_calculation(found: Found) -> Calculation | None:
 
 def find_listing(found: Found) -> Calculation | None:
     """A list of documents, when a question states constraints and nothing else."""
-    return None if not found.pieces or _Asked(found).topic() else listing(found)
+    one_document = found.pieces and all(piece.field in _keys(found) and piece.filter["type"] == "eq" for piece in found.pieces)
+    return None if not found.pieces or one_document or _Asked(found).topic() else listing(found)
+
+
+def _keys(found: Found) -> set[str]:
+    """Fields whose number is one document's own."""
+    return {name for name in found.sentence.vocabulary.of_role("number") if is_key(found.sentence, name)}
 
 
 def listing(found: Found) -> Calculation:
@@ -661,7 +667,7 @@ class _Asked:
         return Calculation({"op": "count"}, self.found.pieces)
 
 
-_CHINESE_PLAIN = (
+_CHINESE_PLAIN = ("它", "他们", "他", "她", "其", "该", "此", "哪天", "还有", "更", "份", "占", "请问", "看看", 
     "哪些",
     "哪几",
     "哪个",

@@ -408,7 +408,8 @@ def _alternative(sentence: Sentence, mention: Mention, found: Sequence[Constrain
 def _constraint(sentence: Sentence, mention: Mention) -> Constraint | None:
     roles = sentence.vocabulary.roles
     people = tuple(one for one in mention.known if roles.get(one.field) == "person")
-    if people:
+    exact = any(one.how in ("exact", "alias") and one not in people for one in mention.known)
+    if people and not (exact and all(one.how == "part" for one in people)):
         return _person(sentence, mention, people)
     best: Constraint | None = None
     for known in mention.known:

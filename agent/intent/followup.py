@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.intent import lexicon
-from agent.intent.calculations import topic_of
-from agent.intent.filters import Json
+from agent.intent.calculations import find_calculation, topic_of
+from agent.intent.constraints import Constraint
+from agent.intent.filters import Json, of_constraint
 from agent.intent.found import Found, Piece
 from agent.intent.quantities import is_key, number_nouns
 from agent.types import Message
@@ -22,8 +23,8 @@ _REFINES = re.compile(
     re.IGNORECASE,
 )
 _SAME = re.compile(
-    r"^\W*(?:and|but|so|or|then|ok(?:ay)?)?\W*(?:what|how)\s+about\b|\bsame\s+(?:for|thing|question|with|again)\b|^\W*and\s+(?:for|in|from|by|on|the)?\b|"
-    r"^\W*(?:那|那么|还有|换成|同样)|呢\W*$|\binstead\s*\??$",
+    r"^\W*(?:and|but|so|or|then|ok(?:ay)?)?\W*(?:what|how)\s+about\b|\bsame\s+(?:for|thing|question|with|again)\b|^\W*and\s+(?:for|in|from|by|on|the|those)\b|^\W*and\s+[\w'’-]+(?:\s+[\w'’-]+)?\s*\?\W*$|"
+    r"^\W*(?:那|那么|还有|换成|同样)|呢\W*$",
     re.IGNORECASE,
 )
 _LEADS = re.compile(
@@ -63,13 +64,17 @@ class Carried:
     Attributes:
         pieces: the constraints of the turn together with those taken over.
         context: words of the turns before that a search needs.
+        before: the question that it leans on.
         lists: the turn narrows a list, or asks the same of other values.
+        again: it asks the same.
     """
 
     found: Found
+    before: Found
     pieces: tuple[Piece, ...]
     context: str
     lists: bool
+    again: bool = False
 
 
 def carry(found: Found, history: Sequence[Message], find: Finder) -> Carried | None:
@@ -87,24 +92,51 @@ def carry(found: Found, history: Sequence[Message], find: Finder) -> Carried | N
     said = find(answered[:2000]) if answered else before
     context = _context(before, answered)
     refines, same = _REFINES.search(text), _SAME.search(text)
+    if refines or same:
+        # After a list a bare value is a constraint: "the rejected ones", 那护士用的呢.
+        found = _with_bare_values(found)
     version = _version_shift(found, before, said)
     if version is not None:
-        return Carried(found, _overridden(before.pieces, (*found.pieces, version)), context, lists=True)
+        return Carried(found, before, _overridden(before.pieces, (*found.pieces, version)), context, lists=True)
     if _SAME_PERIOD.search(text) and found.dates:
-        return Carried(found, _overridden(before.pieces, _same_period(found, before)), context, lists=True)
+        return Carried(found, before, _overridden(before.pieces, _same_period(found, before)), context, lists=True)
     if (refines and found.pieces) or (same and (found.pieces or before.pieces)):
         pieces = _overridden(before.pieces, found.pieces)
-        return Carried(found, pieces, context, lists=True)
+        return Carried(found, before, pieces, context, lists=True, again=same is not None)
     people = found.sentence.vocabulary.of_role("person")
     if _PERSON.search(text) and people and not any(piece.field in people for piece in found.pieces):
         person = _last_person(said, people) or _last_person(before, people)
         if person is not None:
-            return Carried(found, (person, *found.pieces), "", lists=False)
+            return Carried(found, before, (person, *found.pieces), "", lists=not topic_of(found))
     document = _document(found, before, said, answered) if _THING.search(text) else None
     if document is not None and not topic_of(found) and _asks_field(found):
-        return Carried(found, (document,), context, lists=False)
+        return Carried(found, before, (document,), context, lists=False)
+    if find_calculation(found) is not None and not found.pieces and not topic_of(found):
+        return Carried(found, before, before.pieces, context, lists=True)
     bound = _before_or_after(found, said, before)
-    return Carried(found, (*found.pieces, *bound), context, lists=False)
+    return Carried(found, before, (*found.pieces, *bound), context, lists=False)
+
+
+_EXCLUDES = re.compile(r"\b(?:exclude|excluding|leave\s+out|drop|remove|without|except|not)\b|去掉|排除|除了|不要|剔除", re.IGNORECASE)
+
+
+def _with_bare_values(found: Found) -> Found:
+    """The turn with the values it names and does nothing else with as constraints."""
+    roles = found.sentence.vocabulary.roles
+    negated = _EXCLUDES.search(found.sentence.text) is not None
+    fields = found.sentence.vocabulary.catalogue.fields
+    stated = {piece.field for piece in found.pieces}
+    more = []
+    for mention in found.left:
+        known = [one for one in mention.known if roles[one.field] in ("label", "tag", "language") and one.field not in stated]
+        if known:
+            one = Constraint(known[0].field, (known[0].value,), mention.start, mention.end, negated=negated, confidence=0.8)
+            more.append(Piece(one.field, of_constraint(one, fields), one.start, one.end, one.confidence))
+    for name in found.sentence.vocabulary.of_role("boolean"):
+        words = [*lexicon.name_words(name), *lexicon.bilingual().get(" ".join(lexicon.name_words(name)), ())]
+        if name not in stated and any(word in found.sentence.text.casefold() for word in words if len(word) > 1 and word not in ("is", "has")):
+            more.append(Piece(name, {"type": "eq", "key": name, "value": not negated}, 0, 0, 0.8))
+    return replace(found, pieces=(*found.pieces, *more)) if more else found
 
 
 def leans(found: Found) -> bool:

@@ -131,7 +131,7 @@ critical: 紧急 严重 致命 危急
 high: 高
 medium|moderate: 中 中等
 low: 低
-urgent: 紧急
+urgent|emergency: 紧急 应急
 major: 重大
 minor: 轻微
 normal: 普通 一般
@@ -245,14 +245,15 @@ CONCEPTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
                  ("minutes", "minute", "hours", "hour", "downtime", "down", "outage", "lasted", "lasting", "duration", "停机", "分钟", "小时", "时长")),
     "number": (("number", "no", "num", "nr", "id"), ("number", "numbered", "numbers", "编号", "号", "序号")),
     "pages": (("pages", "length", "size", "words"), ("pages", "page", "length", "页", "页数", "长度", "大小", "字数")),
-    "floors": (("floors", "storeys", "stories", "levels", "height"), ("floors", "floor", "storeys", "storey", "stories", "story", "taller", "层", "楼层", "层高")),
+    "floors": (("floors", "storeys", "stories", "levels", "height"), ("floors", "floor", "storeys", "storey", "stories", "story", "taller", "tallest", "层", "楼层", "层高")),
     "rating": (("rating", "score", "stars", "grade"), ("rating", "rated", "score", "stars", "评分", "得分", "分")),
 }  # fmt: skip
 
 DOCUMENT_NOUNS = frozenset(
-    ["document", "documents", "doc", "docs", "documentation", "paper", "papers", "article", "articles", "report", "reports", "note", "notes", "page", "pages", "proposal", "proposals", "draft", "drafts", "idea", "ideas", "suggestion", "suggestions", "record", "records", "entry", "entries", "file", "files", "item", "items", "post", "posts", "plan", "plans", "guide", "guides", "spec", "specs", "specification", "specifications", "ticket", "tickets", "issue", "issues", "publication", "publications", "memo", "memos", "piece", "pieces", "one", "ones", "schedule", "schedules", "review", "reviews", "rfc", "rfcs", "tutorial", "tutorials", "rule", "rules"]
+    [
+        "document", "documents", "doc", "docs", "documentation", "paper", "papers", "article", "articles", "report", "reports", "note", "notes", "page", "pages", "proposal", "proposals", "draft", "drafts", "idea", "ideas", "suggestion", "suggestions", "record", "records", "entry", "entries", "file", "files", "item", "items", "post", "posts", "plan", "plans", "guide", "guides", "spec", "specs", "specification", "specifications", "ticket", "tickets", "issue", "issues", "publication", "publications", "memo", "memos", "piece", "pieces", "one", "ones", "schedule", "schedules", "review", "reviews", "rfc", "rfcs", "tutorial", "tutorials", "rule", "rules", "project", "projects", "application", "applications", "permit", "permits", "job", "jobs", "filing", "filings", "submission", "submissions", "claim", "claims", "order", "orders", "certificate", "certificates", "licence", "licences", "license", "licenses"]
 )  # fmt: skip
-CHINESE_DOCUMENT_NOUNS = ["文档", "文件", "资料", "提案", "方案", "技术方案", "报告", "文章", "论文", "记录", "材料", "内容", "草案", "草稿", "计划", "说明", "手册", "指南", "制度", "规定", "纪要", "事故", "故障", "工单", "案例", "条目", "公告", "通知", "新闻", "帖子", "笔记", "建议", "议题", "专利", "合同", "更新"]  # fmt: skip
+CHINESE_DOCUMENT_NOUNS = ["文档", "文件", "资料", "提案", "方案", "技术方案", "报告", "文章", "论文", "记录", "材料", "内容", "草案", "草稿", "计划", "说明", "手册", "指南", "制度", "规定", "纪要", "事故", "故障", "工单", "案例", "条目", "公告", "通知", "新闻", "帖子", "笔记", "建议", "议题", "专利", "合同", "更新", "项目", "申请", "许可", "材料", "SOP"]  # fmt: skip
 
 STOP_WORDS = frozenset(
     ["a", "an", "the", "this", "that", "these", "those", "there", "here", "is", "are", "was", "were", "be", "been", "being", "am", "do", "does", "did", "done", "doing", "have", "has", "had", "having", "will", "would", "shall", "should", "can", "could", "may", "might", "must", "of", "in", "on", "at", "by", "for", "to", "from", "with", "without", "into", "onto", "about", "over", "under", "between", "among", "through", "during", "and", "or", "but", "nor", "so", "if", "then", "than", "as", "it", "its", "they", "them", "their", "we", "us", "our", "you", "your", "i", "me", "my", "mine", "he", "him", "his", "she", "her", "hers", "who", "whom", "whose", "what", "which", "when", "where", "why", "how", "any", "anything", "all", "every", "each", "some", "something", "someone", "anybody", "anyone", "somebody", "everybody", "nobody", "no", "not", "only", "just", "still", "yet", "ever", "never", "also", "too", "very", "much", "many", "more", "most", "less", "least", "lot", "lots", "list", "show", "me", "give", "find", "get", "tell", "let", "know", "see", "look", "search", "please", "thanks", "want", "need", "like", "looking", "there's", "what's", "that's", "who's", "does", "did", "exist", "exists", "existing", "regarding", "concerning", "related", "relating", "touch", "touches", "deal", "deals", "dealing", "cover", "covers", "covering", "mention", "mentions", "mentioned", "concern", "concerns", "written", "wrote", "writes", "write", "published", "publish", "publishes", "publishing", "created", "create", "authored", "proposed", "propose", "proposes", "filed", "submitted", "issued", "released", "came", "come", "comes", "coming", "out", "up", "made", "make", "makes", "new", "get", "gets", "got", "we've", "i've", "they've", "let's", "us", "now", "ago", "far", "total", "number", "count", "list", "listed", "lists", "overview", "summary", "single"]

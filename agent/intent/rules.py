@@ -117,6 +117,9 @@ def _followed(carried: followup.Carried, question: str, context: Context) -> Rul
     found = carried.found
     whole = Found(found.sentence, found.constraints, found.dates, found.numbers, carried.pieces, found.left)
     calculation = calculations.find_calculation(found)
+    if calculation is None and carried.again:
+        # "what about 2022?" asks for the same calculation.
+        calculation = calculations.find_calculation(carried.before)
     named = {"id", *(name for name in found.sentence.vocabulary.of_role("number"))}
     asked = calculations.asked_fields(found, {piece.field for piece in carried.pieces} & named)
     if (
@@ -129,7 +132,7 @@ def _followed(carried: followup.Carried, question: str, context: Context) -> Rul
         calculation = calculations.values_of(asked, carried.pieces)
     elif calculation is not None and carried.pieces:
         calculation = Calculation(calculation.aggregate, carried.pieces)
-    elif calculation is None and carried.lists and carried.pieces and not _topic(carried.context, context):
+    elif calculation is None and carried.lists and carried.pieces and not calculations.topic_of(carried.before):
         calculation = calculations.listing(whole)
     search = (
         " ".join(
@@ -152,12 +155,6 @@ def _followed(carried: followup.Carried, question: str, context: Context) -> Rul
     return RulesReading(
         "retrieve", search, (search,), carried.pieces, _choices(context), None, 0.6, _rejected(found), complete=False
     )
-
-
-def _topic(text: str, context: Context) -> bool:
-    """Whether the words of an earlier turn say more than metadata."""
-    found = find(text, vocabulary.build(context.catalogue), context.nouns, context.calendar, context.now, context.more)
-    return bool(calculations.topic_of(found)) if text else False
 
 
 def _several(question: str, parts: Sequence[Found], whole: Found, context: Context) -> RulesReading:

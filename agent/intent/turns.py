@@ -14,24 +14,24 @@ _NONE = re.compile(
        that(?:['’]?s|\s+is|\s+was)?\s+(?:all|it|exactly|what|enough|helpful|great|perfect|everything|very|really)[^?]*|you(?:['’]re|\s+are)\s+(?:great|awesome|the\s+best|welcome)[^?]*|
        for\s+(?:now|today|your\s+help|the\s+help)|please|then|so\s+much|a\s+lot|all\s+(?:good|set|done|clear)|no\s+(?:problem|worries|more\s+questions)|i['’]?m\s+(?:done|good|fine)|you\s+helped[^?]*)
        (?:\W+|$))+\W*$|
-    ^\W*(?:{_GREETING}\W+)?(?:who|what)\s+are\s+you\b.*|^\W*(?:{_GREETING}\W+)?(?:what\s+can\s+you\s+(?:do|help)|how\s+(?:do|can)\s+(?:you|i)\s+(?:work|use\s+you)|are\s+you\s+(?:a\s+(?:bot|robot|human|machine|person)|there|real|an?\s+ai)|what(?:['’]?s|\s+is)\s+your\s+name|how\s+are\s+you|can\s+you\s+help\s+me)\W*(?:\w+\W*){{0,4}}$
+    ^\W*(?:{_GREETING}\W+)?(?:who|what)\s+are\s+you\b.*|^\W*(?:{_GREETING}\W+)?(?:what\s+can\s+you\s+(?:do|help)|how\s+(?:do|can)\s+(?:you|i)\s+(?:work|use\s+you)|are\s+you\s+(?:an?\s+(?:real\s+)?(?:bot|robot|human|machine|person|ai)|there|real|human|alive)|what(?:['’]?s|\s+is)\s+your\s+name|how\s+are\s+you|can\s+you\s+help\s+me)\W*(?:\w+\W*){{0,4}}$
     """,
     re.IGNORECASE | re.VERBOSE,
 )
 _NONE_ZH = re.compile(
     r"^\W*(?:(?:你好|您好|嗨|哈喽|喂|早上好|早安|上午好|中午好|下午好|晚上好|晚安|大家好|在吗|在不在|有人吗|谢谢|多谢|感谢|辛苦|好的|好吧|好|行|嗯|哦|明白|懂|知道|了解|收到|没问题|没事|算|不用|"
     r"不需要|再见|拜拜|回见|回头见|明天见|下次见|哈+|厉害|太好|太棒|棒|不错|很好|可以|先这样|就这样|到此为止|那就这样|问完|帮大忙|麻烦|打扰|你|您|们|了|啦|呀|啊|哦|吧|的|吗|呢|先|都|真|很|太|非常|十分|这|那|就|帮|我|大|忙|回答|解答|帮助|有用|一下|谢)\W*)+$|"
-    r"^\W*(?:你|您)(?:是谁|叫什么|能做什么|会做什么|会什么|能干什么|能帮我做?(?:些|点)?什么|是(?:机器人|人|真人|AI)吗|可以做什么|都能).*$"
+    r"^\W*(?:你|您)(?:是谁|叫什么|能做什么|会做什么|会什么|能干什么|能帮我做?(?:些|点)?什么|是(?:机器人|人|真人|AI)(?:吗|还是.{1,4})|可以做什么|都能).*$"
 )
 # Wishes about how to answer, and work on what was already said.
 _MANNER = re.compile(
     r"\b(?:answer|reply|respond|write|explain|speak|talk|keep|make|be)\b.{0,40}\b(?:short(?:er)?|brief(?:er|ly)?|concise(?:ly)?|longer|in\s+(?:english|chinese|german|french|spanish|bullet\s+points|plain|simple)|"
     r"polite(?:ly)?|formal(?:ly)?|simpler|more\s+detail(?:ed)?|from\s+now\s+on|bullet\s*points|next\s+time)\b|"
-    r"\bfrom\s+now\s+on\b|"
+    r"\bfrom\s+now\s+on\b|^\W*(?:a\s+bit\s+|much\s+)?(?:shorter|longer|simpler|briefer|more\s+detail)\b.{0,20}$|"
     r"\b(?:translate|summari[sz]e|rephrase|repeat|shorten|rewrite|reword|reformat|paraphrase|format|spell\s*check|say)\b.{0,30}\b(?:that|this|it|your|above|previous|last|what\s+you|the\s+answer|again)\b|"
     r"\b(?:put|turn)\b.{0,20}\b(?:that|this|it|your\s+(?:last\s+)?answer)\b.{0,20}\b(?:into|in|as)\b|"
     r"(?:以后|今后|接下来|下次|之后).{0,10}(?:回答|回复|说)|(?:回答|回复|说).{0,8}(?:简短|简洁|简单|短|详细|通俗)(?:一?些|一?点)|用(?:英文|中文|英语|汉语|一句话|表格).{0,6}(?:回答|回复|说|总结)|"
-    r"(?:把|将)?(?:你|您)?(?:刚才|上面|刚刚|之前|前面|上一?(?:条|段|个)).{0,14}(?:翻译|总结|概括|改写|缩短|重复|润色|再说|换|翻成|译成|写成|整理)|(?:翻译|总结|概括|改写|缩短|重复|润色).{0,8}(?:刚才|上面|上一|这段|那段|你的)|再说一遍|换(?:一)?种说法|说人话",
+    r"(?:把|将)?(?:你|您)?(?:刚才|上面|刚刚|之前|前面|上一?(?:条|段|个)).{0,14}(?:翻译|总结|概括|改写|缩短|重复|润色|再说|换|翻成|译成|写成|整理)|(?:翻译|总结|概括|改写|缩短|重复|润色).{0,8}(?:刚才|上面|上一|这段|那段|你的)|(?:太长|太短|太啰嗦|太复杂).{0,8}|^\W*(?:请|麻烦)?(?:简短|简洁|简单|详细|短|长)一?[些点]\W*$|再说一遍|换(?:一)?种说法|说人话",
     re.IGNORECASE,
 )
 _ARITHMETIC = re.compile(
@@ -42,7 +42,7 @@ _ARITHMETIC = re.compile(
 _OUTSIDE = re.compile(
     r"\b(?:weather|temperature\s+(?:in|today|outside)|(?:exchange|interest)\s+rate|stock\s+price|share\s+price|bitcoin|euros?\s+to|dollars?\s+to|traffic\s+(?:jam|on)|box\s+office|"
     r"(?:who|which\s+team)\s+won|final\s+score|news|headlines|election\s+results?|flights?\s+(?:to|from)|train\s+(?:times|strike)|github\s+stars|downloads|"
-    r"release\s+date\s+of|near\s+me|opening\s+hours)\b|汇率|股价|股票|天气|气温|台风|下雨|下雪|新闻|头条|比分|航班|限行|油价|金价|房价|票房|热搜|下载量",
+    r"release\s+date\s+of|near\s+me|will\s+it\s+(?:rain|snow)|rain\s+in|snow\s+in)\b|汇率|股价|股票|天气|气温|台风|下雨|下雪|新闻|头条|比分|航班|限行|油价|金价|房价|票房|热搜|下载量|疫情",
     re.IGNORECASE,
 )
 _NOW = re.compile(
@@ -52,7 +52,7 @@ _NOW = re.compile(
 )
 _NEWEST_THING = re.compile(
     r"\b(?:newest|latest|current|next|most\s+recent|upcoming)\b.{0,30}\b(?:release|version|price|ceo|president|conference|edition|episode|model|update|stable|lts|champion|minister|cost|fee|rate|euro\w*|pycon)\b|"
-    r"\b(?:when|where)\b.{0,20}\b(?:is|are|will|does)\b.{0,12}\bnext\b|最新(?:的)?(?:版|稳定版|版本|发布|价格|消息|进展|报价)|下一(?:届|次|版)|最近一次(?:发布|更新)|现任|多少钱一?(?:个|台|张|年|月)?",
+    r"\b(?:when|where)\b.{0,20}\b(?:is|are|will|does)\b.{0,12}\bnext\b|最新(?:的)?(?:版|稳定版|版本|发布|价格|消息|进展|报价|数据|情况|动态)|(?:在哪里?|何时|什么时候)(?:办|举办|举行|召开)|下一(?:届|次|版)|最近一次(?:发布|更新)|现任|多少钱一?(?:个|台|张|年|月)?",
     re.IGNORECASE,
 )
 _PRICE = re.compile(r"\bhow\s+much\s+(?:does|do|is|are)\b|\bprice\s+of\b|\bcosts?\b|多少钱|售价|价格", re.IGNORECASE)
@@ -60,6 +60,7 @@ _PUBLISHED = re.compile(
     r"\b(?:announce[ds]?|publish(?:ed)?|release[ds]?|launch(?:ed)?|ship(?:ped)?|outage|down|advisory|security\s+fix|changelog)\b|发布|宣布|推出|故障|宕机",
     re.IGNORECASE,
 )
+_OF_SOMETHING = re.compile(r"\b(?:latest|newest|current|next)\b.{0,30}\b(?:of|for)\s+\w+", re.IGNORECASE)
 # A name of something in the world: a capital inside a sentence.
 _PROPER = re.compile(r"(?<=[a-z0-9,;:] )(?!I\b)[A-Z][A-Za-z]+")
 
@@ -110,7 +111,7 @@ def is_outside(found: Found) -> bool:
         is not None
     )
     fresh = _NOW.search(text) is not None
-    if _NEWEST_THING.search(text) and (foreign or fresh) and not own:
+    if _NEWEST_THING.search(text) and (foreign or fresh or _OF_SOMETHING.search(text)) and not own:
         return True
     if fresh and (_PRICE.search(text) or _OUTSIDE.search(text)) and not found.constraints:
         return True

@@ -18,6 +18,11 @@ from retrievers.core.types import FieldCatalogue, FieldValues
 Role = Literal["person", "label", "tag", "version", "number", "date", "boolean", "language", "text"]
 How = Literal["exact", "alias", "stem", "part", "translated", "fuzzy"]
 
+_COMPANIES = frozenset(
+    "llc inc ltd gmbh corp co company authority district church restaurant construction university school college institute department "
+    "group bank agency association society foundation council committee brewing brewery hotel hospital clinic homes systems services "
+    "technologies industries partners trust team board office union club center centre".split()
+)
 PEOPLE = frozenset({"person", "sponsor", "reviewer"})
 _VERSION = re.compile(r"v?\d+(?:\.\d+){1,3}(?:[a-z]+\d*)?")
 _NAME = re.compile(r"(?:[^\W\d_][\w.'’-]*\s+){1,4}[^\W\d_][\w.'’-]*")
@@ -235,7 +240,8 @@ def _parts(name: str, values: Mapping[str, int]) -> Iterable[tuple[tuple[str, ..
     owners: dict[tuple[str, ...], dict[str, int]] = {}
     for value, documents in values.items():
         words = words_of(value)
-        if len(words) < 2 or has_chinese(value):
+        # Nobody calls a company by one of its words.
+        if len(words) < 2 or has_chinese(value) or set(words) & _COMPANIES:
             continue
         parts: list[tuple[str, ...]] = [(word,) for word in dict.fromkeys((words[0], words[-1])) if len(word) > 2]
         # Of a long name often only the beginning is said, or no middle name.
