@@ -442,7 +442,7 @@ def _extent(sentence: Sentence, mention: Mention, known: Known) -> tuple[int, in
 
 def _person(sentence: Sentence, mention: Mention, people: tuple[Known, ...]) -> Constraint | None:
     before = sentence.folded(mention.first - 1)
-    if _acts_otherwise(sentence, mention):
+    if _acts_otherwise(sentence, mention) or _is_longer_name(sentence, mention):
         return None
     if before in ("about", "on", "regarding", "concerning", "关于") or sentence.text[: mention.start].rstrip().endswith(
         ("关于", "有关")
@@ -495,6 +495,15 @@ _AUTHORING = frozenset(
 )
 
 
+def _is_longer_name(sentence: Sentence, mention: Mention) -> bool:
+    """ "Anders Holm Bridge" is no person."""
+    following = sentence.tokens[mention.last] if mention.last < len(sentence.tokens) else None
+    if following is None or following.kind != "word" or not following.is_capital or sentence.mention_at(mention.last) is not None:
+        return False
+    joined = following.start == mention.end + 1
+    return joined and not following.text.isupper() and not sentence.is_noun(mention.last) and not sentence.cue_fields(mention.last)
+
+
 def _acts_otherwise(sentence: Sentence, mention: Mention) -> bool:
     """ "why did Guido step down" is about a person, not about what that person wrote."""
     first = sentence.folded(0)
@@ -513,7 +522,7 @@ def _acts_otherwise(sentence: Sentence, mention: Mention) -> bool:
 
 def _person_fields(sentence: Sentence, mention: Mention, fields: tuple[str, ...]) -> tuple[str, ...]:
     """The field of several that hold people: the one whose word stands near, else the main one."""
-    ordered = tuple(name for name in sentence.vocabulary.of_role("person"))
+    ordered = sentence.vocabulary.of_role("person")
     near: list[str] = []
     for place in (*range(mention.first - 3, mention.first), *range(mention.last, mention.last + 4)):
         if 0 <= place < len(sentence.tokens) and sentence.mention_at(place) is None:
@@ -523,20 +532,14 @@ def _person_fields(sentence: Sentence, mention: Mention, fields: tuple[str, ...]
             elif token.text in _ENDS:
                 break
             else:
-                near += [name for name in sentence.cue_fields(place) if name in ordered]
-    special = [name for name in dict.fromkeys(near) if name != ordered[0]]
-    both = (
-        ordered[0] in near
-        and bool(special)
-        and any(sentence.folded(place) in ("or", "或", "或者") for place in range(mention.last, mention.last + 4))
-    )
-    if both:
-        return (ordered[0], special[0])
-    if special:
-        return (special[0],)
-    if ordered[0] in fields or ordered[0] in near:
-        return (ordered[0],)
-    return (fields[0],)
+                cued = [name for name in sentence.cue_fields(place) if name in ordered]
+                # "by" stands for all of them, and so tells none apart.
+                near += cued if len(cued) == 1 else []
+    meant = tuple(dict.fromkeys(near))
+    if len(meant) > 1:
+        either = any(sentence.folded(place) in ("or", "或", "或者") for place in range(mention.last, mention.last + 4))
+        return meant[:2] if either else (next(name for name in reversed(ordered) if name in meant),)
+    return meant or (next((name for name in ordered if name in fields), fields[0]),)
 
 
 def _version(sentence: Sentence, mention: Mention) -> bool:
@@ -563,8 +566,9 @@ def _label(sentence: Sentence, mention: Mention, known: Known, *, tag: bool) -> 
     if sentence.in_about(mention.start):
         return False
     concepts = concepts_of(known.field)
+    whole = known.how in ("exact", "alias") or (known.how == "stem" and mention.last - mention.first > 1)
     if (
-        known.how in ("exact", "alias")
+        whole
         and concepts & {"group", "place", "kind", "audience"}
         and _stands_alone(sentence, mention, known, concepts)
     ):
@@ -595,7 +599,7 @@ def _label(sentence: Sentence, mention: Mention, known: Known, *, tag: bool) -> 
         return True
     if any(c.isdigit() for c in known.value) and known.how == "exact":
         return True
-    if "status" in concepts and _is_status_noun(sentence, mention, known):
+    if "status" in concepts and (_is_status_noun(sentence, mention, known) or _follows_its_noun(sentence, mention)):
         return True
     return _is_predicate(sentence, mention, known) or _is_alternative(sentence, mention, known)
 
@@ -618,11 +622,14 @@ def _stands_alone(sentence: Sentence, mention: Mention, known: Known, concepts: 
     if "kind" in concepts:
         generic = before in ("a", "an", "my", "your") or sentence.folded(0) in ("how", "do", "does", "can", "should")
         return mention.last - mention.first > 1 and not generic
-    several = sum(token.kind == "word" for token in sentence.tokens[mention.first : mention.last]) > 1
-    capital = sentence.tokens[mention.first].is_capital and (mention.first > 0 or several)
+    tokens = sentence.tokens[mention.first : mention.last]
+    several = sum(token.kind == "word" for token in tokens) > 1
+    capital = tokens[0].is_capital and (mention.first > 0 or several or (tokens[0].text.isupper() and len(text) > 1))
     if "audience" in concepts:
         return before in ("for", "by", "to")
-    return several or capital
+    # Where nothing is written with capitals they say nothing; then a word before it must.
+    typed_small = not any(token.is_capital for token in sentence.tokens)
+    return capital or (several and typed_small and before in ("by", "from", "of", "the", "in", "at", "near", "with"))
 
 
 def _follows_noun(sentence: Sentence, mention: Mention) -> bool:
@@ -646,6 +653,8 @@ def _is_generic(sentence: Sentence, mention: Mention) -> bool:
         -16:
     ]:
         return True
+    if sentence.folded(0) in ("how", "do", "does", "can", "should", "must", "is") and sentence.folded(mention.first - 1) in ("a", "an", "my"):
+        return True
     words = [token.folded for token in sentence.tokens[max(0, mention.first - 5) : mention.first]]
     for place, word in enumerate(words[:-1]):
         singular = words[place + 1]
@@ -656,6 +665,13 @@ def _is_generic(sentence: Sentence, mention: Mention) -> bool:
         ):
             return True
     return False
+
+
+def _follows_its_noun(sentence: Sentence, mention: Mention) -> bool:
+    """ "permits approved in March": a status said of the noun before it."""
+    following = sentence.folded(mention.last)
+    ends = mention.last >= len(sentence.tokens) or following in ("in", "by", "on", "since", "before", "after", "during", "last", "this", "within", ",", "?", ".")
+    return sentence.is_noun(mention.first - 1) and ends
 
 
 def _is_status_noun(sentence: Sentence, mention: Mention, known: Known) -> bool:

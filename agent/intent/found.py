@@ -68,6 +68,7 @@ def find(
         more: values looked up in fields too large to know, see `find_mentions`.
     """
     tokens = tokenize(text)
+    nouns = nouns | _numbered(vocabulary)
     dates = [one for one in find_dates(text, calendar) if _is_stated(one, tokens, vocabulary, nouns, calendar)]
     about = about_regions(text, tokens, nouns)
     mentions = find_mentions(tokens, vocabulary, more)
@@ -86,6 +87,14 @@ def find(
     pieces += _existence(sentence, {piece.field for piece in pieces})
     pieces.sort(key=lambda piece: piece.start)
     return Found(sentence, tuple(constraints), tuple(dates), tuple(numbers), tuple(pieces), tuple(left))
+
+
+def _numbered(vocabulary: Vocabulary) -> frozenset[str]:
+    """Words for documents by the field that numbers them: case_number is of cases."""
+    fields = vocabulary.catalogue.fields
+    keys = [name for name in vocabulary.of_role("number") if "number" in concepts_of(name) and fields[name].distinct >= 0.98 * fields[name].documents]
+    words = {word for name in keys for word in lexicon.name_words(name) if word not in lexicon.CONCEPTS["number"][0]}
+    return frozenset(words | {f"{word}s" for word in words})
 
 
 _MONTH_ALONE = re.compile(r"in\s+\w+$", re.IGNORECASE)
@@ -256,7 +265,8 @@ def _booleans(sentence: Sentence) -> list[Constraint]:
                 and sentence.tokens[index].folded.endswith("s")
                 and sentence.tokens[index].kind == "word"
             )
-            modifies = sentence.is_noun(index) or plural or (not word.isascii() and after.startswith("的"))
+            prefixed = sentence.text[: match.start()].casefold().endswith("non-")
+            modifies = sentence.is_noun(index) or plural or prefixed or (not word.isascii() and after.startswith("的"))
             if modifies and not any(one.field == name for one in found):
                 before = _TRUE_BEFORE.search(sentence.text[: match.start()])
                 value = "false" if before and not word.startswith("不") else "true"

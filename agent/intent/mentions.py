@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent.intent import lexicon
-from agent.intent.text import Token, has_chinese, words_of
+from agent.intent.text import Token, has_chinese, stem, words_of
 from agent.intent.vocabulary import Known, Vocabulary
+from retrievers.text.glosses import glossed_words
 
 _BREAKS = frozenset(',.;:?!，。；：？！、()（）"“”‘’「」『』《》|/')
 # First names and the like that are also everyday words: only after "by" or beside another part of the name.
@@ -130,6 +131,7 @@ def find_mentions(
         else:
             found.append(mention)
             place = mention.last
+    found += _translated(tokens, vocabulary, {index for mention in found for index in range(mention.first, mention.last)})
     taken = {index for mention in found for index in range(mention.first, mention.last)}
     found += _misspelt(tokens, vocabulary, taken)
     return sorted(found, key=lambda mention: mention.first)
@@ -240,6 +242,29 @@ def _heads(tokens: Sequence[Token], last: int) -> bool:
     return last < len(tokens) and (
         tokens[last].folded in ("on", "about", ":", "and", "or", "写", "的") or tokens[last].text in ("'", "’")
     )
+
+
+def _translated(tokens: Sequence[Token], vocabulary: Vocabulary, taken: set[int]) -> list[Mention]:
+    """Chinese words whose English, by the dictionary, is a value of one word: 石棉 is asbestos."""
+    runs: list[list[int]] = []
+    for index, token in enumerate(tokens):
+        if token.kind == "cjk" and index not in taken:
+            if runs and runs[-1][-1] == index - 1:
+                runs[-1].append(index)
+            else:
+                runs.append([index])
+    if not runs or not vocabulary.english:
+        return []
+    found: list[Mention] = []
+    for run in runs:
+        text = "".join(tokens[index].text for index in run)
+        for start, word, english in glossed_words(text):
+            known = {one for gloss in english for one in vocabulary.english.get(stem(gloss), ())}
+            if known:
+                first, last = run[start], run[start + len(word) - 1]
+                meant = tuple(Known(one.field, one.value, "translated", one.documents) for one in sorted(known, key=lambda one: -one.documents))
+                found.append(Mention(first, last + 1, tokens[first].start, tokens[last].end, meant[:1]))
+    return found
 
 
 def _misspelt(tokens: Sequence[Token], vocabulary: Vocabulary, taken: set[int]) -> list[Mention]:

@@ -24,9 +24,9 @@ class NumberRange:
     values: tuple[float | int, ...] = ()
 
 
-_MORE = r"(?:above|over|more\s+than|greater\s+than|higher\s+than|larger\s+than|exceeding|beyond|longer\s+than|>(?!=)|超过|大于|高于|多于|逾)"
+_MORE = r"(?:above|over|more\s+than|greater\s+than|higher\s+than|larger\s+than|exceeding|beyond|longer\s+than|taller\s+than|bigger\s+than|>(?!=)|超过|大于|高于|多于|逾)"
 _LEAST = r"(?:at\s+least|no\s+less\s+than|not\s+less\s+than|minimum(?:\s+of)?|>=|≥|不少于|至少|不低于|不小于)"
-_LESS = r"(?:under|below|less\s+than|fewer\s+than|lower\s+than|smaller\s+than|shorter\s+than|<(?!=)|低于|少于|小于|不到|不足)"
+_LESS = r"(?:under|below|less\s+than|fewer\s+than|lower\s+than|smaller\s+than|shorter\s+than|cheaper\s+than|<(?!=)|低于|少于|小于|不到|不足)"
 _MOST = (
     r"(?:at\s+most|up\s+to|no\s+more\s+than|not\s+more\s+than|maximum(?:\s+of)?|<=|≤|不超过|至多|最多|不高于|不大于)"
 )
@@ -34,12 +34,12 @@ _PATTERNS = tuple(
     (name, re.compile(pattern, re.IGNORECASE))
     for name, pattern in (
         ("between", rf"(?:between|from|介于|在)?\s*(?P<a>{AMOUNT})\s*(?:and|to|[-–—~～]|到|至|和)\s*(?P<b>{AMOUNT})(?P<end>\s*之间)?"),
-        ("more", rf"{_MORE}\s*(?P<a>{AMOUNT})"),
-        ("least", rf"{_LEAST}\s*(?P<a>{AMOUNT})"),
-        ("less", rf"{_LESS}\s*(?P<a>{AMOUNT})"),
         ("most", rf"{_MOST}\s*(?P<a>{AMOUNT})"),
-        ("least", rf"(?P<a>{AMOUNT})\s*(?:or\s+(?:more|above|higher|greater)\b|and\s+(?:above|up)\b|\+(?!\w)|(?:\w{{0,3}}?)(?:及以上|以上|或更多|起))"),
-        ("most", rf"(?P<a>{AMOUNT})\s*(?:or\s+(?:less|fewer|below|lower)\b|(?:\w{{0,3}}?)(?:及以下|以下|以内))"),
+        ("least", rf"{_LEAST}\s*(?P<a>{AMOUNT})"),
+        ("more", rf"{_MORE}\s*(?P<a>{AMOUNT})"),
+        ("less", rf"{_LESS}\s*(?P<a>{AMOUNT})"),
+        ("least", rf"(?P<a>{AMOUNT})\s*(?:[a-z]+\s+)?(?:or\s+(?:more|above|higher|greater)\b|and\s+(?:above|up)\b|\+(?!\w)|(?:\w{{0,3}}?)(?:及以上|以上|或更多|起))"),
+        ("most", rf"(?P<a>{AMOUNT})\s*(?:[a-z]+\s+)?(?:or\s+(?:less|fewer|below|lower)\b|(?:\w{{0,3}}?)(?:及以下|以下|以内))"),
         ("thousands", r"\b(?:in\s+)?the\s+(?P<a>[1-9]\d*00)s\b"),
     )
 )  # fmt: skip

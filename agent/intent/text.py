@@ -37,6 +37,9 @@ def tokenize(text: str) -> list[Token]:
     tokens = []
     for match in _TOKEN.finditer(_without_possessives(text)):
         kind = match.lastgroup or "mark"
+        if match[0] in ("&", "＆"):
+            tokens.append(Token(match[0], "and", "and", match.start(), match.end(), "word"))
+            continue
         folded = (
             match[0] if kind in ("cjk", "mark") else match[0].replace(",", "") if kind == "number" else fold(match[0])
         )

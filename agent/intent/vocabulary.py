@@ -68,6 +68,7 @@ class Vocabulary:
         stems: values of labels and tags by the stems of their names.
         cues: words that point at a field.
         longest: most tokens of a name.
+        english: labels and tags of one English word by its stem, for a dictionary to reach them.
     """
 
     catalogue: FieldCatalogue
@@ -76,6 +77,7 @@ class Vocabulary:
     stems: Mapping[tuple[str, ...], tuple[Known, ...]]
     cues: Mapping[tuple[str, ...], tuple[str, ...]]
     longest: int
+    english: Mapping[str, tuple[Known, ...]]
     _people: _Fuzzy = field(default=((), ()))
     _labels: _Fuzzy = field(default=((), ()))
 
@@ -204,9 +206,19 @@ def _built(key: _Key) -> Vocabulary:
         {words: tuple(known.values()) for words, known in stems.items()},
         _cues(catalogue),
         max((len(words) for words in (*names, *stems)), default=1),
+        _english(names, {name for name, role in roles.items() if role in ("label", "tag")}),
         _misspellable(names, {name for name, role in roles.items() if role == "person"}),
         _misspellable(names, {name for name, role in roles.items() if role == "label"}),
     )
+
+
+def _english(names: Mapping[tuple[str, ...], Mapping[tuple[str, str], Known]], fields: set[str]) -> dict[str, tuple[Known, ...]]:
+    found: dict[str, list[Known]] = {}
+    for words, known in names.items():
+        given = [one for one in known.values() if one.field in fields and one.how == "exact"]
+        if len(words) == 1 and given and words[0].isascii() and len(words[0]) > 3:
+            found.setdefault(stem(words[0]), []).extend(given)
+    return {word: tuple(known) for word, known in found.items()}
 
 
 def _misspellable(names: Mapping[tuple[str, ...], Mapping[tuple[str, str], Known]], fields: set[str]) -> _Fuzzy:

@@ -28,6 +28,16 @@ _EMPTY = frozenset(
 )
 
 
+def glossed_words(text: str) -> list[tuple[int, str, tuple[str, ...]]]:
+    """The Chinese words of a text that the dictionary knows: place, word, English words; none overlaps another."""
+    known = _dictionary()
+    found = []
+    for word, start, _ in rjieba.tokenize(text, mode="default", hmm=True):
+        if len(word) > 1 and word not in CHINESE_STOP_WORDS and word in known:
+            found.append((start, word, known[word]))
+    return found
+
+
 def glosses(text: str) -> list[str]:
     """English words for the Chinese words of a text, in their order; [] when it holds none that are known."""
     words: dict[str, None] = {}
