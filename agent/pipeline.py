@@ -241,7 +241,8 @@ class Pipeline:
 
 def _table(found: Found) -> Table | None:
     """What a source calculated, by the reading that counts."""
-    table = next((answer.table for answer in found.used if answer.table is not None), None)
+    tables = (hit.table for answer in found.used for hit in answer.hits if hit.table is not None)
+    table = next(tables, None)
     return None if table is None else Table(columns=table.columns, rows=table.rows, sql=table.sql)
 
 

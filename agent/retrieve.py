@@ -11,7 +11,7 @@ from agent.router import Rung
 from agent.types import Outcome, Step
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
 from retrievers.core.filters import Filter
-from retrievers.core.types import Hit, Query, Retriever, Scope, Table
+from retrievers.core.types import Hit, Query, Retriever, Scope
 
 Returned = TypeVar("Returned")
 MakeQuery = Callable[[Step, Filter | None], Query]
@@ -24,7 +24,6 @@ class Answer:
     Attributes:
         query: what was asked; None when it was not.
         hits: as the source gave them, best first, without those outside the scope.
-        table: what it calculated.
     """
 
     step: Step
@@ -32,12 +31,6 @@ class Answer:
     hits: Sequence[Hit]
     outcome: Outcome
     error: RetrievalError | None = None
-    table: Table | None = None
-
-    @property
-    def gave(self) -> bool:
-        """Whether it has something to show."""
-        return bool(self.hits) or self.table is not None
 
     @property
     def failed(self) -> bool:
@@ -79,7 +72,7 @@ async def climb(
     last: Rung | None = None
     for rung in rungs:
         known = [*before, *answers]
-        if any(answer.gave for answer in known):
+        if any(answer.hits for answer in known):
             answers += [_skipped(step, "not needed") for step in rung.steps]
         elif rung.when == "failed" and not all(answer.failed for answer in known):
             answers += [_skipped(step, "not needed: a source has answered") for step in rung.steps]
@@ -155,16 +148,13 @@ async def _run(step: Step, query: Query, sources: Sources, deadline: float) -> A
             breaker.failed()
         else:
             breaker.gave_up()
-    # A calculation over no document at all comes on a hit that stands for none.
-    table = next((hit.table for hit in found if hit.table is not None and query.scope.allows(hit.id)), None)
-    shown = [hit for hit in found if hit.id.document_id or hit.table is None]
-    kept = [hit for hit in shown if _in_scope(hit, query.scope)]
+    kept = [hit for hit in found if _in_scope(hit, query.scope)]
     reason = str(error) if error else None
-    if len(kept) < len(shown):
-        reason = f"{len(shown) - len(kept)} hits outside the scope were dropped"
-    if error is None and not kept and table is None:
+    if len(kept) < len(found):
+        reason = f"{len(found) - len(kept)} hits outside the scope were dropped"
+    if error is None and not kept:
         status = "empty"
-    return Answer(step, query, kept, _outcome(step, status, len(kept), started, reason), error, table)
+    return Answer(step, query, kept, _outcome(step, status, len(kept), started, reason), error)
 
 
 def _in_scope(hit: Hit, scope: Scope) -> bool:

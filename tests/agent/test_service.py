@@ -24,7 +24,7 @@ from agent.types import Intent, Request, Result
 from retrievers.core.aggregates import Aggregate
 from retrievers.core.errors import BadFilter, BadRequest, Unavailable
 from retrievers.core.filters import Compare, Filter, to_json
-from retrievers.core.types import Card, ChunkId, Hit, Query, Scope, Table
+from retrievers.core.types import Card, Chunk, ChunkId, Hit, Query, Scope, Table
 from retrievers.ingest.documents import Document
 from retrievers.postgres.database import Database
 
@@ -412,9 +412,10 @@ async def test_a_calculation_comes_with_its_table_and_when_it_cannot_be_had_docu
     assert (sql.asked[0].aggregate, sql.asked[0].filter) == (Aggregate("count"), team("red"))
     assert [status for _, source, status in became(result) if source != "sql"] == ["skipped"] * 4
 
-    sql.answer = lambda query: [Hit(ChunkId(query.scope.tenant, "", "", 0), 0.0, "sql", table=Table(("n",), (), ""))]
+    chunk = Chunk(ChunkId("default", "docs", "table:1", 0), "Calculated", "n: 0")
+    sql.answer = lambda query: [Hit(chunk.id, 1.0, "sql", chunk, Table(("n",), ((0,),), "SELECT 0"))]
     result = await reading(teams, counting, sql=sql).retrieve("how many by red?")
-    assert (result.table is not None, result.hits, result.status, result.relaxed) == (True, (), "found", ())
+    assert (result.table is not None, ids(result), result.status, result.relaxed) == (True, ["table:1"], "found", ())
 
     sql.answer = Unavailable("sql", "down")
     result = await reading(teams, counting, sql=sql).retrieve("penguins")
