@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from agent.app import Service, open_service
 from agent.settings import Settings
-from agent.types import MAX_TOP_K, Request, Result
+from agent.types import MAX_TOP_K, Result
 from evals import metrics, provenance
 from evals.corpus import TENANT, Note, documents, store_corpus
 from evals.datasets import Dataset, Question
@@ -137,8 +137,8 @@ def _request(question: Question, collection: str, wanted: Mapping[str, Any] | No
         request["messages"] = [*question.history, {"role": "user", "content": question.text}]
     else:
         request["query"] = question.text
-    if "now" in Request.model_fields:
-        request["now"] = question.now
+    # A day without a time: it begins where the setting TIME_ZONE says.
+    request["now"] = question.now
     return request
 
 
