@@ -309,8 +309,12 @@ def _is_misspelt_noun(word: str) -> bool:
     return process.extractOne(word, lexicon.DOCUMENT_NOUNS, scorer=fuzz.ratio, score_cutoff=90) is not None
 
 
-def about_regions(text: str, tokens: Sequence[Token], nouns: frozenset[str]) -> tuple[tuple[int, int], ...]:
-    """The parts of a question that say what the documents are about: no constraint without a word for it."""
+def about_regions(text: str, tokens: Sequence[Token], heads: Sequence[str]) -> tuple[tuple[int, int], ...]:
+    """The parts of a question that say what the documents are about: no constraint without a word for it.
+
+    Args:
+        heads: nouns for documents beside the general ones: a Chinese topic ends before its noun.
+    """
     regions = []
     index = 0
     while index < len(tokens):
@@ -327,7 +331,7 @@ def about_regions(text: str, tokens: Sequence[Token], nouns: frozenset[str]) -> 
             index = end
         else:
             index += 1
-    regions += _chinese_about(text)
+    regions += _chinese_about(text, heads)
     return tuple(regions)
 
 
@@ -335,13 +339,17 @@ def _is_date_on(tokens: Sequence[Token], index: int) -> bool:
     return tokens[index].folded in ("on", "around") and index + 1 < len(tokens) and tokens[index + 1].kind == "number"
 
 
-def _chinese_about(text: str) -> Iterable[tuple[int, int]]:
+def _chinese_about(text: str, heads: Sequence[str]) -> Iterable[tuple[int, int]]:
+    if not has_chinese(text):
+        return
+    nouns = "|".join(map(re.escape, sorted((*lexicon.CHINESE_DOCUMENT_NOUNS, *heads), key=len, reverse=True)))
     for pattern in (
-        r"(?:关于|有关|涉及|讨论|针对|围绕|介绍|讲述|讲|谈到|谈|提到)(?P<topic>[^，。；？！,;?!]*?)(?=的?(?:技术)?(?:方案|提案|文档|文件|制度|报告|文章|资料|手册|纪要|事故|PEP|$)|[，。；？！,;?!]|$)",
+        r"(?:关于|有关|涉及|讨论|针对|围绕|介绍|讲述|讲|谈到|谈|提到)(?P<topic>[^，。；？！,;?!]*?)"
+        rf"(?=的?\s*(?:{nouns})|[，。；？！,;?!]|$)",
         r"(?:跟|与|和|同)(?P<topic>[^，。；？！,;?!]*?)(?:有关|相关)",
         r"(?P<topic>[^，。；？！,;?!的、]{1,12})(?:方面|相关)的",
     ):
-        for match in re.finditer(pattern, text):
+        for match in re.finditer(pattern, text, re.IGNORECASE):
             yield match.start("topic"), match.end("topic")
 
 

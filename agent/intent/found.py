@@ -70,7 +70,7 @@ def find(
     tokens = tokenize(text)
     nouns = nouns | _numbered(vocabulary)
     dates = [one for one in find_dates(text, calendar) if _is_stated(one, tokens, vocabulary, nouns, calendar)]
-    about = about_regions(text, tokens, nouns)
+    about = about_regions(text, tokens, (*nouns, *vocabulary.kinds))
     mentions = find_mentions(tokens, vocabulary, more)
     sentence = Sentence(text, tokens, mentions, vocabulary, nouns, tuple((one.start, one.end) for one in dates), about)
     numbers = find_quantities(sentence, sentence.taken)

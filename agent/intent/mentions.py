@@ -9,6 +9,7 @@ from agent.intent.vocabulary import Known, Vocabulary
 from retrievers.text.glosses import glossed_words
 
 _BREAKS = frozenset(',.;:?!，。；：？！、()（）"“”‘’「」『』《》|/')
+_OPENS = tuple("的和与或在由被是为有含及于讲除按把对给让比、")
 # First names and the like that are also everyday words: only after "by" or beside another part of the name.
 _EVERYDAY = frozenset(
     [
@@ -259,6 +260,9 @@ def _translated(tokens: Sequence[Token], vocabulary: Vocabulary, taken: set[int]
     for run in runs:
         text = "".join(tokens[index].text for index in run)
         for start, word, english in glossed_words(text):
+            # A part of a longer term is no value: 子进程 is no process.
+            if start and not text[:start].endswith(_OPENS) or words_of(word) in vocabulary.cues:
+                continue
             known = {one for gloss in english for one in vocabulary.english.get(stem(gloss), ())}
             if known:
                 first, last = run[start], run[start + len(word) - 1]

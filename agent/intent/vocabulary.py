@@ -68,6 +68,7 @@ class Vocabulary:
         stems: values of labels and tags by the stems of their names.
         cues: words that point at a field.
         longest: most tokens of a name.
+        kinds: Chinese names of kinds of documents.
         english: labels and tags of one English word by its stem, for a dictionary to reach them.
     """
 
@@ -78,6 +79,7 @@ class Vocabulary:
     cues: Mapping[tuple[str, ...], tuple[str, ...]]
     longest: int
     english: Mapping[str, tuple[Known, ...]]
+    kinds: tuple[str, ...]
     _people: _Fuzzy = field(default=((), ()))
     _labels: _Fuzzy = field(default=((), ()))
 
@@ -207,6 +209,7 @@ def _built(key: _Key) -> Vocabulary:
         _cues(catalogue),
         max((len(words) for words in (*names, *stems)), default=1),
         _english(names, {name for name, role in roles.items() if role in ("label", "tag")}),
+        tuple("".join(words) for words, known in names.items() if has_chinese(words[0]) and any("kind" in concepts_of(one) for one, _ in known)),
         _misspellable(names, {name for name, role in roles.items() if role == "person"}),
         _misspellable(names, {name for name, role in roles.items() if role == "label"}),
     )
