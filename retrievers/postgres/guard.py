@@ -6,12 +6,14 @@ with a LIMIT: printing the parsed tree changes what some statements mean. Postgr
 wall (`sql_run`).
 """
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sqlglot import exp
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import ErrorLevel, SqlglotError
+from sqlglot.parsers.postgres import PostgresParser
 from sqlglot.tokenizer_core import TokenType
 
 from retrievers.postgres.guard_scan import Refused, Scanned, scan
@@ -19,7 +21,11 @@ from retrievers.postgres.guard_scope import Resolver
 from retrievers.postgres.guard_words import FUNCTIONS, KEYWORDS, TYPES, UNITS
 
 MAX_ROWS = 1000
+_LOG = logging.getLogger(__name__)
 _DIALECT = Postgres()
+# Reading a statement takes about 6 steps per token; where the parser tries again and again, they double.
+_STEPS_PER_TOKEN = 60
+_LEAST_STEPS = 5000
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,24 @@ def judge(statement: str, columns: Mapping[str, str]) -> Verdict:
         return Verdict(False, str(refusal))
     except RecursionError:
         return Verdict(False, "the statement is nested too deeply")
+    except Exception:
+        # What cannot be judged must not run, nor keep others from being judged.
+        _LOG.exception("the guard failed on a statement of %d characters", len(statement))
+        return Verdict(False, "the statement cannot be judged")
+
+
+class _Parser(PostgresParser):
+    """The parser, which gives up where it would take long: some of its choices double its time."""
+
+    def __init__(self, tokens: int) -> None:
+        super().__init__(error_level=ErrorLevel.IMMEDIATE, dialect=_DIALECT)
+        self._left = max(tokens * _STEPS_PER_TOKEN, _LEAST_STEPS)
+
+    def _advance(self, times: int = 1) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise Refused("it takes too long to read: it is nested in too many ways")
+        super()._advance(times)
 
 
 def _parse(scanned: Scanned) -> exp.Expr:
@@ -65,7 +89,7 @@ def _parse(scanned: Scanned) -> exp.Expr:
         theirs = [one.text for one in tokens if one.token_type is TokenType.STRING]
         if ours != theirs:
             raise Refused("a text in quotes can be read in two ways")
-        trees = _DIALECT.parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, scanned.text)
+        trees = _Parser(len(tokens)).parse(tokens, scanned.text)
     except SqlglotError as error:
         first = str(error).strip().splitlines()[0][:120] if str(error).strip() else "syntax error"
         raise Refused(f"it cannot be read: {first}") from None

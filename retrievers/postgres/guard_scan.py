@@ -166,8 +166,8 @@ def _brackets(tokens: list[Token]) -> dict[int, int]:
             continue
         if token.text in "([":
             opened.append(index)
-            if len(opened) > MAX_DEPTH:
-                raise Refused(f"brackets are nested deeper than {MAX_DEPTH}")
+            if len(opened) > MAX_DEPTH or sum(tokens[one].text == "[" for one in opened) > 3:
+                raise Refused("brackets are nested too deeply")
         elif token.text in ")]":
             if not opened or tokens[opened[-1]].text + token.text not in ("()", "[]"):
                 raise Refused("a bracket closes that was not opened")
@@ -314,7 +314,7 @@ def _check_growth(scanned: Scanned) -> None:
     """How much longer the statement can make a text, were its calls all inside one another."""
     growth = 1
     for index, token in enumerate(scanned.tokens[:-1]):
-        if token.kind != "word" or scanned.tokens[index + 1].text != "(":
+        if token.kind != "word" or index + 1 not in scanned.partner or scanned.tokens[index + 1].text != "(":
             continue
         given = arguments(scanned, index + 1)
         if token.text in ("repeat", "lpad", "rpad") and len(given) > 1:

@@ -75,6 +75,9 @@ _CARRIED: Mapping[type[exp.Expr], frozenset[str]] = {
 }
 
 
+_CLAUSES = {"locks": "FOR UPDATE or FOR SHARE", "sample": "TABLESAMPLE", "kind": "SELECT AS", "hint": "a hint"}
+
+
 def named(identifier: object) -> str:
     """A name as PostgreSQL folds it: ASCII letters in lower case unless quoted."""
     if not isinstance(identifier, exp.Identifier):
@@ -377,7 +380,9 @@ class Resolver:
         allowed = next(keys for kind, keys in _CARRIED.items() if isinstance(node, kind))
         for key, value in node.args.items():
             if value and key not in allowed:
-                raise Refused(f"{key.rstrip('_').upper()} is not accepted")
+                if key in ("db", "catalog"):
+                    raise Refused(f'the schema "{value.name}" is not accepted; the only table is "{VIEW}"')
+                raise Refused(f"{_CLAUSES.get(key, key.rstrip('_').upper())} is not accepted")
 
 
 def _check_power(exponent: exp.Expr) -> None:

@@ -137,7 +137,7 @@ def jsonable(value: Any) -> Any:
             int(value) if value == value.to_integral_value() and int(value.as_tuple().exponent) >= 0 else _real(value)
         )
     if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
+        return value if math.isfinite(value) else str(Decimal(value))
     if isinstance(value, datetime):
         moment = value.replace(tzinfo=None)
         return moment.date().isoformat() if moment.time() == time() else moment.isoformat()
@@ -145,9 +145,10 @@ def jsonable(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, Mapping):
         return {str(key): jsonable(one) for key, one in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
-        return [jsonable(one) for one in value]
-    return str(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        # A text without a type inside a row.
+        return bytes(value).decode(errors="replace")
+    return [jsonable(one) for one in value] if isinstance(value, Sequence) else str(value)
 
 
 def _real(value: Decimal) -> float | str:
