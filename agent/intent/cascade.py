@@ -199,6 +199,11 @@ class _Stating:
                 aggregate = aggregate_json(parsed)
             except BadRequest as error:
                 rejected.append(Rejected(what="aggregate", reason=str(error)[:300], valid=error.valid[:40]))
+        if aggregate is not None and aggregate["op"] == "list" and aggregate["limit"] is None:
+            # A mere list of documents is also what their texts are searched for.
+            texts = [name for name, card in self.cards.items() if card.kind == "documents"]
+            named = {choice.name for choice in sources}
+            sources += [SourceChoice(name=name, confidence=0.6, reason="beside the list") for name in texts if name not in named]
         parts = [] if filter is None else filter["filters"] if filter["type"] == "and" else [filter]
         language = question_language(question, self.scope)
         return self._intent(

@@ -825,6 +825,8 @@ def _is_agent(sentence: Sentence, mention: Mention) -> bool:
 
 def _is_predicate(sentence: Sentence, mention: Mention, known: Known) -> bool:
     """ "were rejected", "still drafts", "ended up Final", "that got deferred"."""
+    if sentence.folded(mention.first - 1) == "in" and "status" in concepts_of(known.field) and known.how == "exact":
+        return sentence.tokens[mention.first].is_capital and _speaks_of_documents(sentence, mention)
     place, steps = mention.first - 1, 0
     while place >= 0 and steps < 3:
         word = sentence.folded(place)

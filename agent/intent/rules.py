@@ -102,7 +102,9 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
         return RulesReading(
             "aggregate", question, (question,), calculation.pieces,
             _choices(context, sql="it is answered by metadata", documents=not calculation.sure),
-            calculation.aggregate, _confidence(calculation.pieces, 0.9), rejected, complete=not rejected,
+            calculation.aggregate, _confidence(calculation.pieces, 0.9), rejected,
+            # What was named and not used may be what a model would understand.
+            complete=not rejected and not found.left and calculation.sure,
         )  # fmt: skip
     exact = _is_identifier(found)
     search = found.rest if found.pieces and calculations.topic_of(found) else question

@@ -25,10 +25,12 @@ _NONE_ZH = re.compile(
 )
 # Wishes about how to answer, and work on what was already said.
 _MANNER = re.compile(
-    r"\b(?:answer|reply|respond|write|explain|speak|talk|keep|make|be)\b.{0,40}\b(?:short(?:er)?|brief(?:er|ly)?|concise(?:ly)?|longer|in\s+(?:english|chinese|german|french|spanish|bullet\s+points|plain|simple)|"
+    r"^\W*(?:(?:please|now|and|ok(?:ay)?|can|could|would|will|you|just|next\s+time|from\s+now\s+on)\W+){0,4}(?:answer|reply|respond|write|explain|speak|talk|keep|make|be)\b.{0,40}\b(?:short(?:er)?|brief(?:er|ly)?|concise(?:ly)?|longer|in\s+(?:english|chinese|german|french|spanish|bullet\s+points|plain|simple)|"
     r"polite(?:ly)?|formal(?:ly)?|simpler|more\s+detail(?:ed)?|from\s+now\s+on|bullet\s*points|next\s+time)\b|"
     r"\bfrom\s+now\s+on\b|^\W*(?:a\s+bit\s+|much\s+)?(?:shorter|longer|simpler|briefer|more\s+detail)\b.{0,20}$|"
-    r"\b(?:translate|summari[sz]e|rephrase|repeat|shorten|rewrite|reword|reformat|paraphrase|format|spell\s*check|say)\b.{0,30}\b(?:that|this|it|your|above|previous|last|what\s+you|the\s+answer|again)\b|"
+    # Only what was said before can be meant: "format" and "last" also stand in questions.
+    r"^\W*(?:(?:please|now|and|ok(?:ay)?|can|could|would|you|just)\W+){0,4}(?:translate|summari[sz]e|rephrase|repeat|shorten|rewrite|reword|reformat|paraphrase|format|say)\b"
+    r".{0,20}\b(?:that|this|it|your|above|(?:previous|last)\s+(?:answer|reply|message|response|one|paragraph)|what\s+you|the\s+answer|again)\b|"
     r"\b(?:put|turn)\b.{0,20}\b(?:that|this|it|your\s+(?:last\s+)?answer)\b.{0,20}\b(?:into|in|as)\b|"
     r"(?:以后|今后|接下来|下次|之后).{0,10}(?:回答|回复|说)|(?:回答|回复|说).{0,8}(?:简短|简洁|简单|短|详细|通俗)(?:一?些|一?点)|用(?:英文|中文|英语|汉语|一句话|表格).{0,6}(?:回答|回复|说|总结)|"
     r"(?:把|将)?(?:你|您)?(?:刚才|上面|刚刚|之前|前面|上一?(?:条|段|个)).{0,14}(?:翻译|总结|概括|改写|缩短|重复|润色|再说|换|翻成|译成|写成|整理)|(?:翻译|总结|概括|改写|缩短|重复|润色).{0,8}(?:刚才|上面|上一|这段|那段|你的)|(?:太长|太短|太啰嗦|太复杂).{0,8}|^\W*(?:请|麻烦)?(?:简短|简洁|简单|详细|短|长)一?[些点]\W*$|再说一遍|换(?:一)?种说法|说人话",
