@@ -93,16 +93,19 @@ class Cascade:
                     history,
                     context.now,
                     context.catalogue,
-                    list(self.cards.values()),
+                    _offered(self.cards),
                     deadline,
                     collection,
+                    languages=_languages(stating.scope),
                 )
             except ModelFailed:
                 return None
             intent = stating.of_model(said, context)
             if not self.settings.transforms or intent.kind == "none":
                 return intent
-            asked = Transformable(intent.question, history, collection, intent.language, into=_written(stating.scope))
+            asked = Transformable(
+                intent.question, history, collection, intent.language, into=next(iter(_languages(stating.scope)), None)
+            )
             made = await transform.apply(self.settings.transforms, asked, model, min(deadline, time.monotonic() + 5))
             texts = tuple(text for one in made for text in one.texts if one.only is None)
             return intent.model_copy(update={"searches": tuple(dict.fromkeys((*intent.searches, *texts)))})
@@ -141,13 +144,19 @@ def _spans(question: str, request: Request) -> list[str]:
     return list(spans)[:_MOST_SPANS]
 
 
-def _written(scope: Scope) -> str | None:
-    """The language most documents are in."""
+def _offered(cards: Mapping[str, Card]) -> list[Card]:
+    """The sources a model may choose from. The web is one even where none is connected: then the answer says so."""
+    web = Card(_WEB, "fresh or outside knowledge that no document of the collection can hold", "outside")
+    return [*cards.values(), *([] if _WEB in cards else [web])]
+
+
+def _languages(scope: Scope) -> tuple[str, ...]:
+    """The languages the documents are in, the commonest first."""
     counts: dict[str, int] = {}
     for one in scope.collections:
         for language, count in one.languages.items():
             counts[language] = counts.get(language, 0) + count
-    return max(counts, key=lambda language: (counts[language], language), default=None)
+    return tuple(sorted(counts, key=lambda language: (-counts[language], language)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +212,9 @@ class _Stating:
             # A mere list of documents is also what their texts are searched for.
             texts = [name for name, card in self.cards.items() if card.kind == "documents"]
             named = {choice.name for choice in sources}
-            sources += [SourceChoice(name=name, confidence=0.6, reason="beside the list") for name in texts if name not in named]
+            sources += [
+                SourceChoice(name=name, confidence=0.6, reason="beside the list") for name in texts if name not in named
+            ]
         parts = [] if filter is None else filter["filters"] if filter["type"] == "and" else [filter]
         language = question_language(question, self.scope)
         return self._intent(

@@ -18,113 +18,29 @@ from agent.intent.text import Token, has_chinese
 from agent.intent.vocabulary import CONFIDENCE, Known, Vocabulary, concepts_of
 
 _ABOUT = frozenset(
-    [
-        "about",
-        "on",
-        "regarding",
-        "concerning",
-        "covering",
-        "describing",
-        "around",
-        "touching",
-        "discussing",
-        "re",
-        "关于",
-        "有关",
-        "涉及",
-        "讨论",
-        "针对",
-    ]
+    """
+    about on regarding concerning covering describing around touching discussing re 关于 有关 涉及 讨论 针对
+    """.split()
 )
 _BEING = frozenset(
-    [
-        "is",
-        "are",
-        "was",
-        "were",
-        "be",
-        "been",
-        "being",
-        "got",
-        "get",
-        "gets",
-        "getting",
-        "become",
-        "became",
-        "becomes",
-        "still",
-        "already",
-        "now",
-        "marked",
-        "remain",
-        "remains",
-        "remained",
-        "stays",
-        "stayed",
-        "considered",
-        "ended",
-        "has",
-        "have",
-        "had",
-        "currently",
-        "recently",
-        "finally",
-        "not",
-    ]
+    """
+    is are was were be been being got get gets getting become became becomes still already now marked
+    remain remains remained stays stayed considered ended has have had currently recently finally not
+    """.split()
 )
 _NEGATIONS = frozenset(
-    [
-        "not",
-        "no",
-        "non",
-        "excluding",
-        "exclude",
-        "except",
-        "excepting",
-        "without",
-        "minus",
-        "isn't",
-        "aren't",
-        "wasn't",
-        "weren't",
-        "never",
-        "neither",
-        "nor",
-        "unlike",
-    ]
+    """
+    not no non excluding exclude except excepting without minus isn't aren't wasn't weren't never
+    neither nor unlike
+    """.split()
 )
 _OWNERS = frozenset(["by", "from", "of", "由", "来自"])
 _ENDS = frozenset(",;:?!，；：？！。")
 _RESUMES = frozenset(
-    [
-        "by",
-        "from",
-        "in",
-        "since",
-        "before",
-        "after",
-        "between",
-        "excluding",
-        "except",
-        "without",
-        "that",
-        "which",
-        "who",
-        "whose",
-        "were",
-        "was",
-        "during",
-        "within",
-        "published",
-        "written",
-        "filed",
-        "created",
-        "tagged",
-        "but",
-        "only",
-        "由",
-        "除",
-    ]
+    """
+    by from in since before after between excluding except without that which who whose were was during
+    within published written filed created tagged but only 由 除
+    """.split()
 )
 _CHINESE_BEING = (
     "已经",
@@ -167,53 +83,16 @@ _CHINESE_NEGATIONS = (
 )
 _LONGEST_CUE = 4
 _DETERMINERS = frozenset(
-    [
-        "a",
-        "an",
-        "any",
-        "the",
-        "which",
-        "what",
-        "all",
-        "every",
-        "each",
-        "many",
-        "no",
-        "these",
-        "those",
-        "some",
-        "list",
-        "show",
-        "our",
-        "his",
-        "her",
-        "their",
-        "recent",
-        "new",
-        "old",
-        "other",
-    ]
+    """
+    a an any the which what all every each many no these those some list show our his her their recent
+    new old other
+    """.split()
 )
 _KIND_STEMS = frozenset(
-    [
-        "incid",
-        "polici",
-        "runbook",
-        "playbook",
-        "manual",
-        "memo",
-        "invoic",
-        "contract",
-        "certif",
-        "licenc",
-        "permit",
-        "applic",
-        "notic",
-        "minut",
-        "complaint",
-        "audit",
-        "inspect",
-    ]
+    """
+    incid polici runbook playbook manual memo invoic contract certif licenc permit applic notic minut
+    complaint audit inspect
+    """.split()
 )
 _CHINESE_NEGATION_ENDS = ("以外", "之外", "外")
 
@@ -374,29 +253,9 @@ def read_constraints(sentence: Sentence) -> tuple[list[Constraint], list[Mention
 
 
 _CONNECTING = frozenset(
-    [
-        "or",
-        "and",
-        "/",
-        ",",
-        "、",
-        "the",
-        "a",
-        "an",
-        "both",
-        "either",
-        "how",
-        "many",
-        "vs",
-        ".",
-        "versus",
-        "和",
-        "与",
-        "或",
-        "还",
-        "是",
-        "及",
-    ]
+    """
+    or and / , 、 the a an both either how many vs . versus 和 与 或 还 是 及
+    """.split()
 )
 
 
@@ -468,48 +327,30 @@ def _person(sentence: Sentence, mention: Mention, people: tuple[Known, ...]) -> 
 
 
 _AUTHORING = frozenset(
-    [
-        "write",
-        "wrote",
-        "author",
-        "propos",
-        "suggest",
-        "publish",
-        "submit",
-        "creat",
-        "say",
-        "said",
-        "do",
-        "contribut",
-        "sponsor",
-        "draft",
-        "releas",
-        "post",
-        "argu",
-        "think",
-        "plan",
-        "present",
-        "file",
-        "make",
-        "made",
-        "come",
-        "introduc",
-        "recommend",
-        "report",
-        "cover",
-        "describ",
-        "discuss",
-    ]
+    """
+    write wrote author propos suggest publish submit creat say said do contribut sponsor draft releas
+    post argu think plan present file make made come introduc recommend report cover describ discuss
+    """.split()
 )
 
 
 def _is_longer_name(sentence: Sentence, mention: Mention) -> bool:
     """ "Anders Holm Bridge" is no person."""
     following = sentence.tokens[mention.last] if mention.last < len(sentence.tokens) else None
-    if following is None or following.kind != "word" or not following.is_capital or sentence.mention_at(mention.last) is not None:
+    if (
+        following is None
+        or following.kind != "word"
+        or not following.is_capital
+        or sentence.mention_at(mention.last) is not None
+    ):
         return False
     joined = following.start == mention.end + 1
-    return joined and not following.text.isupper() and not sentence.is_noun(mention.last) and not sentence.cue_fields(mention.last)
+    return (
+        joined
+        and not following.text.isupper()
+        and not sentence.is_noun(mention.last)
+        and not sentence.cue_fields(mention.last)
+    )
 
 
 def _acts_otherwise(sentence: Sentence, mention: Mention) -> bool:
@@ -661,7 +502,9 @@ def _is_generic(sentence: Sentence, mention: Mention) -> bool:
         -16:
     ]:
         return True
-    if sentence.folded(0) in ("how", "do", "does", "can", "should", "must", "is") and sentence.folded(mention.first - 1) in ("a", "an", "my"):
+    if sentence.folded(0) in ("how", "do", "does", "can", "should", "must", "is") and sentence.folded(
+        mention.first - 1
+    ) in ("a", "an", "my"):
         return True
     words = [token.folded for token in sentence.tokens[max(0, mention.first - 5) : mention.first]]
     for place, word in enumerate(words[:-1]):
@@ -678,7 +521,21 @@ def _is_generic(sentence: Sentence, mention: Mention) -> bool:
 def _follows_its_noun(sentence: Sentence, mention: Mention) -> bool:
     """ "permits approved in March": a status said of the noun before it."""
     following = sentence.folded(mention.last)
-    ends = mention.last >= len(sentence.tokens) or following in ("in", "by", "on", "since", "before", "after", "during", "last", "this", "within", ",", "?", ".")
+    ends = mention.last >= len(sentence.tokens) or following in (
+        "in",
+        "by",
+        "on",
+        "since",
+        "before",
+        "after",
+        "during",
+        "last",
+        "this",
+        "within",
+        ",",
+        "?",
+        ".",
+    )
     return sentence.is_noun(mention.first - 1) and ends
 
 

@@ -27,20 +27,9 @@ class DateRange:
     phrase: str
 
 
-_MONTH_NAMES = [
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
-    "december",
-]
+_MONTH_NAMES = """
+    january february march april may june july august september october november december
+    """.split()
 _MONTHS = {name[:3]: number for number, name in enumerate(_MONTH_NAMES, 1)}
 _MONTH = (
     r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?|"

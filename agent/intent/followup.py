@@ -117,7 +117,9 @@ def carry(found: Found, history: Sequence[Message], find: Finder) -> Carried | N
     return Carried(found, before, (*found.pieces, *bound), context, lists=False)
 
 
-_EXCLUDES = re.compile(r"\b(?:exclude|excluding|leave\s+out|drop|remove|without|except|not)\b|去掉|排除|除了|不要|剔除", re.IGNORECASE)
+_EXCLUDES = re.compile(
+    r"\b(?:exclude|excluding|leave\s+out|drop|remove|without|except|not)\b|去掉|排除|除了|不要|剔除", re.IGNORECASE
+)
 
 
 def _with_bare_values(found: Found) -> Found:
@@ -128,13 +130,19 @@ def _with_bare_values(found: Found) -> Found:
     stated = {piece.field for piece in found.pieces}
     more = []
     for mention in found.left:
-        known = [one for one in mention.known if roles[one.field] in ("label", "tag", "language") and one.field not in stated]
+        known = [
+            one for one in mention.known if roles[one.field] in ("label", "tag", "language") and one.field not in stated
+        ]
         if known:
-            one = Constraint(known[0].field, (known[0].value,), mention.start, mention.end, negated=negated, confidence=0.8)
+            one = Constraint(
+                known[0].field, (known[0].value,), mention.start, mention.end, negated=negated, confidence=0.8
+            )
             more.append(Piece(one.field, of_constraint(one, fields), one.start, one.end, one.confidence))
     for name in found.sentence.vocabulary.of_role("boolean"):
         words = [*lexicon.name_words(name), *lexicon.bilingual().get(" ".join(lexicon.name_words(name)), ())]
-        if name not in stated and any(word in found.sentence.text.casefold() for word in words if len(word) > 1 and word not in ("is", "has")):
+        if name not in stated and any(
+            word in found.sentence.text.casefold() for word in words if len(word) > 1 and word not in ("is", "has")
+        ):
             more.append(Piece(name, {"type": "eq", "key": name, "value": not negated}, 0, 0, 0.8))
     return replace(found, pieces=(*found.pieces, *more)) if more else found
 

@@ -92,7 +92,11 @@ def find(
 def _numbered(vocabulary: Vocabulary) -> frozenset[str]:
     """Words for documents by the field that numbers them: case_number is of cases."""
     fields = vocabulary.catalogue.fields
-    keys = [name for name in vocabulary.of_role("number") if "number" in concepts_of(name) and fields[name].distinct >= 0.98 * fields[name].documents]
+    keys = [
+        name
+        for name in vocabulary.of_role("number")
+        if "number" in concepts_of(name) and fields[name].distinct >= 0.98 * fields[name].documents
+    ]
     words = {word for name in keys for word in lexicon.name_words(name) if word not in lexicon.CONCEPTS["number"][0]}
     return frozenset(words | {f"{word}s" for word in words})
 

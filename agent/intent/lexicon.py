@@ -250,13 +250,37 @@ CONCEPTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }  # fmt: skip
 
 DOCUMENT_NOUNS = frozenset(
-    [
-        "document", "documents", "doc", "docs", "documentation", "paper", "papers", "article", "articles", "report", "reports", "note", "notes", "page", "pages", "proposal", "proposals", "draft", "drafts", "idea", "ideas", "suggestion", "suggestions", "record", "records", "entry", "entries", "file", "files", "item", "items", "post", "posts", "plan", "plans", "guide", "guides", "spec", "specs", "specification", "specifications", "ticket", "tickets", "issue", "issues", "publication", "publications", "memo", "memos", "piece", "pieces", "one", "ones", "schedule", "schedules", "review", "reviews", "rfc", "rfcs", "tutorial", "tutorials", "rule", "rules", "project", "projects", "application", "applications", "permit", "permits", "job", "jobs", "filing", "filings", "submission", "submissions", "claim", "claims", "order", "orders", "certificate", "certificates", "licence", "licences", "license", "licenses"]
+    """
+    document documents doc docs documentation paper papers article articles report reports note notes
+    page pages proposal proposals draft drafts idea ideas suggestion suggestions record records entry
+    entries file files item items post posts plan plans guide guides spec specs specification
+    specifications ticket tickets issue issues publication publications memo memos piece pieces one ones
+    schedule schedules review reviews rfc rfcs tutorial tutorials rule rules project projects
+    application applications permit permits job jobs filing filings submission submissions claim claims
+    order orders certificate certificates licence licences license licenses
+    """.split()
 )  # fmt: skip
-CHINESE_DOCUMENT_NOUNS = ["文档", "文件", "资料", "提案", "方案", "技术方案", "报告", "文章", "论文", "记录", "材料", "内容", "草案", "草稿", "计划", "说明", "手册", "指南", "制度", "规定", "纪要", "事故", "故障", "工单", "案例", "条目", "公告", "通知", "新闻", "帖子", "笔记", "建议", "议题", "专利", "合同", "更新", "项目", "申请", "许可", "材料", "SOP"]  # fmt: skip
+CHINESE_DOCUMENT_NOUNS = """
+    文档 文件 资料 提案 方案 技术方案 报告 文章 论文 记录 材料 内容 草案 草稿 计划 说明 手册 指南 制度 规定 纪要 事故 故障 工单 案例 条目 公告 通知 新闻 帖子 笔记 建议 议题
+    专利 合同 更新 项目 申请 许可 材料 SOP
+    """.split()  # fmt: skip
 
 STOP_WORDS = frozenset(
-    ["a", "an", "the", "this", "that", "these", "those", "there", "here", "is", "are", "was", "were", "be", "been", "being", "am", "do", "does", "did", "done", "doing", "have", "has", "had", "having", "will", "would", "shall", "should", "can", "could", "may", "might", "must", "of", "in", "on", "at", "by", "for", "to", "from", "with", "without", "into", "onto", "about", "over", "under", "between", "among", "through", "during", "and", "or", "but", "nor", "so", "if", "then", "than", "as", "it", "its", "they", "them", "their", "we", "us", "our", "you", "your", "i", "me", "my", "mine", "he", "him", "his", "she", "her", "hers", "who", "whom", "whose", "what", "which", "when", "where", "why", "how", "any", "anything", "all", "every", "each", "some", "something", "someone", "anybody", "anyone", "somebody", "everybody", "nobody", "no", "not", "only", "just", "still", "yet", "ever", "never", "also", "too", "very", "much", "many", "more", "most", "less", "least", "lot", "lots", "list", "show", "me", "give", "find", "get", "tell", "let", "know", "see", "look", "search", "please", "thanks", "want", "need", "like", "looking", "there's", "what's", "that's", "who's", "does", "did", "exist", "exists", "existing", "regarding", "concerning", "related", "relating", "touch", "touches", "deal", "deals", "dealing", "cover", "covers", "covering", "mention", "mentions", "mentioned", "concern", "concerns", "written", "wrote", "writes", "write", "published", "publish", "publishes", "publishing", "created", "create", "authored", "proposed", "propose", "proposes", "filed", "submitted", "issued", "released", "came", "come", "comes", "coming", "out", "up", "made", "make", "makes", "new", "get", "gets", "got", "we've", "i've", "they've", "let's", "us", "now", "ago", "far", "total", "number", "count", "list", "listed", "lists", "overview", "summary", "single"]
+    """
+    a an the this that these those there here is are was were be been being am do does did done doing
+    have has had having will would shall should can could may might must of in on at by for to from with
+    without into onto about over under between among through during and or but nor so if then than as it
+    its they them their we us our you your i me my mine he him his she her hers who whom whose what
+    which when where why how any anything all every each some something someone anybody anyone somebody
+    everybody nobody no not only just still yet ever never also too very much many more most less least
+    lot lots list show me give find get tell let know see look search please thanks want need like
+    looking there's what's that's who's does did exist exists existing regarding concerning related
+    relating touch touches deal deals dealing cover covers covering mention mentions mentioned concern
+    concerns written wrote writes write published publish publishes publishing created create authored
+    proposed propose proposes filed submitted issued released came come comes coming out up made make
+    makes new get gets got we've i've they've let's us now ago far total number count list listed lists
+    overview summary single
+    """.split()
 )  # fmt: skip
 
 

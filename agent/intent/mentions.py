@@ -12,86 +12,13 @@ _BREAKS = frozenset(',.;:?!，。；：？！、()（）"“”‘’「」『�
 _OPENS = tuple("的和与或在由被是为有含及于讲除按把对给让比、")
 # First names and the like that are also everyday words: only after "by" or beside another part of the name.
 _EVERYDAY = frozenset(
-    [
-        "will",
-        "mark",
-        "may",
-        "bill",
-        "grant",
-        "rich",
-        "dale",
-        "art",
-        "hope",
-        "faith",
-        "joy",
-        "grace",
-        "dawn",
-        "june",
-        "april",
-        "august",
-        "rose",
-        "lily",
-        "ivy",
-        "frank",
-        "jack",
-        "guy",
-        "max",
-        "ray",
-        "rob",
-        "sue",
-        "pat",
-        "drew",
-        "chase",
-        "hunter",
-        "major",
-        "young",
-        "long",
-        "short",
-        "brown",
-        "white",
-        "black",
-        "green",
-        "king",
-        "page",
-        "bell",
-        "wood",
-        "stone",
-        "field",
-        "hill",
-        "lake",
-        "rivers",
-        "banks",
-        "day",
-        "love",
-        "best",
-        "good",
-        "small",
-        "little",
-        "price",
-        "cook",
-        "baker",
-        "miller",
-        "smith",
-        "carter",
-        "porter",
-        "parker",
-        "mason",
-        "turner",
-        "walker",
-        "singer",
-        "fisher",
-        "gardener",
-        "law",
-        "lane",
-        "west",
-        "north",
-        "east",
-        "south",
-        "win",
-        "van",
-        "den",
-        "der",
-    ]
+    """
+    will mark may bill grant rich dale art hope faith joy grace dawn june april august rose lily ivy
+    frank jack guy max ray rob sue pat drew chase hunter major young long short brown white black green
+    king page bell wood stone field hill lake rivers banks day love best good small little price cook
+    baker miller smith carter porter parker mason turner walker singer fisher gardener law lane west
+    north east south win van den der
+    """.split()
 )
 
 
@@ -132,7 +59,9 @@ def find_mentions(
         else:
             found.append(mention)
             place = mention.last
-    found += _translated(tokens, vocabulary, {index for mention in found for index in range(mention.first, mention.last)})
+    found += _translated(
+        tokens, vocabulary, {index for mention in found for index in range(mention.first, mention.last)}
+    )
     taken = {index for mention in found for index in range(mention.first, mention.last)}
     found += _misspelt(tokens, vocabulary, taken)
     return sorted(found, key=lambda mention: mention.first)
@@ -266,7 +195,10 @@ def _translated(tokens: Sequence[Token], vocabulary: Vocabulary, taken: set[int]
             known = {one for gloss in english for one in vocabulary.english.get(stem(gloss), ())}
             if known:
                 first, last = run[start], run[start + len(word) - 1]
-                meant = tuple(Known(one.field, one.value, "translated", one.documents) for one in sorted(known, key=lambda one: -one.documents))
+                meant = tuple(
+                    Known(one.field, one.value, "translated", one.documents)
+                    for one in sorted(known, key=lambda one: -one.documents)
+                )
                 found.append(Mention(first, last + 1, tokens[first].start, tokens[last].end, meant[:1]))
     return found
 

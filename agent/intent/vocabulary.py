@@ -209,13 +209,19 @@ def _built(key: _Key) -> Vocabulary:
         _cues(catalogue),
         max((len(words) for words in (*names, *stems)), default=1),
         _english(names, {name for name, role in roles.items() if role in ("label", "tag")}),
-        tuple("".join(words) for words, known in names.items() if has_chinese(words[0]) and any("kind" in concepts_of(one) for one, _ in known)),
+        tuple(
+            "".join(words)
+            for words, known in names.items()
+            if has_chinese(words[0]) and any("kind" in concepts_of(one) for one, _ in known)
+        ),
         _misspellable(names, {name for name, role in roles.items() if role == "person"}),
         _misspellable(names, {name for name, role in roles.items() if role == "label"}),
     )
 
 
-def _english(names: Mapping[tuple[str, ...], Mapping[tuple[str, str], Known]], fields: set[str]) -> dict[str, tuple[Known, ...]]:
+def _english(
+    names: Mapping[tuple[str, ...], Mapping[tuple[str, str], Known]], fields: set[str]
+) -> dict[str, tuple[Known, ...]]:
     found: dict[str, list[Known]] = {}
     for words, known in names.items():
         given = [one for one in known.values() if one.field in fields and one.how == "exact"]
