@@ -33,6 +33,11 @@ class Answer:
     error: RetrievalError | None = None
 
     @property
+    def gave(self) -> bool:
+        """Whether it found something. A table without rows is an answer, but nothing was found with it."""
+        return any(hit.table is None or hit.table.rows for hit in self.hits)
+
+    @property
     def failed(self) -> bool:
         """Whether the source said nothing, not even that there is nothing."""
         return self.outcome.status not in ("ok", "empty")
@@ -72,7 +77,7 @@ async def climb(
     last: Rung | None = None
     for rung in rungs:
         known = [*before, *answers]
-        if any(answer.hits for answer in known):
+        if any(answer.gave for answer in known):
             answers += [_skipped(step, "not needed") for step in rung.steps]
         elif rung.when == "failed" and not all(answer.failed for answer in known):
             answers += [_skipped(step, "not needed: a source has answered") for step in rung.steps]

@@ -42,6 +42,12 @@ FilterJson = Annotated[str | None, typer.Option("--filter", help="a filter expre
 TopK = Annotated[int, typer.Option(help="how many hits, 1 to 100")]
 Page = Annotated[int, typer.Option(help="which page of hits, from 1")]
 Sources = Annotated[list[str] | None, typer.Option("--source", help="ask this source only; may be repeated")]
+IntentMode = Annotated[str | None, typer.Option("--intent", help="auto, rules, llm or off; the setting when left out")]
+Now = Annotated[str | None, typer.Option(help="ask as of this day or moment, ISO 8601; today when left out")]
+Fallback = Annotated[
+    str | None,
+    typer.Option(help="ordered_backoff, do_not_route, route_to_all or fail; the setting when left out"),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON document on stdout and nothing else")]
 
 
@@ -72,6 +78,9 @@ def retrieve(
     top_k: TopK = 10,
     page: Page = 1,
     sources: Sources = None,
+    intent: IntentMode = None,
+    now: Now = None,
+    fallback: Fallback = None,
     tenant: Tenant = None,
     explain: Annotated[bool, typer.Option("--explain", help="also show how the hits were found")] = False,
     as_json: AsJson = False,
@@ -89,6 +98,10 @@ def retrieve(
             top_k=top_k,
             page=page,
             sources=tuple(sources) if sources else None,
+            intent=intent,
+            now=now,
+            fallback=fallback,
+            explain=explain,
         )
         output.write_json(result.model_dump(mode="json")) if as_json else output.show_result(result, explain=explain)
         return DONE
@@ -103,6 +116,9 @@ def augment(
     filter: FilterJson = None,
     top_k: TopK = 10,
     sources: Sources = None,
+    intent: IntentMode = None,
+    now: Now = None,
+    fallback: Fallback = None,
     tenant: Tenant = None,
     template: Annotated[str | None, typer.Option(help="prompt template, answer when left out")] = None,
     budget_tokens: Annotated[int, typer.Option(help="most tokens of passages")] = 3000,
@@ -120,6 +136,9 @@ def augment(
             filter=_read_json("--filter", filter),
             top_k=top_k,
             sources=tuple(sources) if sources else None,
+            intent=intent,
+            now=now,
+            fallback=fallback,
             template=template,
             budget_tokens=budget_tokens,
         )

@@ -7,10 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agent.serve.doctor import Check
-from agent.types import Prompt, Result
+from agent.types import Prompt, Result, Table
 from retrievers.core.types import Collection
 
 _SNIPPET_CHARACTERS = 240
+_MOST_ROWS = 20
+_OPERATORS = {
+    "eq": "=", "ne": "is not", "gt": ">", "gte": ">=", "lt": "<", "lte": "<=",
+    "in": "is one of", "nin": "is none of", "contains": "contains", "prefix": "begins with",
+}  # fmt: skip
 # A document's text must not be able to drive the terminal.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -32,9 +37,11 @@ def write_json(value: Any) -> None:
 
 
 def show_result(result: Result, *, explain: bool) -> None:
-    """Hits for a person, and with `explain` how they were found."""
+    """Hits for a person, what was calculated, and with `explain` how they were found."""
     if explain:
         _show_record(result)
+    if result.table is not None:
+        _show_table(result.table)
     for hit in result.hits:
         title = plain(hit.title or hit.document_id)
         print(f"{hit.rank:>3}. {title}  [{plain(hit.id)}]")
@@ -46,28 +53,93 @@ def show_result(result: Result, *, explain: bool) -> None:
         if facts:
             print(f"     {plain(facts)[:200]}")
         print(f"     {_snippet(hit.text)}\n")
-    if not result.hits:
+    if result.status == "no_retrieval_needed":
+        print("nothing to look up")
+    elif not result.hits:
         print("nothing found")
-    found = f"{len(result.hits)} hits" if len(result.hits) != 1 else "1 hit"
     for outcome in result.outcomes:
-        if outcome.reason:
+        if outcome.reason and not outcome.reason.startswith("not needed"):
             note(outcome.reason)
+    # An answer to another question than the one asked is never given silently.
+    for relaxed in result.relaxed:
+        note(f"left out: {filter_text(relaxed.dropped)} ({relaxed.reason})")
+    found = f"{len(result.hits)} hits" if len(result.hits) != 1 else "1 hit"
     degraded = f", degraded: {', '.join(result.degraded)}" if result.degraded else ""
     note(f"{found} in {result.took_ms:.1f} ms{degraded}")
 
 
 def _show_record(result: Result) -> None:
+    """What was understood, what was asked, and what became of it."""
     intent = result.intent
-    print(f"question   {plain(intent.question)}")
-    print(f"language   {intent.language}")
-    wanted = json.dumps(intent.filter, ensure_ascii=False) if intent.filter else "none"
-    print(f"filter     {plain(wanted)} (by {intent.by})")
-    print(f"collection {plain(', '.join(intent.collections))}")
-    for outcome in result.outcomes:
-        reason = f"  {plain(outcome.reason)}" if outcome.reason else ""
-        print(
-            f"source     {outcome.source}: {outcome.status}, {outcome.hits} hits in {outcome.elapsed_ms:.1f} ms{reason}"
-        )
+    lines = [
+        ("question", intent.question),
+        ("language", intent.language),
+        ("read by", f"{intent.by}, confidence {intent.confidence:.2f}"),
+        ("kind", intent.kind),
+        ("collection", ", ".join(intent.collections)),
+        ("filter", _chips(intent.filter)),
+    ]
+    if intent.soft_filter:
+        lines.append(("perhaps", _chips(intent.soft_filter)))
+    if intent.aggregate:
+        asked = {key: value for key, value in intent.aggregate.items() if value not in (None, [], False)}
+        lines.append(("calculate", ", ".join(f"{key} {value}" for key, value in asked.items())))
+    lines += [("search", search) for search in intent.searches]
+    lines += [("source", f"{one.name} ({one.reason})") for one in intent.sources]
+    for one in intent.rejected:
+        valid = f"; there are: {', '.join(one.valid[:8])}" if one.valid else ""
+        lines.append(("ignored", f"{one.what}: {one.reason}{valid}"))
+    spared = 0
+    for step, outcome in zip(result.plan, result.outcomes, strict=True):
+        if outcome.status == "skipped" and (outcome.reason or "").startswith("not needed"):
+            spared += 1
+            continue
+        became = f"{outcome.status}, {outcome.hits} hits in {outcome.elapsed_ms:.1f} ms"
+        reason = f"  {outcome.reason}" if outcome.reason else ""
+        lines.append((f"step {step.step}", f'{step.source} "{_short(step.search)}": {became}{reason}'))
+    if spared:
+        lines.append(("fallbacks", f"{spared} more steps were not needed"))
+    lines += [("left out", f"{filter_text(one.dropped)}  {one.reason}") for one in result.relaxed]
+    if result.degraded:
+        lines.append(("degraded", ", ".join(result.degraded)))
+    lines.append(("status", result.status))
+    for name, text in lines:
+        print(f"{name:<10} {' '.join(plain(text).split())}")
+    print()
+
+
+def _chips(wanted: Mapping[str, Any] | None) -> str:
+    """A filter as one chip for each condition that must hold."""
+    if not wanted:
+        return "none"
+    parts = wanted["filters"] if wanted.get("type") == "and" else [wanted]
+    return " ".join(f"[{filter_text(part)}]" for part in parts)
+
+
+def filter_text(wanted: Mapping[str, Any]) -> str:
+    """A filter expression as a person reads it: `team = red and created >= 2024-01-01`."""
+    kind = wanted.get("type")
+    if kind in ("and", "or"):
+        inner = [filter_text(part) for part in wanted["filters"]]
+        return f" {kind} ".join(f"({one})" if " or " in one or " and " in one else one for one in inner)
+    if kind == "not":
+        return f"not ({filter_text(wanted['filter'])})"
+    if kind == "exists":
+        return f"{wanted['key']} is {'there' if wanted.get('value', True) else 'missing'}"
+    return f"{wanted.get('key')} {_OPERATORS.get(str(kind), kind)} {_short(wanted.get('value'))}"
+
+
+def _show_table(table: Table) -> None:
+    """What was calculated, cut to what a person reads."""
+    if not table.rows:
+        print("(no rows)\n")
+        return
+    rows = [[_short("-" if value is None else value) for value in row] for row in table.rows[:_MOST_ROWS]]
+    widths = [max(len(cell) for cell in column) for column in zip(table.columns, *rows, strict=True)]
+    for row in (table.columns, ["-" * width for width in widths], *rows):
+        print(plain("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()))
+    if len(table.rows) > len(rows):
+        print(f"... and {len(table.rows) - len(rows):,} more rows")
     print()
 
 

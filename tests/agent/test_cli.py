@@ -115,7 +115,7 @@ def test_documents_are_ingested_found_described_and_deleted(filled: Signalbox, t
     assert found.code == 0
     assert "  1. Oil  [docs/a#0]" in found.out
     assert "team: crew" in found.out
-    assert "source     vector: ok, 3 hits" in found.out
+    assert 'step 1     vector "who oils the bearing?": ok, 3 hits' in found.out
     assert "1 hit in" in found.err
 
     prompt = filled("augment", "who oils the bearing?")
@@ -307,7 +307,7 @@ BAD_USAGE: dict[str, tuple[list[str], str]] = {
     "half a character": (["retrieve", "\udcff"], "argument 2 is not valid UTF-8"),
     "half in an id": (["delete", "--collection", "docs", "--document", "\udcff"], "not valid UTF-8"),
     "NUL in an id": (["delete", "--collection", "docs", "--document", "a\0b"], "NUL"),
-    "source": (["retrieve", "oil", "--source", "web"], 'no source "web"; there are: "fulltext", "vector"'),
+    "source": (["retrieve", "oil", "--source", "web"], 'no source "web"; there are: "fulltext", "sql", "vector"'),
     "tenant": (["retrieve", "oil", "--tenant", "a\nb"], "a tenant is a name"),
     "template": (["augment", "oil", "--template", "none"], "none"),
     "budget": (["augment", "oil", "--budget-tokens", "1"], "budget_tokens: "),

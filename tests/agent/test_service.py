@@ -417,6 +417,10 @@ async def test_a_calculation_comes_with_its_table_and_when_it_cannot_be_had_docu
     result = await reading(teams, counting, sql=sql).retrieve("how many by red?")
     assert (result.table is not None, ids(result), result.status, result.relaxed) == (True, ["table:1"], "found", ())
 
+    sql.answer = lambda query: [Hit(chunk.id, 1.0, "sql", chunk, Table((), (), "SELECT 0 LIMIT 0"))]
+    result = await reading(teams, counting, sql=sql).retrieve("penguins by red?")
+    assert (result.table is not None, ids(result), result.relaxed) == (True, ["red1", "red2", "table:1"], ())
+
     sql.answer = Unavailable("sql", "down")
     result = await reading(teams, counting, sql=sql).retrieve("penguins")
     assert (result.table, ids(result), result.degraded) == (None, ["red1", "red2"], ("sql_unavailable",))

@@ -289,7 +289,7 @@ async def test_what_does_not_exist_is_named_with_what_does(found: Service):
         await found.retrieve("oil", collection="docs")
     with pytest.raises(BadFilter, match=r'filter.key is "colour"; valid keys: .*"team"'):
         await found.retrieve("oil", filter={"type": "eq", "key": "colour", "value": 1})
-    with pytest.raises(BadRequest, match='no source "web"; there are: "fulltext", "vector"'):
+    with pytest.raises(BadRequest, match='no source "web"; there are: "fulltext", "sql", "vector"'):
         await found.retrieve("oil", sources=["web"])
     with pytest.raises(BadRequest, match='no reranker "best"'):
         await found.retrieve("oil", reranker="best")

@@ -1,0 +1,76 @@
+"""What the command line prints of a result."""
+
+from typing import Any
+
+import pytest
+
+from agent.serve.output import filter_text, show_result
+from agent.types import Intent, Outcome, Rejected, Relaxed, Result, SourceChoice, Step, Table
+
+TEAM = {"type": "eq", "key": "team", "value": "red"}
+SINCE = {"type": "gte", "key": "created", "value": "2024-01-01"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text"),
+    [
+        (TEAM, "team = red"),
+        ({"type": "and", "filters": [TEAM, SINCE]}, "team = red and created >= 2024-01-01"),
+        ({"type": "and", "filters": [{"type": "or", "filters": [TEAM, SINCE]}, TEAM]},
+         "(team = red or created >= 2024-01-01) and team = red"),
+        ({"type": "not", "filter": TEAM}, "not (team = red)"),
+        ({"type": "in", "key": "team", "value": ["red", "blue"]}, "team is one of red, blue"),
+        ({"type": "exists", "key": "team", "value": False}, "team is missing"),
+    ],
+)  # fmt: skip
+def test_a_filter_reads_like_a_sentence(wanted: dict[str, Any], text: str):
+    assert filter_text(wanted) == text
+
+
+def result(**more: Any) -> Result:
+    intent = Intent(
+        question="penguins\x1b[2J by red", language="en", searches=("penguins",), collections=("docs",),
+        filter={"type": "and", "filters": [TEAM, SINCE]}, by="rules", confidence=0.9,
+        sources=(SourceChoice(name="vector", confidence=1, reason="default"),),
+        rejected=(Rejected(what="team = green", reason="there is no such value", valid=("blue", "red")),),
+    )  # fmt: skip
+    step = {"search": "penguins", "filter": None, "timeout_s": 3}
+    given: dict[str, Any] = {
+        "trace_id": "t", "query": "q", "intent": intent, "hits": (), "status": "nothing_found", "took_ms": 5.0,
+        "plan": (Step(source="vector", **step), Step(source="vector", step=2, **step)),
+        "outcomes": (
+            Outcome(source="vector", step=1, status="empty", hits=0, elapsed_ms=1.5),
+            Outcome(source="vector", step=2, status="skipped", hits=0, elapsed_ms=0, reason="not needed"),
+        ),
+    }  # fmt: skip
+    return Result(**{**given, **more})
+
+
+def test_the_record_says_what_was_understood_and_what_became_of_it(capsys: pytest.CaptureFixture[str]):
+    show_result(result(degraded=("web_unavailable",)), explain=True)
+    out, err = capsys.readouterr()
+    assert "filter     [team = red] [created >= 2024-01-01]" in out
+    assert "ignored    team = green: there is no such value; there are: blue, red" in out
+    assert 'step 1     vector "penguins": empty, 0 hits in 1.5 ms' in out
+    assert "fallbacks  1 more steps were not needed" in out
+    assert "\x1b" not in out
+    assert "not needed" not in err
+    assert "degraded: web_unavailable" in err
+
+
+def test_what_was_left_out_is_said_without_being_asked(capsys: pytest.CaptureFixture[str]):
+    show_result(result(relaxed=(Relaxed(dropped=TEAM, reason="nothing was found with it"),)), explain=False)
+    assert "left out: team = red (nothing was found with it)" in capsys.readouterr().err
+
+
+def test_a_table_is_printed_in_columns(capsys: pytest.CaptureFixture[str]):
+    rows = tuple((f"team{n}", n, None) for n in range(30))
+    show_result(result(table=Table(columns=("team", "count", "x"), rows=rows, sql="SELECT")), explain=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == ["team    count  x", "------  -----  -", "team0   0      -"]
+    assert "... and 10 more rows" in lines
+
+
+def test_small_talk_is_told_from_a_search_without_a_hit(capsys: pytest.CaptureFixture[str]):
+    show_result(result(status="no_retrieval_needed"), explain=False)
+    assert capsys.readouterr().out == "nothing to look up\n"
