@@ -15,7 +15,8 @@ from agent import assemble, fusion
 from agent.breaker import Breakers
 from agent.fusion import Fused
 from agent.highlight import Highlighter
-from agent.intent.reading import IntentReader, Reading
+from agent.intent.reading import IntentReader, Reading, Stated
+from agent.llm import Calls
 from agent.rerank import hybrid
 from agent.retrieve import Answer, within
 from agent.search import Asked, Found, Search, unread
@@ -43,6 +44,10 @@ class Decision:
         answers: every step of the plan with its query and its raw hits, in the plan's order.
         ranking: the fused ranking that pages are cut from, before reranking.
         page: the result's hits, with their chunks.
+        stated: the constraints the first reading found in the question, with how sure each is.
+        calls: of the model; one that was given up may be noted after the result is there.
+        weights: full text's share of the fused score, per search where the method has one.
+        elapsed_ms: per stage, in their order.
     """
 
     tenant: str
@@ -53,6 +58,23 @@ class Decision:
     answers: tuple[Answer, ...]
     ranking: tuple[Fused, ...]
     page: tuple[Fused, ...]
+    stated: tuple[Stated, ...] = ()
+    calls: Calls = field(default_factory=Calls)
+    weights: Mapping[str, float] = field(default_factory=dict)
+    elapsed_ms: Mapping[str, float] = field(default_factory=dict)
+
+
+class _Clock:
+    """How long each stage took, one after the other."""
+
+    def __init__(self, elapsed_ms: dict[str, float] | None = None) -> None:
+        self.elapsed_ms = elapsed_ms if elapsed_ms is not None else {}
+        self._last = time.monotonic()
+
+    def ended(self, stage: str) -> None:
+        now = time.monotonic()
+        self.elapsed_ms[stage] = round((now - self._last) * 1000, 3)
+        self._last = now
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +112,7 @@ class Pipeline:
         """The prompt with how it came about; raises as `retrieve` does."""
         started = time.perf_counter()
         result, decision = await self.decide(tenant, request)
+        clock = _Clock(dict(decision.elapsed_ms))
         chunks = [hit.chunk for hit in decision.page if hit.chunk is not None]
         try:
             made = assemble.assemble(
@@ -102,7 +125,8 @@ class Pipeline:
         prompt = Prompt.model_construct(
             **fields, messages=made.messages, prompt=made.prompt, citations=made.citations, tokens=made.tokens
         )
-        return prompt, decision
+        clock.ended("assemble")
+        return prompt, replace(decision, elapsed_ms=clock.elapsed_ms)
 
     async def decide(self, tenant: str, request: Request) -> tuple[Result, Decision]:
         """The result with how it came about; raises as `retrieve` does."""
@@ -114,18 +138,24 @@ class Pipeline:
             raise Unavailable("the database", f"no answer after {timeout_s:g} s", retry_after_s=5) from error
 
     async def _stages(self, tenant: str, request: Request, started: float, timeout_s: float) -> tuple[Result, Decision]:
+        clock = _Clock()
         self._check(request)
         scope, wanted = await self._scope(tenant, request)
+        clock.ended("scope")
         asked = Asked(request, scope, wanted, started, timeout_s)
         reading = await self._read(asked)
+        clock.ended("intent")
         search = Search(self.settings, self.catalogue, self.sources, self.embedder, self.breakers)
         found = await search.run(asked, reading)
+        clock.ended("search")
         intent = found.course.intent
         refused = [answer.error for answer in found.answers if isinstance(answer.error, BadRequest)]
         if intent.by == "caller" and refused and len(refused) == len(found.answers):
             raise refused[0]  # nothing was read into the question: what the caller asked for is at fault
-        ranking = self._fused(found)
+        ranking, weights = self._fused(found)
+        clock.ended("fusion")
         page = await self._page(asked, intent, found.rung.filter if found.rung else wanted, ranking)
+        clock.ended("page")
         table = _table(found) if intent.kind != "none" else None
         status = "found" if ranking or table else "nothing_found"
         result = Result.model_construct(
@@ -147,8 +177,9 @@ class Pipeline:
             took_ms=round((time.monotonic() - started) * 1000, 3),
         )
         decision = Decision(
-            tenant, request, scope, reading.first, found.later, found.answers, tuple(ranking), tuple(page)
-        )
+            tenant, request, scope, reading.first, found.later, found.answers, tuple(ranking), tuple(page),
+            reading.stated, reading.calls, weights, clock.elapsed_ms,
+        )  # fmt: skip
         return result, decision
 
     async def _read(self, asked: Asked) -> Reading:
@@ -191,8 +222,8 @@ class Pipeline:
             scope = await self.catalogue.scope(tenant, request.collection, fresh=True)
             return scope, parse(request.filter, filterable(scope))
 
-    def _fused(self, found: Found) -> list[Fused]:
-        """Stage one merges the sources of each search, stage two the searches."""
+    def _fused(self, found: Found) -> tuple[list[Fused], dict[str, float]]:
+        """Stage one merges the sources of each search, stage two the searches; with full text's share in each."""
         rankings: dict[tuple[str, bool], dict[str, Sequence[Hit]]] = {}
         languages: dict[str, str] = {}
         for answer in found.used:
@@ -204,18 +235,27 @@ class Pipeline:
             if answer.hits or source not in ranking:
                 ranking[source] = answer.hits
         default = found.course.intent.language
-        merged = [self._merge(one, languages.get(search, default)) for (search, _), one in rankings.items()]
-        return fusion.fuse_searches(merged) if merged else []
+        merged: list[list[Fused]] = []
+        weights: dict[str, float] = {}
+        for (search, _), one in rankings.items():
+            if self.settings.fusion == "convex":
+                weight = self._lexical_weight(one, languages.get(search, default))
+                merged.append(fusion.convex(one, lexical_weight=weight))
+                if "fulltext" in one:
+                    weights[search] = round(weight, 4)
+            else:
+                merged.append(self._merge(one))
+        return (fusion.fuse_searches(merged) if merged else []), weights
 
-    def _merge(self, found: fusion.Rankings, language: str) -> list[Fused]:
+    def _merge(self, found: fusion.Rankings) -> list[Fused]:
         if self.settings.fusion == "rrf":
             return fusion.reciprocal_rank(found)
-        if self.settings.fusion == "weighted_sum":
-            return fusion.weighted_sum(found, weights={"fulltext": 0.05, "vector": 0.95})
-        weight = self.settings.lexical_weight
-        if weight is None:
-            weight = fusion.lexical_weight(language, found, languages=self.embedder.languages)
-        return fusion.convex(found, lexical_weight=weight)
+        return fusion.weighted_sum(found, weights={"fulltext": 0.05, "vector": 0.95})
+
+    def _lexical_weight(self, found: fusion.Rankings, language: str) -> float:
+        if self.settings.lexical_weight is not None:
+            return self.settings.lexical_weight
+        return fusion.lexical_weight(language, found, languages=self.embedder.languages)
 
     def _partial(self, found: Found, scope: Scope) -> tuple[str, ...]:
         """Vectors of another embedder are not searched: said where that concerns some of the collections."""

@@ -6,7 +6,7 @@ when it arrives, unless it could add nothing (see `RulesReading.complete`).
 
 import time
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 
 from agent import transform
@@ -15,11 +15,11 @@ from agent.intent import ground, rules, similarity, vocabulary
 from agent.intent.filters import Json, both
 from agent.intent.off import question_language
 from agent.intent.periods import Calendar
-from agent.intent.reading import Reading
+from agent.intent.reading import Reading, Stated
 from agent.intent.reply import ModelReading, to_aggregate
 from agent.intent.rules import Context, RulesReading
 from agent.intent.text import tokenize
-from agent.llm import Model, ModelFailed
+from agent.llm import Calls, Model, ModelFailed
 from agent.settings import Settings
 from agent.transform.base import Asked as Transformable
 from agent.types import Intent, Message, Rejected, Request, SourceChoice
@@ -66,8 +66,9 @@ class Cascade:
         reading = stating.of_rules(made)
         if self.model is None or mode == "rules" or (made.complete and mode != "llm"):
             return reading
-        later = self._later(self.model, stating, context, history, deadline)
-        return Reading(reading.first, later, reading.firm, reading.soft, reading.degraded)
+        calls = Calls()
+        later = self._later(calls.watch(self.model), stating, context, history, deadline)
+        return replace(reading, later=later, calls=calls)
 
     async def _context(self, question: str, request: Request, scope: Scope) -> Context:
         fields = await self.catalogue.fields(scope)
@@ -174,11 +175,13 @@ class _Stating:
         firm: list[tuple[float, Filter]] = []
         soft: list[tuple[float, Filter]] = []
         rejected = list(made.rejected)
+        stated: list[Stated] = []
         for piece in made.pieces:
+            is_firm = piece.firm and piece.confidence >= _LEAST_FIRM
             try:
-                (firm if piece.firm and piece.confidence >= _LEAST_FIRM else soft).append(
-                    (piece.confidence, parse(piece.filter, self.fields))
-                )
+                parsed = parse(piece.filter, self.fields)
+                (firm if is_firm else soft).append((piece.confidence, parsed))
+                stated.append(Stated(to_json(parsed), piece.confidence, is_firm))
             except BadRequest as error:
                 rejected.append(
                     Rejected(what=f"filter on {piece.field}", reason=str(error)[:300], valid=error.valid[:40])
@@ -191,7 +194,7 @@ class _Stating:
             soft_filter=both([to_json(one) for one in softest]) if softest else None,
             sources=made.sources, aggregate=made.aggregate, confidence=made.confidence, rejected=rejected,
         )  # fmt: skip
-        return Reading(intent, None, tuple(weakest), tuple(softest))
+        return Reading(intent, None, tuple(weakest), tuple(softest), stated=tuple(stated))
 
     def of_model(self, said: ModelReading, context: Context) -> Intent:
         """The model's reading, every part of it checked."""
@@ -217,9 +220,11 @@ class _Stating:
             ]
         parts = [] if filter is None else filter["filters"] if filter["type"] == "and" else [filter]
         language = question_language(question, self.scope)
+        kind = "aggregate" if aggregate and said.kind == "aggregate" else "retrieve"
+        if said.kind == "none" and not self.request.sources:
+            kind = "none"
         return self._intent(
-            by="llm", question=question, language=language,
-            kind="none" if said.kind == "none" and not self.request.sources else "aggregate" if aggregate and said.kind == "aggregate" else "retrieve",
+            by="llm", question=question, language=language, kind=kind,
             searches=said.searches or (question,), filter=self._joined([parse(part, self.fields) for part in parts]),
             soft_filter=None, sources=sources, aggregate=aggregate, confidence=said.confidence, rejected=rejected,
         )  # fmt: skip

@@ -1,12 +1,27 @@
 """What an intent step hands on: a reading that is ready at once, and a better one that may still come."""
 
 from collections.abc import Awaitable
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
+from agent.llm import Calls
 from agent.types import Intent, Request
 from retrievers.core.filters import Filter
 from retrievers.core.types import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """One constraint read from a question, for the record of how an answer came about.
+
+    Attributes:
+        confidence: of who read it, 0 to 1.
+        firm: whether the question states it outright.
+    """
+
+    filter: dict[str, Any]
+    confidence: float
+    firm: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +40,8 @@ class Reading:
         firm: what the question states outright.
         soft: what it only suggests.
         degraded: what the reading had to do without, in the words of `Result.degraded`.
+        stated: the constraints of `firm` and `soft` with how sure each is, in the order of the question.
+        calls: of the model, by this reading alone; filled while `later` runs.
     """
 
     first: Intent
@@ -32,6 +49,8 @@ class Reading:
     firm: tuple[Filter, ...] = ()
     soft: tuple[Filter, ...] = ()
     degraded: tuple[str, ...] = ()
+    stated: tuple[Stated, ...] = ()
+    calls: Calls = field(default_factory=Calls)
 
 
 class IntentReader(Protocol):
