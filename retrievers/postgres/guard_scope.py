@@ -13,14 +13,16 @@ from sqlglot import exp
 from sqlglot.expressions import DataType
 
 from retrievers.postgres.guard_scan import Refused
-from retrievers.postgres.guard_words import FUNCTIONS, TYPES, words
+from retrievers.postgres.guard_words import FUNCTIONS, ROWS, TYPES, words
 
 VIEW = "documents"
 MAX_VIEWS = 8
 MAX_JOINED_VIEWS = 3
+MAX_LISTS = 3
 MAX_QUERIES = 20
 MAX_NODES = 4000
 MAX_EXPONENT = 10
+MAX_CUBE = 4
 
 Query = exp.Select | exp.SetOperation | exp.Subquery
 _QUERIES = (exp.Select, exp.SetOperation, exp.Subquery)
@@ -29,7 +31,8 @@ _PLAIN: tuple[type[exp.Expr], ...] = (
     exp.Add, exp.Alias, exp.All, exp.And, exp.Any, exp.Array, exp.ArrayContainedBy, exp.ArrayContainsAll,
     exp.ArrayOverlaps, exp.AtTimeZone, exp.Between, exp.Boolean, exp.Bracket, exp.Case, exp.Column, exp.Cube,
     exp.CurrentDate, exp.CurrentTimestamp, exp.DPipe, exp.DataTypeParam, exp.Distinct, exp.Div, exp.EQ, exp.Escape,
-    exp.Exists, exp.Fetch, exp.Filter, exp.GT, exp.GTE, exp.Group, exp.GroupingSets, exp.Having, exp.ILike,
+    exp.Exists, exp.Fetch, exp.Filter, exp.GT, exp.GTE, exp.Group, exp.GroupingSets, exp.Having, exp.ILike, exp.Kwarg,
+    exp.Overlaps, exp.PropertyEQ,
     exp.Identifier, exp.If, exp.IgnoreNulls, exp.In, exp.Interval, exp.IntervalSpan, exp.Is, exp.LT, exp.LTE,
     exp.Like, exp.Limit, exp.LimitOptions, exp.Literal, exp.Localtimestamp, exp.Mod, exp.Mul, exp.NEQ, exp.Neg,
     exp.Not, exp.Null, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Offset, exp.Or, exp.Order, exp.Ordered, exp.Paren,
@@ -55,7 +58,8 @@ _RENAMED = {
     "ArrayToString", "Left", "Right", "Substring", "StartsWith", "SplitPart", "Stuff", "JSONFormat", "ToArray",
     "RegexpReplace", "RegexpExtract", "RegexpCount", "Repeat", "Replace", "Reverse", "Translate", "TimestampFromParts",
     "DateFromParts", "MakeInterval", "Corr", "CovarPop", "CovarSamp", "Variance", "VariancePop", "StddevPop",
-    "PercentileCont", "PercentileDisc", "WidthBucket", "AnyValue", "ArrayAgg", "CurrentTimestamp", "Unicode",
+    "Overlay", "RegexpSplit", "PercentileCont", "PercentileDisc", "WidthBucket", "AnyValue", "ArrayAgg",
+    "CurrentTimestamp", "Unicode",
 }  # fmt: skip
 
 # What each of these may carry; anything else (INTO, FOR UPDATE, TABLESAMPLE, ...) is refused.
@@ -86,6 +90,17 @@ def named(identifier: object) -> str:
     return text if identifier.args.get("quoted") else "".join(c.lower() if c.isascii() else c for c in text)
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A table that WITH has made: its columns, and whether it is one row."""
+
+    columns: frozenset[str]
+    single: bool
+
+
+Tables = Mapping[str, Known]
+
+
 @dataclass(slots=True)
 class Scope:
     """The tables of one SELECT: name to columns. `outer` is the scope around it."""
@@ -93,6 +108,7 @@ class Scope:
     outer: "Scope | None" = None
     tables: dict[str, frozenset[str]] = field(default_factory=dict)
     views: int = 0
+    taken_apart: int = 0
 
     def add(self, name: str, columns: frozenset[str]) -> None:
         """Another table.
@@ -136,7 +152,7 @@ class Resolver:
         self._columns = columns
         self.views = self._queries = self._nodes = 0
 
-    def query(self, node: object, outer: Scope | None, tables: Mapping[str, frozenset[str]]) -> list[str]:
+    def query(self, node: object, outer: Scope | None, tables: "Tables") -> list[str]:
         """Names of the columns a query answers with; "?" for one without a name.
 
         Args:
@@ -161,9 +177,7 @@ class Resolver:
             self._expression(node.args.get(part), rows, tables)
         return names
 
-    def _with(
-        self, node: exp.Expr, outer: Scope | None, tables: Mapping[str, frozenset[str]]
-    ) -> Mapping[str, frozenset[str]]:
+    def _with(self, node: exp.Expr, outer: Scope | None, tables: "Tables") -> "Tables":
         clause = node.args.get("with_")
         if clause is None:
             return tables
@@ -178,14 +192,14 @@ class Resolver:
             if name == VIEW or name in tables:
                 raise Refused(f'WITH must not define "{name}" anew')
             found = self.query(one.this, outer, tables)
-            tables = {**tables, name: frozenset(self._renamed(found, alias))}
+            tables = {**tables, name: Known(frozenset(self._renamed(found, alias)), _is_one_row(one.this))}
         return tables
 
     def _renamed(self, names: list[str], alias: exp.Expr | None) -> list[str]:
         columns = [named(one) for one in (alias.args.get("columns") or ())] if alias else []
         return columns + names[len(columns) :]
 
-    def _select(self, node: exp.Select, outer: Scope | None, tables: Mapping[str, frozenset[str]]) -> list[str]:
+    def _select(self, node: exp.Select, outer: Scope | None, tables: "Tables") -> list[str]:
         scope = Scope(outer)
         source = node.args.get("from_")
         if source is not None:
@@ -200,19 +214,11 @@ class Resolver:
         sorting = Scope(scope, {"": frozenset(names)})
         for part in ("group", "order", "distinct"):
             self._expression(node.args.get(part), sorting, tables)
-        if scope.views > 1 and not node.args.get("where") and self._loose(node):
-            raise Refused(f'tables are joined without a condition: say ON or WHERE between two "{VIEW}"')
+        if scope.views > 1 and _links(node, equal=scope.views > 2) < scope.views - 1:
+            raise Refused("tables are joined without a condition that compares columns of both: say ON a.x = b.x")
         return names
 
-    def _loose(self, node: exp.Select) -> bool:
-        joins = node.args.get("joins") or ()
-        return any(
-            not (join.args.get("on") or join.args.get("using") or join.args.get("method") == "NATURAL")
-            and isinstance(join.this, exp.Table | exp.Subquery)
-            for join in joins
-        )
-
-    def _join(self, join: exp.Expr, scope: Scope, tables: Mapping[str, frozenset[str]]) -> None:
+    def _join(self, join: exp.Expr, scope: Scope, tables: "Tables") -> None:
         if isinstance(join, exp.Lateral):
             self._source(join, scope, tables)
             return
@@ -224,7 +230,7 @@ class Resolver:
         for one in join.args.get("using") or ():
             scope.check(named(one.this if isinstance(one, exp.Column) else one), None)
 
-    def _source(self, node: object, scope: Scope, tables: Mapping[str, frozenset[str]]) -> None:
+    def _source(self, node: object, scope: Scope, tables: "Tables") -> None:
         """One table of FROM; functions and LATERAL see those before it."""
         if isinstance(node, exp.Lateral):
             self._carried(node)
@@ -242,21 +248,20 @@ class Resolver:
         else:
             raise Refused(f"{type(node).__name__} is not accepted in FROM")
 
-    def _derived(
-        self, node: exp.Subquery, alias: Any, scope: Scope, tables: Mapping[str, frozenset[str]], outer: Scope | None
-    ) -> None:
+    def _derived(self, node: exp.Subquery, alias: Any, scope: Scope, tables: "Tables", outer: Scope | None) -> None:
         before = self.views
         if isinstance(node.this, exp.Table):
             raise Refused("a join in brackets is not accepted")
         names = self.query(node, outer, tables)
-        scope.views += min(self.views - before, 1)
+        if not _is_one_row(node.this) and not (outer is scope and node.this.args.get("limit")):
+            scope.views += min(self.views - before, 1)
         if alias is not None and alias.this is not None:
             self._carried(alias)
             scope.add(named(alias.this), frozenset(self._renamed(names, alias)))
         else:
             scope.add(f"?{len(scope.tables)}", frozenset(names))
 
-    def _table(self, node: exp.Table, scope: Scope, tables: Mapping[str, frozenset[str]]) -> None:
+    def _table(self, node: exp.Table, scope: Scope, tables: "Tables") -> None:
         self._carried(node)
         if isinstance(node.this, exp.Func):
             self._rows(node.this, node.args.get("alias"), scope, tables)
@@ -264,12 +269,13 @@ class Resolver:
         name = named(node.this)
         if name == VIEW:
             self.views += 1
+            scope.views += 1
             columns = self._columns
         elif name in tables:
-            columns = tables[name]
+            columns = tables[name].columns
+            scope.views += not tables[name].single
         else:
             raise Refused(f'there is no table "{name}"; the only one is "{VIEW}"')
-        scope.views += 1
         if self.views > MAX_VIEWS or scope.views > MAX_JOINED_VIEWS:
             raise Refused(f'"{VIEW}" is read or joined too often')
         alias = node.args.get("alias")
@@ -280,8 +286,11 @@ class Resolver:
         for join in [*(node.args.get("joins") or ()), *(node.args.get("laterals") or ())]:
             self._join(join, scope, tables)
 
-    def _rows(self, node: exp.Expr, alias: Any, scope: Scope, tables: Mapping[str, frozenset[str]]) -> None:
+    def _rows(self, node: exp.Expr, alias: Any, scope: Scope, tables: "Tables") -> None:
         """A function that answers with rows, or VALUES."""
+        scope.taken_apart += 1
+        if scope.taken_apart > MAX_LISTS:
+            raise Refused(f"more than {MAX_LISTS} lists are taken apart in one FROM")
         for child in node.args.get("expressions") or () if isinstance(node, exp.Unnest | exp.Values) else (node,):
             self._expression(child, scope, tables)
         names = {"ordinality", "unnest", "generate_series", "generate_subscripts", "column1", "column2", "column3"}
@@ -311,7 +320,7 @@ class Resolver:
                 names += sorted(FUNCTIONS | TYPES | {"case", "array", "exists", "?column?"})
         return names
 
-    def _item(self, node: exp.Expr, scope: Scope, tables: Mapping[str, frozenset[str]]) -> None:
+    def _item(self, node: exp.Expr, scope: Scope, tables: "Tables") -> None:
         inner = node.this if isinstance(node, exp.Alias) else node
         if isinstance(inner, exp.Star) or (isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star)):
             if inner is node and not (isinstance(inner, exp.Star) and any(inner.args.values())):
@@ -321,7 +330,7 @@ class Resolver:
             raise Refused("* has no name of its own")
         self._expression(node, scope, tables)
 
-    def _expression(self, node: object, scope: Scope, tables: Mapping[str, frozenset[str]]) -> None:
+    def _expression(self, node: object, scope: Scope, tables: "Tables") -> None:
         """Everything below a node, queries inside it in scopes of their own."""
         waiting = [node]
         while waiting:
@@ -361,6 +370,8 @@ class Resolver:
             if node.this not in _TYPES:
                 raise Refused(f"the type {node.this} is not accepted")
             return
+        if isinstance(node, exp.Cube) and len(node.expressions) > MAX_CUBE:
+            raise Refused(f"CUBE has more than {MAX_CUBE} parts")
         if isinstance(node, exp.Pow):
             _check_power(node.expression)
         if isinstance(node, exp.Anonymous):
@@ -383,6 +394,39 @@ class Resolver:
                 if key in ("db", "catalog"):
                     raise Refused(f'the schema "{value.name}" is not accepted; the only table is "{VIEW}"')
                 raise Refused(f"{_CLAUSES.get(key, key.rstrip('_').upper())} is not accepted")
+
+
+def _links(node: exp.Select, *, equal: bool) -> int:
+    """How many comparisons of columns of two tables the joins of a SELECT have, or with `equal` equalities."""
+    kinds: tuple[type[exp.Expr], ...] = (exp.EQ,)
+    if not equal:
+        kinds = (exp.EQ, exp.LT, exp.GT, exp.LTE, exp.GTE, exp.Like, exp.ILike, exp.ArrayOverlaps, exp.ArrayContainsAll)
+    joins = node.args.get("joins") or ()
+    links = sum(bool(one.args.get("using") or one.args.get("method")) for one in joins)
+    places = [one.args.get("on") for one in joins] + [node.args.get("where")]
+    for comparison in (found for place in places if place is not None for found in place.find_all(*kinds)):
+        tables = {one.table for one in comparison.find_all(exp.Column)}
+        links += len(tables) > 1 and comparison.find_ancestor(exp.Select) is node
+    return links
+
+
+def _is_one_row(node: object) -> bool:
+    """Whether a query answers with one row at most: an aggregate over everything, or LIMIT 1."""
+    if not isinstance(node, exp.Select):
+        return False
+    limit = node.args.get("limit")
+    if isinstance(limit, exp.Limit) and isinstance(limit.expression, exp.Literal) and limit.expression.this == "1":
+        return True
+    functions = [found for one in node.expressions for found in one.find_all(exp.Func)]
+    if node.args.get("group") or any(isinstance(one, exp.Unnest | exp.UDTF | exp.Explode) for one in functions):
+        return False
+    if any(isinstance(one, exp.Anonymous) and str(one.this).lower() in ROWS for one in functions):
+        return False
+    return any(
+        not isinstance(found.parent, exp.Window) and found.find_ancestor(exp.Select) is node
+        for one in node.expressions
+        for found in one.find_all(exp.AggFunc)
+    )
 
 
 def _check_power(exponent: exp.Expr) -> None:

@@ -18,14 +18,14 @@ KEYWORDS = words(
     using and or not in is isnull notnull null true false unknown between symmetric like ilike similar to escape
     case when then else end exists any some array over partition range groups unbounded preceding following current
     exclude others window filter within ordinality rollup cube grouping sets at zone cast for both leading trailing
-    values interval current_date current_timestamp localtimestamp
+    values interval overlaps placing current_date current_timestamp localtimestamp
     """
 )
 
 UNITS = words(
     """
     century centuries day days decade decades dow doy epoch hour hours isodow isoyear microseconds millennium
-    milliseconds minute minutes month months quarter quarters second seconds week weeks year years
+    milliseconds minute minutes mins month months quarter quarters second seconds secs week weeks year years
     """
 )
 
@@ -67,8 +67,9 @@ SCALARS = words(
     char_length character_length chr coalesce concat concat_ws date_bin date_part date_trunc div exp extract
     floor format greatest grouping initcap isfinite json_build_array json_build_object jsonb_build_array
     jsonb_build_object justify_days justify_hours justify_interval least left length ln log log10 lower lpad ltrim
-    make_date make_interval make_timestamp md5 min_scale mod now nullif num_nonnulls num_nulls octet_length pi
-    position power regexp_count regexp_like regexp_match regexp_replace regexp_substr repeat replace reverse right
+    make_date make_interval make_timestamp md5 min_scale mod now nullif num_nonnulls num_nulls octet_length overlay pi
+    position power regexp_count regexp_like regexp_match regexp_replace regexp_split_to_array regexp_substr repeat
+    replace reverse right
     round row rpad rtrim scale sign split_part sqrt starts_with statement_timestamp string_to_array strpos substr
     substring timezone to_char to_date to_number to_timestamp transaction_timestamp translate trim trim_array
     trim_scale trunc upper width_bucket
@@ -76,11 +77,16 @@ SCALARS = words(
 )
 
 # Functions that stand where a table can: rows made of a value.
-ROWS = frozenset({"unnest", "generate_series", "generate_subscripts"})
+ROWS = frozenset({"unnest", "generate_series", "generate_subscripts", "regexp_matches", "regexp_split_to_table"})
 
 FUNCTIONS = AGGREGATES | WINDOWS | SCALARS | ROWS | {"cast"}
 
-REGEXES = frozenset({"regexp_count", "regexp_like", "regexp_match", "regexp_replace", "regexp_substr"})
+REGEXES = words(
+    """
+    regexp_count regexp_like regexp_match regexp_matches regexp_replace regexp_split_to_array regexp_split_to_table
+    regexp_substr
+    """
+)
 
 # Words that PostgreSQL reads as calls without brackets, or as types that look things up: never a name,
 # not even one that the statement defines itself.
@@ -94,6 +100,6 @@ NEVER_NAMES = words(
 
 OPERATORS = words(
     """
-    + - * / % ^ < > = <= >= <> != || && @> <@ ~ ~* !~ !~* ~~ ~~* !~~ !~~*
+    + - * / % ^ < > = <= >= <> != => || && @> <@ ~ ~* !~ !~* ~~ ~~* !~~ !~~*
     """
 )

@@ -31,6 +31,7 @@ SOURCE = "sql"
 TIMEOUT_S = 3.0
 MAX_ROW_BYTES = 1_000_000
 MAX_BYTES = 8_000_000
+MAX_DIGITS = 300
 
 _SETTINGS: Mapping[str, str] = {
     "role": SQL_ROLE,
@@ -131,11 +132,7 @@ def jsonable(value: Any) -> Any:
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, Decimal):
-        if not value.is_finite():
-            return str(value)
-        return (
-            int(value) if value == value.to_integral_value() and int(value.as_tuple().exponent) >= 0 else _real(value)
-        )
+        return _number(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else str(Decimal(value))
     if isinstance(value, datetime):
@@ -151,9 +148,12 @@ def jsonable(value: Any) -> Any:
     return [jsonable(one) for one in value] if isinstance(value, Sequence) else str(value)
 
 
-def _real(value: Decimal) -> float | str:
-    real = float(value)
-    return real if math.isfinite(real) else str(value)
+def _number(value: Decimal) -> int | float | str:
+    if not value.is_finite():
+        return str(value)
+    if value.adjusted() > MAX_DIGITS:  # more than a JSON reader takes
+        return f"{value:.15E}"
+    return int(value) if int(value.as_tuple().exponent) >= 0 else float(value)
 
 
 class _IntervalLoader(Loader):

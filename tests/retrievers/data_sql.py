@@ -211,6 +211,182 @@ BENIGN = [
     "SELECT id FROM documents WHERE weights[1] > 0.5 OR 2 < ANY (weights)",
     "SELECT count(*) FROM documents d JOIN documents e USING (id)",
     "SELECT min(created)::text || ' to ' || max(created)::text AS span FROM documents",
+    # As models write them.
+    "SELECT status, COUNT(*)::int AS cnt, ROUND(COUNT(*)::numeric / SUM(COUNT(*)) OVER () * 100, 2) AS pct "
+    "FROM documents GROUP BY status ORDER BY cnt DESC",
+    "SELECT COUNT(*) FROM documents WHERE array_length(authors, 1) IS NULL",
+    "SELECT COUNT(*) FROM documents WHERE EXTRACT(YEAR FROM created) = 2020 AND type = 'Standards Track'",
+    "SELECT date_trunc('year', created)::date AS yr, COUNT(*) FILTER (WHERE status = 'Final') * 100.0 / "
+    "COUNT(*) AS pct_final FROM documents GROUP BY 1 ORDER BY 1",
+    "SELECT author FROM (SELECT unnest(authors) AS author, status FROM documents) t WHERE status = 'Final' "
+    "GROUP BY author HAVING COUNT(*) >= 10 ORDER BY COUNT(*) DESC",
+    "WITH ranked AS (SELECT d.*, ROW_NUMBER() OVER (PARTITION BY type ORDER BY created DESC, id) AS rn FROM "
+    "documents d) SELECT type, id, title FROM ranked WHERE rn <= 2",
+    "SELECT a.author AS a, b.author AS b, COUNT(*) AS together FROM documents d JOIN LATERAL "
+    "unnest(d.authors) AS a(author) ON TRUE JOIN LATERAL unnest(d.authors) AS b(author) ON a.author < "
+    "b.author GROUP BY 1, 2 HAVING COUNT(*) > 1 ORDER BY together DESC LIMIT 10",
+    "SELECT COUNT(DISTINCT author) FROM documents, UNNEST(authors) AS author",
+    "SELECT topic, COUNT(*) AS n FROM documents CROSS JOIN UNNEST(topics) AS t(topic) GROUP BY topic HAVING "
+    "COUNT(*) > (SELECT AVG(c) FROM (SELECT COUNT(*) AS c FROM documents CROSS JOIN UNNEST(topics) AS u(x) "
+    "GROUP BY x) s) ORDER BY n DESC",
+    "SELECT id, title FROM documents WHERE authors[1] = 'Guido van Rossum' AND cardinality(authors) = 1 ORDER "
+    "BY number",
+    "SELECT type, MIN(created) AS first, MAX(created) AS last, MAX(created) - MIN(created) AS days FROM "
+    "documents GROUP BY type",
+    "SELECT AVG(created - (SELECT MIN(created) FROM documents)) FROM documents",
+    "SELECT to_char(created, 'Day') AS weekday, COUNT(*) FROM documents GROUP BY 1 ORDER BY 2 DESC",
+    "SELECT TO_CHAR(DATE_TRUNC('month', created), 'YYYY-MM') AS m, COUNT(*) AS n, SUM(COUNT(*)) OVER (ORDER "
+    "BY DATE_TRUNC('month', created)) AS cum FROM documents GROUP BY DATE_TRUNC('month', created) ORDER BY 1",
+    "SELECT (EXTRACT(YEAR FROM created)::int / 5) * 5 AS bucket, COUNT(*) FROM documents GROUP BY bucket "
+    "ORDER BY bucket",
+    "SELECT CONCAT(FLOOR(EXTRACT(YEAR FROM created) / 10) * 10, 's') AS decade, COUNT(*) FROM documents GROUP "
+    "BY 1 ORDER BY 1",
+    "SELECT EXTRACT(DECADE FROM created) * 10 AS decade, COUNT(*) FROM documents GROUP BY 1",
+    "SELECT id FROM documents WHERE title ~* '\\mtyping\\M'",
+    "SELECT id, title FROM documents WHERE lower(title) LIKE '%' || lower('Async') || '%' ORDER BY id",
+    "SELECT id FROM documents WHERE position('typing' IN lower(title)) > 0",
+    "SELECT id FROM documents WHERE starts_with(title, 'Adding')",
+    "SELECT string_agg(DISTINCT author, ', ' ORDER BY author) FROM documents, unnest(authors) AS author WHERE "
+    "status = 'Accepted'",
+    "SELECT status, array_agg(DISTINCT type ORDER BY type) AS types FROM documents GROUP BY status",
+    "SELECT COUNT(*) FILTER (WHERE created < '2010-01-01') AS before_2010, COUNT(*) FILTER (WHERE created >= "
+    "'2010-01-01') AS after_2010 FROM documents",
+    "SELECT status = 'Final' AS is_final, AVG(number) FROM documents GROUP BY is_final",
+    "SELECT status, type, COUNT(*) FROM documents GROUP BY GROUPING SETS ((status, type), (status), ()) ORDER "
+    "BY GROUPING(status), status NULLS FIRST",
+    "SELECT COALESCE(status, 'All') AS status, COUNT(*) FROM documents GROUP BY ROLLUP(status)",
+    "SELECT PERCENTILE_CONT(ARRAY[0.25, 0.5, 0.75]) WITHIN GROUP (ORDER BY number) FROM documents",
+    "SELECT id, NTILE(10) OVER (ORDER BY created) AS decile FROM documents ORDER BY decile, id",
+    "SELECT y, n, ROUND(AVG(n) OVER (ORDER BY y ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING), 2) AS smooth FROM "
+    "(SELECT EXTRACT(YEAR FROM created) AS y, COUNT(*) AS n FROM documents GROUP BY 1) q",
+    "SELECT id, LAG(created) OVER (ORDER BY created) AS prev, created - LAG(created) OVER (ORDER BY created) "
+    "AS gap FROM documents ORDER BY gap DESC NULLS LAST LIMIT 1",
+    "SELECT d1.id, d2.id FROM documents d1 INNER JOIN documents d2 ON d1.title = d2.title AND d1.id <> d2.id",
+    "SELECT COUNT(*) FROM documents d WHERE d.sponsor = ANY(d.authors)",
+    "SELECT id FROM documents WHERE NOT (topics && ARRAY['Typing']) ORDER BY id LIMIT 10",
+    "SELECT id FROM documents WHERE topics @> '{Typing}'",
+    "SELECT id FROM documents WHERE topics = ARRAY['Typing']",
+    "SELECT id FROM documents WHERE 'typing' ILIKE ANY(topics)",
+    "SELECT id FROM documents WHERE EXISTS (SELECT 1 FROM unnest(authors) a WHERE a ILIKE '%rossum%') LIMIT 5",
+    "SELECT id, (SELECT COUNT(*) FROM unnest(topics) t WHERE t LIKE 'P%') AS p FROM documents ORDER BY p "
+    "DESC, id LIMIT 3",
+    "SELECT id, (SELECT max(length(a)) FROM unnest(authors) AS a) FROM documents LIMIT 3",
+    "SELECT REGEXP_REPLACE(title, '[^A-Za-z ]', '', 'g') AS clean FROM documents LIMIT 3",
+    "SELECT SUBSTRING(title FROM '[A-Z]+') FROM documents LIMIT 3",
+    "SELECT (regexp_match(python_version, '[0-9]+$'))[1]::int AS minor, COUNT(*) FROM documents WHERE "
+    "python_version ~ '^3[.][0-9]+$' GROUP BY 1 ORDER BY 1",
+    "SELECT word, COUNT(*) FROM documents, unnest(string_to_array(lower(title), ' ')) AS word WHERE "
+    "length(word) > 4 GROUP BY word ORDER BY 2 DESC LIMIT 10",
+    "SELECT word, COUNT(*) FROM (SELECT regexp_split_to_table(lower(title), ' +') AS word FROM documents) w "
+    "GROUP BY word ORDER BY 2 DESC LIMIT 10",
+    "SELECT LENGTH(title) - LENGTH(REPLACE(title, ' ', '')) + 1 AS words, COUNT(*) FROM documents GROUP BY 1 "
+    "ORDER BY 1",
+    "SELECT id, GREATEST(cardinality(authors), cardinality(topics)) AS g FROM documents ORDER BY g DESC NULLS "
+    "LAST LIMIT 1",
+    "SELECT SUM(CASE WHEN status IN ('Final','Active') THEN 1 END) AS live, SUM(CASE WHEN status NOT IN "
+    "('Final','Active') THEN 1 ELSE 0 END) AS rest FROM documents",
+    "SELECT AVG(CASE WHEN sponsor IS NULL THEN 0.0 ELSE 1.0 END) FROM documents",
+    "SELECT NULLIF(COUNT(*), 0) FROM documents WHERE FALSE",
+    "SELECT id FROM documents WHERE created IN (SELECT MAX(created) FROM documents GROUP BY type) ORDER BY id",
+    "SELECT id FROM documents WHERE (type, created) IN (SELECT type, MAX(created) FROM documents GROUP BY "
+    "type)",
+    "SELECT id FROM documents WHERE created = ALL (SELECT MIN(created) FROM documents)",
+    "SELECT MAX(n) FROM (SELECT COUNT(*) AS n FROM documents GROUP BY status) AS counts",
+    "WITH t AS (SELECT EXTRACT(YEAR FROM created) AS y FROM documents), c AS (SELECT y, COUNT(*) AS n FROM t "
+    "GROUP BY y) SELECT y FROM c WHERE n = (SELECT MAX(n) FROM c)",
+    "SELECT COUNT(*) AS n, 'typing' AS what FROM documents WHERE 'Typing' = ANY(topics) UNION ALL SELECT "
+    "COUNT(*), 'packaging' FROM documents WHERE 'Packaging' = ANY(topics) ORDER BY n DESC",
+    "SELECT x.status, x.n - y.n AS diff FROM (SELECT status, COUNT(*) n FROM documents WHERE created >= "
+    "'2020-01-01' GROUP BY status) x FULL OUTER JOIN (SELECT status, COUNT(*) n FROM documents WHERE created "
+    "< '2020-01-01' GROUP BY status) y USING (status)",
+    "SELECT s.status, COALESCE(COUNT(d.id), 0) FROM (VALUES ('Final'), ('Draft'), ('Nonexistent')) AS "
+    "s(status) LEFT JOIN documents d ON d.status = s.status GROUP BY s.status ORDER BY 1",
+    "SELECT m, COUNT(d.id) FROM generate_series(1, 12) AS g(m) LEFT JOIN documents d ON EXTRACT(MONTH FROM "
+    "d.created) = m GROUP BY m ORDER BY m",
+    "SELECT gs.day::date, COUNT(d.id) FROM generate_series('2024-01-01'::date, '2024-01-31'::date, '1 "
+    "day'::interval) AS gs(day) LEFT JOIN documents d ON d.created = gs.day GROUP BY 1 ORDER BY 1",
+    "SELECT id, title, created FROM documents WHERE created BETWEEN DATE '2024-01-01' AND DATE '2024-03-31' "
+    "ORDER BY created DESC",
+    "SELECT id FROM documents WHERE created >= (CURRENT_DATE - INTERVAL '5 years')::date LIMIT 3",
+    "SELECT id FROM documents WHERE age(CURRENT_DATE, created) > INTERVAL '20 years' LIMIT 3",
+    "SELECT EXTRACT(YEAR FROM age(max(created), min(created))) FROM documents",
+    "SELECT DATE_PART('day', NOW() - created) FROM documents LIMIT 1",
+    "SELECT CURRENT_DATE - MAX(created) AS days_since_last FROM documents",
+    "SELECT id FROM documents WHERE created::text LIKE '2024-%' LIMIT 2",
+    "SELECT COUNT(*) FROM documents WHERE EXTRACT(ISODOW FROM created) IN (6, 7)",
+    "SELECT MAX(number) FILTER (WHERE status = 'Draft') FROM documents",
+    "SELECT first_value(id) OVER (PARTITION BY status ORDER BY created), status FROM documents LIMIT 3",
+    "SELECT DISTINCT status, first_value(title) OVER (PARTITION BY status ORDER BY created DESC ROWS BETWEEN "
+    "UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) FROM documents",
+    "SELECT id, number, number - AVG(number) OVER (PARTITION BY type) AS dev FROM documents ORDER BY "
+    "ABS(number - AVG(number) OVER (PARTITION BY type)) DESC LIMIT 3",
+    "SELECT type, STDDEV_SAMP(number), VAR_POP(number) FROM documents GROUP BY type",
+    "SELECT REGR_SLOPE(n, y), REGR_R2(n, y) FROM (SELECT EXTRACT(YEAR FROM created)::float AS y, "
+    "COUNT(*)::float AS n FROM documents GROUP BY 1) t",
+    "SELECT id || ' - ' || title AS label FROM documents ORDER BY number LIMIT 5",
+    "SELECT FORMAT('%s (%s)', title, id) FROM documents LIMIT 2",
+    "SELECT json_build_object('status', status, 'n', COUNT(*)) FROM documents GROUP BY status",
+    "SELECT jsonb_object_agg(status, n) FROM (SELECT status, COUNT(*) AS n FROM documents GROUP BY status) t",
+    "SELECT BOOL_OR(sponsor IS NOT NULL) FROM documents",
+    "SELECT COUNT(*) FROM documents WHERE sponsor IS NOT NULL AND sponsor <> ''",
+    "SELECT COUNT(*) FROM documents WHERE (sponsor IS NULL) = (status = 'Final')",
+    "SELECT SUM(number) / COUNT(*) AS mean, SUM(number)::float / NULLIF(COUNT(sponsor), 0) FROM documents",
+    "SELECT status, COUNT(*) FROM documents GROUP BY status HAVING COUNT(*) = (SELECT MAX(c) FROM (SELECT "
+    "COUNT(*) AS c FROM documents GROUP BY status) AS q)",
+    "SELECT t1.author FROM (SELECT DISTINCT unnest(authors) AS author FROM documents WHERE status = 'Final') "
+    "t1 LEFT JOIN (SELECT DISTINCT unnest(authors) AS author FROM documents WHERE status = 'Rejected') t2 ON "
+    "t1.author = t2.author WHERE t2.author IS NULL ORDER BY 1 LIMIT 5",
+    "SELECT unnest(authors) AS author, MIN(created), MAX(created) FROM documents GROUP BY 1 ORDER BY "
+    "MAX(created) - MIN(created) DESC LIMIT 3",
+    "SELECT * FROM documents WHERE id = 'pep-8'",
+    "SELECT documents.id, documents.title FROM documents WHERE documents.number BETWEEN 400 AND 410",
+    "SELECT COUNT(*) c FROM documents AS d WHERE d.created >= '2000-01-01'::date AND d.created < "
+    "('2000-01-01'::date + INTERVAL '1 year')",
+    "SELECT CASE WHEN EXTRACT(YEAR FROM created) < 2005 THEN 'early' WHEN EXTRACT(YEAR FROM created) BETWEEN "
+    "2005 AND 2015 THEN 'middle' ELSE 'late' END AS era, COUNT(*) FROM documents GROUP BY era ORDER BY "
+    "MIN(created)",
+    "SELECT ROW_NUMBER() OVER () AS n, status FROM (SELECT DISTINCT status FROM documents) s",
+    "SELECT id FROM documents OFFSET 10 ROWS FETCH NEXT 5 ROWS ONLY",
+    "SELECT id, array_to_string(topics, '/') AS t FROM documents WHERE cardinality(topics) >= 2 ORDER BY "
+    "cardinality(topics) DESC, id LIMIT 5",
+    "SELECT COUNT(*) FROM documents WHERE 'Typing' IN (SELECT unnest(topics))",
+    "SELECT title FROM documents WHERE title LIKE '%\\%%'",
+    "SELECT MAX(array_length(topics, 1)), MODE() WITHIN GROUP (ORDER BY array_length(topics, 1)) FROM "
+    "documents",
+    "SELECT t.id, t.author, t.ord FROM (SELECT d.id, u.author, u.ord FROM documents d, unnest(d.authors) WITH "
+    "ORDINALITY u(author, ord)) t WHERE t.ord = 2 LIMIT 3",
+    "SELECT EXTRACT(YEAR FROM created) AS year, COUNT(*) AS total, COUNT(*) FILTER (WHERE status='Final') AS "
+    "final, ROUND(100.0*COUNT(*) FILTER (WHERE status='Final')/COUNT(*),1) AS pct FROM documents GROUP BY "
+    "year HAVING COUNT(*) >= 20 ORDER BY pct DESC, year",
+    "SELECT d.id FROM documents d JOIN (SELECT sponsor, MAX(created) AS m FROM documents WHERE sponsor IS NOT "
+    "NULL GROUP BY sponsor) x ON x.sponsor = d.sponsor AND x.m = d.created ORDER BY d.id LIMIT 5",
+    "WITH stats AS (SELECT AVG(cardinality(authors)) AS mean, STDDEV(cardinality(authors)) AS sd FROM "
+    "documents) SELECT id FROM documents, stats WHERE cardinality(authors) > mean + 2 * sd ORDER BY id",
+    "WITH a AS (SELECT COUNT(*) AS n FROM documents WHERE status='Final'), b AS (SELECT COUNT(*) AS n FROM "
+    "documents) SELECT a.n::float / b.n FROM a, b",
+    "WITH a AS (SELECT COUNT(*) AS n FROM documents WHERE status='Final'), b AS (SELECT COUNT(*) AS n FROM "
+    "documents) SELECT a.n - b.n FROM a CROSS JOIN b",
+    "SELECT f.n, d.n FROM (SELECT COUNT(*) AS n FROM documents WHERE status='Final') f, (SELECT COUNT(*) AS n "
+    "FROM documents WHERE status='Draft') d",
+    "SELECT f.n - d.n FROM (SELECT COUNT(*) AS n FROM documents WHERE status='Final') f CROSS JOIN (SELECT "
+    "COUNT(*) AS n FROM documents WHERE status='Draft') d",
+    "SELECT id, title FROM documents WHERE number = 3.0 OR number::int % 100 = 0 ORDER BY number DESC",
+    "SELECT SIGN(number - 500) AS s, COUNT(*) FROM documents GROUP BY 1",
+    "SELECT UPPER(SUBSTR(type, 1, 3)) FROM documents GROUP BY 1",
+    "SELECT MD5(title) FROM documents LIMIT 1",
+    "SELECT HOUR FROM (SELECT EXTRACT(HOUR FROM created_at) AS hour FROM documents) q LIMIT 1",
+    "SELECT count(*) AS count, type AS \"type\" FROM documents GROUP BY \"type\" ORDER BY \"count\"",
+    "SELECT year, count FROM (SELECT EXTRACT(YEAR FROM created)::integer AS year, COUNT(*) AS count FROM "
+    "documents GROUP BY 1) AS x WHERE count > 30",
+    "SELECT min(created) AS date, max(number) AS value, 1 AS key, 2 AS name FROM documents",
+    "SELECT id AS document, title AS text FROM documents LIMIT 1",
+    "SELECT make_interval(years => 1), id FROM documents LIMIT 1",
+    "SELECT created + make_interval(days => 10) FROM documents LIMIT 1",
+    "SELECT id FROM documents WHERE title SIMILAR TO '%(async|await)%' LIMIT 3",
+    "SELECT overlay(title placing 'X' from 1 for 1) FROM documents LIMIT 1",
+    "SELECT (DATE '2024-01-01', DATE '2024-12-31') OVERLAPS (created, created) FROM documents LIMIT 1",
+    "SELECT id FROM documents WHERE title IS NOT NULL AND title != '' AND NOT title ILIKE 'pep%' ORDER BY "
+    "LENGTH(title), title LIMIT 3",
 ]
 
 # What a function may do that no question about documents needs. Each is put into several places below.
@@ -242,7 +418,7 @@ BAD_CALLS = [
     "rpad(title, 100000000, 'x')", "array_fill(0, ARRAY[100000000])", "format('%1000000000s', 'x')",
     "format('%*s', 1000000000, 'x')", "power(9, 99999)", "power(9.0, number)", "factorial(100000)",
     "9 ^ 9 ^ 99999", "1e131071 * 1e131071", "regexp_replace(title, '(a+)+$', '')", "regexp_match(title, '((a*)*)*b')",
-    "regexp_matches(title, '.*', 'g')", "regexp_split_to_array(title, '')", "regexp_replace(title, title, '')",
+    "regexp_matches(title, title, 'g')", "regexp_split_to_array(title, '')", "regexp_replace(title, title, '')",
     "regexp_replace(title, '(a{1,100}){1,100}', '')", "string_to_table(title, ' ')", "normalize(title)",
     "pg_column_size(title)", "pg_ls_logdir()", "pg_stat_get_activity(1)", "pg_show_all_settings()",
     "pg_lock_status()", "pg_hba_file_rules()", "pg_config()", "pg_listening_channels()",
@@ -313,6 +489,10 @@ HOSTILE = [
     "SELECT id FROM documents WHERE title = 'a", 'SELECT "id FROM documents', "SELECT id FROM documents WHERE 'a' 'b'",
     "SELECT id FROM documents WHERE title = 'a'\n'b'", "--\nDELETE FROM documents", "/*!SELECT*/ id FROM documents",
     "SELECT id FROM documents WHERE title = E'\\'' OR pg_sleep(1) IS NULL", 'SELECT U&"\\0069d" FROM documents',
+    "SELECT id FROM documents WHERE title = '\\'' OR 1=1 --'", "SELECT id FROM documents WHERE title = 'a\\'",
+    "SELECT id FROM documents WHERE title LIKE 'a\\'", "SELECT id FROM documents WHERE title LIKE '\\'' OR 1=1 --'",
+    "SELECT id FROM documents WHERE title ~ '(a)\\1'", "SELECT id FROM documents WHERE title ~ '\\u0041'",
+    'SELECT "a\\b" FROM documents', "SELECT '\\x41' FROM documents", "SELECT id FROM documents WHERE title ~ ''",
     # Other tables.
     "SELECT * FROM pg_shadow", "SELECT * FROM pg_catalog.pg_authid", "SELECT * FROM information_schema.tables",
     "SELECT * FROM signalbox.document", "SELECT * FROM signalbox.secret", "SELECT * FROM signalbox.login",
@@ -360,6 +540,14 @@ HOSTILE = [
     "SELECT * FROM documents, generate_series(DATE '0001-01-01', DATE '9999-12-31', INTERVAL '1 second')",
     "SELECT * FROM documents, generate_series(1, 10, 0)",
     "SELECT count(*) FROM documents a, documents b, documents c, documents d",
+    "SELECT count(*) FROM documents a JOIN documents b ON 1 = 1",
+    "SELECT count(*) FROM documents a JOIN documents b ON true",
+    "SELECT count(*) FROM documents a, documents b WHERE a.id > ''",
+    "SELECT count(*) FROM documents a, documents b, documents c WHERE a.id < b.id AND b.id < c.id",
+    "SELECT count(*) FROM documents a JOIN documents b ON a.id = a.id",
+    "SELECT a.id FROM documents a, (SELECT id FROM documents) b",
+    "SELECT 1 FROM documents, unnest(authors) a, unnest(authors) b, unnest(authors) c, unnest(authors) d",
+    "SELECT count(*) FROM documents GROUP BY CUBE (id, title, url, status, type, created, number)",
     "SELECT count(*) FROM documents a CROSS JOIN documents b", "SELECT count(*) FROM documents a, documents b",
     "SELECT count(*) FROM documents a JOIN documents b ON true JOIN documents c ON true JOIN documents d ON true",
     "SELECT * FROM documents" + " JOIN documents" * 20, "SELECT * FROM documents" + " LEFT JOIN documents" * 20,
@@ -395,7 +583,6 @@ HOSTILE = [
     "SELECT DISTINCT ON (id) pg_sleep(1) FROM documents",
     "WITH pg_sleep(x) AS (SELECT 1) SELECT pg_sleep(5) FROM documents",
     "WITH f(x) AS (SELECT id FROM documents) SELECT f(5) FROM f", "SELECT lower(VARIADIC ARRAY['a']) FROM documents",
-    "SELECT make_interval(secs => 1) FROM documents",
     "SELECT sum(number) WITHIN GROUP (ORDER BY pg_sleep(1)) FROM documents",
     "SELECT id FROM documents ORDER BY id USING OPERATOR(pg_catalog.<)", "SELECT id FROM documents ORDER BY id USING <",
     "SELECT id FROM documents GROUP BY id, pg_sleep(1)", "SELECT count(*) FROM documents HAVING pg_sleep(1) IS NULL",
