@@ -29,6 +29,8 @@ from retrievers.embed import Embedder
 from retrievers.postgres.catalogue import Catalogue, filterable
 
 RERANK_POOL = 64
+SUPERSEDED_WEIGHT = 0.5
+"""Of a search that the first reading made and the model's did not, beside 1 for the model's own."""
 
 _READ_BY = 0.5
 """Share of the request's time at which the first reading must have ended."""
@@ -245,7 +247,9 @@ class Pipeline:
                     weights[search] = round(weight, 4)
             else:
                 merged.append(self._merge(one))
-        return (fusion.fuse_searches(merged) if merged else []), weights
+        chosen = found.course.intent.searches
+        shares = [1.0 if search in chosen else SUPERSEDED_WEIGHT for search, _ in rankings]
+        return (fusion.fuse_searches(merged, weights=shares) if merged else []), weights
 
     def _merge(self, found: fusion.Rankings) -> list[Fused]:
         if self.settings.fusion == "rrf":
