@@ -226,3 +226,15 @@ def test_full_text_weighs_more_the_further_its_best_hit_stands_out(tenth: float,
 def test_few_hits_say_nothing_about_the_weight():
     hits = [Hit(id_of(f"d{n}"), 10.0 - n, "fulltext") for n in range(9)]
     assert lexical_weight("en", {"fulltext": hits}, languages=None) == LEXICAL_WEIGHT
+
+
+def test_a_search_of_more_weight_leads_and_there_is_a_weight_for_each():
+    one, other = [ranked("a"), ranked("b")], [ranked("c")]
+    assert [item.id.document_id for item in fuse_searches([one, other], weights=[0.5, 1.0])] == ["c", "a", "b"]
+    assert [item.score for item in fuse_searches([one, other], weights=[0.5, 1.0])][:2] == [1 / 61, 0.5 / 61]
+    with pytest.raises(ValueError, match="zip"):
+        fuse_searches([one, other], weights=[1.0])
+
+
+def ranked(name: str) -> Fused:
+    return Fused(ChunkId("t", "c", name, 0), 1.0, 1.0, {}, {})
