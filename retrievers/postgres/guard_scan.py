@@ -195,6 +195,8 @@ def _check_neighbours(scanned: Scanned) -> None:
         raise Refused("only a SELECT is accepted")
     for index, token in enumerate(tokens):
         before = tokens[index - 1] if index else None
+        if token.kind == "word" and token.text == "values" and (before is None or before.text != "("):
+            raise Refused("VALUES is accepted in brackets only")
         if token.kind == "word" and token.text in NEVER_NAMES:
             raise Refused(f'"{token.text}" is not accepted')
         if token.kind in ("word", "quoted") and token.text.startswith("pg_"):
@@ -314,8 +316,9 @@ def _check_arguments(scanned: Scanned, name: str, opening: int) -> set[int]:
         # SUBSTRING(title FROM 'pattern') and SUBSTRING(title, 'pattern') are regular expressions.
         words = [token.text for part in given for token in part if token.kind == "word"]
         last = given[1] if len(given) > 1 else given[0][1:] if given else ()
-        if "similar" in words or any(token.kind == "string" for token in last):
-            return _check_pattern(last[-1:])
+        texts = [token for token in last if token.kind == "string"]
+        if "similar" in words or texts:
+            return set().union(*(_check_pattern((token,)) for token in texts or last[-1:]))
     return set()
 
 
