@@ -120,7 +120,9 @@ class _Writer:
             direction = "DESC" if aggregate.order == "desc" else "ASC"
             order = f"ORDER BY {self._sortable(aggregate.of, direction)} {direction} NULLS LAST"
             if aggregate.ties and aggregate.limit is not None:
-                return self._with_ties(columns, order, "id")
+                name = quoted_name(_output(aggregate.of))
+                settled = "" if self._is_list(aggregate.of) else f"{name} {direction} NULLS LAST, "
+                return self._with_ties(columns, order, "id", settled)
             order += ", id"
         elif aggregate.order == "desc":
             order += " DESC"
