@@ -2,16 +2,20 @@
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from agent import replay as replaying
+from agent.breaker import Breakers
 from agent.errors import readable
 from agent.intent.cascade import Cascade
 from agent.llm import open_model
-from agent.pipeline import Pipeline
+from agent.pipeline import Decision, Pipeline
 from agent.settings import Settings, load_settings
+from agent.trace import Trace, TraceStore
 from agent.types import MAX_TOP_K, AugmentRequest, Prompt, Request, Result
 from retrievers import registry
 from retrievers.core.errors import BadRequest, UnknownCollection
@@ -42,6 +46,7 @@ class Service:
     embedder: Embedder
     catalogue: Catalogue
     pipeline: Pipeline
+    traces: TraceStore
 
     async def retrieve(self, query: str | None = None, *, tenant: str | None = None, **options: Any) -> Result:
         """Ranked hits for a question.
@@ -53,12 +58,80 @@ class Service:
             BadRequest: the request is malformed or names what does not exist.
             Unavailable: the database or every source failed.
         """
-        return await self.pipeline.retrieve(self._tenant(tenant), _request(Request, query, options))
+        at = datetime.now(UTC)
+        request = _request(Request, query, options)
+        result, decision = await self.pipeline.decide(self._tenant(tenant), self._as_of(request, at))
+        self._keep(self.settings, result, decision, at, clocked=request.now is None)
+        return result
 
     async def augment(self, query: str | None = None, *, tenant: str | None = None, **options: Any) -> Prompt:
         """The single prompt with numbered citations; options of `agent.types.AugmentRequest`, raises as `retrieve`."""
+        at = datetime.now(UTC)
         request = _request(AugmentRequest, query, options)
-        return await self.pipeline.augment(self._tenant(tenant), request)
+        prompt, decision = await self.pipeline.decide_prompt(self._tenant(tenant), self._as_of(request, at))
+        self._keep(self.settings, prompt, decision, at, clocked=request.now is None)
+        return prompt
+
+    async def explain(self, trace_id: str, *, tenant: str | None = None) -> dict[str, Any]:
+        """How an answer came about: the record of `agent.trace.Trace.record`, with `trace_id` and `request`.
+
+        Raises:
+            BadRequest: the tenant has no trace of that id, or no more.
+            Unavailable: the database cannot be asked.
+        """
+        return await self.traces.load(self._tenant(tenant), trace_id)
+
+    async def replay(
+        self, trace_id: str, *, tenant: str | None = None, changes: Mapping[str, Any] | None = None
+    ) -> Result:
+        """The request of a trace again, as of its own day, without calling a model: its recorded replies are used.
+
+        Args:
+            changes: settings that differ from those of the first run, by name; see `agent.trace.REPLAYABLE`.
+        Returns:
+            A result as of `retrieve`, or a prompt where the first run made one; with a trace of its own.
+        Raises:
+            BadSetting: a setting that cannot be changed or a value that does not fit.
+            BadRequest: there is no such trace, or what it asked for is not there any more.
+            Unavailable: as of `retrieve`.
+        """
+        return (await self.replay_compared(trace_id, tenant=tenant, changes=changes))[0]
+
+    async def replay_compared(
+        self, trace_id: str, *, tenant: str | None = None, changes: Mapping[str, Any] | None = None
+    ) -> tuple[Result, dict[str, Any]]:
+        """As `replay`, with what came out differently, see `agent.replay.compare`."""
+        who, at = self._tenant(tenant), datetime.now(UTC)
+        changes = changes or {}
+        before = await self.traces.load(who, trace_id)
+        settings = replaying.settings_for(before, self.settings, changes)
+        request = replaying.request_of(before, settings, changes)
+        reader = self.pipeline.reader
+        if isinstance(reader, Cascade):
+            reader = replace(reader, settings=settings, model=replaying.model_of(before, changes))
+        # What failed for others lately says nothing about this run, nor this run about theirs.
+        pipeline = replace(self.pipeline, settings=settings, reader=reader, breakers=Breakers())
+        result: Result
+        if isinstance(request, AugmentRequest):
+            result, decision = await pipeline.decide_prompt(who, request)
+        else:
+            result, decision = await pipeline.decide(who, request)
+        trace = self._keep(
+            settings, result, decision, at, clocked=before["clocked"], replay_of=before["trace_id"], changes=changes
+        )
+        return result, replaying.compare(before, trace.json())
+
+    def _as_of(self, request: AnyRequest, at: datetime) -> AnyRequest:
+        """The request with its moment fixed, so that it means the same when it is run again."""
+        if request.now is not None:
+            return request
+        return request.model_copy(update={"now": at.astimezone(self.settings.zone)})
+
+    def _keep(self, settings: Settings, result: Result, decision: Decision, at: datetime, **more: Any) -> Trace:
+        """Have the decision stored behind the answer's back."""
+        trace = Trace(settings, self.embedder.name, result, decision, at, **more)
+        self.traces.save(trace)
+        return trace
 
     async def ingest(
         self,
@@ -164,7 +237,8 @@ async def open_service(settings: Settings | None = None, **changes: Any) -> Asyn
                     settings, catalogue, {name: one.card for name, one in sources.items()}, embedder, model
                 )
                 pipeline = Pipeline(settings, catalogue, sources, embedder, reader)
-                yield Service(settings, database, embedder, catalogue, pipeline)
+                async with TraceStore(database, days=settings.trace_days) as traces:
+                    yield Service(settings, database, embedder, catalogue, pipeline, traces)
     finally:
         await embedder.aclose()
         if model is not None:

@@ -54,6 +54,7 @@ class Settings(BaseModel):
     timeout_s: float = Field(10.0, gt=0, le=120, description="the whole request")
     source_timeout_s: float = Field(3.0, gt=0, le=120, description="one source")
     pool_size: int = Field(10, ge=1, le=200, description="most database connections")
+    trace_days: int = Field(30, ge=0, le=3650, description="how long a decision record is kept; 0 keeps none")
     tenant: str = Field("default", min_length=1, max_length=128, description="tenant of the command line")
 
     @field_validator("time_zone")
@@ -62,7 +63,9 @@ class Settings(BaseModel):
         try:
             ZoneInfo(value)
         except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise ValueError(f'there is no time zone "{value}"; names look like Asia/Shanghai or Europe/Berlin') from None
+            raise ValueError(
+                f'there is no time zone "{value}"; names look like Asia/Shanghai or Europe/Berlin'
+            ) from None
         return value
 
     @property

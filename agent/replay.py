@@ -1,0 +1,149 @@
+"""Running a stored request again: what it is run with, and what came out differently.
+
+No model is called: the replies that the trace holds are given again, whatever the settings say.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from agent.errors import BadSetting, readable
+from agent.llm import Call, Recorded
+from agent.settings import Settings
+from agent.trace import REPLAYABLE, Json, shown_settings
+from agent.types import AugmentRequest, Request
+from retrievers.core.errors import listing
+
+
+def settings_for(trace: Json, current: Settings, changes: Mapping[str, Any]) -> Settings:
+    """The settings of a replay: those the trace was made with, those that are changed, and else the current ones.
+
+    Args:
+        trace: as `TraceStore.load` gives it.
+        changes: by name in any case, values as in the environment.
+    Raises:
+        BadSetting: no such setting, one that a replay cannot change, or a value that does not fit.
+    """
+    given = {name.lower(): value for name, value in changes.items()}
+    for name in given:
+        if name not in REPLAYABLE:
+            what = "a replay cannot change" if name in Settings.model_fields else "there is no setting"
+            known = listing((one.upper() for one in REPLAYABLE), 40)
+            raise BadSetting(f'{what} "{name.upper()[:80]}"; it can change: {known}', where=name, valid=REPLAYABLE)
+    now, then = shown_settings(current), trace.get("settings") or {}
+    if given.get("llm"):
+        del given["llm"]  # no other model can answer: the trace's own replies do, see `model_of`
+    # What looks the same without its credentials is the same, with them.
+    kept = {name: then[name] for name in REPLAYABLE if name in then and then[name] != now[name]}
+    if "llm" in given:
+        given["llm"] = None
+    try:
+        return Settings.model_validate({**current.model_dump(), **kept, **given})
+    except ValidationError as error:
+        problem = readable(error)
+        name = problem.where.partition(".")[0]
+        origin = "the command line" if name in given else "the trace"
+        reason = str(problem).removeprefix(f"{problem.where}: ")
+        raise BadSetting(f"setting {name.upper()} ({origin}): {reason}", where=name) from None
+
+
+def request_of(trace: Json, settings: Settings, changes: Mapping[str, Any] | None = None) -> Request:
+    """The request of a trace. What it fixed for itself gives way to a setting that is changed.
+
+    Args:
+        settings: those of the replay: its day is that of the first run in their time zone.
+    Raises:
+        BadRequest: another version of this program wrote it in a form that is none any more.
+    """
+    given = {name.lower() for name in changes or ()}
+    stored = {name: value for name, value in trace["request"].items() if name not in given and name != "kind"}
+    shape = AugmentRequest if trace["request"].get("kind") == "augment" else Request
+    try:
+        request = shape.model_validate(stored)
+    except ValidationError as error:
+        raise readable(error) from None
+    if not trace["clocked"] or request.now is None:
+        return request
+    return request.model_copy(update={"now": request.now.astimezone(settings.zone)})
+
+
+def model_of(trace: Json, changes: Mapping[str, Any] | None = None) -> Recorded | None:
+    """What stands in for the model in a replay: its recorded replies; None when the first run had none.
+
+    No setting leads to a real one; an empty LLM among the changes takes the recorded replies away too.
+    """
+    given = {name.lower(): value for name, value in (changes or {}).items()}
+    if not (trace.get("settings") or {}).get("llm") or not given.get("llm", True):
+        return None
+    return Recorded((Call.from_json(call) for call in trace.get("calls") or ()), "the trace")
+
+
+def compare(before: Json, after: Json) -> Json:
+    """What is different in a second run of a request, both as `TraceStore.load` gives them.
+
+    Returns:
+        `settings`, `intent` and `outcome`: by name what was `before` and is `after`, the changed ones alone;
+        `data`: collections that were written to in between; `sources`: by source the hits of both runs;
+        `hits`: every hit of either page with its ranks, in the order of the second; None where it is not on
+        the page, and beside it its rank in the fused ranking as far as that was kept. `same`: whether the
+        pages are the same.
+    """
+    hits = _moved(before, after)
+    return {
+        "same": all(one["before"] == one["after"] for one in hits),
+        "settings": _changed(before["settings"], after["settings"]),
+        "intent": _changed(
+            before["intent"], after["intent"], ("by", "kind", "question", "language", "searches", "filter",
+            "soft_filter", "aggregate", "sources", "rejected"),
+        ),
+        "outcome": _changed(before, after, ("status", "relaxed", "degraded", "table", "lexical_weights")),
+        "data": [one["name"] for one in after["scope"] if one not in before["scope"]]
+        + [one["name"] for one in before["scope"] if _place(one) not in {_place(other) for other in after["scope"]}],
+        "sources": _by_source(before, after),
+        "hits": hits,
+    }  # fmt: skip
+
+
+def _place(collection: Json) -> tuple[str, str]:
+    return collection["tenant"], collection["name"]
+
+
+def _changed(before: Json, after: Json, names: Sequence[str] | None = None) -> dict[str, Json]:
+    names = names if names is not None else sorted({*before, *after})
+    pairs = {name: (before.get(name), after.get(name)) for name in names}
+    return {name: {"before": old, "after": new} for name, (old, new) in pairs.items() if old != new}
+
+
+def _by_source(before: Json, after: Json) -> dict[str, dict[str, int | None]]:
+    """Hits of all steps of a source; None where it was not asked."""
+    counts: list[dict[str, int]] = []
+    for trace in (before, after):
+        held: dict[str, int] = {}
+        for outcome in trace["outcomes"]:
+            if outcome["status"] != "skipped":
+                held[outcome["source"]] = held.get(outcome["source"], 0) + outcome["hits"]
+        counts.append(held)
+    names = dict.fromkeys([*counts[0], *counts[1]])
+    return {name: {"before": counts[0].get(name), "after": counts[1].get(name)} for name in names}
+
+
+def _moved(before: Json, after: Json) -> list[Json]:
+    pages = [{hit["id"]: hit for hit in trace["hits"]} for trace in (before, after)]
+    fused = [{one["id"]: rank for rank, one in enumerate(trace["ranking"], 1)} for trace in (before, after)]
+    moved = []
+    for id in dict.fromkeys([*pages[1], *pages[0]]):
+        old, new = pages[0].get(id), pages[1].get(id)
+        moved.append(
+            {
+                "id": id,
+                "title": (new or old or {}).get("title", ""),
+                "before": old["rank"] if old else None,
+                "after": new["rank"] if new else None,
+                "before_fused": fused[0].get(id),
+                "after_fused": fused[1].get(id),
+                "before_score": old["score"] if old else None,
+                "after_score": new["score"] if new else None,
+            }
+        )
+    return moved

@@ -1,0 +1,397 @@
+"""The decision record: how an answer came about, in JSON, enough to explain it and to run it again.
+
+It holds identities and scores of passages, never their texts, and of the settings only those that decide
+what is found: no address, no key.
+"""
+
+import asyncio
+import hashlib
+import logging
+import re
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
+from types import TracebackType
+from typing import Any, Self
+
+from pydantic_core import PydanticSerializationError, from_json, to_json
+
+import prompts
+from agent import assemble
+from agent.pipeline import Decision
+from agent.settings import Settings
+from agent.types import AugmentRequest, Prompt, Request, Result
+from retrievers.core.errors import BadRequest
+from retrievers.postgres.database import Database
+
+Json = dict[str, Any]
+
+MOST_HITS = 100
+"""Hits kept of one answer of a source, and of the fused ranking."""
+_MOST_ROWS = 100
+_LONGEST_TITLE = 200
+
+REPLAYABLE = (
+    "intent", "transforms", "fusion", "lexical_weight", "reranker", "fallback", "timeout_s", "source_timeout_s",
+    "time_zone", "week_start", "fiscal_year_start", "llm",
+)  # fmt: skip
+"""Settings that decide what is found, and that a replay may change. No other is recorded, but the embedder."""
+
+_CAPACITY = 256
+_BATCH = 32
+_LONGEST_RECORD = 8_000_000
+_SWEEP_BATCH = 500
+_SWEEP_EVERY_S = 3600.0
+_MOST_TENANTS = 1024
+# A table that is locked, or a server that hangs, holds one connection no longer than this, and is then left
+# alone for a while.
+_LOCK_TIMEOUT = "200ms"
+_WRITE_S = 5.0
+_REST_S = 5.0
+_DRAIN_S = 3.0
+
+_LIMITS = "SELECT set_config('lock_timeout', %s, true), set_config('synchronous_commit', 'off', true)"
+_INSERT = """
+    INSERT INTO signalbox.trace (tenant, id, created_at, expires_at, request, record)
+    VALUES (%s, %s, %s, %s, %s::jsonb, %s::jsonb) ON CONFLICT DO NOTHING
+"""
+_SWEEP = """
+    DELETE FROM signalbox.trace WHERE (tenant, id) IN (
+        SELECT tenant, id FROM signalbox.trace WHERE expires_at <= now() ORDER BY expires_at LIMIT %s)
+"""
+_LOAD = "SELECT request, record, created_at, expires_at FROM signalbox.trace WHERE id = %s AND expires_at > now()"
+
+_log = logging.getLogger(__name__)
+
+_CREDENTIALS = re.compile(r"(://)[^/@\s]*@|\?\S*")
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One answer with all that led to it, not yet made into a record: that is done when nobody waits.
+
+    Attributes:
+        settings: those in force.
+        embedder: name of the one the question was embedded by.
+        at: when the request came.
+        clocked: whether the request's moment is from the clock, not from the caller.
+        replay_of: the trace that was run again.
+        changes: the settings that this replay was given.
+    """
+
+    settings: Settings
+    embedder: str
+    result: Result
+    decision: Decision
+    at: datetime
+    clocked: bool = True
+    replay_of: str | None = None
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        return self.result.trace_id
+
+    @property
+    def tenant(self) -> str:
+        return self.decision.tenant
+
+    def request(self) -> Json:
+        """The request, as `request_of` reads it back."""
+        kind = "augment" if isinstance(self.decision.request, AugmentRequest) else "retrieve"
+        return {"kind": kind, **self.decision.request.model_dump(exclude_none=True)}
+
+    def record(self) -> Json:
+        """What is stored beside the request. Values are plain Python; `encoded` makes JSON of them."""
+        result, decision = self.result, self.decision
+        readings = [decision.first, *([decision.later] if decision.later is not None else [])]
+        return {
+            "at": self.at,
+            "clocked": self.clocked,
+            "replay_of": self.replay_of,
+            "changes": dict(self.changes),
+            "settings": shown_settings(self.settings),
+            "versions": {"signalbox": _version(), "embedder": self.embedder},
+            "scope": [
+                {"tenant": one.tenant, "name": one.name, "version": one.version, "chunks": one.chunks}
+                for one in decision.scope.collections
+            ],
+            "query": result.query,
+            "intent": result.intent.model_dump(),
+            "readings": [reading.model_dump() for reading in readings],
+            "stated": [
+                {"filter": one.filter, "confidence": one.confidence, "firm": one.firm} for one in decision.stated
+            ],
+            "plan": [step.model_dump() for step in result.plan],
+            "outcomes": [outcome.model_dump() for outcome in result.outcomes],
+            "answers": [
+                {
+                    "count": len(answer.hits),
+                    "hits": [[str(hit.id), _score(hit.score)] for hit in answer.hits[:MOST_HITS]],
+                }
+                for answer in decision.answers
+            ],
+            "lexical_weights": dict(decision.weights),
+            "ranked": len(decision.ranking),
+            "ranking": [
+                {"id": str(one.id), "fused": _score(one.fused), "scores": _scores(one.scores), "ranks": dict(one.ranks)}
+                for one in decision.ranking[:MOST_HITS]
+            ],
+            "hits": [
+                {
+                    "rank": hit.rank,
+                    "id": hit.id,
+                    "document_id": hit.document_id,
+                    "title": hit.title[:_LONGEST_TITLE],
+                    "url": hit.url,
+                    "score": _score(hit.score),
+                    "scores": _scores(hit.scores),
+                    "ranks": hit.ranks,
+                }
+                for hit in result.hits
+            ],
+            "table": _table(result),
+            "relaxed": [one.model_dump() for one in result.relaxed],
+            "degraded": list(result.degraded),
+            "status": result.status,
+            "took_ms": result.took_ms,
+            "elapsed_ms": dict(decision.elapsed_ms),
+            "calls": decision.calls.to_json(),
+            "prompt": _prompt(result, decision.request),
+            "prompts": self._digests(),
+        }
+
+    def json(self) -> Json:
+        """Request and record as they come back from the store."""
+        request, record = from_json(encoded(self.request())), from_json(encoded(self.record()))
+        return {"trace_id": self.id, "request": request, **record}
+
+    def _digests(self) -> dict[str, str]:
+        """Which words every prompt template had, by its name."""
+        used = [call.stage for call in self.decision.calls.records]
+        request = self.decision.request
+        if isinstance(self.result, Prompt) and isinstance(request, AugmentRequest):
+            answer = request.template or assemble.DEFAULT_TEMPLATE
+            used += [assemble.SYSTEM_TEMPLATE, answer if self.result.citations else assemble.EMPTY_TEMPLATE]
+        stages = {name.rpartition("/")[0] for name in prompts.names()} if used else set()
+        loaded = [prompts.load(one) for one in dict.fromkeys(used) if one in stages or "/" in one]
+        return {one.name: one.digest for one in loaded}
+
+
+def encoded(value: Json) -> str:
+    """JSON that PostgreSQL can store: without NUL, halves of characters, NaN and infinities."""
+    try:
+        text = to_json(value, inf_nan_mode="null", fallback=str)
+    except (PydanticSerializationError, UnicodeError):
+        text = to_json(_storable(value), inf_nan_mode="null", fallback=str)
+    if b"\\u0000" in text:
+        text = to_json(_storable(from_json(text)))
+    return text.decode()
+
+
+class TraceStore:
+    """Traces in the database, written behind the answers' back; open between `async with`.
+
+    Nothing that goes wrong here is an answer's concern: what cannot be written is logged and lost, and when
+    more comes than can be written, the newest are lost.
+
+    Args:
+        days: how long a trace is kept; 0 keeps none.
+    """
+
+    def __init__(self, database: Database, *, days: int = 30) -> None:
+        self.days = days
+        self._database = database
+        self._queue: asyncio.Queue[Trace | str | None] = asyncio.Queue(_CAPACITY + 1)
+        self._waiting: dict[tuple[str, str], Trace] = {}
+        self._swept: OrderedDict[str, float] = OrderedDict()
+        self._lost = 0
+        self._closing = asyncio.Event()
+        self._writer: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._writer = asyncio.create_task(self._write())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Write what is still waiting, for a few seconds at most."""
+        assert self._writer is not None
+        self._closing.set()
+        self._queue.put_nowait(None)  # there is always room for this one
+        _, late = await asyncio.wait({self._writer}, timeout=_DRAIN_S)
+        if late:
+            self._writer.cancel()
+            await asyncio.wait(late, timeout=1)
+            _log.warning("%d traces were not stored: the database did not take them in time", len(self._waiting))
+
+    def save(self, trace: Trace) -> None:
+        """Have a trace stored soon; returns at once and never raises."""
+        tenant = trace.tenant
+        if self._queue.qsize() >= _CAPACITY or self._closing.is_set():
+            self._lost += 1
+        elif self.days:
+            self._waiting[tenant, trace.id] = trace
+            self._queue.put_nowait(trace)
+        elif self._sweep_is_due(tenant):
+            self._queue.put_nowait(tenant)  # what was kept before still expires
+
+    async def load(self, tenant: str, trace_id: str) -> Json:
+        """One trace: `trace_id`, `created_at`, `expires_at`, `request`, and the keys of `Trace.record`.
+
+        Raises:
+            BadRequest: the tenant has none of that id, or no more.
+            Unavailable: the database cannot be asked.
+        """
+        try:
+            id = uuid.UUID(trace_id)
+        except ValueError:
+            raise self._unknown(trace_id) from None
+        waiting = self._waiting.get((tenant, id.hex))
+        if waiting is not None:
+            return waiting.json() | _times(waiting.at, waiting.at + timedelta(days=self.days))
+        rows = await self._database.fetch(tenant, _LOAD, (id,))
+        if not rows:
+            raise self._unknown(trace_id)
+        request, record, created, expires = rows[0]
+        return {"trace_id": id.hex, "request": request, **record} | _times(created, expires)
+
+    def _unknown(self, trace_id: str) -> BadRequest:
+        kept = f"traces are kept for {self.days} days" if self.days else "none is kept while TRACE_DAYS is 0"
+        return BadRequest(f'there is no trace "{trace_id[:80]}"; {kept}', where="trace_id")
+
+    async def _write(self) -> None:
+        """Store what comes until the store is closed."""
+        while True:
+            batch = [await self._queue.get()]
+            while len(batch) < _BATCH and not self._queue.empty():
+                batch.append(self._queue.get_nowait())
+            traces = [one for one in batch if isinstance(one, Trace)]
+            tenants = dict.fromkeys(one if isinstance(one, str) else one.tenant for one in batch if one is not None)
+            try:
+                async with asyncio.timeout(_WRITE_S):
+                    await self._store(traces)
+                    for tenant in tenants:
+                        await self._sweep(tenant)
+            except Exception as error:
+                # Whatever it is, it must not end the writing, and nobody is there to be told but the log.
+                _log.warning("%d traces were not stored: %s", len(traces) + self._lost, type(error).__name__)
+                self._lost = 0
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._closing.wait(), _REST_S)
+            finally:
+                for trace in traces:
+                    self._waiting.pop((trace.tenant, trace.id), None)
+            if None in batch:
+                return
+
+    async def _store(self, traces: list[Trace]) -> None:
+        if not traces:
+            return
+        by_tenant: dict[str, list[Trace]] = {}
+        for trace in traces:
+            by_tenant.setdefault(trace.tenant, []).append(trace)
+        for tenant, own in by_tenant.items():
+            rows = await asyncio.to_thread(self._rows, own)
+            async with self._database.transaction(tenant) as connection:
+                await connection.execute(_LIMITS, (_LOCK_TIMEOUT,))
+                await connection.cursor().executemany(_INSERT, rows)
+
+    def _rows(self, traces: list[Trace]) -> list[tuple[object, ...]]:
+        rows: list[tuple[object, ...]] = []
+        for trace in traces:
+            until = trace.at + timedelta(days=self.days)
+            try:
+                texts = encoded(trace.request()), encoded(trace.record())
+            except Exception as error:
+                # One that no JSON can be made of must not take the others with it.
+                _log.warning("a trace was not stored: %s", type(error).__name__)
+                continue
+            if sum(map(len, texts)) > _LONGEST_RECORD:
+                _log.warning("a trace was not stored: it has more than %d characters", _LONGEST_RECORD)
+                continue
+            rows.append((trace.tenant, uuid.UUID(trace.id), trace.at, until, *texts))
+        return rows
+
+    def _sweep_is_due(self, tenant: str) -> bool:
+        return time.monotonic() - self._swept.get(tenant, -_SWEEP_EVERY_S) >= _SWEEP_EVERY_S
+
+    async def _sweep(self, tenant: str) -> None:
+        """Delete what has expired, a batch at a time; where more is left, the next writing goes on with it."""
+        if not self._sweep_is_due(tenant):
+            return
+        async with self._database.transaction(tenant) as connection:
+            await connection.execute(_LIMITS, (_LOCK_TIMEOUT,))
+            gone = (await connection.execute(_SWEEP, (_SWEEP_BATCH,))).rowcount
+        if gone < _SWEEP_BATCH:
+            self._swept[tenant] = time.monotonic()
+            while len(self._swept) > _MOST_TENANTS:
+                self._swept.popitem(last=False)
+
+
+def shown_settings(settings: Settings) -> Json:
+    """The settings that decide what is found, without any secret."""
+    names = ("embedder", *REPLAYABLE)
+    values = ((name, getattr(settings, name)) for name in names)
+    return {name: _CREDENTIALS.sub(r"\1", value) if isinstance(value, str) else value for name, value in values}
+
+
+def _times(created: datetime, expires: datetime) -> Json:
+    return {"created_at": created.isoformat(timespec="seconds"), "expires_at": expires.isoformat(timespec="seconds")}
+
+
+def _table(result: Result) -> Json | None:
+    if result.table is None:
+        return None
+    rows = [list(row) for row in islice(result.table.rows, _MOST_ROWS)]
+    return {"columns": result.table.columns, "rows": rows, "count": len(result.table.rows), "sql": result.table.sql}
+
+
+def _prompt(result: Result, request: Request) -> Json | None:
+    """What the prompt cites, and a digest by which two prompts are known to be the same."""
+    if not isinstance(result, Prompt) or not isinstance(request, AugmentRequest):
+        return None
+    text = "\n".join(f"{turn.role}\n{turn.content}" for turn in result.messages)
+    return {
+        "template": request.template,
+        "digest": hashlib.sha256(text.encode(errors="replace")).hexdigest(),
+        "tokens": result.tokens,
+        "citations": [
+            {**citation.model_dump(), "title": citation.title[:_LONGEST_TITLE]} for citation in result.citations
+        ],
+    }
+
+
+def _score(value: float) -> float:
+    return round(value, 6)
+
+
+def _scores(values: Mapping[str, float]) -> dict[str, float]:
+    return {name: _score(value) for name, value in values.items()}
+
+
+def _storable(value: Any) -> Any:
+    """The value with every text in a form that PostgreSQL takes."""
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode().replace("\0", "\ufffd")
+    if isinstance(value, Mapping):
+        return {_storable(key): _storable(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_storable(one) for one in value]
+    return value
+
+
+@cache
+def _version() -> str:
+    try:
+        return version("signalbox")
+    except PackageNotFoundError:  # run from a folder
+        return "unknown"
