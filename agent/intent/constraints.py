@@ -178,7 +178,8 @@ class Sentence:
         return self.vocabulary.roles.get(known.field) == "label"
 
     def in_about(self, start: int) -> bool:
-        return any(first <= start < last for first, last in self.about)
+        # A value that begins with the word itself ("On Hold") is not what it is about.
+        return any(first < start < last for first, last in self.about)
 
 
 @lru_cache(maxsize=4096)
@@ -229,7 +230,7 @@ def _chinese_about(text: str, heads: Sequence[str]) -> Iterable[tuple[int, int]]
         r"(?P<topic>[^，。；？！,;?!的、]{1,12})(?:方面|相关)的",
     ):
         for match in re.finditer(pattern, text, re.IGNORECASE):
-            yield match.start("topic"), match.end("topic")
+            yield match.start("topic") - 1, match.end("topic")
 
 
 def read_constraints(sentence: Sentence) -> tuple[list[Constraint], list[Mention]]:
@@ -596,9 +597,18 @@ def _reaches(sentence: Sentence, first: int, last: int) -> bool:
     return words in sentence.vocabulary.cues or first == last
 
 
+def _ends_phrase(sentence: Sentence, mention: Mention) -> bool:
+    """ 唐人街的[投诉]: what is spoken of, and nothing that describes something else."""
+    before, after = sentence.text[: mention.start].rstrip(), sentence.text[mention.end :].lstrip()
+    opened = not before or before.endswith(("的", "，", "、", "些", "份", "个", "有"))
+    return opened and (not after or after.startswith(("有", "里", "中", "，", "。", "？", "?", "、", "和", "都")))
+
+
 def _is_document_noun(sentence: Sentence, mention: Mention, known: Known) -> bool:
     """A kind of document named as such: "incidents", 事故."""
     last = sentence.tokens[mention.last - 1]
+    if last.kind == "cjk" and known.how == "translated" and _ends_phrase(sentence, mention):
+        return True
     if last.kind == "cjk":
         return sentence.text[mention.start : mention.end] in lexicon.CHINESE_DOCUMENT_NOUNS or any(
             sentence.text[mention.start : mention.end].endswith(noun) for noun in lexicon.CHINESE_DOCUMENT_NOUNS

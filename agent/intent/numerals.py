@@ -34,12 +34,12 @@ ENGLISH_WORDS = (
     rf"(?:(?:{'|'.join(_TENS)})(?:[- ](?:{'|'.join(_UNITS[1:10])}))?|{'|'.join(reversed(_UNITS))}|"
     r"an?\ couple(?:\ of)?|couple\ of|an?\ few|an?\ dozen|several|few|an?)"
 )
-CHINESE_WORDS = r"[零〇一二两俩三四五六七八九十百千]+"
+CHINESE_WORDS = r"[零〇一二两俩三四五六七八九十百千]{1,8}"
 COUNT = rf"(?:\d{{1,3}}|{ENGLISH_WORDS})"
 CHINESE_COUNT = rf"(?:(?<!\d)\d{{1,3}}|{CHINESE_WORDS})"
 AMOUNT = (
-    r"(?:(?:[$€£¥]\s?)?\d[\d,_]*(?:\.\d+)?\s*(?:k|m|bn|thousand|million|billion|[百千]?[万亿]|[百千])?(?![A-Za-z])|"
-    r"[一二两三四五六七八九十百千]+(?:[百千]?[万亿])?)"
+    r"(?:(?:[$€£¥]\s?)?(?<![\d,_])\d[\d,_]{0,15}(?:\.\d{1,6})?\s{0,2}(?:k|m|bn|thousand|million|billion|[百千]?[万亿]|[百千])?(?![A-Za-z])|"
+    r"(?<![一二两三四五六七八九十百千])[一二两三四五六七八九十百千]{1,8}(?:[百千]?[万亿])?)"
 )
 
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -15,9 +15,13 @@ from agent.intent.text import has_chinese
 from agent.types import Message, Rejected, SourceChoice
 from retrievers.core.types import Card, FieldCatalogue
 
+# A part of a name is at most so long: a text without blanks must not be read over and over.
+_PART = r"[A-Za-z0-9]{0,40}"
 _IDENTIFIER = re.compile(
-    r"\w*\d\w*[-_.]\w+|\w+[-_.]\w*\d\w*|\w+_\w+|\w+\(\)|\w+(?:\.\w+){1,}|[A-Z]{2,}[-\d]+\w*|\w+::\w+|\w+/\w+\.\w+|\b[a-z]+[A-Z]\w+"
+    rf"(?<![A-Za-z0-9])(?:{_PART}\d{_PART}[-_.][\w.-]{{1,60}}|{_PART}[-_.]{_PART}\d\w{{0,40}}|\w{{1,60}}_\w{{1,60}}|\w{{1,60}}\(\)|"
+    r"[A-Za-z]\w{0,40}(?:\.\w{1,40}){1,6}|[A-Z]{2,20}[-\d]\w{0,40}|\w{1,60}::\w{1,60}|\w{1,40}/\w{1,40}\.\w{1,40}|[a-z]{1,30}[A-Z]\w{1,40})"
 )
+_LONGEST = 1500
 _MOST_SEARCHES = 4
 
 
@@ -65,6 +69,14 @@ class Context:
 
 def read_rules(question: str, history: Sequence[Message], context: Context) -> RulesReading:
     """The reading of a question."""
+    reading = _read(readable(question), history, context)
+    if len(question) > _LONGEST and reading.kind != "none":
+        # Rules look at a part of a very long question; it is searched for whole.
+        return replace(reading, question=question, searches=(question,))
+    return reading
+
+
+def _read(question: str, history: Sequence[Message], context: Context) -> RulesReading:
     known = vocabulary.build(context.catalogue)
 
     def finder(text: str) -> Found:
@@ -83,6 +95,14 @@ def read_rules(question: str, history: Sequence[Message], context: Context) -> R
     if calculation is None and turns.is_outside(found):
         return _outside(question, context)
     return _single(question, found, calculation, context)
+
+
+def readable(text: str) -> str:
+    """The text as rules read it: single blanks, and of a very long one the beginning and the end."""
+    if len(text) > 2 * _LONGEST:
+        text = f"{text[:_LONGEST]} {text[-_LONGEST:]}"
+    text = " ".join(text.split())
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} {text[-_LONGEST // 2 :]}"
 
 
 def nouns_of(collections: Sequence[str]) -> frozenset[str]:

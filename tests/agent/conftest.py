@@ -1,0 +1,93 @@
+"""Question sets to try the rules on, without a database: catalogues from JSON, readings judged by meaning."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.intent import rules
+from agent.intent.periods import Calendar
+from agent.intent.rules import Context, RulesReading
+from agent.types import Message
+from evals.filters import Corpus
+from evals.metrics import route_accuracy
+from retrievers.core.fields import RESERVED, Field
+from retrievers.core.types import Card, FieldCatalogue, FieldValues
+
+DATA = Path(__file__).with_name("intent_data")
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
+CARDS = {
+    name: Card(name, "", kind)  # type: ignore[arg-type]
+    for name, kind in (("fulltext", "documents"), ("sql", "metadata"), ("vector", "documents"))
+}
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What questions are read against, and how readings are compared with gold filters."""
+
+    context: Context
+    corpus: Corpus
+
+    def read(self, text: str, history: list[dict[str, str]] | None = None) -> RulesReading:
+        turns = [Message.model_validate(turn) for turn in history or []]
+        return rules.read_rules(text, turns, self.context)
+
+    def same(self, gold: dict[str, Any] | None, reading: RulesReading) -> bool:
+        return self.corpus.exact(self.corpus.read(gold), self.corpus.read(reading.filter)) == 1.0
+
+
+@cache
+def _ground(domain: str) -> Ground:
+    """The catalogue of an invented domain."""
+    given = json.loads((DATA / f"{domain}.catalogue.json").read_text(encoding="utf-8"))
+    fields: dict[str, FieldValues] = {}
+    for name, one in given["fields"].items():
+        field = Field(name, one["type"], one.get("item") or one["type"])
+        values = one.get("values") or {}
+        fields[name] = FieldValues(
+            field,
+            {} if field.item in ("number", "date") else values,
+            one.get("distinct") or len(values),
+            one.get("documents") or given["documents"],
+            one.get("low"),
+            one.get("high"),
+            one.get("aliases") or {},
+        )
+    catalogue = FieldCatalogue(((1, 1),), given["documents"], fields)
+    known = {name: Field(name, kind, kind) for name, kind in RESERVED.items()} | {n: v.field for n, v in fields.items()}
+    whole = frozenset(name for name, field in known.items() if field.item in ("number", "date"))
+    context = Context(catalogue, rules.nouns_of(given["nouns"]), CARDS, Calendar(date(2026, 11, 20)), NOW)
+    return Ground(context, Corpus(known, {}, whole))
+
+
+@pytest.fixture
+def ground() -> Callable[[str], Ground]:
+    """Makes the ground of an invented domain: "city" or "hospital"."""
+    return _ground
+
+
+@pytest.fixture
+def questions() -> Callable[[str], list[dict[str, Any]]]:
+    """Reads the questions of a file of the data."""
+
+    def read(name: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (DATA / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
+
+    return read
+
+
+@pytest.fixture
+def routed() -> Callable[[dict[str, Any], RulesReading], bool]:
+    """Says whether the right sources were chosen."""
+
+    def judge(question: dict[str, Any], reading: RulesReading) -> bool:
+        chosen = ["none"] if reading.kind == "none" else [choice.name for choice in reading.sources]
+        return route_accuracy(question["sources"], chosen) == 1.0
+
+    return judge

@@ -1,0 +1,180 @@
+"""Rules: what questions state, held against catalogues of very different collections."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Make = Callable[[str], Any]
+
+# Least shares over the question sets: what was reached when they were written, less a little.
+LEAST = {"city": (0.78, 0.90, 0.94), "hospital": (0.87, 0.86, 0.95)}
+
+
+@pytest.mark.parametrize("domain", LEAST)
+def test_questions_of_a_domain_are_read_as_people_mean_them(domain: str, ground: Make, questions: Make, routed: Any):
+    known = ground(domain)
+    stated, silent, routes = [], [], []
+    for question in questions(domain):
+        reading = known.read(question["text"], question["history"])
+        (stated if question["filter"] else silent).append(known.same(question["filter"], reading))
+        routes.append(routed(question, reading))
+    shares = tuple(round(sum(one) / len(one), 3) for one in (stated, silent, routes))
+    assert all(share >= least for share, least in zip(shares, LEAST[domain], strict=True)), shares
+
+
+CITY = {
+    # the field's own word, a noun that is described, a verb of being, a place
+    "denied demolition permits in Old Town": "and(status=Denied, kind=Demolition Permit, district=Old Town)",
+    "records of the Department of Transportation": "department=Department of Transportation",
+    "which complaints are still on hold?": "and(kind=Complaint, status=On Hold)",
+    # topics
+    "records about demolition permits": None,
+    "how do I get a building permit?": None,
+    "Who was Anders Holm Bridge named after?": None,
+    # aliases, typos, parts of names
+    "Harborside site plans, Uni Heights": "and(district in Harbourside|University Heights, kind=Site Plan)",
+    "唐人街的投诉": "and(district=Chinatown, kind=Complaint)",
+    "what did inspector Okafor find about retaining walls?": "inspector=Tom Okafor",
+    "permits inspected by priya raman": "inspector=Priya Raman",
+    # negation, alternatives
+    "site plans outside Lakeview": "and(kind=Site Plan, district!=Lakeview)",
+    "complaints excluding closed or expired ones": "and(kind=Complaint, status not in Closed|Expired)",
+    "Grace Kim or Chen Yu on elevators": "inspector in Grace Kim|Chen Yu",
+    "site plans with both asbestos and lead paint": "and(kind=Site Plan, hazards=Asbestos, hazards=Lead Paint)",
+    # numbers
+    "contracts worth at least 500k for road resurfacing": "and(kind=Contract, budget>=500000)",
+    "projects budgeted between 1 and 3 million dollars": "and(budget>=1000000, budget<=3000000)",
+    "buildings taller than 10 floors": "floors>10",
+    "预算不超过二十万的屋顶维修": "budget<=200000",
+    "case 31877": "case_number=31877",
+    # dates on the field that the verb points at
+    "complaints filed last month": "and(kind=Complaint, filed>=2026-10-01, filed<2026-11-01)",
+    "permits approved in March 2024": "and(status=Approved, decided>=2024-03-01, decided<2024-04-01)",
+    # true or false
+    "non-emergency repairs": "emergency=false",
+    "emergency works on burst mains": "emergency=true",
+}
+
+
+@pytest.mark.parametrize(("text", "wanted"), CITY.items(), ids=CITY.keys())
+def test_a_constraint_is_what_the_wording_states(text: str, wanted: str | None, ground: Make):
+    assert shown(ground("city").read(text).filter) == wanted
+
+
+def shown(filter: dict[str, Any] | None) -> str | None:
+    """A filter in a short form."""
+    if filter is None:
+        return None
+    if "filters" in filter:
+        return f"{filter['type']}({', '.join(str(shown(one)) for one in filter['filters'])})"
+    sign = {"eq": "=", "ne": "!=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<=", "in": " in ", "nin": " not in "}
+    value = filter["value"]
+    text = "|".join(value) if isinstance(value, list) else str(value).lower() if isinstance(value, bool) else str(value)
+    return f"{filter['key']}{sign[filter['type']]}{text}"
+
+
+def test_a_name_that_several_people_have_is_rejected_with_who_they_are(ground: Make):
+    reading = ground("city").read("what did Maria say about drainage?")
+    assert reading.filter is None
+    assert [(one.what, one.valid) for one in reading.rejected] == [("Maria", ("Maria Costa", "Maria Delgado"))]
+
+
+CALCULATIONS = {
+    "how many permits were denied?": {"op": "count"},
+    "how many complaints per district": {"op": "count", "group_by": "district"},
+    "average budget of contracts": {"op": "avg", "of": "budget"},
+    "which inspector has the most records?": {"op": "count", "group_by": "inspector", "order": "desc", "limit": 1},
+    "number of complaints filed per year": {"op": "count", "group_by": "year(filed)"},
+    "what share of all permits got denied?": {"op": "share"},
+    "how many more cases does Old Town have than Eastfield": {"op": "difference", "group_by": "district"},
+    "latest demolition permit filed in Mill Creek": {"op": "list", "of": "filed", "order": "desc", "limit": 1},
+    "total budget of all contracts": {"op": "sum", "of": "budget"},
+}
+
+
+@pytest.mark.parametrize(("text", "wanted"), CALCULATIONS.items(), ids=CALCULATIONS.keys())
+def test_a_calculation_is_asked_of_the_metadata(text: str, wanted: dict[str, Any], ground: Make):
+    reading = ground("city").read(text)
+    assert (reading.kind, reading.sources[0].name) == ("aggregate", "sql")
+    assert {key: reading.aggregate[key] for key in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["hello there", "thanks, that is all", "ok never mind", "what's 17 * 23?", "shorter please", "Who are you?"]
+    + ["你好", "谢谢，辛苦啦", "把你刚才那段话翻译成英文", "以后回答请简短一些"],
+)
+def test_small_talk_asks_no_source(text: str, ground: Make):
+    reading = ground("city").read(text)
+    assert (reading.kind, reading.searches, [one.name for one in reading.sources]) == ("none", (), ["none"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["what is the weather in Berlin today?", "latest stable version of numpy?", "今天人民币对欧元的汇率是多少？"],
+)
+def test_what_no_document_can_know_is_for_the_web(text: str, ground: Make):
+    assert [one.name for one in ground("city").read(text).sources] == ["web"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["format of reports in the last 12 months", "which rules are currently in force for street closures?"],
+)
+def test_words_of_small_talk_and_of_the_present_alone_decide_nothing(text: str, ground: Make):
+    assert {one.name for one in ground("city").read(text).sources} >= {"fulltext", "vector"}
+
+
+def test_separate_questions_are_searched_apart_and_a_filter_of_one_part_binds_none(ground: Make):
+    reading = ground("city").read("How do I apply for a block party, and how many complaints came from Lakeview?")
+    assert reading.filter is None
+    assert reading.searches == ("How do I apply for a block party",)
+    assert reading.aggregate["op"] == "count"
+    assert shown(reading.aggregate["where"]) == "and(kind=Complaint, district=Lakeview)"
+    assert [one.name for one in reading.sources][0] == "sql"
+
+
+FOLLOW_UPS = {
+    "only the approved ones": "and(kind=Site Plan, district=Old Town, status=Approved)",
+    "what about Lakeview?": "and(kind=Site Plan, district=Lakeview)",
+    "except those on hold": "and(kind=Site Plan, district=Old Town, status!=On Hold)",
+    "那 2021 年的呢？": "and(kind=Site Plan, district=Old Town, filed>=2021-01-01, filed<2022-01-01)",
+}
+
+
+@pytest.mark.parametrize(("text", "wanted"), FOLLOW_UPS.items(), ids=FOLLOW_UPS.keys())
+def test_a_follow_up_keeps_what_it_does_not_change(text: str, wanted: str, ground: Make):
+    history = [
+        {"role": "user", "content": "site plans in Old Town"},
+        {"role": "assistant", "content": "There are 31, filed between 2011 and 2026."},
+    ]
+    reading = ground("city").read(text, history)
+    assert shown(reading.filter) == wanted
+
+
+def test_a_pronoun_stands_for_the_person_of_the_answer(ground: Make):
+    history = [
+        {"role": "user", "content": "who inspects elevators?"},
+        {"role": "assistant", "content": "Mostly Grace Kim."},
+    ]
+    reading = ground("city").read("what did she find at the ferry terminal?", history)
+    assert shown(reading.filter) == "inspector=Grace Kim"
+
+
+def test_a_question_that_stands_for_itself_takes_nothing_over(ground: Make):
+    history = [{"role": "user", "content": "site plans in Old Town"}, {"role": "assistant", "content": "31."}]
+    question = "Which inspection reports of University Heights mention corroded pipes under the old boiler rooms?"
+    assert shown(ground("city").read(question, history).filter) == "and(kind=Inspection Report, district=University Heights)"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", "?", "\x00", "的" * 4000, "a " * 4000, "2026-" * 1500, "PEP " * 2000, "'\"“”" * 500, "﷽" * 1000, "1" * 8000]
+    + ["between " * 900, "不是" * 3000, "((((" * 1500, "more than " * 800, "\u202e" * 3000, "ＦＵＬＬ　ＷＩＤＴＨ" * 200],
+)
+def test_no_text_breaks_the_rules_or_takes_long(text: str, ground: Make):
+    started = time.perf_counter()
+    ground("city").read(text[:8000])
+    assert time.perf_counter() - started < 5
