@@ -401,7 +401,7 @@ class _Asked:
                 counts
                 or of is not None
                 or _BREAKDOWN.search(self.text)
-                or re.search(r"\bper\b|number|count|多少|几", self.text, re.IGNORECASE)
+                or re.search(r"\bnumber\b|\bcount\b|多少|几", self.text, re.IGNORECASE)
             )
             if asked or not self.topic():
                 return Calculation({"op": op, "of": of, "group_by": group}, self.found.pieces)

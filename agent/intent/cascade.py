@@ -11,7 +11,7 @@ from datetime import datetime, tzinfo
 
 from agent import transform
 from agent.intent import ask as model_step
-from agent.intent import ground, rules, similarity, vocabulary
+from agent.intent import ground, outside, rules, similarity, vocabulary
 from agent.intent.filters import Json, both
 from agent.intent.off import question_language
 from agent.intent.periods import Calendar
@@ -62,6 +62,9 @@ class Cascade:
         context = await self._context(question, request, scope)
         made = rules.read_rules(question, history, context)
         made = await similarity.refine(made, self.cards, self.embedder, question_language(question, scope))
+        made = await outside.refine(
+            made, question, vocabulary.build(context.catalogue), context.nouns, self.cards, scope, self.catalogue
+        )
         stating = _Stating(request, scope, wanted, filterable(scope), self.cards)
         reading = stating.of_rules(made)
         if self.model is None or mode == "rules" or (made.complete and mode != "llm"):

@@ -4,23 +4,33 @@ import re
 
 from agent.intent.found import Found
 
-_GREETING = r"(?:hi|hello|hey|hiya|greetings|good\s+(?:morning|afternoon|evening|day|night)|yo|howdy)"
-_NONE = re.compile(
-    rf"""^\W*(?:
-    {_GREETING}(?:\W+(?:there|all|everyone|team|bot|again|how\s+are\s+you|are\s+you\s+(?:there|ok|awake)|anybody\s+(?:there|home)))*|
-    (?:ok(?:ay)?|alright|fine|great|cool|nice|perfect|awesome|excellent|good|wonderful|brilliant|super|lovely|yes|yep|yeah|no|nope|sure|right|got\s+it|understood|i\s+see|makes\s+sense|
-       never\s*mind|forget\s+(?:it|about\s+it)|thanks?(?:\s+(?:you|a\s+lot|so\s+much|again|very\s+much|a\s+million))?|thx|ty|cheers|much\s+appreciated|ta|
-       (?:good)?bye|see\s+you(?:\s+(?:later|tomorrow|soon|around))?|later|have\s+a\s+(?:nice|good|great)\s+\w+|(?:ha)+|lol|good\s+(?:one|job|work)|well\s+done|
-       that(?:['’]?s|\s+is|\s+was)?\s+(?:all|it|exactly|what|enough|helpful|great|perfect|everything|very|really)[^?]*|you(?:['’]re|\s+are)\s+(?:great|awesome|the\s+best|welcome)[^?]*|
-       for\s+(?:now|today|your\s+help|the\s+help)|please|then|so\s+much|a\s+lot|all\s+(?:good|set|done|clear)|no\s+(?:problem|worries|more\s+questions)|i['’]?m\s+(?:done|good|fine)|you\s+helped[^?]*)
-       (?:\W+|$))+\W*$|
-    ^\W*(?:{_GREETING}\W+)?(?:who|what)\s+are\s+you\b.*|^\W*(?:{_GREETING}\W+)?(?:what\s+can\s+you\s+(?:do|help)|how\s+(?:do|can)\s+(?:you|i)\s+(?:work|use\s+you)|are\s+you\s+(?:an?\s+(?:real\s+)?(?:bot|robot|human|machine|person|ai)|there|real|human|alive)|what(?:['’]?s|\s+is)\s+your\s+name|how\s+are\s+you|can\s+you\s+help\s+me)\W*(?:\w+\W*){{0,4}}$
-    """,
-    re.IGNORECASE | re.VERBOSE,
+# Said in one word or a few, one after the other.
+_SHORT = (
+    r"ok(?:ay)?|alright|fine|great|cool|nice|perfect|awesome|excellent|good|wonderful|brilliant|super|lovely|yes|yep|yeah|no|nope|sure|right|"
+    r"got\s+it|understood|i\s+see|makes\s+sense|never\s*mind|forget\s+it|thanks?(?:\s+you)?|thank\s+you|thx|ty|cheers|ta|much\s+appreciated|"
+    r"(?:good)?bye|see\s+you|later|tomorrow|soon|around|lol|well\s+done|please|then|very|so|much|a\s+lot|again|a\s+million|for\s+(?:now|today|your\s+help|the\s+help)|"
+    r"good\s+(?:one|job|work)|nice\s+one|all\s+(?:good|set|done|clear)|no\s+(?:problem|worries|more\s+questions)|i['’]?m\s+(?:done|good|fine)|haha(?:ha)*|"
+    r"mate|buddy|guys|oops|oh|my\s+(?:mistake|bad)|apologies|excuse\s+me|wrong\s+(?:window|chat|person)|test(?:ing)?|there|all|everyone|team|bot|how\s+are\s+you|"
+    r"how['’]?s\s+it\s+going|what['’]?s\s+up|are\s+you\s+(?:there|ok|awake)|anybody\s+(?:there|home)|have\s+a\s+(?:nice|good|great)\s+\w+|hi|hello|hey|hiya|"
+    r"greetings|howdy|yo|good\s+(?:morning|afternoon|evening|day|night)"
+)
+_NONE = re.compile(rf"^\W*(?:{_SHORT})(?:\W+(?:{_SHORT}))*\W*$", re.IGNORECASE)
+# Said at the beginning of a remark that asks nothing.
+_REMARK = re.compile(
+    r"^\W*(?:(?:ok|okay|great|oh|thanks|no|well|haha)\W+){0,2}(?:sorry\b|that(?:['’]?s|\s+is|\s+was)?\s+(?:all|it|exactly|what|enough|helpful|great|perfect|everything|very|really|not)\b|"
+    r"(?:that|this|it)\s+(?:was|is|did)n['’]?t\s+|you\s+(?:keep|always|never|just|helped)\b|you(?:['’]?re|\s+are)\s+(?:great|awesome|the\s+best|welcome|not|wrong|slow|useless|repeating)\b|"
+    r"forget\s+about\s+it)[^?？]*$",
+    re.IGNORECASE,
+)
+_ABOUT_US = re.compile(
+    r"^\W*(?:(?:hi|hello|hey|ok|so|and)\W+){0,2}(?:(?:who|what)\s+are\s+you\b.*|what\s+can\s+you\s+(?:do|help)\b.*|how\s+(?:do|can)\s+(?:you|i)\s+(?:work|use\s+you)\b.{0,30}|"
+    r"what\s+(?:model|llm|version)\s+are\s+you\b.*|are\s+you\s+(?:an?\s+(?:real\s+)?(?:bot|robot|human|machine|person|ai)|there|real|human|alive)\b.{0,30}|"
+    r"what(?:['’]?s|\s+is)\s+your\s+name\b.{0,20}|can\s+you\s+help\s+me)\W*$",
+    re.IGNORECASE,
 )
 _NONE_ZH = re.compile(
     r"^\W*(?:(?:你好|您好|嗨|哈喽|喂|早上好|早安|上午好|中午好|下午好|晚上好|晚安|大家好|在吗|在不在|有人吗|谢谢|多谢|感谢|辛苦|好的|好吧|好|行|嗯|哦|明白|懂|知道|了解|收到|没问题|没事|算|不用|"
-    r"不需要|再见|拜拜|回见|回头见|明天见|下次见|哈+|厉害|太好|太棒|棒|不错|很好|可以|先这样|就这样|到此为止|那就这样|问完|帮大忙|麻烦|打扰|你|您|们|了|啦|呀|啊|哦|吧|的|吗|呢|先|都|真|很|太|非常|十分|这|那|就|帮|我|大|忙|回答|解答|帮助|有用|一下|谢)\W*)+$|"
+    r"不需要|再见|拜拜|回见|回头见|明天见|下次见|哈+|厉害|太好|太棒|棒|不错|很好|可以|先这样|就这样|到此为止|那就这样|问完|帮大忙|麻烦|打扰|你|您|们|了|啦|呀|啊|哦|吧|的|吗|呢|先|都|真|很|太|非常|十分|这|那|就|帮|我|大|忙|回答|解答|帮助|有用|一下|谢|不好意思|抱歉|对不起|下次再聊|下次|再聊|聊|测试|试试|打错|发错|搞错|也|没|没有|答|慢|笨|答得|错|嘛|哎|唉|额)\W*)+$|"
     r"^\W*(?:你|您)(?:是谁|叫什么|能做什么|会做什么|会什么|能干什么|能帮我做?(?:些|点)?什么|是(?:机器人|人|真人|AI)(?:吗|还是.{1,4})|可以做什么|都能).*$"
 )
 # Wishes about how to answer, and work on what was already said.
@@ -32,13 +42,13 @@ _MANNER = re.compile(
     r"^\W*(?:(?:please|now|and|ok(?:ay)?|can|could|would|you|just)\W+){0,4}(?:translate|summari[sz]e|rephrase|repeat|shorten|rewrite|reword|reformat|paraphrase|format|say)\b"
     r".{0,20}\b(?:that|this|it|your|above|(?:previous|last)\s+(?:answer|reply|message|response|one|paragraph)|what\s+you|the\s+answer|again)\b|"
     r"\b(?:put|turn)\b.{0,20}\b(?:that|this|it|your\s+(?:last\s+)?answer)\b.{0,20}\b(?:into|in|as)\b|"
-    r"(?:以后|今后|接下来|下次|之后).{0,10}(?:回答|回复|说)|(?:回答|回复|说).{0,8}(?:简短|简洁|简单|短|详细|通俗)(?:一?些|一?点)|用(?:英文|中文|英语|汉语|一句话|表格).{0,6}(?:回答|回复|说|总结)|"
+    r"(?:以后|今后|接下来|下次|之后).{0,10}(?:回答|回复|说)|(?:回答|回复|说|写)得?.{0,8}(?:简短|正式|口语|简洁|简单|短|详细|通俗)(?:一?些|一?点)|用(?:英文|中文|英语|汉语|一句话|表格).{0,6}(?:回答|回复|说|总结)|"
     r"(?:把|将)?(?:你|您)?(?:刚才|上面|刚刚|之前|前面|上一?(?:条|段|个)).{0,14}(?:翻译|总结|概括|改写|缩短|重复|润色|再说|换|翻成|译成|写成|整理)|(?:翻译|总结|概括|改写|缩短|重复|润色).{0,8}(?:刚才|上面|上一|这段|那段|你的)|(?:太长|太短|太啰嗦|太复杂).{0,8}|^\W*(?:请|麻烦)?(?:简短|简洁|简单|详细|短|长)一?[些点]\W*$|再说一遍|换(?:一)?种说法|说人话",
     re.IGNORECASE,
 )
 _ARITHMETIC = re.compile(
     r"^\W*(?:what(?:['’]?s|\s+is)|calculate|compute|how\s+much\s+is|solve|work\s+out|请?计算|算一下|算算|帮我算(?:一?下)?)?\s*[\d\s().,]+(?:(?:[-+*/x×÷^%]|\*\*|plus|minus|times|multiplied\s+by|divided\s+by|over|mod|percent\s+of|%\s*of|加上?|减去?|乘以?|除以)[\d\s().,]+)+(?:等于(?:多少|几)?|是多少|=)?\s*[?？=]*\W*$|"
-    r"\b(?:square|cube)\s+root\s+of\s+\d|\bconvert\s+\d+[\d.,]*\s*\w+\s+(?:to|into)\b|\bhow\s+many\s+\w+\s+(?:are\s+)?in\s+an?\s+\w+\W*$",
+    r"\b(?:square|cube)\s+root\s+of\s+\d|\bconvert\s+\d+[\d.,]*\s*\w+\s+(?:to|into)\b|^\W*[\d.,零一二两三四五六七八九十百千万半]+\s*[\u4e00-\u9fffA-Za-z]{1,4}(?:等于|是|合|换算成|换成|折合)(?:多少|几)\s*[\u4e00-\u9fffA-Za-z]{1,4}\W*$|\bhow\s+many\s+\w+\s+(?:are\s+)?in\s+an?\s+\w+\W*$",
     re.IGNORECASE,
 )
 _OUTSIDE = re.compile(
@@ -86,7 +96,9 @@ def is_small_talk(text: str) -> bool:
     plain = text.strip()
     if not plain or len(plain) > 200:
         return False
-    if _NONE.match(plain) or _NONE_ZH.match(plain) or _ARITHMETIC.search(plain):
+    if not re.search(r"\w", plain) or re.fullmatch(r"\W*(?:asdf|qwer|zxcv|hjkl|dfgh)\w{0,12}\W*", plain, re.IGNORECASE):
+        return True
+    if any(one.search(plain) for one in (_NONE, _NONE_ZH, _REMARK, _ABOUT_US, _ARITHMETIC)):
         return True
     return (
         len(plain) < 120

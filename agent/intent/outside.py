@@ -1,0 +1,121 @@
+"""Whether a question is about something the collections do not know, held against their own words.
+
+Rules alone cannot tell a library from a product nobody wrote about: both are a name. What decides is
+whether the name occurs in any document, beside words for what changes or is sold out in the world.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from agent.intent import lexicon
+from agent.intent.rules import RulesReading
+from agent.intent.text import tokenize
+from agent.intent.vocabulary import Vocabulary
+from agent.types import SourceChoice
+from retrievers.core.types import Card, Scope
+from retrievers.text.analysis import analyse
+from retrievers.text.languages import STOP_WORDS
+
+# Asked of the world whatever the subject is.
+_ALWAYS = re.compile(
+    r"\b(?:salar(?:y|ies)|wages?|job\s+market|layoffs?|mortgage|tickets?\s+(?:for|to)|early\s+bird|meetups?|bankruptcy|near\s+me|traffic|jammed|horoscope|recipe|"
+    r"(?:video|online)\s+courses?|where\s+(?:does|do|is|did)\s+[\w ]{2,40}\s+(?:work|live)(?:\s+(?:now|these\s+days))?|stock\s+price|share\s+price)\b|"
+    r"工资|薪资|薪水|年薪|房价|高铁|火车票|机票|口碑|附近|报名|颁给|诺贝尔|录取",
+    re.IGNORECASE,
+)
+# Asked of the world when the subject is not what the documents are about.
+_WORLDLY = re.compile(
+    r"\b(?:ceo|cto|founder|president|prime\s+minister|secretary)\b|\b(?:acquire[ds]?|bought|bankrupt|ipo)\b|\b(?:announce[ds]?|launch(?:ed|es)?|unveil\w*)\b|"
+    r"\b(?:latest|newest|next|current|upcoming|most\s+recent)\b.{0,24}\b(?:version|release|stable|update|vulnerability|meetup|conference|price|model)\b|\blts\b|\b(?:beta|rc\d?)\b.{0,8}\bout\b|"
+    r"\bcome[s]?\s+out\b|\bout\s+yet\b|\bstill\s+(?:maintained|alive|supported|developed|free)\b|\b(?:stars|downloads|followers)\b|\blicen[cs]e\s+(?:change|cost|price|fee)|"
+    r"\b(?:pricing|price|free\s+tier|subscription|per\s+(?:year|month|seat|user))\b|\b(?:cost|costs)\b|\b(?:outage|down\s+for|is\s+\w+\s+down|broke)\b|\brelease\s+(?:notes?|date)\b|"
+    r"\b(?:prefer|better|best|popular|recommend\w*)\b.{0,30}\b(?:today|now|nowadays|these\s+days|currently)\b|\bvs\.?\b.{0,60}\b(?:prefer|better|faster|today)\b|\b(?:tutorial|course|book)s?\b|"
+    r"\bcves?\b|\bvulnerabilit(?:y|ies)\b.{0,30}\b(?:lately|latest|recent|new)\b|\b(?:patched|fixed)\s+(?:version|release)\b|\bsurvey\b|\brank(?:s|ed|ing)?\b|\bfree\s+for\b|"
+    r"\b(?:drop|add)(?:ped|s|ed)?\s+[\w. ]{1,24}\s+support\b|\bwho\s+(?:won|owns|runs|makes)\b|\bnew\s+[\w ]{0,16}model\b|"
+    r"多少钱|价格|售价|排名|排第|还有人维护|维护吗|教程|推荐|新闻|更好用|好用吗|调查|出了?新|又出|出了吗|什么时候(?:发布|出|上线)|几点|现任|收购|宣布|下载量|免费|许可证变|涨价|门票|是谁(?:创办|收购)",
+    re.IGNORECASE,
+)
+RARE = 0.02
+"""A name that is in no more than this share of the passages is not what the documents are about."""
+COMMON = 0.1
+"""A name in more of them is what they are about."""
+_RARER = 0.002
+_MOST_WORDS = 12
+
+
+def subjects(question: str, vocabulary: Vocabulary, nouns: frozenset[str]) -> tuple[list[str], list[str]]:
+    """The names in a question, and its other words of weight: what it may be about.
+
+    A name is written with a capital inside a sentence, in Latin among Chinese, or with a version.
+    """
+    tokens = tokenize(question)
+    chinese = any(token.kind == "cjk" for token in tokens)
+    names: dict[str, None] = {}
+    others: dict[str, None] = {}
+    for index, token in enumerate(tokens):
+        plain = token.folded in STOP_WORDS["en"] or token.folded in lexicon.STOP_WORDS or token.folded in nouns
+        if token.kind != "word" or len(token.text) < 2 or plain or (token.folded,) in vocabulary.cues:
+            continue
+        inner = index > 0 and tokens[index - 1].text not in ".?!"
+        versioned = index + 1 < len(tokens) and tokens[index + 1].kind == "number"
+        named = (token.is_capital and (inner or versioned)) or chinese or versioned
+        (names if named else others)[token.text] = None
+    return list(names)[:_MOST_WORDS], list(others)[:_MOST_WORDS]
+
+
+async def refine(
+    reading: RulesReading,
+    question: str,
+    vocabulary: Vocabulary,
+    nouns: frozenset[str],
+    cards: Mapping[str, Card],
+    scope: Scope,
+    catalogue: Any,
+) -> RulesReading:
+    """The reading, sent to the web or kept from it by what the documents speak of.
+
+    Args:
+        catalogue: says how often terms occur, see `Catalogue.term_counts`.
+    """
+    fresh = {name for name, role in vocabulary.roles.items() if role == "date"}
+    # "yesterday" and "this week" are also said of the world.
+    stated = [piece for piece in reading.pieces if piece.field not in fresh]
+    if reading.kind != "retrieve" or stated or len(question) > 300:
+        return reading
+    if _ALWAYS.search(question):
+        return _sent(reading)
+    chosen = [choice.name for choice in reading.sources] == ["web"]
+    if not chosen and not _WORLDLY.search(question):
+        return reading
+    names, others = subjects(question, vocabulary, nouns)
+    known = await _shares([*names, *others], scope, catalogue)
+    foreign = bool(names) and all(known[name] <= RARE for name in names)
+    foreign = foreign or (not names and any(known[word] <= _RARER and not _WORLDLY.search(word) for word in others))
+    if foreign:
+        return _sent(reading)
+    if chosen and any(known[name] > COMMON for name in names):
+        # What the documents are full of is theirs to answer.
+        documents = [name for name, card in cards.items() if card.kind == "documents"]
+        reason = "the documents speak of it"
+        return replace(
+            reading, sources=tuple(SourceChoice(name=name, confidence=0.6, reason=reason) for name in documents)
+        )
+    return reading
+
+
+def _sent(reading: RulesReading) -> RulesReading:
+    web = SourceChoice(name="web", confidence=0.75, reason="it asks for what changes in the world")
+    return replace(reading, sources=(web,), pieces=(), confidence=0.75, complete=False)
+
+
+async def _shares(words: Sequence[str], scope: Scope, catalogue: Any) -> dict[str, float]:
+    """In which share of the passages each word occurs."""
+    terms = {word: [term.text for term in analyse(word, "en") if not term.extra] for word in words}
+    counts = await catalogue.term_counts(scope, [term for one in terms.values() for term in one])
+    chunks = max(sum(one.chunks for one in scope.collections), 1)
+    return {
+        word: min((sum(known.get(term, 0) for known in counts.values()) for term in one), default=0) / chunks
+        for word, one in terms.items()
+    }
