@@ -40,7 +40,7 @@ _SHARE = re.compile(
 )
 _AVERAGE = re.compile(r"\b(?:average|mean|avg)\b|平均", re.IGNORECASE)
 _SUM = re.compile(r"\b(?:total|sum|combined|altogether)\b|总(?!结|部|体|监|经理)|合计|共计", re.IGNORECASE)
-_MOST = re.compile(r"\b(?:most|top|biggest\s+number|more\s+\w+\s+than\s+any(?:one|body)?)\b|最多|最常", re.IGNORECASE)
+_MOST = re.compile(r"\b(?:most|top|busiest|biggest\s+number|more\s+\w+\s+than\s+any(?:one|body)?)\b|最多|最常", re.IGNORECASE)
 _LEAST = re.compile(r"\b(?:fewest|least)\b|最少", re.IGNORECASE)
 _BY = re.compile(
     r"\b(?:per|for\s+each|for\s+every|in\s+each|each|grouped\s+by|group\s+by|by|across)\s+(?:the\s+)?(?:calendar\s+|publication\s+)?(?P<what>[\w-]+(?:\s[\w-]+)?)|"
@@ -51,7 +51,7 @@ _BREAKDOWN = re.compile(
     r"\b(?:break\w*|broken|split|distribution|breakdown|histogram|statistics)\b|分布|统计|分别|细分", re.IGNORECASE
 )
 _VERSUS = re.compile(
-    r"\b(?:vs\.?|versus|compared?|more\b.*\bor\b|or\s+more|of\s+each|each)\b|相比|分别|各有|哪.{0,3}多|还是",
+    r"\b(?:vs\.?|versus|compared?|more\b.*\bor\b|or\s+more|of\s+each|each)\b|相比|更多|更少|分别|各有|哪.{0,3}多|还是",
     re.IGNORECASE,
 )
 _MORE_THAN = re.compile(r"\bhow\s+many\s+more\b|\bdifference\b|多多少|多几|相差|差多少", re.IGNORECASE)
@@ -70,6 +70,11 @@ _WHEN = re.compile(r"^\s*(?:when|what\s+(?:date|day|year))\b|什么时候|何时
 _WHO = re.compile(r"\bwho(?:se)?\b|\bwhich\s+(?:author|person|people)|谁|哪位|哪个人", re.IGNORECASE)
 _DECIMALS = re.compile(
     r"(?P<n>one|two|three|[0-4]|一|两|二|三)\s*(?:decimals?|decimal\s+places?|digits?|位小数)", re.IGNORECASE
+)
+_DISTINCT = re.compile(
+    r"\bhow\s+many\s+(?:different|distinct|unique)\b|\bnumber\s+of\s+(?:different|distinct|unique)\b|"
+    r"(?:多少|几)\s*(?:位|个|种|类)?\s*不同|(?:有|共)\s*(?:多少|几)\s*种",
+    re.IGNORECASE,
 )
 _TOP_N = re.compile(
     rf"\b(?:top|the)\s+(?P<n>{COUNT})\b|\b(?P<n2>{COUNT})\s+(?:most|biggest|top|newest|latest|oldest|longest|highest)\b|(?:最\S{{1,4}}|前)的?(?P<zh>{CHINESE_COUNT})\s*(?:个|篇|位|名|种|份|条)",
@@ -90,6 +95,7 @@ _YEARLY = {
 }
 _GENERIC = frozenset(
     """
+    counts aimed behind occur values distinct different various respective exist compared compare
     both either record summary tell else nowadays calendar year years month months quarter quarters
     publication per each every by top most more than anyone anybody else how what which who when where
     total sum average mean share percentage percent decimal decimals place places count number oldest
@@ -114,7 +120,7 @@ def topic_of(found: Found) -> list[str]:
 def find_calculation(found: Found) -> Calculation | None:
     """The calculation that a question asks for, None for a question about what documents say."""
     ask = _Asked(found)
-    for reader in (ask.share, ask.difference, ask.groups, ask.average, ask.extreme, ask.count):
+    for reader in (ask.share, ask.difference, ask.groups, ask.distinct, ask.average, ask.extreme, ask.count):
         made = reader()
         if made is not None:
             return _rounded(made, found.sentence.text)
@@ -475,6 +481,9 @@ class _Asked:
         newest, oldest = _NEWEST.search(self.text), _OLDEST.search(self.text)
         largest, smallest = _LARGEST.search(self.text), _SMALLEST.search(self.text)
         number = self._number() if largest or smallest else None
+        largest_number = re.search(r"\b(?:largest|highest|greatest|maximum|smallest|lowest)\s+number\s+of\b|最多有?(?:多少|几)", self.text, re.IGNORECASE)
+        if largest_number and number is not None:
+            return Calculation({"op": "max" if largest else "min", "of": number}, self.found.pieces)
         of = number or (_dates(self.found) if newest or oldest or (largest and _long_time(self.text)) else None)
         if of is None or self.topic():
             return None
@@ -489,6 +498,18 @@ class _Asked:
             "ties": bool(plural) and limit == 1,
         }  # fmt: skip
         return Calculation(aggregate, self.found.pieces)
+
+    def distinct(self) -> Calculation | None:
+        """ "how many different authors": values are counted, not documents."""
+        match = _DISTINCT.search(self.text)
+        if match is None:
+            return None
+        fields = self._fields_near(0, len(self.text), "label", "tag", "person", "version", "language")
+        fields = tuple(name for name in fields if name not in {one.field for one in self.found.constraints})
+        people = self.vocabulary.of_role("person")
+        if not fields and re.search(r"\bpeople\b|\bpersons\b|人", self.text, re.IGNORECASE) and people:
+            fields = people[:1]
+        return Calculation({"op": "count", "of": fields[0]}, self.found.pieces) if fields else None
 
     def count(self) -> Calculation | None:
         if not self._counts_documents():

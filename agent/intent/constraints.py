@@ -280,8 +280,11 @@ def _constraint(sentence: Sentence, mention: Mention) -> Constraint | None:
     if people and not (exact and all(one.how == "part" for one in people)):
         return _person(sentence, mention, people)
     best: Constraint | None = None
+    words = tuple(token.folded for token in sentence.tokens[mention.first : mention.last])
     for known in mention.known:
         role = roles.get(known.field)
+        if known.how == "translated" and words in sentence.vocabulary.cues:
+            continue  # 类型 is the word for a field before it is a value
         meant = (
             _version(sentence, mention) if role == "version"
             else _language(sentence, mention) if role == "language"

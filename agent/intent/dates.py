@@ -396,7 +396,7 @@ _BARE_YEAR = re.compile(
     rf"(?<![\w.$€£#/])(?<!\D-)(?<!\D\d-)(?<!\D\d\d-)(?<!\D\d\d\d-)({_YEAR})(?![\w%]|[.,]\d|-\d(?!\d{{3}}\b))(?:['’]s\b)?"
 )
 _YEAR_CUE = re.compile(
-    r"(?:\b(?:in|of|from|since|before|after|until|till|by|during|for|through|thru|throughout|between|and|or|to|year|late|early|mid|vs\.?|versus|circa|around|than|the|about)\s+|[(（]|[-–—,~]\s*|^)$",
+    r"(?:\b(?:in|of|from|since|before|after|until|till|by|during|for|through|thru|throughout|between|and|or|to|year|late|early|mid|vs\.?|versus|circa|around|than|the|about|with|against|to)\s+|[(（]|[-–—,~]\s*|^)$",
     re.IGNORECASE,
 )
 _YEAR_FOLLOWED = re.compile(

@@ -23,8 +23,8 @@ _REFINES = re.compile(
     re.IGNORECASE,
 )
 _SAME = re.compile(
-    r"^\W*(?:and|but|so|or|then|ok(?:ay)?)?\W*(?:what|how)\s+about\b|\bsame\s+(?:for|thing|question|with|again)\b|^\W*and\s+(?:for|in|from|by|on|the|those)\b|^\W*and\s+[\w'’-]+(?:\s+[\w'’-]+)?\s*\?\W*$|"
-    r"^\W*(?:那|那么|还有|换成|同样)|呢\W*$",
+    r"^\W*(?:and|but|so|or|then|ok(?:ay)?)?\W*(?:what|how)\s+about\b|\b(?:make|change|switch)\s+(?:that|it|this)\b|\bsame\s+(?:for|thing|question|with|again)\b|^\W*and\s+(?:for|in|from|by|on|the|those)\b|^\W*and\s+[\w'’-]+(?:\s+[\w'’-]+)?\s*\?\W*$|"
+    r"^\W*(?:那|那么|还有|换成|改成|同样)|呢\W*$",
     re.IGNORECASE,
 )
 _LEADS = re.compile(
@@ -50,6 +50,8 @@ _LATER = re.compile(
     r"\b(?:later|newer|after\s+(?:that|it)|successor|since\s+then)\b|更晚|之后|后来|此后", re.IGNORECASE
 )
 _ID = re.compile(r"\b[a-z][a-z0-9]*(?:-[a-z0-9]+)*-\d[\w-]*\b")
+_AMONG = re.compile(r"\bof\s+(?:them|those|these)\b|其中|这些(?:里|中)", re.IGNORECASE)
+_SAYS = re.compile(r"\b(?:does|did)\s+it\s+(?:say|mention|cover|explain|support|allow|define|describe|list)\b|\bwhat\s+does\s+it\s+say\b|它(?:里面)?(?:说|提到|讲|有没有|支持)", re.IGNORECASE)
 _SHORT_WORDS = 12
 _SHORT_CHARACTERS = 24
 _LONGEST_CONTEXT = 240
@@ -103,12 +105,19 @@ def carry(found: Found, history: Sequence[Message], find: Finder) -> Carried | N
     if (refines and found.pieces) or (same and (found.pieces or before.pieces)):
         pieces = _overridden(before.pieces, found.pieces)
         return Carried(found, before, pieces, context, lists=True, again=same is not None)
+    if _AMONG.search(text) and not found.pieces and not topic_of(found) and find_calculation(found) is not None:
+        return Carried(found, before, before.pieces, context, lists=True)
+    if _LEADS.search(text) and found.pieces and not topic_of(found) and before.pieces:
+        return Carried(found, before, _overridden(before.pieces, found.pieces), context, lists=True)
     people = found.sentence.vocabulary.of_role("person")
     if _PERSON.search(text) and people and not any(piece.field in people for piece in found.pieces):
         person = _last_person(said, people) or _last_person(before, people)
         if person is not None:
+            person = _as_asked(person, found, people)
             return Carried(found, before, (person, *found.pieces), "", lists=not topic_of(found))
     document = _document(found, before, said, answered) if _THING.search(text) else None
+    if document is not None and _SAYS.search(text):
+        return Carried(found, before, (document,), "", lists=False)
     if document is not None and not topic_of(found) and _asks_field(found):
         return Carried(found, before, (document,), context, lists=False)
     if find_calculation(found) is not None and not found.pieces and not topic_of(found):
@@ -182,6 +191,19 @@ def _last_person(found: Found, fields: Sequence[str]) -> Piece | None:
             name = next((name for name in fields if mention.of(name)), fields[0])
             return Piece(name, {"type": "eq", "key": name, "value": known[0].value}, 0, 0, 0.8)
     return None
+
+
+def _as_asked(person: Piece, found: Found, people: Sequence[str]) -> Piece:
+    """The person in the field that the turn asks about: "what did she sponsor"."""
+    cued = [
+        name
+        for index in range(len(found.sentence.tokens))
+        for name in found.sentence.cue_fields(index)
+        if name in people and len([one for one in found.sentence.cue_fields(index) if one in people]) == 1
+    ]
+    if not cued or cued[-1] == person.field:
+        return person
+    return Piece(cued[-1], {**person.filter, "key": cued[-1]}, 0, 0, person.confidence)
 
 
 def _document(found: Found, before: Found, said: Found, answered: str) -> Piece | None:

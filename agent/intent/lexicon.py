@@ -240,7 +240,7 @@ CONCEPTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "audience": (("audience", "audiences", "readers", "role", "roles", "users"), ("audience", "for", "aimed at", "intended for", "适用于", "适用", "面向", "给", "供", "针对")),
     "language": (("language", "lang"), ("language", "语言")),
     "money": (("budget", "cost", "price", "amount", "usd", "eur", "cny", "revenue", "salary", "fee", "value"),
-              ("budget", "budgeted", "cost", "costs", "price", "worth", "dollars", "dollar", "usd", "euros", "eur", "预算", "费用", "价格", "金额", "美元", "元", "美金", "万元", "造价")),
+              ("budget", "budgeted", "cost", "costs", "price", "worth", "expensive", "costliest", "cheapest", "dollars", "dollar", "usd", "euros", "eur", "预算", "费用", "价格", "金额", "美元", "元", "美金", "万元", "造价")),
     "duration": (("minutes", "hours", "days", "duration", "downtime", "down"),
                  ("minutes", "minute", "hours", "hour", "downtime", "down", "outage", "lasted", "lasting", "duration", "停机", "分钟", "小时", "时长")),
     "number": (("number", "no", "num", "nr", "id"), ("number", "numbered", "numbers", "编号", "号", "序号")),

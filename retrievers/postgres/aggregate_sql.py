@@ -172,7 +172,7 @@ class _Writer:
         aggregate = self._aggregate
         decimals = aggregate.decimals
         if aggregate.op == "count":
-            written = "count(*)" if aggregate.of is None else f"count({self._value(aggregate.of)})"
+            written = "count(*)" if aggregate.of is None else f"count(DISTINCT {self._member(aggregate.of)})"
         elif aggregate.op == "share":
             assert aggregate.where is not None
             condition = compile_filter(aggregate.where, self._view)
