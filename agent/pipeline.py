@@ -243,7 +243,7 @@ class Pipeline:
             if self.settings.fusion == "convex":
                 weight = self._lexical_weight(one, languages.get(search, default))
                 merged.append(fusion.convex(one, lexical_weight=weight))
-                if "fulltext" in one:
+                if one.get("fulltext"):
                     weights[search] = round(weight, 4)
             else:
                 merged.append(self._merge(one))

@@ -48,6 +48,7 @@ Fallback = Annotated[
     str | None,
     typer.Option(help="ordered_backoff, do_not_route, route_to_all or fail; the setting when left out"),
 ]
+TraceId = Annotated[str, typer.Argument(help="the trace_id of an answer", metavar="TRACE_ID")]
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON document on stdout and nothing else")]
 
 
@@ -103,7 +104,11 @@ def retrieve(
             fallback=fallback,
             explain=explain,
         )
-        output.write_json(result.model_dump(mode="json")) if as_json else output.show_result(result, explain=explain)
+        if as_json:
+            output.write_json(result.model_dump(mode="json"))
+        else:
+            output.show_result(result, explain=explain)
+            output.note_trace(service.traces, result.trace_id, tenant)
         return DONE
 
     return _with_service(run)
@@ -142,10 +147,39 @@ def augment(
             template=template,
             budget_tokens=budget_tokens,
         )
-        output.write_json(prompt.model_dump(mode="json")) if as_json else output.show_prompt(prompt)
+        if as_json:
+            output.write_json(prompt.model_dump(mode="json"))
+        else:
+            output.show_prompt(prompt)
+            output.note_trace(service.traces, prompt.trace_id, tenant)
         return DONE
 
     return _with_service(run)
+
+
+@app.command()
+def explain(trace_id: TraceId, tenant: Tenant = None, as_json: AsJson = False) -> int:
+    """How an answer came about: what was understood, asked, found, ranked and left out."""
+    from agent.serve import explaining
+
+    return _with_service(lambda service: explaining.explain(service, trace_id, tenant=tenant, as_json=as_json))
+
+
+@app.command()
+def replay(
+    trace_id: TraceId,
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="a setting that differs; may be repeated")
+    ] = None,
+    tenant: Tenant = None,
+    as_json: AsJson = False,
+) -> int:
+    """The same request again, with other settings and without calling a model; shows what is different."""
+    from agent.serve import explaining
+
+    return _with_service(
+        lambda service: explaining.replay(service, trace_id, changes or (), tenant=tenant, as_json=as_json)
+    )
 
 
 @app.command()

@@ -2,11 +2,13 @@
 
 import json
 import re
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agent.serve.doctor import Check
+from agent.trace import TraceStore
 from agent.types import Prompt, Result, Table
 from retrievers.core.types import Collection
 
@@ -28,6 +30,13 @@ def plain(text: str) -> str:
 def note(message: str) -> None:
     """A line for the person, beside the answer."""
     print(plain(f"signalbox: {message}").encode(errors="replace").decode(), file=sys.stderr)
+
+
+def note_trace(traces: TraceStore, trace_id: str, tenant: str | None) -> None:
+    """Where the decision record of an answer is; nothing when none is kept."""
+    if traces.days:
+        whose = f" --tenant {shlex.quote(tenant)}" if tenant is not None else ""
+        note(f"explain with: signalbox explain {trace_id}{whose}")
 
 
 def write_json(value: Any) -> None:
