@@ -40,7 +40,9 @@ _SHARE = re.compile(
 )
 _AVERAGE = re.compile(r"\b(?:average|mean|avg)\b|平均", re.IGNORECASE)
 _SUM = re.compile(r"\b(?:total|sum|combined|altogether)\b|总(?!结|部|体|监|经理)|合计|共计", re.IGNORECASE)
-_MOST = re.compile(r"\b(?:most|top|busiest|biggest\s+number|more\s+\w+\s+than\s+any(?:one|body)?)\b|最多|最常", re.IGNORECASE)
+_MOST = re.compile(
+    r"\b(?:most|top|busiest|biggest\s+number|more\s+\w+\s+than\s+any(?:one|body)?)\b|最多|最常", re.IGNORECASE
+)
 _LEAST = re.compile(r"\b(?:fewest|least)\b|最少", re.IGNORECASE)
 _BY = re.compile(
     r"\b(?:per|for\s+each|for\s+every|in\s+each|each|grouped\s+by|group\s+by|by|across)\s+(?:the\s+)?(?:calendar\s+|publication\s+)?(?P<what>[\w-]+(?:\s[\w-]+)?)|"
@@ -481,7 +483,11 @@ class _Asked:
         newest, oldest = _NEWEST.search(self.text), _OLDEST.search(self.text)
         largest, smallest = _LARGEST.search(self.text), _SMALLEST.search(self.text)
         number = self._number() if largest or smallest else None
-        largest_number = re.search(r"\b(?:largest|highest|greatest|maximum|smallest|lowest)\s+number\s+of\b|最多有?(?:多少|几)", self.text, re.IGNORECASE)
+        largest_number = re.search(
+            r"\b(?:largest|highest|greatest|maximum|smallest|lowest)\s+number\s+of\b|最多有?(?:多少|几)",
+            self.text,
+            re.IGNORECASE,
+        )
         if largest_number and number is not None:
             return Calculation({"op": "max" if largest else "min", "of": number}, self.found.pieces)
         of = number or (_dates(self.found) if newest or oldest or (largest and _long_time(self.text)) else None)

@@ -51,7 +51,10 @@ _LATER = re.compile(
 )
 _ID = re.compile(r"\b[a-z][a-z0-9]*(?:-[a-z0-9]+)*-\d[\w-]*\b")
 _AMONG = re.compile(r"\bof\s+(?:them|those|these)\b|其中|这些(?:里|中)", re.IGNORECASE)
-_SAYS = re.compile(r"\b(?:does|did)\s+it\s+(?:say|mention|cover|explain|support|allow|define|describe|list)\b|\bwhat\s+does\s+it\s+say\b|它(?:里面)?(?:说|提到|讲|有没有|支持)", re.IGNORECASE)
+_SAYS = re.compile(
+    r"\b(?:does|did)\s+it\s+(?:say|mention|cover|explain|support|allow|define|describe|list)\b|\bwhat\s+does\s+it\s+say\b|它(?:里面)?(?:说|提到|讲|有没有|支持)",
+    re.IGNORECASE,
+)
 _SHORT_WORDS = 12
 _SHORT_CHARACTERS = 24
 _LONGEST_CONTEXT = 240

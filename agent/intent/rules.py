@@ -142,32 +142,18 @@ def _followed(carried: followup.Carried, question: str, context: Context) -> Rul
     if calculation is None and carried.again:
         # "what about 2022?" asks for the same calculation.
         calculation = calculations.find_calculation(carried.before)
-    named = {"id", *(name for name in found.sentence.vocabulary.of_role("number"))}
+    named = {"id", *found.sentence.vocabulary.of_role("number")}
     asked = calculations.asked_fields(found, {piece.field for piece in carried.pieces} & named)
-    if (
-        calculation is None
-        and asked
-        and len(carried.pieces) == 1
-        and carried.pieces[0].field in named
-        and not calculations.topic_of(found)
-    ):
+    one_document = len(carried.pieces) == 1 and carried.pieces[0].field in named
+    if one_document and asked and not calculations.topic_of(found):
+        # "the latest one" has said which document; what is asked of it is the field.
         calculation = calculations.values_of(asked, carried.pieces)
     elif calculation is not None and carried.pieces:
         calculation = Calculation(calculation.aggregate, carried.pieces)
     elif calculation is None and carried.lists and carried.pieces and not calculations.topic_of(carried.before):
         calculation = calculations.listing(whole)
-    search = (
-        " ".join(
-            filter(
-                None,
-                (
-                    followup.stripped(question) if not carried.lists or calculations.topic_of(found) else "",
-                    carried.context,
-                ),
-            )
-        )
-        or question
-    )
+    said = followup.stripped(question) if not carried.lists or calculations.topic_of(found) else ""
+    search = " ".join(filter(None, (said, carried.context))) or question
     if calculation is not None and "sql" in context.cards:
         return RulesReading(
             "aggregate", search, (search,), calculation.pieces,
