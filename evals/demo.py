@@ -1,8 +1,8 @@
-"""`make demo`: the bundled sample ingested, one question answered, and what to do next."""
+"""`make demo`: the bundled sample ingested, one question answered both ways, and what to do next."""
 
 import asyncio
-import json
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 from agent import open_service
@@ -11,17 +11,12 @@ from agent.serve.cli import run as run_command
 from agent.types import Prompt
 
 SAMPLE = Path(__file__).parent / "data" / "sample"
-COLLECTION = "handbook"
-QUESTION = "Which proposals would lower what our Kubernetes clusters cost?"
-FILTER = {
-    "type": "and",
-    "filters": [
-        {"type": "eq", "key": "team", "value": "infrastructure"},
-        {"type": "eq", "key": "kind", "value": "proposal"},
-        {"type": "gte", "key": "published", "value": "2025-07-01"},
-        {"type": "lt", "key": "published", "value": "2025-10-01"},
-    ],
-}
+RECORDING = SAMPLE / "recording.jsonl"
+COLLECTION = "sample"
+QUESTION = "查找一下去年第三季度由‘基础设施’团队发布的关于Kubernetes成本优化的技术方案"
+MEANING = "find the infrastructure team's technical proposals of last year's third quarter on lowering Kubernetes costs"
+# The sample's present: "last year" is 2025 whenever the demo runs.
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
 
 
 def main() -> int:
@@ -32,31 +27,42 @@ def main() -> int:
         code = run_command(["ingest", str(SAMPLE / file), "--collection", COLLECTION, "--tenant", tenant, *schema])
         if code:
             return code
-    prompt = asyncio.run(_ask())
-    print(f"\n2. The question\n\n   {QUESTION}\n")
-    print("3. The intent: what the caller fixed, and the question's language\n")
-    print(f"   language {prompt.intent.language}, searches {list(prompt.intent.searches)}")
-    print(f"   filter   {json.dumps(prompt.intent.filter)}\n")
-    print("4. The hits, with the score of each source and the fused one\n")
-    output.show_result(prompt, explain=False)
-    print("5. The single prompt, with numbered citations\n")
-    output.show_prompt(prompt)
+    by_rules = asyncio.run(_ask(intent="rules"))
+    by_model = asyncio.run(_ask(intent="llm", llm=f"replay:{RECORDING}"))
+    print(f"\n2. The question, asked on {NOW:%d %B %Y}\n\n   {QUESTION}\n   ({MEANING})\n")
+    print("3. What the rules read from it, with no model at all\n")
+    _show_intent(by_rules)
+    print("4. What a model read from it (a recorded reply; the tokens of a real one are not spent here)\n")
+    _show_intent(by_model)
+    print("5. The hits, with the score of each source and the fused one\n")
+    output.show_result(by_rules, explain=False)
+    print("6. The single prompt, with numbered citations\n")
+    output.show_prompt(by_rules)
     print(_NEXT)
     return 0
 
 
-async def _ask() -> Prompt:
-    async with open_service() as service:
-        return await service.augment(QUESTION, collection=COLLECTION, filter=FILTER, top_k=3, tenant="default")
+async def _ask(*, intent: str, llm: str | None = None) -> Prompt:
+    async with open_service(llm=llm) as service:
+        return await service.augment(QUESTION, collection=COLLECTION, intent=intent, now=NOW, top_k=3, tenant="default")
 
 
-_NEXT = f"""
+def _show_intent(prompt: Prompt) -> None:
+    for name, value in output.intent_lines(prompt.intent):
+        print(f"   {name:<10} {value}")
+    print()
+
+
+_NEXT = """
 Next:
-  .venv/bin/signalbox retrieve "what do we do when redis fails over?" --collection {COLLECTION} --explain
-  .venv/bin/signalbox collections show {COLLECTION}
+  .venv/bin/signalbox retrieve "which sev1 incidents did payments have last year?" --collection sample --explain
+  .venv/bin/signalbox retrieve "哪个团队发布的文档最多？" --collection sample
+  .venv/bin/signalbox sql "SELECT team, count(*) FROM documents GROUP BY team" --collection sample
+  .venv/bin/signalbox collections show sample
   .venv/bin/signalbox ingest YOUR_FOLDER --collection mine
-  .venv/bin/signalbox augment "your question" --collection mine
   .venv/bin/signalbox doctor
+With a model (SIGNALBOX_LLM=openai/MODEL and SIGNALBOX_LLM_API_KEY, or SIGNALBOX_LLM_BASE_URL for your own)
+questions are also read by it, and what it reads joins the rules' hits.
 """
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from agent.serve.doctor import Check
 from agent.trace import TraceStore
-from agent.types import Prompt, Result, Table
+from agent.types import Intent, Prompt, Result, Table
 from retrievers.core.types import Collection
 
 _SNIPPET_CHARACTERS = 240
@@ -77,9 +77,8 @@ def show_result(result: Result, *, explain: bool) -> None:
     note(f"{found} in {result.took_ms:.1f} ms{degraded}")
 
 
-def _show_record(result: Result) -> None:
-    """What was understood, what was asked, and what became of it."""
-    intent = result.intent
+def intent_lines(intent: Intent) -> list[tuple[str, str]]:
+    """What was understood of a question, as names and values for a person."""
     lines = [
         ("question", intent.question),
         ("language", intent.language),
@@ -98,6 +97,12 @@ def _show_record(result: Result) -> None:
     for one in intent.rejected:
         valid = f"; there are: {', '.join(one.valid[:8])}" if one.valid else ""
         lines.append(("ignored", f"{one.what}: {one.reason}{valid}"))
+    return lines
+
+
+def _show_record(result: Result) -> None:
+    """What was understood, what was asked, and what became of it."""
+    lines = intent_lines(result.intent)
     spared = 0
     for step, outcome in zip(result.plan, result.outcomes, strict=True):
         if outcome.status == "skipped" and (outcome.reason or "").startswith("not needed"):

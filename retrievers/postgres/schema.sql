@@ -143,7 +143,10 @@ END $$;
 CREATE FUNCTION signalbox.refresh_statistics() RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'signalbox', 'public', 'pg_temp'
-    AS $$ BEGIN ANALYZE collection, document, chunk, term; END $$;
+    AS $$
+BEGIN
+    ANALYZE collection, document, chunk, term, field_value, field_count, field_word;
+END $$;
 
 CREATE FUNCTION signalbox.register_embedder(model text, size integer) RETURNS smallint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -250,6 +253,7 @@ CREATE TABLE signalbox.collection (
     mean_length double precision DEFAULT 0 NOT NULL,
     version bigint DEFAULT 0 NOT NULL,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
+    folding integer DEFAULT 0 NOT NULL,
     CONSTRAINT collection_name_check CHECK ((name <> ''::text)),
     CONSTRAINT collection_tenant_check CHECK ((tenant <> ''::text))
 );
@@ -263,6 +267,8 @@ COMMENT ON COLUMN signalbox.collection.words IS 'sum of the passages'' lengths';
 COMMENT ON COLUMN signalbox.collection.mean_length IS 'BM25''s average length that the stored vectors were made with; 0 before the first';
 
 COMMENT ON COLUMN signalbox.collection.version IS 'raised by every change: what was read of an older version is stale';
+
+COMMENT ON COLUMN signalbox.collection.folding IS 'version of the folding that field_word was made with; another one is made anew at the end of the next ingestion';
 
 CREATE TABLE signalbox.document (
     tenant text NOT NULL,
@@ -310,6 +316,56 @@ ALTER TABLE signalbox.embedder ALTER COLUMN number ADD GENERATED ALWAYS AS IDENT
     CACHE 1
 );
 
+CREATE TABLE signalbox.field_count (
+    tenant text NOT NULL,
+    collection integer NOT NULL,
+    field text NOT NULL COLLATE pg_catalog."C",
+    documents integer NOT NULL,
+    kept integer NOT NULL,
+    long integer NOT NULL,
+    CONSTRAINT field_count_documents_check CHECK ((documents > 0))
+)
+WITH (fillfactor='50');
+
+ALTER TABLE ONLY signalbox.field_count FORCE ROW LEVEL SECURITY;
+
+COMMENT ON COLUMN signalbox.field_count.documents IS 'documents that have the field';
+
+COMMENT ON COLUMN signalbox.field_count.kept IS 'its rows in field_value';
+
+COMMENT ON COLUMN signalbox.field_count.long IS 'values over 200 characters, counted once for every document';
+
+CREATE TABLE signalbox.field_value (
+    tenant text NOT NULL,
+    collection integer NOT NULL,
+    field text NOT NULL COLLATE pg_catalog."C",
+    value text NOT NULL COLLATE pg_catalog."C",
+    number double precision,
+    documents integer NOT NULL,
+    CONSTRAINT field_value_documents_check CHECK ((documents > 0)),
+    CONSTRAINT field_value_value_check CHECK ((length(value) <= 200))
+)
+WITH (fillfactor='80');
+
+ALTER TABLE ONLY signalbox.field_value FORCE ROW LEVEL SECURITY;
+
+COMMENT ON TABLE signalbox.field_value IS 'in how many documents of a collection a field has each value; text over 200 characters is only counted, and a document''s own id and title are left out';
+
+COMMENT ON COLUMN signalbox.field_value.value IS 'as filters compare it: text, "true" or "false", an ISO date; a number as its shortest text';
+
+CREATE TABLE signalbox.field_word (
+    tenant text NOT NULL,
+    collection integer NOT NULL,
+    words text NOT NULL COLLATE pg_catalog."C",
+    place smallint NOT NULL,
+    field text NOT NULL COLLATE pg_catalog."C",
+    value text NOT NULL COLLATE pg_catalog."C"
+);
+
+ALTER TABLE ONLY signalbox.field_word FORCE ROW LEVEL SECURITY;
+
+COMMENT ON COLUMN signalbox.field_word.words IS 'the folded value from its word number `place` on (retrievers.text.folding)';
+
 CREATE TABLE signalbox.login (
     name text NOT NULL,
     password text NOT NULL,
@@ -343,6 +399,22 @@ ALTER TABLE ONLY signalbox.term FORCE ROW LEVEL SECURITY;
 
 COMMENT ON TABLE signalbox.term IS 'in how many passages of a collection each term occurs';
 
+CREATE TABLE signalbox.trace (
+    tenant text NOT NULL,
+    id uuid NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    request jsonb NOT NULL,
+    record jsonb NOT NULL,
+    CONSTRAINT trace_tenant_check CHECK ((tenant <> ''::text))
+);
+
+ALTER TABLE ONLY signalbox.trace FORCE ROW LEVEL SECURITY;
+
+COMMENT ON TABLE signalbox.trace IS 'decision records (agent.trace); what has expired is not shown any more and deleted in batches';
+
+COMMENT ON COLUMN signalbox.trace.request IS 'what was asked, with the moment it was asked as of, so that it can be asked again';
+
 ALTER TABLE ONLY signalbox.chunk
     ADD CONSTRAINT chunk_pkey PRIMARY KEY (tenant, collection, document_id, ordinal);
 
@@ -361,6 +433,15 @@ ALTER TABLE ONLY signalbox.embedder
 ALTER TABLE ONLY signalbox.embedder
     ADD CONSTRAINT embedder_pkey PRIMARY KEY (number);
 
+ALTER TABLE ONLY signalbox.field_count
+    ADD CONSTRAINT field_count_pkey PRIMARY KEY (tenant, collection, field);
+
+ALTER TABLE ONLY signalbox.field_value
+    ADD CONSTRAINT field_value_pkey PRIMARY KEY (tenant, collection, field, value);
+
+ALTER TABLE ONLY signalbox.field_word
+    ADD CONSTRAINT field_word_pkey PRIMARY KEY (tenant, collection, words, place, field, value);
+
 ALTER TABLE ONLY signalbox.login
     ADD CONSTRAINT login_pkey PRIMARY KEY (one);
 
@@ -373,9 +454,18 @@ ALTER TABLE ONLY signalbox.secret
 ALTER TABLE ONLY signalbox.term
     ADD CONSTRAINT term_pkey PRIMARY KEY (tenant, collection, term);
 
+ALTER TABLE ONLY signalbox.trace
+    ADD CONSTRAINT trace_pkey PRIMARY KEY (tenant, id);
+
 CREATE INDEX chunk_lexemes ON signalbox.chunk USING gin (lexemes) WITH (fastupdate=off);
 
 CREATE INDEX document_fields ON signalbox.document USING gin (fields jsonb_path_ops);
+
+CREATE INDEX field_value_commonest ON signalbox.field_value USING btree (tenant, collection, field, documents DESC, value) WHERE (documents > 1);
+
+CREATE INDEX field_value_number ON signalbox.field_value USING btree (tenant, collection, field, number) WHERE (number IS NOT NULL);
+
+CREATE INDEX trace_expiry ON signalbox.trace USING btree (tenant, expires_at);
 
 ALTER TABLE ONLY signalbox.chunk
     ADD CONSTRAINT chunk_tenant_collection_document_id_fkey FOREIGN KEY (tenant, collection, document_id) REFERENCES signalbox.document(tenant, collection, id) ON DELETE CASCADE;
@@ -386,6 +476,15 @@ ALTER TABLE ONLY signalbox.collection
 ALTER TABLE ONLY signalbox.document
     ADD CONSTRAINT document_tenant_collection_fkey FOREIGN KEY (tenant, collection) REFERENCES signalbox.collection(tenant, number) ON DELETE CASCADE;
 
+ALTER TABLE ONLY signalbox.field_count
+    ADD CONSTRAINT field_count_tenant_collection_fkey FOREIGN KEY (tenant, collection) REFERENCES signalbox.collection(tenant, number) ON DELETE CASCADE;
+
+ALTER TABLE ONLY signalbox.field_value
+    ADD CONSTRAINT field_value_tenant_collection_fkey FOREIGN KEY (tenant, collection) REFERENCES signalbox.collection(tenant, number) ON DELETE CASCADE;
+
+ALTER TABLE ONLY signalbox.field_word
+    ADD CONSTRAINT field_word_tenant_collection_fkey FOREIGN KEY (tenant, collection) REFERENCES signalbox.collection(tenant, number) ON DELETE CASCADE;
+
 ALTER TABLE ONLY signalbox.term
     ADD CONSTRAINT term_tenant_collection_fkey FOREIGN KEY (tenant, collection) REFERENCES signalbox.collection(tenant, number) ON DELETE CASCADE;
 
@@ -395,19 +494,45 @@ ALTER TABLE signalbox.collection ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE signalbox.document ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE signalbox.field_count ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE signalbox.field_value ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE signalbox.field_word ENABLE ROW LEVEL SECURITY;
+
 CREATE POLICY own ON signalbox.chunk TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
 CREATE POLICY own ON signalbox.collection TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
 CREATE POLICY own ON signalbox.document TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
+CREATE POLICY own ON signalbox.field_count TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+
+CREATE POLICY own ON signalbox.field_value TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+
+CREATE POLICY own ON signalbox.field_word TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+
 CREATE POLICY own ON signalbox.term TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+
+CREATE POLICY own ON signalbox.trace TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
 CREATE POLICY platform ON signalbox.chunk FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND public AND ((expires_at IS NULL) OR (expires_at > now())) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
 
 CREATE POLICY platform ON signalbox.collection FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND (public_documents > 0) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
 
 CREATE POLICY platform ON signalbox.document FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND public AND ((expires_at IS NULL) OR (expires_at > now())) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
+
+CREATE POLICY platform ON signalbox.field_count FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text) AND (EXISTS ( SELECT
+   FROM signalbox.collection c
+  WHERE ((c.tenant = '0'::text) AND (c.number = field_count.collection))))));
+
+CREATE POLICY platform ON signalbox.field_value FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text) AND (EXISTS ( SELECT
+   FROM signalbox.collection c
+  WHERE ((c.tenant = '0'::text) AND (c.number = field_value.collection))))));
+
+CREATE POLICY platform ON signalbox.field_word FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text) AND (EXISTS ( SELECT
+   FROM signalbox.collection c
+  WHERE ((c.tenant = '0'::text) AND (c.number = field_word.collection))))));
 
 CREATE POLICY platform ON signalbox.term FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text) AND (EXISTS ( SELECT
    FROM signalbox.collection c
@@ -421,10 +546,17 @@ CREATE POLICY search ON signalbox.document FOR SELECT TO signalbox_search USING 
 
 CREATE POLICY search ON signalbox.term FOR SELECT TO signalbox_search USING (true);
 
+CREATE POLICY sql_own ON signalbox.document FOR SELECT TO signalbox_sql USING ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+
+CREATE POLICY sql_platform ON signalbox.document FOR SELECT TO signalbox_sql USING (((tenant = '0'::text) AND public AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
+
 ALTER TABLE signalbox.term ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE signalbox.trace ENABLE ROW LEVEL SECURITY;
 
 GRANT USAGE ON SCHEMA signalbox TO signalbox_search;
 GRANT USAGE ON SCHEMA signalbox TO signalbox_app;
+GRANT USAGE ON SCHEMA signalbox TO signalbox_sql;
 
 REVOKE ALL ON FUNCTION signalbox.few_passages(who text, among integer[], wanted jsonpath, OUT documents bigint, OUT passages bigint) FROM PUBLIC;
 
@@ -446,10 +578,12 @@ GRANT ALL ON FUNCTION signalbox.register_embedder(model text, size integer) TO s
 REVOKE ALL ON FUNCTION signalbox.tenant() FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.tenant() TO signalbox_app;
 GRANT ALL ON FUNCTION signalbox.tenant() TO signalbox_search;
+GRANT ALL ON FUNCTION signalbox.tenant() TO signalbox_sql;
 
 REVOKE ALL ON FUNCTION signalbox.verified_tenant(scope text) FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.verified_tenant(scope text) TO signalbox_app;
 GRANT ALL ON FUNCTION signalbox.verified_tenant(scope text) TO signalbox_search;
+GRANT ALL ON FUNCTION signalbox.verified_tenant(scope text) TO signalbox_sql;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.chunk TO signalbox_app;
 GRANT SELECT ON TABLE signalbox.chunk TO signalbox_search;
@@ -462,6 +596,36 @@ GRANT SELECT ON TABLE signalbox.collection TO signalbox_search;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.document TO signalbox_app;
 GRANT SELECT ON TABLE signalbox.document TO signalbox_search;
 
+GRANT SELECT(tenant) ON TABLE signalbox.document TO signalbox_sql;
+
+GRANT SELECT(collection) ON TABLE signalbox.document TO signalbox_sql;
+
+GRANT SELECT(id) ON TABLE signalbox.document TO signalbox_sql;
+
+GRANT SELECT(title) ON TABLE signalbox.document TO signalbox_sql;
+
+GRANT SELECT(url) ON TABLE signalbox.document TO signalbox_sql;
+
+GRANT SELECT(fields) ON TABLE signalbox.document TO signalbox_sql;
+
+GRANT SELECT(language) ON TABLE signalbox.document TO signalbox_sql;
+
+GRANT SELECT(public) ON TABLE signalbox.document TO signalbox_sql;
+
+GRANT SELECT(expires_at) ON TABLE signalbox.document TO signalbox_sql;
+
+GRANT SELECT(created_at) ON TABLE signalbox.document TO signalbox_sql;
+
+GRANT SELECT(updated_at) ON TABLE signalbox.document TO signalbox_sql;
+
 GRANT SELECT ON TABLE signalbox.embedder TO signalbox_app;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.field_count TO signalbox_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.field_value TO signalbox_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.field_word TO signalbox_app;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.term TO signalbox_app;
+
+GRANT SELECT,INSERT,DELETE ON TABLE signalbox.trace TO signalbox_app;
