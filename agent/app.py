@@ -233,9 +233,9 @@ async def open_service(settings: Settings | None = None, **changes: Any) -> Asyn
                 catalogue = Catalogue(database)
                 resources = registry.Resources(database=database, embedder=embedder, catalogue=catalogue)
                 sources = {name: registry.build(name, resources) for name in registry.names()}
-                reader = Cascade(
-                    settings, catalogue, {name: one.card for name, one in sources.items()}, embedder, model
-                )
+                cards = {name: one.card for name, one in sources.items()}
+                columns = getattr(sources.get("sql"), "columns", None)
+                reader = Cascade(settings, catalogue, cards, embedder, model, columns)
                 pipeline = Pipeline(settings, catalogue, sources, embedder, reader)
                 async with TraceStore(database, days=settings.trace_days) as traces:
                     yield Service(settings, database, embedder, catalogue, pipeline, traces)

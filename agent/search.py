@@ -54,6 +54,7 @@ class Course:
     intent: Intent
     constraints: Constraints
     aggregate: Aggregate | None
+    statement: str | None
     plan: Plan
 
 
@@ -211,8 +212,10 @@ class Search:
             caller_sources=bool(named),
             number=number,
         )
-        aggregate = parse_aggregate(intent.aggregate, fields) if intent.aggregate is not None else None
-        return Course(intent, constraints, aggregate, plan)
+        asked_for = intent.aggregate or {}
+        statement = asked_for.get("statement")
+        aggregate = parse_aggregate(asked_for, fields) if asked_for and statement is None else None
+        return Course(intent, constraints, aggregate, statement, plan)
 
     def _queries(self, asked: Asked, course: Course) -> MakeQuery:
         """How the query of a step is made."""
@@ -224,8 +227,9 @@ class Search:
                 # A model may well search in the documents' language instead of the question's.
                 language = question_language(step.search, asked.scope)
             metadata = self.sources[step.source].card.kind == "metadata"
-            aggregate = course.aggregate if metadata else None
-            return Query(step.search, language, asked.scope, wanted, DEPTH, aggregate)
+            if not metadata:
+                return Query(step.search, language, asked.scope, wanted, DEPTH)
+            return Query(step.search, language, asked.scope, wanted, DEPTH, course.aggregate, course.statement)
 
         return make
 
@@ -244,4 +248,4 @@ async def unread(asked: Asked, sources: Mapping[str, Retriever]) -> Reading:
 
 def _key(step: Step, query: Query) -> tuple[object, ...]:
     """What makes two searches the same one."""
-    return (step.source, query.text, query.language, router.conjuncts(query.filter), query.aggregate)
+    return (step.source, query.text, query.language, router.conjuncts(query.filter), query.aggregate, query.statement)

@@ -5,6 +5,7 @@ guard. Both run in the same way, and what they calculate can be cited.
 """
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,6 +82,10 @@ class Sql:
         else:
             statement = _accepted(query.statement or "", view)
         return await sql_run.run(self.database, query.scope, view, statement)
+
+    async def columns(self, scope: Scope) -> Mapping[str, str]:
+        """The view's columns for a model that writes statements: name to type."""
+        return (await self.views.of(scope)).columns
 
     async def describe(self, scope: Scope) -> str:
         """The view's columns for a model that writes statements."""

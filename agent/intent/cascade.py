@@ -5,11 +5,11 @@ when it arrives, unless it could add nothing (see `RulesReading.complete`).
 """
 
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 
-from agent import transform
+from agent import sqlwriter, transform
 from agent.intent import ask as model_step
 from agent.intent import ground, outside, rules, similarity, vocabulary
 from agent.intent.filters import Json, both
@@ -24,12 +24,14 @@ from agent.settings import Settings
 from agent.transform.base import Asked as Transformable
 from agent.types import Intent, Message, Rejected, Request, SourceChoice
 from retrievers.core.aggregates import aggregate_json, parse_aggregate
-from retrievers.core.errors import BadRequest
+from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.fields import Field
 from retrievers.core.filters import Filter, parse, to_json
 from retrievers.core.types import Card, Scope
 from retrievers.embed import Embedder
 from retrievers.postgres.catalogue import Catalogue, filterable
+
+Columns = Callable[[Scope], Awaitable[Mapping[str, str]]]
 
 _LARGE = 1000
 _LONGEST_SPAN = 4
@@ -45,6 +47,7 @@ class Cascade:
     Args:
         cards: of the sources that exist.
         model: asked where rules are not enough; None means rules alone.
+        columns: of the view over a scope's metadata, by name with their types; None when nothing runs SQL.
     """
 
     settings: Settings
@@ -52,6 +55,7 @@ class Cascade:
     cards: Mapping[str, Card]
     embedder: Embedder
     model: Model | None = None
+    columns: Columns | None = None
 
     async def read(self, request: Request, scope: Scope, wanted: Filter | None, deadline: float) -> Reading:
         """See `IntentReader.read`."""
@@ -105,16 +109,40 @@ class Cascade:
             except ModelFailed:
                 return None
             intent = stating.of_model(said, context)
+            if said.kind == "aggregate" and intent.aggregate is None and self.columns is not None:
+                intent = await self._with_statement(self.columns, model, intent, stating, context, deadline)
             if not self.settings.transforms or intent.kind == "none":
                 return intent
             asked = Transformable(
                 intent.question, history, collection, intent.language, into=next(iter(_languages(stating.scope)), None)
             )
             made = await transform.apply(self.settings.transforms, asked, model, min(deadline, time.monotonic() + 5))
-            texts = tuple(text for one in made for text in one.texts if one.only is None)
+            texts = tuple(text for one in made for text in one.texts)
             return intent.model_copy(update={"searches": tuple(dict.fromkeys((*intent.searches, *texts)))})
 
         return reading()
+
+    async def _with_statement(
+        self, columns: Columns, model: Model, intent: Intent, stating: "_Stating", context: Context, deadline: float
+    ) -> Intent:
+        """The intent with SQL that the model wrote, for a calculation that no aggregate says.
+
+        The guard of the source judges it, and a refused one is an outcome like any other.
+        """
+        try:
+            view = await columns(stating.scope)
+            statement = await sqlwriter.write(
+                model, intent.question, view, context.now, deadline,
+                collection=stating.request.collection, catalogue=context.catalogue,
+            )  # fmt: skip
+        except (ModelFailed, Unavailable):
+            return intent
+        chosen = {choice.name: choice for choice in intent.sources}
+        sql = SourceChoice(name="sql", confidence=0.6, reason="SQL that the model wrote, if the guard lets it pass")
+        sources = (chosen.pop("sql", sql), *chosen.values())
+        return intent.model_copy(
+            update={"kind": "aggregate", "aggregate": {"op": "sql", "statement": statement}, "sources": sources}
+        )
 
 
 def _before(request: Request) -> tuple[Message, ...]:
