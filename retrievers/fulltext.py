@@ -61,8 +61,8 @@ class FullText:
         terms = _weighted(analyse(query.text, query.language))
         if _is_foreign(query):
             # Reading the dictionary takes a second, once.
-            for term in analyse(" ".join(await asyncio.to_thread(glosses, query.text)), "en"):
-                terms.setdefault(term.text, _GLOSS)
+            for gloss in analyse(" ".join(await asyncio.to_thread(glosses, query.text)), "en"):
+                terms.setdefault(gloss.text, _GLOSS)
         counts = await self.catalogue.term_counts(query.scope, terms)
         chunks = sum(collection.chunks for collection in query.scope.collections)
         total = {term: sum(known.get(term, 0) for known in counts.values()) for term in terms}
