@@ -130,7 +130,7 @@ def _by_source(before: Json, after: Json) -> dict[str, dict[str, int | None]]:
 
 def _moved(before: Json, after: Json) -> list[Json]:
     pages = [{hit["id"]: hit for hit in trace["hits"]} for trace in (before, after)]
-    fused = [{one["id"]: rank for rank, one in enumerate(trace["ranking"], 1)} for trace in (before, after)]
+    fused = [{id: rank for rank, (id, _) in enumerate(trace["ranking"], 1)} for trace in (before, after)]
     moved = []
     for id in dict.fromkeys([*pages[1], *pages[0]]):
         old, new = pages[0].get(id), pages[1].get(id)

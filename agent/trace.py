@@ -45,7 +45,7 @@ REPLAYABLE = (
 """Settings that decide what is found, and that a replay may change. No other is recorded, but the embedder."""
 
 _CAPACITY = 256
-_BATCH = 32
+_BATCH = 64
 _LONGEST_RECORD = 8_000_000
 _SWEEP_BATCH = 500
 _SWEEP_EVERY_S = 3600.0
@@ -56,6 +56,8 @@ _LOCK_TIMEOUT = "200ms"
 _WRITE_S = 5.0
 _REST_S = 5.0
 _DRAIN_S = 3.0
+# What comes within this is written at once: many small transactions would take from the answers what one does not.
+_GATHER_S = 0.1
 
 _LIMITS = "SELECT set_config('lock_timeout', %s, true), set_config('synchronous_commit', 'off', true)"
 _INSERT = """
@@ -134,16 +136,14 @@ class Trace:
             "answers": [
                 {
                     "count": len(answer.hits),
-                    "hits": [[str(hit.id), _score(hit.score)] for hit in answer.hits[:MOST_HITS]],
+                    "hits": [[str(hit.id), hit.score] for hit in answer.hits[:MOST_HITS]],
                 }
                 for answer in decision.answers
             ],
             "lexical_weights": dict(decision.weights),
             "ranked": len(decision.ranking),
-            "ranking": [
-                {"id": str(one.id), "fused": _score(one.fused), "scores": _scores(one.scores), "ranks": dict(one.ranks)}
-                for one in decision.ranking[:MOST_HITS]
-            ],
+            # What each source gave a passage stands in its answer.
+            "ranking": [[str(one.id), one.fused] for one in decision.ranking[:MOST_HITS]],
             "hits": [
                 {
                     "rank": hit.rank,
@@ -151,8 +151,8 @@ class Trace:
                     "document_id": hit.document_id,
                     "title": hit.title[:_LONGEST_TITLE],
                     "url": hit.url,
-                    "score": _score(hit.score),
-                    "scores": _scores(hit.scores),
+                    "score": hit.score,
+                    "scores": dict(hit.scores),
                     "ranks": hit.ranks,
                 }
                 for hit in result.hits
@@ -229,9 +229,9 @@ class TraceStore:
         self._queue.put_nowait(None)  # there is always room for this one
         _, late = await asyncio.wait({self._writer}, timeout=_DRAIN_S)
         if late:
+            _log.warning("%d traces were not stored: the database did not take them in time", len(self._waiting))
             self._writer.cancel()
             await asyncio.wait(late, timeout=1)
-            _log.warning("%d traces were not stored: the database did not take them in time", len(self._waiting))
 
     def save(self, trace: Trace) -> None:
         """Have a trace stored soon; returns at once and never raises."""
@@ -272,6 +272,8 @@ class TraceStore:
         """Store what comes until the store is closed."""
         while True:
             batch = [await self._queue.get()]
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), _GATHER_S)
             while len(batch) < _BATCH and not self._queue.empty():
                 batch.append(self._queue.get_nowait())
             traces = [one for one in batch if isinstance(one, Trace)]
@@ -368,14 +370,6 @@ def _prompt(result: Result, request: Request) -> Json | None:
             {**citation.model_dump(), "title": citation.title[:_LONGEST_TITLE]} for citation in result.citations
         ],
     }
-
-
-def _score(value: float) -> float:
-    return round(value, 6)
-
-
-def _scores(values: Mapping[str, float]) -> dict[str, float]:
-    return {name: _score(value) for name, value in values.items()}
 
 
 def _storable(value: Any) -> Any:

@@ -299,7 +299,7 @@ def _ranking(trace: Json) -> Table | Text | None:
     if not trace["hits"]:
         return _text("no hit") if trace["plan"] else None
     sources = list(dict.fromkeys(source for hit in trace["hits"] for source in hit["ranks"]))
-    fused = {one["id"]: rank for rank, one in enumerate(trace["ranking"], 1)}
+    fused = {id: rank for rank, (id, _) in enumerate(trace["ranking"], 1)}
     reranked = any("rerank" in hit["scores"] for hit in trace["hits"])
     headed = [*(["reranked"] if reranked else []), "fused", *sources]
     table = _table("rank", *headed, "passage", right=["rank", *headed])

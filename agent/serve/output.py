@@ -5,12 +5,14 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent.serve.doctor import Check
-from agent.trace import TraceStore
 from agent.types import Intent, Prompt, Result, Table
 from retrievers.core.types import Collection
+
+if TYPE_CHECKING:
+    from agent.trace import TraceStore
 
 _SNIPPET_CHARACTERS = 240
 _MOST_ROWS = 20
@@ -32,7 +34,7 @@ def note(message: str) -> None:
     print(plain(f"signalbox: {message}").encode(errors="replace").decode(), file=sys.stderr)
 
 
-def note_trace(traces: TraceStore, trace_id: str, tenant: str | None) -> None:
+def note_trace(traces: "TraceStore", trace_id: str, tenant: str | None) -> None:
     """Where the decision record of an answer is; nothing when none is kept."""
     if traces.days:
         whose = f" --tenant {shlex.quote(tenant)}" if tenant is not None else ""

@@ -109,7 +109,7 @@ async def test_a_record_tells_how_an_answer_came_about(service: Service):
     assert all(answer["hits"][0][0] == "birds/b#0" for answer in trace["answers"] if answer["count"])
     assert [(one["id"], one["rank"]) for one in trace["hits"]] == [("birds/b#0", 1)]
     assert set(trace["hits"][0]["scores"]) == {"fulltext", "vector", "fused"}
-    assert [one["id"] for one in trace["ranking"]] == ["birds/b#0"]
+    assert [id for id, _ in trace["ranking"]] == ["birds/b#0"]
     assert [one["document_id"] for one in trace["prompt"]["citations"]] == ["b"]
     assert set(trace["prompts"]) == {"answer/v1", "system/v1"}
     assert list(trace["elapsed_ms"]) == ["scope", "intent", "search", "fusion", "page", "assemble"]
@@ -397,6 +397,32 @@ async def test_a_store_without_its_table_is_logged_and_shows_nowhere_else(
         assert (len(result.hits), result.degraded) == (3, ())
         await asyncio.sleep(0.05)
     assert len([record for record in caplog.records if record.name == "agent.trace"]) == 1
+
+
+class Hanging:
+    """A database that takes a connection and never answers."""
+
+    @asynccontextmanager
+    async def transaction(self, tenant: str) -> AsyncIterator[None]:
+        await asyncio.sleep(600)
+        yield
+
+
+async def test_a_database_that_hangs_holds_up_neither_answers_nor_the_end(
+    service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr("agent.trace._DRAIN_S", 0.3)
+    async with TraceStore(Hanging()) as traces:  # type: ignore[arg-type]
+        hung = replace(service, traces=traces)
+        usual_s = await took_s(service)
+        assert await took_s(hung) < usual_s + 0.1
+        result = await hung.retrieve("penguins", collection="birds")
+        assert (await hung.explain(result.trace_id))["status"] == "found"
+        started = time.perf_counter()
+    assert time.perf_counter() - started < 1
+    assert [record.message for record in caplog.records if record.name == "agent.trace"] == [
+        "11 traces were not stored: the database did not take them in time"
+    ]
 
 
 async def test_what_is_waiting_is_written_when_the_service_closes(service: Service, owner_url: str, service_url: str):
