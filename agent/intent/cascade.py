@@ -208,7 +208,7 @@ class _Stating:
         rejected = list(made.rejected)
         stated: list[Stated] = []
         for piece in made.pieces:
-            is_firm = piece.firm and piece.confidence >= _LEAST_FIRM
+            is_firm = piece.confidence >= _LEAST_FIRM
             try:
                 parsed = parse(piece.filter, self.fields)
                 (firm if is_firm else soft).append((piece.confidence, parsed))

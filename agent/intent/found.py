@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from agent.intent import lexicon
-from agent.intent.constraints import Constraint, Sentence, about_regions, read_constraints
+from agent.intent.constraints import Constraint, read_constraints
 from agent.intent.dates import DateRange, find_dates
 from agent.intent.filters import Json, both, either, of_constraint, of_date, of_number
 from agent.intent.mentions import Mention, find_mentions
 from agent.intent.periods import Calendar
 from agent.intent.quantities import NumberRange, find_quantities
+from agent.intent.sentence import Sentence, about_regions
 from agent.intent.text import Token, stem, tokenize
 from agent.intent.vocabulary import Vocabulary, concepts_of
 
@@ -25,7 +26,6 @@ class Piece:
     start: int
     end: int
     confidence: float = 1.0
-    firm: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def find(
     constraints, left = read_constraints(sentence)
     constraints = [*_version_ranges(sentence, constraints), *_booleans(sentence)]
     pieces = [
-        Piece(one.field, of_constraint(one, vocabulary.catalogue.fields), one.start, one.end, one.confidence, one.firm)
+        Piece(one.field, of_constraint(one, vocabulary.catalogue.fields), one.start, one.end, one.confidence)
         for one in constraints
     ]
     pieces += [Piece(one.field, of_number(one), one.start, one.end) for one in numbers]

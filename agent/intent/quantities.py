@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent.intent import lexicon
-from agent.intent.constraints import Sentence
+from agent.intent.sentence import Sentence
 from agent.intent.numerals import AMOUNT, parse_amount
 from agent.intent.vocabulary import concepts_of
 

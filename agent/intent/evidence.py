@@ -1,0 +1,364 @@
+"""Signs that a named label or tag is meant as a constraint and is not merely spoken about.
+
+Each sign is a small predicate with an example; `is_constraint` says which of them count for which field.
+`mention` is the name at its place, `known` the value it stands for.
+"""
+
+from collections.abc import Callable
+
+from agent.intent import lexicon
+from agent.intent.mentions import Mention
+from agent.intent.negation import is_negated
+from agent.intent.sentence import Sentence
+from agent.intent.text import has_chinese
+from agent.intent.vocabulary import Known, concepts_of
+
+_BEING = frozenset(
+    """
+    is are was were be been being got get gets getting become became becomes still already now marked
+    remain remains remained stays stayed considered ended has have had currently recently finally not
+    """.split()
+)
+_BEING_ZH = tuple(
+    """
+    已经 已 被 还在 仍在 还是 仍是 是 为 处于 仍 还 目前 正在 目前还是 目前是 属于 标为 标记为
+    """.split()
+)
+_DETERMINERS = frozenset(
+    """
+    a an any the which what all every each many no these those some list show our his her their recent
+    new old other
+    """.split()
+)
+_KIND_STEMS = frozenset(
+    """
+    incid polici runbook playbook manual memo invoic contract certif licenc permit applic notic minut
+    complaint audit inspect
+    """.split()
+)
+_GENERIC_AFTER_ZH = ("应该", "怎么", "如何", "要怎", "是什么", "有什么用", "还能", "能不能", "可以")
+_STATUS_NOUNS_ZH = ("状态", "阶段", "团队", "部门", "小组")
+_QUOTES = " “\"‘'「"
+_CLOSING_QUOTES = " ”\"’'」"
+# Between a value and the field's word after it: "the 'security' team".
+_BEFORE_CUE = frozenset(["-", "'", '"', "”", "’", "」", "的", "and", "or"])
+# Between the field's word and a value after it: "status is Accepted".
+_AFTER_CUE = frozenset("""is = : ： a the of as in both either with 是 为 还 " “ ‘ '""".split())
+_JOINS_VALUES = frozenset("""- or and / vs 和 或 的 ’ ' ” " """.split())
+_ADJECTIVES = frozenset(["python", "new", "old", "open", "big", "small", "key"])
+_ALTERNATIVES = frozenset("vs . versus or and / 和 与 还是".split())
+_FOLLOWS_STATUS = frozenset("in by on since before after during last this within , ? .".split())
+_PREVENTING = frozenset(["stop", "prevent", "keep", "block", "ban"])
+_ACTING = frozenset(["publish", "propos", "write", "wrote", "releas", "issu", "file", "submit", "creat", "plan", "own"])
+_ANY_DOCUMENT = frozenset("anything everything something any ones those try attempt many".split())
+_ASKS_HOW = ("how", "do", "does", "can", "should")
+
+Sign = Callable[[Sentence, Mention, Known], bool]
+
+
+def is_constraint(sentence: Sentence, mention: Mention, known: Known, *, is_tag: bool) -> bool:
+    """Whether a label or a tag is meant as a constraint here.
+
+    Tags need the plainest signs: they are named as topics more often than not.
+    """
+    if _is_generic(sentence, mention):
+        return False
+    if _is_cued(sentence, mention, known) or _is_in_brackets(sentence, mention, known):
+        return True
+    if sentence.in_about(mention.start):
+        return False
+    if (
+        _stands_alone(sentence, mention, known)
+        or _is_document_kind(sentence, mention, known)
+        or _describes_documents(sentence, mention, is_tag=is_tag)
+    ):
+        return True
+    if is_tag:
+        return _is_content(sentence, mention, known)
+    is_chinese = _is_cjk(sentence, mention.last - 1) or _is_cjk(sentence, mention.first)
+    if is_chinese or _is_cjk(sentence, mention.first - 1) or _is_cjk(sentence, mention.last):
+        if _is_chinese_predicate(sentence, mention):
+            return True
+        if is_chinese:
+            return False
+    return any(sign(sentence, mention, known) for sign in _SIGNS)
+
+
+def is_language(sentence: Sentence, mention: Mention) -> bool:
+    """Whether a language is what documents are written in: "in German", 德文文档."""
+    if len(sentence.vocabulary.catalogue.fields["language"].values) < 2:
+        return False
+    following, before = sentence.folded(mention.last), sentence.folded(mention.first - 1)
+    chinese = sentence.text[mention.end : mention.end + 2]
+    return (
+        following in ("language", "-") or before in ("in", "用") or sentence.is_noun(mention.last)
+        or chinese[:1] in ("写", "的", "版") or chinese in ("文档", "资料", "文件")
+    )  # fmt: skip
+
+
+def is_version(sentence: Sentence, mention: Mention) -> bool:
+    """Whether a number with points is a version: "section 3.2" is none."""
+    return not sentence.folded(mention.first - 1).startswith(("section", "chapter", "figure", "rfc"))
+
+
+def _is_cjk(sentence: Sentence, index: int) -> bool:
+    token = sentence.token(index)
+    return token is not None and token.kind == "cjk"
+
+
+# Spoken of in general: no constraint.
+
+
+def _is_generic(sentence: Sentence, mention: Mention) -> bool:
+    """ "who decides whether a proposal is accepted", "how do I get a permit", 从草案到被接受."""
+    before, after = sentence.text[: mention.start].rstrip(" 被已"), sentence.text[mention.end :].lstrip()
+    is_step = before.endswith(("从", "到")) and (after.startswith("到") or "从" in before[-8:])
+    if is_step or "一个提案" in before[-16:]:
+        return True
+    asks = sentence.folded(0) in (*_ASKS_HOW, "must", "is")
+    if asks and sentence.folded(mention.first - 1) in ("a", "an", "my"):
+        return True
+    words = [token.folded for token in sentence.tokens[max(0, mention.first - 5) : mention.first]]
+    for place, (article, noun) in enumerate(zip(words, words[1:], strict=False)):
+        is_any_document = article in ("a", "an") and (noun in lexicon.DOCUMENT_NOUNS or noun in sentence.nouns)
+        if is_any_document and not _BEING.isdisjoint(words[place + 2 :]):
+            return True
+    return False
+
+
+# Signs that count for every field.
+
+
+def _is_cued(sentence: Sentence, mention: Mention, known: Known) -> bool:
+    """The field's own word stands beside the value: "status Accepted", "the security team"."""
+    return _is_cued_after(sentence, mention, known.field) or _is_cued_before(sentence, mention, known.field)
+
+
+def _is_cued_after(sentence: Sentence, mention: Mention, field: str) -> bool:
+    place = mention.last
+    while sentence.folded(place) in _BEFORE_CUE or (sentence.mention_at(place) and place < mention.last + 4):
+        place += 1
+    fields, behind = sentence.cue(place)
+    return field in fields and sentence.folded(behind) != "of"
+
+
+def _is_cued_before(sentence: Sentence, mention: Mention, field: str) -> bool:
+    last = mention.first - 1
+    while mention.first - 1 - last < 3 and sentence.folded(last) in _AFTER_CUE:
+        last -= 1
+    for first in range(last, max(last - 4, -1), -1):
+        if field in sentence.cue_fields(first) and _is_one_cue(sentence, first, last):
+            return True
+    return False
+
+
+def _is_one_cue(sentence: Sentence, first: int, last: int) -> bool:
+    """Whether one cue covers the places from first to last."""
+    words = tuple(token.folded for token in sentence.tokens[first : last + 1])
+    return first == last or words in sentence.vocabulary.cues
+
+
+def _is_in_brackets(sentence: Sentence, mention: Mention, known: Known) -> bool:
+    """The value as it is stored, in brackets: 定稿（Final）."""
+    opened, closed = sentence.folded(mention.first - 1), sentence.folded(mention.last)
+    return opened in ("(", "（") and closed in (")", "）") and known.how == "exact"
+
+
+def _stands_alone(sentence: Sentence, mention: Mention, known: Known) -> bool:
+    """Whether a value says by itself what it is: a named department, place or kind of document.
+
+    Everyday words ("mobile", "process") do not; nor does a kind in general ("do I need a permit").
+    """
+    concepts = concepts_of(known.field)
+    whole = known.how in ("exact", "alias") or (known.how == "stem" and mention.last - mention.first > 1)
+    if not whole or concepts.isdisjoint(("group", "place", "kind", "audience")):
+        return False
+    text = sentence.text[mention.start : mention.end]
+    before = sentence.folded(mention.first - 1)
+    if has_chinese(text):
+        if sentence.text[mention.end :].lstrip().startswith(_GENERIC_AFTER_ZH):
+            return False
+        return len(text) >= 3 or not concepts.isdisjoint(("group", "place"))
+    if "kind" in concepts:
+        generic = before in ("a", "an", "my", "your") or sentence.folded(0) in _ASKS_HOW
+        return mention.last - mention.first > 1 and not generic
+    if "audience" in concepts:
+        return before in ("for", "by", "to")
+    tokens = sentence.tokens[mention.first : mention.last]
+    several = sum(token.kind == "word" for token in tokens) > 1
+    if tokens[0].is_capital and (mention.first > 0 or several or (tokens[0].text.isupper() and len(text) > 1)):
+        return True
+    # Where nothing is written with capitals they say nothing; then a word before it must.
+    typed_small = not any(token.is_capital for token in sentence.tokens)
+    return several and typed_small and before in ("by", "from", "of", "the", "in", "at", "near", "with")
+
+
+def _is_document_kind(sentence: Sentence, mention: Mention, known: Known) -> bool:
+    """A kind of document named as such: "incidents", 事故."""
+    if "kind" not in concepts_of(known.field):
+        return False
+    last = sentence.tokens[mention.last - 1]
+    if last.kind == "cjk":
+        if known.how == "translated" and _ends_phrase(sentence, mention):
+            return True
+        return sentence.text[mention.start : mention.end].endswith(tuple(lexicon.CHINESE_DOCUMENT_NOUNS))
+    if last.folded in lexicon.DOCUMENT_NOUNS or last.stem in _KIND_STEMS:
+        return True
+    is_plural = known.how == "stem" and last.folded.endswith("s")
+    return is_plural and _begins_phrase(sentence, mention)
+
+
+def _begins_phrase(sentence: Sentence, mention: Mention) -> bool:
+    """At the head of the question, behind an article or another value."""
+    before = mention.first - 1
+    return mention.first == 0 or sentence.folded(before) in _DETERMINERS or sentence.mention_at(before) is not None
+
+
+def _ends_phrase(sentence: Sentence, mention: Mention) -> bool:
+    """唐人街的[投诉]: what is spoken of, and nothing that describes something else."""
+    before, after = sentence.text[: mention.start].rstrip(), sentence.text[mention.end :].lstrip()
+    opened = not before or before.endswith(("的", "，", "、", "些", "份", "个", "有"))
+    return opened and (not after or after.startswith(("有", "里", "中", "，", "。", "？", "?", "、", "和", "都")))
+
+
+def _describes_documents(sentence: Sentence, mention: Mention, *, is_tag: bool) -> bool:
+    """Whether the value describes a word for documents that follows: "rejected or withdrawn proposals"."""
+    place = mention.last
+    for _ in range(8):
+        token = sentence.token(place)
+        if token is None:
+            break
+        if sentence.is_noun(place):
+            return True
+        other = sentence.mention_at(place)
+        if other is not None and other is not mention:
+            place = other.last
+        elif (
+            token.folded in _JOINS_VALUES
+            or (token.folded in ("、", ",") and sentence.mention_at(place + 1))
+            or (not is_tag and token.folded in _ADJECTIVES)
+        ):
+            place += 1
+        else:
+            break
+    if sentence.folded(mention.last) == "的" and not is_tag:
+        return sentence.has_document_noun(sentence.text[mention.end : mention.end + 40])
+    return False
+
+
+def _is_content(sentence: Sentence, mention: Mention, known: Known) -> bool:
+    """A tag as what documents hold: "site plans with asbestos"."""
+    if known.how not in ("exact", "alias"):
+        return False
+    if sentence.folded(mention.first - 1) not in ("with", "both", "involving", "containing", "and"):
+        return False
+    return any(sentence.is_noun(place) for place in range(max(0, mention.first - 5), mention.first))
+
+
+def _is_chinese_predicate(sentence: Sentence, mention: Mention) -> bool:
+    """已被[否决]的, [草案]状态."""
+    before = sentence.text[: mention.start].rstrip(_QUOTES)
+    after = sentence.text[mention.end :].lstrip(_CLOSING_QUOTES)
+    value = sentence.text[mention.start : mention.end]
+    return before.endswith(_BEING_ZH) or value.startswith(("已", "被")) or after.startswith(_STATUS_NOUNS_ZH)
+
+
+# Signs that count for labels alone.
+
+
+def _is_excluded(sentence: Sentence, mention: Mention, known: Known) -> bool:
+    """ "not accepted"."""
+    return is_negated(sentence, mention)
+
+
+def _is_acting_group(sentence: Sentence, mention: Mention, known: Known) -> bool:
+    """A group as the one who acts: "by infrastructure", "did infrastructure publish"."""
+    if "group" not in concepts_of(known.field):
+        return False
+    before, following = sentence.folded(mention.first - 1), sentence.token(mention.last)
+    if before == "from":
+        # "keep mobile from ..." names nobody.
+        stems = {token.stem for token in sentence.tokens[max(0, mention.first - 5) : mention.first]}
+        if not _PREVENTING.isdisjoint(stems):
+            return False
+    if before in ("by", "from", "did", "has", "have", "does"):
+        return True
+    if sentence.text.startswith(("'s", "’s"), mention.end):
+        return True
+    return following is not None and following.stem in _ACTING
+
+
+def _is_location(sentence: Sentence, mention: Mention, known: Known) -> bool:
+    """ "in emea"."""
+    before = sentence.folded(mention.first - 1)
+    return "place" in concepts_of(known.field) and before in ("in", "the", "from", "across", "for")
+
+
+def _has_digits(sentence: Sentence, mention: Mention, known: Known) -> bool:
+    """ "sev1": no everyday word."""
+    return known.how == "exact" and any(c.isdigit() for c in known.value)
+
+
+def _is_status_noun(sentence: Sentence, mention: Mention, known: Known) -> bool:
+    """ "a rejection", "any drafts": the noun of a status, for the documents that have it."""
+    if "status" not in concepts_of(known.field):
+        return False
+    last = sentence.tokens[mention.last - 1].folded
+    is_noun = known.how == "stem" and last.endswith(("s", "ion", "al")) and not last.endswith("ss")
+    if is_noun and _begins_phrase(sentence, mention):
+        return True
+    # At the head of a question, as in "Accepted but not yet Final: ...".
+    following = sentence.folded(mention.last)
+    return mention.first == 0 and known.how == "exact" and following in ("and", "or", "but", ",", ":", "，", "、", "：")
+
+
+def _follows_its_noun(sentence: Sentence, mention: Mention, known: Known) -> bool:
+    """ "permits approved in March": a status said of the noun before it."""
+    ends = mention.last >= len(sentence.tokens) or sentence.folded(mention.last) in _FOLLOWS_STATUS
+    return "status" in concepts_of(known.field) and sentence.is_noun(mention.first - 1) and ends
+
+
+def _is_predicate(sentence: Sentence, mention: Mention, known: Known) -> bool:
+    """ "were rejected", "still drafts", "ended up Final", "that got deferred"."""
+    if sentence.folded(mention.first - 1) == "in" and "status" in concepts_of(known.field) and known.how == "exact":
+        return sentence.tokens[mention.first].is_capital and _speaks_of_documents(sentence, mention)
+    for place in range(mention.first - 1, max(mention.first - 4, -1), -1):
+        word = sentence.folded(place)
+        if word in _BEING:
+            return _speaks_of_documents(sentence, mention)
+        if word not in ("a", "an", "the", "up", "as", "yet", "only", "in") and not sentence.mention_at(place):
+            return False
+    return False
+
+
+def _speaks_of_documents(sentence: Sentence, mention: Mention) -> bool:
+    """Whether what is said to be so can be documents: a noun for them or another constraint stands in the question."""
+    if any(
+        sentence.is_noun(index) for index in range(len(sentence.tokens)) if not mention.first <= index < mention.last
+    ):
+        return True
+    others = any(one is not mention for one in sentence.mentions)
+    return bool(sentence.taken) or others or any(token.folded in _ANY_DOCUMENT for token in sentence.tokens)
+
+
+def _is_alternative(sentence: Sentence, mention: Mention, known: Known) -> bool:
+    """Two values of one field side by side: "rejected vs withdrawn"."""
+    for other in sentence.mentions:
+        if other is mention or not other.of(known.field):
+            continue
+        between = sentence.tokens[min(mention.last, other.last) : max(mention.first, other.first)]
+        if len(between) <= 2 and all(token.folded in _ALTERNATIVES for token in between):
+            return True
+    return False
+
+
+_SIGNS: tuple[Sign, ...] = (
+    _is_excluded,
+    _is_acting_group,
+    _is_location,
+    _has_digits,
+    _is_status_noun,
+    _follows_its_noun,
+    _is_predicate,
+    _is_alternative,
+)

@@ -1,0 +1,77 @@
+"""Whether a value is what is not wanted: "not yet accepted", "excluding drafts", 除了已撤回的."""
+
+import re
+
+from agent.intent.mentions import Mention
+from agent.intent.sentence import Sentence
+from agent.intent.vocabulary import concepts_of
+
+_NEGATIONS = frozenset(
+    """
+    not no non excluding exclude except excepting without minus isn't aren't wasn't weren't never
+    neither nor unlike
+    """.split()
+)
+# A negation reaches over these to its value: "not [written by the] infrastructure team".
+_REACHES_OVER = frozenset(
+    """
+    or and , anything those ones that are were is was been the any all by from come written in have / a an
+    to belong t ' ’ - get gets got become end ended up yet already still ever be marked
+    """.split()
+)
+_REACH = 9
+_NEGATIONS_ZH = tuple(
+    """
+    除了 除 不是 并非 非 排除 去掉 不包括 不含 不要 没有 未 不属于 剔除 不
+    """.split()
+)
+_NEGATION_ENDS_ZH = ("以外", "之外", "外")
+_FILLERS_ZH = "“\"‘'「 的了已经被由"
+_LISTED = re.compile(r"[^，。；,;]{0,2}(?:和|与|或|、|及|以及|或者)[已经被由 ]*")
+
+
+def is_negated(sentence: Sentence, mention: Mention) -> bool:
+    """Whether the value is what is not wanted; a negation reaches over the values it is followed by."""
+    said = _is_negated_english(sentence, mention)
+    return _is_negated_chinese(sentence, mention) if said is None else said
+
+
+def _is_negated_english(sentence: Sentence, mention: Mention) -> bool | None:
+    """None when no word before the value decides."""
+    for steps in range(_REACH):
+        place = mention.first - 1 - steps
+        if place < 0:
+            return None
+        word, following = sentence.folded(place), sentence.folded(place + 1)
+        if word in _NEGATIONS or (word in ("other", "rather") and following == "than"):
+            return not (word == "not" and following in ("only", "just"))
+        if word == "outside" and steps < 3 and _is_place(mention):
+            return True
+        if word in ("did", "do", "does") and following in ("not", "t"):
+            return True
+        passive = word.endswith("ed") and following in ("by", "in", "as", "to", "with")
+        if word not in _REACHES_OVER and sentence.mention_at(place) is None and not passive:
+            return None
+    return None
+
+
+def _is_place(mention: Mention) -> bool:
+    return any("place" in concepts_of(one.field) for one in mention.known)
+
+
+def _is_negated_chinese(sentence: Sentence, mention: Mention) -> bool:
+    before = _before_list(sentence, mention).rstrip(_FILLERS_ZH)
+    after = sentence.text[mention.end : mention.end + 8]
+    if any(end in after for end in _NEGATION_ENDS_ZH) and "除" in before[-12:]:
+        return True
+    # 是不是 and 有没有 ask, they deny nothing.
+    return before.endswith(_NEGATIONS_ZH) and not before.endswith(("是不", "有没有"))
+
+
+def _before_list(sentence: Sentence, mention: Mention) -> str:
+    """The text before a value, or before the list of values that it continues: 除了已被取代和[已撤回]."""
+    before = sentence.text[: mention.start]
+    for other in reversed(sentence.mentions):
+        if other.end <= len(before) and _LISTED.fullmatch(before[other.end :]):
+            before = sentence.text[: other.start]
+    return before

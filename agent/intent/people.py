@@ -1,0 +1,79 @@
+"""Persons that a question names: whether their documents are meant, and in which role."""
+
+from agent.intent.mentions import Mention
+from agent.intent.sentence import ENDS, Sentence
+
+_AUTHORING = frozenset(
+    """
+    write wrote author propos suggest publish submit creat say said do contribut sponsor draft releas
+    post argu think plan present file make made come introduc recommend report cover describ discuss
+    """.split()
+)
+_AUTHORING_ZH = ("写", "提", "发布", "撰", "主张", "建议")
+_AUXILIARIES = ("did", "does", "do", "has", "is", "was", "will", "would")
+
+
+def is_meant(sentence: Sentence, mention: Mention) -> bool:
+    """Whether the documents of a person are meant: the person does not act otherwise and is no topic."""
+    if _acts_otherwise(sentence, mention) or _is_longer_name(sentence, mention):
+        return False
+    if sentence.folded(mention.first - 1) in ("about", "on", "regarding", "concerning", "关于"):
+        return False
+    return not sentence.text[: mention.start].rstrip().endswith(("关于", "有关"))
+
+
+def _is_longer_name(sentence: Sentence, mention: Mention) -> bool:
+    """ "Anders Holm Bridge" is no person."""
+    following = sentence.token(mention.last)
+    if following is None or following.kind != "word" or not following.is_capital or following.text.isupper():
+        return False
+    named = sentence.mention_at(mention.last) or sentence.is_noun(mention.last) or sentence.cue_fields(mention.last)
+    return following.start == mention.end + 1 and not named
+
+
+def _acts_otherwise(sentence: Sentence, mention: Mention) -> bool:
+    """ "why did Guido step down" is about a person, not about what that person wrote."""
+    if sentence.text.lstrip().startswith(("为什么", "为何")):
+        return not any(word in sentence.text for word in _AUTHORING_ZH)
+    following = sentence.token(mention.last)
+    return (
+        sentence.folded(0) in ("why", "when", "how", "where")
+        and sentence.folded(mention.first - 1) in _AUXILIARIES
+        and following is not None
+        and following.kind == "word"
+        and following.stem not in _AUTHORING
+    )
+
+
+def fields_meant(sentence: Sentence, mention: Mention, fields: tuple[str, ...]) -> tuple[str, ...]:
+    """The field of several that hold people: the one whose word stands near, else the main one.
+
+    "sponsored by Ann" is about sponsors, "written or reviewed by Ann" about two fields.
+
+    Args:
+        fields: those that hold the name.
+    """
+    ordered = sentence.vocabulary.of_role("person")
+    near = _fields_near(sentence, mention, ordered)
+    if len(near) > 1:
+        either = any(sentence.folded(place) in ("or", "或", "或者") for place in range(mention.last, mention.last + 4))
+        return near[:2] if either else (next(name for name in reversed(ordered) if name in near),)
+    return near or (next((name for name in ordered if name in fields), fields[0]),)
+
+
+def _fields_near(sentence: Sentence, mention: Mention, people: tuple[str, ...]) -> tuple[str, ...]:
+    """The fields of people that words within the same clause point at."""
+    near: list[str] = []
+    for place in (*range(mention.first - 3, mention.first), *range(mention.last, mention.last + 4)):
+        token = sentence.token(place)
+        if token is None or sentence.mention_at(place) is not None:
+            continue
+        if token.text in ENDS:
+            if place > mention.first:
+                break
+            near.clear()
+            continue
+        cued = [name for name in sentence.cue_fields(place) if name in people]
+        # "by" stands for all of them, and so tells none apart.
+        near += cued if len(cued) == 1 else []
+    return tuple(dict.fromkeys(near))

@@ -1,0 +1,188 @@
+"""A question with what was found in it: what stands at a place, and which parts of it name a topic."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from rapidfuzz import fuzz, process
+
+from agent.intent import lexicon
+from agent.intent.mentions import Mention
+from agent.intent.text import Token, has_chinese
+from agent.intent.vocabulary import Vocabulary, concepts_of
+
+_ABOUT = frozenset(
+    """
+    about on regarding concerning covering describing around touching discussing re 关于 有关 涉及 讨论 针对
+    """.split()
+)
+ENDS = frozenset(",;:?!，；：？！。")
+"""Marks that end a clause."""
+# Words that begin another condition: "about packaging [since 2020]".
+_RESUMES = frozenset(
+    """
+    by from in since before after between excluding except without that which who whose were was during
+    within published written filed created tagged but only 由 除
+    """.split()
+)
+_LONGEST_CUE = 4
+_SHORTEST_MISSPELT = 6
+_MISSPELT_CUTOFF = 90
+# A clause of Chinese, up to the next mark.
+_CLAUSE_ZH = r"(?P<topic>[^，。；？！,;?!]*?)"
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A question with what was found in it, for looking around a place.
+
+    Attributes:
+        nouns: words for the collection's documents ("pep", "peps").
+        taken: characters [first, last) that dates and numbers were read from.
+        about: characters [first, last) that name a topic, see `about_regions`.
+    """
+
+    text: str
+    tokens: Sequence[Token]
+    mentions: Sequence[Mention]
+    vocabulary: Vocabulary
+    nouns: frozenset[str]
+    taken: tuple[tuple[int, int], ...] = ()
+    about: tuple[tuple[int, int], ...] = ()
+
+    def token(self, index: int) -> Token | None:
+        """The token at a place, None outside the question."""
+        return self.tokens[index] if 0 <= index < len(self.tokens) else None
+
+    def folded(self, index: int) -> str:
+        """The token at a place as it is compared, "" outside the question."""
+        return self.tokens[index].folded if 0 <= index < len(self.tokens) else ""
+
+    def index_from(self, character: int) -> int:
+        """The place of the first token that begins there or later; one past the last when there is none."""
+        return next((n for n, token in enumerate(self.tokens) if token.start >= character), len(self.tokens))
+
+    def mention_at(self, index: int) -> Mention | None:
+        """The name of a value that covers a place."""
+        return next((one for one in self.mentions if one.first <= index < one.last), None)
+
+    def cue_fields(self, index: int) -> tuple[str, ...]:
+        """Fields that the words from this place on point at."""
+        return self.cue(index)[0]
+
+    def cue(self, index: int) -> tuple[tuple[str, ...], int]:
+        """Fields that the words from this place on point at, and the place behind those words.
+
+        "approved by" points at reviewers, "team" at the field of teams; the longest cue counts.
+        """
+        words: list[str] = []
+        found: tuple[tuple[str, ...], int] = ((), index)
+        if index < 0:
+            return found
+        cues = self.vocabulary.cues
+        for place in range(index, min(index + _LONGEST_CUE, len(self.tokens))):
+            token = self.tokens[place]
+            if token.kind == "mark":
+                break
+            words.append(token.folded)
+            fields = cues.get(tuple(words), ()) or (cues.get((token.stem,), ()) if len(words) == 1 else ())
+            if fields:
+                found = fields, place + 1
+        return found
+
+    def extent(self, mention: Mention, field: str) -> tuple[int, int]:
+        """The characters that state a value of a field: the value, and the field's name beside it."""
+        start, end = mention.start, mention.end
+        fields, behind = self.cue(mention.last)
+        if field in fields:
+            end = self.tokens[behind - 1].end
+        for first in range(mention.first - 1, max(mention.first - _LONGEST_CUE, 0) - 1, -1):
+            fields, behind = self.cue(first)
+            if field in fields and behind == mention.first:
+                start = self.tokens[first].start
+        return start, end
+
+    def is_noun(self, index: int) -> bool:
+        """Whether a word for documents stands here: a general one, the collection's, or a kind of document."""
+        if not 0 <= index < len(self.tokens):
+            return False
+        token = self.tokens[index]
+        if token.kind == "cjk":
+            return self.text.startswith((*lexicon.CHINESE_DOCUMENT_NOUNS, *self.nouns), token.start, token.start + 6)
+        if token.folded in lexicon.DOCUMENT_NOUNS or token.folded in self.nouns or _is_misspelt_noun(token.folded):
+            return True
+        mention = self.mention_at(index)
+        return mention is not None and any(
+            "kind" in concepts_of(one.field) and self.vocabulary.roles.get(one.field) == "label"
+            for one in mention.known
+        )
+
+    def has_document_noun(self, text: str) -> bool:
+        """Whether a part of the question holds a Chinese word for documents, or one of the collection's."""
+        return any(noun in text for noun in lexicon.CHINESE_DOCUMENT_NOUNS) or any(
+            noun in text.casefold() for noun in self.nouns
+        )
+
+    def in_about(self, start: int) -> bool:
+        """Whether a place lies in what the documents are about.
+
+        A value that begins with the word itself ("On Hold") is not what it is about.
+        """
+        return any(first < start < last for first, last in self.about)
+
+
+@lru_cache(maxsize=4096)
+def _is_misspelt_noun(word: str) -> bool:
+    """ "porposal", "documants"."""
+    if len(word) < _SHORTEST_MISSPELT or word in lexicon.STOP_WORDS:
+        return False
+    nouns = lexicon.DOCUMENT_NOUNS
+    return process.extractOne(word, nouns, scorer=fuzz.ratio, score_cutoff=_MISSPELT_CUTOFF) is not None
+
+
+def about_regions(text: str, tokens: Sequence[Token], heads: Sequence[str]) -> tuple[tuple[int, int], ...]:
+    """The parts of a question that say what the documents are about: no constraint without a word for it.
+
+    In "drafts about packaging since 2020" it is "about packaging".
+
+    Args:
+        heads: nouns for documents beside the general ones: a Chinese topic ends before its noun.
+    """
+    regions = []
+    index = 0
+    while index < len(tokens):
+        token = tokens[index]
+        if token.kind != "word" or token.folded not in _ABOUT or _is_date_on(tokens, index):
+            index += 1
+            continue
+        end = index + 1
+        while end < len(tokens) and not _ends_topic(tokens[end], is_first=end == index + 1):
+            end += 1
+        regions.append((token.start, tokens[end - 1].end))
+        index = end
+    return (*regions, *_chinese_about(text, heads))
+
+
+def _ends_topic(token: Token, *, is_first: bool) -> bool:
+    return token.text in ENDS or (token.folded in _RESUMES and not is_first)
+
+
+def _is_date_on(tokens: Sequence[Token], index: int) -> bool:
+    """ "on 4 July": a day, no topic."""
+    return tokens[index].folded in ("on", "around") and index + 1 < len(tokens) and tokens[index + 1].kind == "number"
+
+
+def _chinese_about(text: str, heads: Sequence[str]) -> Iterable[tuple[int, int]]:
+    """关于[打包]的提案, 和[打包]有关的, [打包]方面的."""
+    if not has_chinese(text):
+        return
+    nouns = "|".join(map(re.escape, sorted((*lexicon.CHINESE_DOCUMENT_NOUNS, *heads), key=len, reverse=True)))
+    for pattern in (
+        rf"(?:关于|有关|涉及|讨论|针对|围绕|介绍|讲述|讲|谈到|谈|提到){_CLAUSE_ZH}"
+        rf"(?=的?\s*(?:{nouns})|[，。；？！,;?!]|$)",
+        rf"(?:跟|与|和|同){_CLAUSE_ZH}(?:有关|相关)",
+        r"(?P<topic>[^，。；？！,;?!的、]{1,12})(?:方面|相关)的",
+    ):
+        for match in re.finditer(pattern, text, re.IGNORECASE):
+            yield match.start("topic") - 1, match.end("topic")
