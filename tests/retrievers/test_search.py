@@ -16,6 +16,7 @@ from psycopg.conninfo import make_conninfo
 from agent.app import Service
 from agent.pipeline import Pipeline
 from agent.settings import Settings
+from agent.trace import TraceStore
 from agent.types import RankedHit, Request, Result
 from retrievers import registry
 from retrievers.core.errors import BadFilter, BadRequest, UnknownCollection
@@ -32,7 +33,7 @@ from retrievers.postgres.migrate import SERVICE_ROLE
 from retrievers.testing import HashEmbedder
 
 EMBEDDER = HashEmbedder()
-WORDS = "turbine blade rotor bearing gear oil pitch tower bolt grid crew winter storm repair".split()  # noqa: SIM905
+WORDS = "turbine blade rotor bearing gear oil pitch tower bolt grid crew winter storm repair".split()
 
 
 def service_on(database: Database, embedder: Embedder = EMBEDDER, **changes: Any) -> Service:
@@ -40,7 +41,8 @@ def service_on(database: Database, embedder: Embedder = EMBEDDER, **changes: Any
     resources = registry.Resources(database=database, embedder=embedder, catalogue=catalogue)
     sources = {name: registry.build(name, resources) for name in registry.names()}
     chosen = Settings(**changes)
-    return Service(chosen, database, embedder, catalogue, Pipeline(chosen, catalogue, sources, embedder))
+    pipeline = Pipeline(chosen, catalogue, sources, embedder)
+    return Service(chosen, database, embedder, catalogue, pipeline, TraceStore(database, days=0))
 
 
 @pytest.fixture
