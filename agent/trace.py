@@ -272,8 +272,9 @@ class TraceStore:
         """Store what comes until the store is closed."""
         while True:
             batch = [await self._queue.get()]
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._closing.wait(), _GATHER_S)
+            if self._queue.qsize() < _BATCH:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._closing.wait(), _GATHER_S)
             while len(batch) < _BATCH and not self._queue.empty():
                 batch.append(self._queue.get_nowait())
             traces = [one for one in batch if isinstance(one, Trace)]
@@ -285,15 +286,25 @@ class TraceStore:
                         await self._sweep(tenant)
             except Exception as error:
                 # Whatever it is, it must not end the writing, and nobody is there to be told but the log.
-                _log.warning("%d traces were not stored: %s", len(traces) + self._lost, type(error).__name__)
+                self._lost += sum((one.tenant, one.id) in self._waiting for one in traces)
+                if self._lost:
+                    _log.warning("%d traces were not stored: %s", self._lost, type(error).__name__)
+                else:
+                    _log.warning("expired traces were not deleted: %s", type(error).__name__)
                 self._lost = 0
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._closing.wait(), _REST_S)
             finally:
-                for trace in traces:
-                    self._waiting.pop((trace.tenant, trace.id), None)
+                self._forget(traces)
+            if self._lost:
+                _log.warning("%d traces were not stored: more came than could be written", self._lost)
+                self._lost = 0
             if None in batch:
                 return
+
+    def _forget(self, traces: list[Trace]) -> None:
+        for trace in traces:
+            self._waiting.pop((trace.tenant, trace.id), None)
 
     async def _store(self, traces: list[Trace]) -> None:
         if not traces:
@@ -306,6 +317,7 @@ class TraceStore:
             async with self._database.transaction(tenant) as connection:
                 await connection.execute(_LIMITS, (_LOCK_TIMEOUT,))
                 await connection.cursor().executemany(_INSERT, rows)
+            self._forget(own)
 
     def _rows(self, traces: list[Trace]) -> list[tuple[object, ...]]:
         rows: list[tuple[object, ...]] = []
