@@ -1,9 +1,6 @@
 """Paths to documents: one reader per file form, each item a Document or a Rejected with the reason."""
 
-import csv
 import functools
-import io
-import json
 import os
 import re
 import stat
@@ -11,36 +8,26 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NoReturn, TextIO
+from typing import Any, BinaryIO, Literal
 
 import yaml
 
 from retrievers.core.errors import BadDocument
-from retrievers.ingest.clean import Cleaner, decode, encoding_notes, is_utf_16, kind, printable, stream_encoding
-from retrievers.ingest.documents import Document, Rejected
+from retrievers.ingest.clean import Cleaner, decode, is_utf_16, kind, printable
+from retrievers.ingest.documents import Rejected
 from retrievers.ingest.html import declared_charset, read_page
-from retrievers.ingest.record import MAX_TEXT_CHARACTERS, TEXT_KEYS, build_document, read_record, rejected
+from retrievers.ingest.json_text import parse_json
+from retrievers.ingest.record import build_document, read_record, rejected
 from retrievers.ingest.schema import schema_of
+from retrievers.ingest.table import MAX_LINE_BYTES, Item, Progress, read_table
 
 __all__ = ["input_bytes", "read", "read_record"]
 
-Item = Document | Rejected
-Progress = Callable[[int], None]
-"""Called with the bytes consumed since the last call."""
-
-MAX_LINE_BYTES = 16 << 20
 MAX_WHOLE_FILE_BYTES = 256 << 20
 """Of forms that are read in one piece; JSONL and CSV may be of any size."""
 
-_WORDS = frozenset({"id", "_id", "title", "url", "important", "questions", "expires_at", *TEXT_KEYS})
-"""CSV columns whose cells stay text whatever they look like."""
-_YES_NO = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _SIGNATURES = {".pdf": b"%PDF-", ".docx": b"PK\x03\x04"}
 _SIGNATURE_WITHIN_BYTES = 1024
-_CSV_SAMPLE_CHARACTERS = 1 << 16
-# Up to 18 and 15 digits: longer ones are card or serial numbers, or would not survive as a double.
-_INTEGER = re.compile(r"-?(?:0|[1-9]\d{0,17})", re.ASCII)
-_DECIMAL = re.compile(r"-?(?:0|[1-9]\d{0,8})\.\d{1,6}", re.ASCII)
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _FENCE = re.compile(r" {0,3}(```|~~~)")
 _FIRST_LEVEL_HEADING = re.compile(r" {0,3}#[ \t]+(.*?)(?:[ \t]+#+)?[ \t]*")
@@ -309,31 +296,11 @@ def _converter() -> Callable[[Path], Any]:
 # JSON.
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise BadDocument(f"malformed JSON: {name} is not a JSON number; use null")
-
-
-_JSON = json.JSONDecoder(parse_constant=_refuse_constant)
-
-
-def _parse_json(text: str, first_line: int = 1) -> object:
-    try:
-        # Without its line end, so that what is cut short is missing at the end of this line, not on the next.
-        return _JSON.decode(text.rstrip())
-    except json.JSONDecodeError as error:
-        line = first_line + error.lineno - 1
-        raise BadDocument(f"malformed JSON at line {line}, column {error.colno}: {error.msg}") from None
-    except RecursionError:
-        raise BadDocument("the JSON is nested too deeply") from None
-    except ValueError:
-        raise BadDocument("a number in the JSON has too many digits") from None
-
-
 def _read_json(source: _Source, _count: Progress) -> Iterator[Item]:
     """One object, or a list of objects."""
     text, notes = _text_of(_bytes_of(source))
     try:
-        content = _parse_json(text)
+        content = parse_json(text)
     except BadDocument as error:
         hint = "; one object per line? Then name it .jsonl" if "Extra data" in str(error) else ""
         raise BadDocument(f"{error}{hint}") from None
@@ -369,7 +336,7 @@ def _json_line(line: bytes, where: str, number: int) -> Item:
         if len(line.rstrip(b"\r\n")) > MAX_LINE_BYTES:
             raise BadDocument(f"the line is longer than {MAX_LINE_BYTES >> 20} MB")
         text, notes = decode(line, of="line")
-        return read_record(_parse_json(text, number), where, notes=notes)
+        return read_record(parse_json(text, number), where, notes=notes)
     except BadDocument as error:
         return rejected(where, None, str(error))
 
@@ -393,120 +360,14 @@ def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
         line = stream.readline(MAX_LINE_BYTES + 1)
 
 
-# CSV.
-
-
-def _read_csv(source: _Source, count: Progress) -> Iterator[Item]:
-    with source.path.open("rb") as file:
-        encoding = stream_encoding(file)
-        notes = encoding_notes(encoding)
-        text = io.TextIOWrapper(file, encoding="utf-8-sig" if encoding == "utf-8" else encoding, newline="")
-        sample = next((line for line in text.read(_CSV_SAMPLE_CHARACTERS).splitlines() if line.strip()), "")
-        if not sample:
-            raise BadDocument("the file is empty")
-        text.seek(0)
-        default = "\t" if source.ending == ".tsv" else ","
-        # Strict, or a quote left open would turn the rest of the file into one cell without a word.
-        rows = csv.reader(_bounded_lines(text), delimiter=_delimiter(sample, default), strict=True)
-        columns: list[str] = []
-        counted, line = 0, 1
-        empty = True
-        while (row := _next_row(rows)) is not None:
-            where, line = f"{source.where}:{line}", rows.line_num + 1
-            count(file.tell() - counted)
-            counted = file.tell()
-            if not columns and isinstance(row, BadDocument):
-                raise row
-            if isinstance(row, list) and not any(cell.strip() for cell in row):
-                continue
-            if not columns and isinstance(row, list):
-                columns = _columns(row)
-                continue
-            empty = False
-            yield _read_row(row, columns, where, notes)
-        if empty:
-            raise BadDocument("no rows below the header")
-
-
-def _bounded_lines(text: TextIO) -> Iterator[str]:
-    while line := text.readline(MAX_LINE_BYTES):
-        if len(line) == MAX_LINE_BYTES:
-            raise csv.Error(f"a line is longer than {MAX_LINE_BYTES >> 20} MB, so the rest of the file was not read")
-        yield line
-
-
-def _delimiter(header: str, default: str) -> str:
-    """The delimiter that makes a text column appear in the header; failing that, the most columns."""
-
-    def columns(delimiter: str) -> tuple[bool, int]:
-        names = [name.strip() for name in next(csv.reader([header], delimiter=delimiter), [])]
-        return any(key in names for key in TEXT_KEYS), len(names)
-
-    return max((default, ",", ";", "\t"), key=columns)
-
-
-def _next_row(rows: Iterator[list[str]]) -> list[str] | BadDocument | None:
-    """A row, what is wrong with it, or None after the last one."""
-    # The limit belongs to the whole process; others should not notice.
-    limit = csv.field_size_limit(MAX_TEXT_CHARACTERS)
-    try:
-        row = next(rows, None)
-    except csv.Error as error:
-        if "field larger" in str(error):
-            return BadDocument(f'a cell has over {MAX_TEXT_CHARACTERS:,} characters; is a quote (") left open?')
-        return BadDocument(f'malformed CSV: {error}; check its quotes (")')
-    finally:
-        csv.field_size_limit(limit)
-    if row is not None and any("\0" in cell for cell in row):
-        return BadDocument("a NUL character; if the file is UTF-16, save it as UTF-8")
-    return row
-
-
-def _columns(header: list[str]) -> list[str]:
-    names = [name.strip() for name in header]
-    if not any(key in names for key in TEXT_KEYS):
-        found = ", ".join(f'"{name}"' for name in names)
-        raise BadDocument(f'no column "text" (nor "content" or "body") in the first row, the header: {found}')
-    return [name or f"column_{number}" for number, name in enumerate(names, 1)]
-
-
-def _read_row(row: list[str] | BadDocument, columns: list[str], where: str, notes: tuple[str, ...]) -> Item:
-    if isinstance(row, BadDocument):
-        return rejected(where, None, str(row))
-    if len(row) > len(columns):
-        return rejected(where, None, f"{len(row)} cells, but the header has {len(columns)} columns")
-    cells = {name: cell for name, cell in zip(columns, row, strict=False) if cell.strip()}
-    try:
-        record = {name: _cell(name, cell) for name, cell in cells.items()}
-    except BadDocument as error:
-        return rejected(where, None, str(error))
-    return read_record(record, where, notes=notes)
-
-
-def _cell(name: str, cell: str) -> object:
-    """A cell as the JSON value it most likely stands for; what is in doubt stays text."""
-    if name in TEXT_KEYS:
-        return cell
-    plain = cell.strip()
-    if name in _WORDS:
-        return plain
-    if name == "metadata":
-        return _parse_json(plain)
-    if name == "public":
-        if plain.lower() not in _YES_NO:
-            raise BadDocument(f'"public" is "{plain[:40]}"; it must be true or false')
-        return _YES_NO[plain.lower()]
-    if plain.lower() in ("true", "false"):
-        return plain.lower() == "true"
-    if _INTEGER.fullmatch(plain):
-        return int(plain)
-    return float(plain) if _DECIMAL.fullmatch(plain) else cell
+def _read_table(source: _Source, count: Progress) -> Iterator[Item]:
+    return read_table(source.path, source.where, count)
 
 
 _READERS: Mapping[str, Callable[[_Source, Progress], Iterator[Item]]] = {
     **dict.fromkeys((".jsonl", ".ndjson"), _read_json_lines_file),
     ".json": _read_json,
-    **dict.fromkeys((".csv", ".tsv"), _read_csv),
+    **dict.fromkeys((".csv", ".tsv"), _read_table),
     **dict.fromkeys((".md", ".markdown"), _read_markdown),
     **dict.fromkeys((".html", ".htm"), _read_html),
     **dict.fromkeys((".txt", ".text", ".log", ".rst"), _read_plain),

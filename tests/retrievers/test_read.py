@@ -12,6 +12,7 @@ import pytest
 
 from retrievers.ingest import clean
 from retrievers.ingest import read as read_module
+from retrievers.ingest import table as table_module
 from retrievers.ingest.documents import Document, Rejected
 from retrievers.ingest.read import input_bytes, read, read_record
 
@@ -502,7 +503,7 @@ def test_csv_cells_of_two_million_characters_fit_and_the_limit_of_others_is_left
 
 
 def test_a_csv_line_without_end_stops_the_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(read_module, "MAX_LINE_BYTES", 64)
+    monkeypatch.setattr(table_module, "MAX_LINE_BYTES", 64)
     path = write(tmp_path, "a.csv", f"text,id\na,1\n{'b' * 100},2\nc,3\n")
 
     first, second = read([path])

@@ -1,0 +1,26 @@
+"""JSON as documents may hold it: numbers that have no end are refused, and errors name their line."""
+
+import json
+from typing import NoReturn
+
+from retrievers.core.errors import BadDocument
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise BadDocument(f"malformed JSON: {name} is not a JSON number; use null")
+
+
+_JSON = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+def parse_json(text: str, first_line: int = 1) -> object:
+    try:
+        # Without its line end, so that what is cut short is missing at the end of this line, not on the next.
+        return _JSON.decode(text.rstrip())
+    except json.JSONDecodeError as error:
+        line = first_line + error.lineno - 1
+        raise BadDocument(f"malformed JSON at line {line}, column {error.colno}: {error.msg}") from None
+    except RecursionError:
+        raise BadDocument("the JSON is nested too deeply") from None
+    except ValueError:
+        raise BadDocument("a number in the JSON has too many digits") from None

@@ -1,0 +1,143 @@
+"""CSV and TSV: a header that names the columns, and a document per row."""
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TextIO
+
+from retrievers.core.errors import BadDocument
+from retrievers.ingest.clean import encoding_notes, stream_encoding
+from retrievers.ingest.documents import Document, Rejected
+from retrievers.ingest.json_text import parse_json
+from retrievers.ingest.record import MAX_TEXT_CHARACTERS, TEXT_KEYS, read_record, rejected
+
+Item = Document | Rejected
+Progress = Callable[[int], None]
+"""Called with the bytes consumed since the last call."""
+
+MAX_LINE_BYTES = 16 << 20
+
+_WORDS = frozenset({"id", "_id", "title", "url", "important", "questions", "expires_at", *TEXT_KEYS})
+"""CSV columns whose cells stay text whatever they look like."""
+_YES_NO = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+_CSV_SAMPLE_CHARACTERS = 1 << 16
+# Up to 18 and 15 digits: longer ones are card or serial numbers, or would not survive as a double.
+_INTEGER = re.compile(r"-?(?:0|[1-9]\d{0,17})", re.ASCII)
+_DECIMAL = re.compile(r"-?(?:0|[1-9]\d{0,8})\.\d{1,6}", re.ASCII)
+
+
+def read_table(path: Path, shown: str, count: Progress) -> Iterator[Item]:
+    """The rows of a file below its header as documents, each with the line it begins on.
+
+    Args:
+        shown: the file's path for messages.
+        count: is told of the bytes consumed.
+    Raises:
+        BadDocument: what concerns the whole file.
+    """
+    with path.open("rb") as file:
+        encoding = stream_encoding(file)
+        notes = encoding_notes(encoding)
+        text = io.TextIOWrapper(file, encoding="utf-8-sig" if encoding == "utf-8" else encoding, newline="")
+        sample = next((line for line in text.read(_CSV_SAMPLE_CHARACTERS).splitlines() if line.strip()), "")
+        if not sample:
+            raise BadDocument("the file is empty")
+        text.seek(0)
+        default = "\t" if path.suffix.lower() == ".tsv" else ","
+        # Strict, or a quote left open would turn the rest of the file into one cell without a word.
+        rows = csv.reader(_bounded_lines(text), delimiter=_delimiter(sample, default), strict=True)
+        columns: list[str] = []
+        counted, line = 0, 1
+        empty = True
+        while (row := _next_row(rows)) is not None:
+            where, line = f"{shown}:{line}", rows.line_num + 1
+            count(file.tell() - counted)
+            counted = file.tell()
+            if not columns and isinstance(row, BadDocument):
+                raise row
+            if isinstance(row, list) and not any(cell.strip() for cell in row):
+                continue
+            if not columns and isinstance(row, list):
+                columns = _columns(row)
+                continue
+            empty = False
+            yield _read_row(row, columns, where, notes)
+        if empty:
+            raise BadDocument("no rows below the header")
+
+
+def _bounded_lines(text: TextIO) -> Iterator[str]:
+    while line := text.readline(MAX_LINE_BYTES):
+        if len(line) == MAX_LINE_BYTES:
+            raise csv.Error(f"a line is longer than {MAX_LINE_BYTES >> 20} MB, so the rest of the file was not read")
+        yield line
+
+
+def _delimiter(header: str, default: str) -> str:
+    """The delimiter that makes a text column appear in the header; failing that, the most columns."""
+
+    def columns(delimiter: str) -> tuple[bool, int]:
+        names = [name.strip() for name in next(csv.reader([header], delimiter=delimiter), [])]
+        return any(key in names for key in TEXT_KEYS), len(names)
+
+    return max((default, ",", ";", "\t"), key=columns)
+
+
+def _next_row(rows: Iterator[list[str]]) -> list[str] | BadDocument | None:
+    """A row, what is wrong with it, or None after the last one."""
+    # The limit belongs to the whole process; others should not notice.
+    limit = csv.field_size_limit(MAX_TEXT_CHARACTERS)
+    try:
+        row = next(rows, None)
+    except csv.Error as error:
+        if "field larger" in str(error):
+            return BadDocument(f'a cell has over {MAX_TEXT_CHARACTERS:,} characters; is a quote (") left open?')
+        return BadDocument(f'malformed CSV: {error}; check its quotes (")')
+    finally:
+        csv.field_size_limit(limit)
+    if row is not None and any("\0" in cell for cell in row):
+        return BadDocument("a NUL character; if the file is UTF-16, save it as UTF-8")
+    return row
+
+
+def _columns(header: list[str]) -> list[str]:
+    names = [name.strip() for name in header]
+    if not any(key in names for key in TEXT_KEYS):
+        found = ", ".join(f'"{name}"' for name in names)
+        raise BadDocument(f'no column "text" (nor "content" or "body") in the first row, the header: {found}')
+    return [name or f"column_{number}" for number, name in enumerate(names, 1)]
+
+
+def _read_row(row: list[str] | BadDocument, columns: list[str], where: str, notes: tuple[str, ...]) -> Item:
+    if isinstance(row, BadDocument):
+        return rejected(where, None, str(row))
+    if len(row) > len(columns):
+        return rejected(where, None, f"{len(row)} cells, but the header has {len(columns)} columns")
+    cells = {name: cell for name, cell in zip(columns, row, strict=False) if cell.strip()}
+    try:
+        record = {name: _cell(name, cell) for name, cell in cells.items()}
+    except BadDocument as error:
+        return rejected(where, None, str(error))
+    return read_record(record, where, notes=notes)
+
+
+def _cell(name: str, cell: str) -> object:
+    """A cell as the JSON value it most likely stands for; what is in doubt stays text."""
+    if name in TEXT_KEYS:
+        return cell
+    plain = cell.strip()
+    if name in _WORDS:
+        return plain
+    if name == "metadata":
+        return parse_json(plain)
+    if name == "public":
+        if plain.lower() not in _YES_NO:
+            raise BadDocument(f'"public" is "{plain[:40]}"; it must be true or false')
+        return _YES_NO[plain.lower()]
+    if plain.lower() in ("true", "false"):
+        return plain.lower() == "true"
+    if _INTEGER.fullmatch(plain):
+        return int(plain)
+    return float(plain) if _DECIMAL.fullmatch(plain) else cell
