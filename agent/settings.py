@@ -80,6 +80,13 @@ class Settings(BaseModel):
         return tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
 
 
+def unknown_variables() -> tuple[str, ...]:
+    """Environment variables that look like settings and are none: a slip, or of another version."""
+    names = {PREFIX + name.upper() for name in Settings.model_fields}
+    ours = (key for key in os.environ if key.startswith(PREFIX) and not key.startswith(f"{PREFIX}TEST_"))
+    return tuple(sorted(key for key in ours if key not in names))
+
+
 def load_settings(given: Mapping[str, Any] | None = None, *, folder: Path | None = None) -> Settings:
     """The settings in force.
 

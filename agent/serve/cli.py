@@ -35,6 +35,24 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"signalbox {version('signalbox')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="show the version", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
+    pass
+
+
 Question = Annotated[str, typer.Argument(help="the question")]
 Tenant = Annotated[str | None, typer.Option(help="whose documents; the setting TENANT when left out")]
 OneCollection = Annotated[str | None, typer.Option("--collection", help="one collection; all when left out")]

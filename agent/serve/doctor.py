@@ -4,12 +4,13 @@ import re
 import shutil
 import time
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from agent.app import database_addresses
-from agent.settings import Settings, load_settings
+from agent.settings import PREFIX, Settings, load_settings, unknown_variables
 from retrievers.core.errors import RetrievalError
 from retrievers.postgres.migrate import check_address
 
@@ -47,7 +48,11 @@ async def examine() -> list[Check]:
 def _settings(settings: Settings) -> Check:
     changed = settings.model_dump(exclude_defaults=True)
     shown = ", ".join(f"{key.upper()}={_without_secret(key, str(value))}" for key, value in changed.items())
-    return Check("settings", True, shown or "all at their defaults")
+    mend = ""
+    for name in unknown_variables():
+        near = get_close_matches(name, [PREFIX + known.upper() for known in Settings.model_fields], 1)
+        mend = f"the variable {name} is no setting" + (f": is {near[0]} meant?" if near else "")
+    return Check("settings", True, shown or "all at their defaults", mend)
 
 
 def _without_secret(key: str, value: str) -> str:

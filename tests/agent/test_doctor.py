@@ -59,3 +59,11 @@ def test_settings_are_shown_without_keys_and_passwords():
     assert "LLM_API_KEY=***" in shown
     assert "LLM_BASE_URL=http://***@host/v1" in shown
     assert KEY not in shown + repr(settings)
+
+
+async def test_a_misspelt_variable_is_named_with_what_was_meant(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SIGNALBOX_DATABSE_URL", "postgresql://nobody@127.0.0.1:1/x")
+    monkeypatch.setenv("SIGNALBOX_DATABASE_URL", "postgresql://nobody@127.0.0.1:1/x")
+    settings = (await doctor.examine())[0]
+    assert settings.ok
+    assert settings.mend == "the variable SIGNALBOX_DATABSE_URL is no setting: is SIGNALBOX_DATABASE_URL meant?"
