@@ -14,6 +14,7 @@ import itertools
 import json
 import socket
 import struct
+import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -241,6 +242,11 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], script: ScriptedServer) -> None:
         self.script = script
         super().__init__(address, _Handler)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A connection that was cut on purpose, or by the client, is no news; anything else is."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
 class _Handler(BaseHTTPRequestHandler):
