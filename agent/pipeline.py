@@ -27,6 +27,7 @@ from retrievers.core.filters import Filter, parse
 from retrievers.core.types import Hit, Retriever, Scope
 from retrievers.embed import Embedder
 from retrievers.postgres.catalogue import Catalogue, filterable
+from retrievers.text import glosses
 
 RERANK_POOL = 64
 SUPERSEDED_WEIGHT = 0.5
@@ -143,6 +144,8 @@ class Pipeline:
         clock = _Clock()
         self._check(request)
         scope, wanted = await self._scope(tenant, request)
+        if glosses.is_chinese(request.question):
+            await asyncio.to_thread(glosses.load)
         clock.ended("scope")
         asked = Asked(request, scope, wanted, started, timeout_s)
         reading = await self._read(asked)
@@ -231,7 +234,8 @@ class Pipeline:
         for answer in found.used:
             search, source = answer.step.search, answer.step.source
             if answer.query is not None:
-                languages[search] = answer.query.language
+                # A glossed question is English to the vectors.
+                languages[search] = "en" if answer.query.gloss else answer.query.language
             # What was calculated has an order of its own, whose scores say nothing beside those of texts.
             ranking = rankings.setdefault((search, self.sources[source].card.kind == "metadata"), {})
             if answer.hits or source not in ranking:

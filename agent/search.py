@@ -21,6 +21,7 @@ from retrievers.core.filters import Filter, to_json
 from retrievers.core.types import Chunk, ChunkId, Query, Retriever, Scope
 from retrievers.embed import Embedder
 from retrievers.postgres.catalogue import Catalogue, filterable
+from retrievers.text.glosses import gloss_for
 
 DEPTH = 100
 """Hits asked of each source: fixed, so that a page is always cut from the same ranking."""
@@ -228,7 +229,8 @@ class Search:
                 language = question_language(step.search, asked.scope)
             metadata = self.sources[step.source].card.kind == "metadata"
             if not metadata:
-                return Query(step.search, language, asked.scope, wanted, DEPTH)
+                gloss = gloss_for(step.search, [one.languages for one in asked.scope.collections])
+                return Query(step.search, language, asked.scope, wanted, DEPTH, gloss=gloss)
             return Query(step.search, language, asked.scope, wanted, DEPTH, course.aggregate, course.statement)
 
         return make

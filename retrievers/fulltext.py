@@ -4,7 +4,6 @@ Candidates come from the index on lexemes, by the question's rarest terms first 
 hold one of them; BM25 over all of the question's terms ranks them. Text in quotes must occur as it is.
 """
 
-import asyncio
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +19,6 @@ from retrievers.postgres.hits import hits_of
 from retrievers.registry import Resources
 from retrievers.text import weights
 from retrievers.text.analysis import Term, analyse
-from retrievers.text.glosses import glosses
 
 CARD = Card(name="fulltext", good_for="exact words: names, codes, identifiers, error messages, quoted phrases")
 
@@ -32,8 +30,6 @@ _EXTRA = 0.5
 
 # A gloss is one of the senses of a word, the right one or not.
 _GLOSS = 0.5
-# From this share of Chinese documents on a Chinese question finds them by its own words.
-_LEAST_CHINESE = 0.05
 
 _QUOTED = re.compile(r'"([^"]{2,200})"|“([^”]{2,200})”|「([^」]{2,200})」|『([^』]{2,200})』|《([^》]{2,200})》')
 
@@ -59,10 +55,8 @@ class FullText:
     async def search(self, query: Query) -> list[Hit]:
         """Hits by BM25, above 0 and unbounded; see `Retriever.search`."""
         terms = _weighted(analyse(query.text, query.language))
-        if _is_foreign(query):
-            # Reading the dictionary takes a second, once.
-            for gloss in analyse(" ".join(await asyncio.to_thread(glosses, query.text)), "en"):
-                terms.setdefault(gloss.text, _GLOSS)
+        for gloss in analyse(query.gloss, "en"):
+            terms.setdefault(gloss.text, _GLOSS)
         counts = await self.catalogue.term_counts(query.scope, terms)
         chunks = sum(collection.chunks for collection in query.scope.collections)
         total = {term: sum(known.get(term, 0) for known in counts.values()) for term in terms}
@@ -98,15 +92,6 @@ class FullText:
             },
         )
         return hits_of(rows, query, CARD.name)
-
-
-def _is_foreign(query: Query) -> bool:
-    """Whether a question in Chinese is put to documents that hardly are."""
-    if not any("\u4e00" <= character <= "\u9fff" for character in query.text):
-        return False
-    documents = sum(one.documents for one in query.scope.collections)
-    chinese = sum(one.languages.get("zh", 0) for one in query.scope.collections)
-    return chinese < _LEAST_CHINESE * documents
 
 
 def _weighted(terms: list[Term]) -> dict[str, float]:

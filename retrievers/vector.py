@@ -40,7 +40,7 @@ class Vector:
         collections = self._searchable(query)
         if not collections:
             return []
-        vector = await self.embedder.embed_query(query.text)
+        vector = await self.embedder.embed_query(query.gloss or query.text)
         if vector.shape[0] != collections[0].dimension:
             raise Unavailable(CARD.name, f"the embedder {self.embedder.name} changed its vectors' length")
         rows = await self.database.search(

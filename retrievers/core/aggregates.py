@@ -43,7 +43,8 @@ class Aggregate:
     Attributes:
         op: `count` documents; `list` them; `sum`, `avg`, `min`, `max` of `of`; `share` of them, in percent,
             that satisfy `where`; `difference` in count between two groups, the first minus the second.
-        of: what is summed, averaged or compared; for `count` the field whose distinct values are counted; for `list` what documents are ordered by.
+        of: what is summed, averaged or compared; for `count` the field whose distinct values are counted; for
+            `list` what documents are ordered by.
         group_by: one row per value; a document counts for every member of a list field.
         order, limit: by the calculated value of groups, or by `of` for `list`.
         between: for `difference` the two values of `group_by`; otherwise the only groups wanted.

@@ -158,6 +158,7 @@ class Query:
     Attributes:
         language: ISO 639-1 code of the text.
         limit: most hits wanted.
+        gloss: the text in English, word by word, when it is Chinese and the documents hardly are; else empty.
         aggregate: what a source over metadata is to calculate within the filter.
         statement: SQL for such a source, written by a model or a person, and not trusted.
     """
@@ -169,6 +170,7 @@ class Query:
     limit: int = 100
     aggregate: Aggregate | None = None
     statement: str | None = None
+    gloss: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ _POSSESSIVE = re.compile(r"['’][sS]$")
 _CAMEL = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _NAME_AND_NUMBER = re.compile(r"([a-z]{2,})(\d+)")
 CHINESE_STOP_WORDS = frozenset(
-    "的 了 是 在 和 与 及 或 也 都 就 而 被 把 吗 呢 吧 啊 哪 哪些 什么 怎么 如何 请 请问 一个 这 那 这个 那个".split()  # noqa: SIM905
+    "的 了 是 在 和 与 及 或 也 都 就 而 被 把 吗 呢 吧 啊 哪 哪些 什么 怎么 如何 请 请问 一个 这 那 这个 那个".split()
 )
 _MOST_CHARACTERS = 64
 _SHOUTED_WORDS = 3

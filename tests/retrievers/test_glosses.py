@@ -1,0 +1,23 @@
+"""Chinese questions for English documents."""
+
+from retrievers.text.glosses import gloss_for, glossed_words, glosses
+
+
+def test_words_come_in_english_and_what_is_latin_stays():
+    assert {"dictionary", "reject", "proposal"} <= set(glosses("被拒绝的字典提案"))
+    gloss = gloss_for("PEP 703 的随机数 os.urandom", [{"en": 10}])
+    assert gloss.startswith("PEP 703 os.urandom ")
+    assert {"random", "number"} <= set(gloss.split())
+
+
+def test_nothing_is_glossed_where_it_is_of_no_use():
+    assert gloss_for("random numbers", [{"en": 10}]) == ""
+    assert gloss_for("随机数", [{"en": 80, "zh": 20}]) == ""
+    assert gloss_for("。？", [{"en": 10}]) == ""
+    assert glosses("") == []
+
+
+def test_a_word_is_found_at_its_place():
+    text = "涉及石棉的学校"
+    found = {word: (text[place : place + len(word)], english) for place, word, english in glossed_words(text)}
+    assert found["石棉"] == ("石棉", ("asbestos",))
