@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.intent import lexicon
-from agent.intent.calculations import find_calculation, topic_of
+from agent.intent.calculations import find_calculation
 from agent.intent.constraints import Constraint
 from agent.intent.filters import Json, of_constraint
 from agent.intent.found import Found, Piece
 from agent.intent.quantities import is_key, number_nouns
+from agent.intent.topic import topic_of
 from agent.types import Message
 
 _REFINES = re.compile(

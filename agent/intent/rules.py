@@ -7,11 +7,13 @@ from datetime import datetime
 from typing import Any
 
 from agent.intent import calculations, followup, turns, vocabulary
+from agent.intent.asked import fields_shown
 from agent.intent.calculations import Calculation
 from agent.intent.filters import Json, both, either
 from agent.intent.found import Found, Piece, find
 from agent.intent.periods import Calendar
 from agent.intent.text import has_chinese
+from agent.intent.topic import plain_words, topic_of
 from agent.types import Message, Rejected, SourceChoice
 from retrievers.core.types import Card, FieldCatalogue
 
@@ -127,7 +129,7 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
             complete=not rejected and not found.left and calculation.sure,
         )  # fmt: skip
     exact = _is_identifier(found)
-    search = found.rest if found.pieces and calculations.topic_of(found) else question
+    search = found.rest if found.pieces and topic_of(found) else question
     return RulesReading(
         "retrieve", question, (search,), found.pieces, _choices(context, exact=exact), None,
         0.9 if exact else _confidence(found.pieces, 0.6), rejected, complete=exact and not rejected,
@@ -143,16 +145,16 @@ def _followed(carried: followup.Carried, question: str, context: Context) -> Rul
         # "what about 2022?" asks for the same calculation.
         calculation = calculations.find_calculation(carried.before)
     named = {"id", *found.sentence.vocabulary.of_role("number")}
-    asked = calculations.asked_fields(found, {piece.field for piece in carried.pieces} & named)
+    asked = fields_shown(found, {piece.field for piece in carried.pieces} & named)
     one_document = len(carried.pieces) == 1 and carried.pieces[0].field in named
-    if one_document and asked and not calculations.topic_of(found):
+    if one_document and asked and not topic_of(found):
         # "the latest one" has said which document; what is asked of it is the field.
         calculation = calculations.values_of(asked, carried.pieces)
     elif calculation is not None and carried.pieces:
         calculation = Calculation(calculation.aggregate, carried.pieces)
-    elif calculation is None and carried.lists and carried.pieces and not calculations.topic_of(carried.before):
+    elif calculation is None and carried.lists and carried.pieces and not topic_of(carried.before):
         calculation = calculations.listing(whole)
-    said = followup.stripped(question) if not carried.lists or calculations.topic_of(found) else ""
+    said = followup.stripped(question) if not carried.lists or topic_of(found) else ""
     search = " ".join(filter(None, (said, carried.context))) or question
     if calculation is not None and "sql" in context.cards:
         return RulesReading(
@@ -252,7 +254,7 @@ def _is_identifier(found: Found) -> bool:
     if not names:
         return False
     rest = _IDENTIFIER.sub(" ", text)
-    words = [word for word in calculations.plain_words(rest) if word]
+    words = [word for word in plain_words(rest) if word]
     return len(words) <= (2 if not has_chinese(text) else 3)
 
 

@@ -1,0 +1,159 @@
+"""Which fields a question asks about: what is counted, added up, grouped by, shown."""
+
+import re
+
+from agent.intent import lexicon, wording
+from agent.intent.filters import Json
+from agent.intent.found import Found, date_field
+from agent.intent.quantities import is_key
+from agent.intent.vocabulary import Role
+
+_GROUPING: tuple[Role, ...] = ("label", "tag", "person", "version", "boolean", "language")
+_OF_A_COUNT = frozenset("of ended are were is was did have has got carry".split())
+_BEFORE_COUNTED = frozenset("more different new other total the all published created python - open".split())
+_COUNTED_ZH = re.compile("篇|份|件|起")
+
+
+def fields_named(found: Found, *roles: Role, start: int = 0, end: int | None = None) -> tuple[str, ...]:
+    """Fields of these roles that words of the question point at, between two characters; values point at none."""
+    sentence = found.sentence
+    end = len(sentence.text) if end is None else end
+    names: list[str] = []
+    for index, token in enumerate(sentence.tokens):
+        if start <= token.start < end and sentence.mention_at(index) is None:
+            names += [name for name in sentence.cue_fields(index) if sentence.vocabulary.roles.get(name) in roles]
+    return tuple(dict.fromkeys(names))
+
+
+def unconstrained(found: Found, fields: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of the fields that no named value constrains."""
+    constrained = {one.field for one in found.constraints}
+    return tuple(name for name in fields if name not in constrained)
+
+
+def date_asked(found: Found) -> str | None:
+    """The date field that documents are ordered or grouped by."""
+    fields = found.sentence.vocabulary.of_role("date")
+    if found.dates:
+        return date_field(found.sentence, found.dates[0])
+    near = [
+        name
+        for index in range(len(found.sentence.tokens))
+        for name in found.sentence.cue_fields(index)
+        if name in fields
+    ]
+    return next(iter((*near, *fields)), None)
+
+
+def number_asked(found: Found) -> str | None:
+    """The number that is summed or compared: a field, or the length of a list ("most authors")."""
+    fields = [name for name in fields_named(found, "number") if not is_key(found.sentence, name)]
+    if fields:
+        return fields[0]
+    known = found.sentence.vocabulary.catalogue.fields
+    lists = [name for name in fields_named(found, "person", "tag") if known[name].field.type == "list"]
+    return f"len({lists[0]})" if lists and wording.NUMBER_OF.search(found.sentence.text) else None
+
+
+def is_length(number: str) -> bool:
+    """Whether it is the length of a list and no field."""
+    return number.startswith("len")
+
+
+def group_asked(found: Found) -> str | None:
+    """What is grouped by, where the question says so: "per year", "by department", 按地区."""
+    for match in wording.BY.finditer(found.sentence.text):
+        group = "what" if match["what"] else "zh"
+        period, dates = _period(match[group] or ""), date_asked(found)
+        if period and dates:
+            return f"{period}({dates})"
+        fields = fields_named(found, *_GROUPING, start=match.start(group), end=match.end())
+        # "by Guido" states who, not how to group.
+        is_value = any(mention.start == match.start(group) for mention in found.sentence.mentions)
+        if fields and not is_value:
+            return fields[0]
+    return None
+
+
+def _period(phrase: str) -> str | None:
+    """ "years since 2020" is by year, 年份 as well."""
+    words = phrase.casefold().strip()
+    first = words.split()[0].rstrip("s") if words.isascii() and words else words
+    chinese = (period for word, period in wording.PERIODS_ZH.items() if words.startswith(word))
+    return wording.PERIODS.get(first) or next(chinese, None)
+
+
+def several_asked(found: Found) -> tuple[str, tuple[object, ...]] | None:
+    """A field that the question names two or more values of, to be told apart; years count as well."""
+    for one in found.constraints:
+        if len(one.values) > 1 and not one.together and not one.negated:
+            return one.field, one.values
+    name = date_asked(found)
+    years: list[object] = []
+    for dated in found.dates:
+        low, high = dated.period.low, dated.period.high
+        if low is not None and high is not None:
+            if high.year != low.year + 1 or low.month != 1:
+                return None
+            years.append(low.year)
+    return (f"year({name})", tuple(years)) if name and len(years) > 1 else None
+
+
+def counts_documents(found: Found) -> bool:
+    """Whether it is documents that are counted, rather than days or people."""
+    sentence = found.sentence
+    match = wording.HOW_MANY.search(sentence.text)
+    if match is None:
+        chinese = wording.HOW_MANY_ZH.search(sentence.text)
+        return chinese is not None and (
+            sentence.has_document_noun(sentence.text) or _COUNTED_ZH.search(chinese[0]) is not None
+        )
+    index = sentence.index_from(match.end())
+    for _ in range(6):
+        word = sentence.folded(index)
+        if sentence.is_noun(index) or word in _OF_A_COUNT:
+            return True
+        mention = sentence.mention_at(index)
+        if mention is not None:
+            index = mention.last
+        elif word in _BEFORE_COUNTED:
+            index += 1
+        else:
+            return False
+    return False
+
+
+def is_of_documents(found: Found) -> bool:
+    """ "which document has the most authors": the documents are compared, not the authors."""
+    match = wording.WHICH_NOUN.search(found.sentence.text)
+    return match is not None and match["noun"].casefold() in (lexicon.DOCUMENT_NOUNS | found.sentence.nouns)
+
+
+def fields_shown(found: Found, besides: set[str]) -> tuple[str, ...]:
+    """The fields whose value a question asks for: "who sponsored PEP 703", "when was it resolved"."""
+    sentence = found.sentence
+    fields: list[str] = []
+    for index in range(len(sentence.tokens)):
+        fields += [name for name in sentence.cue_fields(index)[:1] if name not in besides]
+    people, dates = sentence.vocabulary.of_role("person"), sentence.vocabulary.of_role("date")
+    if not fields and wording.WHO.search(sentence.text) and people:
+        fields.append(people[0])
+    if wording.WHEN.search(sentence.text) and dates:
+        fields = [name for name in fields if name in dates] or [dates[0]]
+    return tuple(dict.fromkeys(name for name in fields if name in sentence.vocabulary.catalogue.fields))
+
+
+def existence_asked(found: Found) -> Json | None:
+    """The condition that a field is there, or not: "have a sponsor", 有 sponsor 的."""
+    sentence = found.sentence
+    for index, token in enumerate(sentence.tokens):
+        roles = sentence.vocabulary.roles
+        names = [name for name in sentence.cue_fields(index) if roles.get(name) not in ("date", None)]
+        if not names:
+            continue
+        before = sentence.text[: token.start].rstrip()
+        if wording.HAVING.search(before):
+            return {"type": "exists", "key": names[0], "value": True}
+        if wording.LACKING.search(before):
+            return {"type": "exists", "key": names[0], "value": False}
+    return None

@@ -1,0 +1,69 @@
+"""What is left of a question when constraints, fields and the words of asking are taken away: its topic."""
+
+import re
+from collections.abc import Iterable
+
+from agent.intent import lexicon
+from agent.intent.found import Found
+from agent.intent.text import has_chinese
+
+# Words of calculations and of talking about a collection; nothing that documents would be about.
+_PLAIN = frozenset(
+    """
+    counts aimed behind occur values distinct different various respective exist compared compare
+    both either record summary tell else nowadays calendar year years month months quarter quarters
+    publication per each every by top most more than anyone anybody else how what which who when where
+    total sum average mean share percentage percent decimal decimals place places count number oldest
+    newest latest earliest first last recent recently longest largest highest biggest smallest lowest
+    shortest going creation date ended end became become sitting break down broken give also one two
+    three currently calculate compute altogether combined overall there far kb knowledge base collection
+    corpus database archive stored held entire whole all
+    """.split()
+)
+_PLAIN_ZH = tuple(
+    """
+    一共 总共 共有 共 有 多少 几 个 篇 份 条 起 件 项 最多 最少 最新 最早 最近 最长 最大 最高 哪 谁 写 是 的 了 和 与 各 每 按
+    分别 占 全部 所有 百分之 保留 位 小数 年 月 日 什么 时候 里 中 得 用 一 两 二 三 被 参与 新建 创建 日期 发布 目前 还 为 状态
+    版本 目标 主题 相比 数 总 分钟 平均 知识库 库里 请 列出 给我 查 找 看 看看 一下 呢 吗 啊 呀 吧 过 到 在 发生 可以 允许 能
+    它 他们 他 她 其 该 此 哪天 还有 更 请问 哪些 哪几 哪个 怎么 有没有 是否 帮我 我想 知道 查找 查询 列一下 都 新 提 出 里面
+    其中 比 多 少 还是 由 关于 方面 就 也 再 只 那 这 些 我们 公司 大家 现在 已经 已 客户 看到 要 加
+    """.split()
+)
+_NO_CHINESE = re.compile(r"[^\u4e00-\u9fff]+")
+_LETTERS = re.compile(r"[^\W\d_]+")
+
+
+def topic_of(found: Found) -> list[str]:
+    """The words that neither constrain, nor name fields or documents, nor ask: what documents would say.
+
+    Of "how many accepted PEPs about packaging are there" that is "packaging".
+    """
+    sentence = found.sentence
+    taken = [(one.start, one.end) for one in (*found.pieces, *found.dates)]
+    words = []
+    for index, token in enumerate(sentence.tokens):
+        if token.kind != "word" or any(first <= token.start < last for first, last in taken):
+            continue
+        is_plain = token.folded in lexicon.STOP_WORDS or token.folded in _PLAIN
+        if not is_plain and not sentence.is_noun(index) and not sentence.cue_fields(index):
+            words.append(token.folded)
+    text = list(sentence.text)
+    for first, last in taken:
+        text[first:last] = "，" * (last - first)
+    cues = ["".join(cue) for cue in sentence.vocabulary.cues if cue and has_chinese(cue[0])]
+    return words + _chinese_words("".join(text), cues)
+
+
+def plain_words(text: str) -> list[str]:
+    """The words of a text that carry meaning, by general lists alone."""
+    words = (word for word in _LETTERS.findall(text.casefold()) if not has_chinese(word))
+    kept = [word for word in words if word not in lexicon.STOP_WORDS and word not in lexicon.DOCUMENT_NOUNS]
+    return kept + _chinese_words(text)
+
+
+def _chinese_words(text: str, plain: Iterable[str] = ()) -> list[str]:
+    """What is left of a text's Chinese without words for documents, plain words and those given."""
+    rest = _NO_CHINESE.sub("，", text)
+    for word in sorted((*lexicon.CHINESE_DOCUMENT_NOUNS, *_PLAIN_ZH, *plain), key=len, reverse=True):
+        rest = rest.replace(word, "，")
+    return [run for run in rest.split("，") if run]

@@ -1,0 +1,93 @@
+"""The wordings by which a question asks for a calculation."""
+
+import re
+
+from agent.intent.numerals import CHINESE_COUNT, COUNT
+
+
+def _pattern(*alternatives: str) -> re.Pattern[str]:
+    return re.compile("|".join(alternatives), re.IGNORECASE)
+
+
+# What is calculated.
+HOW_MANY = _pattern(
+    r"\bhow\s+many\b", r"\b(?:total\s+)?number\s+of\b", r"\bcount\s+(?:of|the|all)\b", r"\bhow\s+often\b"
+)
+HOW_MANY_ZH = _pattern(
+    r"(?<!哪)(?:多少|几)\s*(?:个|篇|份|条|起|件|项|部|本|则|封|款|名|位)",
+    r"数量|总数|计数|篇数|个数|件数|多少(?=PEP)",
+)
+DISTINCT = _pattern(
+    r"\bhow\s+many\s+(?:different|distinct|unique)\b",
+    r"\bnumber\s+of\s+(?:different|distinct|unique)\b",
+    r"(?:多少|几)\s*(?:位|个|种|类)?\s*不同",
+    r"(?:有|共)\s*(?:多少|几)\s*种",
+)
+SHARE = _pattern(
+    r"\b(?:share|percentage|percent|proportion|fraction)\b",
+    r"百分之几|占比|比例|百分比|占.{0,6}(?:多少|几)",
+)
+SHARE_OF_ALL_ZH = _pattern(r"占(?:全部|所有|总)")
+AVERAGE = _pattern(r"\b(?:average|mean|avg)\b", r"平均")
+SUM = _pattern(r"\b(?:total|sum|combined|altogether)\b", r"总(?!结|部|体|监|经理)|合计|共计")
+NUMBER_OF = _pattern(r"\b(?:number|count|list|how\s+many|longest|most)\b", r"多少|最多|个数|人数|数量")
+LARGEST_NUMBER = _pattern(
+    r"\b(?:largest|highest|greatest|maximum|smallest|lowest)\s+number\s+of\b",
+    r"最多有?(?:多少|几)",
+)
+DECIMALS = _pattern(
+    r"(?P<n>one|two|three|[0-4]|一|两|二|三)\s*(?:decimals?|decimal\s+places?|digits?|位小数)",
+)
+
+# Groups, and what they are compared with.
+BY = _pattern(
+    r"\b(?:per|for\s+each|for\s+every|in\s+each|each|grouped\s+by|group\s+by|by|across)\s+"
+    r"(?:the\s+)?(?:calendar\s+|publication\s+)?(?P<what>[\w-]+(?:\s[\w-]+)?)",
+    r"(?:各个?|每个?|每一|按照?|分)(?P<zh>[^，。？！,?!的]{1,6})",
+)
+BREAKDOWN = _pattern(
+    r"\b(?:break\w*|broken|split|distribution|breakdown|histogram|statistics)\b",
+    r"分布|统计|分别|细分",
+)
+COUNTED = _pattern(r"\bnumber\b|\bcount\b", r"多少|几")
+VERSUS = _pattern(
+    r"\b(?:vs\.?|versus|compared?|more\b.*\bor\b|or\s+more|of\s+each|each)\b",
+    r"相比|更多|更少|分别|各有|哪.{0,3}多|还是",
+)
+MORE_THAN = _pattern(r"\bhow\s+many\s+more\b|\bdifference\b", r"多多少|多几|相差|差多少")
+MOST = _pattern(r"\b(?:most|top|busiest|biggest\s+number|more\s+\w+\s+than\s+any(?:one|body)?)\b", r"最多|最常")
+LEAST = _pattern(r"\b(?:fewest|least)\b", r"最少")
+WHICH_PERIOD = _pattern(r"\b(?:which|what)\s+(?:calendar\s+)?(year|month|quarter)\b", r"哪(?:一|个)?(年|月|季度)")
+WHICH_NOUN = _pattern(r"\b(?:which|what)\s+(?P<noun>\w+)")
+PERIODS = {"year": "year", "annual": "year", "month": "month", "quarter": "quarter"}
+PERIODS_ZH = {"年": "year", "月": "month", "季度": "quarter"}
+"""What a date is grouped by, as a function of the aggregates."""
+
+# The ends of an order.
+NEWEST = _pattern(r"\b(?:newest|latest|most\s+recent(?:ly)?|youngest)\b", r"最新|最近(?:的)?一|最晚|最后(?:一)?")
+OLDEST = _pattern(r"\b(?:oldest|earliest|first)\b", r"最早|最老|最旧|第一(?:个|篇|份)|首个")
+LARGEST = _pattern(
+    r"\b(?:longest|largest|tallest|highest|biggest|greatest|maximum|max|most\s+expensive|costliest|most)\b",
+    r"最长|最大|最高|最多|最贵",
+)
+SMALLEST = _pattern(
+    r"\b(?:shortest|smallest|lowest|minimum|min|cheapest|fewest|least)\b",
+    r"最短|最小|最低|最少|最便宜",
+)
+LONGEST = _pattern(r"\blongest\b", r"最久|最长时间")
+OF_TIME = _pattern(r"date|since|sitting|been|waiting", r"日期|久")
+TOP_N = _pattern(
+    rf"\b(?:top|the)\s+(?P<n>{COUNT})\b",
+    rf"\b(?P<n2>{COUNT})\s+(?:most|biggest|top|newest|latest|oldest|longest|highest)\b",
+    rf"(?:最\S{{1,4}}|前)的?(?P<zh>{CHINESE_COUNT})\s*(?:个|篇|位|名|种|份|条)",
+)
+SEVERAL = _pattern(r"哪几|哪些", r"\bwhich\s+\w+s\b(?!\s+(?:is|has|was))")
+
+# Fields that are asked for without their name.
+WHEN = _pattern(r"^\s*(?:when|what\s+(?:date|day|year))\b", r"什么时候|何时|哪一?[天年月]")
+WHO = _pattern(r"\bwho(?:se)?\b|\bwhich\s+(?:author|person|people)", r"谁|哪位|哪个人")
+PEOPLE = _pattern(r"\bpeople\b|\bpersons\b", r"人")
+
+# A field that is or is not there: "have [a sponsor]", 没有[赞助人].
+HAVING = _pattern(r"\b(?:have|has|with|had|got|list|name)\s+(?:a|an|any|at\s+least\s+one)$", r"(?:具有|写明|有)$")
+LACKING = _pattern(r"\b(?:without|lack|lacks|lacking|no)(?:\s+(?:a|an|any))?$", r"(?:没有|缺少|无)$")
