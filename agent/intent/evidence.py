@@ -5,6 +5,7 @@ Each sign is a small predicate with an example; `is_constraint` says which of th
 """
 
 from collections.abc import Callable
+from itertools import pairwise
 
 from agent.intent import lexicon
 from agent.intent.mentions import Mention
@@ -119,7 +120,7 @@ def _is_generic(sentence: Sentence, mention: Mention) -> bool:
     if asks and sentence.folded(mention.first - 1) in ("a", "an", "my"):
         return True
     words = [token.folded for token in sentence.tokens[max(0, mention.first - 5) : mention.first]]
-    for place, (article, noun) in enumerate(zip(words, words[1:], strict=False)):
+    for place, (article, noun) in enumerate(pairwise(words)):
         is_any_document = article in ("a", "an") and (noun in lexicon.DOCUMENT_NOUNS or noun in sentence.nouns)
         if is_any_document and not _BEING.isdisjoint(words[place + 2 :]):
             return True

@@ -129,7 +129,7 @@ def _version_ranges(sentence: Sentence, constraints: Sequence[Constraint]) -> li
     made = []
     for one in constraints:
         if sentence.vocabulary.roles[one.field] == "version" and len(one.values) == 2 and not one.negated:
-            first, last = sorted(map(_version, one.values))
+            first, last = sorted(map(version_numbers, one.values))
             between = re.search(
                 re.escape(one.values[0])
                 + r"\s*(?:到|至|[-–—~]|to|through|thru)\s*(?:python\s*)?"
@@ -139,7 +139,9 @@ def _version_ranges(sentence: Sentence, constraints: Sequence[Constraint]) -> li
             )
             if between:
                 known = sentence.vocabulary.catalogue.fields[one.field].values
-                values = sorted((value for value in known if first <= _version(value) <= last), key=_version)
+                values = sorted(
+                    (value for value in known if first <= version_numbers(value) <= last), key=version_numbers
+                )
                 made.append(
                     replace(
                         one,
@@ -153,7 +155,8 @@ def _version_ranges(sentence: Sentence, constraints: Sequence[Constraint]) -> li
     return made
 
 
-def _version(value: str) -> tuple[int, ...]:
+def version_numbers(value: str) -> tuple[int, ...]:
+    """What versions are ordered by: 3.10 comes after 3.9."""
     return tuple(int(number) for number in re.findall(r"\d+", value))
 
 

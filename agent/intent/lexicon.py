@@ -202,52 +202,117 @@ LANGUAGES = {
     "ar": ("arabic", "阿拉伯语"),
 }
 
+
+def _concept(names: str, cues: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return tuple(names.split(", ")), tuple(cues.split(", "))
+
+
 # What fields are about, by words of their names; each concept with the words of a question that point at it.
 CONCEPTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "person": (
-        ("author", "authors", "owner", "owners", "writer", "editor", "editors", "creator", "contributor", "contributors", "reporter",
-         "assignee", "manager", "speaker", "instructor", "inspector", "applicant", "applicants", "officer", "judge", "doctor", "teacher",
-         "lead", "investigator", "contact", "requester", "submitter", "customer", "client", "supplier", "vendor", "company", "publisher",
-         "director", "artist", "maintainer", "maintainers", "by", "作者", "负责人"),
-        ("by", "written by", "wrote", "authored", "author", "作者", "写", "撰写", "编写", "负责"),
+    "person": _concept(
+        "author, authors, owner, owners, writer, editor, editors, creator, contributor, contributors, "
+        "reporter, assignee, manager, speaker, instructor, inspector, applicant, applicants, officer, "
+        "judge, doctor, teacher, lead, investigator, contact, requester, submitter, customer, client, "
+        "supplier, vendor, company, publisher, director, artist, maintainer, maintainers, by, 作者, "
+        "负责人",
+        "by, written by, wrote, authored, author, 作者, 写, 撰写, 编写, 负责",
     ),
-    "sponsor": (("sponsor", "sponsors"), ("sponsor", "sponsored", "sponsoring", "sponsors", "赞助", "担保", "赞助人")),
-    "reviewer": (("reviewer", "approver"), ("reviewer", "reviewed", "approved by", "审核人", "审批人")),
-    "created": (
-        ("created", "creation", "date", "filed", "opened", "submitted", "written", "added", "start", "创建"),
-        ("created", "creation", "filed", "opened", "proposed", "submitted", "written", "new", "创建", "新建", "提出", "提交", "提", "交上来"),
+    "sponsor": _concept(
+        "sponsor, sponsors",
+        "sponsor, sponsored, sponsoring, sponsors, 赞助, 担保, 赞助人",
     ),
-    "published": (
-        ("published", "released", "release", "issued", "posted", "发布"),
-        ("published", "publication", "released", "issued", "posted", "came out", "come out", "发布", "发表", "出版"),
+    "reviewer": _concept(
+        "reviewer, approver",
+        "reviewer, reviewed, approved by, 审核人, 审批人",
     ),
-    "updated": (("updated", "modified", "changed", "revised"), ("updated", "modified", "changed", "revised", "edited", "更新", "修改", "修订")),
-    "decided": (("decided", "decision", "resolved", "closed", "approved", "completed"),
-                ("decided", "decision", "approved", "denied", "granted", "rejected", "resolved", "closed", "批准", "决定", "否决", "结案", "审批")),
-    "expires": (("expires", "expiry", "expiration", "due", "deadline", "end", "until"),
-                ("expires", "expire", "expiring", "expired", "due", "deadline", "到期", "截止", "过期", "复审")),
-    "effective": (("effective", "valid"), ("effective", "valid", "in force", "生效")),
-    "version": (("version", "release"), ("version", "versions", "target", "targets", "targeting", "targeted", "版本", "版本号", "目标版本", "面向")),
-    "topic": (("topic", "topics", "tag", "tags", "subject", "subjects", "keyword", "keywords", "label", "labels", "category", "categories", "area"),
-              ("topic", "topics", "tag", "tags", "tagged", "label", "labelled", "labeled", "category", "主题", "标签", "分类", "类别")),
-    "status": (("status", "state", "stage", "phase"), ("status", "state", "stage", "phase", "状态", "阶段")),
-    "kind": (("type", "kind", "category", "class", "doctype", "genre", "format"), ("type", "kind", "类型", "种类", "类")),
-    "group": (("team", "department", "group", "unit", "division", "organization", "organisation", "org", "office", "agency", "faculty", "institute"),
-              ("team", "teams", "department", "departments", "dept", "group", "unit", "division", "团队", "部门", "部", "组", "小组", "处", "科室", "科")),
-    "place": (("region", "country", "location", "site", "city", "market", "district", "campus", "branch", "zone", "neighborhood", "neighbourhood", "province", "venue", "building"),
-              ("region", "regions", "country", "location", "site", "office", "district", "districts", "campus", "branch", "地区", "区域", "国家", "区", "城市", "院区", "校区")),
-    "severity": (("severity", "priority", "level", "impact", "risk"), ("severity", "priority", "level", "risk", "级别", "等级", "优先级", "严重程度", "级")),
-    "audience": (("audience", "audiences", "readers", "role", "roles", "users"), ("audience", "for", "aimed at", "intended for", "适用于", "适用", "面向", "给", "供", "针对")),
-    "language": (("language", "lang"), ("language", "语言")),
-    "money": (("budget", "cost", "price", "amount", "usd", "eur", "cny", "revenue", "salary", "fee", "value"),
-              ("budget", "budgeted", "cost", "costs", "price", "worth", "expensive", "costliest", "cheapest", "dollars", "dollar", "usd", "euros", "eur", "预算", "费用", "价格", "金额", "美元", "元", "美金", "万元", "造价")),
-    "duration": (("minutes", "hours", "days", "duration", "downtime", "down"),
-                 ("minutes", "minute", "hours", "hour", "downtime", "down", "outage", "lasted", "lasting", "duration", "停机", "分钟", "小时", "时长")),
-    "number": (("number", "no", "num", "nr", "id"), ("number", "numbered", "numbers", "编号", "号", "序号")),
-    "pages": (("pages", "length", "size", "words"), ("pages", "page", "length", "页", "页数", "长度", "大小", "字数")),
-    "floors": (("floors", "storeys", "stories", "levels", "height"), ("floors", "floor", "storeys", "storey", "stories", "story", "taller", "tallest", "层", "楼层", "层高")),
-    "rating": (("rating", "score", "stars", "grade"), ("rating", "rated", "score", "stars", "评分", "得分", "分")),
-}  # fmt: skip
+    "created": _concept(
+        "created, creation, date, filed, opened, submitted, written, added, start, 创建",
+        "created, creation, filed, opened, proposed, submitted, written, new, 创建, 新建, 提出, 提交, 提, 交上来",
+    ),
+    "published": _concept(
+        "published, released, release, issued, posted, 发布",
+        "published, publication, released, issued, posted, came out, come out, 发布, 发表, 出版",
+    ),
+    "updated": _concept(
+        "updated, modified, changed, revised",
+        "updated, modified, changed, revised, edited, 更新, 修改, 修订",
+    ),
+    "decided": _concept(
+        "decided, decision, resolved, closed, approved, completed",
+        "decided, decision, approved, denied, granted, rejected, resolved, closed, 批准, 决定, 否决, 结案, 审批",
+    ),
+    "expires": _concept(
+        "expires, expiry, expiration, due, deadline, end, until",
+        "expires, expire, expiring, expired, due, deadline, 到期, 截止, 过期, 复审",
+    ),
+    "effective": _concept(
+        "effective, valid",
+        "effective, valid, in force, 生效",
+    ),
+    "version": _concept(
+        "version, release",
+        "version, versions, target, targets, targeting, targeted, 版本, 版本号, 目标版本, 面向",
+    ),
+    "topic": _concept(
+        "topic, topics, tag, tags, subject, subjects, keyword, keywords, label, labels, category, categories, area",
+        "topic, topics, tag, tags, tagged, label, labelled, labeled, category, 主题, 标签, 分类, 类别",
+    ),
+    "status": _concept(
+        "status, state, stage, phase",
+        "status, state, stage, phase, 状态, 阶段",
+    ),
+    "kind": _concept(
+        "type, kind, category, class, doctype, genre, format",
+        "type, kind, 类型, 种类, 类",
+    ),
+    "group": _concept(
+        "team, department, group, unit, division, organization, organisation, org, office, agency, faculty, institute",
+        "team, teams, department, departments, dept, group, unit, division, 团队, 部门, 部, 组, 小组, 处, 科室, 科",
+    ),
+    "place": _concept(
+        "region, country, location, site, city, market, district, campus, branch, zone, neighborhood, "
+        "neighbourhood, province, venue, building",
+        "region, regions, country, location, site, office, district, districts, campus, branch, 地区, "
+        "区域, 国家, 区, 城市, 院区, 校区",
+    ),
+    "severity": _concept(
+        "severity, priority, level, impact, risk",
+        "severity, priority, level, risk, 级别, 等级, 优先级, 严重程度, 级",
+    ),
+    "audience": _concept(
+        "audience, audiences, readers, role, roles, users",
+        "audience, for, aimed at, intended for, 适用于, 适用, 面向, 给, 供, 针对",
+    ),
+    "language": _concept(
+        "language, lang",
+        "language, 语言",
+    ),
+    "money": _concept(
+        "budget, cost, price, amount, usd, eur, cny, revenue, salary, fee, value",
+        "budget, budgeted, cost, costs, price, worth, expensive, costliest, cheapest, dollars, dollar, "
+        "usd, euros, eur, 预算, 费用, 价格, 金额, 美元, 元, 美金, 万元, 造价",
+    ),
+    "duration": _concept(
+        "minutes, hours, days, duration, downtime, down",
+        "minutes, minute, hours, hour, downtime, down, outage, lasted, lasting, duration, 停机, 分钟, 小时, 时长",
+    ),
+    "number": _concept(
+        "number, no, num, nr, id",
+        "number, numbered, numbers, 编号, 号, 序号",
+    ),
+    "pages": _concept(
+        "pages, length, size, words",
+        "pages, page, length, 页, 页数, 长度, 大小, 字数",
+    ),
+    "floors": _concept(
+        "floors, storeys, stories, levels, height",
+        "floors, floor, storeys, storey, stories, story, taller, tallest, 层, 楼层, 层高",
+    ),
+    "rating": _concept(
+        "rating, score, stars, grade",
+        "rating, rated, score, stars, 评分, 得分, 分",
+    ),
+}
 
 DOCUMENT_NOUNS = frozenset(
     """
@@ -261,8 +326,8 @@ DOCUMENT_NOUNS = frozenset(
     """.split()
 )  # fmt: skip
 CHINESE_DOCUMENT_NOUNS = """
-    文档 文件 资料 提案 方案 技术方案 报告 文章 论文 记录 材料 内容 草案 草稿 计划 说明 手册 指南 制度 规定 纪要 事故 故障 工单 案例 条目 公告 通知 新闻 帖子 笔记 建议 议题
-    专利 合同 更新 项目 申请 许可 材料 SOP
+    文档 文件 资料 提案 方案 技术方案 报告 文章 论文 记录 材料 内容 草案 草稿 计划 说明 手册 指南 制度 规定 纪要
+    事故 故障 工单 案例 条目 公告 通知 新闻 帖子 笔记 建议 议题 专利 合同 更新 项目 申请 许可 SOP
     """.split()  # fmt: skip
 
 STOP_WORDS = frozenset(

@@ -22,11 +22,12 @@ _PLAIN = frozenset(
 )
 _PLAIN_ZH = tuple(
     """
-    一共 总共 共有 共 有 多少 几 个 篇 份 条 起 件 项 最多 最少 最新 最早 最近 最长 最大 最高 哪 谁 写 是 的 了 和 与 各 每 按
-    分别 占 全部 所有 百分之 保留 位 小数 年 月 日 什么 时候 里 中 得 用 一 两 二 三 被 参与 新建 创建 日期 发布 目前 还 为 状态
-    版本 目标 主题 相比 数 总 分钟 平均 知识库 库里 请 列出 给我 查 找 看 看看 一下 呢 吗 啊 呀 吧 过 到 在 发生 可以 允许 能
-    它 他们 他 她 其 该 此 哪天 还有 更 请问 哪些 哪几 哪个 怎么 有没有 是否 帮我 我想 知道 查找 查询 列一下 都 新 提 出 里面
-    其中 比 多 少 还是 由 关于 方面 就 也 再 只 那 这 些 我们 公司 大家 现在 已经 已 客户 看到 要 加
+    一共 总共 共有 共 有 多少 几 个 篇 份 条 起 件 项 最多 最少 最新 最早 最近 最长 最大 最高 哪 谁 写 是 的 了
+    和 与 各 每 按 分别 占 全部 所有 百分之 保留 位 小数 年 月 日 什么 时候 里 中 得 用 一 两 二 三 被 参与 新建
+    创建 日期 发布 目前 还 为 状态 版本 目标 主题 相比 数 总 分钟 平均 知识库 库里 请 列出 给我 查 找 看 看看
+    一下 呢 吗 啊 呀 吧 过 到 在 发生 可以 允许 能 它 他们 他 她 其 该 此 哪天 还有 更 请问 哪些 哪几 哪个 怎么
+    有没有 是否 帮我 我想 知道 查找 查询 列一下 都 新 提 出 里面 其中 比 多 少 还是 由 关于 方面 就 也 再 只 那
+    这 些 我们 公司 大家 现在 已经 已 客户 看到 要 加
     """.split()
 )
 _NO_CHINESE = re.compile(r"[^\u4e00-\u9fff]+")
@@ -39,7 +40,7 @@ def topic_of(found: Found) -> list[str]:
     Of "how many accepted PEPs about packaging are there" that is "packaging".
     """
     sentence = found.sentence
-    taken = [(one.start, one.end) for one in (*found.pieces, *found.dates)]
+    taken = [(one.start, one.end) for one in found.pieces] + [(one.start, one.end) for one in found.dates]
     words = []
     for index, token in enumerate(sentence.tokens):
         if token.kind != "word" or any(first <= token.start < last for first, last in taken):

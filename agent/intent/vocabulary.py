@@ -19,9 +19,12 @@ Role = Literal["person", "label", "tag", "version", "number", "date", "boolean",
 How = Literal["exact", "alias", "stem", "part", "translated", "fuzzy"]
 
 _COMPANIES = frozenset(
-    "llc inc ltd gmbh corp co company authority district church restaurant construction university school college institute department "
-    "group bank agency association society foundation council committee brewing brewery hotel hospital clinic homes systems services "
-    "technologies industries partners trust team board office union club center centre".split()
+    """
+    llc inc ltd gmbh corp co company authority district church restaurant construction university school college
+    institute department group bank agency association society foundation council committee brewing brewery
+    hotel hospital clinic homes systems services technologies industries partners trust team board office union
+    club center centre
+    """.split()
 )
 PEOPLE = frozenset({"person", "sponsor", "reviewer"})
 _VERSION = re.compile(r"v?\d+(?:\.\d+){1,3}(?:[a-z]+\d*)?")
