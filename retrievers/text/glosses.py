@@ -6,6 +6,7 @@ comes, and the ranking decides which of them the documents speak of.
 
 import gzip
 import re
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
 
@@ -16,18 +17,48 @@ from retrievers.text.analysis import CHINESE_STOP_WORDS
 MOST_GLOSSES = 3
 """Most English words taken for one Chinese word."""
 
+LEAST_CHINESE = 0.05
+"""From this share of Chinese documents on a Chinese question finds them by its own words."""
+
 _ENTRY = re.compile(r"\S+ (?P<word>\S+) \[[^\]]*\] /(?P<senses>.*)/")
 _ASIDE = re.compile(r"\([^)]*\)|\[[^\]]*\]|\{[^}]*\}")
 _LATIN = re.compile(r"[A-Za-z][A-Za-z-]+")
+_KEPT = re.compile(r"[A-Za-z0-9][\w.+#-]*", re.ASCII)
 _CHINESE = re.compile(r"[\u4e00-\u9fff]+")
 # Senses that say something about the word instead of what it means.
 _NOTE = re.compile(r"^(?:CL:|variant of|see |also written|old variant|surname|abbr\.|used in|classifier|Taiwan pr)")
 _EMPTY = frozenset(
     """
-    to be of the an in on at for by with or and sb sth one's oneself etc esp as from into that which who it its
-    not do does make have get give take go come up out off over lit fig
+    to be of the an in on at for by with or and sb sth one's oneself etc esp as from into that which who it its not
+    do does make have get give take go come up out off over lit fig
     """.split()
 )
+
+
+def load() -> None:
+    """Read the dictionary, which takes about a second once; texts are glossed at once from then on."""
+    _dictionary()
+
+
+def is_chinese(text: str) -> bool:
+    """Whether a text holds Chinese characters."""
+    return _CHINESE.search(text) is not None
+
+
+def gloss_for(text: str, languages: Iterable[Mapping[str, int]]) -> str:
+    """A Chinese question for documents that hardly are Chinese: its names and numbers, and English for its words.
+
+    Args:
+        languages: how many documents of each collection are in each language.
+    Returns:
+        "" when the question or the documents need none.
+    """
+    counts = list(languages)
+    documents = sum(sum(one.values()) for one in counts)
+    if not is_chinese(text) or sum(one.get("zh", 0) for one in counts) >= LEAST_CHINESE * documents:
+        return ""
+    words = glosses(text)
+    return " ".join([*_KEPT.findall(text), *words]) if words else ""
 
 
 def glossed_words(text: str) -> list[tuple[int, str, tuple[str, ...]]]:
