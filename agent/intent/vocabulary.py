@@ -175,12 +175,15 @@ def _built(key: _Key) -> Vocabulary:
         if words and len(words) <= _LONGEST:
             into.setdefault(words, {}).setdefault((known.field, known.value), known)
 
+    own_names = {tuple(lexicon.name_words(name)) for name in catalogue.fields}
     for name, values in catalogue.fields.items():
         # A label that every document carries tells nothing apart.
         if roles[name] in ("number", "date", "boolean", "text") or (roles[name] == "label" and values.distinct < 2):
             continue
         for value, documents in values.values.items():
             words = words_of(value)
+            if roles[name] == "tag" and words in own_names:
+                continue  # "per severity" means the field, not the few documents that are tagged with its name
             add(words, Known(name, value, "exact", documents), names)
             if not value.isascii():
                 add(words_of(value.translate(_UMLAUTS)), Known(name, value, "exact", documents), names)
