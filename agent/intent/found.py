@@ -73,7 +73,7 @@ def find(
     about = about_regions(text, tokens, (*nouns, *vocabulary.kinds))
     mentions = find_mentions(tokens, vocabulary, more)
     sentence = Sentence(text, tokens, mentions, vocabulary, nouns, tuple((one.start, one.end) for one in dates), about)
-    numbers = find_quantities(sentence, sentence.taken)
+    numbers = find_quantities(sentence)
     taken = (*sentence.taken, *((one.start, one.end) for one in numbers))
     sentence = Sentence(text, tokens, mentions, vocabulary, nouns, taken, about)
     constraints, left = read_constraints(sentence)

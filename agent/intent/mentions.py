@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from agent.intent import lexicon
 from agent.intent.text import Token, has_chinese, stem, words_of
@@ -45,11 +46,10 @@ def find_mentions(
     Args:
         more: (field, value, documents) that were looked up because their field has too many to know.
     """
-    names = dict(vocabulary.names)
-    longest = vocabulary.longest
-    for words, known in _looked_up(more).items():
+    names, looked_up = dict(vocabulary.names), _looked_up(more)
+    for words, known in looked_up.items():
         names[words] = (*names.get(words, ()), *known)
-        longest = max(longest, len(words))
+    longest = max((vocabulary.longest, *map(len, looked_up)))
     found: list[Mention] = []
     place = 0
     while place < len(tokens):
@@ -59,15 +59,17 @@ def find_mentions(
         else:
             found.append(mention)
             place = mention.last
-    found += _translated(
-        tokens, vocabulary, {index for mention in found for index in range(mention.first, mention.last)}
-    )
-    taken = {index for mention in found for index in range(mention.first, mention.last)}
-    found += _misspelt(tokens, vocabulary, taken)
+    found += _translated(tokens, vocabulary, _covered(found))
+    found += _misspelt(tokens, vocabulary, _covered(found))
     return sorted(found, key=lambda mention: mention.first)
 
 
+def _covered(found: Sequence[Mention]) -> set[int]:
+    return {index for mention in found for index in range(mention.first, mention.last)}
+
+
 def _looked_up(more: Sequence[tuple[str, str, int]]) -> dict[tuple[str, ...], tuple[Known, ...]]:
+    """The values that were looked up, by their names and by the first and last words of those."""
     found: dict[tuple[str, ...], tuple[Known, ...]] = {}
     for name, value, documents in more:
         words = words_of(value)
@@ -85,6 +87,7 @@ def _longest(
     vocabulary: Vocabulary,
     longest: int,
 ) -> Mention | None:
+    """The longest name that begins at a place; marks inside it are passed over ("Guido van-Rossum", "J. Doe")."""
     if tokens[place].kind == "mark":
         return None
     words: list[str] = []
@@ -103,9 +106,7 @@ def _longest(
         stems.append(token.stem)
         if len(words) > longest:
             break
-        known = names.get(tuple(words), ())
-        if not known:
-            known = vocabulary.stems.get(tuple(stems), ())
+        known = names.get(tuple(words), ()) or vocabulary.stems.get(tuple(stems), ())
         known = tuple(one for one in known if _is_meant(one, tokens, place, last + 1))
         if known:
             best = Mention(place, last + 1, tokens[place].start, token.end, known)
@@ -115,56 +116,39 @@ def _longest(
 def _in_identifier(tokens: Sequence[Token], index: int) -> bool:
     """Whether a word is part of a name in code: process_time, os.process, process()."""
     token = tokens[index]
-    before = tokens[index - 1] if index else None
-    after = tokens[index + 1] if index + 1 < len(tokens) else None
-    if before is not None and before.text in ("_", "`") and before.end == token.start:
-        return True
-    if after is not None and after.text in ("_", "`") and after.start == token.end:
+    if index and tokens[index - 1].text in ("_", "`") and tokens[index - 1].end == token.start:
         return True
     following = tokens[index + 1 : index + 3]
-    called = (
-        len(following) == 2
-        and following[0].text == "("
-        and following[1].text == ")"
-        and following[0].start == token.end
-    )
-    dotted = (
-        len(following) == 2
-        and following[0].text == "."
-        and following[0].start == token.end
-        and following[1].kind == "word"
-        and following[1].start == following[0].end
-        and not token.is_capital
-    )
-    return called or dotted
+    if not following or following[0].start != token.end:
+        return False
+    if following[0].text in ("_", "`"):
+        return True
+    if len(following) < 2:
+        return False
+    is_called = following[0].text == "(" and following[1].text == ")"
+    is_dotted = following[0].text == "." and following[1].kind == "word" and following[1].start == following[0].end
+    return is_called or (is_dotted and not token.is_capital)
 
 
 def _is_meant(known: Known, tokens: Sequence[Token], first: int, last: int) -> bool:
     """Whether the word can be that value here: a first name alone must be written as a name."""
-    if known.how == "part":
-        word = tokens[first]
-        before = tokens[first - 1].folded if first else ""
-        by = before in ("by", "from", "to", "由")
-        if last - first > 1:
-            return True
-        if (
-            before in ("in", "at", "near", "within")
-            or (word.folded in _EVERYDAY and not by)
-            or word.folded in lexicon.STOP_WORDS
-        ):
-            return False
-        if not word.is_capital and not (len(word.text) > 4 and (by or (first == 0 and _heads(tokens, last)))):
-            return False
-        following = tokens[last] if last < len(tokens) else None
-        # "Guido Smith" is somebody else.
-        return not (
-            following is not None
-            and following.kind == "word"
-            and following.is_capital
-            and following.start == word.end + 1
-            and not following.text.isupper()
-        )
-    return True
+    if known.how != "part" or last - first > 1:
+        return True
+    word = tokens[first]
+    before = tokens[first - 1].folded if first else ""
+    is_by = before in ("by", "from", "to", "由")
+    if before in ("in", "at", "near", "within") or word.folded in lexicon.STOP_WORDS:
+        return False
+    if word.folded in _EVERYDAY and not is_by:
+        return False
+    is_introduced = is_by or (first == 0 and _heads(tokens, last))
+    if not word.is_capital and not (len(word.text) > 4 and is_introduced):
+        return False
+    following = tokens[last] if last < len(tokens) else None
+    if following is None or following.kind != "word" or not following.is_capital or following.text.isupper():
+        return True
+    # "Guido Smith" is somebody else.
+    return following.start != word.end + 1
 
 
 def _heads(tokens: Sequence[Token], last: int) -> bool:
@@ -176,57 +160,65 @@ def _heads(tokens: Sequence[Token], last: int) -> bool:
 
 def _translated(tokens: Sequence[Token], vocabulary: Vocabulary, taken: set[int]) -> list[Mention]:
     """Chinese words whose English, by the dictionary, is a value of one word: 石棉 is asbestos."""
-    runs: list[list[int]] = []
-    for index, token in enumerate(tokens):
-        if token.kind == "cjk" and index not in taken:
-            if runs and runs[-1][-1] == index - 1:
-                runs[-1].append(index)
-            else:
-                runs.append([index])
-    if not runs or not vocabulary.english:
+    if not vocabulary.english:
         return []
     found: list[Mention] = []
-    for run in runs:
+    for run in _chinese_runs(tokens, taken):
         text = "".join(tokens[index].text for index in run)
         for start, word, english in glossed_words(text):
             # A part of a longer term is no value: 子进程 is no process.
-            if start and not text[:start].endswith(_OPENS) or words_of(word) in vocabulary.cues:
+            if (start and not text[:start].endswith(_OPENS)) or words_of(word) in vocabulary.cues:
                 continue
-            known = {one for gloss in english for one in vocabulary.english.get(stem(gloss), ())}
+            known = [one for gloss in english for one in vocabulary.english.get(stem(gloss), ())]
             if known:
+                best = max(known, key=lambda one: one.documents)
+                meant = Known(best.field, best.value, "translated", best.documents)
                 first, last = run[start], run[start + len(word) - 1]
-                meant = tuple(
-                    Known(one.field, one.value, "translated", one.documents)
-                    for one in sorted(known, key=lambda one: -one.documents)
-                )
-                found.append(Mention(first, last + 1, tokens[first].start, tokens[last].end, meant[:1]))
+                found.append(Mention(first, last + 1, tokens[first].start, tokens[last].end, (meant,)))
     return found
+
+
+def _chinese_runs(tokens: Sequence[Token], taken: set[int]) -> list[list[int]]:
+    """Places of Chinese characters that stand side by side and name nothing yet."""
+    runs: list[list[int]] = []
+    for index, token in enumerate(tokens):
+        if token.kind != "cjk" or index in taken:
+            continue
+        if runs and runs[-1][-1] == index - 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    return runs
 
 
 def _misspelt(tokens: Sequence[Token], vocabulary: Vocabulary, taken: set[int]) -> list[Mention]:
+    """Names of people in two or three words and labels of one, with a slip: "Guido van Rosum", "divison"."""
     found: list[Mention] = []
     place = 0
     while place < len(tokens):
-        mention = None
         for size in (3, 2, 1):
-            run = tokens[place : place + size]
-            if len(run) < size or any(t.kind != "word" or place + n in taken for n, t in enumerate(run)):
-                continue
-            if any(after.start - before.end > 1 for before, after in zip(run, run[1:], strict=False)):
-                continue
-            words = [token.folded for token in run]
-            if size > 1:
-                known = vocabulary.similar(words, person=True) if all(t.is_capital for t in run) else ()
-            elif words[0] in lexicon.STOP_WORDS or words[0] in lexicon.DOCUMENT_NOUNS or (words[0],) in vocabulary.cues:
-                known = ()
-            else:
-                known = vocabulary.similar(words, person=False)
+            known = _similar(tokens, range(place, place + size), vocabulary, taken)
             if known:
-                mention = Mention(place, place + size, run[0].start, run[-1].end, known)
+                last = place + size
+                found.append(Mention(place, last, tokens[place].start, tokens[last - 1].end, known))
+                place = last
                 break
-        if mention:
-            found.append(mention)
-            place = mention.last
         else:
             place += 1
     return found
+
+
+def _similar(tokens: Sequence[Token], places: range, vocabulary: Vocabulary, taken: set[int]) -> tuple[Known, ...]:
+    """What a run of words must mean if it is misspelt."""
+    run = tokens[places.start : places.stop]
+    if len(run) < len(places) or any(token.kind != "word" for token in run) or not taken.isdisjoint(places):
+        return ()
+    if any(after.start - before.end > 1 for before, after in pairwise(run)):
+        return ()
+    words = [token.folded for token in run]
+    if len(words) > 1:
+        return vocabulary.similar(words, person=True) if all(token.is_capital for token in run) else ()
+    word = words[0]
+    if word in lexicon.STOP_WORDS or word in lexicon.DOCUMENT_NOUNS or (word,) in vocabulary.cues:
+        return ()
+    return vocabulary.similar(words, person=False)

@@ -7,7 +7,7 @@ whether the name occurs in any document, beside words for what changes or is sol
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Protocol
 
 from agent.intent import lexicon
 from agent.intent.rules import RulesReading
@@ -20,21 +20,35 @@ from retrievers.text.languages import STOP_WORDS
 
 # Asked of the world whatever the subject is.
 _ALWAYS = re.compile(
-    r"\b(?:salar(?:y|ies)|wages?|job\s+market|layoffs?|mortgage|tickets?\s+(?:for|to)|early\s+bird|meetups?|bankruptcy|near\s+me|traffic|jammed|horoscope|recipe|"
-    r"(?:video|online)\s+courses?|where\s+(?:does|do|is|did)\s+[\w ]{2,40}\s+(?:work|live)(?:\s+(?:now|these\s+days))?|stock\s+price|share\s+price)\b|"
+    r"\b(?:salar(?:y|ies)|wages?|job\s+market|layoffs?|mortgage|tickets?\s+(?:for|to)|early\s+bird|meetups?|bankruptcy|"
+    r"near\s+me|traffic|jammed|horoscope|recipe|(?:video|online)\s+courses?|"
+    r"where\s+(?:does|do|is|did)\s+[\w ]{2,40}\s+(?:work|live)(?:\s+(?:now|these\s+days))?|stock\s+price|share\s+price)\b|"
     r"工资|薪资|薪水|年薪|房价|高铁|火车票|机票|口碑|附近|报名|颁给|诺贝尔|录取",
     re.IGNORECASE,
 )
 # Asked of the world when the subject is not what the documents are about.
 _WORLDLY = re.compile(
-    r"\b(?:ceo|cto|founder|president|prime\s+minister|secretary)\b|\b(?:acquire[ds]?|bought|bankrupt|ipo)\b|\b(?:announce[ds]?|launch(?:ed|es)?|unveil\w*)\b|"
-    r"\b(?:latest|newest|next|current|upcoming|most\s+recent)\b.{0,24}\b(?:version|release|stable|update|vulnerability|meetup|conference|price|model)\b|\blts\b|\b(?:beta|rc\d?)\b.{0,8}\bout\b|"
-    r"\bcome[s]?\s+out\b|\bout\s+yet\b|\bstill\s+(?:maintained|alive|supported|developed|free)\b|\b(?:stars|downloads|followers)\b|\blicen[cs]e\s+(?:change|cost|price|fee)|"
-    r"\b(?:pricing|price|free\s+tier|subscription|per\s+(?:year|month|seat|user))\b|\b(?:cost|costs)\b|\b(?:outage|down\s+for|is\s+\w+\s+down|broke)\b|\brelease\s+(?:notes?|date)\b|"
-    r"\b(?:prefer|better|best|popular|recommend\w*)\b.{0,30}\b(?:today|now|nowadays|these\s+days|currently)\b|\bvs\.?\b.{0,60}\b(?:prefer|better|faster|today)\b|\b(?:tutorial|course|book)s?\b|"
-    r"\bcves?\b|\bvulnerabilit(?:y|ies)\b.{0,30}\b(?:lately|latest|recent|new)\b|\b(?:patched|fixed)\s+(?:version|release)\b|\bsurvey\b|\brank(?:s|ed|ing)?\b|\bfree\s+for\b|"
-    r"\b(?:drop|add)(?:ped|s|ed)?\s+[\w. ]{1,24}\s+support\b|\bwho\s+(?:won|owns|runs|makes)\b|\bnew\s+[\w ]{0,16}model\b|"
-    r"多少钱|价格|售价|排名|排第|还有人维护|维护吗|教程|推荐|新闻|更好用|好用吗|调查|出了?新|又出|出了吗|什么时候(?:发布|出|上线)|几点|现任|收购|宣布|下载量|免费|许可证变|涨价|门票|是谁(?:创办|收购)",
+    # companies
+    r"\b(?:ceo|cto|founder|president|prime\s+minister|secretary)\b|\b(?:acquire[ds]?|bought|bankrupt|ipo)\b|"
+    r"\b(?:announce[ds]?|launch(?:ed|es)?|unveil\w*)\b|"
+    # releases
+    r"\b(?:latest|newest|next|current|upcoming|most\s+recent)\b.{0,24}"
+    r"\b(?:version|release|stable|update|vulnerability|meetup|conference|price|model)\b|"
+    r"\blts\b|\b(?:beta|rc\d?)\b.{0,8}\bout\b|\bcome[s]?\s+out\b|\bout\s+yet\b|"
+    r"\bstill\s+(?:maintained|alive|supported|developed|free)\b|\b(?:stars|downloads|followers)\b|"
+    # prices
+    r"\blicen[cs]e\s+(?:change|cost|price|fee)|"
+    r"\b(?:pricing|price|free\s+tier|subscription|per\s+(?:year|month|seat|user))\b|\b(?:cost|costs)\b|"
+    # what is down, what is better
+    r"\b(?:outage|down\s+for|is\s+\w+\s+down|broke)\b|\brelease\s+(?:notes?|date)\b|"
+    r"\b(?:prefer|better|best|popular|recommend\w*)\b.{0,30}\b(?:today|now|nowadays|these\s+days|currently)\b|"
+    r"\bvs\.?\b.{0,60}\b(?:prefer|better|faster|today)\b|\b(?:tutorial|course|book)s?\b|"
+    r"\bcves?\b|\bvulnerabilit(?:y|ies)\b.{0,30}\b(?:lately|latest|recent|new)\b|"
+    r"\b(?:patched|fixed)\s+(?:version|release)\b|\bsurvey\b|\brank(?:s|ed|ing)?\b|\bfree\s+for\b|"
+    r"\b(?:drop|add)(?:ped|s|ed)?\s+[\w. ]{1,24}\s+support\b|\bwho\s+(?:won|owns|runs|makes)\b|"
+    r"\bnew\s+[\w ]{0,16}model\b|"
+    r"多少钱|价格|售价|排名|排第|还有人维护|维护吗|教程|推荐|新闻|更好用|好用吗|调查|出了?新|又出|出了吗|"
+    r"什么时候(?:发布|出|上线)|几点|现任|收购|宣布|下载量|免费|许可证变|涨价|门票|是谁(?:创办|收购)",
     re.IGNORECASE,
 )
 RARE = 0.02
@@ -42,7 +56,17 @@ RARE = 0.02
 COMMON = 0.1
 """A name in more of them is what they are about."""
 _RARER = 0.002
+"""The same for a word that is no name."""
 _MOST_WORDS = 12
+_LONGEST_QUESTION = 300
+
+
+class TermCounts(Protocol):
+    """What is asked of a catalogue."""
+
+    async def term_counts(self, scope: Scope, terms: Sequence[str], /) -> Mapping[int, Mapping[str, int]]:
+        """In how many passages each term occurs, by the number of its collection."""
+        ...
 
 
 def subjects(question: str, vocabulary: Vocabulary, nouns: frozenset[str]) -> tuple[list[str], list[str]]:
@@ -72,7 +96,7 @@ async def refine(
     nouns: frozenset[str],
     cards: Mapping[str, Card],
     scope: Scope,
-    catalogue: Any,
+    catalogue: TermCounts,
 ) -> RulesReading:
     """The reading, sent to the web or kept from it by what the documents speak of.
 
@@ -82,7 +106,7 @@ async def refine(
     fresh = {name for name, role in vocabulary.roles.items() if role == "date"}
     # "yesterday" and "this week" are also said of the world.
     stated = [piece for piece in reading.pieces if piece.field not in fresh]
-    if reading.kind != "retrieve" or stated or len(question) > 300:
+    if reading.kind != "retrieve" or stated or len(question) > _LONGEST_QUESTION:
         return reading
     if _ALWAYS.search(question):
         return _sent(reading)
@@ -91,9 +115,11 @@ async def refine(
         return reading
     names, others = subjects(question, vocabulary, nouns)
     known = await _shares([*names, *others], scope, catalogue)
-    foreign = bool(names) and all(known[name] <= RARE for name in names)
-    foreign = foreign or (not names and any(known[word] <= _RARER and not _WORLDLY.search(word) for word in others))
-    if foreign:
+    if names:
+        is_foreign = all(known[name] <= RARE for name in names)
+    else:
+        is_foreign = any(known[word] <= _RARER and not _WORLDLY.search(word) for word in others)
+    if is_foreign:
         return _sent(reading)
     if chosen and any(known[name] > COMMON for name in names):
         # What the documents are full of is theirs to answer.
@@ -110,7 +136,7 @@ def _sent(reading: RulesReading) -> RulesReading:
     return replace(reading, sources=(web,), pieces=(), confidence=0.75, complete=False)
 
 
-async def _shares(words: Sequence[str], scope: Scope, catalogue: Any) -> dict[str, float]:
+async def _shares(words: Sequence[str], scope: Scope, catalogue: TermCounts) -> dict[str, float]:
     """In which share of the passages each word occurs."""
     terms = {word: [term.text for term in analyse(word, "en") if not term.extra] for word in words}
     counts = await catalogue.term_counts(scope, [term for one in terms.values() for term in one])

@@ -3,16 +3,22 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from agent.intent import lexicon
-from agent.intent.sentence import Sentence
 from agent.intent.numerals import AMOUNT, parse_amount
+from agent.intent.sentence import Sentence
 from agent.intent.vocabulary import concepts_of
+
+Comparison = Literal["between", "more", "least", "less", "most", "thousands"]
 
 
 @dataclass(frozen=True, slots=True)
 class NumberRange:
-    """A condition on a number: `low` to `high`, each with whether it is included; characters [start, end)."""
+    """A condition on a number: `low` to `high`, each with whether it is included, or one of `values`.
+
+    Characters [start, end) of the question state it.
+    """
 
     field: str
     start: int
@@ -24,85 +30,114 @@ class NumberRange:
     values: tuple[float | int, ...] = ()
 
 
-_MORE = r"(?:above|over|more\s+than|greater\s+than|higher\s+than|larger\s+than|exceeding|beyond|longer\s+than|taller\s+than|bigger\s+than|>(?!=)|超过|大于|高于|多于|逾)"
+_MORE = (
+    r"(?:above|over|more\s+than|greater\s+than|higher\s+than|larger\s+than|exceeding|beyond|longer\s+than|taller\s+than|"
+    r"bigger\s+than|>(?!=)|超过|大于|高于|多于|逾)"
+)
 _LEAST = r"(?:at\s+least|no\s+less\s+than|not\s+less\s+than|minimum(?:\s+of)?|>=|≥|不少于|至少|不低于|不小于)"
-_LESS = r"(?:under|below|less\s+than|fewer\s+than|lower\s+than|smaller\s+than|shorter\s+than|cheaper\s+than|<(?!=)|低于|少于|小于|不到|不足)"
+_LESS = (
+    r"(?:under|below|less\s+than|fewer\s+than|lower\s+than|smaller\s+than|shorter\s+than|cheaper\s+than|<(?!=)|"
+    r"低于|少于|小于|不到|不足)"
+)
 _MOST = (
     r"(?:at\s+most|up\s+to|no\s+more\s+than|not\s+more\s+than|maximum(?:\s+of)?|<=|≤|不超过|至多|最多|不高于|不大于)"
 )
-_PATTERNS = tuple(
-    (name, re.compile(pattern, re.IGNORECASE))
-    for name, pattern in (
-        ("between", rf"(?:between|from|介于|在)?\s*(?P<a>{AMOUNT})\s*(?:and|to|[-–—~～]|到|至|和)\s*(?P<b>{AMOUNT})(?P<end>\s*之间)?"),
-        ("most", rf"{_MOST}\s*(?P<a>{AMOUNT})"),
-        ("least", rf"{_LEAST}\s*(?P<a>{AMOUNT})"),
-        ("more", rf"{_MORE}\s*(?P<a>{AMOUNT})"),
-        ("less", rf"{_LESS}\s*(?P<a>{AMOUNT})"),
-        ("least", rf"(?P<a>{AMOUNT})\s*(?:[a-z]+\s+)?(?:or\s+(?:more|above|higher|greater)\b|and\s+(?:above|up)\b|\+(?!\w)|(?:\w{{0,3}}?)(?:及以上|以上|或更多|起))"),
-        ("most", rf"(?P<a>{AMOUNT})\s*(?:[a-z]+\s+)?(?:or\s+(?:less|fewer|below|lower)\b|(?:\w{{0,3}}?)(?:及以下|以下|以内))"),
-        ("thousands", r"\b(?:in\s+)?the\s+(?P<a>[1-9]\d*00)s\b"),
-    )
-)  # fmt: skip
+_A = rf"(?P<a>{AMOUNT})"
+
+
+def _pattern(*parts: str) -> re.Pattern[str]:
+    return re.compile("".join(parts), re.IGNORECASE)
+
+
+_PATTERNS: tuple[tuple[Comparison, re.Pattern[str]], ...] = (
+    (
+        "between",
+        _pattern(
+            rf"(?:between|from|介于|在)?\s*{_A}\s*(?:and|to|[-–—~～]|到|至|和)\s*(?P<b>{AMOUNT})(?P<end>\s*之间)?"
+        ),
+    ),
+    ("most", _pattern(rf"{_MOST}\s*{_A}")),
+    ("least", _pattern(rf"{_LEAST}\s*{_A}")),
+    ("more", _pattern(rf"{_MORE}\s*{_A}")),
+    ("less", _pattern(rf"{_LESS}\s*{_A}")),
+    (
+        "least",
+        _pattern(
+            rf"{_A}\s*(?:[a-z]+\s+)?(?:or\s+(?:more|above|higher|greater)\b|and\s+(?:above|up)\b|\+(?!\w)|",
+            r"(?:\w{0,3}?)(?:及以上|以上|或更多|起))",
+        ),
+    ),
+    (
+        "most",
+        _pattern(
+            rf"{_A}\s*(?:[a-z]+\s+)?(?:or\s+(?:less|fewer|below|lower)\b|",
+            r"(?:\w{0,3}?)(?:及以下|以下|以内))",
+        ),
+    ),
+    # "the 600s" of numbered documents
+    ("thousands", _pattern(r"\b(?:in\s+)?the\s+(?P<a>[1-9]\d*00)s\b")),
+)
+# What relates one numbered document to others: then the number is no constraint ("what replaced PEP 386").
 _RELATION = re.compile(
-    r"\b(?:than|like|similar\s+to|instead\s+of|replac\w*|supersed\w*|follow\w*\s+(?:up\s+)?(?:on|to)?|buil[dt]\w*\s+(?:up)?on|depend\w*|"
-    r"before|after|compared?|differ\w*|inspired|based\s+on|refer\w*|cit\w*|amend\w*|updat\w*|extend\w*|grow|grew|grown)\b|取代|替代|引用|基于|之前|之后|类似|不同|相比",
+    r"\b(?:than|like|similar\s+to|instead\s+of|replac\w*|supersed\w*|follow\w*\s+(?:up\s+)?(?:on|to)?|"
+    r"buil[dt]\w*\s+(?:up)?on|depend\w*|before|after|compared?|differ\w*|inspired|based\s+on|refer\w*|cit\w*|"
+    r"amend\w*|updat\w*|extend\w*|grow|grew|grown)\b|取代|替代|引用|基于|之前|之后|类似|不同|相比",
     re.IGNORECASE,
 )
+_MAGNITUDE = re.compile(r"\b(k|m|bn|thousand|million|billion)\b|[百千]?[万亿]", re.IGNORECASE)
+_CURRENCY = re.compile(r"[$€£¥]")
+_CLAUSE_MARKS = frozenset(",;:?!，；：？！。、")
+_NEAR = 24
+"""Characters between a number and the word for its field."""
+_UNIQUE = 0.98
+"""Share of the documents that have a number of their own where the number tells them apart."""
 
 
-def find_quantities(sentence: Sentence, taken: Sequence[tuple[int, int]]) -> list[NumberRange]:
+def find_quantities(sentence: Sentence) -> list[NumberRange]:
     """Conditions on number fields, not overlapping what dates were read from."""
-    found: list[NumberRange] = []
     fields = sentence.vocabulary.of_role("number")
     if not fields:
         return []
-    found += _key_ranges(sentence)
-    for name, pattern in _PATTERNS:
+    found = _key_ranges(sentence)
+    for comparison, pattern in _PATTERNS:
         for match in pattern.finditer(sentence.text):
-            place = (match.start(), match.end())
-            if any(_overlap(place, other) for other in (*taken, *((one.start, one.end) for one in found))):
+            taken = (*sentence.taken, *((one.start, one.end) for one in found))
+            if any(match.start() < last and first < match.end() for first, last in taken):
                 continue
-            field = _field(sentence, match, fields, thousands=name == "thousands")
-            if field is not None:
-                made = _range(name, match, field)
-                if made:
-                    found.append(made)
+            field = _key_of(sentence, match) if comparison == "thousands" else _field(sentence, match, fields)
+            made = None if field is None else _range(comparison, match, field)
+            found += [made] if made else []
     return [*found, *_by_number(sentence, found)]
 
 
-def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    return one[0] < other[1] and other[0] < one[1]
-
-
-def _range(name: str, match: re.Match[str], field: str) -> NumberRange | None:
+def _range(comparison: Comparison, match: re.Match[str], field: str) -> NumberRange | None:
+    """The condition that a comparison states; None for what is no number, or an empty range."""
     first = parse_amount(match["a"])
     if first is None:
         return None
     place = (match.start(), match.end())
-    if name == "between":
+    if comparison == "between":
         second = parse_amount(match["b"])
-        scale = re.search(r"\b(k|m|bn|thousand|million|billion)\b|[百千]?[万亿]", match["b"], re.IGNORECASE)
+        scale = _MAGNITUDE.search(match["b"])
         if scale and match["a"].strip().isdigit():
             # "between 1 and 3 million": the magnitude is said once.
             first = parse_amount(f"{match['a'].strip()} {scale[0]}") or first
         return NumberRange(field, *place, low=first, high=second) if second is not None and first <= second else None
-    if name == "thousands":
+    if comparison == "thousands":
         step = 10 ** (len(str(int(first))) - len(str(int(first)).rstrip("0")))
         return NumberRange(field, *place, low=first, high=first + step, high_included=False)
-    if name == "more":
+    if comparison == "more":
         return NumberRange(field, *place, low=first, low_included=False)
-    if name == "least":
+    if comparison == "least":
         return NumberRange(field, *place, low=first)
-    if name == "less":
+    if comparison == "less":
         return NumberRange(field, *place, high=first, high_included=False)
     return NumberRange(field, *place, high=first)
 
 
-def _field(sentence: Sentence, match: re.Match[str], fields: Sequence[str], *, thousands: bool) -> str | None:
+def _field(sentence: Sentence, match: re.Match[str], fields: Sequence[str]) -> str | None:
     """The number field that a word in the same clause points at; the nearest one wins."""
-    if thousands:
-        return next((name for name in fields if is_key(sentence, name) and _in_range(sentence, name, match["a"])), None)
-    if re.search(r"[$€£¥]", match[0]):
+    if _CURRENCY.search(match[0]):
         money = [name for name in fields if "money" in concepts_of(name)]
         if money:
             return money[0]
@@ -111,7 +146,7 @@ def _field(sentence: Sentence, match: re.Match[str], fields: Sequence[str], *, t
         if token.kind == "mark" or (match.start() < token.end <= match.end() and token.kind == "number"):
             continue
         gap = token.start - match.end() if token.start >= match.end() - 1 else match.start() - token.end
-        if gap > 24 or _clause_between(sentence.text, token.start, match):
+        if gap > _NEAR or _is_other_clause(sentence.text, token.start, match):
             continue
         for name in sentence.cue_fields(index):
             if name in fields and (nearest is None or abs(gap) < nearest[0]):
@@ -119,19 +154,26 @@ def _field(sentence: Sentence, match: re.Match[str], fields: Sequence[str], *, t
     return nearest[1] if nearest else None
 
 
-def _clause_between(text: str, place: int, match: re.Match[str]) -> bool:
+def _key_of(sentence: Sentence, match: re.Match[str]) -> str | None:
+    """The numbers of documents, if some document has a number like this."""
+    keys = (name for name in sentence.vocabulary.of_role("number") if is_key(sentence, name))
+    return next((name for name in keys if _in_range(sentence, name, match["a"])), None)
+
+
+def _is_other_clause(text: str, place: int, match: re.Match[str]) -> bool:
     between = text[place : match.start()] if place < match.start() else text[match.end() : place]
-    return any(mark in between for mark in ",;:?!，；：？！。、")
+    return not _CLAUSE_MARKS.isdisjoint(between)
 
 
 def is_key(sentence: Sentence, name: str) -> bool:
     """Whether a number tells documents apart, as a ticket's or a standard's does."""
     values = sentence.vocabulary.catalogue.fields[name]
-    key_like = values.distinct >= 0.98 * max(values.documents, 1)
-    return key_like and "number" in concepts_of(name)
+    is_unique = values.distinct >= _UNIQUE * max(values.documents, 1)
+    return is_unique and "number" in concepts_of(name)
 
 
 def _in_range(sentence: Sentence, name: str, text: str) -> bool:
+    """Whether a number lies between the least and the largest of a field."""
     values, number = sentence.vocabulary.catalogue.fields[name], parse_amount(text)
     low, high = values.low, values.high
     return (
@@ -152,27 +194,30 @@ def number_nouns(sentence: Sentence, key: str) -> frozenset[str]:
 def _key_ranges(sentence: Sentence) -> list[NumberRange]:
     """ "between PEP 3100 and PEP 3120", "PEPs 600-650", "PEPs above 8100"."""
     key = _key(sentence)
-    if key is None or not number_nouns(sentence, key):
+    nouns = number_nouns(sentence, key) if key else None
+    if key is None or not nouns:
         return []
-    noun = "(?:" + "|".join(sorted(map(re.escape, number_nouns(sentence, key)), key=len, reverse=True)) + r")s?[\s#-]*"
+    noun = "(?:" + "|".join(sorted(map(re.escape, nouns), key=len, reverse=True)) + r")s?[\s#-]*"
     found = []
-    span = rf"(?:\b(?:between|from)\s+|从|介于)?\b{noun}(?P<a>\d+)\s*(?:and|to|through|[-–—~]|到|至)\s*(?:{noun})?(?P<b>\d+)(?:\s*之间)?"
+    span = (
+        rf"(?P<from>\b(?:between|from)\s+|从|介于)?\b{noun}(?P<a>\d+)\s*"
+        rf"(?P<to>and|to|through|[-–—~]|到|至)\s*(?:{noun})?(?P<b>\d+)(?:\s*之间)?"
+    )
     for match in re.finditer(span, sentence.text, re.IGNORECASE):
         low, high = int(match["a"]), int(match["b"])
-        opened = re.match(r"between|from|从|介于", match[0], re.IGNORECASE) or not re.search(
-            r"\band\b", match[0], re.IGNORECASE
-        )
-        if low < high and opened and _in_range(sentence, key, match["a"]):
+        # "PEP 8 and 20" are two.
+        is_span = match["from"] or match["to"].casefold() != "and"
+        if low < high and is_span and _in_range(sentence, key, match["a"]):
             found.append(NumberRange(key, match.start(), match.end(), low=low, high=high))
-    for name, words in (("more", _MORE), ("least", _LEAST), ("less", _LESS), ("most", _MOST)):
-        for match in re.finditer(
-            rf"\b{noun}(?:numbered\s+)?{words}\s*(?P<a>\d+)\b(?!\s*(?:years?|months?|days?|weeks?|年|月|天))",
-            sentence.text,
-            re.IGNORECASE,
-        ):
-            made = _range(name, match, key) if _in_range(sentence, key, match["a"]) else None
-            if made:
-                found.append(made)
+    comparisons: tuple[tuple[Comparison, str], ...] = (
+        ("more", _MORE), ("least", _LEAST), ("less", _LESS), ("most", _MOST)
+    )  # fmt: skip
+    for comparison, words in comparisons:
+        # "reports older than 5 years" compares no number of a document.
+        bound = rf"\b{noun}(?:numbered\s+)?{words}\s*(?P<a>\d+)\b(?!\s*(?:years?|months?|days?|weeks?|年|月|天))"
+        for match in re.finditer(bound, sentence.text, re.IGNORECASE):
+            made = _range(comparison, match, key) if _in_range(sentence, key, match["a"]) else None
+            found += [made] if made else []
     return found
 
 

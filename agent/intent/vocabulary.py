@@ -168,66 +168,83 @@ class _Key:
 def _built(key: _Key) -> Vocabulary:
     catalogue = key.catalogue
     roles = {name: role_of(values) for name, values in catalogue.fields.items()}
-    names: dict[tuple[str, ...], dict[tuple[str, str], Known]] = {}
-    stems: dict[tuple[str, ...], dict[tuple[str, str], Known]] = {}
-
-    def add(words: tuple[str, ...], known: Known, into: dict[tuple[str, ...], dict[tuple[str, str], Known]]) -> None:
-        if words and len(words) <= _LONGEST:
-            into.setdefault(words, {}).setdefault((known.field, known.value), known)
-
-    own_names = {tuple(lexicon.name_words(name)) for name in catalogue.fields}
+    names, stems = _Names(), _Names()
+    # Earlier names of a value win: as it is written, its aliases, and only then what general words make of it.
     for name, values in catalogue.fields.items():
-        # A label that every document carries tells nothing apart.
-        if roles[name] in ("number", "date", "boolean", "text") or (roles[name] == "label" and values.distinct < 2):
-            continue
-        for value, documents in values.values.items():
-            words = words_of(value)
-            if roles[name] == "tag" and words in own_names:
-                continue  # "per severity" means the field, not the few documents that are tagged with its name
-            add(words, Known(name, value, "exact", documents), names)
-            if not value.isascii():
-                add(words_of(value.translate(_UMLAUTS)), Known(name, value, "exact", documents), names)
-            if roles[name] == "label":
-                add(tuple(map(stem, words)), Known(name, value, "stem", documents), stems)
-            elif roles[name] == "tag":
-                # A tag's verb is a topic ("type", "package"), its plural is still the tag.
-                add((*words[:-1], words[-1] + "s") if words else (), Known(name, value, "stem", documents), names)
-        for alias, value in values.aliases.items():
-            if value in values.values:
-                add(words_of(alias), Known(name, value, "alias", values.values[value]), names)
+        if _is_named(roles[name], values):
+            _add_own_names(name, roles[name], values, names, stems)
     for name, values in catalogue.fields.items():
-        if roles[name] in ("label", "tag"):
-            for value, documents in values.values.items():
-                for words in _translations(value):
-                    add(words, Known(name, value, "translated", documents), names)
-        elif roles[name] == "language":
-            for value, documents in values.values.items():
-                for word in lexicon.LANGUAGES.get(value, ()):
-                    add(words_of(word), Known(name, value, "alias", documents), names)
-        elif roles[name] == "person":
-            for words, known in _parts(name, values.values):
-                add(words, known, names)
+        _add_general_names(name, roles[name], values, names)
+    chosen = {role: {name for name, one in roles.items() if one == role} for role in ("person", "label", "tag")}
+    kinds = (
+        "".join(words)
+        for words, known in names.items()
+        if has_chinese(words[0]) and any("kind" in concepts_of(field) for field, _ in known)
+    )
     return Vocabulary(
         catalogue,
         roles,
-        {words: tuple(known.values()) for words, known in names.items()},
-        {words: tuple(known.values()) for words, known in stems.items()},
+        names.by_words(),
+        stems.by_words(),
         _cues(catalogue),
         max((len(words) for words in (*names, *stems)), default=1),
-        _english(names, {name for name, role in roles.items() if role in ("label", "tag")}),
-        tuple(
-            "".join(words)
-            for words, known in names.items()
-            if has_chinese(words[0]) and any("kind" in concepts_of(one) for one, _ in known)
-        ),
-        _misspellable(names, {name for name, role in roles.items() if role == "person"}),
-        _misspellable(names, {name for name, role in roles.items() if role == "label"}),
+        _english(names, chosen["label"] | chosen["tag"]),
+        tuple(kinds),
+        _misspellable(names, chosen["person"]),
+        _misspellable(names, chosen["label"]),
     )
 
 
-def _english(
-    names: Mapping[tuple[str, ...], Mapping[tuple[str, str], Known]], fields: set[str]
-) -> dict[str, tuple[Known, ...]]:
+class _Names(dict[tuple[str, ...], dict[tuple[str, str], Known]]):
+    """Values by their names, and under each name by field and value; the first way to a value is kept."""
+
+    def add(self, words: tuple[str, ...], known: Known) -> None:
+        if words and len(words) <= _LONGEST:
+            self.setdefault(words, {}).setdefault((known.field, known.value), known)
+
+    def by_words(self) -> dict[tuple[str, ...], tuple[Known, ...]]:
+        return {words: tuple(known.values()) for words, known in self.items()}
+
+
+def _is_named(role: Role, values: FieldValues) -> bool:
+    """Whether questions name values of a field: a label that every document carries tells nothing apart."""
+    return role not in ("number", "date", "boolean", "text") and not (role == "label" and values.distinct < 2)
+
+
+def _add_own_names(name: str, role: Role, values: FieldValues, names: _Names, stems: _Names) -> None:
+    """Values as they are written, and the aliases that the collection declares."""
+    for value, documents in values.values.items():
+        words = words_of(value)
+        names.add(words, Known(name, value, "exact", documents))
+        if not value.isascii():
+            names.add(words_of(value.translate(_UMLAUTS)), Known(name, value, "exact", documents))
+        if role == "label":
+            stems.add(tuple(map(stem, words)), Known(name, value, "stem", documents))
+        elif role == "tag" and words:
+            # A tag's verb is a topic ("type", "package"), its plural is still the tag.
+            names.add((*words[:-1], words[-1] + "s"), Known(name, value, "stem", documents))
+    for alias, value in values.aliases.items():
+        if value in values.values:
+            names.add(words_of(alias), Known(name, value, "alias", values.values[value]))
+
+
+def _add_general_names(name: str, role: Role, values: FieldValues, names: _Names) -> None:
+    """Names by general words: translations, names of languages, parts of people's names."""
+    if role in ("label", "tag"):
+        for value, documents in values.values.items():
+            for words in _translations(value):
+                names.add(words, Known(name, value, "translated", documents))
+    elif role == "language":
+        for value, documents in values.values.items():
+            for word in lexicon.LANGUAGES.get(value, ()):
+                names.add(words_of(word), Known(name, value, "alias", documents))
+    elif role == "person":
+        for words, known in _parts(name, values.values):
+            names.add(words, known)
+
+
+def _english(names: _Names, fields: set[str]) -> dict[str, tuple[Known, ...]]:
+    """Labels and tags of one English word by its stem."""
     found: dict[str, list[Known]] = {}
     for words, known in names.items():
         given = [one for one in known.values() if one.field in fields and one.how == "exact"]
@@ -236,7 +253,8 @@ def _english(
     return {word: tuple(known) for word, known in found.items()}
 
 
-def _misspellable(names: Mapping[tuple[str, ...], Mapping[tuple[str, str], Known]], fields: set[str]) -> _Fuzzy:
+def _misspellable(names: _Names, fields: set[str]) -> _Fuzzy:
+    """Names long enough that a slip in them can be told, with what they mean."""
     found = []
     for words, known in names.items():
         text = " ".join(words)
@@ -255,6 +273,7 @@ def _translations(value: str) -> Iterable[tuple[str, ...]]:
 
 @lru_cache(maxsize=1)
 def _by_stem() -> dict[str, tuple[str, ...]]:
+    """The other names of `lexicon.bilingual` by the stems of the English phrase."""
     found: dict[str, tuple[str, ...]] = {}
     for phrase, chinese in lexicon.bilingual().items():
         key = " ".join(stem(word) for word in words_of(phrase))
