@@ -8,7 +8,7 @@ describes, a verb of being, a negation (see `evidence`).
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from agent.intent import evidence, people
+from agent.intent import evidence, people, wording
 from agent.intent.mentions import Mention
 from agent.intent.negation import is_negated
 from agent.intent.sentence import Sentence
@@ -147,6 +147,8 @@ def _is_together(sentence: Sentence, one: Constraint, other: Constraint) -> bool
     between = sentence.text[one.end : other.start].casefold()
     if len(between) >= _CLOSE or "or" in between.split() or "或" in between:
         return False
+    if wording.EACH.search(sentence.text[other.end :]):
+        return False  # "A and B each": one after the other
     head = sentence.text[max(0, one.start - 20) : one.start].casefold()
     if "both" in head or "同时" in head or "一起" in between:
         return True

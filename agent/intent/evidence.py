@@ -210,9 +210,16 @@ def _is_document_kind(sentence: Sentence, mention: Mention, known: Known) -> boo
 
 
 def _begins_phrase(sentence: Sentence, mention: Mention) -> bool:
-    """At the head of the question, behind an article or another value."""
+    """At the head of the question, behind an article, a date or another value."""
     before = mention.first - 1
-    return mention.first == 0 or sentence.folded(before) in _DETERMINERS or sentence.mention_at(before) is not None
+    start = sentence.tokens[before].start if before >= 0 else 0
+    dated = any(first <= start < last for first, last in sentence.taken)  # "this year's drafts"
+    return (
+        mention.first == 0
+        or sentence.folded(before) in _DETERMINERS
+        or sentence.mention_at(before) is not None
+        or dated
+    )
 
 
 def _ends_phrase(sentence: Sentence, mention: Mention) -> bool:

@@ -169,8 +169,10 @@ def _ends_topic(token: Token, *, is_first: bool) -> bool:
 
 
 def _is_date_on(tokens: Sequence[Token], index: int) -> bool:
-    """ "on 4 July": a day, no topic."""
-    return tokens[index].folded in ("on", "around") and index + 1 < len(tokens) and tokens[index + 1].kind == "number"
+    """ "on 4 July" is a day, "on any draft" stands for "in": neither begins a topic."""
+    if tokens[index].folded not in ("on", "around") or index + 1 == len(tokens):
+        return False
+    return tokens[index + 1].kind == "number" or tokens[index + 1].folded in ("any", "each", "every")
 
 
 def _chinese_about(text: str, heads: Sequence[str]) -> Iterable[tuple[int, int]]:

@@ -15,7 +15,7 @@ HOW_MANY = _pattern(
 )
 HOW_MANY_ZH = _pattern(
     r"(?<!哪)(?:多少|几)\s*(?:个|篇|份|条|起|件|项|部|本|则|封|款|名|位)",
-    r"数量|总数|计数|篇数|个数|件数|多少(?=PEP)",
+    r"数量|总数|计数|篇数|个数|件数|多少(?=\s*[A-Za-z])",
 )
 DISTINCT = _pattern(
     r"\bhow\s+many\s+(?:different|distinct|unique)\b",
@@ -46,7 +46,7 @@ BY = _pattern(
     r"(?:各个?|每个?|每一|按照?|分)(?P<zh>[^，。？！,?!的]{1,6})",
 )
 BREAKDOWN = _pattern(
-    r"\b(?:break\w*|broken|split|distribution|breakdown|histogram|statistics)\b",
+    r"\b(?:break\w*|broken|counted|split|distribution|breakdown|histogram|statistics)\b",
     r"分布|统计|分别|细分",
 )
 COUNTED = _pattern(r"\bnumber\b|\bcount\b", r"多少|几")
@@ -57,7 +57,16 @@ VERSUS = _pattern(
 MORE_THAN = _pattern(r"\bhow\s+many\s+more\b|\bdifference\b", r"多多少|多几|相差|差多少")
 MOST = _pattern(r"\b(?:most|top|busiest|biggest\s+number|more\s+\w+\s+than\s+any(?:one|body)?)\b", r"最多|最常")
 LEAST = _pattern(r"\b(?:fewest|least)\b", r"最少")
-WHICH_PERIOD = _pattern(r"\b(?:which|what)\s+(?:calendar\s+)?(year|month|quarter)\b", r"哪(?:一|个)?(年|月|季度)")
+WHICH_PERIOD = _pattern(
+    r"\b(?:which|what)\s+(?:calendar\s+)?(year|month|quarter)\b",
+    r"\b(?:busiest|slowest|most\s+active|peak)\s+(year|month|quarter)s?\b",
+    r"哪(?:一|个)?(年|月|季度)",
+)
+WHICH_VALUES = _pattern(
+    r"\b(?:which|what)\s+(?P<what>[\w-]+(?:\s[\w-]+)?)\s+(?:occur|exist|appear|are\s+(?:there|used|in\s+use|represented))\b",
+    r"有哪些(?P<zh>[^，。？！,?!的]{1,6})[?？]*$",
+)
+EACH = _pattern(r"\beach\b|\brespectively\b", r"分别|各")
 WHICH_NOUN = _pattern(r"\b(?:which|what)\s+(?P<noun>\w+)")
 PERIODS = {"year": "year", "annual": "year", "month": "month", "quarter": "quarter"}
 PERIODS_ZH = {"年": "year", "月": "month", "季度": "quarter"}
