@@ -54,7 +54,7 @@ def find_calculation(found: Found) -> Calculation | None:
 
 def find_lookup(found: Found) -> Calculation | None:
     """Fields of one document that is named by its number: "who sponsored PEP 703"."""
-    keys = {one.field for one in found.numbers if one.values and is_key(found.sentence, one.field)}
+    keys = {one.field for one in found.numbers if one.values and is_key(found.sentence.vocabulary, one.field)}
     asked = fields_shown(found, keys)
     if not keys or not asked or topic_of(found):
         return None
@@ -64,7 +64,7 @@ def find_lookup(found: Found) -> Calculation | None:
 def find_listing(found: Found) -> Calculation | None:
     """A list of documents, when a question states constraints and nothing else; of one document there is none."""
     sentence = found.sentence
-    keys = {name for name in sentence.vocabulary.of_role("number") if is_key(sentence, name)}
+    keys = {name for name in sentence.vocabulary.of_role("number") if is_key(sentence.vocabulary, name)}
     if all(piece.field in keys and piece.filter["type"] == "eq" for piece in found.pieces) or topic_of(found):
         return None
     return listing(found)
@@ -139,7 +139,7 @@ def _compared_group(found: Found) -> str | None:
     text = found.sentence.text
     period, dates = wording.WHICH_PERIOD.search(text), date_asked(found)
     if period and dates:
-        word = next(filter(None, period.groups())).casefold()
+        word = (period[1] or period[2]).casefold()
         return f"{wording.PERIODS.get(word) or wording.PERIODS_ZH[word]}({dates})"
     fields = unconstrained(found, fields_named(found, "label", "tag", "person", "version"))
     if wording.WHO.search(text):
@@ -159,16 +159,7 @@ def _groups(found: Found) -> Calculation | None:
         asked = counts or of is not None or wording.BREAKDOWN.search(text) or wording.COUNTED.search(text)
         if asked or not topic_of(found):
             return Calculation({"op": op, "of": of, "group_by": group}, found.pieces)
-    several, number = several_asked(found), number_asked(found)
-    if several is not None and number is not None and wording.AVERAGE.search(text) and not topic_of(found):
-        aggregate: Json = {
-            "op": "avg",
-            "of": number,
-            "group_by": several[0],
-            "between": list(several[1]),
-            "decimals": 2,
-        }
-        return Calculation(aggregate, found.pieces)
+    several = several_asked(found)
     if several is not None and (counts or wording.VERSUS.search(text)) and not topic_of(found):
         return Calculation({"op": "count", "group_by": several[0], "between": list(several[1])}, found.pieces)
     return None

@@ -92,6 +92,8 @@ class Cascade:
     def _later(
         self, model: Model, stating: "_Stating", context: Context, history: Sequence[Message], deadline: float
     ) -> Awaitable[Intent | None]:
+        """The model's reading, still to be awaited; None from it when the model gave nothing of use."""
+
         async def reading() -> Intent | None:
             question, collection = stating.request.question, stating.request.collection
             try:

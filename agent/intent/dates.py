@@ -143,9 +143,8 @@ def _span(text: str, one: DateRange, other: DateRange) -> DateRange | None:
 
 def _modified(text: str, one: DateRange) -> DateRange:
     """The range with "since", "before" and the like around it."""
-    low, high = one.period.low, one.period.high
     head = text[: one.start]
-    if low is None or high is None:
+    if not one.period.is_bounded:
         preposition = _PREPOSITION_OF_OPEN.search(head)
         return DateRange(one.period, preposition.start() if preposition else one.start, one.end, one.phrase)
     before, after = _BEFORE.search(head), _AFTER.match(text[one.end :])

@@ -262,7 +262,7 @@ def _document(found: Found, before: Found, said: Found, answered: str) -> Piece 
     text = found.sentence.text
     is_last, chooses = _NEWEST.search(text), _NEWEST.search(text) or _OLDEST.search(text)
     numbers_of = found.sentence.vocabulary.of_role("number")
-    key = next((name for name in numbers_of if is_key(found.sentence, name)), None)
+    key = next((name for name in numbers_of if is_key(found.sentence.vocabulary, name)), None)
     if key is None:
         ids = list(dict.fromkeys(_ID.findall(answered)))
         return _equal("id", ids[-1] if is_last else ids[0]) if len(ids) == 1 or (ids and chooses) else None

@@ -56,6 +56,7 @@ def ground(
 def _node(
     node: Mapping[str, Any], vocabulary: Vocabulary, fields: Mapping[str, Field], rejected: list[Rejected]
 ) -> Json | None:
+    """A part of the filter, grounded; None when it is left out."""
     kind = node["type"]
     if kind in ("and", "or"):
         inner = [made for one in node["filters"] if (made := _node(one, vocabulary, fields, rejected)) is not None]
@@ -70,31 +71,20 @@ def _node(
 
 
 def _leaf(node: Json, vocabulary: Vocabulary, fields: Mapping[str, Field], rejected: list[Rejected]) -> Json | None:
+    """One condition with the field and the values that are meant; None when there are none such."""
     key = _field(str(node["key"]), fields)
     if key is None:
-        rejected.append(
-            Rejected(
-                what=f"filter on {node['key']}"[:200], reason="there is no such field", valid=tuple(sorted(fields))[:40]
-            )
-        )
+        what, valid = f"filter on {node['key']}"[:200], tuple(sorted(fields))[:40]
+        rejected.append(Rejected(what=what, reason="there is no such field", valid=valid))
         return None
     node["key"] = key
     values = vocabulary.catalogue.fields.get(key)
     if values is not None and node["type"] in _MATCHED and fields[key].item == "string":
-        given = node["value"] if isinstance(node["value"], list) else [node["value"]]
-        known = [_value(str(one), values) for one in given]
-        for one, found in zip(given, known, strict=True):
-            if found is None:
-                reason = f'"{key}" has no such value'
-                rejected.append(
-                    Rejected(what=f"{key} = {one}"[:200], reason=reason, valid=_candidates(str(one), values))
-                )
-        if not all(known):
-            kept = [found for found in known if found]
-            if not kept or node["type"] in ("eq", "ne"):
-                return None
-            known = list(kept)
-        node["value"] = known if isinstance(node["value"], list) else known[0]
+        known = _known_values(node["value"], key, values, rejected)
+        kept = [one for one in known if one]
+        if len(kept) < len(known) and (not kept or node["type"] in ("eq", "ne")):
+            return None
+        node["value"] = kept if isinstance(node["value"], list) else kept[0]
     if values is not None and fields[key].item == "number" and isinstance(node.get("value"), str):
         node["value"] = _number(node["value"])
     try:
@@ -103,6 +93,17 @@ def _leaf(node: Json, vocabulary: Vocabulary, fields: Mapping[str, Field], rejec
         rejected.append(Rejected(what=f"filter on {key}", reason=str(error)[:300], valid=error.valid[:40]))
         return None
     return node
+
+
+def _known_values(given: Any, key: str, values: FieldValues, rejected: list[Rejected]) -> list[str | None]:
+    """For each value the one that is meant; None, and a word about it, for what there is not."""
+    known: list[str | None] = []
+    for one in given if isinstance(given, list) else [given]:
+        known.append(_value(str(one), values))
+        if known[-1] is None:
+            reason = f'"{key}" has no such value'
+            rejected.append(Rejected(what=f"{key} = {one}"[:200], reason=reason, valid=_candidates(str(one), values)))
+    return known
 
 
 def _field(name: str, fields: Mapping[str, Field]) -> str | None:

@@ -22,7 +22,8 @@ from retrievers.text.languages import STOP_WORDS
 _ALWAYS = re.compile(
     r"\b(?:salar(?:y|ies)|wages?|job\s+market|layoffs?|mortgage|tickets?\s+(?:for|to)|early\s+bird|meetups?|bankruptcy|"
     r"near\s+me|traffic|jammed|horoscope|recipe|(?:video|online)\s+courses?|"
-    r"where\s+(?:does|do|is|did)\s+[\w ]{2,40}\s+(?:work|live)(?:\s+(?:now|these\s+days))?|stock\s+price|share\s+price)\b|"
+    r"where\s+(?:does|do|is|did)\s+[\w ]{2,40}\s+(?:work|live)(?:\s+(?:now|these\s+days))?|"
+    r"stock\s+price|share\s+price)\b|"
     r"工资|薪资|薪水|年薪|房价|高铁|火车票|机票|口碑|附近|报名|颁给|诺贝尔|录取",
     re.IGNORECASE,
 )

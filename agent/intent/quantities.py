@@ -8,7 +8,7 @@ from typing import Literal
 from agent.intent import lexicon
 from agent.intent.numerals import AMOUNT, parse_amount
 from agent.intent.sentence import Sentence
-from agent.intent.vocabulary import concepts_of
+from agent.intent.vocabulary import Vocabulary, concepts_of
 
 Comparison = Literal["between", "more", "least", "less", "most", "thousands"]
 
@@ -156,7 +156,7 @@ def _field(sentence: Sentence, match: re.Match[str], fields: Sequence[str]) -> s
 
 def _key_of(sentence: Sentence, match: re.Match[str]) -> str | None:
     """The numbers of documents, if some document has a number like this."""
-    keys = (name for name in sentence.vocabulary.of_role("number") if is_key(sentence, name))
+    keys = (name for name in sentence.vocabulary.of_role("number") if is_key(sentence.vocabulary, name))
     return next((name for name in keys if _in_range(sentence, name, match["a"])), None)
 
 
@@ -165,9 +165,9 @@ def _is_other_clause(text: str, place: int, match: re.Match[str]) -> bool:
     return not _CLAUSE_MARKS.isdisjoint(between)
 
 
-def is_key(sentence: Sentence, name: str) -> bool:
+def is_key(vocabulary: Vocabulary, name: str) -> bool:
     """Whether a number tells documents apart, as a ticket's or a standard's does."""
-    values = sentence.vocabulary.catalogue.fields[name]
+    values = vocabulary.catalogue.fields[name]
     is_unique = values.distinct >= _UNIQUE * max(values.documents, 1)
     return is_unique and "number" in concepts_of(name)
 
@@ -182,7 +182,7 @@ def _in_range(sentence: Sentence, name: str, text: str) -> bool:
 
 
 def _key(sentence: Sentence) -> str | None:
-    return next((name for name in sentence.vocabulary.of_role("number") if is_key(sentence, name)), None)
+    return next((name for name in sentence.vocabulary.of_role("number") if is_key(sentence.vocabulary, name)), None)
 
 
 def number_nouns(sentence: Sentence, key: str) -> frozenset[str]:

@@ -4,7 +4,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
 from agent.intent import calculations, followup, turns, vocabulary
 from agent.intent.asked import fields_shown
@@ -20,10 +19,14 @@ from retrievers.core.types import Card, FieldCatalogue
 # A part of a name is at most so long: a text without blanks must not be read over and over.
 _PART = r"[A-Za-z0-9]{0,40}"
 _IDENTIFIER = re.compile(
-    rf"(?<![A-Za-z0-9])(?:{_PART}\d{_PART}[-_.][\w.-]{{1,60}}|{_PART}[-_.]{_PART}\d\w{{0,40}}|\w{{1,60}}_\w{{1,60}}|\w{{1,60}}\(\)|"
-    r"[A-Za-z]\w{0,40}(?:\.\w{1,40}){1,6}|[A-Z]{2,20}[-\d]\w{0,40}|\w{1,60}::\w{1,60}|\w{1,40}/\w{1,40}\.\w{1,40}|[a-z]{1,30}[A-Z]\w{1,40})"
+    r"(?<![A-Za-z0-9])(?:"
+    # sev-1, net.tcp_mem, max_age, main(), os.path, ERR42, std::move, etc/hosts.conf, camelCase
+    rf"{_PART}\d{_PART}[-_.][\w.-]{{1,60}}|{_PART}[-_.]{_PART}\d\w{{0,40}}|"
+    r"\w{1,60}_\w{1,60}|\w{1,60}\(\)|[A-Za-z]\w{0,40}(?:\.\w{1,40}){1,6}|[A-Z]{2,20}[-\d]\w{0,40}|"
+    r"\w{1,60}::\w{1,60}|\w{1,40}/\w{1,40}\.\w{1,40}|[a-z]{1,30}[A-Z]\w{1,40})"
 )
 _LONGEST = 1500
+"""Characters of a question that rules look at."""
 _MOST_SEARCHES = 4
 
 
@@ -79,13 +82,14 @@ def read_rules(question: str, history: Sequence[Message], context: Context) -> R
 
 
 def _read(question: str, history: Sequence[Message], context: Context) -> RulesReading:
+    """Small talk first, then what leans on the conversation, several questions, and one that stands for itself."""
+    if turns.is_small_talk(question):
+        return _nothing(question)
     known = vocabulary.build(context.catalogue)
 
     def finder(text: str) -> Found:
         return find(text, known, context.nouns, context.calendar, context.now, context.more)
 
-    if turns.is_small_talk(question):
-        return _nothing(question, "small talk", 0.95)
     found = finder(question)
     carried = followup.carry(found, history, finder) if history else None
     if carried is not None:
@@ -95,7 +99,7 @@ def _read(question: str, history: Sequence[Message], context: Context) -> RulesR
         return _several(question, [finder(part) for part in parts], found, context)
     calculation = _calculation(found)
     if calculation is None and turns.is_outside(found):
-        return _outside(question, context)
+        return _outside(question)
     return _single(question, found, calculation, context)
 
 
@@ -119,52 +123,88 @@ def _calculation(found: Found) -> Calculation | None:
 
 
 def _single(question: str, found: Found, calculation: Calculation | None, context: Context) -> RulesReading:
+    """One question: calculated from metadata, or searched for within its constraints."""
     rejected = _rejected(found)
     if calculation is not None and "sql" in context.cards:
-        return RulesReading(
-            "aggregate", question, (question,), calculation.pieces,
-            _choices(context, sql="it is answered by metadata", documents=not calculation.sure),
-            calculation.aggregate, _confidence(calculation.pieces, 0.9), rejected,
-            # What was named and not used may be what a model would understand.
-            complete=not rejected and not found.left and calculation.sure,
-        )  # fmt: skip
+        # What was named and not used may be what a model would understand.
+        complete = not rejected and not found.left and calculation.sure
+        confidence = _confidence(calculation.pieces, 0.9)
+        return _aggregated(question, calculation, context, confidence, rejected, complete=complete)
     exact = _is_identifier(found)
     search = found.rest if found.pieces and topic_of(found) else question
     return RulesReading(
-        "retrieve", question, (search,), found.pieces, _choices(context, exact=exact), None,
-        0.9 if exact else _confidence(found.pieces, 0.6), rejected, complete=exact and not rejected,
-    )  # fmt: skip
+        kind="retrieve",
+        question=question,
+        searches=(search,),
+        pieces=found.pieces,
+        sources=_choices(context, exact=exact),
+        aggregate=None,
+        confidence=0.9 if exact else _confidence(found.pieces, 0.6),
+        rejected=rejected,
+        complete=exact and not rejected,
+    )
+
+
+def _aggregated(
+    question: str,
+    calculation: Calculation,
+    context: Context,
+    confidence: float,
+    rejected: tuple[Rejected, ...],
+    *,
+    complete: bool,
+) -> RulesReading:
+    return RulesReading(
+        kind="aggregate",
+        question=question,
+        searches=(question,),
+        pieces=calculation.pieces,
+        sources=_choices(context, sql="it is answered by metadata", documents=not calculation.sure),
+        aggregate=calculation.aggregate,
+        confidence=confidence,
+        rejected=rejected,
+        complete=complete,
+    )
 
 
 def _followed(carried: followup.Carried, question: str, context: Context) -> RulesReading:
     """A follow-up: asked of the metadata when nothing but metadata is left, else searched with its context."""
     found = carried.found
-    whole = Found(found.sentence, found.constraints, found.dates, found.numbers, carried.pieces, found.left)
+    said = followup.stripped(question) if not carried.lists or topic_of(found) else ""
+    search = " ".join(filter(None, (said, carried.context))) or question
+    calculation = _carried_calculation(carried)
+    if calculation is not None and "sql" in context.cards:
+        return _aggregated(search, calculation, context, 0.7, _rejected(found), complete=False)
+    return RulesReading(
+        kind="retrieve",
+        question=search,
+        searches=(search,),
+        pieces=carried.pieces,
+        sources=_choices(context),
+        aggregate=None,
+        confidence=0.6,
+        rejected=_rejected(found),
+        complete=False,
+    )
+
+
+def _carried_calculation(carried: followup.Carried) -> Calculation | None:
+    """What a follow-up asks of the metadata."""
+    found, pieces = carried.found, carried.pieces
+    named = {"id", *found.sentence.vocabulary.of_role("number")}
+    asked = fields_shown(found, {piece.field for piece in pieces} & named)
+    if len(pieces) == 1 and pieces[0].field in named and asked and not topic_of(found):
+        # "the latest one" has said which document; what is asked of it is the field.
+        return calculations.values_of(asked, pieces)
     calculation = calculations.find_calculation(found)
     if calculation is None and carried.again:
         # "what about 2022?" asks for the same calculation.
         calculation = calculations.find_calculation(carried.before)
-    named = {"id", *found.sentence.vocabulary.of_role("number")}
-    asked = fields_shown(found, {piece.field for piece in carried.pieces} & named)
-    one_document = len(carried.pieces) == 1 and carried.pieces[0].field in named
-    if one_document and asked and not topic_of(found):
-        # "the latest one" has said which document; what is asked of it is the field.
-        calculation = calculations.values_of(asked, carried.pieces)
-    elif calculation is not None and carried.pieces:
-        calculation = Calculation(calculation.aggregate, carried.pieces)
-    elif calculation is None and carried.lists and carried.pieces and not topic_of(carried.before):
-        calculation = calculations.listing(whole)
-    said = followup.stripped(question) if not carried.lists or topic_of(found) else ""
-    search = " ".join(filter(None, (said, carried.context))) or question
-    if calculation is not None and "sql" in context.cards:
-        return RulesReading(
-            "aggregate", search, (search,), calculation.pieces,
-            _choices(context, sql="it is answered by metadata", documents=not calculation.sure),
-            calculation.aggregate, 0.7, _rejected(found), complete=False,
-        )  # fmt: skip
-    return RulesReading(
-        "retrieve", search, (search,), carried.pieces, _choices(context), None, 0.6, _rejected(found), complete=False
-    )
+    if calculation is not None:
+        return replace(calculation, pieces=pieces, sure=True) if pieces else calculation
+    if carried.lists and pieces and not topic_of(carried.before):
+        return calculations.listing(replace(found, pieces=pieces))
+    return None
 
 
 def _several(question: str, parts: Sequence[Found], whole: Found, context: Context) -> RulesReading:
@@ -187,16 +227,15 @@ def _several(question: str, parts: Sequence[Found], whole: Found, context: Conte
     if stated and len(stated) == len(filters):
         distinct = [one for place, one in enumerate(stated) if one not in stated[:place]]
         pieces = (Piece(whole.pieces[0].field if whole.pieces else "", either(distinct), 0, 0, 0.8),)
-    sources = _choices(context, sql="a part of it is answered by metadata" if aggregate else None)
     return RulesReading(
-        "retrieve",
-        question,
-        tuple(searches[:_MOST_SEARCHES]),
-        pieces,
-        sources,
-        aggregate,
-        0.6,
-        _rejected(whole),
+        kind="retrieve",
+        question=question,
+        searches=tuple(searches[:_MOST_SEARCHES]),
+        pieces=pieces,
+        sources=_choices(context, sql="a part of it is answered by metadata" if aggregate else None),
+        aggregate=aggregate,
+        confidence=0.6,
+        rejected=_rejected(whole),
         complete=False,
     )
 
@@ -209,21 +248,12 @@ def _within(calculation: Calculation) -> Json:
     return {**calculation.aggregate, "where": filter}
 
 
-def _nothing(question: str, reason: str, confidence: float) -> RulesReading:
-    return RulesReading(
-        "none",
-        question,
-        (),
-        (),
-        (SourceChoice(name="none", confidence=confidence, reason=reason),),
-        None,
-        confidence,
-        (),
-        complete=True,
-    )
+def _nothing(question: str) -> RulesReading:
+    choice = SourceChoice(name="none", confidence=0.95, reason="small talk")
+    return RulesReading("none", question, (), (), (choice,), None, 0.95, (), complete=True)
 
 
-def _outside(question: str, context: Context) -> RulesReading:
+def _outside(question: str) -> RulesReading:
     choice = SourceChoice(name="web", confidence=0.8, reason="it needs fresh or outside knowledge")
     return RulesReading("retrieve", question, (question,), (), (choice,), None, 0.8, (), complete=False)
 
@@ -231,6 +261,13 @@ def _outside(question: str, context: Context) -> RulesReading:
 def _choices(
     context: Context, *, sql: str | None = None, documents: bool = True, exact: bool = False
 ) -> tuple[SourceChoice, ...]:
+    """The sources to ask.
+
+    Args:
+        sql: why the metadata is asked; None when it is not.
+        documents: whether texts are searched beside the metadata.
+        exact: whether the question is an identifier, which is found by its letters.
+    """
     chosen = []
     if sql is not None and "sql" in context.cards:
         chosen.append(SourceChoice(name="sql", confidence=0.9, reason=sql))
@@ -254,7 +291,7 @@ def _is_identifier(found: Found) -> bool:
     if not names:
         return False
     rest = _IDENTIFIER.sub(" ", text)
-    words = [word for word in plain_words(rest) if word]
+    words = plain_words(rest)
     return len(words) <= (2 if not has_chinese(text) else 3)
 
 
@@ -268,16 +305,3 @@ def _rejected(found: Found) -> tuple[Rejected, ...]:
             text = found.sentence.text[mention.start : mention.end]
             rejected.append(Rejected(what=text, reason="it may mean several people", valid=tuple(sorted(values))))
     return tuple(rejected)
-
-
-def to_fields(reading: RulesReading) -> dict[str, Any]:
-    """The reading as the fields of `agent.types.Intent` that rules decide."""
-    return {
-        "kind": reading.kind,
-        "question": reading.question,
-        "searches": reading.searches,
-        "sources": reading.sources,
-        "aggregate": reading.aggregate,
-        "confidence": reading.confidence,
-        "rejected": reading.rejected,
-    }
