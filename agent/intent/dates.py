@@ -58,7 +58,7 @@ _AFTER = re.compile(
     re.IGNORECASE,
 )
 _BETWEEN = re.compile(
-    r"\s*(?:and|to|through|thru|until|till|[-–—~～]|到|至|和|与)\s*(?:the\s+(?:end|beginning|start)\s+of\s+)?$",
+    r"^\s*(?:and|to|through|thru|until|till|[-–—~～]|到|至|和|与)\s*(?:the\s+(?:end|beginning|start)\s+of\s+)?$",
     re.IGNORECASE,
 )
 _FROM = re.compile(
@@ -73,7 +73,7 @@ _PREPOSITION = re.compile(r"\b(?:in|of|from|during|on|for|at)\s+(?:the\s+)?$", r
 _PREPOSITION_OF_OPEN = re.compile(r"\b(?:in|over|during|within|for|from|of)\s+$", re.IGNORECASE)
 _SAYS_FROM = re.compile(r"\bfrom\s+(?:the\s+)?$", re.IGNORECASE)
 _SAYS_FROM_ZH = re.compile(r"(?:自从?|从)\s*$")
-_ONWARDS = re.compile(r"\s*(?:onwards?|forward)\b|\s*on\s*(?:[,.;:?!]|$)", re.IGNORECASE)
+_ONWARDS = re.compile(r"^\s*(?:(?:onwards?|forward)\b|on\s*(?:[,.;:?!]|$))", re.IGNORECASE)
 
 
 def find_dates(text: str, calendar: Calendar) -> list[DateRange]:
@@ -128,7 +128,7 @@ def _span(text: str, one: DateRange, other: DateRange) -> DateRange | None:
     """ "from A to B" and "A-B" as one range; None when the two periods stand for themselves."""
     between = text[one.end : other.start]
     low, high = one.period.low, other.period.high
-    if not _BETWEEN.fullmatch(between) or not low or not high or low >= high:
+    if not _BETWEEN.search(between) or not low or not high or low >= high:
         return None
     opened, closed = _FROM.search(text[: one.start]), _CLOSING.match(text[other.end :])
     # "2013 and 2023" are two, "between 2013 and 2023" is one.
@@ -183,4 +183,4 @@ def _is_origin(text: str, one: DateRange) -> bool:
     head = text[: one.start]
     if _SAYS_FROM_ZH.search(head):
         return True
-    return _SAYS_FROM.search(head) is not None and _ONWARDS.match(text, one.end) is None
+    return _SAYS_FROM.search(head) is not None and _ONWARDS.search(text[one.end :]) is None

@@ -29,7 +29,7 @@ _EXCLUDES = re.compile(
     r"\b(?:exclude|excluding|leave\s+out|drop|remove|without|except|not)\b|去掉|排除|除了|不要|剔除", re.IGNORECASE
 )
 _SAME = re.compile(
-    r"^\W*(?:and|but|so|or|then|ok(?:ay)?)?\W*(?:what|how)\s+about\b|\b(?:make|change|switch)\s+(?:that|it|this)\b|"
+    r"^\W*(?:(?:and|but|so|or|then|ok(?:ay)?)\W*)?(?:what|how)\s+about\b|\b(?:make|change|switch)\s+(?:that|it|this)\b|"
     r"\bsame\s+(?:for|thing|question|with|again)\b|^\W*and\s+(?:for|in|from|by|on|the|those)\b|"
     r"^\W*and\s+[\w'’-]+(?:\s+[\w'’-]+)?\s*\?\W*$|"
     r"^\W*(?:那|那么|还有|换成|改成|同样)|呢\W*$",

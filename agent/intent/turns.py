@@ -73,7 +73,7 @@ _MANNER = re.compile(
     re.IGNORECASE,
 )
 _ASKS_HOW = re.compile(r"\b(?:how|why)\s+(?:do|does|to|can|should)\b|怎么|如何", re.IGNORECASE)
-_KEYBOARD_RUN = re.compile(r"\W*(?:asdf|qwer|zxcv|hjkl|dfgh)\w{0,12}\W*", re.IGNORECASE)
+_KEYBOARD_RUN = re.compile(r"^\W*(?:asdf|qwer|zxcv|hjkl|dfgh)\w{0,12}\W*$", re.IGNORECASE)
 _ARITHMETIC = re.compile(
     r"^\W*(?:what(?:['’]?s|\s+is)|calculate|compute|how\s+much\s+is|solve|work\s+out|"
     r"请?计算|算一下|算算|帮我算(?:一?下)?)?[\d\s().,]+"
@@ -121,9 +121,8 @@ _PUBLISHED = re.compile(
 _OF_SOMETHING = re.compile(r"\b(?:latest|newest|current|next)\b.{0,30}\b(?:of|for)\s+\w+", re.IGNORECASE)
 # A name of something in the world: a capital inside a sentence, or Latin among Chinese.
 _PROPER = re.compile(r"(?<=[a-z0-9,;:] )(?!I\b)[A-Z][A-Za-z]+")
-_LATIN_IN_CHINESE = re.compile(
-    r"(?<![A-Za-z])[A-Za-z][\w.-]+(?=.*[\u4e00-\u9fff])|^[A-Za-z][\w.-]*(?=\s*[\u4e00-\u9fff])"
-)
+_LATIN_WORD = re.compile(r"(?<![A-Za-z])[A-Za-z][\w.-]")
+_LATIN_HEAD = re.compile(r"^[A-Za-z][\w.-]*(?=\s*[\u4e00-\u9fff])")
 
 _PARTS = re.compile(
     r"(?:\s*[,;，；])?\s*\b(?:and\s+separately|and\s+also|also|"
@@ -153,7 +152,7 @@ def is_small_talk(text: str) -> bool:
     plain = text.strip()
     if not plain or len(plain) > _LONGEST_SMALL_TALK:
         return False
-    if not re.search(r"\w", plain) or _KEYBOARD_RUN.fullmatch(plain):
+    if not re.search(r"\w", plain) or _KEYBOARD_RUN.search(plain):
         return True
     if any(one.search(plain) for one in (_NONE, _NONE_ZH, _REMARK, _ABOUT_US, _ARITHMETIC)):
         return True
@@ -173,13 +172,19 @@ def is_outside(found: Found) -> bool:
     if _OUTSIDE.search(text) and not is_own:
         return True
     names = (match[0] for match in _PROPER.finditer(text))
-    is_foreign = any(name.casefold() not in sentence.nouns for name in names) or bool(_LATIN_IN_CHINESE.search(text))
+    is_foreign = any(name.casefold() not in sentence.nouns for name in names) or _has_latin_before_chinese(text)
     is_fresh = _NOW.search(text) is not None
     if not is_own and _NEWEST_THING.search(text) and (is_foreign or is_fresh or _OF_SOMETHING.search(text)):
         return True
     if is_fresh and (_PRICE.search(text) or _OUTSIDE.search(text)) and not found.constraints:
         return True
     return not is_own and is_fresh and is_foreign and _PUBLISHED.search(text) is not None
+
+
+def _has_latin_before_chinese(text: str) -> bool:
+    """ "numpy 最新版", 现在 iPhone 多少钱."""
+    last = next((place for place in range(len(text) - 1, -1, -1) if "\u4e00" <= text[place] <= "\u9fff"), 0)
+    return _LATIN_WORD.search(text, 0, last) is not None or _LATIN_HEAD.search(text) is not None
 
 
 def parts_of(text: str) -> list[str]:
