@@ -129,7 +129,7 @@ def _top_group(found: Found) -> Calculation | None:
     of = None if number is None or is_length(number) or number.startswith(group) else number
     aggregate: Json = {
         "op": "sum" if of else "count", "of": of, "group_by": group,
-        "order": "desc" if most else "asc", "limit": _how_many(text),
+        "order": "desc" if most else "asc", "limit": _how_many(text), "ties": True,
     }  # fmt: skip
     return Calculation(aggregate, found.pieces)
 
@@ -205,7 +205,7 @@ def _extreme(found: Found) -> Calculation | None:
         return Calculation({"op": "max" if largest else "min", "of": number}, found.pieces)
     by_date = newest or wording.OLDEST.search(text) or (largest and _is_long_ago(text))
     of = number or (date_asked(found) if by_date else None)
-    if of is None or topic_of(found):
+    if of is None or not _names_documents(found, topic_of(found)):
         return None
     descending = bool(largest) if number else bool(newest)
     if number is None and wording.WHEN.search(text):
@@ -217,6 +217,15 @@ def _extreme(found: Found) -> Calculation | None:
         "ties": limit == 1 and wording.SEVERAL.search(text) is not None,
     }  # fmt: skip
     return Calculation(aggregate, found.pieces)
+
+
+def _names_documents(found: Found, topic: Sequence[str]) -> bool:
+    """Whether all that is left is one noun beside the superlative: "the most expensive object", 最贵的藏品."""
+    if len(topic) > 1:
+        return False
+    text = found.sentence.text.casefold()
+    ends = [match.end() for pattern in (wording.LARGEST, wording.SMALLEST) for match in pattern.finditer(text)]
+    return not topic or any(text[end:].lstrip(" 的").startswith(topic[0][:4]) and len(topic[0]) < 12 for end in ends)
 
 
 def _is_long_ago(text: str) -> bool:

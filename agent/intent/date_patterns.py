@@ -89,6 +89,16 @@ def _month_day(match: Match, calendar: Calendar) -> Period:
     return _one_day(int(match["y"]), number, day) if match["y"] else _latest_day(number, day, calendar)
 
 
+def _american_day(match: Match, calendar: Calendar) -> Period:
+    return _one_day(int(match["y"]), int(match["m"]), int(match["d"]))
+
+
+def _month_span(match: Match, calendar: Calendar) -> Period:
+    first, last, number = month(match["a"]), month(match["b"]), int(match["y"])
+    start = number - 1 if first > last else number
+    return Period(date(start, first, 1), periods.months(number, last, 1).high)
+
+
 def _month_day_zh(match: Match, calendar: Calendar) -> Period:
     number, day = count(match["m"]), count(match["d"])
     if not match["y"]:
@@ -259,6 +269,12 @@ RULES: tuple[tuple[re.Pattern[str], Reader], ...] = (
     _rule(_iso_week, r"(?<![\w-])(?:(?P<y>\d{4})-?W(?P<w>\d{1,2}))\b"),
     _rule(_iso_week, r"\b(?:week|W)\ ?(?P<w>\d{1,2})(?:\ (?:of\ )?(?P<y>\d{4}))?\b"),
     _rule(_iso_month, r"(?<![\d-])(?P<y>(?:19|20)\d\d)[-/](?P<m>0[1-9]|1[0-2])(?![\d-])"),
+    _rule(_american_day, r"(?<![\d/])(?P<m>1[0-2]|0?[1-9])/(?P<d>\d{1,2})/(?P<y>\d{4})(?![\d/])"),
+    # between March and May 2025: the year is said once
+    _rule(
+        _month_span,
+        rf"\b(?:between|from)\ (?P<a>{MONTH})\ (?:and|to|through|until|till)\ (?P<b>{MONTH}),?\ (?P<y>{YEAR})\b",
+    ),
     # FY25 Q3, the last fiscal year's Q1
     _rule(
         _fiscal_year,

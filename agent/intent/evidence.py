@@ -11,7 +11,7 @@ from agent.intent import lexicon
 from agent.intent.mentions import Mention
 from agent.intent.negation import is_negated
 from agent.intent.sentence import Sentence
-from agent.intent.text import has_chinese
+from agent.intent.text import has_chinese, stem
 from agent.intent.vocabulary import Known, concepts_of
 
 _BEING = frozenset(
@@ -62,7 +62,7 @@ def is_constraint(sentence: Sentence, mention: Mention, known: Known, *, is_tag:
 
     Tags need the plainest signs: they are named as topics more often than not.
     """
-    if _is_generic(sentence, mention):
+    if _is_generic(sentence, mention) or _is_verb_of_date(sentence, mention, known):
         return False
     if _is_cued(sentence, mention, known) or _is_in_brackets(sentence, mention, known):
         return True
@@ -76,6 +76,8 @@ def is_constraint(sentence: Sentence, mention: Mention, known: Known, *, is_tag:
         return True
     if is_tag:
         return _is_content(sentence, mention, known)
+    if known.how in ("exact", "alias") and _is_cjk(sentence, mention.last - 1) and _ends_phrase(sentence, mention):
+        return True
     is_chinese = _is_cjk(sentence, mention.last - 1) or _is_cjk(sentence, mention.first)
     if is_chinese or _is_cjk(sentence, mention.first - 1) or _is_cjk(sentence, mention.last):
         if _is_chinese_predicate(sentence, mention):
@@ -83,6 +85,17 @@ def is_constraint(sentence: Sentence, mention: Mention, known: Known, *, is_tag:
         if is_chinese:
             return False
     return any(sign(sentence, mention, known) for sign in _SIGNS)
+
+
+def _is_verb_of_date(sentence: Sentence, mention: Mention, known: Known) -> bool:
+    """ "[opened] since June" says when, although documents can be open: a field of dates has the word's name."""
+    if "status" not in concepts_of(known.field) or mention.last - mention.first > 1:
+        return False
+    token = sentence.tokens[mention.first]
+    dates = {stem(word) for name in sentence.vocabulary.of_role("date") for word in lexicon.name_words(name)}
+    if token.stem not in dates or token.folded == known.value.casefold() and not sentence.dated:
+        return False
+    return sentence.dated or bool(_PERIODS & {one.folded for one in sentence.tokens})
 
 
 def is_language(sentence: Sentence, mention: Mention) -> bool:
@@ -207,6 +220,9 @@ def _is_document_kind(sentence: Sentence, mention: Mention, known: Known) -> boo
         return True
     is_plural = known.how == "stem" and last.folded.endswith("s")
     return is_plural and _begins_phrase(sentence, mention)
+
+
+_PERIODS = frozenset("year month quarter week day date monthly yearly annually per each when since".split())
 
 
 def _begins_phrase(sentence: Sentence, mention: Mention) -> bool:

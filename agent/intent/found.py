@@ -53,8 +53,9 @@ class Found:
     def rest(self) -> str:
         text = self.sentence.text
         for piece in sorted(self.pieces, key=lambda piece: -piece.start):
-            text = f"{text[: piece.start]} {text[piece.end :]}"
-        return " ".join(text.split())
+            # What only led to the constraint goes with it: "by", "in", quotes, 由.
+            text = f"{_LEADING.sub('', text[: piece.start])} {_TRAILING.sub('', text[piece.end :])}"
+        return " ".join(text.split()).strip(" ,;:，；：、")
 
 
 def find(
@@ -77,7 +78,7 @@ def find(
     about = about_regions(text, tokens, (*nouns, *vocabulary.kinds))
     sentence = Sentence(text, tokens, find_mentions(tokens, vocabulary, more), vocabulary, nouns, about=about)
     dates = [one for one in find_dates(text, calendar) if _is_stated(one, sentence, calendar)]
-    sentence = replace(sentence, taken=tuple((one.start, one.end) for one in dates))
+    sentence = replace(sentence, taken=tuple((one.start, one.end) for one in dates), dated=bool(dates))
     numbers = find_quantities(sentence)
     sentence = replace(sentence, taken=(*sentence.taken, *((one.start, one.end) for one in numbers)))
     constraints, left = read_constraints(sentence)
@@ -103,6 +104,12 @@ _DATES = ("published", "created", "updated", "effective", "expires")
 _NEAR = 40
 """Characters between a date and the word for its field."""
 _LONGEST_PHRASE = 60
+_LEADING = re.compile(
+    r"(?:\b(?:by|in|from|of|on|at|for|with|since|during|within|the|a|an|that|which|who|is|are|was|were|not|and|or)\s+)+$|"
+    r"[由在从自于‘“「『\"'（(和与、]+\s*$",
+    re.IGNORECASE,
+)
+_TRAILING = re.compile(r"^\s*(?:['’]s\b|[’”」』\"'）)]+|的(?=[^\u4e00-\u9fff]|$))+", re.IGNORECASE)
 _MONTH_ALONE = re.compile(r"in\s+\w+$", re.IGNORECASE)
 
 

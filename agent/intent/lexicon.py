@@ -289,8 +289,8 @@ CONCEPTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "money": _concept(
         "budget, cost, price, amount, usd, eur, cny, revenue, salary, fee, value",
-        "budget, budgeted, cost, costs, price, worth, expensive, costliest, cheapest, dollars, dollar, "
-        "usd, euros, eur, 预算, 费用, 价格, 金额, 美元, 元, 美金, 万元, 造价",
+        "budget, budgeted, value, valued, cost, costs, price, worth, expensive, costliest, cheapest, dollars, dollar, "
+        "usd, euros, eur, 预算, 价值, 费用, 价格, 金额, 美元, 元, 美金, 万元, 造价",
     ),
     "duration": _concept(
         "minutes, hours, days, duration, downtime, down",

@@ -19,10 +19,11 @@ _REACHES_OVER = frozenset(
     to belong t ' ’ - get gets got become end ended up yet already still ever be marked
     """.split()
 )
+_EVERYTHING = frozenset("anything everything all nothing".split())
 _REACH = 9
 _NEGATIONS_ZH = tuple(
     """
-    除了 除 不是 并非 非 排除 去掉 不包括 不含 不要 没有 未 不属于 剔除 不
+    除了 除 不在 不来自 没在 不是 并非 非 排除 去掉 不包括 不含 不要 没有 未 不属于 剔除 不
     """.split()
 )
 _NEGATION_ENDS_ZH = ("以外", "之外", "外")
@@ -45,12 +46,17 @@ def _is_negated_english(sentence: Sentence, mention: Mention) -> bool | None:
         word, following = sentence.folded(place), sentence.folded(place + 1)
         if word in _NEGATIONS or (word in ("other", "rather") and following == "than"):
             return not (word == "not" and following in ("only", "just"))
+        if word == "but" and following not in ("not",) and sentence.folded(place - 1) in _EVERYTHING:
+            return True
         if word == "outside" and steps < 3 and _is_place(mention):
             return True
         if word in ("did", "do", "does") and following in ("not", "t"):
             return True
+        over = sentence.mention_at(place)
+        if over is not None and not {one.field for one in over.known} & {one.field for one in mention.known}:
+            return None  # "non-final packaging PEPs" denies one of the two
         passive = word.endswith("ed") and following in ("by", "in", "as", "to", "with")
-        if word not in _REACHES_OVER and sentence.mention_at(place) is None and not passive:
+        if word not in _REACHES_OVER and over is None and not passive:
             return None
     return None
 

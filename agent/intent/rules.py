@@ -125,6 +125,12 @@ def _calculation(found: Found) -> Calculation | None:
 def _single(question: str, found: Found, calculation: Calculation | None, context: Context) -> RulesReading:
     """One question: calculated from metadata, or searched for within its constraints."""
     rejected = _rejected(found)
+    unread = topic_of(found) if calculation is not None and calculation.aggregate["op"] != "list" else []
+    if calculation is not None and unread:
+        # A number that leaves out a condition would be a wrong answer: the documents may tell.
+        reason = "metadata says nothing of it, so nothing was calculated"
+        rejected = (*rejected, Rejected(what=" ".join(unread)[:200], reason=reason))
+        calculation = None
     if calculation is not None and "sql" in context.cards:
         # What was named and not used may be what a model would understand.
         complete = not rejected and not found.left and calculation.sure
@@ -170,14 +176,18 @@ def _aggregated(
 def _followed(carried: followup.Carried, question: str, context: Context) -> RulesReading:
     """A follow-up: asked of the metadata when nothing but metadata is left, else searched with its context."""
     found = carried.found
+    about = carried.context if not carried.lists or topic_of(carried.before) else ""
     said = followup.stripped(question) if not carried.lists or topic_of(found) else ""
-    search = " ".join(filter(None, (said, carried.context))) or question
+    search = " ".join(filter(None, (said, about))) or carried.before.sentence.text
+    # The turn as it was said, and what makes it understood: a model that reads the prompt sees no more.
+    whole = f'{question} (said after: "{carried.before.sentence.text}")'
     calculation = _carried_calculation(carried)
     if calculation is not None and "sql" in context.cards:
-        return _aggregated(search, calculation, context, 0.7, _rejected(found), complete=False)
+        made = _aggregated(whole, calculation, context, 0.7, _rejected(found), complete=False)
+        return replace(made, searches=(search,))
     return RulesReading(
         kind="retrieve",
-        question=search,
+        question=whole,
         searches=(search,),
         pieces=carried.pieces,
         sources=_choices(context),

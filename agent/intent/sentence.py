@@ -40,6 +40,7 @@ class Sentence:
     Attributes:
         nouns: words for the collection's documents ("pep", "peps").
         taken: characters [first, last) that dates and numbers were read from.
+        dated: it states a range of days.
         about: characters [first, last) that name a topic, see `about_regions`.
     """
 
@@ -50,6 +51,7 @@ class Sentence:
     nouns: frozenset[str]
     taken: tuple[tuple[int, int], ...] = ()
     about: tuple[tuple[int, int], ...] = ()
+    dated: bool = False
 
     def token(self, index: int) -> Token | None:
         """The token at a place, None outside the question."""

@@ -10,7 +10,7 @@ from agent.intent.text import has_chinese
 # Words of calculations and of talking about a collection; nothing that documents would be about.
 _PLAIN = frozenset(
     """
-    counts counted counting busiest saw see seen aimed behind occur values distinct different various
+    people worked co carry carries carrying counts counted counting busiest saw see seen aimed behind occur values distinct different various
     respective exist compared compare
     both either record summary tell else nowadays calendar year years month months quarter quarters
     publication per each every by top most more than anyone anybody else how what which who when where
@@ -23,6 +23,7 @@ _PLAIN = frozenset(
 )
 _PLAIN_ZH = tuple(
     """
+    新增 增加 人 种 数量 量 不同 前 多大 比例 出来 列 按 分
     一共 总共 共有 共 有 多少 几 个 篇 份 条 起 件 项 最多 最少 最新 最早 最近 最长 最大 最高 哪 谁 写 是 的 了
     和 与 各 每 按 分别 占 全部 所有 百分之 保留 位 小数 年 月 日 什么 时候 里 中 得 用 一 两 二 三 被 参与 新建
     创建 日期 发布 目前 还 为 状态 版本 目标 主题 相比 数 总 分钟 平均 知识库 库里 请 列出 给我 查 找 看 看看

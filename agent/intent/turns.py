@@ -152,6 +152,8 @@ def is_small_talk(text: str) -> bool:
     plain = text.strip()
     if not plain or len(plain) > _LONGEST_SMALL_TALK:
         return False
+    if re.fullmatch(r"\W*\d{1,4}[/.-]\d{1,2}[/.-]\d{1,4}\W*", plain):
+        return False  # a date
     if not re.search(r"\w", plain) or _KEYBOARD_RUN.search(plain):
         return True
     if any(one.search(plain) for one in (_NONE, _NONE_ZH, _REMARK, _ABOUT_US, _ARITHMETIC)):

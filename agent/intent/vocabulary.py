@@ -226,6 +226,8 @@ def _add_own_names(name: str, role: Role, values: FieldValues, names: _Names, st
     for alias, value in values.aliases.items():
         if value in values.values:
             names.add(words_of(alias), Known(name, value, "alias", values.values[value]))
+            if role == "label":
+                stems.add(tuple(map(stem, words_of(alias))), Known(name, value, "stem", values.values[value]))
 
 
 def _add_general_names(name: str, role: Role, values: FieldValues, names: _Names) -> None:
