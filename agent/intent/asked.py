@@ -62,7 +62,8 @@ def is_length(number: str) -> bool:
 
 def group_asked(found: Found) -> str | None:
     """What is grouped by, where the question says so: "per year", "by department", 按地区."""
-    for match in wording.BY.finditer(found.sentence.text):
+    text = found.sentence.text
+    for match in (*wording.BY.finditer(text), *wording.WHICH_VALUES.finditer(text)):
         group = "what" if match["what"] else "zh"
         period, dates = _period(match[group] or ""), date_asked(found)
         if period and dates:
@@ -109,6 +110,8 @@ def counts_documents(found: Found) -> bool:
             sentence.has_document_noun(sentence.text) or _COUNTED_ZH.search(chinese[0]) is not None
         )
     index = sentence.index_from(match.end())
+    if all(token.kind == "mark" for token in sentence.tokens[index:]):
+        return sentence.has_document_noun(sentence.text)  # "Process PEPs that are still Active: how many?"
     for _ in range(6):
         word = sentence.folded(index)
         if sentence.is_noun(index) or word in _OF_A_COUNT:

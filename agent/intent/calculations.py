@@ -139,7 +139,7 @@ def _compared_group(found: Found) -> str | None:
     text = found.sentence.text
     period, dates = wording.WHICH_PERIOD.search(text), date_asked(found)
     if period and dates:
-        word = (period[1] or period[2]).casefold()
+        word = next(filter(None, period.groups())).casefold()
         return f"{wording.PERIODS.get(word) or wording.PERIODS_ZH[word]}({dates})"
     fields = unconstrained(found, fields_named(found, "label", "tag", "person", "version"))
     if wording.WHO.search(text):
@@ -159,7 +159,16 @@ def _groups(found: Found) -> Calculation | None:
         asked = counts or of is not None or wording.BREAKDOWN.search(text) or wording.COUNTED.search(text)
         if asked or not topic_of(found):
             return Calculation({"op": op, "of": of, "group_by": group}, found.pieces)
-    several = several_asked(found)
+    several, number = several_asked(found), number_asked(found)
+    if several is not None and number is not None and wording.AVERAGE.search(text) and not topic_of(found):
+        aggregate: Json = {
+            "op": "avg",
+            "of": number,
+            "group_by": several[0],
+            "between": list(several[1]),
+            "decimals": 2,
+        }
+        return Calculation(aggregate, found.pieces)
     if several is not None and (counts or wording.VERSUS.search(text)) and not topic_of(found):
         return Calculation({"op": "count", "group_by": several[0], "between": list(several[1])}, found.pieces)
     return None

@@ -169,10 +169,11 @@ def _built(key: _Key) -> Vocabulary:
     catalogue = key.catalogue
     roles = {name: role_of(values) for name, values in catalogue.fields.items()}
     names, stems = _Names(), _Names()
+    own = {lexicon.name_words(name) for name in catalogue.fields}
     # Earlier names of a value win: as it is written, its aliases, and only then what general words make of it.
     for name, values in catalogue.fields.items():
         if _is_named(roles[name], values):
-            _add_own_names(name, roles[name], values, names, stems)
+            _add_own_names(name, roles[name], values, names, stems, own)
     for name, values in catalogue.fields.items():
         _add_general_names(name, roles[name], values, names)
     chosen = {role: {name for name, one in roles.items() if one == role} for role in ("person", "label", "tag")}
@@ -211,10 +212,18 @@ def _is_named(role: Role, values: FieldValues) -> bool:
     return role not in ("number", "date", "boolean", "text") and not (role == "label" and values.distinct < 2)
 
 
-def _add_own_names(name: str, role: Role, values: FieldValues, names: _Names, stems: _Names) -> None:
-    """Values as they are written, and the aliases that the collection declares."""
+def _add_own_names(
+    name: str, role: Role, values: FieldValues, names: _Names, stems: _Names, fields: set[tuple[str, ...]]
+) -> None:
+    """Values as they are written, and the aliases that the collection declares.
+
+    Args:
+        fields: the names of fields, in words.
+    """
     for value, documents in values.values.items():
         words = words_of(value)
+        if role == "tag" and words in fields:
+            continue  # "per severity" means the field, not the few documents that are tagged with its name
         names.add(words, Known(name, value, "exact", documents))
         if not value.isascii():
             names.add(words_of(value.translate(_UMLAUTS)), Known(name, value, "exact", documents))
