@@ -125,10 +125,10 @@ _LATIN_WORD = re.compile(r"(?<![A-Za-z])[A-Za-z][\w.-]")
 _LATIN_HEAD = re.compile(r"^[A-Za-z][\w.-]*(?=\s*[\u4e00-\u9fff])")
 
 _PARTS = re.compile(
-    r"(?:\s*[,;，；])?\s*\b(?:and\s+separately|and\s+also|also|"
+    r"(?<!\s)(?:\s*[,;，；])?\s*\b(?:and\s+separately|and\s+also|also|"
     r"and\s+(?=(?:how|what|who|where|when|why|which|is|are|do|does|did|can)\b)|"
     r"plus|on\s+top\s+of\s+that|besides|as\s+well\s+as\s+(?=how|what))\W*|"
-    r"\s*[，,；;。？?]\s*(?:另外|还有|此外|同时|以及|顺便|再问|再说)[，,]?\s*|(?<=[?？])\s*(?=\S)|\s*[;；]\s*",
+    r"(?<!\s)\s*[，,；;。？?]\s*(?:另外|还有|此外|同时|以及|顺便|再问|再说)[，,]?\s*|(?<=[?？])\s*(?=\S)|(?<!\s)\s*[;；]\s*",
     re.IGNORECASE,
 )
 _LEANS = re.compile(
