@@ -1,0 +1,428 @@
+"""The cascade: the rules' reading at once, a model's later, both under what the caller fixed."""
+
+import dataclasses
+import json
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from agent.intent.cascade import Cascade, local
+from agent.intent.reading import Reading
+from agent.llm import open_model
+from agent.settings import Settings
+from agent.testing import Fault, ScriptedServer, unit_vector
+from agent.types import Intent, Request
+from retrievers.core.errors import BadRequest, Unavailable
+from retrievers.core.fields import Field
+from retrievers.core.filters import parse
+from retrievers.core.types import Card, Collection, FieldCatalogue, FieldValues, Scope
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)  # a Friday
+FIELDS = {
+    "status": Field("status", "string", "string"),
+    "team": Field("team", "string", "string"),
+    "author": Field("author", "string", "string"),
+    "created": Field("created", "date", "date"),
+    "pages": Field("pages", "number", "number"),
+}
+VALUES = {
+    "status": FieldValues(FIELDS["status"], {"Accepted": 40, "Rejected": 30, "Draft": 20, "Withdrawn": 10}, 4, 100),
+    "team": FieldValues(
+        FIELDS["team"],
+        {"Infrastructure": 60, "Café Services": 25, "Security": 15},
+        3,
+        100,
+        aliases={"infra": "Infrastructure"},
+    ),
+    "author": FieldValues(FIELDS["author"], {"Zoë Müller": 30, "Ann Lee": 20, "Guido van Rossum": 50}, 3, 100),
+    "created": FieldValues(FIELDS["created"], {}, 90, 100, "2015-01-01", "2026-11-01"),
+    "pages": FieldValues(FIELDS["pages"], {}, 50, 100, 1, 400),
+}
+CARDS = {
+    "fulltext": Card("fulltext", "exact words"),
+    "vector": Card("vector", "meaning"),
+    "sql": Card("sql", "metadata", "metadata"),
+}
+COLLECTION = Collection(
+    1, "acme", "reports", documents=100, chunks=1000, languages={"en": 100}, fields=FIELDS, version=1
+)
+SCOPE = Scope("acme", (COLLECTION,))
+
+
+@dataclass
+class FakeCatalogue:
+    """What the cascade asks of a catalogue, from memory."""
+
+    values: Mapping[str, FieldValues] = field(default_factory=lambda: VALUES)
+    terms: Mapping[str, int] = field(default_factory=dict)
+    stored: Sequence[tuple[str, str, int]] = ()
+    spans: list[str] = field(default_factory=list)
+
+    async def fields(self, scope: Scope) -> FieldCatalogue:
+        return FieldCatalogue(((1, id(self)),), 100, self.values)
+
+    async def find_values(self, scope: Scope, folded_spans: Sequence[str]) -> list[tuple[str, str, int]]:
+        self.spans += folded_spans
+        return list(self.stored)
+
+    async def term_counts(self, scope: Scope, terms: Iterable[str]) -> dict[int, dict[str, int]]:
+        return {1: {term: self.terms[term] for term in terms if term in self.terms}}
+
+
+@dataclass
+class FakeEmbedder:
+    """Texts are alike when they share their first word, and only then."""
+
+    name: str = "fake"
+    languages: frozenset[str] | None = None
+    fails: bool = False
+
+    async def embed_query(self, text: str) -> Any:
+        if self.fails:
+            raise Unavailable("fake", "it is down")
+        return unit_vector(text.split()[0].casefold(), 256)
+
+
+def cascade(**given: Any) -> Cascade:
+    parts: dict[str, Any] = {"catalogue": FakeCatalogue(), "cards": CARDS, "embedder": FakeEmbedder(), "model": None}
+    return Cascade(settings=given.pop("settings", Settings()), **(parts | given))
+
+
+async def read(reader: Cascade, question: str, **request: Any) -> Reading:
+    asked = Request(**({"query": question, "now": NOW} | request))
+    wanted = parse(asked.filter, FIELDS) if asked.filter else None
+    return await reader.read(asked, SCOPE, wanted, time.monotonic() + 20)
+
+
+@asynccontextmanager
+async def modelled(server: ScriptedServer, **given: Any) -> AsyncIterator[Cascade]:
+    model = open_model("openai/small", base_url=server.base_url)
+    assert model is not None
+    yield cascade(model=model, **given)
+    await model.aclose()
+
+
+async def both_readings(
+    reply: Mapping[str, Any] | str, question: str = "what was said about caching?", **request: Any
+) -> tuple[Reading, Intent | None]:
+    """The reading at once, and what the model's reply makes of it."""
+    text = reply if isinstance(reply, str) else json.dumps(reply, ensure_ascii=False)
+    with ScriptedServer(lambda _: text) as server:
+        async with modelled(server) as reader:
+            reading = await read(reader, question, **request)
+            return reading, await reading.later if reading.later is not None else None
+
+
+async def grounded(filter: Any, **more: Any) -> Intent:
+    """The model's reading with this filter."""
+    _, later = await both_readings({"kind": "retrieve", "sources": ["fulltext"], "filter": filter, **more})
+    assert later is not None
+    return later
+
+
+def eq(key: str, value: Any, kind: str = "eq") -> dict[str, Any]:
+    return {"type": kind, "key": key, "value": value}
+
+
+# --- the order of things
+
+
+async def test_the_rules_answer_at_once_and_the_model_joins_them():
+    reply = {"kind": "retrieve", "question": "Accepted reports about caching", "searches": ["cache eviction"]}
+    reply |= {"filter": eq("status", "Accepted"), "sources": ["vector"], "confidence": 0.9}
+    with ScriptedServer([json.dumps(reply)]) as server:
+        async with modelled(server) as reader:
+            reading = await read(reader, "accepted reports about caching by Ann Lee")
+            assert server.requests == []
+            assert reading.later is not None
+            later = await reading.later
+    assert reading.first.by == "rules"
+    assert reading.first.filter == {"type": "and", "filters": [eq("status", "Accepted"), eq("author", "Ann Lee")]}
+    assert {choice.name for choice in reading.first.sources} == {"fulltext", "vector"}
+    assert later is not None
+    assert (later.by, later.searches, later.confidence) == ("llm", ("cache eviction",), 0.9)
+    assert later.filter == eq("status", "Accepted")
+    assert [choice.name for choice in later.sources] == ["vector"]
+    assert [call.stage for call in reading.calls.records] == ["intent"]
+
+
+@pytest.mark.parametrize(
+    ("question", "kind"),
+    [
+        ("thanks, that is all", "none"),
+        ("ERR_CONN_4711", "retrieve"),
+        ("how many reports were rejected?", "aggregate"),
+    ],
+    ids=["small talk", "identifier", "metadata alone"],
+)
+async def test_a_model_is_not_asked_where_it_could_add_nothing(question: str, kind: str):
+    with ScriptedServer() as server:
+        async with modelled(server) as reader:
+            reading = await read(reader, question)
+    assert reading.later is None
+    assert reading.first.kind == kind
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("where", ["request", "settings"])
+async def test_intent_rules_asks_no_model(where: str):
+    with ScriptedServer() as server:
+        async with modelled(server, settings=Settings(intent="rules" if where == "settings" else "auto")) as reader:
+            more = {"intent": "rules"} if where == "request" else {}
+            reading = await read(reader, "what was said about caching?", **more)
+    assert reading.later is None
+    assert server.requests == []
+
+
+async def test_intent_llm_asks_a_model_for_every_question_and_cannot_do_without_one():
+    with ScriptedServer(['{"kind": "none"}']) as server:
+        async with modelled(server) as reader:
+            reading = await read(reader, "hello", intent="llm")
+            assert reading.later is not None
+            later = await reading.later
+    assert later is not None
+    assert (later.by, later.kind) == ("llm", "none")
+    with pytest.raises(BadRequest, match="needs a model"):
+        await read(cascade(), "hello", intent="llm")
+
+
+@pytest.mark.parametrize("reply", ["no idea", "[]", '{"weather": "fine"}', ""])
+async def test_a_broken_reply_leaves_the_reading_of_the_rules(reply: str):
+    reading, later = await both_readings(reply, "rejected reports about caching")
+    assert later is None
+    assert reading.first.filter == eq("status", "Rejected")
+
+
+async def test_a_model_that_is_down_leaves_the_reading_of_the_rules():
+    with ScriptedServer(faults=[Fault(status=400)] * 9) as server:
+        async with modelled(server) as reader:
+            reading = await read(reader, "rejected reports about caching")
+            assert reading.later is not None
+            assert await reading.later is None
+    assert reading.first.filter == eq("status", "Rejected")
+
+
+# --- grounding of the model's filter
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (eq("team", "infra"), eq("team", "Infrastructure")),
+        (eq("team", "cafe services"), eq("team", "Café Services")),
+        (eq("author", "Zoe Muller"), eq("author", "Zoë Müller")),
+        (eq("team", "Infrastrcture"), eq("team", "Infrastructure")),
+        (eq("Status", "DRAFT"), eq("status", "Draft")),
+        (eq("status", ["draft", "Rejected"], "in"), eq("status", ["Draft", "Rejected"], "in")),
+        (eq("pages", "120", "gt"), eq("pages", 120, "gt")),
+        ({"type": "not", "filter": eq("status", "draft")}, {"type": "not", "filter": eq("status", "Draft")}),
+    ],
+    ids=["alias", "accent", "umlaut", "typo", "case", "list", "number", "not"],
+)
+async def test_a_value_is_found_by_whatever_it_is_called(given: Any, meant: Any):
+    later = await grounded(given)
+    assert (later.filter, later.rejected) == (meant, ())
+
+
+async def test_an_unknown_value_is_left_out_and_reported_with_the_nearest():
+    later = await grounded({"type": "and", "filters": [eq("status", "Acepting"), eq("team", "Security")]})
+    assert later.filter == eq("team", "Security")
+    [rejected] = later.rejected
+    assert (rejected.what, rejected.reason) == ("status = Acepting", '"status" has no such value')
+    assert rejected.valid[0] == "Accepted"
+
+
+async def test_an_unknown_value_among_several_costs_only_itself():
+    later = await grounded(eq("status", ["Draft", "Obsolete"], "in"))
+    assert later.filter == eq("status", ["Draft"], "in")
+    assert [one.what for one in later.rejected] == ["status = Obsolete"]
+
+
+async def test_an_unknown_field_is_reported_with_those_there_are():
+    later = await grounded(eq("colour", "red"))
+    assert later.filter is None
+    [rejected] = later.rejected
+    assert (rejected.what, rejected.reason) == ("filter on colour", "there is no such field")
+    assert set(FIELDS) <= set(rejected.valid)
+
+
+async def test_a_choice_with_an_unknown_value_is_dropped_whole():
+    choice = {"type": "or", "filters": [eq("status", "Draft"), eq("team", "Marketing")]}
+    later = await grounded({"type": "and", "filters": [choice, eq("author", "Ann Lee")]})
+    assert later.filter == eq("author", "Ann Lee")
+    assert [one.what for one in later.rejected] == ["team = Marketing"]
+
+
+async def test_a_value_of_a_field_too_large_to_know_is_taken_as_it_is():
+    large = dataclasses.replace(VALUES["author"], distinct=100_000)
+    reply = json.dumps({"filter": eq("author", "Nobody Known"), "sources": ["fulltext"]})
+    with ScriptedServer([reply]) as server:
+        async with modelled(server, catalogue=FakeCatalogue({**VALUES, "author": large})) as reader:
+            reading = await read(reader, "what was said about caching?")
+            assert reading.later is not None
+            later = await reading.later
+    assert later is not None
+    assert (later.filter, later.rejected) == (eq("author", "Nobody Known"), ())
+
+
+async def test_the_words_of_a_date_decide_and_not_the_days_of_the_model():
+    days = [eq("created", "2024-01-01", "gte"), eq("created", "2024-04-01", "lt")]
+    time_given = {"key": "created", "phrase": "last quarter", "from": "2024-01-01", "to": "2024-04-01"}
+    later = await grounded({"type": "and", "filters": [eq("status", "Draft"), *days]}, time=time_given)
+    assert later.filter == {
+        "type": "and",
+        "filters": [eq("status", "Draft"), eq("created", "2026-07-01", "gte"), eq("created", "2026-10-01", "lt")],
+    }
+
+
+async def test_the_days_of_the_model_count_where_its_words_name_none():
+    time_given = {"key": "created", "phrase": "during the pandemic", "from": "2020-03-01", "to": "2022-06-01"}
+    later = await grounded(None, time=time_given)
+    assert later.filter == {
+        "type": "and",
+        "filters": [eq("created", "2020-03-01", "gte"), eq("created", "2022-06-01", "lt")],
+    }
+
+
+# --- what the caller fixes
+
+
+async def test_the_filter_of_the_caller_is_in_both_readings_and_never_to_be_dropped():
+    wanted = eq("team", "Security")
+    reading, later = await both_readings(
+        {"filter": eq("status", "Draft"), "sources": ["vector"]}, "rejected reports about caching", filter=wanted
+    )
+    assert later is not None
+    assert reading.first.filter == {"type": "and", "filters": [wanted, eq("status", "Rejected")]}
+    assert [one.filter for one in reading.stated] == [eq("status", "Rejected")]
+    assert len(reading.firm) == 1
+    assert later.filter == {"type": "and", "filters": [wanted, eq("status", "Draft")]}
+
+
+async def test_the_sources_of_the_caller_are_asked_whatever_is_read():
+    reading, later = await both_readings({"kind": "none", "sources": ["web"]}, sources=["vector"])
+    assert later is not None
+    for intent in (reading.first, later):
+        assert [(choice.name, choice.reason) for choice in intent.sources] == [("vector", "named by the caller")]
+        assert intent.kind == "retrieve"
+        assert intent.searches
+
+
+async def test_a_source_that_is_named_is_searched_even_for_small_talk():
+    first = (await read(cascade(), "hello", sources=["fulltext"])).first
+    assert (first.kind, first.searches, [choice.name for choice in first.sources]) == (
+        "retrieve",
+        ("hello",),
+        ["fulltext"],
+    )
+
+
+async def test_a_source_that_a_model_makes_up_is_reported_and_not_asked():
+    later = await grounded(None, sources=["fulltext", "wiki"])
+    assert [choice.name for choice in later.sources] == ["fulltext"]
+    assert [(one.what, one.valid) for one in later.rejected] == [("source wiki", tuple(CARDS))]
+
+
+async def test_a_calculation_of_the_model_is_checked_against_the_fields():
+    later = await grounded(None, kind="aggregate", aggregate={"op": "avg", "field": "colour"})
+    assert (later.kind, later.aggregate) == ("retrieve", None)
+    assert [one.what for one in later.rejected] == ["aggregate"]
+    later = await grounded(None, kind="aggregate", aggregate={"op": "avg", "field": "pages"})
+    assert later.kind == "aggregate"
+    assert later.aggregate is not None
+    assert (later.aggregate["op"], later.aggregate["of"]) == ("avg", "pages")
+
+
+# --- when it is
+
+
+async def test_the_days_of_a_question_are_those_of_the_asker():
+    late = datetime(2026, 11, 19, 20, tzinfo=UTC)  # already the 20th in Shanghai
+    shanghai = cascade(settings=Settings(time_zone="Asia/Shanghai"))
+    for reader, now, day in (
+        (cascade(), late, "2026-11-18"),
+        (shanghai, late.replace(tzinfo=None), "2026-11-18"),
+        (shanghai, late.astimezone(ZoneInfo("Asia/Shanghai")), "2026-11-19"),
+    ):
+        first = (await read(reader, "reports created yesterday", now=now)).first
+        assert first.filter is not None
+        assert first.filter["filters"][0] == eq("created", day, "gte")
+
+
+def test_a_moment_without_a_zone_is_of_the_asker():
+    zone = ZoneInfo("Asia/Shanghai")
+    assert local(datetime(2026, 1, 1), zone).utcoffset() == datetime(2026, 1, 1, tzinfo=zone).utcoffset()
+    assert local(NOW, zone) is NOW
+    assert local(None, zone).tzinfo is zone
+
+
+# --- values of fields too large to know
+
+
+async def test_names_of_a_large_field_are_looked_up_by_the_words_of_the_question():
+    large = dataclasses.replace(VALUES["author"], distinct=100_000)
+    catalogue = FakeCatalogue({**VALUES, "author": large}, stored=[("author", "Ling Qiu", 3)])
+    first = (await read(cascade(catalogue=catalogue), "reports by Ling Qiu")).first
+    assert {"ling", "ling qiu", "by ling qiu"} <= set(catalogue.spans)
+    assert first.filter == eq("author", "Ling Qiu")
+
+
+async def test_nothing_is_looked_up_where_all_values_are_known():
+    catalogue = FakeCatalogue(stored=[("author", "Ling Qiu", 3)])
+    await read(cascade(catalogue=catalogue), "reports by Ling Qiu")
+    assert catalogue.spans == []
+
+
+# --- sources outside
+
+
+WEATHER = Card("weather", "forecasts", "outside", ("Forecast for Paris",))
+DOCUMENTS = Card("fulltext", "exact words", examples=("Report on caching",))
+
+
+@pytest.mark.parametrize(
+    ("cards", "embedder", "question", "chosen"),
+    [
+        ((WEATHER, DOCUMENTS), FakeEmbedder(), "forecast when I am in Rome", ["weather"]),
+        ((WEATHER, DOCUMENTS), FakeEmbedder(), "caching in the broker", ["fulltext"]),
+        (
+            (WEATHER, dataclasses.replace(DOCUMENTS, examples=("Forecast of load",))),
+            FakeEmbedder(),
+            "forecast for Rome",
+            ["fulltext"],
+        ),
+        ((WEATHER, DOCUMENTS), FakeEmbedder(fails=True), "forecast for Rome", ["fulltext"]),
+        ((WEATHER, DOCUMENTS), FakeEmbedder(languages=frozenset({"zh"})), "forecast for Rome", ["fulltext"]),
+        ((dataclasses.replace(WEATHER, examples=()), DOCUMENTS), FakeEmbedder(), "forecast for Rome", ["fulltext"]),
+        ((WEATHER, DOCUMENTS), FakeEmbedder(), "forecast reports by Ann Lee", ["fulltext"]),
+    ],
+    ids=["like it", "unlike it", "like another", "no vectors", "other language", "no examples", "constrained"],
+)
+async def test_a_source_outside_is_chosen_by_likeness_to_its_examples_alone(
+    cards: Sequence[Card], embedder: FakeEmbedder, question: str, chosen: list[str]
+):
+    reader = cascade(cards={card.name: card for card in cards}, embedder=embedder)
+    assert [choice.name for choice in (await read(reader, question)).first.sources] == chosen
+
+
+@pytest.mark.parametrize(
+    ("question", "terms", "chosen"),
+    [
+        ("who is the CEO of Initech", {}, {"web"}),
+        ("who is the CEO of Initech", {"initech": 300}, {"fulltext", "vector"}),
+        ("latest stable version of Numpy?", {}, {"web"}),
+        ("latest stable version of Numpy?", {"numpi": 300, "numpy": 300}, {"fulltext", "vector"}),
+        ("average salary of a data engineer", {"data": 900, "engin": 900}, {"web"}),
+        ("rejected reports on the price of Initech", {}, {"fulltext", "vector"}),
+    ],
+    ids=["stranger", "own name", "release of a stranger", "own release", "always outside", "constrained"],
+)
+async def test_what_the_documents_never_speak_of_is_for_the_web(question: str, terms: dict[str, int], chosen: set[str]):
+    reader = cascade(catalogue=FakeCatalogue(terms=terms))
+    assert {choice.name for choice in (await read(reader, question)).first.sources} == chosen
