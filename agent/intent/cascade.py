@@ -4,12 +4,14 @@ The rules' reading is ready in milliseconds and its searches start with it; a mo
 when it arrives, unless it could add nothing (see `RulesReading.complete`).
 """
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
 
 from agent import sqlwriter, transform
+from agent.breaker import Breaker
 from agent.intent import ask as model_step
 from agent.intent import ground, outside, rules, similarity, vocabulary
 from agent.intent.filters import Json, both
@@ -56,6 +58,7 @@ class Cascade:
     embedder: Embedder
     model: Model | None = None
     columns: Columns | None = None
+    breaker: Breaker = field(default_factory=Breaker)
 
     async def read(self, request: Request, scope: Scope, wanted: Filter | None, deadline: float) -> Reading:
         """See `IntentReader.read`."""
@@ -74,7 +77,9 @@ class Cascade:
         if self.model is None or mode == "rules" or (made.complete and mode != "llm"):
             return reading
         calls = Calls()
-        later = self._later(calls.watch(self.model), stating, context, history, deadline)
+        if not self.breaker.admit():
+            return replace(reading, degraded=(*reading.degraded, "intent_model_unavailable"))
+        later = self._later(calls.watch(self.model), stating, context, history, made, deadline)
         return replace(reading, later=later, calls=calls)
 
     async def _context(self, question: str, request: Request, scope: Scope) -> Context:
@@ -90,12 +95,19 @@ class Cascade:
         return Context(fields, nouns, self.cards, calendar, now, more)
 
     def _later(
-        self, model: Model, stating: "_Stating", context: Context, history: Sequence[Message], deadline: float
+        self,
+        model: Model,
+        stating: "_Stating",
+        context: Context,
+        history: Sequence[Message],
+        ruled: RulesReading,
+        deadline: float,
     ) -> Awaitable[Intent | None]:
         """The model's reading, still to be awaited; None from it when the model gave nothing of use."""
 
         async def reading() -> Intent | None:
             question, collection = stating.request.question, stating.request.collection
+            half = (time.monotonic() + deadline) / 2
             try:
                 said = await model_step.ask(
                     model,
@@ -109,8 +121,14 @@ class Cascade:
                     languages=_languages(stating.scope),
                 )
             except ModelFailed:
+                self.breaker.failed()
                 return None
-            intent = stating.of_model(said, context)
+            except asyncio.CancelledError:
+                # Given up late it hangs; given up early the caller has left.
+                self.breaker.failed() if time.monotonic() > half else self.breaker.gave_up()
+                raise
+            self.breaker.succeeded()
+            intent = stating.of_model(said, context, ruled)
             if said.kind == "aggregate" and intent.aggregate is None and self.columns is not None:
                 intent = await self._with_statement(self.columns, model, intent, stating, context, deadline)
             if not self.settings.transforms or intent.kind == "none":
@@ -193,6 +211,19 @@ def _languages(scope: Scope) -> tuple[str, ...]:
     return tuple(sorted(counts, key=lambda language: (-counts[language], language)))
 
 
+def _mended(filter: Json | None, made: RulesReading) -> Json | None:
+    """A model's filter with the rules' constraints on the fields that it says nothing of."""
+    named = _keys(filter) if filter else set()
+    parts = [piece.filter for piece in made.pieces if piece.field not in named]
+    return both([*([filter] if filter else []), *parts]) if filter or parts else None
+
+
+def _keys(filter: Json) -> set[str]:
+    """The fields that a filter names."""
+    inner = filter.get("filters") or ([filter["filter"]] if "filter" in filter else [])
+    return {key for one in inner for key in _keys(one)} if inner else {str(filter["key"])}
+
+
 @dataclass(frozen=True, slots=True)
 class _Stating:
     """Makes intents of readings, under what the caller fixed."""
@@ -229,10 +260,12 @@ class _Stating:
         )  # fmt: skip
         return Reading(intent, None, tuple(weakest), tuple(softest), stated=tuple(stated))
 
-    def of_model(self, said: ModelReading, context: Context) -> Intent:
-        """The model's reading, every part of it checked."""
+    def of_model(self, said: ModelReading, context: Context, made: RulesReading) -> Intent:
+        """The model's reading, every part of it checked; of the rules' what a rejected part leaves open."""
         known = vocabulary.build(context.catalogue)
         filter, rejected = ground.ground(said, known, self.fields, context.calendar, context.now)
+        if rejected or any(problem.what.startswith(("filter", "time")) for problem in said.problems):
+            filter = _mended(filter, made)
         rejected += [Rejected(what=problem.what[:200], reason=problem.reason[:300]) for problem in said.problems]
         question = said.question or self.request.question
         sources, unknown = self._sources(said.sources)
@@ -254,7 +287,8 @@ class _Stating:
         parts = [] if filter is None else filter["filters"] if filter["type"] == "and" else [filter]
         language = question_language(question, self.scope)
         kind = "aggregate" if aggregate and said.kind == "aggregate" else "retrieve"
-        if said.kind == "none" and not self.request.sources:
+        # A question that states constraints is no small talk, whatever a model makes of it.
+        if said.kind == "none" and not self.request.sources and not made.pieces:
             kind = "none"
         return self._intent(
             by="llm", question=question, language=language, kind=kind,

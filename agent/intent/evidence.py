@@ -93,7 +93,7 @@ def _is_verb_of_date(sentence: Sentence, mention: Mention, known: Known) -> bool
         return False
     token = sentence.tokens[mention.first]
     dates = {stem(word) for name in sentence.vocabulary.of_role("date") for word in lexicon.name_words(name)}
-    if token.stem not in dates or token.folded == known.value.casefold() and not sentence.dated:
+    if token.stem not in dates or (token.folded == known.value.casefold() and not sentence.dated):
         return False
     return sentence.dated or bool(_PERIODS & {one.folded for one in sentence.tokens})
 

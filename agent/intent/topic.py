@@ -10,7 +10,8 @@ from agent.intent.text import has_chinese
 # Words of calculations and of talking about a collection; nothing that documents would be about.
 _PLAIN = frozenset(
     """
-    people worked co carry carries carrying counts counted counting busiest saw see seen aimed behind occur values distinct different various
+    people worked co carry carries carrying
+    counts counted counting busiest saw see seen aimed behind occur values distinct different various
     respective exist compared compare
     both either record summary tell else nowadays calendar year years month months quarter quarters
     publication per each every by top most more than anyone anybody else how what which who when where

@@ -51,6 +51,11 @@ def show_result(result: Result, *, explain: bool) -> None:
     """Hits for a person, what was calculated, and with `explain` how they were found."""
     if explain:
         _show_record(result)
+    elif result.intent.by != "caller" and (result.intent.filter or result.intent.aggregate):
+        # A wrong reading must be seen, or nobody can put it right.
+        asked = {key: value for key, value in (result.intent.aggregate or {}).items() if value not in (None, [], False)}
+        calculated = f"; calculate {', '.join(f'{key} {value}' for key, value in asked.items())}" if asked else ""
+        note(f"read as: {_chips(result.intent.filter)}{calculated} (--intent off asks without)")
     if result.table is not None:
         _show_table(result.table)
     for hit in result.hits:

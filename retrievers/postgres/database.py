@@ -177,6 +177,8 @@ async def _to_its_end(connection: AsyncConnection[Row], work: Coroutine[Any, Any
     The driver would ask the server once, which a busy one may overlook, and leave a pipeline half read.
     """
     task = asyncio.ensure_future(work)
+    # Whoever is cancelled twice asks for the result no more: its error is nobody's news.
+    task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
@@ -187,7 +189,6 @@ async def _to_its_end(connection: AsyncConnection[Row], work: Coroutine[Any, Any
                 await connection.cancel_safe(timeout=_CANCEL_EVERY_S)
             await asyncio.wait({task}, timeout=_CANCEL_EVERY_S)
         task.cancel()
-        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         raise
 
 
