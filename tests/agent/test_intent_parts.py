@@ -1,0 +1,303 @@
+"""The parts that rules are made of: names of values, numbers, and words for numbers, at their edges."""
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pytest
+
+from agent.intent import vocabulary
+from agent.intent.found import Found, find
+from agent.intent.mentions import find_mentions
+from agent.intent.numerals import parse_amount, parse_count
+from agent.intent.periods import Calendar
+from agent.intent.rules import nouns_of
+from agent.intent.text import tokenize, words_of
+from agent.intent.vocabulary import build, concepts_of, role_of
+from retrievers.core.fields import Field, FieldType, ScalarType
+from retrievers.core.types import FieldCatalogue, FieldValues
+
+
+def values(
+    name: str,
+    counts: Mapping[str, int] | None = None,
+    *,
+    kind: FieldType = "string",
+    item: ScalarType | None = None,
+    **more: Any,
+) -> FieldValues:
+    counts = counts or {}
+    item = item or ("string" if kind == "list" else kind)
+    rest = {"distinct": len(counts), "documents": 100} | more
+    return FieldValues(Field(name, kind, item), counts, **rest)
+
+
+def catalogue(*fields: FieldValues) -> FieldCatalogue:
+    return FieldCatalogue(((1, hash(repr(fields))),), 100, {one.field.name: one for one in fields})
+
+
+PLANTS = catalogue(
+    values(
+        "division",
+        {"Logistics Division": 30, "Quality": 40, "Straßenbau": 20, "Materialprüfung": 10},
+        aliases={"people and culture office": "Quality", "P&C": "Quality"},
+    ),
+    values(
+        "author", {"Anna Maria Costa": 10, "Maria Delgado": 12, "Jörg Müller": 40, "Will Grant": 5, "Tom Okafor": 33}
+    ),
+    values("region", {"华东": 40, "华南大区": 35, "North": 25}),
+    values("target", {"3.9": 30, "3.10": 30, "3.11": 30, "3.12": 10}, distinct=4),
+    values("topics", {"asbestos": 5, "spot instances": 8, "process": 20}, kind="list", distinct=3),
+    values("case_number", kind="number", low=100, high=9999, distinct=100),
+    values("budget_usd", kind="number", low=0, high=5_000_000, distinct=80),
+    values("floors", kind="number", low=1, high=60, distinct=40),
+)
+
+
+def found(text: str, known: FieldCatalogue = PLANTS, more: Any = ()) -> Found:
+    now = datetime(2026, 11, 20, tzinfo=UTC)
+    return find(text, build(known), nouns_of(["cases"]), Calendar(date(2026, 11, 20)), now, more)
+
+
+def named(text: str, known: FieldCatalogue = PLANTS, more: Any = ()) -> list[tuple[str, set[str]]]:
+    """The names in a text as they are written, with the values they may mean."""
+    mentions = find_mentions(tokenize(text), build(known), more)
+    return [(text[one.start : one.end], {value.value for value in one.known}) for one in mentions]
+
+
+# --- names of values
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("reports of the logistics division", [("logistics division", {"Logistics Division"})]),
+        ("from the People and Culture Office", [("People and Culture Office", {"Quality"})]),
+        ("from the people & culture office", [("people & culture office", {"Quality"})]),
+        ("P&C reports", [("P&C", {"Quality"})]),
+        ("LOGISTICS-DIVISION memos", [("LOGISTICS-DIVISION", {"Logistics Division"})]),
+        ("logistics, division", []),
+        ("north_gate, os.north, `north` and north()", []),
+        ("", []),
+    ],
+    ids=["two words", "alias of four", "and sign", "short alias", "hyphen", "a mark between", "code", "nothing"],
+)
+def test_the_longest_name_at_a_place_is_found(text: str, wanted: list[Any]):
+    assert named(text) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("strassenbau", "Straßenbau"),
+        ("STRASSENBAU", "Straßenbau"),
+        ("Materialpruefung", "Materialprüfung"),
+        ("materialprufung", "Materialprüfung"),
+    ],
+)
+def test_german_letters_are_found_in_every_way_they_are_typed(text: str, value: str):
+    assert named(f"reports of {text}") == [(text, {value})]
+
+
+@pytest.mark.parametrize("text", ["by Jörg Müller", "by Joerg Mueller", "by jorg muller", "by Müller"])
+def test_a_name_with_umlauts_is_the_same_person(text: str):
+    assert found(text).filter == {"type": "eq", "key": "author", "value": "Jörg Müller"}
+
+
+def test_chinese_values_stand_in_running_text():
+    assert named("华东的报告") == [("华东", {"华东"})]
+    assert named("请找华南大区去年的材料") == [("华南大区", {"华南大区"})]
+    assert found("华南大区的报告").filter == {"type": "eq", "key": "region", "value": "华南大区"}
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("reports for 3.10", ["3.10"]),
+        ("reports for v3.9", ["3.9"]),
+        ("cases of python3.12", ["3.12"]),
+        ("cases for 3.9 to 3.11", ["3.10", "3.11", "3.9"]),
+        ("cases for 3.9 or 3.12", ["3.12", "3.9"]),
+        ("cases for 3.1", []),
+        ("see section 3.9 of the manual", []),
+    ],
+)
+def test_versions_are_whole_and_in_the_order_of_their_numbers(text: str, wanted: list[str]):
+    filters = [piece.filter for piece in found(text).pieces if piece.field == "target"]
+    given = [one["value"] if isinstance(one["value"], list) else [one["value"]] for one in filters]
+    assert sorted(value for one in given for value in one) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("the logistics divison", set()),
+        ("Strasenbau reports", {"Straßenbau"}),
+        ("reports by Tom Okfor", {"Tom Okafor"}),
+        ("reports by tom okfor", set()),
+        ("reports by Anna Maria Coste", {"Anna Maria Costa"}),
+        ("equality reports", set()),
+        ("qualify reports", set()),
+    ],
+    ids=["cue", "label", "person", "small letters", "three words", "another word", "close word"],
+)
+def test_a_slip_is_forgiven_where_it_can_mean_one_name_alone(text: str, wanted: set[str]):
+    assert {value for _, one in named(text) for value in one} == wanted
+
+
+def test_a_slip_between_two_names_is_neither():
+    near = catalogue(values("site", {"Harbour East": 50, "Harbour West": 50}), values("team", {"A": 1, "B": 2}))
+    assert build(near).similar(["harbour", "aest"], person=False) == ()
+    assert [one.value for one in build(near).similar(["harbour", "wesst"], person=False)] == ["Harbour West"]
+
+
+def test_a_middle_name_names_nobody():
+    assert named("what did Maria say") == [("Maria", {"Maria Delgado"})]
+    assert named("reports by Maria Costa") == [("Maria Costa", {"Anna Maria Costa"})]
+
+
+def test_a_first_name_that_two_people_bear_equally_often_is_not_guessed():
+    people = catalogue(values("author", {"Maria Costa": 10, "Maria Delgado": 12, "Tom Okafor": 9}))
+    assert named("what did Maria say", people) == [("Maria", {"Maria Costa", "Maria Delgado"})]
+    unclear = found("what did Maria write about drains?", people)
+    assert unclear.filter is None
+    assert [len(mention.known) for mention in unclear.left] == [2]
+
+
+def test_a_first_name_is_the_one_who_has_nearly_all_documents():
+    people = catalogue(values("author", {"Maria Costa": 3, "Maria Delgado": 40, "Tom Okafor": 9}))
+    assert named("reports by Maria", people) == [("Maria", {"Maria Delgado"})]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [("Grant and loan", 0), ("a grant", 0), ("reports by Grant", 1), ("reports by Will Grant", 1), ("Will it rain", 0)],
+)
+def test_a_name_that_is_an_everyday_word_needs_a_sign(text: str, names: int):
+    assert len(named(text)) == names
+
+
+# --- fields too large to know
+
+
+def test_a_value_that_was_looked_up_is_named_like_any_other():
+    large = catalogue(values("author", {"Tom Okafor": 3}, distinct=100_000), values("status", {"Open": 1, "Shut": 2}))
+    more = [("author", "Ling van Qiu", 3), ("author", "欧阳娜娜", 2)]
+    assert named("reports by Ling van Qiu", large, more) == [("Ling van Qiu", {"Ling van Qiu"})]
+    assert named("reports by Qiu", large, more) == [("Qiu", {"Ling van Qiu"})]
+    assert named("欧阳娜娜的报告", large, more) == [("欧阳娜娜", {"欧阳娜娜"})]
+    assert named("reports by Ling van Qiu", large) == []
+
+
+def test_a_vocabulary_of_many_values_is_built_once_and_asked_quickly():
+    many = {f"Person{number} Family{number}": 1 for number in range(1000)}
+    large = catalogue(values("author", many, distinct=100_000), values("tag", many, kind="list", distinct=100_000))
+    build(large)
+    started = time.perf_counter()
+    for _ in range(20):
+        assert build(large) is build(large)
+        named("reports by Person7 Family7 about the Persom8 Family8", large)
+    assert time.perf_counter() - started < 5
+
+
+# --- what fields are
+
+
+@pytest.mark.parametrize(
+    ("field", "role"),
+    [
+        (values("author", {"Ann Lee": 1, "李雷": 2}), "person"),
+        (values("handled_by", {"Ann Lee": 1, "Tom Okafor": 2}), "person"),
+        (values("release", {"1.2": 1, "2.0.1": 2, "v3.0": 5}), "version"),
+        (values("tags", {"a": 1, "b": 2}, kind="list"), "tag"),
+        (values("status", {"Open": 50, "Shut": 50}), "label"),
+        (values("title", {"A title": 1}), "text"),
+        (values("note", {"x" * 90: 1}), "text"),
+        (values("serial", {f"n{n}": 1 for n in range(90)}), "text"),
+        (values("created", kind="date"), "date"),
+        (values("public", {"true": 1}, kind="boolean"), "boolean"),
+        (values("language", {"en": 1, "zh": 2}), "language"),
+    ],
+    ids=lambda one: one if isinstance(one, str) else one.field.name,
+)
+def test_what_a_field_holds_is_told_by_its_name_and_values(field: FieldValues, role: str):
+    assert role_of(field) == role
+
+
+def test_the_name_of_a_field_says_what_it_is_about():
+    assert concepts_of("budgetUsd") == {"money"}
+    assert "status" in concepts_of("workflow-state")
+    assert concepts_of("xyz") == set()
+
+
+def test_a_label_that_every_document_carries_names_nothing():
+    alike = catalogue(values("status", {"Open": 100}), values("team", {"Open": 30, "Shut": 70}))
+    assert [one.field for one in build(alike).names[("open",)]] == ["team"]
+
+
+# --- numbers
+
+
+@pytest.mark.parametrize(
+    ("text", "filters"),
+    [
+        ("budget above $1.5 million", [("gt", "budget_usd", 1_500_000)]),
+        ("a budget of at most 30万", [("lte", "budget_usd", 300_000)]),
+        ("budgets between 200k and 300k", [("gte", "budget_usd", 200_000), ("lte", "budget_usd", 300_000)]),
+        ("budget between 1 and 3 million", [("gte", "budget_usd", 1_000_000), ("lte", "budget_usd", 3_000_000)]),
+        ("10 or more floors", [("gte", "floors", 10)]),
+        ("fewer than 5 floors", [("lt", "floors", 5)]),
+        ("层数不超过二十层", [("lte", "floors", 20)]),
+        ("cases 200-300", [("gte", "case_number", 200), ("lte", "case_number", 300)]),
+        ("cases in the 600s", [("gte", "case_number", 600), ("lt", "case_number", 700)]),
+        ("case #4711 and case 4712", [("in", "case_number", [4711, 4712])]),
+        ("case 50000", []),
+        ("what replaced case 4711?", []),
+        ("above 500; whatever the floors", []),
+        ("more than 20 people came", []),
+    ],
+)
+def test_a_number_is_of_the_field_that_its_clause_names(text: str, filters: list[Any]):
+    numbers = ("budget_usd", "floors", "case_number")
+    pieces = [piece.filter for piece in found(text).pieces if piece.field in numbers]
+    flat = [inner for one in pieces for inner in one.get("filters", [one])]
+    assert [(one["type"], one["key"], one["value"]) for one in flat] == filters
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        *[("7", 7), ("twenty-five", 25), ("a couple of", 2), ("a dozen", 12), ("二十三", 23), ("十", 10), ("两", 2)],
+        *[("一百零五", 105), ("二〇二四", 2024), ("", None), ("many", None), ("twenty-ten", None), ("²", None)],
+    ],
+)
+def test_counts_are_read_in_words_and_digits(text: str, number: int | None):
+    assert parse_count(text) == number
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        *[("1,234.5", 1234.5), ("$2 m", 2_000_000), ("3bn", 3_000_000_000), ("5千万", 50_000_000)],
+        *[("一百万", 1_000_000), ("1_000", 1000), ("7 apples", None), ("万", None), ("", None), ("1.2.3", None)],
+    ],
+)
+def test_amounts_are_read_with_their_magnitude(text: str, number: float | None):
+    assert parse_amount(text) == number
+
+
+# --- tokens
+
+
+def test_tokens_are_compared_folded_and_without_marks():
+    assert words_of("Café-Bar’s C++, (5)") == ("cafe", "bar", "c++", "5")
+    assert words_of("3.10.2") == ("3.10.2",)
+    assert words_of("1,000") == ("1000",)
+    assert words_of("华东A区") == ("华", "东", "a", "区")
+
+
+def test_a_vocabulary_is_shared_by_equal_catalogues_and_not_by_others():
+    one, other = catalogue(values("team", {"A": 1, "B": 2})), catalogue(values("team", {"A": 1, "C": 2}))
+    assert vocabulary.build(one) is vocabulary.build(FieldCatalogue(one.key, 100, one.fields))
+    assert vocabulary.build(one) is not vocabulary.build(other)
