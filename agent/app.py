@@ -142,8 +142,13 @@ class Service:
         schema: Mapping[str, Field] | None = None,
         progress: Progress | None = None,
     ) -> Report:
-        """Store documents, see `retrievers.ingest.run.ingest`."""
+        """Store documents, see `retrievers.ingest.run.ingest`.
+
+        Raises:
+            BadRequest: an item is no document; `retrievers.ingest.read.read_record` makes one of a mapping.
+        """
         who = self._tenant(tenant)
+        items = _documents(items)
         try:
             return await ingest(
                 self.database, self.embedder, who, collection, items, declared=schema, progress=progress
@@ -257,6 +262,14 @@ def database_addresses(settings: Settings) -> Iterator[tuple[str, str | None]]:
         yield server.conninfo(), server.conninfo(user=SERVICE_ROLE)
     finally:
         server.stop()
+
+
+def _documents(items: Iterable[object]) -> Iterator[Document | Rejected]:
+    for number, item in enumerate(items):
+        if not isinstance(item, Document | Rejected):
+            form = "retrievers.ingest.read.read_record(mapping, where) makes a Document of one"
+            raise BadRequest(f"item {number} is a {type(item).__name__}, not a Document: {form}", where=str(number))
+        yield item
 
 
 def _request(shape: type[AnyRequest], query: str | None, options: Mapping[str, Any]) -> AnyRequest:

@@ -55,7 +55,14 @@ class Assembled:
     tokens: int
 
 
-def assemble(question: str, chunks: Sequence[Chunk], *, budget_tokens: int, template: str | None = None) -> Assembled:
+def assemble(
+    question: str,
+    chunks: Sequence[Chunk],
+    *,
+    budget_tokens: int,
+    template: str | None = None,
+    left_out: Sequence[str] = (),
+) -> Assembled:
     """The prompt for a question.
 
     Args:
@@ -64,6 +71,7 @@ def assemble(question: str, chunks: Sequence[Chunk], *, budget_tokens: int, temp
             the first passage is kept, cut to the budget, however long it is.
         template: a prompt template with the inputs question, passages and fence; without passages the
             template for empty context is used instead.
+        left_out: conditions that the request states and no passage satisfies, in words.
     Raises:
         prompts.BadTemplate: the template does not exist or has other inputs.
     """
@@ -74,6 +82,9 @@ def assemble(question: str, chunks: Sequence[Chunk], *, budget_tokens: int, temp
         blocks = "\n\n".join(_block(n, passage, fence) for n, passage in enumerate(passages, 1))
         values = {"question": question, "passages": blocks, "fence": fence}
         prompt = prompts.load(template or DEFAULT_TEMPLATE).render(values)
+        if left_out:
+            # An answer from them would be an answer to another request.
+            prompt = f"{_LEFT_OUT.format('; '.join(left_out))}\n\n{prompt}"
     else:
         prompt = prompts.load(EMPTY_TEMPLATE).render({"question": question})
     return Assembled(
@@ -82,6 +93,12 @@ def assemble(question: str, chunks: Sequence[Chunk], *, budget_tokens: int, temp
         citations=tuple(_citation(n, passage) for n, passage in enumerate(passages, 1)),
         tokens=estimate_tokens(system) + estimate_tokens(prompt),
     )
+
+
+_LEFT_OUT = (
+    "Nothing was found that satisfies all the request states. The passages below were found without these conditions, "
+    "so say that they were not met: {}"
+)
 
 
 def distinct(chunks: Sequence[Chunk]) -> list[Chunk]:

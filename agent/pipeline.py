@@ -23,7 +23,7 @@ from agent.search import Asked, Found, Search, unread
 from agent.settings import Settings
 from agent.types import AugmentRequest, Intent, Prompt, RankedHit, Request, Result, Table
 from retrievers.core.errors import BadRequest, Unavailable, listing
-from retrievers.core.filters import Filter, parse
+from retrievers.core.filters import Filter, in_words, parse
 from retrievers.core.types import Hit, Retriever, Scope
 from retrievers.embed import Embedder
 from retrievers.postgres.catalogue import Catalogue, filterable
@@ -119,7 +119,11 @@ class Pipeline:
         chunks = [hit.chunk for hit in decision.page if hit.chunk is not None]
         try:
             made = assemble.assemble(
-                result.query, chunks, budget_tokens=request.budget_tokens, template=request.template
+                result.query,
+                chunks,
+                budget_tokens=request.budget_tokens,
+                template=request.template,
+                left_out=[in_words(relaxed.dropped) for relaxed in result.relaxed],
             )
         except prompts.BadTemplate as error:
             raise BadRequest(str(error), where="template", valid=prompts.names()) from error

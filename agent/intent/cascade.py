@@ -28,7 +28,7 @@ from agent.types import Intent, Message, Rejected, Request, SourceChoice
 from retrievers.core.aggregates import aggregate_json, parse_aggregate
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.fields import Field
-from retrievers.core.filters import Filter, parse, to_json
+from retrievers.core.filters import Filter, keys_of, parse, to_json
 from retrievers.core.types import Card, Scope
 from retrievers.embed import Embedder
 from retrievers.postgres.catalogue import Catalogue, filterable
@@ -250,7 +250,9 @@ class _Stating:
                 rejected.append(
                     Rejected(what=f"filter on {piece.field}", reason=str(error)[:300], valid=error.valid[:40])
                 )
-        weakest = [one for _, one in sorted(firm, key=lambda pair: pair[0])]
+        # What speaks against the caller's own filter goes first when nothing is found.
+        fixed = keys_of(self.wanted) if self.wanted else set()
+        weakest = [one for _, one in sorted(firm, key=lambda pair: (not keys_of(pair[1]) & fixed, pair[0]))]
         softest = [one for _, one in sorted(soft, key=lambda pair: pair[0])]
         intent = self._intent(
             by="rules", question=made.question, language=question_language(self.request.question, self.scope),

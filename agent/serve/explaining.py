@@ -10,9 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from agent.serve import output
-from agent.serve.output import filter_text, plain
+from agent.serve.output import plain
 from agent.trace import REPLAYABLE
 from retrievers.core.errors import BadRequest
+from retrievers.core.filters import in_words
 
 if TYPE_CHECKING:
     from agent.app import Service
@@ -84,7 +85,7 @@ def show_trace(trace: Json, console: Console | None = None) -> None:
     page.section("Rejected", page.grid(_rejected(trace["intent"]["rejected"])))
     page.section("Sources asked", _ladder(trace), _spared(trace))
     page.section(
-        "Given up to find something", page.grid((filter_text(o["dropped"]), o["reason"]) for o in trace["relaxed"])
+        "Given up to find something", page.grid((in_words(o["dropped"]), o["reason"]) for o in trace["relaxed"])
     )
     page.section("Done without", page.grid([("", ", ".join(trace["degraded"]))] if trace["degraded"] else []))
     page.section(f"Ranking: {len(trace['hits'])} shown of {trace['ranked']}", _ranking(trace), _weights(trace))
@@ -212,7 +213,7 @@ def _reader(reading: Json) -> str:
 
 
 def _in_words(reading: Json) -> str:
-    filter = f", filter {filter_text(reading['filter'])}" if reading["filter"] else ""
+    filter = f", filter {in_words(reading['filter'])}" if reading["filter"] else ""
     searches = _counted(reading["searches"], "search", "es")
     return f"{reading['kind']}, confidence {reading['confidence']:.2f}, {searches}{filter}"
 
@@ -235,18 +236,18 @@ def _chips(trace: Json) -> Table | None:
     dropped = [one["dropped"] for one in trace["relaxed"]]
     intent = trace["intent"]
     for part in callers:
-        table.add_row(_text(filter_text(part)), _text("the caller"), _text("hard"), _text("1.00"), _text("kept"))
+        table.add_row(_text(in_words(part)), _text("the caller"), _text("hard"), _text("1.00"), _text("kept"))
     models = [part for part in _parts(intent["filter"]) if part not in callers] if intent["by"] == "llm" else []
     for one in trace["stated"]:
         how = "stated" if one["firm"] else "suggested"
         became = "left out" if one["filter"] in dropped else "kept"
         if intent["by"] == "llm":
             became = "kept by the model" if one["filter"] in models else "replaced by the model's reading"
-        row = (filter_text(one["filter"]), "rules", how, f"{one['confidence']:.2f}", became)
+        row = (in_words(one["filter"]), "rules", how, f"{one['confidence']:.2f}", became)
         table.add_row(*map(_text, row), style="" if became.startswith("kept") else "dim")
     for part in models:
         became = "left out" if part in dropped else "kept"
-        row = (filter_text(part), "the model", "stated", f"{intent['confidence']:.2f}", became)
+        row = (in_words(part), "the model", "stated", f"{intent['confidence']:.2f}", became)
         table.add_row(*map(_text, row))
     return table if table.row_count else None
 
@@ -281,7 +282,7 @@ def _ladder(trace: Json) -> Table | None:
         if _is_spared(outcome):
             continue
         same, last = step["filter"] == last, step["filter"]
-        wanted = "as above" if same else filter_text(last) if last else "none"
+        wanted = "as above" if same else in_words(last) if last else "none"
         cells = [_text(step["step"]), _text(step["source"])] + ([_text(_short(step["search"]))] if several else [])
         cells += [_text(wanted, "dim" if same else ""), _text(outcome["status"], _COLOURS.get(outcome["status"], ""))]
         cells += [_text(outcome["hits"]), _text(f"{outcome['elapsed_ms']:.1f}"), _text(outcome["reason"] or "")]
@@ -396,9 +397,9 @@ def _said(name: str, value: Any) -> str:
     if value in (None, [], {}, ""):
         return "none"
     if name.endswith("filter"):
-        return filter_text(value)
+        return in_words(value)
     if name == "relaxed":
-        return ", ".join(filter_text(one["dropped"]) for one in value)
+        return ", ".join(in_words(one["dropped"]) for one in value)
     if name == "sources":
         return ", ".join(one["name"] for one in value)
     if name == "rejected":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.serve.doctor import Check
 from agent.types import Intent, Prompt, Result, Table
+from retrievers.core.filters import in_words
 from retrievers.core.types import Collection
 
 if TYPE_CHECKING:
@@ -16,10 +17,6 @@ if TYPE_CHECKING:
 
 _SNIPPET_CHARACTERS = 240
 _MOST_ROWS = 20
-_OPERATORS = {
-    "eq": "=", "ne": "is not", "gt": ">", "gte": ">=", "lt": "<", "lte": "<=",
-    "in": "is one of", "nin": "is none of", "contains": "contains", "prefix": "begins with",
-}  # fmt: skip
 # A document's text must not be able to drive the terminal.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -71,6 +68,8 @@ def show_result(result: Result, *, explain: bool) -> None:
         print(f"     {_snippet(hit.text)}\n")
     if result.status == "no_retrieval_needed":
         print("nothing to look up")
+    elif not result.hits and result.outcomes and all(one.status in ("timeout", "error") for one in result.outcomes):
+        print("no source answered: see why above, or allow more time with TIMEOUT_S and SOURCE_TIMEOUT_S")
     elif not result.hits:
         print("nothing found")
     for outcome in result.outcomes:
@@ -78,7 +77,7 @@ def show_result(result: Result, *, explain: bool) -> None:
             note(outcome.reason)
     # An answer to another question than the one asked is never given silently.
     for relaxed in result.relaxed:
-        note(f"left out: {filter_text(relaxed.dropped)} ({relaxed.reason})")
+        note(f"left out: {in_words(relaxed.dropped)} ({relaxed.reason})")
     found = f"{len(result.hits)} hits" if len(result.hits) != 1 else "1 hit"
     degraded = f", degraded: {', '.join(result.degraded)}" if result.degraded else ""
     note(f"{found} in {result.took_ms:.1f} ms{degraded}")
@@ -120,7 +119,7 @@ def _show_record(result: Result) -> None:
         lines.append((f"step {step.step}", f'{step.source} "{_short(step.search)}": {became}{reason}'))
     if spared:
         lines.append(("fallbacks", f"{spared} more steps were not needed"))
-    lines += [("left out", f"{filter_text(one.dropped)}  {one.reason}") for one in result.relaxed]
+    lines += [("left out", f"{in_words(one.dropped)}: {one.reason}") for one in result.relaxed]
     if result.degraded:
         lines.append(("degraded", ", ".join(result.degraded)))
     lines.append(("status", result.status))
@@ -134,20 +133,7 @@ def _chips(wanted: Mapping[str, Any] | None) -> str:
     if not wanted:
         return "none"
     parts = wanted["filters"] if wanted.get("type") == "and" else [wanted]
-    return " ".join(f"[{filter_text(part)}]" for part in parts)
-
-
-def filter_text(wanted: Mapping[str, Any]) -> str:
-    """A filter expression as a person reads it: `team = red and created >= 2024-01-01`."""
-    kind = wanted.get("type")
-    if kind in ("and", "or"):
-        inner = [filter_text(part) for part in wanted["filters"]]
-        return f" {kind} ".join(f"({one})" if " or " in one or " and " in one else one for one in inner)
-    if kind == "not":
-        return f"not ({filter_text(wanted['filter'])})"
-    if kind == "exists":
-        return f"{wanted['key']} is {'there' if wanted.get('value', True) else 'missing'}"
-    return f"{wanted.get('key')} {_OPERATORS.get(str(kind), kind)} {_short(wanted.get('value'))}"
+    return " ".join(f"[{in_words(part)}]" for part in parts)
 
 
 def _show_table(table: Table) -> None:

@@ -194,6 +194,28 @@ def to_json(wanted: Filter) -> dict[str, Any]:
             return {"type": op, "key": key, "value": list(value) if isinstance(value, tuple) else value}
 
 
+_IN_WORDS = {
+    "eq": "=", "ne": "is not", "gt": ">", "gte": ">=", "lt": "<", "lte": "<=",
+    "in": "is one of", "nin": "is none of", "contains": "contains", "prefix": "begins with",
+}  # fmt: skip
+
+
+def in_words(expression: Mapping[str, Any]) -> str:
+    """A filter expression as a person reads it: `team = red and created >= 2024-01-01`. On one line."""
+    kind = expression.get("type")
+    if kind in ("and", "or"):
+        inner = [in_words(part) for part in expression["filters"]]
+        return f" {kind} ".join(f"({one})" if " or " in one or " and " in one else one for one in inner)
+    if kind == "not":
+        return f"not ({in_words(expression['filter'])})"
+    if kind == "exists":
+        return f"{expression['key']} is {'there' if expression.get('value', True) else 'missing'}"
+    value = expression.get("value")
+    text = " ".join((", ".join(map(str, value)) if isinstance(value, list) else str(value)).split())
+    shown = text if len(text) <= 60 else text[:59] + "…"
+    return f"{expression.get('key')} {_IN_WORDS.get(str(kind), kind)} {shown}"
+
+
 def keys_of(wanted: Filter) -> set[str]:
     """Every field the filter names."""
     match wanted:

@@ -103,8 +103,18 @@ def test_a_calculation_is_asked_of_the_metadata(text: str, wanted: dict[str, Any
 
 @pytest.mark.parametrize(
     "text",
-    ["hello there", "thanks, that is all", "ok never mind", "what's 17 * 23?", "shorter please", "Who are you?"]
-    + ["你好", "谢谢，辛苦啦", "把你刚才那段话翻译成英文", "以后回答请简短一些"],
+    [
+        "hello there",
+        "thanks, that is all",
+        "ok never mind",
+        "what's 17 * 23?",
+        "shorter please",
+        "Who are you?",
+        "你好",
+        "谢谢，辛苦啦",
+        "把你刚才那段话翻译成英文",
+        "以后回答请简短一些",
+    ],
 )
 def test_small_talk_asks_no_source(text: str, ground: Make):
     reading = ground("city").read(text)
@@ -133,7 +143,7 @@ def test_separate_questions_are_searched_apart_and_a_filter_of_one_part_binds_no
     assert reading.searches == ("How do I apply for a block party",)
     assert reading.aggregate["op"] == "count"
     assert shown(reading.aggregate["where"]) == "and(kind=Complaint, district=Lakeview)"
-    assert [one.name for one in reading.sources][0] == "sql"
+    assert reading.sources[0].name == "sql"
 
 
 FOLLOW_UPS = {
@@ -166,13 +176,33 @@ def test_a_pronoun_stands_for_the_person_of_the_answer(ground: Make):
 def test_a_question_that_stands_for_itself_takes_nothing_over(ground: Make):
     history = [{"role": "user", "content": "site plans in Old Town"}, {"role": "assistant", "content": "31."}]
     question = "Which inspection reports of University Heights mention corroded pipes under the old boiler rooms?"
-    assert shown(ground("city").read(question, history).filter) == "and(kind=Inspection Report, district=University Heights)"
+    assert (
+        shown(ground("city").read(question, history).filter)
+        == "and(kind=Inspection Report, district=University Heights)"
+    )
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", " ", "?", "\x00", "的" * 4000, "a " * 4000, "2026-" * 1500, "PEP " * 2000, "'\"“”" * 500, "﷽" * 1000, "1" * 8000]
-    + ["between " * 900, "不是" * 3000, "((((" * 1500, "more than " * 800, "\u202e" * 3000, "ＦＵＬＬ　ＷＩＤＴＨ" * 200],
+    [
+        "",
+        " ",
+        "?",
+        "\x00",
+        "的" * 4000,
+        "a " * 4000,
+        "2026-" * 1500,
+        "PEP " * 2000,
+        "'\"“”" * 500,
+        "﷽" * 1000,
+        "1" * 8000,
+        "between " * 900,
+        "不是" * 3000,
+        "((((" * 1500,
+        "more than " * 800,
+        "\u202e" * 3000,
+        "ＦＵＬＬ　ＷＩＤＴＨ" * 200,
+    ],
 )
 def test_no_text_breaks_the_rules_or_takes_long(text: str, ground: Make):
     started = time.perf_counter()

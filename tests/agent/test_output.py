@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from agent.serve.output import filter_text, show_result
+from agent.serve.output import show_result
 from agent.types import Intent, Outcome, Rejected, Relaxed, Result, SourceChoice, Step, Table
+from retrievers.core.filters import in_words
 
 TEAM = {"type": "eq", "key": "team", "value": "red"}
 SINCE = {"type": "gte", "key": "created", "value": "2024-01-01"}
@@ -24,7 +25,7 @@ SINCE = {"type": "gte", "key": "created", "value": "2024-01-01"}
     ],
 )  # fmt: skip
 def test_a_filter_reads_like_a_sentence(wanted: dict[str, Any], text: str):
-    assert filter_text(wanted) == text
+    assert in_words(wanted) == text
 
 
 def result(**more: Any) -> Result:

@@ -288,8 +288,7 @@ BENIGN = [
     "SELECT AVG(CASE WHEN sponsor IS NULL THEN 0.0 ELSE 1.0 END) FROM documents",
     "SELECT NULLIF(COUNT(*), 0) FROM documents WHERE FALSE",
     "SELECT id FROM documents WHERE created IN (SELECT MAX(created) FROM documents GROUP BY type) ORDER BY id",
-    "SELECT id FROM documents WHERE (type, created) IN (SELECT type, MAX(created) FROM documents GROUP BY "
-    "type)",
+    "SELECT id FROM documents WHERE (type, created) IN (SELECT type, MAX(created) FROM documents GROUP BY type)",
     "SELECT id FROM documents WHERE created = ALL (SELECT MIN(created) FROM documents)",
     "SELECT MAX(n) FROM (SELECT COUNT(*) AS n FROM documents GROUP BY status) AS counts",
     "WITH t AS (SELECT EXTRACT(YEAR FROM created) AS y FROM documents), c AS (SELECT y, COUNT(*) AS n FROM t "
@@ -351,8 +350,7 @@ BENIGN = [
     "cardinality(topics) DESC, id LIMIT 5",
     "SELECT COUNT(*) FROM documents WHERE 'Typing' IN (SELECT unnest(topics))",
     "SELECT title FROM documents WHERE title LIKE '%\\%%'",
-    "SELECT MAX(array_length(topics, 1)), MODE() WITHIN GROUP (ORDER BY array_length(topics, 1)) FROM "
-    "documents",
+    "SELECT MAX(array_length(topics, 1)), MODE() WITHIN GROUP (ORDER BY array_length(topics, 1)) FROM documents",
     "SELECT t.id, t.author, t.ord FROM (SELECT d.id, u.author, u.ord FROM documents d, unnest(d.authors) WITH "
     "ORDINALITY u(author, ord)) t WHERE t.ord = 2 LIMIT 3",
     "SELECT EXTRACT(YEAR FROM created) AS year, COUNT(*) AS total, COUNT(*) FILTER (WHERE status='Final') AS "
@@ -375,7 +373,7 @@ BENIGN = [
     "SELECT UPPER(SUBSTR(type, 1, 3)) FROM documents GROUP BY 1",
     "SELECT MD5(title) FROM documents LIMIT 1",
     "SELECT HOUR FROM (SELECT EXTRACT(HOUR FROM created_at) AS hour FROM documents) q LIMIT 1",
-    "SELECT count(*) AS count, type AS \"type\" FROM documents GROUP BY \"type\" ORDER BY \"count\"",
+    'SELECT count(*) AS count, type AS "type" FROM documents GROUP BY "type" ORDER BY "count"',
     "SELECT year, count FROM (SELECT EXTRACT(YEAR FROM created)::integer AS year, COUNT(*) AS count FROM "
     "documents GROUP BY 1) AS x WHERE count > 30",
     "SELECT min(created) AS date, max(number) AS value, 1 AS key, 2 AS name FROM documents",
