@@ -149,19 +149,16 @@ def build(catalogue: FieldCatalogue) -> Vocabulary:
 
 
 class _Key:
-    """A catalogue as a key: two with the same key hold the same."""
+    """A catalogue as a key: one object, never one of another database that happens to have equal numbers."""
 
     def __init__(self, catalogue: FieldCatalogue) -> None:
         self.catalogue = catalogue
 
     def __hash__(self) -> int:
-        return hash(self.catalogue.key)
+        return id(self.catalogue)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and (
-            self.catalogue is other.catalogue
-            or (self.catalogue.key == other.catalogue.key and self.catalogue.documents == other.catalogue.documents)
-        )
+        return isinstance(other, _Key) and self.catalogue is other.catalogue
 
 
 @lru_cache(maxsize=256)

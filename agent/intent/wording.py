@@ -98,5 +98,7 @@ WHO = _pattern(r"\bwho(?:se)?\b|\bwhich\s+(?:author|person|people)", r"谁|哪�
 PEOPLE = _pattern(r"\bpeople\b|\bpersons\b", r"人")
 
 # A field that is or is not there: "have [a sponsor]", 没有[赞助人].
-HAVING = _pattern(r"\b(?:have|has|with|had|got|list|name)\s+(?:a|an|any|at\s+least\s+one)$", r"(?:具有|写明|有)$")
+HAVING = _pattern(
+    r"\b(?:have|has|with|had|got|list|name)\s+(?:a|an|any|at\s+least\s+one)$", r"(?:具有|写明|(?<!没)有)$"
+)
 LACKING = _pattern(r"\b(?:without|lack|lacks|lacking|no)(?:\s+(?:a|an|any))?$", r"(?:没有|缺少|无)$")

@@ -297,7 +297,15 @@ def test_tokens_are_compared_folded_and_without_marks():
     assert words_of("华东A区") == ("华", "东", "a", "区")
 
 
-def test_a_vocabulary_is_shared_by_equal_catalogues_and_not_by_others():
-    one, other = catalogue(values("team", {"A": 1, "B": 2})), catalogue(values("team", {"A": 1, "C": 2}))
-    assert vocabulary.build(one) is vocabulary.build(FieldCatalogue(one.key, 100, one.fields))
-    assert vocabulary.build(one) is not vocabulary.build(other)
+def test_a_vocabulary_is_built_once_for_a_catalogue():
+    one = catalogue(values("team", {"A": 1, "B": 2}))
+    assert vocabulary.build(one) is vocabulary.build(one)
+
+
+def test_two_databases_never_share_what_their_values_are_called():
+    """Equal collection numbers and versions in two databases: a program may open a service for each."""
+    here = FieldCatalogue(((1, 1),), 3, {"team": values("team", {"red": 2, "blue": 1})})
+    there = FieldCatalogue(((1, 1),), 3, {"team": values("team", {"green": 2, "black": 1})})
+
+    assert [piece.filter["value"] for piece in found("cases of the green team", here).pieces] == []
+    assert [piece.filter["value"] for piece in found("cases of the green team", there).pieces] == ["green"]
