@@ -10,7 +10,7 @@ from agent.intent.vocabulary import Role
 
 _GROUPING: tuple[Role, ...] = ("label", "tag", "person", "version", "boolean", "language")
 _OF_A_COUNT = frozenset("of ended are were is was did have has got carry".split())
-_BEFORE_COUNTED = frozenset("more different new other total the all published created python - open".split())
+_BEFORE_COUNTED = frozenset("more different new other total the all published created - open".split())
 _COUNTED_ZH = re.compile("篇|份|件|起")
 
 

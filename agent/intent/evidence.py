@@ -4,6 +4,7 @@ Each sign is a small predicate with an example; `is_constraint` says which of th
 `mention` is the name at its place, `known` the value it stands for.
 """
 
+import re
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -46,7 +47,8 @@ _BEFORE_CUE = frozenset(["-", "'", '"', "”", "’", "」", "的", "and", "or"]
 # Between the field's word and a value after it: "status is Accepted".
 _AFTER_CUE = frozenset("""is = : ： a the of as in both either with 是 为 还 " “ ‘ '""".split())
 _JOINS_VALUES = frozenset("""- or and / vs 和 或 的 ’ ' ” " """.split())
-_ADJECTIVES = frozenset(["python", "new", "old", "open", "big", "small", "key"])
+_ONE_DOCUMENT_ZH = re.compile(rf"一[个份项篇](?:{'|'.join(lexicon.CHINESE_DOCUMENT_NOUNS)})")
+_ADJECTIVES = frozenset(["new", "old", "open", "big", "small", "key"])
 _ALTERNATIVES = frozenset("vs . versus or and / 和 与 还是".split())
 _FOLLOWS_STATUS = frozenset("in by on since before after during last this within , ? .".split())
 _PREVENTING = frozenset(["stop", "prevent", "keep", "block", "ban"])
@@ -127,7 +129,7 @@ def _is_generic(sentence: Sentence, mention: Mention) -> bool:
     """ "who decides whether a proposal is accepted", "how do I get a permit", 从草案到被接受."""
     before, after = sentence.text[: mention.start].rstrip(" 被已"), sentence.text[mention.end :].lstrip()
     is_step = before.endswith(("从", "到")) and (after.startswith("到") or "从" in before[-8:])
-    if is_step or "一个提案" in before[-16:]:
+    if is_step or _ONE_DOCUMENT_ZH.search(before[-16:]):
         return True
     asks = sentence.folded(0) in (*_ASKS_HOW, "must", "is")
     if asks and sentence.folded(mention.first - 1) in ("a", "an", "my"):

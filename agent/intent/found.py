@@ -143,7 +143,7 @@ def _version_ranges(sentence: Sentence, constraints: Sequence[Constraint]) -> li
 
 def _version_range(sentence: Sentence, one: Constraint) -> Constraint:
     first, last = map(re.escape, one.values)
-    pattern = rf"{first}\s*(?:到|至|[-–—~]|to|through|thru)\s*(?:python\s*)?{last}"
+    pattern = rf"{first}\s*(?:到|至|[-–—~]|to|through|thru)\s*(?:[^\W\d]{{1,20}}\s*)?{last}"
     between = re.search(pattern, sentence.text, re.IGNORECASE)
     if between is None:
         return one

@@ -46,16 +46,13 @@ incident: 事故 故障 事件
 incident report: 事故报告 故障报告
 runbook|playbook: 操作手册 运维手册 处置手册 手册
 manual|handbook: 手册 说明书
-product note|release note: 产品说明 产品更新 更新说明 发布说明 产品更新说明 发行说明
+release note: 发布说明 更新说明 发行说明
 meeting note|meeting minutes: 会议纪要 会议记录 纪要
 report: 报告
 memo: 备忘录
 contract|agreement: 合同 协议
 invoice: 发票
 specification|spec: 规范 规格 规格书
-standard: 标准
-process: 流程 过程
-informational: 信息类 资料类 信息性
 tutorial: 教程
 article: 文章
 paper: 论文
@@ -100,7 +97,6 @@ support|customer support|customer service|customer success: 客服 客户支持 
 it: 信息技术
 administration|admin: 行政
 management: 管理
-governance: 治理
 architecture: 架构
 network|networking: 网络
 database: 数据库
@@ -116,9 +112,6 @@ reliability: 可靠性
 availability: 可用性
 monitoring: 监控
 deployment: 部署
-packaging: 打包 软件打包
-typing: 类型 类型标注 类型注解
-release: 发布 版本发布
 documentation: 文档
 training: 培训
 safety: 安全生产

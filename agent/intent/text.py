@@ -11,7 +11,7 @@ from retrievers.text.folding import fold
 _LETTER = r"[^\W\d_\u3400-\u9fff\uf900-\ufaff]"
 _TOKEN = re.compile(
     r"(?P<cjk>[\u3400-\u9fff\uf900-\ufaff])|(?P<number>\d+(?:[.,]\d+)*)|"
-    rf"(?P<word>(?:python|py|version|ver|v)(?=\d+\.\d)|{_LETTER}+(?:\.(?={_LETTER}))?(?:{_LETTER}|\d)*[+#]*)|(?P<mark>[^\s\w]|_)",
+    rf"(?P<word>{_LETTER}+(?=\d+\.\d)|{_LETTER}+(?:\.(?={_LETTER}))?(?:{_LETTER}|\d)*[+#]*)|(?P<mark>[^\s\w]|_)",
     re.IGNORECASE,
 )
 _CJK = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]")
