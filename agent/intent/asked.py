@@ -62,10 +62,10 @@ def is_length(number: str) -> bool:
 
 def group_asked(found: Found) -> str | None:
     """What is grouped by, where the question says so: "per year", "by department", 按地区."""
-    text = found.sentence.text
+    text, dates = found.sentence.text, date_asked(found)
     for match in (*wording.BY.finditer(text), *wording.WHICH_VALUES.finditer(text)):
         group = "what" if match["what"] else "zh"
-        period, dates = _period(match[group] or ""), date_asked(found)
+        period = _period(match[group] or "")
         if period and dates:
             return f"{period}({dates})"
         fields = fields_named(found, *_GROUPING, start=match.start(group), end=match.end())

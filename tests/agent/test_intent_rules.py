@@ -196,6 +196,7 @@ def test_a_question_that_stands_for_itself_takes_nothing_over(ground: Make):
         "'\"“”" * 500,
         "﷽" * 1000,
         "1" * 8000,
+        "每" * 4000,
         "between " * 900,
         "不是" * 3000,
         "((((" * 1500,
