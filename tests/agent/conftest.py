@@ -1,6 +1,7 @@
 """Question sets to try the rules on, without a database: catalogues from JSON, readings judged by meaning."""
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -14,10 +15,12 @@ from agent.intent import rules
 from agent.intent.periods import Calendar
 from agent.intent.rules import Context, RulesReading
 from agent.types import Message
-from evals.filters import Corpus
+from evals.filters import Corpus, corpus_of
 from evals.metrics import route_accuracy
 from retrievers.core.fields import RESERVED, Field
 from retrievers.core.types import Card, FieldCatalogue, FieldValues
+from retrievers.ingest.documents import Document
+from retrievers.ingest.read import read
 
 DATA = Path(__file__).with_name("intent_data")
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -66,10 +69,32 @@ def _ground(domain: str) -> Ground:
     return Ground(context, Corpus(known, {}, whole))
 
 
+@cache
+def _ground_of_corpus(path: Path) -> Ground:
+    """The catalogue of documents in a file, as ingesting them would make it."""
+    documents = [one for one in read([path]) if isinstance(one, Document)]
+    corpus = corpus_of(documents)
+    fields: dict[str, FieldValues] = {}
+    for name in [name for name in corpus.fields if name not in ("id", "title")]:
+        field = corpus.fields[name]
+        held = [one[name] for one in corpus.documents.values() if one.get(name) is not None]
+        every = [item for value in held for item in (value if isinstance(value, list) else [value])]
+        if every and field.item in ("number", "date"):
+            fields[name] = FieldValues(field, {}, len(set(every)), len(held), min(every), max(every), {})
+        elif every:
+            counts = Counter(str(item).lower() if isinstance(item, bool) else item for item in every)
+            fields[name] = FieldValues(field, dict(counts.most_common(1000)), len(counts), len(held), None, None, {})
+    catalogue = FieldCatalogue(((1, 1),), len(corpus.documents), fields)
+    context = Context(catalogue, rules.nouns_of([path.parent.name]), CARDS, Calendar(date(2026, 11, 20)), NOW)
+    return Ground(context, corpus)
+
+
 @pytest.fixture
-def ground() -> Callable[[str], Ground]:
-    """Makes the ground of an invented domain: "city" or "hospital"."""
-    return _ground
+def ground(shared_data: Callable[[str], Path]) -> Callable[[str], Ground]:
+    """Makes the ground of an invented domain, "city" or "hospital", or of the "peps" of the shared data."""
+    return lambda domain: (
+        _ground_of_corpus(shared_data("peps") / "corpus.jsonl") if domain == "peps" else _ground(domain)
+    )
 
 
 @pytest.fixture

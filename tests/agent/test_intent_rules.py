@@ -9,19 +9,33 @@ import pytest
 Make = Callable[[str], Any]
 
 # Least shares over the question sets: what was reached when they were written, less a little.
-LEAST = {"city": (0.78, 0.90, 0.94), "hospital": (0.87, 0.86, 0.95)}
+LEAST = {
+    "city": (0.78, 0.90, 0.94),
+    "city_more": (0.70, 0.90, 0.88),
+    "hospital": (0.87, 0.86, 0.95),
+    "hospital_more": (0.80, 0.86, 0.92),
+    "peps": (0.93, 0.90, 0.94),
+    "peps_more": (0.86, 0.90, 0.90),
+}
 
 
-@pytest.mark.parametrize("domain", LEAST)
-def test_questions_of_a_domain_are_read_as_people_mean_them(domain: str, ground: Make, questions: Make, routed: Any):
-    known = ground(domain)
+@pytest.mark.parametrize("file", LEAST)
+def test_questions_of_a_domain_are_read_as_people_mean_them(file: str, ground: Make, questions: Make, routed: Any):
+    """Filters stated and not invented, and the route, where words alone tell it.
+
+    What is of the world and not of the documents shows only in how often they speak of it: web questions are
+    held against real documents elsewhere.
+    """
+    known = ground(file.removesuffix("_more"))
     stated, silent, routes = [], [], []
-    for question in questions(domain):
+    for question in questions(file):
+        if question["class"] == "web":
+            continue
         reading = known.read(question["text"], question["history"])
         (stated if question["filter"] else silent).append(known.same(question["filter"], reading))
         routes.append(routed(question, reading))
     shares = tuple(round(sum(one) / len(one), 3) for one in (stated, silent, routes))
-    assert all(share >= least for share, least in zip(shares, LEAST[domain], strict=True)), shares
+    assert all(share >= least for share, least in zip(shares, LEAST[file], strict=True)), shares
 
 
 CITY = {
