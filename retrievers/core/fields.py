@@ -105,16 +105,18 @@ def flatten(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Nested objects as dotted keys; nulls, empty strings and empty lists left out; dates as strings.
 
     Raises:
-        BadDocument: too many or too long keys, objects nested too deeply, a value no JSON scalar.
+        BadDocument: too many, too long or empty keys, objects nested too deeply, a value no JSON scalar.
     """
     flat: dict[str, Any] = {}
 
-    def visit(prefix: str, value: Any, depth: int) -> None:
+    def visit(prefix: str, value: Any, depth: int, *, named: bool = True) -> None:
         if isinstance(value, Mapping):
             if depth > MAX_DEPTH:
                 raise BadDocument(f"metadata is nested deeper than {MAX_DEPTH} levels at {_short(prefix)}")
             for key, inner in value.items():
-                visit(f"{prefix}.{key}" if prefix else str(key), inner, depth + 1)
+                path = f"{prefix}.{key}" if depth else str(key)
+                # What holds nothing is left out below, whatever its key.
+                visit(path, inner, depth + 1, named=named and bool(str(key).strip()))
             return
         if len(prefix) > MAX_KEY_CHARACTERS:
             raise BadDocument(f"a metadata key has {len(prefix):,} characters; the limit is {MAX_KEY_CHARACTERS}")
@@ -128,6 +130,8 @@ def flatten(metadata: Mapping[str, Any]) -> dict[str, Any]:
             if value is not None:
                 _check_scalar(prefix, value)
         if value is not None:
+            if not named:
+                raise BadDocument(f'a metadata key is empty: "{shown(prefix)}"; give it a name')
             flat[prefix] = value
         if len(flat) > MAX_KEYS:
             raise BadDocument(f"metadata has more than {MAX_KEYS} keys")
@@ -289,6 +293,8 @@ def read_schema(data: object) -> dict[str, Field]:
             raise BadDocument(
                 f"a schema field has a name over {MAX_KEY_CHARACTERS} characters or a character of no text"
             )
+        if not name.strip():
+            raise BadDocument("a schema field has an empty name")
         unknown = set(spec) - {"type", "item", "separator", "description", "aliases"}
         if unknown:
             raise BadDocument(f'schema field "{name}" has unknown keys: {listing(unknown)}')

@@ -168,6 +168,10 @@ def test_a_value_that_does_not_fit_is_the_documents_fault(field: Field, given: A
         ({"a": [{"b": 1}]}, "an object inside a list; use text, numbers, true/false or lists of them"),
         ({"a": [["b"]]}, 'metadata "a" holds a list; use text, numbers, true/false or lists of them'),
         ({"a": b"x"}, 'metadata "a" holds a bytes; use text'),
+        ({"": 1}, 'a metadata key is empty: ""; give it a name'),
+        ({" \t": ["x"]}, "a metadata key is empty"),
+        ({"a": {"": 1}}, 'a metadata key is empty: "a."; give it a name'),
+        ({"": {"b": 1}}, 'a metadata key is empty: ".b"; give it a name'),
     ],
 )
 def test_what_cannot_be_filtered_is_refused_with_the_reason(metadata: dict[str, Any], reason: str):
@@ -189,7 +193,8 @@ def test_256_keys_are_kept():
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
-metadata_values = st.dictionaries(st.text(max_size=5), scalars | st.lists(scalars, max_size=4), max_size=6)
+keys = st.text(max_size=5).filter(str.strip)
+metadata_values = st.dictionaries(keys, scalars | st.lists(scalars, max_size=4), max_size=6)
 
 
 @PROFILE
@@ -252,3 +257,12 @@ def test_a_schema_of_another_form_is_refused_with_the_reason(data: object, reaso
 def test_fields_survive_the_catalogue_as_json():
     fields = {**infer_fields([{"a": 1, "b": ["x"], "c": "2024-01-01"}]), **read_schema({"fields": {"d": "string"}})}
     assert from_catalogue(json.loads(json.dumps(to_catalogue(fields)))) == fields
+
+
+def test_an_empty_key_that_holds_nothing_is_left_out_like_any_other():
+    assert flatten({"": None, " ": "", "a": {"": []}, "b": 1}) == {"b": 1}
+
+
+def test_a_schema_field_needs_a_name():
+    with pytest.raises(BadDocument, match="a schema field has an empty name"):
+        read_schema({"fields": {" ": "date"}})

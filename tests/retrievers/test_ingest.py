@@ -329,6 +329,8 @@ async def test_a_bad_document_is_reported_and_loses_nobody_else(database: Databa
         document("half inside", metadata={"a": "\ud800"}),
         document("half question", questions=("\udfff",)),
         document("day", metadata={"day": "99999-01-01"}),
+        document("no key", metadata={"": 1}),
+        document("blank key", metadata={"\n": "x"}),
         document("words", important=tuple(f"word{n}" for n in range(20_000))),
         document("wordlist", questions=tuple(f"{n:05}{'x' * 59}" for n in range(15_900))),
     ]
