@@ -102,7 +102,7 @@ def _known_values(given: Any, key: str, values: FieldValues, rejected: list[Reje
         known.append(_value(str(one), values))
         if known[-1] is None:
             reason = f'"{key}" has no such value'
-            rejected.append(Rejected(what=f"{key} = {one}"[:200], reason=reason, valid=_candidates(str(one), values)))
+            rejected.append(Rejected(what=f"{key} = {one}"[:200], reason=reason, valid=candidates(str(one), values)))
     return known
 
 
@@ -135,7 +135,7 @@ def _value(given: str, values: FieldValues) -> str | None:
     return given if values.distinct > len(values.values) else None
 
 
-def _candidates(given: str, values: FieldValues) -> tuple[str, ...]:
+def candidates(given: str, values: FieldValues) -> tuple[str, ...]:
     """The values nearest to what was given; the commonest when none is near."""
     near = process.extract(given, list(values.values), scorer=fuzz.WRatio, score_cutoff=60, limit=_MOST_CANDIDATES)
     common = sorted(values.values, key=lambda value: (-values.values[value], value))

@@ -13,6 +13,7 @@ from agent.intent.found import Found, Piece, find
 from agent.intent.periods import Calendar
 from agent.intent.text import has_chinese
 from agent.intent.topic import plain_words, topic_of
+from agent.intent.unknown import unknown_values
 from agent.types import Message, Rejected, SourceChoice
 from retrievers.core.types import Card, FieldCatalogue
 
@@ -314,4 +315,4 @@ def _rejected(found: Found) -> tuple[Rejected, ...]:
         if len(values) > 1:
             text = found.sentence.text[mention.start : mention.end]
             rejected.append(Rejected(what=text, reason="it may mean several people", valid=tuple(sorted(values))))
-    return tuple(rejected)
+    return (*rejected, *unknown_values(found))

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from agent.serve.doctor import Check
-from agent.types import Intent, Prompt, Result, Table
+from agent.types import Intent, Prompt, Rejected, Result, Table
 from retrievers.core.filters import in_words
 from retrievers.core.types import Collection
 
@@ -53,6 +53,9 @@ def show_result(result: Result, *, explain: bool) -> None:
         asked = {key: value for key, value in (result.intent.aggregate or {}).items() if value not in (None, [], False)}
         calculated = f"; calculate {', '.join(f'{key} {value}' for key, value in asked.items())}" if asked else ""
         note(f"read as: {_chips(result.intent.filter)}{calculated} (--intent off asks without)")
+    if not explain:
+        for one in result.intent.rejected:
+            note(f"ignored: {_ignored(one)}")
     if result.table is not None:
         _show_table(result.table)
     for hit in result.hits:
@@ -100,10 +103,13 @@ def intent_lines(intent: Intent) -> list[tuple[str, str]]:
         lines.append(("calculate", ", ".join(f"{key} {value}" for key, value in asked.items())))
     lines += [("search", search) for search in intent.searches]
     lines += [("source", f"{one.name} ({one.reason})") for one in intent.sources]
-    for one in intent.rejected:
-        valid = f"; there are: {', '.join(one.valid[:8])}" if one.valid else ""
-        lines.append(("ignored", f"{one.what}: {one.reason}{valid}"))
+    lines += [("ignored", _ignored(one)) for one in intent.rejected]
     return lines
+
+
+def _ignored(one: Rejected) -> str:
+    """What was asked for and does not exist, with what does."""
+    return f"{one.what}: {one.reason}" + (f"; there are: {', '.join(one.valid[:8])}" if one.valid else "")
 
 
 def _show_record(result: Result) -> None:

@@ -14,6 +14,7 @@ from agent.intent.numerals import parse_amount, parse_count
 from agent.intent.periods import Calendar
 from agent.intent.rules import nouns_of
 from agent.intent.text import tokenize, words_of
+from agent.intent.unknown import unknown_values
 from agent.intent.vocabulary import build, concepts_of, role_of
 from retrievers.core.fields import Field, FieldType, ScalarType
 from retrievers.core.types import FieldCatalogue, FieldValues
@@ -309,3 +310,22 @@ def test_two_databases_never_share_what_their_values_are_called():
 
     assert [piece.filter["value"] for piece in found("cases of the green team", here).pieces] == []
     assert [piece.filter["value"] for piece in found("cases of the green team", there).pieces] == ["green"]
+
+
+# --- values that do not exist
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("cases of the Geology division", [("division = Geology", True)]),
+        ("cases in the division of Rare Earths since 2024", [("division = Rare Earths", True)]),
+        ("which division wrote about Kubernetes?", []),
+        ("cases of the Quality division", []),
+        ("Which Division is it?", []),
+        ("cases about the division of labour", []),
+    ],
+)
+def test_a_value_that_no_document_has_is_said_with_those_that_there_are(text: str, wanted: list[Any]):
+    said = [(one.what, "Quality" in one.valid) for one in unknown_values(found(text))]
+    assert said == wanted
