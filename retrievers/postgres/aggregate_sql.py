@@ -51,7 +51,7 @@ def compile_filter(wanted: Filter, view: View) -> str:
         case Not(part):
             return f"({compile_filter(part, view)}) IS NOT TRUE"
         case Compare(op, key, value):
-            return _compare(op, view.columns[view.names[key]], view.column(key), value, view)
+            return _compare(op, view.kind(key), view.column(key), value, view)
 
 
 def _inside(part: Filter, view: View) -> str:
@@ -206,10 +206,10 @@ class _Writer:
         """Type of an expression's value, or of its members."""
         if expression.function is not None:
             return "numeric"
-        return self._view.columns[self._view.names[expression.field]].removesuffix("[]")
+        return self._view.kind(expression.field).removesuffix("[]")
 
     def _is_list(self, expression: Expression) -> bool:
-        kind = self._view.columns[self._view.names[expression.field]]
+        kind = self._view.kind(expression.field)
         return kind.endswith("[]") and expression.function != "len"
 
     def _named(self, written: str, expression: Expression) -> str:
@@ -219,7 +219,7 @@ class _Writer:
     def _value(self, expression: Expression) -> str:
         """An expression of one document; of a list the list."""
         column = self._view.column(expression.field)
-        kind = self._view.columns[self._view.names[expression.field]]
+        kind = self._view.kind(expression.field)
         if expression.function is None:
             return column
         if expression.function == "len":

@@ -20,12 +20,12 @@ from psycopg.abc import Buffer
 from psycopg.adapt import Loader
 from psycopg.pq import Format, TransactionStatus
 
-from retrievers.core.errors import BadRequest, Unavailable
+from retrievers.core.errors import BadRequest, TooCostly, Unavailable
 from retrievers.core.types import Scope, Table
 from retrievers.postgres.database import Database, Row
 from retrievers.postgres.guard import MAX_ROWS
 from retrievers.postgres.migrate import SQL_ROLE
-from retrievers.postgres.sql_view import View
+from retrievers.postgres.sql_view import View, short_name, with_short_names
 
 SOURCE = "sql"
 TIMEOUT_S = 3.0
@@ -58,31 +58,35 @@ async def run(database: Database, scope: Scope, view: View, statement: str, *, t
         At most 1,000 rows of JSON values; dates and times as ISO 8601 text.
     Raises:
         BadRequest: PostgreSQL refuses the statement, or the answer is too large.
-        Unavailable: no answer in time.
+        TooCostly: no answer in time, or it needs too much memory or disk.
+        Unavailable: the database cannot be asked.
     """
     values = [
         sorted({one.tenant for one in scope.collections}),
         [one.number for one in scope.collections],
         scope.tenant,
     ]
+    written, named = with_short_names(statement)
+    full = {short: name for name in (*view.columns, *named) if (short := short_name(name)) != name}
     rows: list[Row] = []
     size = 0
-    async with _entered(database, scope.tenant, timeout_s) as connection, AsyncRawCursor(connection) as cursor:
+    entered = _entered(database, scope.tenant, timeout_s, full)
+    async with entered as connection, AsyncRawCursor(connection) as cursor:
         cursor.adapters.register_loader("interval", _IntervalLoader)
-        async for row in cursor.stream(_wrapped(view, statement), values, binary=True):
+        async for row in cursor.stream(_wrapped(view.body(named), written), values, binary=True):
             rows.append(tuple(jsonable(value) for value in row))
             size += sum(len(str(value)) for value in rows[-1])
             if size > MAX_BYTES:
                 raise BadRequest("the answer of the statement is too large", where="statement")
-        columns = tuple(column.name for column in cursor.description or ())
+        columns = tuple(full.get(column.name, column.name) for column in cursor.description or ())
     return Table(columns, tuple(rows), statement)
 
 
-def _wrapped(view: View, statement: str) -> bytes:
+def _wrapped(view: str, statement: str) -> bytes:
     # NOT MATERIALIZED: only the columns that are used are made.
     return f"""
 WITH documents AS NOT MATERIALIZED (
-    {view.body})
+    {view})
 SELECT answer.* FROM (
 {statement}
 ) AS answer
@@ -92,8 +96,14 @@ LIMIT {MAX_ROWS}""".encode()  # noqa: S608
 
 
 @asynccontextmanager
-async def _entered(database: Database, tenant: str, timeout_s: float) -> AsyncIterator[AsyncConnection[Row]]:
-    """A transaction that can do nothing but read documents of the tenant; it is always rolled back."""
+async def _entered(
+    database: Database, tenant: str, timeout_s: float, full: Mapping[str, str]
+) -> AsyncIterator[AsyncConnection[Row]]:
+    """A transaction that can do nothing but read documents of the tenant; it is always rolled back.
+
+    Args:
+        full: what the short names in the server's messages stand for.
+    """
     settings = {**_SETTINGS, "signalbox.scope": database.scope(tenant), "statement_timeout": f"{timeout_s * 1000:.0f}"}
     enter = "SELECT " + ", ".join("set_config(%s, %s, true)" for _ in settings)
     async with database.connection() as connection:
@@ -102,21 +112,23 @@ async def _entered(database: Database, tenant: str, timeout_s: float) -> AsyncIt
                 await connection.execute(enter.encode(), [part for item in settings.items() for part in item])
                 yield connection
         except psycopg.Error as error:
-            raise _explained(error, timeout_s) from error
+            raise _explained(error, timeout_s, full) from error
         finally:
             # Locks of a session outlive a rollback; the guard lets none through, this is for when it errs.
             if not connection.closed and connection.pgconn.transaction_status == TransactionStatus.IDLE:
                 await connection.execute("SELECT pg_advisory_unlock_all()")
 
 
-def _explained(error: psycopg.Error, timeout_s: float) -> Exception:
+def _explained(error: psycopg.Error, timeout_s: float, full: Mapping[str, str]) -> Exception:
     message = str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__
+    for short, name in full.items():
+        message = message.replace(short, name)
     if isinstance(error, psycopg.errors.QueryCanceled):
-        return Unavailable(SOURCE, f"the statement took longer than {timeout_s:g} s")
+        return TooCostly(SOURCE, f"the statement took longer than {timeout_s:g} s")
     if _TOO_LARGE in message:
         return BadRequest("the answer of the statement is too large", where="statement")
     if isinstance(error, psycopg.errors.OutOfMemory | psycopg.errors.DiskFull | psycopg.errors.LockNotAvailable):
-        return Unavailable(SOURCE, f"the statement needs too much: {message}")
+        return TooCostly(SOURCE, f"the statement needs too much: {message}")
     if error.sqlstate is None or error.sqlstate[:2] in ("08", "53", "57", "58", "XX"):
         return Unavailable(SOURCE, message)
     return BadRequest(f"PostgreSQL refuses the statement: {_unwrapped(message)}", where="statement")

@@ -2,14 +2,20 @@
 
 It is no view in the database but the first part of every statement (`WITH documents AS (...)`), so
 that its columns fit the collections of the request, and its rows are bound to them by parameters.
+
+PostgreSQL answers with 1,664 columns at most and cuts names at 63 bytes. So of very many fields those
+that most documents have are always there (also in `*`) and the others where a statement names them;
+and longer names travel under short ones, which no reader of a statement or an answer sees.
 """
 
+import hashlib
 import re
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
+from retrievers.core.errors import BadRequest
 from retrievers.core.fields import RESERVED, Field
 from retrievers.core.types import Scope
 from retrievers.postgres.catalogue import filterable
@@ -33,6 +39,15 @@ _KEYWORDS = words(
 )
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 _MOST_VIEWS = 256
+# A list that is written as text has two columns, and a statement may name some hundred fields more.
+_MOST_FIELDS = 500
+_MOST_NAME_BYTES = 63
+_NAME = re.compile(
+    r"""(?P<text>'(?:[^']|'')*')
+      | "(?P<quoted>(?:[^"]|"")+)"
+      | (?P<word>[A-Za-z_\u0080-\U0010ffff][A-Za-z0-9_$\u0080-\U0010ffff]*)""",
+    re.VERBOSE,
+)
 
 _OWN_COLUMNS = {
     "id": ("text", "d.id", "the document's id"),
@@ -55,6 +70,13 @@ _TIMES = """
 """
 
 
+_COUNTS = """
+    SELECT field FROM signalbox.field_count
+    WHERE tenant = ANY (%(tenants)s) AND collection = ANY (%(among)s) AND field = ANY (%(own)s)
+    GROUP BY field ORDER BY sum(documents) DESC, field COLLATE "C" LIMIT %(most)s
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """The view of one scope.
@@ -62,17 +84,68 @@ class View:
     Attributes:
         columns: name to type, as a statement sees them.
         names: field to column: the same, but where a field is called as a column that every document has.
-        body: the SELECT behind the view; $1 the tenants, $2 the collections' numbers, $3 the tenant that asks.
+        values: column to its value in SQL.
+        rare: the columns that are there only where a statement names them.
     """
 
     columns: Mapping[str, str]
     names: Mapping[str, str]
     notes: Mapping[str, str]
-    body: str
+    values: Mapping[str, str]
+    rare: frozenset[str] = frozenset()
 
     def column(self, field: str) -> str:
         """The column of a field, quoted where that is needed."""
-        return quoted_name(self.names[field])
+        return quoted_name(self._name(field))
+
+    def kind(self, field: str) -> str:
+        """The type of a field's column."""
+        return self.columns[self._name(field)]
+
+    def body(self, named: Iterable[str] = ()) -> str:
+        """The SELECT behind the view; $1 the tenants, $2 the collections' numbers, $3 the tenant that asks.
+
+        Args:
+            named: the names in the statement that reads it.
+        """
+        wanted = [name for name in self.columns if name not in self.rare]
+        wanted += sorted(self.rare.intersection(named))
+        expressions = (f"{self.values[name]} AS {quoted_name(short_name(name))}" for name in wanted)
+        return f"""SELECT {", ".join(expressions)}
+    FROM signalbox.document d
+    WHERE d.tenant = ANY ($1) AND d.collection = ANY ($2) AND (d.tenant = $3 OR d.public)
+      AND (d.expires_at IS NULL OR d.expires_at > now())"""  # noqa: S608
+
+    def _name(self, field: str) -> str:
+        if self.names.get(field) not in self.columns:
+            raise BadRequest(f'the field "{field}" has no column in SQL: give it another name', where="aggregate")
+        return self.names[field]
+
+
+def short_name(name: str) -> str:
+    """The name as PostgreSQL can hold it: a long one by its beginning and its digest."""
+    written = name.encode(errors="replace")
+    if len(written) <= _MOST_NAME_BYTES:
+        return name
+    digest = hashlib.sha256(written).hexdigest()[:12]
+    return f"{written[: _MOST_NAME_BYTES - 13].decode(errors='ignore')}~{digest}"
+
+
+def with_short_names(statement: str) -> tuple[str, frozenset[str]]:
+    """The statement as PostgreSQL can read it, and the names in it as they were, words among them."""
+    names: set[str] = set()
+
+    def written(found: re.Match[str]) -> str:
+        if found["text"] is not None:
+            return found[0]
+        # PostgreSQL takes ASCII letters alone for small ones.
+        small = "".join(one.lower() if one.isascii() else one for one in found["word"] or "")
+        name = small or found["quoted"].replace('""', '"')
+        names.add(name)
+        short = short_name(name)
+        return found[0] if short == name else '"' + short.replace('"', '""') + '"'
+
+    return _NAME.sub(written, statement), frozenset(names)
 
 
 def quoted_name(name: str) -> str:
@@ -110,15 +183,21 @@ class Views:
             dates = [name for name, field in fields.items() if field.item == "date"]
             own = {name for one in scope.collections for name in one.fields}
             timed: list[str] = []
+            among = {
+                "tenants": sorted({one.tenant for one in scope.collections}),
+                "among": [one.number for one in scope.collections],
+            }
             if dates:
-                values = {
-                    "names": dates,
-                    "tenants": sorted({one.tenant for one in scope.collections}),
-                    "among": [one.number for one in scope.collections],
-                }
                 # A date column must hold times of day when there are any: rarely, and only the data tell.
+                values = {**among, "names": dates}
                 timed = [row[0] for row in await self._database.fetch(scope.tenant, _TIMES, values)]
-            self._known[key] = make_view(fields, own, timed, collation=await self._collation(scope.tenant))
+            rare: set[str] = set()
+            if len(own) > _MOST_FIELDS:
+                values = {**among, "own": sorted(own), "most": _MOST_FIELDS}
+                rows = await self._database.fetch(scope.tenant, _COUNTS, values)
+                rare = own - {row[0] for row in rows}
+            collation = await self._collation(scope.tenant)
+            self._known[key] = make_view(fields, own, timed, rare, collation=collation)
             while len(self._known) > _MOST_VIEWS:
                 self._known.popitem(last=False)
         return self._known[key]
@@ -130,26 +209,34 @@ class Views:
 
 
 def make_view(
-    fields: Mapping[str, Field], own: Iterable[str], timed: Iterable[str] = (), *, collation: str = 'pg_catalog."C"'
+    fields: Mapping[str, Field],
+    own: Iterable[str],
+    timed: Iterable[str] = (),
+    rare: Iterable[str] = (),
+    *,
+    collation: str = 'pg_catalog."C"',
 ) -> View:
     """The view with these fields.
 
     Args:
         fields: all that a filter may name.
-        own: those of them that documents' own metadata has.
+        own: those of them that documents' own metadata has; one that no column can be called as is left out.
         timed: the date fields that hold times of day.
+        rare: the fields whose columns are there only where a statement names them.
         collation: of its texts.
     """
-    timed, own = set(timed), set(own) & set(fields)
+    timed, rare = set(timed), set(rare)
+    short = {short_name(name) for name in fields if short_name(name) != name}
+    own = {name for name in own if name in fields and name.strip() and name not in short}
     columns: dict[str, str] = {}
     names: dict[str, str] = {name: name for name in RESERVED}
     notes: dict[str, str] = {}
-    expressions: list[str] = []
+    values: dict[str, str] = {}
+    seldom: set[str] = set()
 
     def add(name: str, kind: str, expression: str, note: str) -> None:
         columns[name], notes[name] = kind, note
-        collated = f"({expression}) COLLATE {collation}" if kind == "text" and name != "id" else expression
-        expressions.append(f"{collated} AS {quoted_name(name)}")
+        values[name] = f"({expression}) COLLATE {collation}" if kind == "text" and name != "id" else expression
 
     for name, (kind, expression, note) in _OWN_COLUMNS.items():
         if name == "id" or name not in own:
@@ -157,7 +244,7 @@ def make_view(
     for name in sorted(own):
         field = fields[name]
         # Documents are found again by their id, so this one name is never a field's.
-        names[name] = "metadata.id" if name == "id" else name
+        names[name] = _free("metadata.id", fields) if name == "id" else name
         kind = _kind(field, name in timed)
         if field.separator is not None:
             # Written as one text and known as a list: people compare it as either.
@@ -167,11 +254,9 @@ def make_view(
             add(names[name], kind, _expression(field, kind, collation), f"the members of {name}")
         else:
             add(names[name], kind, _expression(field, kind, collation), field.description)
-    body = f"""SELECT {", ".join(expressions)}
-    FROM signalbox.document d
-    WHERE d.tenant = ANY ($1) AND d.collection = ANY ($2) AND (d.tenant = $3 OR d.public)
-      AND (d.expires_at IS NULL OR d.expires_at > now())"""  # noqa: S608
-    return View(columns, names, notes, body)
+        if name in rare:
+            seldom |= {names[name], name} if field.separator is not None else {names[name]}
+    return View(columns, names, notes, values, frozenset(seldom))
 
 
 def _quoted(text: str) -> str:

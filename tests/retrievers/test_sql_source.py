@@ -18,6 +18,7 @@ from psycopg.conninfo import make_conninfo
 
 from retrievers.core.aggregates import parse_aggregate
 from retrievers.core.errors import BadRequest, Unavailable
+from retrievers.core.fields import Field
 from retrievers.core.filters import Filter, matches, parse, to_json
 from retrievers.core.types import PLATFORM, Collection, Query, Scope, Table
 from retrievers.ingest.documents import Document
@@ -29,7 +30,7 @@ from retrievers.postgres.database import Database
 from retrievers.postgres.embedded import EmbeddedServer
 from retrievers.postgres.guard import judge
 from retrievers.postgres.migrate import SERVICE_ROLE
-from retrievers.postgres.sql_view import Views, describe_columns, make_view
+from retrievers.postgres.sql_view import Views, describe_columns, make_view, short_name
 from retrievers.sql import Sql
 from retrievers.testing import HashEmbedder
 
@@ -344,6 +345,106 @@ async def test_a_list_written_as_text_is_both(service: Database):
     )
     written = compile_filter(parse({"type": "eq", "key": "version", "value": "3.2"}, filterable(scope)), view)
     assert written == "'3.2' = ANY (version_list)"
+
+
+async def calculated_over(database: Database, tenant: str, aggregate: dict[str, Any]) -> Table:
+    scope = await Catalogue(database).scope(tenant, "c", fresh=True)
+    query = Query("", "en", scope, aggregate=parse_aggregate(aggregate, filterable(scope)))
+    return await Sql(database, Views(database)).answer(query)
+
+
+async def said(database: Database, tenant: str, statement: str) -> Table:
+    scope = await Catalogue(database).scope(tenant, "c", fresh=True)
+    return await Sql(database, Views(database)).answer(Query("", "en", scope, statement=statement))
+
+
+async def test_a_stored_field_without_a_name_is_left_out_and_harms_no_statement(service: Database, world: str):
+    tenant = "nameless"
+    await ingest(service, EMBEDDER, tenant, "c", [Document("1", "d1", "T", "Text.", metadata={"team": "red"})])
+    text = {"type": "string", "item": "string"}
+    with psycopg.connect(world, autocommit=True) as owner:  # as it was accepted once
+        owner.execute(
+            "UPDATE signalbox.collection SET fields = fields || %s, version = version + 1 WHERE tenant = %s",
+            (json.dumps({"": text, " ": text}), tenant),
+        )
+        owner.execute(
+            """UPDATE signalbox.document SET fields = fields || '{"": "x", " ": "y"}' WHERE tenant = %s""", (tenant,)
+        )
+
+    assert (await said(service, tenant, "SELECT team FROM documents")).rows == (("red",),)
+    everything = await said(service, tenant, "SELECT * FROM documents")
+    assert {"", " "}.isdisjoint(everything.columns)
+    assert (await calculated_over(service, tenant, {"op": "count"})).rows == ((1,),)
+    with pytest.raises(BadRequest, match='the field "" has no column in SQL'):
+        await calculated_over(service, tenant, {"op": "count", "group_by": ""})
+
+
+async def test_of_very_many_fields_the_commonest_are_always_there_and_the_others_when_named(service: Database):
+    tenant = "wide"
+    documents = [
+        Document(f"{n}", f"d{n}", "T", "Text.", metadata={"team": "red", **{f"f{n}_{k}": n * k for k in range(250)}})
+        for n in range(8)
+    ]
+    await ingest(service, EMBEDDER, tenant, "c", documents)
+    view = await Views(service).of(await Catalogue(service).scope(tenant, "c", fresh=True))
+    assert len(view.columns) > 1664
+
+    assert (await said(service, tenant, "SELECT id, f7_249 FROM documents WHERE f7_249 > 0")).rows == (("d7", 1743),)
+    assert (await said(service, tenant, "SELECT sum(a.f7_249 + b.f0_2) FROM documents a, documents b "
+                       "WHERE a.team = b.team")).rows == ((1743,),)  # fmt: skip
+    assert (await calculated_over(service, tenant, {"op": "max", "of": "f6_100"})).rows == ((600,),)
+    assert (await calculated_over(service, tenant, {"op": "count", "group_by": "team"})).rows == (("red", 8),)
+    everything = await said(service, tenant, "SELECT * FROM documents ORDER BY id")
+    assert everything.columns[:7] == ("id", "title", "url", "language", "public", "created_at", "updated_at")
+    assert "team" in everything.columns, "what every document has"
+    assert len(everything.columns) == 7 + 500
+    assert (await said(service, tenant, "SELECT * FROM documents ORDER BY id")).columns == everything.columns
+
+
+LONG = "这是一个非常长的字段名称用来检查数据库标识符长度"
+"""69 bytes, and the same first 63 as another."""
+LONGEST = "x" * 127
+
+
+async def test_names_that_postgresql_would_cut_stay_whole_and_apart(service: Database):
+    tenant = "long"
+    assert (LONG + "甲").encode()[:63] == (LONG + "乙").encode()[:63]
+    documents = [
+        Document(id, id, "T", "Text.", metadata={LONG + "甲": a, LONG + "乙": "b", f"{LONGEST}1": x, f"{LONGEST}2": 3})
+        for id, a, x in (("d1", 1, 2), ("d2", 5, 7))
+    ]
+    await ingest(service, EMBEDDER, tenant, "c", documents)
+
+    columns = f'"{LONG}甲", d."{LONG}乙", {LONGEST.upper()}1'
+    table = await said(service, tenant, f"SELECT {columns} FROM documents d ORDER BY 1")  # noqa: S608
+    assert table.columns == (LONG + "甲", LONG + "乙", f"{LONGEST}1")
+    assert table.rows == ((1, "b", 2), (5, "b", 7))
+    assert f'"{LONG}甲"' in table.sql
+    everything = await said(service, tenant, "SELECT * FROM documents")
+    assert {LONG + "甲", LONG + "乙", f"{LONGEST}1", f"{LONGEST}2"} <= set(everything.columns)
+    inside = await said(
+        service,
+        tenant,
+        f'WITH t AS (SELECT "{LONG}甲" AS "{LONGEST}3" FROM documents) SELECT sum({LONGEST}3) FROM t',  # noqa: S608
+    )
+    assert inside.rows == ((6,),)
+    quoted = await said(service, tenant, f"SELECT '\"{LONG}甲\"' AS a FROM documents LIMIT 1")  # noqa: S608
+    assert quoted.rows == ((f'"{LONG}甲"',),), "a text is no name"
+    grouped = await calculated_over(service, tenant, {"op": "sum", "of": LONG + "甲", "group_by": LONG + "乙"})
+    assert (grouped.columns, grouped.rows) == ((LONG + "乙", "sum"), (("b", 6),))
+    counted = await calculated_over(service, tenant, {"op": "count", "group_by": f"len({LONG}乙)"})
+    assert counted.columns == (f"number of {LONG}乙", "count")
+    with pytest.raises(BadRequest, match=f'column "documents.{LONG}甲" must appear in the GROUP BY clause'):
+        await said(service, tenant, f'SELECT "{LONG}甲" FROM documents GROUP BY "{LONG}乙"')  # noqa: S608
+
+
+def test_a_field_that_is_called_as_the_short_name_of_another_is_left_out():
+    short = short_name(LONGEST)
+    assert len(short.encode()) <= 63
+    fields = {name: Field(name, "string", "string") for name in (LONGEST, short, "a" * 63, "id", "metadata.id")}
+    view = make_view(fields, fields)
+    assert short not in view.columns
+    assert {LONGEST, "a" * 63, "id", "metadata.id", "metadata.id_"} <= set(view.columns)
 
 
 # A filter means the same.
