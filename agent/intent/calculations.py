@@ -156,9 +156,12 @@ def _groups(found: Found) -> Calculation | None:
     group, counts = group_asked(found), counts_documents(found)
     if group is not None:
         op, of = _calculated(found)
+        if of is None and not counts and (wording.AVERAGE.search(text) or wording.SUM.search(text)):
+            return None  # of what is not known, and a count is something else
         asked = counts or of is not None or wording.BREAKDOWN.search(text) or wording.COUNTED.search(text)
         if asked or not topic_of(found):
-            return Calculation({"op": op, "of": of, "group_by": group}, found.pieces)
+            rounding = {"decimals": 2} if op == "avg" else {}
+            return Calculation({"op": op, "of": of, "group_by": group, **rounding}, found.pieces)
     several, number = several_asked(found), number_asked(found)
     if several is not None and number is not None and wording.AVERAGE.search(text) and not topic_of(found):
         aggregate: Json = {

@@ -5,6 +5,7 @@ when it arrives, unless it could add nothing (see `RulesReading.complete`).
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,6 +41,16 @@ _LONGEST_SPAN = 4
 _MOST_SPANS = 400
 _LEAST_FIRM = 0.7
 _NONE, _WEB = "none", "web"
+# Share of the time left at its start by which a model has answered: so there is time to join what it says, and
+# what it was asked first is not lost with what it was asked last.
+_MODEL_BY = 0.75
+# Share of the time that a request has by the settings after which a model that is silent counts as failed. It is
+# not the caller's time: the breaker is everybody's.
+_PATIENCE = 0.6
+
+_log = logging.getLogger(__name__)
+# Without a handler of the program's own, the lines would go to stderr as they are.
+_log.addHandler(logging.NullHandler())
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +88,6 @@ class Cascade:
         if self.model is None or mode == "rules" or (made.complete and mode != "llm"):
             return reading
         calls = Calls()
-        if not self.breaker.admit():
-            return replace(reading, degraded=(*reading.degraded, "intent_model_unavailable"))
         later = self._later(calls.watch(self.model), stating, context, history, made, deadline)
         return replace(reading, later=later, calls=calls)
 
@@ -107,7 +116,12 @@ class Cascade:
 
         async def reading() -> Intent | None:
             question, collection = stating.request.question, stating.request.collection
-            half = (time.monotonic() + deadline) / 2
+            if not self.breaker.admit():
+                return None
+            started = time.monotonic()
+            by = started + _MODEL_BY * (deadline - started)
+            patience_s = _PATIENCE * self.settings.timeout_s
+            works: bool | None = None
             try:
                 said = await model_step.ask(
                     model,
@@ -116,27 +130,34 @@ class Cascade:
                     context.now,
                     context.catalogue,
                     _offered(self.cards),
-                    deadline,
+                    by,
                     collection,
                     languages=_languages(stating.scope),
                 )
-            except ModelFailed:
-                self.breaker.failed()
+                works = True
+            except ModelFailed as error:
+                silent = error.fault == "late" and time.monotonic() - started >= patience_s
+                works = False if silent or error.fault == "down" else None
+                _log.warning("the model's reading was not used: %s", _printable(error.reason))
                 return None
             except asyncio.CancelledError:
-                # Given up late it hangs; given up early the caller has left.
-                self.breaker.failed() if time.monotonic() > half else self.breaker.gave_up()
+                # Whoever waited for it has left, for want of an answer or for reasons of their own.
+                works = False if time.monotonic() - started >= patience_s else None
                 raise
-            self.breaker.succeeded()
+            finally:
+                if works is None:
+                    self.breaker.gave_up()
+                else:
+                    self.breaker.succeeded() if works else self.breaker.failed()
             intent = stating.of_model(said, context, ruled)
             if said.kind == "aggregate" and intent.aggregate is None and self.columns is not None:
-                intent = await self._with_statement(self.columns, model, intent, stating, context, deadline)
+                intent = await self._with_statement(self.columns, model, intent, stating, context, by)
             if not self.settings.transforms or intent.kind == "none":
                 return intent
             asked = Transformable(
                 intent.question, history, collection, intent.language, into=next(iter(_languages(stating.scope)), None)
             )
-            made = await transform.apply(self.settings.transforms, asked, model, min(deadline, time.monotonic() + 5))
+            made = await transform.apply(self.settings.transforms, asked, model, min(by, time.monotonic() + 5))
             texts = tuple(text for one in made for text in one.texts)
             return intent.model_copy(update={"searches": tuple(dict.fromkeys((*intent.searches, *texts)))})
 
@@ -179,6 +200,11 @@ def local(now: datetime | None, zone: tzinfo) -> datetime:
     if now is None:
         return datetime.now(zone)
     return now.replace(tzinfo=zone) if now.tzinfo is None else now
+
+
+def _printable(reason: str) -> str:
+    """A reason for the log: one from a recording quotes the question."""
+    return "".join(c if c.isprintable() else " " for c in reason)
 
 
 def _spans(question: str, request: Request) -> list[str]:
@@ -294,7 +320,8 @@ class _Stating:
             kind = "none"
         return self._intent(
             by="llm", question=question, language=language, kind=kind,
-            searches=said.searches or (question,), filter=self._joined([parse(part, self.fields) for part in parts]),
+            searches=() if kind == "none" else said.searches or (question,),
+            filter=self._joined([parse(part, self.fields) for part in parts]),
             soft_filter=None, sources=sources, aggregate=aggregate, confidence=said.confidence, rejected=rejected,
         )  # fmt: skip
 

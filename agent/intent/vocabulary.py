@@ -167,12 +167,13 @@ def _built(key: _Key) -> Vocabulary:
     roles = {name: role_of(values) for name, values in catalogue.fields.items()}
     names, stems = _Names(), _Names()
     own = {lexicon.name_words(name) for name in catalogue.fields}
+    own |= {lexicon.name_words(name)[:1] for name, role in roles.items() if role == "number"}
     # Earlier names of a value win: as it is written, its aliases, and only then what general words make of it.
     for name, values in catalogue.fields.items():
         if _is_named(roles[name], values):
             _add_own_names(name, roles[name], values, names, stems, own)
     for name, values in catalogue.fields.items():
-        _add_general_names(name, roles[name], values, names)
+        _add_general_names(name, roles[name], values, names, own)
     chosen = {role: {name for name, one in roles.items() if one == role} for role in ("person", "label", "tag")}
     kinds = (
         "".join(words)
@@ -215,7 +216,7 @@ def _add_own_names(
     """Values as they are written, and the aliases that the collection declares.
 
     Args:
-        fields: the names of fields, in words.
+        fields: the names of fields, in words; of numbers also without the unit.
     """
     for value, documents in values.values.items():
         words = words_of(value)
@@ -236,10 +237,12 @@ def _add_own_names(
                 stems.add(tuple(map(stem, words_of(alias))), Known(name, value, "stem", values.values[value]))
 
 
-def _add_general_names(name: str, role: Role, values: FieldValues, names: _Names) -> None:
+def _add_general_names(name: str, role: Role, values: FieldValues, names: _Names, fields: set[tuple[str, ...]]) -> None:
     """Names by general words: translations, names of languages, parts of people's names."""
     if role in ("label", "tag"):
         for value, documents in values.values.items():
+            if role == "tag" and words_of(value) in fields:
+                continue
             for words in _translations(value):
                 names.add(words, Known(name, value, "translated", documents))
     elif role == "language":

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from agent.intent import vocabulary
+from agent.intent.calculations import find_calculation
 from agent.intent.found import Found, find
 from agent.intent.mentions import find_mentions
 from agent.intent.numerals import parse_amount, parse_count
@@ -329,3 +330,28 @@ def test_two_databases_never_share_what_their_values_are_called():
 def test_a_value_that_no_document_has_is_said_with_those_that_there_are(text: str, wanted: list[Any]):
     said = [(one.what, "Quality" in one.valid) for one in unknown_values(found(text))]
     assert said == wanted
+
+
+# --- calculations of a number by group
+
+COSTS = catalogue(
+    values("team", {"red": 20, "blue": 10}),
+    values("tags", {"budget": 2, "paint": 5}, kind="list", distinct=2),
+    values("budget_usd", kind="number", low=0, high=900, distinct=28),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("average budget per team", ("avg", "budget_usd")),
+        ("total budget by team", ("sum", "budget_usd")),
+        ("各 team 的平均预算", ("avg", "budget_usd")),
+        ("cases per team", ("count", None)),
+        ("total number of cases per team", ("count", None)),
+        ("average temperature per team", None),
+    ],
+)
+def test_a_number_is_calculated_for_each_group_and_never_replaced_by_a_count(text: str, wanted: Any):
+    made = find_calculation(found(text, COSTS))
+    assert (made and (made.aggregate["op"], made.aggregate["of"])) == wanted
