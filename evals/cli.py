@@ -133,6 +133,9 @@ def _show_run(found: Mapping[str, Any]) -> None:
     title = f"{found['dataset']} ({found['split']}): {found['documents']} documents, {found['chunks']} passages"
     _show_table(title, ("questions", "count", *names), rows)
     print(f"latency: {latency} ms")
+    asked = sum(row["intent_by"] == "llm" for row in found["questions"])
+    if asked:
+        print(f"read by the model: {asked} of {len(found['questions'])}; the rules were sure of the others")
     failed = sum(row["status"] == "error" for row in found["questions"])
     if failed:
         print(f"{failed} questions were not answered and count as missed")

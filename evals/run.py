@@ -117,7 +117,7 @@ async def _ask_all(
         except (BadRequest, Unavailable) as error:
             # One question the service refuses or gives up counts as missed; the others are asked.
             latency_ms = (time.perf_counter() - started) * 1000
-            row |= {"intent_filter": None, "sources": [], "documents": [], "table": None}
+            row |= {"intent_by": None, "intent_filter": None, "sources": [], "documents": [], "table": None}
             row |= {"status": "error", "degraded": [], "error": str(error)}
             errors.append(error)
             note(f"question {question.id}: {error}")
@@ -144,6 +144,7 @@ def _request(question: Question, collection: str, wanted: Mapping[str, Any] | No
 
 def _answered(result: Result) -> dict[str, Any]:
     return {
+        "intent_by": result.intent.by,
         "intent_filter": result.intent.filter,
         "sources": _chosen(result),
         "documents": metrics.documents_of(hit.document_id for hit in result.hits),
