@@ -15,6 +15,10 @@ class Unavailable(RetrievalError):
         self.source, self.reason, self.retry_after_s = source, reason, retry_after_s
 
 
+class TooCostly(Unavailable):
+    """This one query needs more than the source gives to any: that says nothing of the source."""
+
+
 class BadRequest(RetrievalError):
     """The caller asked for something that cannot be: tell them, do not retry.
 
