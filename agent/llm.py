@@ -8,13 +8,15 @@ A call is known by its stage and its key: what was asked, not how the prompt wor
 outlives every edit of a prompt, and a trace can answer its own replay.
 """
 
+import asyncio
 import json
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel
 
@@ -25,15 +27,42 @@ from retrievers.core.errors import Unavailable
 Messages = Sequence[Mapping[str, str]]
 """Turns of a conversation, each with `role` and `content`."""
 
+Fault = Literal["down", "late", "answer"]
+
 _SHOWN_QUESTION = 80
 
 
 class ModelFailed(Unavailable):
-    """The model gave no usable answer: go on without it. The reason never quotes the SDK or the server."""
+    """The model gave no usable answer: go on without it. The reason never quotes the SDK or the server.
 
-    def __init__(self, reason: str, *, retry_after_s: float | None = None) -> None:
+    Attributes:
+        fault: `down`: its server cannot be reached, fails or has no quota left; `late`: the deadline came
+            first; `answer`: anything else, which says nothing of how the next call will go.
+    """
+
+    def __init__(self, reason: str, *, retry_after_s: float | None = None, fault: Fault = "answer") -> None:
         super().__init__("the model", reason, retry_after_s=retry_after_s)
-        self.source = "model"
+        self.source, self.fault = "model", fault
+
+
+@dataclass(slots=True)
+class _Tries:
+    count: int = 0
+
+
+# A call that is cancelled returns nothing, so what it did is counted beside it.
+_tries: ContextVar[_Tries | None] = ContextVar("tries", default=None)
+
+
+def begin_try() -> None:
+    """Count a request to the server of a model, for the record of the call under way."""
+    if (tries := _tries.get()) is not None:
+        tries.count += 1
+
+
+def no_answer(given_s: float) -> str:
+    """What is said of a call that took too long."""
+    return f"no answer within {given_s:{'.2g' if given_s < 10 else '.0f'}} s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,15 +235,30 @@ class _Watched:
         key: Mapping[str, Any],
         schema: type[BaseModel] | None = None,
     ) -> Reply:
-        started = time.monotonic()
+        started, tries = time.monotonic(), _Tries()
+        outer = _tries.set(tries)
         try:
             reply = await self.model.complete(messages, stage=stage, deadline=deadline, key=key, schema=schema)
         except BaseException as error:
-            reason = error.reason if isinstance(error, ModelFailed) else type(error).__name__
-            elapsed_ms = round((time.monotonic() - started) * 1000, 3)
-            failed = Call(stage, key, None, self.model.name, elapsed_ms=elapsed_ms, error=reason)
-            self.calls.records.append(failed)
+            elapsed_s = time.monotonic() - started
+            if isinstance(error, asyncio.CancelledError):
+                reason = no_answer(elapsed_s)
+            else:
+                reason = error.reason if isinstance(error, ModelFailed) else type(error).__name__
+            self.calls.records.append(
+                Call(
+                    stage,
+                    key,
+                    None,
+                    self.model.name,
+                    attempts=tries.count,
+                    elapsed_ms=round(elapsed_s * 1000, 3),
+                    error=reason,
+                )
+            )
             raise
+        finally:
+            _tries.reset(outer)
         self.calls.records.append(_call(stage, key, reply))
         return reply
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel
 
-from agent.llm import Messages, ModelFailed, Reply, Usage
+from agent.llm import Fault, Messages, ModelFailed, Reply, Usage, begin_try, no_answer
 from agent.llm_json import BadReply, parse, strict_schema, without_thoughts
 from retrievers.embed.retry import RetryPolicy, of_the_connection, repeat, retry_after_s, status_of
 
@@ -128,12 +128,12 @@ class Chat:
         run = _Run(deadline)
         given_s = run.left_s()
         if given_s <= 0:
-            raise ModelFailed("no time was left for it")
+            raise ModelFailed("no time was left for it", fault="late")
         try:
             async with asyncio.timeout(given_s):
                 text, parsed = await self._answer([_clean(message) for message in messages], schema, run)
         except TimeoutError:
-            raise ModelFailed(_no_answer(given_s)) from None
+            raise ModelFailed(no_answer(given_s), fault="late") from None
         elapsed_ms = round((time.monotonic() - run.started) * 1000, 3)
         return Reply(text, parsed, run.usage, self._model, run.attempts, elapsed_ms)
 
@@ -218,7 +218,7 @@ class Chat:
             self._options = {}
             return rung
         if rung is Rung.TEXT:
-            raise ModelFailed(_of_status(refusal.status)) from None
+            raise ModelFailed(_of_status(refusal.status), fault=_fault_of_status(refusal.status)) from None
         if rung is Rung.OBJECT and not _OF_THE_FORM.search(refusal.said):
             # A refusal without a reason may be of anything; the plainest form tells soonest.
             return Rung.TEXT
@@ -334,6 +334,7 @@ async def _tried(send: Callable[[float], Awaitable[T]], run: _Run) -> T:
 
     async def once() -> T:
         run.attempts += 1
+        begin_try()
         return await _plainly(send(run.left_s()))
 
     given_s = run.left_s()
@@ -343,10 +344,10 @@ async def _tried(send: Callable[[float], Awaitable[T]], run: _Run) -> T:
         return await repeat(once, policy=policy, timeout_s=given_s)
     except (TimeoutError, ConnectionError, openai.OpenAIError) as error:
         tries = run.attempts - before
-        reason = _reason(error, given_s)
+        reason, fault = _reason(error, given_s)
         reason = f"after {tries} tries: {reason}" if tries > 1 else reason
         # The SDK's error stays out of the chain: it may quote the key.
-        raise ModelFailed(reason, retry_after_s=retry_after_s(error)) from None
+        raise ModelFailed(reason, retry_after_s=retry_after_s(error), fault=fault) from None
     finally:
         run.retries_left = max(0, run.retries_left - (run.attempts - before - 1))
 
@@ -417,21 +418,21 @@ def _clean(message: Mapping[str, str]) -> dict[str, str]:
     return {key: value.encode(errors="replace").decode() for key, value in message.items()}
 
 
-def _reason(error: Exception, given_s: float) -> str:
+def _reason(error: Exception, given_s: float) -> tuple[str, Fault]:
     import openai
 
     if isinstance(error, TimeoutError | openai.APITimeoutError):
-        return _no_answer(given_s)
+        return no_answer(given_s), "late"
     if isinstance(error, ConnectionError | openai.APIConnectionError):
-        return "the connection failed"
+        return "the connection failed", "down"
     status = status_of(error)
-    return _of_status(status) if status else "its answer cannot be read"
+    return (_of_status(status), _fault_of_status(status)) if status else ("its answer cannot be read", "answer")
+
+
+def _fault_of_status(status: int) -> Fault:
+    return "down" if status == 429 or status >= 500 else "answer"
 
 
 def _of_status(status: int) -> str:
     meaning = _MEANINGS.get(status, "the server failed" if status >= 500 else "it refuses the request")
     return f"HTTP {status}, {meaning}"
-
-
-def _no_answer(given_s: float) -> str:
-    return f"no answer within {given_s:.2g} s"

@@ -432,6 +432,29 @@ async def test_a_content_in_parts_and_usage_of_any_kind_are_taken():
     assert reply.usage == Usage(0, 5, 0.25)
 
 
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        (Fault(status=429), "down"),
+        (Fault(status=503), "down"),
+        (Fault(reset=True), "down"),
+        (Fault(truncated=True), "down"),
+        (Fault(delay_s=30), "late"),
+        (Fault(status=401), "answer"),
+        (Fault(status=413), "answer"),
+        (Fault(body="<html>"), "answer"),
+        (Fault(body='{"choices": []}'), "answer"),
+    ],
+)
+async def test_a_failure_says_whether_the_server_the_deadline_or_the_answer_is_at_fault(fault: Fault, kind: str):
+    with ScriptedServer([PARIS], faults=itertools.repeat(fault)) as server:
+        async with model_at(server) as model:
+            deadline = time.monotonic() + (0.3 if kind == "late" else 9)
+            with pytest.raises(ModelFailed) as caught:
+                await model.complete(ASKED, stage="test", deadline=deadline, key={}, schema=City)
+    assert caught.value.fault == kind
+
+
 async def test_a_silent_server_is_left_at_the_deadline():
     with ScriptedServer([PARIS], faults=itertools.repeat(Fault(delay_s=30))) as server:
         started = time.monotonic()
@@ -513,7 +536,7 @@ async def test_a_cancelled_call_stops_at_once():
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-    assert [call.error for call in calls.records] == ["CancelledError"]
+    assert [(call.error, call.attempts) for call in calls.records] == [("no answer within 0.2 s", 1)]
     assert len(server.requests) == 1
 
 
@@ -613,7 +636,7 @@ async def test_the_calls_of_a_request_can_be_stored_and_answer_again():
             with pytest.raises(ModelFailed):
                 await watched.complete(ASKED, stage="b", deadline=deadline, key={"n": 1}, schema=City)
     stored = json.loads(json.dumps(calls.to_json()))
-    assert [(one["stage"], one["text"]) for one in stored] == [("test", PARIS), ("b", None)]
+    assert [(one["stage"], one["text"], one["attempts"]) for one in stored] == [("test", PARIS, 1), ("b", None, 2)]
     assert stored[0]["usage"] == {"prompt_tokens": 6, "completion_tokens": 4, "cost": None}
     assert KEY not in json.dumps(stored)
     replay = Recorded([Call.from_json(one) for one in stored])
