@@ -62,7 +62,7 @@ class Breaker:
             self._failures, self._opened_at, self._trial_at = 0, None, None
 
     def failed(self) -> None:
-        """The source was unavailable or gave no answer in time."""
+        """The source was unavailable, or gave no answer in all the time that is its own."""
         with self._lock:
             self._failures += 1
             if self._opened_at is not None and self._trial_at is None:
@@ -71,7 +71,7 @@ class Breaker:
                 self._opened_at, self._trial_at = self._now(), None
 
     def gave_up(self) -> None:
-        """The caller left before there was an answer: that says nothing of the source."""
+        """There was no answer, but that says nothing of the source: the caller left or was in a hurry, say."""
         with self._lock:
             self._trial_at = None
 

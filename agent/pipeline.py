@@ -36,6 +36,14 @@ SUPERSEDED_WEIGHT = 0.5
 _READ_BY = 0.5
 """Share of the request's time at which the first reading must have ended."""
 
+_WAITS_FOR = {
+    "scope": "the database to say what the tenant may read",
+    "intent": "the values and words of the documents",
+    "search": "the sources",
+    "fusion": "the rankings to be merged",
+    "page": "the database to give the texts of the hits",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -78,6 +86,11 @@ class _Clock:
         now = time.monotonic()
         self.elapsed_ms[stage] = round((now - self._last) * 1000, 3)
         self._last = now
+
+    def unfinished(self) -> str:
+        """What was waited for when the time was over."""
+        stage = next((stage for stage in _WAITS_FOR if stage not in self.elapsed_ms), "page")
+        return f"the {stage} step was still waiting for {_WAITS_FOR[stage]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,15 +150,17 @@ class Pipeline:
 
     async def decide(self, tenant: str, request: Request) -> tuple[Result, Decision]:
         """The result with how it came about; raises as `retrieve` does."""
-        started = time.monotonic()
+        started, clock = time.monotonic(), _Clock()
         timeout_s = request.timeout_s or self.settings.timeout_s
         try:
-            return await within(self._stages(tenant, request, started, timeout_s), timeout_s)
+            return await within(self._stages(tenant, request, started, timeout_s, clock), timeout_s)
         except TimeoutError as error:
-            raise Unavailable("the database", f"no answer after {timeout_s:g} s", retry_after_s=5) from error
+            reason = f"no answer within {timeout_s:g} s: {clock.unfinished()}"
+            raise Unavailable("the service", reason, retry_after_s=5) from error
 
-    async def _stages(self, tenant: str, request: Request, started: float, timeout_s: float) -> tuple[Result, Decision]:
-        clock = _Clock()
+    async def _stages(
+        self, tenant: str, request: Request, started: float, timeout_s: float, clock: _Clock
+    ) -> tuple[Result, Decision]:
         self._check(request)
         scope, wanted = await self._scope(tenant, request)
         if glosses.is_chinese(request.question):

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from agent.breaker import Breakers
 from agent.router import Rung
 from agent.types import Outcome, Step
-from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
+from retrievers.core.errors import BadRequest, RetrievalError, TooCostly, Unavailable
 from retrievers.core.filters import Filter
 from retrievers.core.types import Hit, Query, Retriever, Scope
 
@@ -55,11 +55,14 @@ class Sources:
     Args:
         guarded: sources whose failures count for their breakers. One that cannot serve this scope alone, and
             says so by failing, is not among them: others would be refused for it.
+        patience_s: how long a source must have been silent to count as failed. It is the operator's: breakers
+            are everybody's, and a caller in a hurry must not open them.
     """
 
     retrievers: Mapping[str, Retriever]
     breakers: Breakers
     guarded: frozenset[str]
+    patience_s: float
 
 
 async def climb(
@@ -133,9 +136,13 @@ async def _run(step: Step, query: Query, sources: Sources, deadline: float) -> A
         found = await within(sources.retrievers[step.source].search(query), timeout_s)
         works = True
     except Unavailable as unavailable:
-        status, error, works = "error", unavailable, False
+        status, error = "error", unavailable
+        works = None if isinstance(unavailable, TooCostly) else False
     except TimeoutError:
-        status, error, works = "timeout", Unavailable(step.source, f"no answer after {timeout_s:.3g} s"), False
+        status, error = "timeout", Unavailable(step.source, f"no answer after {timeout_s:.3g} s")
+        # A calculation may be slow by itself.
+        calculates = query.aggregate is not None or query.statement is not None
+        works = None if calculates or timeout_s < sources.patience_s else False
     except OSError as lost:
         # A connection that broke where the source did not expect it; its text may name addresses.
         status, error, works = (

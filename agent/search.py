@@ -11,6 +11,7 @@ from agent import router
 from agent.breaker import Breakers
 from agent.intent.off import Off, question_language
 from agent.intent.reading import Reading
+from agent.llm import no_answer
 from agent.retrieve import Answer, MakeQuery, Sources, climb, leave, within
 from agent.router import Constraints, Limits, Plan, Rung
 from agent.settings import Settings
@@ -29,8 +30,12 @@ DEPTH = 100
 # Shares of the request's time at which a model's reading and the searches must have ended: what comes after
 # each needs the rest.
 _JOIN_BY, _SEARCH_BY = 0.8, 0.9
+# What the slowest reading leaves to a source of the time that a request has by the settings.
+_LEAST_SHARE = 0.4
 
 _log = logging.getLogger(__name__)
+# Without a handler of the program's own, the lines would go to stderr as they are.
+_log.addHandler(logging.NullHandler())
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +93,21 @@ class Search:
     breakers: Breakers
 
     async def run(self, asked: Asked, reading: Reading) -> Found:
-        """The first reading's searches, joined by the model's reading; then the ladder, where nothing was found."""
+        """The first reading's searches, joined by the model's reading; then the ladder, where nothing was found.
+
+        Raises:
+            Unavailable: no source can be chosen, and the fallback strategy is to fail.
+        """
         degraded: tuple[str, ...] = ()
-        try:
-            first = self._course(asked, reading.first, reading)
-        except BadRequest:
-            # Read from a catalogue that has changed since: what the caller asked for still stands.
-            degraded = ("intent_unavailable",)
-            first = self._course(asked, (await unread(asked, self.sources)).first)
         sources, by = self._guarded(asked.scope), asked.at(_SEARCH_BY)
         later = asyncio.ensure_future(reading.later) if reading.later is not None else None
         try:
+            try:
+                first = self._course(asked, reading.first, reading)
+            except BadRequest:
+                # Read from a catalogue that has changed since: what the caller asked for still stands.
+                degraded = ("intent_unavailable",)
+                first = self._course(asked, (await unread(asked, self.sources)).first)
             answers, rung = await climb(first.plan.rungs[:1], self._queries(asked, first), sources, deadline=by)
             second = await self._second(asked, later, number=2 if answers else 1) if later is not None else None
         finally:
@@ -127,12 +136,16 @@ class Search:
 
     async def _second(self, asked: Asked, later: asyncio.Future[Intent | None], *, number: int) -> Course | None:
         """The model's reading; None when it does not come in time or cannot be used."""
+        given_s = asked.at(_JOIN_BY) - asked.started
         try:
             intent = await within(later, asked.at(_JOIN_BY) - time.monotonic())
             return self._course(asked, intent, number=number) if intent is not None else None
+        except TimeoutError:
+            _log.warning("the model's reading was not used: %s", no_answer(given_s))
+            return None
         except Exception as error:
             # It would have been an improvement: whatever is wrong with it, the first reading stands.
-            _log.warning("the model's reading was not used: %s", type(error).__name__)
+            _log.warning("the model's reading was not used: it does not fit (%s)", type(error).__name__)
             return None
 
     async def _join(
@@ -239,7 +252,8 @@ class Search:
         """The sources; vectors that no collection in scope has an index for are the collections' matter alone."""
         served = {one.embedder == self.embedder.name for one in scope.collections if one.chunks} != {False}
         guarded = frozenset(name for name in self.sources if served or name != "vector")
-        return Sources(self.sources, self.breakers, guarded)
+        patience_s = min(self.settings.source_timeout_s, _LEAST_SHARE * self.settings.timeout_s)
+        return Sources(self.sources, self.breakers, guarded, patience_s)
 
 
 async def unread(asked: Asked, sources: Mapping[str, Retriever]) -> Reading:

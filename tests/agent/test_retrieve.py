@@ -11,7 +11,7 @@ from agent.intent.off import Off, question_language, read
 from agent.retrieve import Answer, Sources, climb, retrieve, within
 from agent.router import Rung
 from agent.types import Relaxed, Request, Step
-from retrievers.core.errors import BadFilter, BadRequest, Unavailable
+from retrievers.core.errors import BadFilter, BadRequest, TooCostly, Unavailable
 from retrievers.core.filters import Compare, Filter
 from retrievers.core.types import PLATFORM, Card, Chunk, ChunkId, Collection, Hit, Query, Scope
 
@@ -50,8 +50,8 @@ def make(step: Step, wanted: Filter | None) -> Query:
     return Query(step.search, "en", SCOPE, wanted)
 
 
-def sources(retrievers: Mapping[str, Any], breakers: Breakers | None = None) -> Sources:
-    return Sources(retrievers, breakers or Breakers(), frozenset(retrievers))
+def sources(retrievers: Mapping[str, Any], *, patience_s: float = 3.0) -> Sources:
+    return Sources(retrievers, Breakers(), frozenset(retrievers), patience_s)
 
 
 async def run(steps: Sequence[Step], retrievers: Mapping[str, Any], *, timeout_s: float = 5) -> list[Answer]:
@@ -229,10 +229,48 @@ async def test_refusals_and_callers_who_leave_do_not_count():
 
 async def test_what_a_collection_lacks_is_not_held_against_the_source():
     breakers = Breakers()
-    given = Sources({"vector": StubRetriever(error=Unavailable("vector", "other vectors"))}, breakers, frozenset())
+    stub = StubRetriever(error=Unavailable("vector", "other vectors"))
+    given = Sources({"vector": stub}, breakers, frozenset(), 3.0)
     for _ in range(2 * FAILURES):
         await retrieve([step("vector")], None, make, given, deadline=time.monotonic() + 5)
     assert breakers.of("vector").state == "closed"
+
+
+@pytest.mark.parametrize(
+    ("step_s", "request_s", "state"),
+    [(0.05, 5, "open"), (5, 0.05, "open"), (0.01, 5, "closed"), (5, 0.01, "closed")],
+    ids=["own time", "own time, by the request", "short step", "short request"],
+)
+async def test_silence_counts_only_when_a_source_had_all_the_time_that_is_its_own(
+    step_s: float, request_s: float, state: str
+):
+    given = sources({"web": StubRetriever(delay_s=60)}, patience_s=0.04)
+    for _ in range(FAILURES):
+        (answer,) = await retrieve(
+            [step("web", timeout_s=step_s)], None, make, given, deadline=time.monotonic() + request_s
+        )
+        assert answer.outcome.status == "timeout"
+    assert given.breakers.of("web").state == state
+
+
+async def test_a_query_that_costs_too_much_is_not_held_against_the_source():
+    stub = StubRetriever(error=TooCostly("sql", "the statement took longer than 3 s"))
+    given = sources({"sql": stub})
+    for _ in range(FAILURES):
+        (answer,) = await retrieve([step("sql")], None, make, given, deadline=time.monotonic() + 5)
+        assert became([answer]) == [("sql", "error", "sql is unavailable: the statement took longer than 3 s")]
+        assert answer.unavailable
+    assert given.breakers.of("sql").state == "closed"
+
+
+async def test_a_calculation_that_is_late_is_not_held_against_the_source():
+    def calculating(step: Step, wanted: Filter | None) -> Query:
+        return Query(step.search, "en", SCOPE, wanted, statement="SELECT count(*) FROM documents a, documents b")
+
+    given = sources({"sql": StubRetriever(delay_s=60)}, patience_s=0.01)
+    for _ in range(FAILURES):
+        await retrieve([step("sql", timeout_s=0.01)], None, calculating, given, deadline=time.monotonic() + 5)
+    assert given.breakers.of("sql").state == "closed"
 
 
 # The ladder.

@@ -1,9 +1,12 @@
 """The service as its users hold it: tenants, freshness, pages, a login of its own, and all that may fail."""
 
 import asyncio
+import gc
 import json
+import logging
 import random
 import time
+import warnings
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -378,10 +381,73 @@ async def test_when_the_database_cannot_say_what_there_is_the_request_fails_in_t
         blocker.execute("LOCK TABLE signalbox.collection, signalbox.chunk")
         teams.catalogue._collections.clear()
         started = time.perf_counter()
-        with pytest.raises(Unavailable, match=r"no answer after 0\.5 s"):
+        with pytest.raises(Unavailable, match=r"within 0\.5 s: the scope step was still waiting for the database"):
             await teams.retrieve("penguins", timeout_s=0.5)
         assert time.perf_counter() - started < 1.0
     assert len((await teams.retrieve("penguins")).hits) == 3
+
+
+async def test_a_request_that_takes_too_long_says_which_step_had_not_ended(teams: Service, owner_url: str):
+    with psycopg.connect(owner_url) as blocker:
+
+        def lock(query: Query) -> list[Hit]:
+            blocker.execute("LOCK TABLE signalbox.chunk")
+            return [hit(query, "fulltext")]
+
+        asked = reading(
+            teams, fulltext=Stub(Card("fulltext", ""), lock), vector=Stub(Card("vector", ""), FAILING["empty"])
+        )
+        with pytest.raises(Unavailable) as caught:
+            await asked.retrieve("penguins", timeout_s=0.5)
+    assert str(caught.value) == (
+        "the service is unavailable: no answer within 0.5 s: "
+        "the page step was still waiting for the database to give the texts of the hits"
+    )
+    assert caught.value.retry_after_s == 5
+
+
+@pytest.mark.parametrize(("delay_s", "hurry_s"), [(0.3, 0.2), (0.01, 0.004)])
+async def test_callers_in_a_hurry_switch_no_source_off_for_others(teams: Service, delay_s: float, hurry_s: float):
+    @dataclass
+    class Slow:
+        """A healthy source that takes its time."""
+
+        card: Card
+
+        async def search(self, query: Query) -> list[Hit]:
+            await asyncio.sleep(delay_s)
+            return [hit(query, "fulltext")]
+
+    asked = reading(teams, Scripted(), fulltext=Slow(Card("fulltext", "")), vector=Slow(Card("vector", "")))  # type: ignore[arg-type]
+    await asked.retrieve("penguins")
+    for _ in range(5):
+        with suppress(Unavailable):
+            result = await asked.retrieve("penguins", timeout_s=hurry_s)
+            assert {one.status for one in result.outcomes} <= {"timeout", "skipped"}
+    result = await asked.retrieve("penguins")
+    assert (became(result), result.degraded) == ([(1, "fulltext", "ok"), (1, "vector", "ok")], ())
+
+
+async def test_a_source_that_cannot_be_chosen_leaves_no_reading_behind(teams: Service):
+    choice = {"sources": [{"name": "web", "confidence": 1.0, "reason": "news"}]}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with pytest.raises(Unavailable, match="the router"):
+            await reading(teams, Scripted(choice, later={}, later_s=0.0)).retrieve("penguins", fallback="fail")
+        await asyncio.sleep(0)
+        gc.collect()
+    assert [str(one.message) for one in caught] == []
+
+
+async def test_a_model_that_is_late_leaves_a_line_for_the_log_and_none_on_the_screen(
+    teams: Service, caplog: pytest.LogCaptureFixture
+):
+    result = await reading(teams, Scripted(later={}, later_s=60.0)).retrieve("penguins", timeout_s=0.5)
+    assert result.degraded == ("intent_model_unavailable",)
+    assert [one.message for one in caplog.records] == ["the model's reading was not used: no answer within 0.4 s"]
+    for name in ("agent.search", "agent.intent.cascade"):
+        # Where no handler is found, Python itself prints.
+        assert logging.getLogger(name).handlers
 
 
 async def test_a_source_that_is_not_there_is_said_and_documents_are_asked(teams: Service):
