@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from agent import replay as replaying
-from agent.breaker import Breakers
+from agent.breaker import Breaker, Breakers
 from agent.errors import readable
 from agent.intent.cascade import Cascade
 from agent.llm import open_model
@@ -108,7 +108,8 @@ class Service:
         request = replaying.request_of(before, settings, changes)
         reader = self.pipeline.reader
         if isinstance(reader, Cascade):
-            reader = replace(reader, settings=settings, model=replaying.model_of(before, changes))
+            model = replaying.model_of(before, changes)
+            reader = replace(reader, settings=settings, model=model, breaker=Breaker())
         # What failed for others lately says nothing about this run, nor this run about theirs.
         pipeline = replace(self.pipeline, settings=settings, reader=reader, breakers=Breakers())
         result: Result

@@ -1,17 +1,21 @@
 """The cascade: the rules' reading at once, a model's later, both under what the caller fixed."""
 
+import asyncio
 import dataclasses
+import itertools
 import json
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 
+from agent.breaker import FAILURES, Breaker
 from agent.intent.cascade import Cascade, local
 from agent.intent.reading import Reading
 from agent.llm import open_model
@@ -206,6 +210,122 @@ async def test_a_model_that_is_down_leaves_the_reading_of_the_rules():
             assert reading.later is not None
             assert await reading.later is None
     assert reading.first.filter == eq("status", "Rejected")
+
+
+async def test_a_model_that_sees_nothing_to_retrieve_leaves_nothing_to_search_for():
+    reply = {"kind": "none", "question": "nice to meet you", "searches": ["nice"], "sources": ["none"]}
+    _, later = await both_readings(reply, "nice to meet you", intent="llm")
+    assert later is not None
+    assert (later.kind, later.searches) == ("none", ())
+    ruled = await read(cascade(), "hello")
+    assert (ruled.first.kind, ruled.first.searches) == ("none", ())
+
+
+# --- the model's breaker, which all callers share
+
+QUESTION = "what was said about caching?"
+GOOD = json.dumps({"kind": "retrieve", "searches": ["caching"], "sources": ["fulltext"]})
+
+
+async def many(reader: Cascade, *, within_s: float = 20.0) -> list[Intent | None]:
+    """As many readings of the model at once as open a breaker when all of them fail."""
+
+    async def one() -> Intent | None:
+        reading = await reader.read(Request(query=QUESTION, now=NOW), SCOPE, None, time.monotonic() + within_s)
+        assert reading.later is not None
+        return await reading.later
+
+    return list(await asyncio.gather(*(one() for _ in range(FAILURES))))
+
+
+async def test_callers_in_a_hurry_do_not_take_the_model_away_from_others():
+    with ScriptedServer(lambda _: GOOD, faults=[Fault(delay_s=0.6)] * (FAILURES + 1)) as server:
+        async with modelled(server) as reader:
+            assert await many(reader, within_s=0.3) == [None] * FAILURES
+            later = (await read(reader, QUESTION)).later
+            assert later is not None
+            intent = await later
+    assert intent is not None
+    assert intent.searches == ("caching",)
+
+
+@pytest.mark.parametrize(
+    ("fault", "state"),
+    [
+        (Fault(status=429), "open"),
+        (Fault(status=500), "open"),
+        (Fault(reset=True), "open"),
+        (Fault(status=400), "closed"),
+        (Fault(status=401), "closed"),
+        (Fault(status=413), "closed"),
+        (Fault(body="<html>"), "closed"),
+        (Fault(body='{"choices": [{"message": {"refusal": "no"}}]}'), "closed"),
+    ],
+)
+async def test_only_a_server_that_fails_is_left_alone(fault: Fault, state: str):
+    with ScriptedServer(lambda _: GOOD, faults=itertools.repeat(fault)) as server:
+        async with modelled(server) as reader:
+            assert await many(reader) == [None] * FAILURES
+            assert reader.breaker.state == state
+            asked = len(server.requests)
+            assert await many(reader) == [None] * FAILURES
+            assert (len(server.requests) == asked) == (state == "open")
+
+
+@pytest.mark.parametrize(("own_s", "state"), [(0.4, "open"), (10.0, "closed")])
+async def test_a_silent_model_has_failed_when_it_had_all_the_time_that_is_its_own(
+    own_s: float, state: str, caplog: pytest.LogCaptureFixture
+):
+    with ScriptedServer(lambda _: GOOD, faults=itertools.repeat(Fault(delay_s=30))) as server:
+        async with modelled(server, settings=Settings(timeout_s=own_s)) as reader:
+            assert await many(reader, within_s=0.4) == [None] * FAILURES
+            assert reader.breaker.state == state
+    assert {one.message for one in caplog.records} == {"the model's reading was not used: no answer within 0.3 s"}
+
+
+@pytest.mark.parametrize(("own_s", "state"), [(0.1, "open"), (10.0, "closed")])
+async def test_a_reading_that_is_given_up_counts_only_after_that_time(own_s: float, state: str):
+    with ScriptedServer(lambda _: GOOD, faults=itertools.repeat(Fault(delay_s=30))) as server:
+        async with modelled(server, settings=Settings(timeout_s=own_s)) as reader:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.3):
+                    await many(reader)
+            assert reader.breaker.state == state
+
+
+async def test_what_a_recording_lacks_is_no_failure_of_a_model(tmp_path: Path):
+    (tmp_path / "empty.jsonl").touch()
+    reader = cascade(model=open_model(f"replay:{tmp_path / 'empty.jsonl'}"))
+    assert await many(reader) == [None] * FAILURES
+    assert reader.breaker.state == "closed"
+
+
+async def test_a_reading_that_nobody_begins_is_no_trial():
+    with ScriptedServer(lambda _: GOOD) as server:
+        async with modelled(server, breaker=Breaker(failures=1, rest_s=0)) as reader:
+            reader.breaker.failed()
+            assert reader.breaker.state == "half-open"
+            unread = asyncio.ensure_future((await read(reader, QUESTION)).later)  # type: ignore[arg-type]
+            unread.cancel()
+            await asyncio.wait({unread})
+            assert reader.breaker.admit()
+    assert server.requests == []
+
+
+async def test_a_statement_that_never_comes_does_not_cost_what_the_model_said_before():
+    async def columns(scope: Scope) -> Mapping[str, str]:
+        return {"status": "text"}
+
+    said = json.dumps({"kind": "aggregate", "searches": ["caching"], "sources": ["sql"]})
+    with ScriptedServer(lambda _: said, faults=[None, Fault(delay_s=30)]) as server:
+        async with modelled(server, columns=columns) as reader:
+            request = Request(query=QUESTION, now=NOW)
+            reading = await reader.read(request, SCOPE, None, time.monotonic() + 1.0)
+            assert reading.later is not None
+            async with asyncio.timeout(0.8):
+                intent = await reading.later
+    assert intent is not None
+    assert intent.searches == ("caching",)
 
 
 # --- grounding of the model's filter

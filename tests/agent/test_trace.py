@@ -18,7 +18,9 @@ import pytest
 from rich.console import Console
 
 from agent import Service, open_service
+from agent.breaker import FAILURES
 from agent.errors import BadSetting
+from agent.intent.cascade import Cascade
 from agent.serve.cli import run
 from agent.serve.explaining import show_difference, show_trace
 from agent.settings import Settings
@@ -295,6 +297,33 @@ async def test_a_model_that_failed_fails_again(owner_url: str, service_url: str)
             assert [(call["text"], bool(call["error"])) for call in trace["calls"]] == [(None, True)]
             again = await service.replay(first.trace_id)
             assert (hits(again), again.degraded, len(server.requests)) == (hits(first), first.degraded, asked)
+
+
+async def test_a_model_that_is_late_is_told_with_its_time_and_its_requests(owner_url: str, service_url: str):
+    with ScriptedServer(faults=[Fault(delay_s=30)] * 9) as server:
+        given = {"llm": "openai/scripted", "llm_base_url": server.base_url, "llm_api_key": "any"}
+        async with opened(owner_url, service_url, **given) as service:
+            await service.ingest(BIRDS, "birds")
+            first = await service.retrieve("where do they swim at night?", collection="birds", timeout_s=1.0)
+            assert first.degraded == ("intent_model_unavailable",)
+            (call,) = (await service.explain(first.trace_id))["calls"]
+    assert (call["error"][:20], call["attempts"], call["text"]) == ("no answer within 0.7", 1, None)
+
+
+async def test_a_replay_neither_heeds_nor_changes_what_the_model_does_for_others(
+    owner_url: str, service_url: str, model: ScriptedServer
+):
+    given = {"llm": "openai/scripted", "llm_base_url": model.base_url, "llm_api_key": "any"}
+    async with opened(owner_url, service_url, **given) as service:
+        await service.ingest(BIRDS, "birds")
+        first = await service.retrieve("where do they swim at night?", collection="birds")
+        reader = service.pipeline.reader
+        assert isinstance(reader, Cascade)
+        for _ in range(FAILURES):
+            reader.breaker.failed()
+        again = await service.replay(first.trace_id)
+        assert (first.intent.by, again.intent, again.degraded) == ("llm", first.intent, ())
+        assert reader.breaker.state == "open"
 
 
 # Who may read it.
