@@ -111,8 +111,8 @@ def carry(found: Found, history: Sequence[Message], find: Finder) -> Carried | N
         return None
     before = find(asked[:_LONGEST_TURN])
     said = find(answered[:_LONGEST_TURN]) if answered else before
-    context = _context(before, answered)
     text = found.sentence.text
+    context = _context(before, answered, thing=_THING.search(text) is not None)
     if _REFINES.search(text) or _SAME.search(text):
         # After a list a bare value is a constraint: "the rejected ones", 那护士用的呢.
         found = _with_bare_values(found)
@@ -216,10 +216,10 @@ def leans(found: Found) -> bool:
     return short and (points or len(topic_of(found)) <= _MOST_TOPIC_WORDS)
 
 
-def _context(before: Found, answered: str) -> str:
-    """What the conversation is about: the words of the question before, and of the answer when it had no topic."""
+def _context(before: Found, answered: str, *, thing: bool) -> str:
+    """What the conversation is about: the words of the question before, and of the answer where "it" is in that."""
     rest = before.rest
-    if topic_of(before):
+    if topic_of(before) and not thing:
         return rest[:_LONGEST_CONTEXT]
     return f"{rest} {answered}".strip()[:_LONGEST_CONTEXT]
 
