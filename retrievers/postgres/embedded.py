@@ -27,6 +27,7 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from retrievers.core.errors import Unavailable
+from retrievers.postgres.migrate import MIGRATION_LOCK, SERVICE_ROLE, SET_CONFIG
 
 DEFAULT_VERSION = 18
 DATABASE = "signalbox"
@@ -39,6 +40,20 @@ _PROBE_S = 10.0
 _LONGEST_SOCKET_FOLDER = 103 - len("/.s.PGSQL.5432.lock")
 _PASSING = re.compile("lock file|shared memory|starting up|shutting down|recovery")
 """Why a server does not start for some seconds: one that was just killed, or that recovers, holds the folder."""
+# With the first a statement of the SQL source could take on the service's role again (`sql_run`), and with the
+# others see and end what runs under that role. Nobody but the service, which needs the first, is here to miss them.
+_CLOSED = (
+    SET_CONFIG,
+    "pg_catalog.pg_stat_get_activity(integer)",
+    "pg_catalog.pg_stat_get_backend_activity(integer)",
+    "pg_catalog.pg_terminate_backend(integer, bigint)",
+    "pg_catalog.pg_cancel_backend(integer)",
+)
+_IS_SECURE = """
+    SELECT NOT EXISTS (
+        SELECT FROM unnest(%(closed)s::text[]) AS one WHERE has_function_privilege('public', one, 'EXECUTE'))
+       AND (to_regrole(%(role)s) IS NULL OR has_function_privilege(to_regrole(%(role)s), %(needed)s, 'EXECUTE'))
+"""
 # The server and its clients read a comma, a blank or a quote in this path each in their own way.
 _PLAIN_PATH = re.compile(r"[\w./+@~-]+", re.ASCII)
 
@@ -104,6 +119,19 @@ class EmbeddedServer:
     def conninfo(self, user: str = _OWNER, database: str = DATABASE) -> str:
         """Connection string for a role of the embedded server."""
         return make_conninfo(host=str(self._socket_folder()), port=_PORT, user=user, dbname=database)
+
+    def secure(self, database: str = DATABASE) -> None:
+        """Take from everybody what statements of the SQL source could do harm with; does nothing where that is done."""
+        values = {"closed": list(_CLOSED), "role": SERVICE_ROLE, "needed": SET_CONFIG}
+        with psycopg.connect(self.conninfo(database=database), autocommit=True) as connection:
+            if connection.execute(_IS_SECURE, values).fetchone() == (True,):
+                return
+            # Whoever migrates at this moment grants, too, and two cannot at once.
+            connection.execute("SELECT pg_advisory_lock(%s)", (MIGRATION_LOCK,))
+            with connection.transaction():
+                if connection.execute("SELECT to_regrole(%s)::text", (SERVICE_ROLE,)).fetchone() != (None,):
+                    connection.execute(f"GRANT EXECUTE ON FUNCTION {SET_CONFIG} TO {SERVICE_ROLE}")
+                connection.execute(f"REVOKE EXECUTE ON FUNCTION {', '.join(_CLOSED)} FROM PUBLIC")
 
     def _prepare_folders(self) -> None:
         try:
@@ -181,6 +209,7 @@ class EmbeddedServer:
                     connection.execute(f'CREATE DATABASE "{DATABASE}"')
                 # The service's role needs no temporary tables, and nobody else is here to miss them.
                 connection.execute(f'REVOKE TEMPORARY ON DATABASE "{DATABASE}" FROM PUBLIC')
+            self.secure()
         except psycopg.Error as error:
             raise Unavailable(_SOURCE, f"it started, then failed: {' '.join(str(error).split())}") from error
 

@@ -20,8 +20,9 @@ LEAST_VECTOR = (0, 8)
 ROLES = ("signalbox_app", "signalbox_search", "signalbox_sql")
 SERVICE_ROLE = "signalbox_app"
 SQL_ROLE = "signalbox_sql"
+SET_CONFIG = "pg_catalog.set_config(text, text, boolean)"
 # Any fixed number: whoever migrates this database takes this lock.
-_LOCK = 7_306_521_445_210_918
+MIGRATION_LOCK = 7_306_521_445_210_918
 _UNREADABLE = (
     "DATABASE_URL is no connection string; it looks like postgresql://USER:PASSWORD@HOST/NAME, "
     "with @, : and / in the password written %40, %3A and %2F"
@@ -68,7 +69,7 @@ def migrate(conninfo: str, known: Sequence[Migration] | None = None) -> list[Mig
     check_address(conninfo)
     try:
         with psycopg.connect(conninfo, autocommit=True, connect_timeout=10) as connection:
-            connection.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
+            connection.execute("SELECT pg_advisory_lock(%s)", (MIGRATION_LOCK,))
             _check_server(connection)
             return _apply(connection, known)
     except psycopg.errors.InsufficientPrivilege as error:
@@ -121,7 +122,7 @@ def service_address(owner: str) -> str:
     """
     try:
         with psycopg.connect(owner, autocommit=True, connect_timeout=10) as connection:
-            connection.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
+            connection.execute("SELECT pg_advisory_lock(%s)", (MIGRATION_LOCK,))
             name, password = _ensure_login(connection)
     except psycopg.errors.InsufficientPrivilege as error:
         user = _user(owner)
@@ -221,6 +222,11 @@ def _ensure_roles(connection: "psycopg.Connection[tuple[object, ...]]") -> None:
     if connection.execute("SELECT pg_has_role(%s, %s, 'SET')", (SERVICE_ROLE, SQL_ROLE)).fetchone() != (True,):
         names = sql.Identifier(SQL_ROLE), sql.Identifier(SERVICE_ROLE)
         _grant(connection, sql.SQL("GRANT {} TO {} WITH INHERIT FALSE, SET TRUE").format(*names))
+    # In the embedded server's database not everybody may call it (`EmbeddedServer.secure`).
+    rights = "SELECT has_function_privilege(%s, %s, 'EXECUTE')"
+    if connection.execute(rights, (SERVICE_ROLE, SET_CONFIG)).fetchone() != (True,):
+        service = sql.Identifier(SERVICE_ROLE)
+        _grant(connection, sql.SQL("GRANT EXECUTE ON FUNCTION {} TO {}").format(sql.SQL(SET_CONFIG), service))
 
 
 def _ensure_login(connection: "psycopg.Connection[tuple[object, ...]]") -> tuple[str, str]:
@@ -248,7 +254,7 @@ def _new_login(connection: "psycopg.Connection[tuple[object, ...]]") -> tuple[st
 
 
 def _grant(connection: "psycopg.Connection[tuple[object, ...]]", statement: sql.Composed) -> None:
-    """Grant a role; PostgreSQL lets two sessions that do so at once collide instead of wait."""
+    """Grant a role or a right; PostgreSQL lets two sessions that do so at once collide instead of wait."""
     for _ in range(20):
         try:
             connection.execute(statement)

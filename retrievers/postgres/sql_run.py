@@ -3,6 +3,11 @@
 Whatever the statement holds, it runs as `signalbox_sql`, which may read documents and nothing else,
 under row policies with the signed scope, in a transaction that is read-only, ends after 3 s and is
 rolled back; it is sent by the extended protocol, which takes one statement, and stands inside ours.
+
+What is left: set_config() could take the service's role back, which reads no more rows of documents
+(they are bound to the signed scope) but sees and ends statements that run at that moment under the
+service's login. The embedded server does not let this role call it (`EmbeddedServer.secure`); in a
+database of the user's own, where everybody's rights are not ours to change, the guard alone does.
 """
 
 import math

@@ -1,5 +1,6 @@
 """The embedded server: shared by processes, whatever happens to them."""
 
+import asyncio
 import os
 import pwd
 import shutil
@@ -13,9 +14,15 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from retrievers.core.errors import Unavailable
+from retrievers.ingest.documents import Document
+from retrievers.ingest.run import ingest
+from retrievers.postgres.database import Database
 from retrievers.postgres.embedded import DATABASE, EmbeddedServer
+from retrievers.postgres.migrate import SERVICE_ROLE, SET_CONFIG, migrate
+from retrievers.testing import HashEmbedder
 
 pytestmark = pytest.mark.database
 
@@ -233,6 +240,56 @@ def test_a_server_without_the_service_s_database_gets_it(home: Path):
     other.start()
     assert ask(other, "SELECT current_database()") == DATABASE
     other.stop()
+    server.stop()
+
+
+CLOSED = """
+    SELECT array_agg(has_function_privilege('public', one, 'EXECUTE')) FROM unnest(ARRAY[
+        'set_config(text,text,boolean)', 'pg_stat_get_activity(integer)', 'pg_stat_get_backend_activity(integer)',
+        'pg_terminate_backend(integer,bigint)', 'pg_cancel_backend(integer)']) AS one
+"""
+SERVES = "SELECT has_function_privilege('signalbox_app', 'set_config(text,text,boolean)', 'EXECUTE')"
+
+
+async def test_what_a_statement_could_do_harm_with_is_closed_to_everybody_and_the_service_works(tmp_path: Path):
+    server = EmbeddedServer(tmp_path, VERSION)
+    server.start()
+    try:
+        assert ask(server, CLOSED) == [False] * 5, "before there is a schema or a role"
+        service = make_conninfo(server.conninfo(), user=SERVICE_ROLE)
+        for _ in range(2):
+            async with Database(server.conninfo(), service, size=2) as database:
+                await ingest(database, HashEmbedder(), "acme", "c", [Document("1", "d1", "T", "Oil the bearing.")])
+                assert await database.fetch("acme", "SELECT id FROM signalbox.document", {}) == [("d1",)]
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(database.fetch("acme", "SELECT pg_sleep(60)", {}), 0.3)
+            assert ask(server, SERVES) is True
+        before = ask(server, "SELECT array_agg(xmin::text ORDER BY oid) FROM pg_proc WHERE proacl IS NOT NULL")
+        other = EmbeddedServer(tmp_path, VERSION)
+        other.start()
+        other.stop()
+        after = ask(server, "SELECT array_agg(xmin::text ORDER BY oid) FROM pg_proc WHERE proacl IS NOT NULL")
+        assert after == before, "another start writes nothing"
+        dump = await asyncio.create_subprocess_exec(
+            server._binaries() / "pg_dump", server.conninfo(), stdout=asyncio.subprocess.PIPE
+        )
+        assert b"COPY signalbox.document" in (await dump.communicate())[0]
+        assert dump.returncode == 0
+    finally:
+        server.stop()
+
+
+def test_a_server_of_an_earlier_program_is_closed_at_its_next_start(home: Path):
+    server = EmbeddedServer(home, VERSION)
+    server.start()
+    migrate(server.conninfo())
+    ask(server, f"GRANT EXECUTE ON FUNCTION {SET_CONFIG}, pg_cancel_backend(integer) TO PUBLIC")
+    ask(server, f"REVOKE EXECUTE ON FUNCTION {SET_CONFIG} FROM signalbox_app")
+    server.stop()
+
+    server.start()
+    assert ask(server, CLOSED) == [False] * 5
+    assert ask(server, SERVES) is True
     server.stop()
 
 

@@ -6,6 +6,7 @@ import random
 import runpy
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,21 @@ def reports() -> list[Document]:
 
 @pytest.fixture(scope="module")
 def world(server: EmbeddedServer, template: str) -> Iterator[str]:
-    """A database with two tenants and the platform; the owner's connection string."""
+    """A database with two tenants and the platform, as the embedded server has it; the owner's connection string."""
+    with filled_world(server, template) as name:
+        server.secure(name)
+        yield server.conninfo(database=name)
+
+
+@pytest.fixture(scope="module")
+def open_world(server: EmbeddedServer, template: str) -> Iterator[str]:
+    """The same on a server of the user's own, where everybody may call what PostgreSQL lets everybody call."""
+    with filled_world(server, template) as name:
+        yield server.conninfo(database=name)
+
+
+@contextmanager
+def filled_world(server: EmbeddedServer, template: str) -> Iterator[str]:
     name = f"world_{uuid.uuid4().hex[:12]}"
     with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}" TEMPLATE {template}'.encode())
@@ -80,16 +95,18 @@ def world(server: EmbeddedServer, template: str) -> Iterator[str]:
             await ingest(database, EMBEDDER, PLATFORM, "reports", shared)
 
     asyncio.run(fill())
-    yield url
+    yield name
     with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
         connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
 
 
-@pytest.fixture(params=["given login", "made login"])
-async def either(request: pytest.FixtureRequest, world: str) -> AsyncIterator[Database]:
+@pytest.fixture(params=["embedded", "own server"])
+async def either(request: pytest.FixtureRequest, world: str, open_world: str) -> AsyncIterator[Database]:
     """The service logged in as its own role (embedded), and as a login made for it (one DATABASE_URL)."""
-    own = make_conninfo(world, user=SERVICE_ROLE) if request.param == "given login" else None
-    async with Database(world, own, size=2) as database:
+    owner, service = (
+        (world, make_conninfo(world, user=SERVICE_ROLE)) if request.param == "embedded" else (open_world, None)
+    )
+    async with Database(owner, service, size=2) as database:
         yield database
 
 
@@ -553,19 +570,9 @@ ESCAPES = [
     "SELECT set_config('session_authorization', 'postgres', true), tenant, id FROM signalbox.document",
     "SELECT set_config('row_security', 'off', true), tenant, id FROM signalbox.document",
     "SELECT set_config('transaction_read_only', 'off', true), 1",
-    "SELECT set_config('role', 'none', true), * FROM ts_stat('SELECT to_tsvector(document_id) FROM signalbox.chunk')",
-    "SELECT set_config('role', 'none', true), query_to_xml('SELECT * FROM signalbox.chunk', true, true, '')::text",
-    "SELECT set_config('role', 'none', true), query_to_xml('SELECT * FROM signalbox.secret', true, true, '')::text",
-    "SELECT set_config('role', 'none', true), query_to_xml('SELECT * FROM signalbox.login', true, true, '')::text",
-    "SELECT set_config('role', 'none', true), query_to_xml('DELETE FROM signalbox.chunk RETURNING 1', true, true, '')",
-    "SELECT set_config('role', 'none', true), query_to_xml('SELECT signalbox.register_embedder(''x'', 3)', true, true, "
-    "'')",
-    "SELECT query_to_xml('SELECT * FROM signalbox.document', true, true, '')::text",
-    "SELECT query_to_xml('DELETE FROM signalbox.document', true, true, '')::text",
-    "SELECT query_to_xml('COMMIT', true, true, '')::text", "SELECT query_to_xml('SET ROLE none', true, true, '')::text",
-    "SELECT query_to_xml('CREATE TEMP TABLE x ()', true, true, '')::text",
-    "SELECT schema_to_xml('signalbox', true, true, '')::text", "SELECT database_to_xml(true, true, '')::text",
-    "SELECT ts_rewrite('a'::tsquery, 'SELECT ''a''::tsquery, ''b''::tsquery')",
+    "SELECT ts_rewrite('a', 'COMMIT')", "SELECT ts_rewrite('a', 'SET ROLE none')",
+    "SELECT ts_rewrite('a', 'CREATE TEMP TABLE x ()')",
+    "SELECT * FROM ts_stat('DELETE FROM signalbox.document RETURNING to_tsvector(''a'')')",
     "SELECT * FROM signalbox.nearest('{forged}', '{1,2,3}', 1::smallint, NULL, NULL, 10)",
     "SELECT * FROM signalbox.passages('{forged}', '{globex}', '{2}', '{x}', '{0}')",
     "SELECT signalbox.verified_tenant('{forged}')", "SELECT signalbox.tenant()",
@@ -583,6 +590,24 @@ ESCAPES = [
     "SELECT ctid, xmin, tableoid FROM signalbox.document",
     "SELECT row_to_json(d) FROM signalbox.document d", "SELECT d FROM signalbox.document d",
 ]  # fmt: skip
+
+
+# Run by a function that takes a statement as text. As the owner the first four show what is hidden, the others write.
+TELLS = [
+    "SELECT array_to_tsvector(ARRAY[encode(key, ''hex'')]) FROM signalbox.secret",
+    "SELECT array_to_tsvector(ARRAY[password]) FROM signalbox.login",
+    "SELECT array_to_tsvector(ARRAY[id]) FROM signalbox.document",
+    "SELECT array_to_tsvector(ARRAY[document_id]) FROM signalbox.chunk",
+    "SELECT array_to_tsvector(ARRAY[lo_create(0)::text])",
+    "SELECT array_to_tsvector(ARRAY[nextval(''signalbox.collection_number'')::text])",
+    "SELECT array_to_tsvector(ARRAY[signalbox.register_embedder(''x'', 3)::text])",
+]
+ESCAPES += [f"SELECT word FROM ts_stat('{one}')" for one in TELLS]  # noqa: S608
+ESCAPES += [
+    f"SELECT set_config('role', '{role}', true), word FROM ts_stat('{one}')"  # noqa: S608
+    for one in TELLS
+    for role in ("none", "signalbox_app", "signalbox_search")
+]
 
 
 async def state(owner: psycopg.AsyncConnection[Any]) -> list[Any]:
@@ -607,17 +632,36 @@ async def state(owner: psycopg.AsyncConnection[Any]) -> list[Any]:
     return found
 
 
+async def test_what_is_tried_below_works_for_the_owner(open_world: str):
+    async with (
+        Database(open_world, None, size=1),
+        await psycopg.AsyncConnection.connect(open_world, autocommit=True) as owner,
+    ):
+        secret = await (await owner.execute("SELECT encode(key, 'hex') FROM signalbox.secret")).fetchone()
+        login = await (await owner.execute("SELECT password FROM signalbox.login")).fetchone()
+        assert secret
+        assert login
+        for told, word in zip(TELLS, (secret[0], login[0], CANARY, CANARY), strict=False):
+            rows = await (await owner.execute(f"SELECT word FROM ts_stat('{told}')".encode())).fetchall()  # noqa: S608
+            assert word in str(rows), told
+        for done in TELLS[4:]:
+            before = await state(owner)
+            async with owner.transaction(force_rollback=True):
+                await owner.execute(f"SELECT word FROM ts_stat('{done}')".encode())  # noqa: S608
+                assert await state(owner) != before, done
+
+
 async def test_without_the_guard_nothing_is_written_and_nothing_foreign_read(
-    world: str, either: Database, request: pytest.FixtureRequest
+    either: Database, request: pytest.FixtureRequest
 ):
     scope = await scope_of(either)
     view = await Views(either).of(scope)
     forged = either.scope(A)[:65] + B
     statements = ESCAPES
-    if request.node.callspec.params["either"] == "given login":
+    if request.node.callspec.params["either"] == "own server":
         statements = ESCAPES + DATA["BAD_CALLS"] + DATA["HOSTILE"][::5]
     ran = 0
-    async with await psycopg.AsyncConnection.connect(world, autocommit=True) as owner:
+    async with await psycopg.AsyncConnection.connect(either.owner, autocommit=True) as owner:
         secret = await (await owner.execute("SELECT encode(key, 'hex') FROM signalbox.secret")).fetchone()
         login = await (await owner.execute("SELECT password FROM signalbox.login")).fetchone()
         hidden = [CANARY, B, *(str(row[0]) for row in (secret, login) if row)]
@@ -640,6 +684,65 @@ async def test_without_the_guard_nothing_is_written_and_nothing_foreign_read(
     assert ran > 5, "much of it runs, and does no harm"
     rows = await either.fetch(A, "SELECT current_user::text, current_setting('transaction_read_only')", {})
     assert rows == [(SERVICE_ROLE, "off")], "the connection is as it was"
+
+
+BESIDE = "canaryofastatementbeside"
+SEES = "SELECT string_agg(query, ' ') FROM pg_stat_activity WHERE query LIKE '%canaryof%' AND pid <> pg_backend_pid()"
+FLIPS = [
+    "SELECT set_config('role', '{role}', true), ({then})",
+    "SELECT ({then}) FROM (SELECT set_config('role', '{role}', true) OFFSET 0) AS flipped",
+    "WITH flipped AS MATERIALIZED (SELECT set_config('role', '{role}', true) AS role) "
+    "SELECT ({then}) FROM flipped WHERE role <> ''",
+]
+
+
+@asynccontextmanager
+async def running_beside(url: str, service: str | None) -> AsyncIterator[tuple[int, "asyncio.Task[Table]"]]:
+    """A statement of the other tenant that runs under the same login; the number of its process."""
+    async with (
+        Database(url, service, size=1) as database,
+        await psycopg.AsyncConnection.connect(url, autocommit=True) as owner,
+    ):
+        scope = await scope_of(database, B)
+        view = await Views(database).of(scope)
+        task = asyncio.ensure_future(sql_run.run(database, scope, view, f"SELECT '{BESIDE}', pg_sleep(1.5)::text"))
+        row = None
+        while row is None:
+            await asyncio.sleep(0.01)
+            active = f"SELECT pid FROM pg_stat_activity WHERE query LIKE '%{BESIDE}%' AND wait_event = 'PgSleep'"  # noqa: S608
+            row = await (await owner.execute(active.encode())).fetchone()
+        yield row[0], task
+        await asyncio.wait({task})
+
+
+async def test_on_the_embedded_server_a_statement_neither_sees_nor_ends_what_runs_beside(world: str, service: Database):
+    async with running_beside(world, make_conninfo(world, user=SERVICE_ROLE)) as (pid, beside):
+        tried = [
+            SEES,
+            "SELECT string_agg(pg_stat_get_backend_activity(one), ' ') FROM pg_stat_get_backend_idset() AS one",
+            "SELECT string_agg(query, ' ') FROM pg_stat_get_activity(NULL)",
+            f"SELECT pg_terminate_backend({pid})::text",
+            f"SELECT pg_cancel_backend({pid})::text",
+        ]
+        for then in tried:
+            with pytest.raises(BadRequest, match="permission denied for function"):
+                await unguarded(service, then)
+            for flip in FLIPS:
+                for role in ("signalbox_app", "none"):
+                    with pytest.raises(BadRequest, match="permission denied for function"):
+                        await unguarded(service, flip.format(role=role, then=then))
+                    with pytest.raises(BadRequest, match="permission denied for function set_config"):
+                        await unguarded(service, flip.format(role=role, then="SELECT 1"))
+        assert not beside.done(), "all of it was tried while it ran"
+        assert (await beside).rows == ((BESIDE, ""),)
+
+
+async def test_on_a_server_of_the_user_s_own_it_sees_them_with_the_service_s_login_only(open_world: str):
+    # What the README says of it; and that the test above could fail.
+    async with Database(open_world, None, size=1) as database, running_beside(open_world, None) as (_, beside):
+        assert BESIDE not in str((await unguarded(database, SEES)).rows)
+        assert BESIDE in str((await unguarded(database, FLIPS[0].format(role="none", then=SEES))).rows)
+        assert (await beside).rows == ((BESIDE, ""),)
 
 
 def test_the_role_of_statements_has_no_other_rights(world: str):
