@@ -110,25 +110,32 @@ _LEADING = re.compile(
     re.IGNORECASE,
 )
 _TRAILING = re.compile(r"^\s*(?:['’]s\b|[’”」』\"'）)]+|的(?=[^\u4e00-\u9fff]|$))+", re.IGNORECASE)
+_TODAY = re.compile(r"(?:for\s+)?today|今[天日]", re.IGNORECASE)
+_STILL = re.compile(r"\b(?:still|yet|any\s?more)\b|还|仍", re.IGNORECASE)
 _MONTH_ALONE = re.compile(r"in\s+\w+$", re.IGNORECASE)
 
 
 def _is_stated(one: DateRange, sentence: Sentence, calendar: Calendar) -> bool:
     """Whether a range can be about when documents were made.
 
-    Not when it lies after all of them ("the year 2038 problem"); a month alone only where the question
-    speaks of documents or of making them ("an hour repeats in October").
+    Not when it lies after all of them ("the year 2038 problem"); a month alone and "today" only where the
+    question speaks of documents or of making them ("an hour repeats in October", "can one do it today").
     """
     vocabulary = sentence.vocabulary
     dates = vocabulary.of_role("date")
     highs = [str(vocabulary.catalogue.fields[name].high or "") for name in dates]
     if one.period.low is not None and highs and one.period.low.isoformat() > max(*highs, calendar.today.isoformat()):
         return False
-    if not _MONTH_ALONE.fullmatch(one.phrase.strip()) or any(c.isdigit() for c in one.phrase):
+    phrase = one.phrase.strip()
+    is_month = _MONTH_ALONE.fullmatch(phrase) is not None and not any(c.isdigit() for c in phrase)
+    is_today = _TODAY.fullmatch(phrase) is not None
+    if not is_month and not is_today:
         return True
-    words = {token.folded for token in sentence.tokens}
-    is_made = any(not set(vocabulary.cues.get((word,), ())).isdisjoint(dates) for word in words)
-    return is_made or not words.isdisjoint(lexicon.DOCUMENT_NOUNS | sentence.nouns)
+    if is_today and _STILL.search(sentence.text):
+        return False
+    places = range(len(sentence.tokens))
+    is_made = any(not set(sentence.cue_fields(place)).isdisjoint(dates) for place in places)
+    return is_made or any(sentence.is_noun(place) for place in places)
 
 
 def _version_ranges(sentence: Sentence, constraints: Sequence[Constraint]) -> list[Constraint]:
