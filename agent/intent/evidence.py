@@ -55,6 +55,7 @@ _PREVENTING = frozenset(["stop", "prevent", "keep", "block", "ban"])
 _ACTING = frozenset(["publish", "propos", "write", "wrote", "releas", "issu", "file", "submit", "creat", "plan", "own"])
 _ANY_DOCUMENT = frozenset("anything everything something any ones those try attempt many".split())
 _ASKS_HOW = ("how", "do", "does", "can", "should")
+_ASKS_WHAT_IF = frozenset([("what", "happens"), ("what", "if")])
 
 Sign = Callable[[Sentence, Mention, Known], bool]
 
@@ -131,6 +132,8 @@ def _is_generic(sentence: Sentence, mention: Mention) -> bool:
     is_step = before.endswith(("从", "到")) and (after.startswith("到") or "从" in before[-8:])
     if is_step or _ONE_DOCUMENT_ZH.search(before[-16:]):
         return True
+    if (sentence.folded(0), sentence.folded(1)) in _ASKS_WHAT_IF:
+        return True
     asks = sentence.folded(0) in (*_ASKS_HOW, "must", "is")
     if asks and sentence.folded(mention.first - 1) in ("a", "an", "my"):
         return True
@@ -192,7 +195,7 @@ def _stands_alone(sentence: Sentence, mention: Mention, known: Known) -> bool:
     text = sentence.text[mention.start : mention.end]
     before = sentence.folded(mention.first - 1)
     if has_chinese(text):
-        if sentence.text[mention.end :].lstrip().startswith(_GENERIC_AFTER_ZH):
+        if sentence.text[mention.end :].lstrip(" 了").startswith(_GENERIC_AFTER_ZH):
             return False
         return len(text) >= 3 or not concepts.isdisjoint(("group", "place"))
     if "kind" in concepts:
