@@ -61,7 +61,7 @@ def test_with_json_there_is_one_document(signalbox: Callable[..., Ran]):
     }
 
 
-@pytest.mark.parametrize("more", [[], ["--check"], ["--check", "--json"]])
+@pytest.mark.parametrize("more", [[], ["--json"], ["--check"], ["--check", "--json"]])
 def test_a_refused_statement_ends_with_2_and_one_line(signalbox: Callable[..., Ran], more: list[str]):
     code, out, err = signalbox("sql", "DELETE FROM documents", "--collection", "docs", *more)
     assert code == 2
