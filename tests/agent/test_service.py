@@ -29,7 +29,9 @@ from retrievers.core.errors import BadFilter, BadRequest, Unavailable
 from retrievers.core.filters import Compare, Filter, to_json
 from retrievers.core.types import Card, Chunk, ChunkId, Hit, Query, Scope, Table
 from retrievers.ingest.documents import Document
+from retrievers.postgres import sql_run
 from retrievers.postgres.database import Database
+from retrievers.postgres.sql_view import Views
 
 
 @pytest.fixture
@@ -426,6 +428,26 @@ async def test_callers_in_a_hurry_switch_no_source_off_for_others(teams: Service
             assert {one.status for one in result.outcomes} <= {"timeout", "skipped"}
     result = await asked.retrieve("penguins")
     assert (became(result), result.degraded) == ([(1, "fulltext", "ok"), (1, "vector", "ok")], ())
+
+
+async def test_statements_that_take_too_long_switch_the_sql_source_off_for_nobody(teams: Service):
+    @dataclass
+    class Calculating:
+        """Runs a slow statement on the real server, which ends it."""
+
+        card: Card
+
+        async def search(self, query: Query) -> list[Hit]:
+            view = await Views(teams.database).of(query.scope)
+            await sql_run.run(teams.database, query.scope, view, "SELECT pg_sleep(10)", timeout_s=0.05)
+            return []
+
+    asked = reading(teams, sql=Calculating(Card("sql", "", "metadata")))  # type: ignore[arg-type]
+    for _ in range(6):
+        result = await asked.retrieve("penguins", sources=["sql"])
+        assert [(one.status, one.reason) for one in result.outcomes] == [
+            ("error", "sql is unavailable: the statement took longer than 0.05 s")
+        ]
 
 
 async def test_a_source_that_cannot_be_chosen_leaves_no_reading_behind(teams: Service):
