@@ -400,6 +400,8 @@ BAD_CALLS = [
     "currval('signalbox.collection_number')", "query_to_xml('select 1', true, true, '')",
     "table_to_xml('signalbox.secret', true, true, '')", "schema_to_xml('signalbox', true, true, '')",
     "database_to_xml(true, true, '')", "cursor_to_xml('c', 1, true, true, '')", "ts_rewrite('a', 'select 1')",
+    "ts_stat('select to_tsvector(tenant) from signalbox.document')",
+    "ts_rewrite('a'::tsquery, 'select ''a''::tsquery, tenant::tsquery from signalbox.document')",
     "version()", "current_database()", "current_schema()", "current_schemas(true)", "inet_server_addr()",
     "inet_client_addr()", "pg_backend_pid()", "pg_postmaster_start_time()", "pg_conf_load_time()", "pg_typeof(title)",
     "has_table_privilege('signalbox.secret', 'select')", "pg_get_functiondef(1)", "pg_get_viewdef('x')",
