@@ -58,6 +58,10 @@ COMMON = 0.1
 """A name in more of them is what they are about."""
 _RARER = 0.002
 """The same for a word that is no name."""
+_UNHEARD = 0.0005
+"""A name in no more of them is of something else, whatever else the question names."""
+_SPOKEN_OF = 0.02
+"""A question all of whose words are in more of them may be theirs, whatever it sounds like."""
 _MOST_WORDS = 12
 _LONGEST_QUESTION = 300
 
@@ -79,14 +83,23 @@ def subjects(question: str, vocabulary: Vocabulary, nouns: frozenset[str]) -> tu
     chinese = any(token.kind == "cjk" for token in tokens)
     names: dict[str, None] = {}
     others: dict[str, None] = {}
+    last = -1
     for index, token in enumerate(tokens):
         plain = token.folded in STOP_WORDS["en"] or token.folded in lexicon.STOP_WORDS or token.folded in nouns
-        if token.kind != "word" or len(token.text) < 2 or plain or (token.folded,) in vocabulary.cues:
+        if token.kind != "word" or len(token.text) < 2 or plain:
             continue
         inner = index > 0 and tokens[index - 1].text not in ".?!"
         versioned = index + 1 < len(tokens) and tokens[index + 1].kind == "number"
         named = (token.is_capital and (inner or versioned)) or chinese or versioned
-        (names if named else others)[token.text] = None
+        if not token.is_capital and (token.folded,) in vocabulary.cues:
+            continue
+        if named and names and last == index - 1 and token.is_capital and tokens[last].is_capital:
+            # Side by side they are one name: "Stack Overflow".
+            before = names.popitem()[0]
+            names[f"{before} {token.text}"] = None
+        else:
+            (names if named else others)[token.text] = None
+        last = index if named else last
     return list(names)[:_MOST_WORDS], list(others)[:_MOST_WORDS]
 
 
@@ -106,23 +119,33 @@ async def refine(
     """
     fresh = {name for name, role in vocabulary.roles.items() if role == "date"}
     # "yesterday" and "this week" are also said of the world.
-    stated = [piece for piece in reading.pieces if piece.field not in fresh]
+    said = [match.span() for match in _WORLDLY.finditer(question)]
+    stated = [
+        piece
+        for piece in reading.pieces
+        # In "Django 6.1 release notes" the release is the world's, not a topic.
+        if piece.field not in fresh and not any(first < piece.end and piece.start < last for first, last in said)
+    ]
     if reading.kind != "retrieve" or stated or len(question) > _LONGEST_QUESTION:
         return reading
     if _ALWAYS.search(question):
         return _sent(reading)
     chosen = [choice.name for choice in reading.sources] == ["web"]
-    if not chosen and not _WORLDLY.search(question):
+    if not chosen and not said:
         return reading
-    names, others = subjects(question, vocabulary, nouns)
+    asking = " ".join(question[first:last] for first, last in said)
+    # The words that ask, "CEO" or "newest", are not what is asked about.
+    names, others = ([word for word in words if word not in asking] for words in subjects(question, vocabulary, nouns))
     known = await _shares([*names, *others], scope, catalogue)
     if names:
-        is_foreign = all(known[name] <= RARE for name in names)
+        shares = [known[name] for name in names]
+        is_foreign = all(share <= RARE for share in shares) or min(shares) <= _UNHEARD
     else:
-        is_foreign = any(known[word] <= _RARER and not _WORLDLY.search(word) for word in others)
+        is_foreign = any(known[word] <= _RARER for word in others)
     if is_foreign:
         return _sent(reading)
-    if chosen and any(known[name] > COMMON for name in names):
+    all_common = not names and min((known[word] for word in others), default=0) >= _SPOKEN_OF
+    if chosen and (all_common or any(known[name] > COMMON for name in names)):
         # What the documents are full of is theirs to answer.
         documents = [name for name, card in cards.items() if card.kind == "documents"]
         reason = "the documents speak of it"
