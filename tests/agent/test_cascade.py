@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import itertools
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -229,6 +230,7 @@ GOOD = json.dumps({"kind": "retrieve", "searches": ["caching"], "sources": ["ful
 
 async def many(reader: Cascade, *, within_s: float = 20.0) -> list[Intent | None]:
     """As many readings of the model at once as open a breaker when all of them fail."""
+    await read(cascade(), QUESTION)  # the rules' tables are loaded now, and take none of the model's time
 
     async def one() -> Intent | None:
         reading = await reader.read(Request(query=QUESTION, now=NOW), SCOPE, None, time.monotonic() + within_s)
@@ -272,15 +274,17 @@ async def test_only_a_server_that_fails_is_left_alone(fault: Fault, state: str):
             assert (len(server.requests) == asked) == (state == "open")
 
 
-@pytest.mark.parametrize(("own_s", "state"), [(0.4, "open"), (10.0, "closed")])
+@pytest.mark.parametrize(("own_s", "state"), [(1.0, "open"), (10.0, "closed")])
 async def test_a_silent_model_has_failed_when_it_had_all_the_time_that_is_its_own(
     own_s: float, state: str, caplog: pytest.LogCaptureFixture
 ):
     with ScriptedServer(lambda _: GOOD, faults=itertools.repeat(Fault(delay_s=30))) as server:
         async with modelled(server, settings=Settings(timeout_s=own_s)) as reader:
-            assert await many(reader, within_s=0.4) == [None] * FAILURES
+            assert await many(reader, within_s=1.0) == [None] * FAILURES
             assert reader.breaker.state == state
-    assert {one.message for one in caplog.records} == {"the model's reading was not used: no answer within 0.3 s"}
+    said = {one.message for one in caplog.records if one.name == "agent.intent.cascade"}
+    assert said
+    assert all(re.fullmatch(r"the model's reading was not used: no answer within 0\.\d+ s", one) for one in said)
 
 
 @pytest.mark.parametrize(("own_s", "state"), [(0.1, "open"), (10.0, "closed")])
@@ -288,7 +292,7 @@ async def test_a_reading_that_is_given_up_counts_only_after_that_time(own_s: flo
     with ScriptedServer(lambda _: GOOD, faults=itertools.repeat(Fault(delay_s=30))) as server:
         async with modelled(server, settings=Settings(timeout_s=own_s)) as reader:
             with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.3):
+                async with asyncio.timeout(1.0):
                     await many(reader)
             assert reader.breaker.state == state
 
@@ -320,9 +324,10 @@ async def test_a_statement_that_never_comes_does_not_cost_what_the_model_said_be
     with ScriptedServer(lambda _: said, faults=[None, Fault(delay_s=30)]) as server:
         async with modelled(server, columns=columns) as reader:
             request = Request(query=QUESTION, now=NOW)
-            reading = await reader.read(request, SCOPE, None, time.monotonic() + 1.0)
+            await read(cascade(), QUESTION)
+            reading = await reader.read(request, SCOPE, None, time.monotonic() + 2.0)
             assert reading.later is not None
-            async with asyncio.timeout(0.8):
+            async with asyncio.timeout(1.7):
                 intent = await reading.later
     assert intent is not None
     assert intent.searches == ("caching",)
