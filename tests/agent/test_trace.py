@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -307,7 +308,8 @@ async def test_a_model_that_is_late_is_told_with_its_time_and_its_requests(owner
             first = await service.retrieve("where do they swim at night?", collection="birds", timeout_s=1.0)
             assert first.degraded == ("intent_model_unavailable",)
             (call,) = (await service.explain(first.trace_id))["calls"]
-    assert (call["error"][:20], call["attempts"], call["text"]) == ("no answer within 0.7", 1, None)
+    assert (call["attempts"], call["text"]) == (1, None)
+    assert re.fullmatch(r"no answer within 0\.\d+ s", call["error"])
 
 
 async def test_a_replay_neither_heeds_nor_changes_what_the_model_does_for_others(
