@@ -61,16 +61,16 @@ class Service:
         at = datetime.now(UTC)
         request = _request(Request, query, options)
         result, decision = await self.pipeline.decide(self._tenant(tenant), self._as_of(request, at))
-        self._keep(self.settings, result, decision, at, clocked=request.now is None)
-        return result
+        trace = self._keep(self.settings, result, decision, at, clocked=request.now is None)
+        return result.model_copy(update={"explanation": trace.json()}) if request.explain else result
 
     async def augment(self, query: str | None = None, *, tenant: str | None = None, **options: Any) -> Prompt:
         """The single prompt with numbered citations; options of `agent.types.AugmentRequest`, raises as `retrieve`."""
         at = datetime.now(UTC)
         request = _request(AugmentRequest, query, options)
         prompt, decision = await self.pipeline.decide_prompt(self._tenant(tenant), self._as_of(request, at))
-        self._keep(self.settings, prompt, decision, at, clocked=request.now is None)
-        return prompt
+        trace = self._keep(self.settings, prompt, decision, at, clocked=request.now is None)
+        return prompt.model_copy(update={"explanation": trace.json()}) if request.explain else prompt
 
     async def explain(self, trace_id: str, *, tenant: str | None = None) -> dict[str, Any]:
         """How an answer came about: the record of `agent.trace.Trace.record`, with `trace_id` and `request`.

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 MAX_QUERY_CHARACTERS = 8000
 MAX_TOP_K = 100
@@ -137,7 +137,12 @@ class Relaxed(Shape):
 
 
 class Result(Shape):
-    """The hits and the record of how they were found."""
+    """The hits and the record of how they were found.
+
+    Attributes:
+        explanation: the whole decision record, as `Service.explain` answers it, when the request asked to `explain`;
+            otherwise it is no part of the answer.
+    """
 
     trace_id: str
     query: str
@@ -150,6 +155,14 @@ class Result(Shape):
     degraded: tuple[str, ...] = ()
     status: Literal["found", "nothing_found", "no_retrieval_needed"]
     took_ms: float
+    explanation: dict[str, Any] | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_nothing(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        answer: dict[str, Any] = dump(self)
+        if answer.get("explanation") is None:
+            answer.pop("explanation", None)
+        return answer
 
 
 class Citation(Shape):

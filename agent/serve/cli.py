@@ -257,16 +257,10 @@ def sql(
     as_json: AsJson = False,
 ) -> int:
     """A guarded read-only SELECT over a collection's view `documents`: one row per document, a column per field."""
-    from agent.serve import output, sqlcommand
+    from agent.serve import sqlcommand
 
     async def run(service: "Service") -> int:
-        try:
-            return await sqlcommand.run(service, statement, collection, check=check, as_json=as_json, tenant=tenant)
-        except BadRequest as error:
-            refused, said, reason = str(error).partition("the statement is refused: ")
-            if as_json and not check and said and not refused:  # with --check the verdict is written already
-                output.write_json({"ok": False, "reason": reason, "sql": None})
-            raise
+        return await sqlcommand.run(service, statement, collection, check=check, as_json=as_json, tenant=tenant)
 
     return _with_service(run)
 

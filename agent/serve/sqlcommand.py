@@ -38,7 +38,7 @@ async def run(
         await _each(service, scope, view, check=check)
         return 0
     verdict = judge(statement, view.columns)
-    if as_json and check:
+    if as_json and (check or verdict.sql is None):
         output.write_json(_shown(verdict))
     if verdict.sql is None:
         raise BadRequest(f"the statement is refused: {verdict.reason}", where="statement")
@@ -89,6 +89,9 @@ def _shown(verdict: Verdict) -> dict[str, Any]:
 
 def _lines(table: Table) -> Iterator[str]:
     """The table in columns as wide as what they hold; wide letters count as two."""
+    if not table.rows:
+        yield "(no rows)"
+        return
     written = [table.columns, *([_cell(value) for value in row] for row in table.rows)]
     widths = [max(_width(row[n]) for row in written) for n in range(len(table.columns))]
     for number, row in enumerate(written):

@@ -127,6 +127,20 @@ async def test_a_record_tells_how_an_answer_came_about(service: Service):
     assert "Penguins swim" not in json.dumps(trace), "texts of documents are not kept"
 
 
+async def test_an_answer_brings_its_record_along_when_asked_to_explain(service: Service):
+    plain = await service.retrieve("penguins", collection="birds")
+    told = await service.retrieve("penguins", collection="birds", explain=True)
+    prompt = await service.augment("penguins", collection="birds", explain=True)
+
+    assert "explanation" not in json.loads(plain.model_dump_json())
+    record = json.loads(told.model_dump_json())["explanation"]
+    kept = await service.explain(told.trace_id)
+    assert record == {name: kept[name] for name in record}
+    assert record["readings"]
+    assert prompt.explanation is not None
+    assert prompt.explanation["request"]["kind"] == "augment"
+
+
 async def test_a_record_is_the_same_before_and_after_it_is_written(service: Service):
     result = await service.retrieve("penguins", collection="birds")
     assert service.traces._waiting
