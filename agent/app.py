@@ -1,5 +1,7 @@
 """Building the service: the one place where settings become parts."""
 
+import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
@@ -18,7 +20,7 @@ from agent.settings import Settings, load_settings
 from agent.trace import Trace, TraceStore
 from agent.types import MAX_TOP_K, AugmentRequest, Prompt, Request, Result
 from retrievers import registry
-from retrievers.core.errors import BadRequest, UnknownCollection
+from retrievers.core.errors import BadRequest, Unavailable, UnknownCollection
 from retrievers.core.fields import Field
 from retrievers.core.types import Collection
 from retrievers.embed import Embedder
@@ -30,6 +32,10 @@ from retrievers.postgres.catalogue import Catalogue
 from retrievers.postgres.database import Database
 from retrievers.postgres.embedded import EmbeddedServer
 from retrievers.postgres.migrate import SERVICE_ROLE
+
+_log = logging.getLogger(__name__)
+_WATCH_S = 1.0
+"""How often the embedded server is looked after."""
 
 AnyRequest = TypeVar("AnyRequest", bound=Request)
 
@@ -234,8 +240,9 @@ async def open_service(settings: Settings | None = None, **changes: Any) -> Asyn
     model = open_model(settings.llm, base_url=settings.llm_base_url, api_key=settings.llm_api_key)
     embedder = open_embedder(settings.embedder, base_url=settings.embedder_base_url, api_key=settings.embedder_api_key)
     try:
-        with database_addresses(settings) as (owner, service):
-            async with Database(owner, service, size=settings.pool_size) as database:
+        with _embedded(settings) as server:
+            owner, service = _addresses(settings, server)
+            async with _watched(server), Database(owner, service, size=settings.pool_size) as database:
                 catalogue = Catalogue(database)
                 resources = registry.Resources(database=database, embedder=embedder, catalogue=catalogue)
                 sources = {name: registry.build(name, resources) for name in registry.names()}
@@ -254,15 +261,51 @@ async def open_service(settings: Settings | None = None, **changes: Any) -> Asyn
 @contextmanager
 def database_addresses(settings: Settings) -> Iterator[tuple[str, str | None]]:
     """Connection strings of the owner and the service; the embedded server runs meanwhile when none is set."""
+    with _embedded(settings) as server:
+        yield _addresses(settings, server)
+
+
+@contextmanager
+def _embedded(settings: Settings) -> Iterator[EmbeddedServer | None]:
+    """The embedded server, running; None where there is a database of the user's own."""
     if settings.database_url:
-        yield settings.database_url, settings.service_url
+        yield None
         return
     server = EmbeddedServer(settings.home)
     server.start()
     try:
-        yield server.conninfo(), server.conninfo(user=SERVICE_ROLE)
+        yield server
     finally:
         server.stop()
+
+
+def _addresses(settings: Settings, server: EmbeddedServer | None) -> tuple[str, str | None]:
+    if server is not None:
+        return server.conninfo(), server.conninfo(user=SERVICE_ROLE)
+    assert settings.database_url is not None
+    return settings.database_url, settings.service_url
+
+
+@asynccontextmanager
+async def _watched(server: EmbeddedServer | None) -> AsyncIterator[None]:
+    """The embedded server is started again when it is killed: whoever killed it did not mean the service."""
+
+    async def watch(server: EmbeddedServer) -> None:
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            try:
+                if await asyncio.to_thread(server.revive):
+                    _log.warning("the embedded PostgreSQL was gone and has been started again")
+            except Unavailable as error:
+                _log.warning("the embedded PostgreSQL is gone and cannot be started: %s", error)
+
+    task = asyncio.create_task(watch(server)) if server is not None else None
+    try:
+        yield
+    finally:
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
 
 def _documents(items: Iterable[object]) -> Iterator[Document | Rejected]:

@@ -116,6 +116,22 @@ class EmbeddedServer:
             with suppress(_Failed):
                 self._run(self._data, "pg_ctl", "stop", "-D", ".", "-m", "fast", "-w", "-t", "30")
 
+    def revive(self) -> bool:
+        """Start the server again if it was killed while this process takes part in it.
+
+        Returns:
+            Whether it had to be started.
+        Raises:
+            Unavailable: it cannot be started.
+        """
+        if self._users is None or self._is_alive():
+            return False
+        with self._alone():
+            if self._users is None or self._answers():  # left meanwhile, or another of its users was faster
+                return False
+            self._ensure_running()
+        return True
+
     def conninfo(self, user: str = _OWNER, database: str = DATABASE) -> str:
         """Connection string for a role of the embedded server."""
         return make_conninfo(host=str(self._socket_folder()), port=_PORT, user=user, dbname=database)
@@ -242,6 +258,20 @@ class EmbeddedServer:
                 connection.execute("SELECT 1")
         except psycopg.Error:
             return False
+        return True
+
+    def _is_alive(self) -> bool:
+        """Whether the process of the pid file exists: cheap, for looking often."""
+        try:
+            pid = int((self._data / "postmaster.pid").read_text().splitlines()[0])
+            os.kill(pid, 0)
+        except PermissionError:
+            return True  # it runs as another user
+        except (OSError, ValueError, IndexError):
+            return False
+        with suppress(OSError, IndexError):
+            # Where nobody waits for orphans, as in many containers, what was killed stays as a zombie.
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
         return True
 
     def _drop_stale_pid(self) -> None:

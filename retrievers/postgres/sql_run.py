@@ -51,6 +51,12 @@ _SETTINGS: Mapping[str, str] = {
     "jit": "off",
     "lock_timeout": "1000",
 }
+_TOO_COSTLY = (
+    psycopg.errors.OutOfMemory,
+    psycopg.errors.DiskFull,
+    psycopg.errors.LockNotAvailable,
+    psycopg.errors.ConfigurationLimitExceeded,
+)
 _TOO_LARGE = "a row of the answer is too large: "
 
 
@@ -132,7 +138,7 @@ def _explained(error: psycopg.Error, timeout_s: float, full: Mapping[str, str]) 
         return TooCostly(SOURCE, f"the statement took longer than {timeout_s:g} s")
     if _TOO_LARGE in message:
         return BadRequest("the answer of the statement is too large", where="statement")
-    if isinstance(error, psycopg.errors.OutOfMemory | psycopg.errors.DiskFull | psycopg.errors.LockNotAvailable):
+    if isinstance(error, _TOO_COSTLY):
         return TooCostly(SOURCE, f"the statement needs too much: {message}")
     if error.sqlstate is None or error.sqlstate[:2] in ("08", "53", "57", "58", "XX"):
         return Unavailable(SOURCE, message)

@@ -4,13 +4,16 @@ import asyncio
 import gc
 import json
 import logging
+import os
 import random
+import signal
 import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -593,3 +596,22 @@ async def test_requests_cut_short_leave_no_connection_behind(teams: Service, own
     assert stats["pool_available"] == stats["pool_size"]
     assert stats.get("requests_waiting", 0) == 0
     assert len((await asked.retrieve("penguins", sources=["vector", "fulltext"])).hits) == 3
+
+
+def kill_server(home: Path) -> None:
+    file = next(home.glob("*/postmaster.pid"))
+    os.kill(int(file.read_text().splitlines()[0]), signal.SIGKILL)
+
+
+async def test_a_service_outlives_its_embedded_server(tmp_path: Path):
+    async with open_service(Settings(home=tmp_path, llm=None, timeout_s=5)) as service:
+        await service.ingest([Document("a", "a", "Ice", "Penguins march on the ice.")], "birds")
+        await asyncio.to_thread(kill_server, tmp_path)
+        found = None
+        for _ in range(20):
+            with suppress(Unavailable):
+                found = await service.retrieve("penguins", collection="birds", timeout_s=2)
+            if found is not None and found.hits:
+                break
+        assert found is not None
+        assert [hit.document_id for hit in found.hits] == ["a"]

@@ -218,6 +218,24 @@ def test_a_killed_server_starts_again_with_its_data(home: Path):
     server.stop()
 
 
+def test_who_takes_part_in_a_killed_server_revives_it(home: Path):
+    server = EmbeddedServer(home, VERSION)
+    assert not server.revive(), "nobody takes part yet"
+    server.start()
+    assert not server.revive(), "it runs"
+    pid = postmaster(home)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    while alive(pid):
+        time.sleep(0.02)
+
+    assert server.revive()
+    assert ask(server, "SELECT 42") == 42
+    server.stop()
+    assert postmaster(home) is None
+    assert not server.revive(), "who left starts nothing"
+
+
 def test_a_pid_file_that_names_another_program_by_now_does_not_stop_the_server(home: Path):
     data = home / f"postgres-{VERSION}"
     # What a container leaves behind whose processes were all killed; this very process has "its" number now.
