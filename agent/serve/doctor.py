@@ -41,6 +41,7 @@ async def examine() -> list[Check]:
         await _database(settings),
         await _embedder(settings),
         await _model(settings),
+        _reranker(settings),
         _disk(settings),
     ]
 
@@ -122,7 +123,7 @@ async def _model(settings: Settings) -> Check:
     from agent.llm import ModelFailed, open_model
 
     if not settings.llm:
-        mend = "to have questions read and answered by a model, set LLM (and LLM_BASE_URL, LLM_API_KEY)"
+        mend = "to have questions read by a model, set LLM (and LLM_BASE_URL, LLM_API_KEY)"
         return Check("model", True, "none: questions are read by rules", mend)
     try:
         model = open_model(settings.llm, base_url=settings.llm_base_url, api_key=settings.llm_api_key)
@@ -145,6 +146,12 @@ def _mend_model(reason: str, settings: Settings) -> str:
     if "HTTP 429" in reason:
         return "wait, or look at the quota of the key"
     return "see whether LLM_BASE_URL is right and its server runs; until it answers, rules read the questions"
+
+
+def _reranker(settings: Settings) -> Check:
+    """What orders the hits at last; both kinds are part of the program and need nothing."""
+    kinds = {"none": "none: the fused order stays", "hybrid": "hybrid: by cosine and words in common with the question"}
+    return Check("reranker", True, kinds[settings.reranker])
 
 
 def _disk(settings: Settings) -> Check:
