@@ -271,6 +271,8 @@ def _describes_documents(sentence: Sentence, mention: Mention, *, is_tag: bool) 
         else:
             break
     if sentence.folded(mention.last) == "的" and not is_tag:
+        if sentence.folded(mention.last + 1) == "、":
+            return True  # 现行有效的、急诊科的规范: one of several things said of the documents
         return sentence.has_document_noun(sentence.text[mention.end : mention.end + 40])
     return False
 

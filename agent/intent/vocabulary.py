@@ -227,6 +227,8 @@ def _add_own_names(
             names.add(words_of(value.translate(_UMLAUTS)), Known(name, value, "exact", documents))
         if role == "label":
             stems.add(tuple(map(stem, words)), Known(name, value, "stem", documents))
+            if len(value) > 2 and value[0] in "已被" and has_chinese(value):
+                names.add(words_of(value[1:]), Known(name, value, "stem", documents))  # 已经废止 of 已废止
         elif role == "tag" and words:
             # A tag's verb is a topic ("type", "package"), its plural is still the tag.
             names.add((*words[:-1], words[-1] + "s"), Known(name, value, "stem", documents))
