@@ -72,8 +72,9 @@ def _constraint(sentence: Sentence, mention: Mention) -> Constraint | None:
     words = tuple(token.folded for token in sentence.tokens[mention.first : mention.last])
     best: Known | None = None
     for known in mention.known:
-        if known.how == "translated" and words in sentence.vocabulary.cues:
-            continue  # 类型 is the word for a field before it is a value
+        cued = sentence.vocabulary.cues.get(words, ())
+        if known.how == "translated" and any(roles.get(field) != "date" for field in cued):
+            continue  # 类型 is the word for a field before it is a value; 批准 says when and what became of it
         if _is_meant(sentence, mention, known) and (best is None or CONFIDENCE[known.how] > CONFIDENCE[best.how]):
             best = known
     return None if best is None else _stating(sentence, mention, best, best.field)
