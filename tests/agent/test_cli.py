@@ -144,7 +144,10 @@ def test_documents_are_ingested_found_described_and_deleted(filled: Signalbox, t
         (["collections", "show", "docs"], lambda value: {f["name"] for f in value["fields"]} >= {"team", "day"}),
         (["delete", "--collection", "docs", "--document", "b"], lambda value: value["deleted"] == 1),
         (["migrate"], lambda value: value == {"applied": []}),
-        (["doctor"], lambda value: [check["ok"] for check in value] == [True] * 5),
+        (
+            ["doctor"],
+            lambda value: {check["name"] for check in value if check["ok"]} >= {"database", "reranker", "disk"},
+        ),
         (["ingest", "docs.jsonl", "--collection", "docs"], lambda value: value["unchanged"] == 3),
     ],
     ids=lambda value: "-".join(value[:2]) if isinstance(value, list) else "",
