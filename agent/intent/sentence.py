@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from rapidfuzz import fuzz, process
@@ -52,6 +52,8 @@ class Sentence:
     taken: tuple[tuple[int, int], ...] = ()
     about: tuple[tuple[int, int], ...] = ()
     dated: bool = False
+    # What every sign asks for again and again; it depends on the words alone.
+    _cues: dict[int, tuple[tuple[str, ...], int]] = field(default_factory=dict, repr=False, compare=False)
 
     def token(self, index: int) -> Token | None:
         """The token at a place, None outside the question."""
@@ -78,6 +80,12 @@ class Sentence:
 
         "approved by" points at reviewers, "team" at the field of teams; the longest cue counts.
         """
+        known = self._cues.get(index)
+        if known is None:
+            known = self._cues[index] = self._cue(index)
+        return known
+
+    def _cue(self, index: int) -> tuple[tuple[str, ...], int]:
         words: list[str] = []
         found: tuple[tuple[str, ...], int] = ((), index)
         if index < 0:

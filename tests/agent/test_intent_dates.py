@@ -137,9 +137,9 @@ def test_a_week_begins_where_the_asker_says():
     assert period.low == date(2026, 11, 15)
 
 
-@pytest.mark.parametrize("text", ["99999 years ago", "year 0000", "in the past 999 decades", "0 年前", "-5 months ago"])
+@pytest.mark.parametrize("text", ["99999 years ago", "year 0000", "in the past 999 decades"])
 def test_a_date_beyond_the_calendar_is_no_date_and_no_error(text: str):
-    find_dates(text, TODAY)
+    assert find_dates(text, TODAY) == []
 
 
 def test_days_are_those_of_the_asker_where_times_are_stored():

@@ -244,7 +244,9 @@ def test_a_pid_file_that_names_another_program_by_now_does_not_stop_the_server(h
 
     user = User(home)
     user.started()
+    assert postmaster(home) not in (None, os.getpid())
     user.leave()
+    assert postmaster(home) is None
 
 
 def test_a_server_without_the_service_s_database_gets_it(home: Path):
