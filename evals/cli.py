@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -44,6 +45,9 @@ def run(
         Filters, typer.Option(help="gold: give each question's gold filter as the caller's")
     ] = Filters.none,
     limit: Annotated[int | None, typer.Option(min=1, help="only the first N questions")] = None,
+    replies: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="a model's recorded replies by question id, instead of LLM")
+    ] = None,
     as_json: AsJson = False,
 ) -> int:
     """Ask every question of a dataset and judge the answers.
@@ -53,12 +57,19 @@ def run(
     from agent.serve.output import note, write_json
     from agent.settings import load_settings
     from evals import datasets
+    from evals.replies import write_recording
     from evals.run import run as evaluate
 
     _check_writable(out)
-    given = load_settings(_settings(changes))
     loaded = datasets.load(dataset, split)
-    found = asyncio.run(evaluate(loaded, given, note, filters=filters.value, limit=limit))
+    with tempfile.TemporaryDirectory() as folder:
+        own = {}
+        if replies is not None:
+            recording = Path(folder) / "recording.jsonl"
+            write_recording(loaded, replies, recording)
+            own = {"llm": f"replay:{recording}"}
+        given = load_settings({**_settings(changes), **own})
+        found = asyncio.run(evaluate(loaded, given, note, filters=filters.value, limit=limit))
     if out is not None:
         _write(out, found)
         note(f"written to {out}")

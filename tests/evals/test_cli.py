@@ -1,4 +1,5 @@
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,23 @@ def test_run_prints_a_table_with_the_averages(beir: Path, address: list[str]):
     assert "latency: p50" in done.stdout
 
 
+def test_recorded_replies_are_served_as_the_model(routed: Callable[..., Path], address: list[str], tmp_path: Path):
+    asked = {"text": "Who is mentioned near the reef?", "now": "2026-11-20", "sources": ["vector"]}
+    folder = routed({"id": "q", "relevant": {"b": 1}, **asked}, {"id": "other", "relevant": {"c": 1}, **asked})
+    wanted = {"type": "eq", "key": "team", "value": "bakers"}
+    replies, out = tmp_path / "replies.jsonl", tmp_path / "RUN.json"
+    replies.write_text(json.dumps({"id": "q", "searches": ["oven"], "filter": wanted, "sources": ["vector"]}) + "\n")
+
+    done = CliRunner().invoke(
+        app, ["run", str(folder), *address, "--limit", "1", "--replies", str(replies), "--out", str(out)],
+        standalone_mode=False,
+    )  # fmt: skip
+
+    assert done.exception is None
+    assert "read by the model: 1 of 1" in done.stdout
+    assert json.loads(out.read_text())["questions"][0]["intent_filter"] == wanted
+
+
 def test_bench_prints_figures_with_units(beir: Path, address: list[str]):
     done = CliRunner().invoke(app, ["bench", str(beir), *address, "--questions", "2"], standalone_mode=False)
 
@@ -55,6 +73,8 @@ def test_bench_prints_figures_with_units(beir: Path, address: list[str]):
         (["--set", "FUSION=best"], "setting FUSION"),
         (["--out", "/nowhere/RUN.json"], "that file cannot be written"),
         (["--split", "train"], 'no split "train"'),
+        (["--replies", "/nowhere/replies.jsonl"], "cannot be read"),
+        (["--replies", __file__], "it is not JSON lines"),
     ],
 )
 def test_bad_usage_raises_one_line_for_the_main_command_line(beir: Path, arguments: list[str], message: str):

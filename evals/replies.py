@@ -1,0 +1,52 @@
+"""Recorded replies of a model, by the question's id, made into a recording that the service replays."""
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from agent.intent.ask import key_of
+from evals.datasets import Dataset, Question
+from retrievers.core.errors import BadRequest
+
+
+def write_recording(dataset: Dataset, replies: Path, recording: Path) -> int:
+    """Write a `replay:` file for the intent step of a dataset's questions.
+
+    Args:
+        replies: JSON lines, each with the `id` of a question and the keys of the reply, see `prompts/intent`.
+        recording: the file to write.
+    Returns:
+        How many of the questions have a reply.
+    Raises:
+        BadRequest: the file cannot be read, a line is no such object, or no question has a reply.
+    """
+    given = _read(replies)
+    lines = [_line(dataset.name, one, given[one.id]) for one in dataset.questions if one.id in given and one.now]
+    if not lines:
+        raise BadRequest(f"--replies {replies}: it holds no reply to a question of this split", where="--replies")
+    recording.write_text("".join(lines), encoding="utf-8")
+    return len(lines)
+
+
+def _read(path: Path) -> Mapping[str, Mapping[str, Any]]:
+    found = {}
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                one = json.loads(line)
+                if not isinstance(one, dict) or not isinstance(one.get("id"), str):
+                    raise BadRequest(f'--replies {path}: line {number} is no object with an "id"', where="--replies")
+                found[one["id"]] = {key: value for key, value in one.items() if key != "id"}
+    except OSError as error:
+        raise BadRequest(f"--replies {path}: cannot be read: {error.strerror}", where="--replies") from error
+    except ValueError as error:
+        raise BadRequest(f"--replies {path}: it is not JSON lines in UTF-8: {error}", where="--replies") from error
+    return found
+
+
+def _line(collection: str, question: Question, reply: Mapping[str, Any]) -> str:
+    assert question.now is not None
+    key = key_of(question.text, question.history, datetime.fromisoformat(question.now), collection)
+    return json.dumps({"stage": "intent", "key": key, "reply": reply}, ensure_ascii=False) + "\n"
