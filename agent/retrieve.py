@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -160,7 +160,8 @@ async def _run(step: Step, query: Query, sources: Sources, deadline: float) -> A
             breaker.failed()
         else:
             breaker.gave_up()
-    kept = [hit for hit in found if _in_scope(hit, query.scope)]
+    collections = {(one.tenant, one.name) for one in query.scope.collections}
+    kept = [hit for hit in found if _in_scope(hit, query.scope, collections)]
     reason = str(error) if error else None
     if len(kept) < len(found):
         reason = f"{len(found) - len(kept)} hits outside the scope were dropped"
@@ -169,11 +170,11 @@ async def _run(step: Step, query: Query, sources: Sources, deadline: float) -> A
     return Answer(step, query, kept, _outcome(step, status, len(kept), started, reason), error)
 
 
-def _in_scope(hit: Hit, scope: Scope) -> bool:
+def _in_scope(hit: Hit, scope: Scope, collections: Set[tuple[str, str]]) -> bool:
     """A hit that brings its text is the tenant's or the platform's; any other lies in one of the collections."""
     if hit.chunk is not None:
         return scope.allows(hit.id) and scope.allows(hit.chunk.id)
-    return any((one.tenant, one.name) == (hit.id.tenant, hit.id.collection) for one in scope.collections)
+    return hit.id[:2] in collections
 
 
 def _skipped(step: Step, reason: str, error: RetrievalError | None = None) -> Answer:

@@ -20,12 +20,7 @@ _COLLECTIONS = """
     FROM signalbox.collection c LEFT JOIN signalbox.embedder e ON e.number = c.embedder
     ORDER BY c.name, c.tenant
 """
-_TERMS = """
-    SELECT t.collection, t.term, t.chunks
-    FROM unnest(%(tenants)s::text[], %(among)s::integer[]) AS one (tenant, collection)
-    JOIN signalbox.term t USING (tenant, collection)
-    WHERE t.term = ANY (%(terms)s)
-"""
+_TERMS = "SELECT * FROM signalbox.term_counts(%(scope)s, %(tenants)s, %(among)s, %(terms)s)"
 _PASSAGES = """
     SELECT * FROM signalbox.passages(%(scope)s, %(tenants)s, %(among)s, %(documents)s, %(ordinals)s)
 """
@@ -99,11 +94,12 @@ class Catalogue:
         missing = {term for counts in known.values() for term, count in counts.items() if count is None}
         if missing:
             values = {
+                "scope": self._database.scope(scope.tenant),
                 "tenants": [collection.tenant for collection in scope.collections],
                 "among": [collection.number for collection in scope.collections],
                 "terms": sorted(missing),
             }
-            rows = await self._database.fetch(scope.tenant, _TERMS, values)
+            rows = await self._database.search(_TERMS, values)
             found = {(row[0], row[1]): row[2] for row in rows}
             for collection in scope.collections:
                 for term in missing:

@@ -175,6 +175,22 @@ CREATE FUNCTION signalbox.tenant() RETURNS text
     SET search_path TO 'signalbox', 'public', 'pg_temp'
     AS $$ SELECT verified_tenant(current_setting('signalbox.scope', true)) $$;
 
+CREATE FUNCTION signalbox.term_counts(scope text, tenants text[], among integer[], terms text[]) RETURNS TABLE(collection integer, term text, chunks integer)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'signalbox', 'public', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    who text := verified_tenant(scope);
+BEGIN
+    -- The collections that row security would show.
+    RETURN QUERY SELECT t.collection, t.term, t.chunks
+    FROM unnest(tenants, among) AS one (tenant, number)
+    JOIN collection k USING (tenant, number)
+    JOIN term t ON t.tenant = k.tenant AND t.collection = k.number AND t.term = ANY (terms)
+    WHERE k.tenant = who OR (k.tenant = '0' AND k.public_documents > 0);
+END $$;
+
 CREATE FUNCTION signalbox.verified_tenant(scope text) RETURNS text
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'signalbox', 'public', 'pg_temp'
@@ -580,6 +596,9 @@ GRANT ALL ON FUNCTION signalbox.tenant() TO signalbox_app;
 GRANT ALL ON FUNCTION signalbox.tenant() TO signalbox_search;
 GRANT ALL ON FUNCTION signalbox.tenant() TO signalbox_sql;
 
+REVOKE ALL ON FUNCTION signalbox.term_counts(scope text, tenants text[], among integer[], terms text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION signalbox.term_counts(scope text, tenants text[], among integer[], terms text[]) TO signalbox_app;
+
 REVOKE ALL ON FUNCTION signalbox.verified_tenant(scope text) FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.verified_tenant(scope text) TO signalbox_app;
 GRANT ALL ON FUNCTION signalbox.verified_tenant(scope text) TO signalbox_search;
@@ -627,5 +646,6 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.field_value TO signalbox_ap
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.field_word TO signalbox_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.term TO signalbox_app;
+GRANT SELECT ON TABLE signalbox.term TO signalbox_search;
 
 GRANT SELECT,INSERT,DELETE ON TABLE signalbox.trace TO signalbox_app;
