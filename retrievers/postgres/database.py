@@ -7,10 +7,10 @@ which saves them the transaction.
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from types import TracebackType
-from typing import Any, LiteralString, Self
+from typing import Any, LiteralString, Self, TypeVar
 
 import psycopg
 from pgvector.psycopg import register_vector_async
@@ -23,6 +23,7 @@ from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.postgres.migrate import SERVICE_ROLE, check_address, is_current, migrate, service_address
 
 Row = tuple[Any, ...]
+Returned = TypeVar("Returned")
 MAX_TENANT_CHARACTERS = 128
 # A server that does not end a statement within these is taken for lost, with the connection.
 _CANCELS, _CANCEL_EVERY_S = 50, 0.1
@@ -43,7 +44,7 @@ class Database:
         self._size = size
         self._pool: AsyncConnectionPool[AsyncConnection[Row]] | None = None
         self._secret = b""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> Self:
         self._secret, service = await asyncio.to_thread(_prepare, self._owner, self._service)
@@ -88,18 +89,12 @@ class Database:
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[AsyncConnection[Row]]:
         """A connection without a tenant: as the service's own role it can call the searches and read nothing else."""
-        try:
+        with _explained():
             connection = await self._take()
             try:
                 yield connection
             finally:
                 await self._detached(self._give_back(connection))
-        except PoolTimeout as error:
-            raise Unavailable("the database", "no connection became free in 10 s") from error
-        except psycopg.errors.ProgramLimitExceeded:
-            raise  # what was sent is too large: no fault of the server's
-        except psycopg.OperationalError as error:
-            raise Unavailable("the database", str(error).strip().splitlines()[0]) from error
 
     async def _take(self) -> AsyncConnection[Row]:
         """A connection from the pool; one that comes after its task was cancelled goes back."""
@@ -133,11 +128,19 @@ class Database:
         await self._pool.putconn(connection)
 
     def _detached(self, work: Coroutine[Any, Any, None]) -> "asyncio.Future[None]":
-        """The work as a task that goes on when its awaiter is cancelled."""
+        """The work, which goes on when its awaiter is cancelled."""
+        return asyncio.shield(self._task(work))
+
+    def _task(self, work: Coroutine[Any, Any, Returned]) -> "asyncio.Task[Returned]":
         task = asyncio.ensure_future(work)
         self._tasks.add(task)  # the event loop holds tasks weakly
-        task.add_done_callback(self._tasks.discard)
-        return asyncio.shield(task)
+        task.add_done_callback(self._forget)
+        return task
+
+    def _forget(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # has been seen: whoever wanted it may be gone
 
     @asynccontextmanager
     async def transaction(self, tenant: str) -> AsyncIterator[AsyncConnection[Row]]:
@@ -157,8 +160,7 @@ class Database:
                 cursor = await connection.execute(statement, values)
                 return await cursor.fetchall()
 
-        async with self.connection() as connection:
-            return await _to_its_end(connection, rows(connection))
+        return await self._to_its_end(rows)
 
     async def search(self, statement: LiteralString, values: dict[str, Any]) -> list[Row]:
         """Rows of one search, whose scope is among the values."""
@@ -167,29 +169,81 @@ class Database:
             cursor = await connection.execute(statement, values, binary=True)
             return await cursor.fetchall()
 
-        async with self.connection() as connection:
-            return await _to_its_end(connection, rows(connection))
+        return await self._to_its_end(rows)
+
+    async def _to_its_end(self, work: Callable[[AsyncConnection[Row]], Awaitable[list[Row]]]) -> list[Row]:
+        """The rows of the work; when its awaiter is cancelled, the server is told to end it until it has.
+
+        The driver would ask the server once, which a busy one may overlook, and leave a pipeline half read.
+        """
+        under_way = _UnderWay()
+
+        async def rows() -> list[Row]:
+            assert self._pool is not None
+            connection = await self._pool.getconn()
+            try:
+                return await under_way.run(work, connection)
+            finally:
+                await self._give_back(connection)
+
+        with _explained():
+            task = self._task(rows())
+            try:
+                return await asyncio.shield(task)
+            except asyncio.CancelledError:
+                await under_way.end(task)
+                raise
 
 
-async def _to_its_end(connection: AsyncConnection[Row], work: Coroutine[Any, Any, list[Row]]) -> list[Row]:
-    """The rows of the work; when its awaiter is cancelled, the server is told to end it until it has.
+class _UnderWay:
+    """Work on a connection, which somebody else than its own task may have to end."""
 
-    The driver would ask the server once, which a busy one may overlook, and leave a pipeline half read.
-    """
-    task = asyncio.ensure_future(work)
-    # Whoever is cancelled twice asks for the result no more: its error is nobody's news.
-    task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+    def __init__(self) -> None:
+        self._connection: AsyncConnection[Row] | None = None
+        self._unwanted = False
+        self._telling = asyncio.Lock()
+
+    async def run(
+        self, work: Callable[[AsyncConnection[Row]], Awaitable[list[Row]]], connection: AsyncConnection[Row]
+    ) -> list[Row]:
+        if self._unwanted:
+            return []
+        self._connection = connection
+        try:
+            return await work(connection)
+        finally:
+            self._connection = None
+            # What the server is being told by now must not end what the connection does next.
+            async with self._telling:
+                pass
+
+    async def end(self, task: "asyncio.Task[list[Row]]") -> None:
+        """Returns when the work is over, or has not begun: then it never will."""
+        self._unwanted = True
+        try:
+            for _ in range(_CANCELS):
+                async with self._telling:
+                    if self._connection is None:
+                        return
+                    with suppress(psycopg.Error):
+                        await self._connection.cancel_safe(timeout=_CANCEL_EVERY_S)
+                await asyncio.wait({task}, timeout=_CANCEL_EVERY_S)
+        finally:
+            if self._connection is not None:
+                task.cancel()
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """What goes wrong with a connection, as an error that says so."""
     try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        for _ in range(_CANCELS):
-            if task.done():
-                break
-            with suppress(psycopg.Error):
-                await connection.cancel_safe(timeout=_CANCEL_EVERY_S)
-            await asyncio.wait({task}, timeout=_CANCEL_EVERY_S)
-        task.cancel()
-        raise
+        yield
+    except PoolTimeout as error:
+        raise Unavailable("the database", "no connection became free in 10 s") from error
+    except psycopg.errors.ProgramLimitExceeded:
+        raise  # what was sent is too large: no fault of the server's
+    except psycopg.OperationalError as error:
+        raise Unavailable("the database", str(error).strip().splitlines()[0]) from error
 
 
 _ENTER = "SELECT set_config('role', %s, true), set_config('signalbox.scope', %s, true)"
