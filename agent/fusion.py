@@ -12,6 +12,9 @@ from retrievers.core.types import Chunk, ChunkId, Hit
 
 Rankings = Mapping[str, Sequence[Hit]]
 
+RANK_OFFSET = 60.0
+"""Of reciprocal ranks, as in the paper."""
+
 LEXICAL_WEIGHT = 0.6
 FOREIGN_WEIGHT = 0.95
 # Measured on SciFact and CMRC: the margin of the best over the tenth lies around 0.35.
@@ -64,7 +67,7 @@ def convex(rankings: Rankings, *, lexical_weight: float) -> list[Fused]:
     return _summed(rankings, lambda source, hits: _min_max(hits, weights[source] / total))
 
 
-def reciprocal_rank(rankings: Rankings, *, k: float = 60.0) -> list[Fused]:
+def reciprocal_rank(rankings: Rankings, *, k: float = RANK_OFFSET) -> list[Fused]:
     """Sum of 1 / (k + rank) over the sources: only order counts.
 
     Args:
@@ -85,16 +88,22 @@ def weighted_sum(rankings: Rankings, *, weights: Mapping[str, float]) -> list[Fu
 
 
 def fuse_searches(
-    fused: Sequence[Sequence[Fused]], *, weights: Sequence[float] | None = None, k: float = 60.0
+    fused: Sequence[Sequence[Fused]], *, weights: Sequence[float] | None = None, k: float | None = None
 ) -> list[Fused]:
-    """Second stage: the rankings of several searches of one question into one, by reciprocal rank.
+    """Second stage: the rankings of several searches of one question into one.
 
-    One search is returned as it is. Of the raw scores and ranks of a chunk the best are kept.
+    Scores of the first stage that lie in [0, 1] say how far a search prefers a chunk, and are summed: measured on
+    questions read by a model, nDCG@10 0.958 (PEPs) and 0.94 (sample) against 0.947 and 0.77 by reciprocal rank,
+    which cannot tell the search that found it from the one that found nothing like it. One search is returned as it
+    is. Of the raw scores and ranks of a chunk the best are kept.
 
     Args:
         weights: one per search, by which its shares are multiplied; all the same when None.
+        k: reciprocal ranks with this offset are summed instead of the scores.
     Raises:
         ValueError: there are not as many weights as searches.
+    Source:
+        Fox, Shaw, "Combination of Multiple Searches" (CombSUM), TREC-2, 1994.
     """
     if len(fused) == 1:
         return list(fused[0])
@@ -103,7 +112,8 @@ def fuse_searches(
     merged: dict[ChunkId, Fused] = {}
     for ranking, weight in zip(fused, weights, strict=True):
         for rank, item in enumerate(ranking, 1):
-            shares.setdefault(item.id, []).append(weight / (k + rank))
+            share = item.score if k is None else 1 / (k + rank)
+            shares.setdefault(item.id, []).append(weight * share)
             known = merged.get(item.id)
             merged[item.id] = _better(known, item) if known else item
     totals = {id: math.fsum(held) for id, held in shares.items()}

@@ -272,11 +272,12 @@ class Pipeline:
                 merged.append(self._merge(one))
         chosen = found.course.intent.searches
         shares = [1.0 if search in chosen else SUPERSEDED_WEIGHT for search, _ in rankings]
-        return (fusion.fuse_searches(merged, weights=shares) if merged else []), weights
+        by_rank = fusion.RANK_OFFSET if self.settings.fusion == "rrf" else None
+        return fusion.fuse_searches(merged, weights=shares, k=by_rank), weights
 
     def _merge(self, found: fusion.Rankings) -> list[Fused]:
         if self.settings.fusion == "rrf":
-            return fusion.reciprocal_rank(found)
+            return fusion.reciprocal_rank(found, k=fusion.RANK_OFFSET)
         return fusion.weighted_sum(found, weights={"fulltext": 0.05, "vector": 0.95})
 
     def _lexical_weight(self, found: fusion.Rankings, language: str) -> float:

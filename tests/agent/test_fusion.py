@@ -190,19 +190,34 @@ def test_no_search_and_empty_searches_are_an_empty_ranking():
 def test_searches_are_merged_by_reciprocal_rank_and_the_best_of_each_source_is_kept():
     one = Fused(id_of("a"), 0.9, 0.9, {"vector": 0.3, "fulltext": 7.0}, {"vector": 4, "fulltext": 1})
     other = Fused(id_of("a"), 0.8, 0.8, {"vector": 0.6}, {"vector": 2})
-    found = fuse_searches([[one, entry("b")], [entry("c"), other]])
+    found = fuse_searches([[one, entry("b")], [entry("c"), other]], k=60)
     assert scores(found) == pytest.approx({"a": 1 / 61 + 1 / 62, "c": 1 / 61, "b": 1 / 62})
     assert found[0].scores == {"vector": 0.6, "fulltext": 7.0}
     assert found[0].ranks == {"vector": 2, "fulltext": 1}
     assert found[0].fused == found[0].score
 
 
+def test_searches_are_merged_by_the_sum_of_their_scores():
+    def scored(**of: float) -> list[Fused]:
+        return [Fused(id_of(name), score, score, {"vector": score}, {"vector": 1}) for name, score in of.items()]
+
+    found = fuse_searches([scored(a=1.0, b=0.9), scored(c=1.0, b=0.4)])
+    assert scores(found) == pytest.approx({"b": 1.3, "a": 1.0, "c": 1.0})
+    assert [item.id.document_id for item in found] == ["b", "a", "c"]
+    assert found[0].scores == {"vector": 0.9}
+    halved = fuse_searches([scored(a=1.0, b=0.9), scored(c=1.0, b=0.4)], weights=[0.5, 1.0])
+    assert scores(halved) == pytest.approx({"c": 1.0, "b": 0.85, "a": 0.5})
+
+
 def test_the_order_of_the_searches_does_not_matter():
     dice = random.Random(2)
-    searches = [[entry(name) for name in dice.sample("abcdefghij", 7)] for _ in range(4)]
-    expected = [(item.id, item.score) for item in fuse_searches(searches)]
-    for shuffled in itertools.permutations(searches):
-        assert [(item.id, item.score) for item in fuse_searches(shuffled)] == expected
+    searches = [
+        [entry(name)._replace(score=dice.random()) for name in dice.sample("abcdefghij", 7)] for _ in range(4)
+    ]
+    for k in (None, 60.0):
+        expected = [(item.id, item.score) for item in fuse_searches(searches, k=k)]
+        for shuffled in itertools.permutations(searches):
+            assert [(item.id, item.score) for item in fuse_searches(shuffled, k=k)] == expected
 
 
 # The weight of full text.
@@ -230,8 +245,8 @@ def test_few_hits_say_nothing_about_the_weight():
 
 def test_a_search_of_more_weight_leads_and_there_is_a_weight_for_each():
     one, other = [ranked("a"), ranked("b")], [ranked("c")]
-    assert [item.id.document_id for item in fuse_searches([one, other], weights=[0.5, 1.0])] == ["c", "a", "b"]
-    assert [item.score for item in fuse_searches([one, other], weights=[0.5, 1.0])][:2] == [1 / 61, 0.5 / 61]
+    assert [item.id.document_id for item in fuse_searches([one, other], weights=[0.5, 1.0], k=60)] == ["c", "a", "b"]
+    assert [item.score for item in fuse_searches([one, other], weights=[0.5, 1.0], k=60)][:2] == [1 / 61, 0.5 / 61]
     with pytest.raises(ValueError, match="zip"):
         fuse_searches([one, other], weights=[1.0])
 
