@@ -11,6 +11,7 @@ from agent.intent.vocabulary import Role
 _GROUPING: tuple[Role, ...] = ("label", "tag", "person", "version", "boolean", "language")
 _OF_A_COUNT = frozenset("of ended are were is was did have has got carry".split())
 _BEFORE_COUNTED = frozenset("more different new other total the all published created - open".split())
+_BEFORE_VALUES = frozenset("different distinct unique the".split())
 _COUNTED_ZH = re.compile("篇|份|件|起")
 
 
@@ -107,7 +108,9 @@ def counts_documents(found: Found) -> bool:
     if match is None:
         chinese = wording.HOW_MANY_ZH.search(sentence.text)
         return chinese is not None and (
-            sentence.has_document_noun(sentence.text) or _COUNTED_ZH.search(chinese[0]) is not None
+            sentence.has_document_noun(sentence.text)
+            or _COUNTED_ZH.search(chinese[0]) is not None
+            or (chinese[0].startswith("的") and bool(found.pieces))
         )
     index = sentence.index_from(match.end())
     if all(token.kind == "mark" for token in sentence.tokens[index:]):
@@ -124,6 +127,25 @@ def counts_documents(found: Found) -> bool:
         else:
             return False
     return False
+
+
+def field_counted(found: Found) -> tuple[str, ...]:
+    """The field whose values are counted: "how many authors", 几位作者; none where documents are."""
+    sentence = found.sentence
+    match = wording.HOW_MANY.search(sentence.text) or wording.COUNTED_ZH.search(sentence.text)
+    if match is None:
+        return ()
+    index = sentence.index_from(match.end())
+    while sentence.folded(index) in _BEFORE_VALUES:
+        index += 1
+    if sentence.is_noun(index) or sentence.mention_at(index) is not None:
+        return ()
+    roles = sentence.vocabulary.roles
+    fields = tuple(name for name in sentence.cue_fields(index) if roles.get(name) in _GROUPING)
+    if not fields and wording.PEOPLE_ALONE.match(sentence.text, match.end()):
+        people = sentence.vocabulary.of_role("person")
+        fields = tuple(name for name in fields_named(found, "person", start=match.end()) if name in people) or people
+    return fields
 
 
 def is_of_documents(found: Found) -> bool:

@@ -8,6 +8,7 @@ from agent.intent.asked import (
     counts_documents,
     date_asked,
     existence_asked,
+    field_counted,
     fields_named,
     fields_shown,
     group_asked,
@@ -103,9 +104,23 @@ def _share(found: Found) -> Calculation | None:
     if has_chinese(text) and wording.SHARE_OF_ALL_ZH.search(text):
         condition = both([piece.filter for piece in pieces])
         return Calculation({"op": "share", "where": condition, "decimals": 1}, ())
-    # The last constraint is the part, the others are the whole.
-    part, whole = pieces[-1], pieces[:-1]
-    return Calculation({"op": "share", "where": part.filter, "decimals": 1}, whole)
+    part, whole = _part_and_whole(found)
+    return Calculation({"op": "share", "where": both([piece.filter for piece in part]), "decimals": 1}, whole)
+
+
+def _part_and_whole(found: Found) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
+    """Of "the share of A among B" A is the part; else the last constraint is: "what share of B is A"."""
+    text, pieces = found.sentence.text, found.pieces
+    among = wording.AMONG.search(text)
+    if among is not None and pieces[0].start < among.start() < pieces[-1].end:
+        return (
+            tuple(piece for piece in pieces if piece.start < among.start()),
+            tuple(piece for piece in pieces if piece.start >= among.start()),
+        )
+    dates = found.sentence.vocabulary.of_role("date")
+    if len(pieces) > 1 and pieces[-1].field in dates and not wording.SAYING.search(text[pieces[-2].end :]):
+        return pieces[:-1], pieces[-1:]  # "the share of rejected documents in 2003": what was made then is the whole
+    return pieces[-1:], pieces[:-1]
 
 
 def _difference(found: Found) -> Calculation | None:
@@ -188,13 +203,15 @@ def _calculated(found: Found) -> tuple[str, str | None]:
 
 
 def _distinct(found: Found) -> Calculation | None:
-    """ "how many different authors": values are counted, not documents."""
+    """ "how many authors", "how many different tags": values are counted, not documents."""
     text = found.sentence.text
-    if not wording.DISTINCT.search(text):
+    if wording.AVERAGE.search(text):
         return None
-    fields = unconstrained(found, fields_named(found, "label", "tag", "person", "version", "language"))
-    if not fields and wording.PEOPLE.search(text):
-        fields = found.sentence.vocabulary.of_role("person")
+    fields = field_counted(found)
+    if not fields and wording.DISTINCT.search(text):
+        fields = unconstrained(found, fields_named(found, "label", "tag", "person", "version", "language"))
+        if not fields and wording.PEOPLE.search(text):
+            fields = found.sentence.vocabulary.of_role("person")
     return Calculation({"op": "count", "of": fields[0]}, found.pieces) if fields else None
 
 
@@ -223,8 +240,9 @@ def _extreme(found: Found) -> Calculation | None:
     if number is None and wording.WHEN.search(text):
         return Calculation({"op": "max" if descending else "min", "of": of}, found.pieces)
     limit = _how_many(text)
+    people = found.sentence.vocabulary.of_role("person")[:1] if wording.WHO.search(text) else ()
     aggregate: Json = {
-        "op": "list", "of": of, "order": "desc" if descending else "asc", "limit": limit, "show": [of],
+        "op": "list", "of": of, "order": "desc" if descending else "asc", "limit": limit, "show": [*people, of],
         # "which documents are the longest" may be several of one length.
         "ties": limit == 1 and wording.SEVERAL.search(text) is not None,
     }  # fmt: skip
@@ -248,7 +266,7 @@ def _is_long_ago(text: str) -> bool:
 def _how_many(text: str) -> int:
     """ "top three", "the 5 newest", 前十个; one when no number is said."""
     count = wording.TOP_N.search(text)
-    return (parse_count(count["n"] or count["n2"] or count["zh"]) if count else None) or 1
+    return (parse_count(count["n"] or count["n2"] or count["n3"] or count["zh"]) if count else None) or 1
 
 
 def _count(found: Found) -> Calculation | None:

@@ -148,8 +148,9 @@ def _is_together(sentence: Sentence, one: Constraint, other: Constraint) -> bool
     between = sentence.text[one.end : other.start].casefold()
     if len(between) >= _CLOSE or "or" in between.split() or "或" in between:
         return False
-    if wording.EACH.search(sentence.text[other.end :]):
-        return False  # "A and B each": one after the other
+    behind = sentence.text[other.end :]
+    if wording.EACH.search(behind) or wording.COMPARED.search(behind):
+        return False  # "A and B each", "A 和 B 谁写得多": one after the other
     head = sentence.text[max(0, one.start - 20) : one.start].casefold()
     if "both" in head or "同时" in head or "一起" in between:
         return True

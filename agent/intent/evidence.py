@@ -69,6 +69,8 @@ def is_constraint(sentence: Sentence, mention: Mention, known: Known, *, is_tag:
         return False
     if _is_cued(sentence, mention, known) or _is_in_brackets(sentence, mention, known):
         return True
+    if sentence.counted and (known.how in ("exact", "alias") or (known.how == "stem" and not is_tag)):
+        return True
     if sentence.in_about(mention.start):
         return False
     if (

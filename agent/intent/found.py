@@ -65,10 +65,13 @@ def find(
     calendar: Calendar,
     now: datetime,
     more: Sequence[tuple[str, str, int]] = (),
+    *,
+    counted: bool = False,
 ) -> Found:
     """Everything that one turn states about metadata.
 
     Args:
+        counted: see `Sentence`.
         nouns: words for the documents of the collections in scope ("pep", "peps").
         now: in the time zone of who asks, which days are of.
         more: values looked up in fields too large to know, see `find_mentions`.
@@ -76,7 +79,9 @@ def find(
     tokens = tokenize(text)
     nouns = nouns | _numbered(vocabulary)
     about = about_regions(text, tokens, (*nouns, *vocabulary.kinds))
-    sentence = Sentence(text, tokens, find_mentions(tokens, vocabulary, more), vocabulary, nouns, about=about)
+    sentence = Sentence(
+        text, tokens, find_mentions(tokens, vocabulary, more), vocabulary, nouns, about=about, counted=counted
+    )
     dates = [one for one in find_dates(text, calendar) if _is_stated(one, sentence, calendar)]
     sentence = replace(sentence, taken=tuple((one.start, one.end) for one in dates), dated=bool(dates))
     numbers = find_quantities(sentence)

@@ -4,8 +4,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Protocol
 
-from agent.intent import calculations, followup, turns, vocabulary
+from agent.intent import calculations, followup, turns, vocabulary, wording
 from agent.intent.asked import fields_shown
 from agent.intent.calculations import Calculation
 from agent.intent.filters import Json, both, either
@@ -55,6 +56,14 @@ class RulesReading:
         return both([piece.filter for piece in self.pieces]) if self.pieces else None
 
 
+class Finder(Protocol):
+    """`agent.intent.found.find` in one context."""
+
+    def __call__(self, text: str, /, *, counted: bool = False) -> Found:
+        """What a text states."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """What a question is read against.
@@ -88,8 +97,8 @@ def _read(question: str, history: Sequence[Message], context: Context) -> RulesR
         return _nothing(question)
     known = vocabulary.build(context.catalogue)
 
-    def finder(text: str) -> Found:
-        return find(text, known, context.nouns, context.calendar, context.now, context.more)
+    def finder(text: str, *, counted: bool = False) -> Found:
+        return find(text, known, context.nouns, context.calendar, context.now, context.more, counted=counted)
 
     found = finder(question)
     carried = followup.carry(found, history, finder) if history else None
@@ -97,8 +106,9 @@ def _read(question: str, history: Sequence[Message], context: Context) -> RulesR
         return _followed(carried, question, context)
     parts = turns.parts_of(question)
     if len(parts) > 1:
-        return _several(question, [finder(part) for part in parts], found, context)
-    calculation = _calculation(found)
+        return _several(question, [_counted(finder(part), finder)[0] for part in parts], found, context)
+    found, calculation = _counted(found, finder)
+    calculation = calculation or calculations.find_lookup(found) or calculations.find_listing(found)
     if calculation is None and turns.is_outside(found):
         return _outside(question)
     return _single(question, found, calculation, context)
@@ -119,8 +129,17 @@ def nouns_of(collections: Sequence[str]) -> frozenset[str]:
     return frozenset(words | singular | {f"{word}s" for word in words if not word.endswith("s")})
 
 
-def _calculation(found: Found) -> Calculation | None:
-    return calculations.find_calculation(found) or calculations.find_lookup(found) or calculations.find_listing(found)
+def _counted(found: Found, finder: Finder) -> tuple[Found, Calculation | None]:
+    """What was found, with the calculation that it asks for.
+
+    "the most documents about security": no text is searched, so a value that a text would be about constrains.
+    """
+    calculation = calculations.find_calculation(found)
+    if not found.left or (calculation is None and not wording.SHARE.search(found.sentence.text)):
+        return found, calculation
+    counted = finder(found.sentence.text, counted=True)
+    again = calculations.find_calculation(counted)
+    return (found, calculation) if again is None else (counted, again)
 
 
 def _single(question: str, found: Found, calculation: Calculation | None, context: Context) -> RulesReading:

@@ -42,6 +42,7 @@ class Sentence:
         taken: characters [first, last) that dates and numbers were read from.
         dated: it states a range of days.
         about: characters [first, last) that name a topic, see `about_regions`.
+        counted: documents are counted by what it names: a topic that is a value then constrains as well.
     """
 
     text: str
@@ -52,6 +53,7 @@ class Sentence:
     taken: tuple[tuple[int, int], ...] = ()
     about: tuple[tuple[int, int], ...] = ()
     dated: bool = False
+    counted: bool = False
     # What every sign asks for again and again; it depends on the words alone.
     _cues: dict[int, tuple[tuple[str, ...], int]] = field(default_factory=dict, repr=False, compare=False)
 

@@ -19,7 +19,8 @@ _PLAIN = frozenset(
     newest latest earliest first last recent recently longest largest highest biggest smallest lowest
     shortest going creation date ended end became become sitting break down broken give also one two
     three currently calculate compute altogether combined overall there far kb knowledge base collection
-    corpus database archive stored held entire whole all
+    corpus database archive stored held entire whole all four five six seven eight nine ten twenty
+    fewest least fewer less prolific
     """.split()
 )
 _PLAIN_ZH = tuple(

@@ -16,7 +16,9 @@ HOW_MANY = _pattern(
 HOW_MANY_ZH = _pattern(
     r"(?<!哪)(?:多少|几)\s*(?:个|篇|份|条|起|件|项|部|本|则|封|款|名|位)",
     r"数量|总数|计数|篇数|个数|件数|多少(?=\s*[A-Za-z])",
+    r"(?:的\s*(?:一共|总共|共)?\s*有?|有|共)\s*多少(?=\s*[?？。]*$)",
 )
+COUNTED_ZH = _pattern(r"(?:多少|几)\s*(?:位|名|个|种|类)?\s*(?:不同的?)?\s*")
 DISTINCT = _pattern(
     r"\bhow\s+many\s+(?:different|distinct|unique)\b",
     r"\bnumber\s+of\s+(?:different|distinct|unique)\b",
@@ -27,10 +29,15 @@ SHARE = _pattern(
     r"\b(?:share|percentage|percent|proportion|fraction)\b",
     r"百分之几|占比|比例|百分比|占.{0,6}(?:多少|几)",
 )
+AMONG = _pattern(r"\b(?:among|amongst|out\s+of)\b")
+SAYING = _pattern(
+    r"\b(?:is|are|was|were|got|get|have|has|had|did|do|does|date[sd]?|c[ao]me|ended|became|become|carry|carried|made)\b",
+    r"是|占|被|为",
+)
 SHARE_OF_ALL_ZH = _pattern(r"占(?:全部|所有|总)")
 AVERAGE = _pattern(r"\b(?:average|mean|avg)\b", r"平均")
 SUM = _pattern(r"\b(?:total|sum|combined|altogether)\b", r"总(?!结|部|体|监|经理)|合计|共计")
-NUMBER_OF = _pattern(r"\b(?:number|count|list|how\s+many|longest|most)\b", r"多少|最多|个数|人数|数量")
+NUMBER_OF = _pattern(r"\b(?:number|count|list|how\s+many|longest|most)\b", r"多少|最多|个数|人数|数量|几[位名个]")
 LARGEST_NUMBER = _pattern(
     r"\b(?:largest|highest|greatest|maximum|smallest|lowest)\s+number\s+of\b",
     r"最多有?(?:多少|几)",
@@ -51,8 +58,8 @@ BREAKDOWN = _pattern(
 )
 COUNTED = _pattern(r"\bnumber\b|\bcount\b", r"多少|几")
 VERSUS = _pattern(
-    r"\b(?:vs\.?|versus|compared?|more\b.*\bor\b|or\s+more|of\s+each|each)\b",
-    r"相比|更多|更少|分别|各有|哪.{0,3}多|还是",
+    r"\b(?:vs\.?|versus|compared?|(?:more|fewer)\b.*\bor\b|or\b.*\b(?:more|fewer)|of\s+each|each)\b",
+    r"相比|更多|更少|分别|各有|哪.{0,3}多|谁.{0,12}多|还是",
 )
 MORE_THAN = _pattern(r"\bhow\s+many\s+more\b|\bdifference\b", r"多多少|多几|相差|差多少")
 MOST = _pattern(r"\b(?:most|top|busiest|biggest\s+number|more\s+\w+\s+than\s+any(?:one|body)?)\b", r"最多|最常")
@@ -66,6 +73,7 @@ WHICH_VALUES = _pattern(
     r"\b(?:which|what)\s+(?P<what>[\w-]+(?:\s[\w-]+)?)\s+(?:occur|exist|appear|are\s+(?:there|used|in\s+use|represented))\b",
     r"有哪些(?P<zh>[^，。？！,?!的]{1,6})[?？]*$",
 )
+COMPARED = _pattern(r"\bwho\b.*\b(?:more|most|fewer)\b", r"[谁哪].*多|更多|更少")
 EACH = _pattern(r"\beach\b|\brespectively\b", r"分别|各")
 WHICH_NOUN = _pattern(r"\b(?:which|what)\s+(?P<noun>\w+)")
 PERIODS = {"year": "year", "annual": "year", "month": "month", "quarter": "quarter"}
@@ -73,7 +81,11 @@ PERIODS_ZH = {"年": "year", "月": "month", "季度": "quarter"}
 """What a date is grouped by, as a function of the aggregates."""
 
 # The ends of an order.
-NEWEST = _pattern(r"\b(?:newest|latest|most\s+recent(?:ly)?|youngest)\b", r"最新|最近(?:的)?一|最晚|最后(?:一)?")
+_SPAN = rf"(?:{COUNT}\s+)?(?:years?|months?|weeks?|quarters?|days?|decades?|time)\b"
+NEWEST = _pattern(
+    rf"\b(?:newest|latest|most\s+recent(?:ly)?|youngest|last(?!\s+{_SPAN}))\b",
+    r"最新|最近(?:的)?一|最晚|最后(?:一)?",
+)
 OLDEST = _pattern(r"\b(?:oldest|earliest|first)\b", r"最早|最老|最旧|第一(?:个|篇|份)|首个")
 LARGEST = _pattern(
     r"\b(?:longest|largest|tallest|highest|biggest|greatest|maximum|max|most\s+expensive|costliest|most)\b",
@@ -87,6 +99,7 @@ LONGEST = _pattern(r"\blongest\b", r"最久|最长时间")
 OF_TIME = _pattern(r"date|since|sitting|been|waiting", r"日期|久")
 TOP_N = _pattern(
     rf"\b(?:top|the)\s+(?P<n>{COUNT})\b",
+    rf"\blast\s+(?P<n3>{COUNT})\b",
     rf"\b(?P<n2>{COUNT})\s+(?:most|biggest|top|newest|latest|oldest|longest|highest)\b",
     rf"(?:最\S{{1,4}}|前)的?(?P<zh>{CHINESE_COUNT})\s*(?:个|篇|位|名|种|份|条)",
 )
@@ -95,6 +108,7 @@ SEVERAL = _pattern(r"哪几|哪些", r"\bwhich\s+\w+s\b(?!\s+(?:is|has|was))")
 # Fields that are asked for without their name.
 WHEN = _pattern(r"^\s*(?:when|what\s+(?:date|day|year))\b", r"什么时候|何时|哪一?[天年月]")
 WHO = _pattern(r"\bwho(?:se)?\b|\bwhich\s+(?:author|person|people)", r"谁|哪位|哪个人")
+PEOPLE_ALONE = _pattern(r"\s*(?:different\s+|distinct\s+)?(?:people|persons)\b", r"\s*(?:不同的?)?人")
 PEOPLE = _pattern(r"\bpeople\b|\bpersons\b", r"人")
 
 # A field that is or is not there: "have [a sponsor]", 没有[赞助人].
