@@ -110,7 +110,7 @@ def counts_documents(found: Found) -> bool:
         return chinese is not None and (
             sentence.has_document_noun(sentence.text)
             or _COUNTED_ZH.search(chinese[0]) is not None
-            or (chinese[0].startswith("的") and bool(found.pieces))
+            or (chinese[0].endswith("有多少") and bool(found.pieces))
         )
     index = sentence.index_from(match.end())
     if all(token.kind == "mark" for token in sentence.tokens[index:]):

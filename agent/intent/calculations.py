@@ -53,6 +53,33 @@ def find_calculation(found: Found) -> Calculation | None:
     return None
 
 
+def merged(parts: Sequence[Calculation | None]) -> Calculation | None:
+    """ "How many are final, and how many were rejected?": counts that differ in one value, side by side.
+
+    What constrains the first holds for the others too.
+    """
+    counts = [one for one in parts if one is not None and one.aggregate == {"op": "count"} and one.pieces]
+    if len(counts) < len(parts) or len(counts) < 2:
+        return None
+    last = counts[-1].pieces[-1].filter
+    if last["type"] != "eq":
+        return None
+    field: str = last["key"]
+    values: list[str] = []
+    rest: tuple[Piece, ...] = ()
+    for place, one in enumerate(counts):
+        named = [piece for piece in one.pieces if piece.field == field]
+        others = tuple(piece for piece in one.pieces if piece.field != field)
+        if len(named) != 1 or named[0].filter["type"] != "eq" or (place and others not in ((), rest)):
+            return None
+        values.append(named[0].filter["value"])
+        rest = rest if place else others
+    if len(set(values)) < len(values):
+        return None
+    piece = replace(counts[0].pieces[-1], field=field, filter={"type": "in", "key": field, "value": values})
+    return Calculation({"op": "count", "group_by": field, "between": values}, (*rest, piece))
+
+
 def find_lookup(found: Found) -> Calculation | None:
     """Fields of one document that is named by its number: "who sponsored PEP 703"."""
     keys = {one.field for one in found.numbers if one.values and is_key(found.sentence.vocabulary, one.field)}
@@ -240,9 +267,12 @@ def _extreme(found: Found) -> Calculation | None:
     if number is None and wording.WHEN.search(text):
         return Calculation({"op": "max" if descending else "min", "of": of}, found.pieces)
     limit = _how_many(text)
-    people = found.sentence.vocabulary.of_role("person")[:1] if wording.WHO.search(text) else ()
+    people: tuple[str, ...] = ()
+    if wording.WHO.search(text):
+        people = fields_named(found, "person") or found.sentence.vocabulary.of_role("person")
     aggregate: Json = {
-        "op": "list", "of": of, "order": "desc" if descending else "asc", "limit": limit, "show": [*people, of],
+        "op": "list", "of": of, "order": "desc" if descending else "asc", "limit": limit,
+        "show": [*people[: _MOST_SHOWN - 1], of],
         # "which documents are the longest" may be several of one length.
         "ties": limit == 1 and wording.SEVERAL.search(text) is not None,
     }  # fmt: skip

@@ -239,11 +239,16 @@ def _carried_calculation(carried: followup.Carried) -> Calculation | None:
 
 def _several(question: str, parts: Sequence[Found], whole: Found, context: Context) -> RulesReading:
     """Separate questions in one turn: a search for each; a filter only when every part is constrained."""
+    # As of one question: no number that leaves out a condition.
+    made = [calculations.find_calculation(part) if not topic_of(part) else None for part in parts]
+    together = calculations.merged(made)
+    if together is not None and "sql" in context.cards:
+        confidence = _confidence(together.pieces, 0.9)
+        return _aggregated(question, together, context, confidence, _rejected(whole), complete=True)
     aggregate: Json | None = None
     filters: list[Json | None] = []
     searches: list[str] = []
-    for part in parts:
-        calculation = calculations.find_calculation(part)
+    for part, calculation in zip(parts, made, strict=True):
         if calculation is not None and aggregate is None and "sql" in context.cards:
             aggregate = _within(calculation)
             filters.append(None)

@@ -316,6 +316,9 @@ def _parts(name: str, values: Mapping[str, int]) -> Iterable[tuple[tuple[str, ..
                 yield part, Known(name, value, "part", documents)
 
 
+_AGENT = re.compile(r"(?<=\w{3})(?:ers?|ors?)$")
+
+
 def _cues(catalogue: FieldCatalogue) -> dict[tuple[str, ...], tuple[str, ...]]:
     """Words that point at a field: those of its name, and general ones for what it is about."""
     cues: dict[tuple[str, ...], list[str]] = {}
@@ -328,4 +331,9 @@ def _cues(catalogue: FieldCatalogue) -> dict[tuple[str, ...], tuple[str, ...]]:
             own.append(words_of(chinese))
         for cue in dict.fromkeys(own):
             cues.setdefault(cue, []).append(name)
+    for name in catalogue.fields:
+        # Whoever is the inspector has inspected; where the verb is a field's own already, as in "created", it stays.
+        deed = _AGENT.sub("ed", " ".join(lexicon.name_words(name)))
+        if deed.endswith("ed") and " " not in deed and (deed,) not in cues and (stem(deed),) not in cues:
+            cues[deed,] = [name]
     return {cue: tuple(dict.fromkeys(names)) for cue, names in cues.items() if cue}

@@ -59,7 +59,7 @@ BREAKDOWN = _pattern(
 COUNTED = _pattern(r"\bnumber\b|\bcount\b", r"多少|几")
 VERSUS = _pattern(
     r"\b(?:vs\.?|versus|compared?|(?:more|fewer)\b.*\bor\b|or\b.*\b(?:more|fewer)|of\s+each|each)\b",
-    r"相比|更多|更少|分别|各有|哪.{0,3}多|谁.{0,12}多|还是",
+    r"相比|更多|更少|分别|各有|[哪谁][^，。？]{0,12}多(?!少)|还是",
 )
 MORE_THAN = _pattern(r"\bhow\s+many\s+more\b|\bdifference\b", r"多多少|多几|相差|差多少")
 MOST = _pattern(r"\b(?:most|top|busiest|biggest\s+number|more\s+\w+\s+than\s+any(?:one|body)?)\b", r"最多|最常")

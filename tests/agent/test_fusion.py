@@ -211,9 +211,7 @@ def test_searches_are_merged_by_the_sum_of_their_scores():
 
 def test_the_order_of_the_searches_does_not_matter():
     dice = random.Random(2)
-    searches = [
-        [entry(name)._replace(score=dice.random()) for name in dice.sample("abcdefghij", 7)] for _ in range(4)
-    ]
+    searches = [[entry(name)._replace(score=dice.random()) for name in dice.sample("abcdefghij", 7)] for _ in range(4)]
     for k in (None, 60.0):
         expected = [(item.id, item.score) for item in fuse_searches(searches, k=k)]
         for shuffled in itertools.permutations(searches):

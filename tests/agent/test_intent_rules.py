@@ -105,7 +105,15 @@ CALCULATIONS = {
     "how many more cases does Old Town have than Eastfield": {"op": "difference", "group_by": "district"},
     "latest demolition permit filed in Mill Creek": {"op": "list", "of": "filed", "order": "desc", "limit": 1},
     "total budget of all contracts": {"op": "sum", "of": "budget"},
-}
+    "how many inspectors have records in Chinatown": {"op": "count", "of": "inspector"},
+    "did Tom Okafor or Li Wei handle more complaints": {"group_by": "inspector", "between": ["Tom Okafor", "Li Wei"]},
+    "the five oldest complaints in Mill Creek": {"op": "list", "of": "filed", "order": "asc", "limit": 5},
+    "how many permits were approved and how many were denied?": {
+        "op": "count", "group_by": "status", "between": ["Approved", "Denied"],
+    },
+    "who inspected the last demolition permit in Old Town": {"op": "list", "show": ["inspector", "filed"]},
+    "which district has the fewest complaints": {"op": "count", "group_by": "district", "order": "asc"},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "wanted"), CALCULATIONS.items(), ids=CALCULATIONS.keys())
@@ -113,6 +121,35 @@ def test_a_calculation_is_asked_of_the_metadata(text: str, wanted: dict[str, Any
     reading = ground("city").read(text)
     assert (reading.kind, reading.sources[0].name) == ("aggregate", "sql")
     assert {key: reading.aggregate[key] for key in wanted} == wanted
+
+
+CALCULATIONS_ZH = {
+    "心内科的操作流程有多少": ("and(department=心血管内科, doc_type=操作流程)", {"op": "count"}),
+    "有几位作者写过护士培训材料": ("and(audience=护士, doc_type=培训材料)", {"op": "count", "of": "authors"}),
+    "张敏和李建华谁写的文件更多": ("authors in 张敏|李建华", {"group_by": "authors", "between": ["张敏", "李建华"]}),
+    "平均每份文件有几位作者": (None, {"op": "avg", "of": "len(authors)"}),
+    "东院区和西院区哪个的文件多": ("campus in 东院区|西院区", {"op": "count", "group_by": "campus"}),
+}
+
+
+@pytest.mark.parametrize(("text", "wanted"), CALCULATIONS_ZH.items(), ids=CALCULATIONS_ZH.keys())
+def test_a_calculation_in_chinese(text: str, wanted: tuple[str | None, dict[str, Any]], ground: Make):
+    reading = ground("hospital").read(text)
+    assert shown(reading.filter) == wanted[0]
+    assert {key: reading.aggregate[key] for key in wanted[1]} == wanted[1]
+
+
+def test_the_part_and_the_whole_of_a_share(ground: Make):
+    for text in ("share of denied permits among those filed in 2023", "what share of permits filed in 2023 was denied"):
+        reading = ground("city").read(text)
+        assert shown(reading.filter) == "and(filed>=2023-01-01, filed<2024-01-01)"
+        assert shown(reading.aggregate["where"]) == "status=Denied"
+
+
+def test_a_topic_that_is_a_value_constrains_what_is_counted(ground: Make):
+    assert ground("peps").read("Which proposals are about packaging?").filter is None
+    reading = ground("peps").read("Who wrote the most proposals about packaging?")
+    assert (shown(reading.filter), reading.aggregate["group_by"]) == ("topics=Packaging", "authors")
 
 
 @pytest.mark.parametrize(
