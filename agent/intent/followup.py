@@ -20,7 +20,7 @@ from agent.intent.topic import topic_of
 from agent.types import Message
 
 _REFINES = re.compile(
-    r"\b(?:only|just|those|the\s+ones|these|of\s+them|among\s+(?:them|those|these)|narrow|restrict|limit|"
+    r"\b(?:only|just|those|the\s+(?:\w+\s+)?ones|these|of\s+them|among\s+(?:them|those|these)|narrow|restrict|limit|"
     r"exclude|excluding|leave\s+out|drop|remove|without|except|filter)\b|"
     r"去掉|排除|只要|只看|只保留|仅|其中|除了|不要|剔除|筛|里面",
     re.IGNORECASE,
@@ -61,7 +61,8 @@ _LATER = re.compile(
     r"\b(?:later|newer|after\s+(?:that|it)|successor|since\s+then)\b|更晚|之后|后来|此后", re.IGNORECASE
 )
 _ID = re.compile(r"\b[a-z][a-z0-9]*(?:-[a-z0-9]+)*-\d[\w-]*\b")
-_AMONG = re.compile(r"\bof\s+(?:them|those|these)\b|其中|这些(?:里|中)", re.IGNORECASE)
+_AMONG = re.compile(r"\b(?:of|among|in)\s+(?:them|those|these)\b|其中|里面|这些(?:里|中)", re.IGNORECASE)
+_IT = re.compile(r"\b(?:it|its)\b|它|该(?:提案|文档|文件|方案)", re.IGNORECASE)
 _SAYS = re.compile(
     r"\b(?:does|did)\s+it\s+(?:say|mention|cover|explain|support|allow|define|describe|list)\b|"
     r"\bwhat\s+does\s+it\s+say\b|它(?:里面)?(?:说|提到|讲|有没有|支持)",
@@ -137,6 +138,8 @@ def _narrowing(found: Found, before: Found, said: Found, context: str) -> Carrie
     refines, same = _REFINES.search(text), _SAME.search(text)
     if (refines and found.pieces) or (same and (found.pieces or before.pieces)):
         return Carried(found, before, pieces, context, lists=True, again=same is not None)
+    if _AMONG.search(text) and topic_of(found) and before.pieces:
+        return Carried(found, before, pieces, "", lists=False)
     if topic_of(found):
         return None
     if _AMONG.search(text) and not found.pieces and find_calculation(found) is not None:
@@ -165,11 +168,18 @@ def _of_document(found: Found, before: Found, said: Found, answered: str, contex
     document = _document(found, before, said, answered) if _THING.search(text) else None
     if document is None:
         return None
-    if _SAYS.search(text):
+    # "which older proposal did it grow out of" asks for another.
+    others = any(found.sentence.is_noun(index) for index in range(len(found.sentence.tokens)))
+    if _SAYS.search(text) or (_IT.search(text) and not others and _is_spoken_of(document, before)):
         return Carried(found, before, (document,), "", lists=False)
     if not topic_of(found) and _asks_field(found):
         return Carried(found, before, (document,), context, lists=False)
     return None
+
+
+def _is_spoken_of(document: Piece, before: Found) -> bool:
+    """Whether the question before is about that document and no other: "what is PEP 667 about?"."""
+    return [piece.filter for piece in before.pieces] == [document.filter]
 
 
 def _counting(found: Found, before: Found, context: str) -> Carried | None:

@@ -135,11 +135,16 @@ def _counted(found: Found, finder: Finder) -> tuple[Found, Calculation | None]:
     "the most documents about security": no text is searched, so a value that a text would be about constrains.
     """
     calculation = calculations.find_calculation(found)
-    if not found.left or (calculation is None and not wording.SHARE.search(found.sentence.text)):
+    text = found.sentence.text
+    if not found.left or (calculation is None and not wording.SHARE.search(text) and not wording.VERSUS.search(text)):
         return found, calculation
-    counted = finder(found.sentence.text, counted=True)
+    counted = finder(text, counted=True)
     again = calculations.find_calculation(counted)
-    return (found, calculation) if again is None else (counted, again)
+    # Of what is compared or shared out the values alone say that there is something to calculate.
+    meant = again is not None and (
+        calculation is not None or again.aggregate["op"] == "share" or "between" in again.aggregate
+    )
+    return (counted, again) if meant else (found, calculation)
 
 
 def _single(question: str, found: Found, calculation: Calculation | None, context: Context) -> RulesReading:

@@ -20,7 +20,7 @@ _PLAIN = frozenset(
     shortest going creation date ended end became become sitting break down broken give also one two
     three currently calculate compute altogether combined overall there far kb knowledge base collection
     corpus database archive stored held entire whole all four five six seven eight nine ten twenty
-    fewest least fewer less prolific handle handled handles produce produced
+    fewest least fewer less prolific handle handled handles produce produced plz pls thx both numbers figures
     """.split()
 )
 _PLAIN_ZH = tuple(
@@ -32,7 +32,12 @@ _PLAIN_ZH = tuple(
     一下 呢 吗 啊 呀 吧 过 到 在 发生 可以 允许 能 它 他们 他 她 其 该 此 哪天 还有 更 请问 哪些 哪几 哪个 怎么
     有没有 是否 帮我 我想 知道 查找 查询 列一下 都 新 提 出 里面 其中 比 多 少 还是 由 关于 方面 就 也 再 只 那
     这 些 我们 公司 大家 现在 已经 已 客户 看到 要 加
+    名下 手里 旗下 这批 那批 统计 汇总
     """.split()
+)
+# Whatever is done the most is asked of who does it: "who has piled up the most".
+_DEED = re.compile(
+    r"\b\w+(?:\s+(?:up|out|in|on|off))?(?=\s+the\s+(?:most|fewest|least|highest\s+number)\b)", re.IGNORECASE
 )
 _NO_CHINESE = re.compile(r"[^\u4e00-\u9fff]+")
 _LETTERS = re.compile(r"[^\W\d_]+")
@@ -45,6 +50,7 @@ def topic_of(found: Found) -> list[str]:
     """
     sentence = found.sentence
     taken = [(one.start, one.end) for one in found.pieces] + [(one.start, one.end) for one in found.dates]
+    taken += [match.span() for match in _DEED.finditer(sentence.text)]
     words = []
     for index, token in enumerate(sentence.tokens):
         if token.kind != "word" or any(first <= token.start < last for first, last in taken):
