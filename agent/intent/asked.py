@@ -52,7 +52,8 @@ def number_asked(found: Found) -> str | None:
     if fields:
         return fields[0]
     known = found.sentence.vocabulary.catalogue.fields
-    lists = [name for name in fields_named(found, "person", "tag") if known[name].field.type == "list"]
+    named = fields_named(found, "person", "tag")
+    lists = [name for name in (*unconstrained(found, named), *named) if known[name].field.type == "list"]
     return f"len({lists[0]})" if lists and wording.NUMBER_OF.search(found.sentence.text) else None
 
 

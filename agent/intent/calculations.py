@@ -264,7 +264,7 @@ def _extreme(found: Found) -> Calculation | None:
     if of is None or not _names_documents(found, topic_of(found)):
         return None
     descending = bool(largest) if number else bool(newest)
-    if number is None and wording.WHEN.search(text):
+    if number is None and wording.WHEN.search(text) and not wording.WHICH_ONE.search(text):
         return Calculation({"op": "max" if descending else "min", "of": of}, found.pieces)
     limit = _how_many(text)
     people: tuple[str, ...] = ()

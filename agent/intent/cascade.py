@@ -100,7 +100,7 @@ class Cascade:
             more = await self.catalogue.find_values(scope, _spans(question, request))
         names = sorted({one.name for one in scope.collections})
         # With many collections in scope their names are no words for documents any more.
-        nouns = rules.nouns_of(names if len(names) <= 3 else ())
+        nouns = rules.nouns_of(names if len(names) <= 3 else (), fields)
         return Context(fields, nouns, self.cards, calendar, now, more)
 
     def _later(

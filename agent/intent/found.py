@@ -172,7 +172,8 @@ def version_numbers(value: str) -> tuple[int, ...]:
 
 
 _WITHOUT = re.compile(
-    r"(?:\b(?:without|lacking|with\s+no|have\s+no|has\s+no)(?:\s+(?:a|an|any))?|没有|缺少|不带)$", re.IGNORECASE
+    r"(?:\b(?:without|lack(?:s|ing)?|miss(?:es|ing)|(?:with|ha(?:ve|s|d)|nam(?:e|es|ing)|list(?:s|ing)?|giv(?:e|es|ing)|stat(?:e|es|ing))\s+no)(?:\s+(?:a|an|any|\w+))?|没有|缺少|不带)$",
+    re.IGNORECASE,
 )
 _WITH = re.compile(r"(?:\b(?:that\s+have|that\s+has|with)\s+(?:a|an)|(?:^|[，。；])有)$", re.IGNORECASE)
 

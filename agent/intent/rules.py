@@ -1,7 +1,7 @@
 """Rules: a question as it reads without a model, checked against the field catalogue."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
@@ -122,11 +122,26 @@ def readable(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} {text[-_LONGEST // 2 :]}"
 
 
-def nouns_of(collections: Sequence[str]) -> frozenset[str]:
-    """Words for the documents of collections, by their names: "peps" are peps, one of them a pep."""
-    words = {word for name in collections for word in re.findall(r"[^\W\d_]+", name.casefold()) if len(word) > 1}
+def nouns_of(collections: Sequence[str], catalogue: FieldCatalogue | None = None) -> frozenset[str]:
+    """Words for the documents of collections, by their names: "peps" are peps, one of them a pep.
+
+    Args:
+        catalogue: a label that every document carries says what they are as well: "source: peps".
+    """
+    names = [*collections, *(_said_of_all(catalogue) if catalogue is not None else ())]
+    words = {word for name in names for word in re.findall(r"[^\W\d_]+", name.casefold()) if len(word) > 1}
     singular = {word[:-1] for word in words if len(word) > 3 and word.endswith("s") and not word.endswith("ss")}
     return frozenset(words | singular | {f"{word}s" for word in words if not word.endswith("s")})
+
+
+def _said_of_all(catalogue: FieldCatalogue) -> Iterator[str]:
+    """The values of one word that all documents have in common, where they say what these are."""
+    for name, values in catalogue.fields.items():
+        if values.field.item != "string" or values.distinct != 1 or values.documents < catalogue.documents:
+            continue
+        value = next(iter(values.values), "")
+        if name != "language" and re.fullmatch(r"[^\W\d_]{2,20}", value):
+            yield value
 
 
 def _counted(found: Found, finder: Finder) -> tuple[Found, Calculation | None]:

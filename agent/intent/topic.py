@@ -20,7 +20,8 @@ _PLAIN = frozenset(
     shortest going creation date ended end became become sitting break down broken give also one two
     three currently calculate compute altogether combined overall there far kb knowledge base collection
     corpus database archive stored held entire whole all four five six seven eight nine ten twenty
-    fewest least fewer less prolific handle handled handles produce produced plz pls thx both numbers figures
+    fewest least fewer less prolific handle handled handles produce produced plz pls thx both numbers
+    figures lack lacks lacking
     """.split()
 )
 _PLAIN_ZH = tuple(

@@ -107,6 +107,7 @@ SEVERAL = _pattern(r"哪几|哪些", r"\bwhich\s+\w+s\b(?!\s+(?:is|has|was))")
 
 # Fields that are asked for without their name.
 WHEN = _pattern(r"^\s*(?:when|what\s+(?:date|day|year))\b", r"什么时候|何时|哪一?[天年月]")
+WHICH_ONE = _pattern(r"\bwhich\b", r"哪一?[个篇份项条]")
 WHO = _pattern(r"\bwho(?:se)?\b|\bwhich\s+(?:author|person|people)", r"谁|哪位|哪个人")
 PEOPLE_ALONE = _pattern(r"\s*(?:different\s+|distinct\s+)?(?:people|persons)\b", r"\s*(?:不同的?)?人")
 PEOPLE = _pattern(r"\bpeople\b|\bpersons\b", r"人")
