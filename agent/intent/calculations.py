@@ -267,12 +267,12 @@ def _extreme(found: Found) -> Calculation | None:
     if number is None and wording.WHEN.search(text) and not wording.WHICH_ONE.search(text):
         return Calculation({"op": "max" if descending else "min", "of": of}, found.pieces)
     limit = _how_many(text)
-    people: tuple[str, ...] = ()
-    if wording.WHO.search(text):
-        people = fields_named(found, "person") or found.sentence.vocabulary.of_role("person")
+    shown = unconstrained(found, fields_named(found, "person", "label"))
+    if not shown and wording.WHO.search(text):
+        shown = found.sentence.vocabulary.of_role("person")
     aggregate: Json = {
         "op": "list", "of": of, "order": "desc" if descending else "asc", "limit": limit,
-        "show": [*people[: _MOST_SHOWN - 1], of],
+        "show": [*shown[: _MOST_SHOWN - 1], of],
         # "which documents are the longest" may be several of one length.
         "ties": limit == 1 and wording.SEVERAL.search(text) is not None,
     }  # fmt: skip

@@ -249,7 +249,7 @@ def _ends_phrase(sentence: Sentence, mention: Mention) -> bool:
     """唐人街的[投诉]: what is spoken of, and nothing that describes something else."""
     before, after = sentence.text[: mention.start].rstrip(), sentence.text[mention.end :].lstrip()
     opened = not before or before.endswith(("的", "，", "、", "些", "份", "个", "有"))
-    return opened and (not after or after.startswith(("有", "里", "中", "，", "。", "？", "?", "、", "和", "都")))
+    return opened and (not after or after.startswith(("有", "里", "中", "是", "，", "。", "？", "?", "、", "和", "都")))
 
 
 def _describes_documents(sentence: Sentence, mention: Mention, *, is_tag: bool) -> bool:

@@ -9,7 +9,7 @@ from agent.intent import lexicon
 from agent.intent.constraints import Constraint, read_constraints
 from agent.intent.dates import DateRange, find_dates
 from agent.intent.filters import Json, both, either, of_constraint, of_date, of_number
-from agent.intent.mentions import Mention, find_mentions
+from agent.intent.mentions import Mention, find_mentions, translated_cues
 from agent.intent.periods import Calendar
 from agent.intent.quantities import NumberRange, find_quantities, is_key
 from agent.intent.sentence import Sentence, about_regions
@@ -77,6 +77,9 @@ def find(
         more: values looked up in fields too large to know, see `find_mentions`.
     """
     tokens = tokenize(text)
+    more_cues = translated_cues(tokens, vocabulary)
+    if more_cues:
+        vocabulary = replace(vocabulary, cues={**vocabulary.cues, **more_cues})
     nouns = nouns | _numbered(vocabulary)
     about = about_regions(text, tokens, (*nouns, *vocabulary.kinds))
     sentence = Sentence(

@@ -216,7 +216,7 @@ CONCEPTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "reviewer": _concept(
         "reviewer, approver",
-        "reviewer, reviewed, approved by, 审核人, 审批人",
+        "reviewer, reviewed, approved by, 审核人, 审批人, 审阅, 审核",
     ),
     "created": _concept(
         "created, creation, date, filed, opened, submitted, written, added, start, 创建",

@@ -1,12 +1,12 @@
 """Where a question names values of the collection: the longest name at each place."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 
 from agent.intent import lexicon
 from agent.intent.text import Token, has_chinese, stem, words_of
-from agent.intent.vocabulary import Known, Vocabulary
+from agent.intent.vocabulary import MOST_GLOSSED, Known, Vocabulary
 from retrievers.text.glosses import glossed_words
 
 _BREAKS = frozenset(',.;:?!，。；：？！、()（）"“”‘’「」『』《》|/')
@@ -159,23 +159,54 @@ def _heads(tokens: Sequence[Token], last: int) -> bool:
 
 
 def _translated(tokens: Sequence[Token], vocabulary: Vocabulary, taken: set[int]) -> list[Mention]:
-    """Chinese words whose English, by the dictionary, is a value of one word: 石棉 is asbestos."""
+    """Chinese words whose English, by the dictionary, is a value: 石棉 is asbestos, 检查报告 an inspection report."""
     if not vocabulary.english:
         return []
     found: list[Mention] = []
     for run in _chinese_runs(tokens, taken):
         text = "".join(tokens[index].text for index in run)
-        for start, word, english in glossed_words(text):
-            # A part of a longer term is no value: 子进程 is no process.
-            if (start and not text[:start].endswith(_OPENS)) or words_of(word) in vocabulary.cues:
-                continue
-            known = [one for gloss in english for one in vocabulary.english.get(stem(gloss), ())]
+        words = [(start, word, {stem(gloss) for gloss in english}) for start, word, english in glossed_words(text)]
+        place = 0
+        while place < len(words):
+            size, known = next(_english_values(words, place, text, vocabulary), (1, ()))
             if known:
                 best = max(known, key=lambda one: one.documents)
                 meant = Known(best.field, best.value, "translated", best.documents)
-                first, last = run[start], run[start + len(word) - 1]
+                start, end = words[place][0], words[place + size - 1][0] + len(words[place + size - 1][1])
+                first, last = run[start], run[end - 1]
                 found.append(Mention(first, last + 1, tokens[first].start, tokens[last].end, (meant,)))
+            place += size
     return found
+
+
+def translated_cues(tokens: Sequence[Token], vocabulary: Vocabulary) -> dict[tuple[str, ...], tuple[str, ...]]:
+    """Chinese words of a question whose English is a field's name: 公司 points at "company"."""
+    cues: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for run in _chinese_runs(tokens, set()):
+        for _, word, english in glossed_words("".join(tokens[index].text for index in run)):
+            known = vocabulary.fields_in_english
+            fields = dict.fromkeys(field for gloss in english[:3] for field in known.get(stem(gloss), ()))
+            if fields and words_of(word) not in vocabulary.cues:
+                cues[words_of(word)] = tuple(fields)
+    return cues
+
+
+def _english_values(
+    words: Sequence[tuple[int, str, set[str]]], place: int, text: str, vocabulary: Vocabulary
+) -> Iterator[tuple[int, tuple[Known, ...]]]:
+    """How many words from a place on are a value in English, and which, the longest first."""
+    start, first, _ = words[place]
+    # A part of a longer term is no value: 子进程 is no process.
+    if (start and not text[:start].endswith(_OPENS)) or words_of(first) in vocabulary.cues:
+        return
+    for size in range(min(MOST_GLOSSED, len(words) - place), 0, -1):
+        together = words[place : place + size]
+        if any(one[0] + len(one[1]) != other[0] for one, other in pairwise(together)):
+            continue
+        stems = product(*(english for _, _, english in together))
+        known = tuple(one for each in stems for one in vocabulary.english.get(each, ()))
+        if known:
+            yield size, known
 
 
 def _chinese_runs(tokens: Sequence[Token], taken: set[int]) -> list[list[int]]:

@@ -23,10 +23,11 @@ _EVERYTHING = frozenset("anything everything all nothing".split())
 _REACH = 9
 _NEGATIONS_ZH = tuple(
     """
-    除了 除 不在 不来自 没在 不是 并非 非 排除 去掉 不包括 不含 不要 没有 未 不属于 剔除 不
+    除了 除 不在 不来自 没在 没 不是 并非 非 排除 去掉 不包括 不含 不要 没有 未 不属于 剔除 不
     """.split()
 )
 _NEGATION_ENDS_ZH = ("以外", "之外", "外")
+_NOT_WANTED_ZH = re.compile(r"[”\"’'」]?的?(?:不要|除外|不算|去掉|剔除|排除)")
 _FILLERS_ZH = "“\"‘'「 的了已经被由"
 _LISTED = re.compile(r"[^，。；,;]{0,2}(?:和|与|或|、|及|以及|或者)[已经被由 ]*")
 
@@ -69,6 +70,8 @@ def _is_negated_chinese(sentence: Sentence, mention: Mention) -> bool:
     before = _before_list(sentence, mention).rstrip(_FILLERS_ZH)
     after = sentence.text[mention.end : mention.end + 8]
     if any(end in after for end in _NEGATION_ENDS_ZH) and "除" in before[-12:]:
+        return True
+    if _NOT_WANTED_ZH.match(after):
         return True
     # 是不是 and 有没有 ask, they deny nothing.
     return before.endswith(_NEGATIONS_ZH) and not before.endswith(("是不", "有没有"))

@@ -62,7 +62,7 @@ _MANNER = re.compile(
     r".{0,20}\b(?:that|this|it|your|above|(?:previous|last)\s+(?:answer|reply|message|response|one|paragraph)|"
     r"what\s+you|the\s+answer|again)\b|"
     r"\b(?:put|turn)\b.{0,20}\b(?:that|this|it|your\s+(?:last\s+)?answer)\b.{0,20}\b(?:into|in|as)\b|"
-    r"(?:以后|今后|接下来|下次|之后).{0,10}(?:回答|回复|说)|"
+    r"(?:以后|今后|接下来|下次|之后).{0,10}(?:回答|回复|说(?!明))|"
     r"(?:回答|回复|说|写)得?.{0,8}(?:简短|正式|口语|简洁|简单|短|详细|通俗)(?:一?些|一?点)|"
     r"用(?:英文|中文|英语|汉语|一句话|表格).{0,6}(?:回答|回复|说|总结)|"
     r"(?:把|将)?(?:你|您)?(?:刚才|上面|刚刚|之前|前面|上一?(?:条|段|个)).{0,14}"
@@ -126,6 +126,7 @@ _LATIN_HEAD = re.compile(r"^[A-Za-z][\w.-]*(?=\s*[\u4e00-\u9fff])")
 
 _PARTS = re.compile(
     r"(?<!\s)(?:\s*[,;，；])?\s*\b(?:and\s+separately|and\s+also|also|"
+    r"(?<!\bhow\s)(?<!\bwho\s)(?<!\bwhy\s)(?<!\bwhat\s)(?<!\bwhen\s)(?<!\bwhere\s)"
     r"and\s+(?=(?:how|what|who|where|when|why|which|is|are|do|does|did|can)\b)|"
     r"plus|on\s+top\s+of\s+that|besides|as\s+well\s+as\s+(?=how|what))\W*|"
     r"(?<!\s)\s*[，,；;。？?]\s*(?:另外|还有|此外|同时|以及|顺便|再问|再说)[，,]?\s*|(?<=[?？])\s*(?=\S)|(?<!\s)\s*[;；]\s*",

@@ -61,6 +61,10 @@ class Known:
     documents: int = 0
 
 
+MOST_GLOSSED = 3
+"""Words of an English value that a dictionary is asked for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
     """Names of values and fields, by their tokens.
@@ -72,7 +76,8 @@ class Vocabulary:
         cues: words that point at a field.
         longest: most tokens of a name.
         kinds: Chinese names of kinds of documents.
-        english: labels and tags of one English word by its stem, for a dictionary to reach them.
+        fields_in_english: fields by the stem of an English word of their name.
+        english: labels and tags of one to three English words by their stems, for a dictionary to reach them.
     """
 
     catalogue: FieldCatalogue
@@ -81,8 +86,9 @@ class Vocabulary:
     stems: Mapping[tuple[str, ...], tuple[Known, ...]]
     cues: Mapping[tuple[str, ...], tuple[str, ...]]
     longest: int
-    english: Mapping[str, tuple[Known, ...]]
+    english: Mapping[tuple[str, ...], tuple[Known, ...]]
     kinds: tuple[str, ...]
+    fields_in_english: Mapping[str, tuple[str, ...]]
     _people: _Fuzzy = field(default=((), ()))
     _labels: _Fuzzy = field(default=((), ()))
 
@@ -189,6 +195,7 @@ def _built(key: _Key) -> Vocabulary:
         max((len(words) for words in (*names, *stems)), default=1),
         _english(names, chosen["label"] | chosen["tag"]),
         tuple(kinds),
+        _fields_in_english(catalogue),
         _misspellable(names, chosen["person"]),
         _misspellable(names, chosen["label"]),
     )
@@ -256,14 +263,15 @@ def _add_general_names(name: str, role: Role, values: FieldValues, names: _Names
             names.add(words, known)
 
 
-def _english(names: _Names, fields: set[str]) -> dict[str, tuple[Known, ...]]:
-    """Labels and tags of one English word by its stem."""
-    found: dict[str, list[Known]] = {}
+def _english(names: _Names, fields: set[str]) -> dict[tuple[str, ...], tuple[Known, ...]]:
+    """Labels and tags of a few English words by the stems of these: "and", "of" and the like count for nothing."""
+    found: dict[tuple[str, ...], list[Known]] = {}
     for words, known in names.items():
         given = [one for one in known.values() if one.field in fields and one.how == "exact"]
-        if len(words) == 1 and given and words[0].isascii() and len(words[0]) > 3:
-            found.setdefault(stem(words[0]), []).extend(given)
-    return {word: tuple(known) for word, known in found.items()}
+        plain = [word for word in words if word not in lexicon.STOP_WORDS]
+        if given and 1 <= len(plain) <= MOST_GLOSSED and all(word.isascii() and len(word) > 3 for word in plain):
+            found.setdefault(tuple(map(stem, plain)), []).extend(given)
+    return {stems: tuple(known) for stems, known in found.items()}
 
 
 def _misspellable(names: _Names, fields: set[str]) -> _Fuzzy:
@@ -316,6 +324,16 @@ def _parts(name: str, values: Mapping[str, int]) -> Iterable[tuple[tuple[str, ..
                 yield part, Known(name, value, "part", documents)
 
 
+def _fields_in_english(catalogue: FieldCatalogue) -> dict[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    for name in catalogue.fields:
+        for word in lexicon.name_words(name):
+            if word.isascii() and len(word) > 3 and word not in _SAYING_LITTLE:
+                found.setdefault(stem(word), []).append(name)
+    return {word: tuple(names) for word, names in found.items()}
+
+
+_SAYING_LITTLE = frozenset("name type date number count code value status kind level group public language".split())
 _AGENT = re.compile(r"(?<=\w{3})(?:ers?|ors?)$")
 
 

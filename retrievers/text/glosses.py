@@ -66,9 +66,21 @@ def glossed_words(text: str) -> list[tuple[int, str, tuple[str, ...]]]:
     known = _dictionary()
     found = []
     for word, start, _ in rjieba.tokenize(text, mode="default", hmm=True):
-        if len(word) > 1 and word not in CHINESE_STOP_WORDS and word in known:
-            found.append((start, word, known[word]))
+        for place, part in _known_parts(word, known):
+            if part not in CHINESE_STOP_WORDS:
+                found.append((start + place, part, known[part]))
     return found
+
+
+def _known_parts(word: str, known: Mapping[str, object]) -> list[tuple[int, str]]:
+    """The word, or the longest words it is made of: 检查报告 is no entry, 检查 and 报告 are."""
+    parts, place = [], 0
+    while place < len(word) - 1:
+        size = next((size for size in range(len(word) - place, 1, -1) if word[place : place + size] in known), 0)
+        if size:
+            parts.append((place, word[place : place + size]))
+        place += size or 1
+    return parts
 
 
 def glosses(text: str) -> list[str]:
