@@ -49,7 +49,7 @@ def find_calculation(found: Found) -> Calculation | None:
     for reader in (_share, _difference, _top_group, _groups, _distinct, _average, _extreme, _count):
         made = reader(found)
         if made is not None:
-            return _rounded(made, found.sentence.text)
+            return _rounded(_with_existence(made), found.sentence.text)
     return None
 
 
@@ -108,6 +108,16 @@ def listing(found: Found) -> Calculation:
 def values_of(fields: Sequence[str], pieces: tuple[Piece, ...]) -> Calculation:
     """Fields of the documents that were named."""
     return Calculation({"op": "list", "limit": _MOST_NAMED, "show": list(fields)[:_MOST_SHOWN]}, pieces)
+
+
+def _with_existence(made: Calculation) -> Calculation:
+    """ "how many lack a sponsor": which fields are there is a condition of what is counted."""
+    stated = tuple(piece for piece in made.pieces if piece.filter["type"] == "exists")
+    if not stated or made.aggregate["op"] != "count" or "where" in made.aggregate:
+        return made
+    others = tuple(piece for piece in made.pieces if piece not in stated)
+    where = both([piece.filter for piece in stated])
+    return replace(made, aggregate={**made.aggregate, "where": where}, pieces=others)
 
 
 def _rounded(made: Calculation, text: str) -> Calculation:

@@ -21,6 +21,7 @@ _BEING = frozenset(
     remain remains remained stays stayed considered ended has have had currently recently finally not
     """.split()
 )
+_BEFORE_STATE = _BEING | {"that", "which", "who", "a", "an", "the", "up", "as", "yet", "only", "in", "ever", "never"}
 _BEING_ZH = tuple(
     """
     已经 已 被 还在 仍在 还是 仍是 是 为 处于 仍 还 目前 正在 目前还是 目前是 属于 标为 标记为
@@ -370,8 +371,26 @@ def _speaks_of_documents(sentence: Sentence, mention: Mention) -> bool:
         sentence.is_noun(index) for index in range(len(sentence.tokens)) if not mention.first <= index < mention.last
     ):
         return True
+    if _has_another_subject(sentence, mention):
+        return False
     others = any(one is not mention for one in sentence.mentions)
     return bool(sentence.taken) or others or any(token.folded in _ANY_DOCUMENT for token in sentence.tokens)
+
+
+def _has_another_subject(sentence: Sentence, mention: Mention) -> bool:
+    """ "my calls are [rejected]", "the exception that was already [active]": what is so is named, and no document."""
+    place = mention.first - 1
+    while place >= 0 and sentence.folded(place) in _BEFORE_STATE:
+        place -= 1
+    subject = sentence.token(place)
+    return (
+        subject is not None
+        and subject.kind == "word"
+        and subject.folded not in lexicon.STOP_WORDS
+        and subject.folded not in _ANY_DOCUMENT
+        and sentence.mention_at(place) is None
+        and not any(first <= subject.start < last for first, last in sentence.taken)
+    )
 
 
 def _is_alternative(sentence: Sentence, mention: Mention, known: Known) -> bool:

@@ -28,6 +28,17 @@ _REFINES = re.compile(
 _EXCLUDES = re.compile(
     r"\b(?:exclude|excluding|leave\s+out|drop|remove|without|except|not)\b|去掉|排除|除了|不要|剔除", re.IGNORECASE
 )
+_BEGINS_EXCLUDING = re.compile(
+    r"^\W*(?:(?:ok(?:ay)?|and|now|but|please|then|also|can\s+you|请|那|再)\W+)*"
+    r"(?:exclude|leave\s+out|drop|remove|skip|ignore|without|去掉|排除|剔除|不要)(?!\w*\s+(?:all|everything)\s+(?:but|except))",
+    re.IGNORECASE,
+)
+_YEAR_BESIDE = re.compile(
+    r"\b(?:the\s+)?year\s+(?:(?P<before>before|earlier|prior)|(?P<after>after|later))\b|"
+    r"\bthe\s+(?:(?P<before2>previous|preceding|prior)|(?P<after2>next|following))\s+year\b|"
+    r"(?P<before3>前一年|上一年|再往前一年)|(?P<after3>后一年|下一年|再往后一年)",
+    re.IGNORECASE,
+)
 _SAME = re.compile(
     r"^\W*(?:(?:and|but|so|or|then|ok(?:ay)?)\W*)?(?:what|how)\s+about\b|\b(?:make|change|switch)\s+(?:that|it|this)\b|"
     r"\bsame\s+(?:for|thing|question|with|again)\b|^\W*and\s+(?:for|in|from|by|on|the|those)\b|"
@@ -134,6 +145,9 @@ def _narrowing(found: Found, before: Found, said: Found, context: str) -> Carrie
         return Carried(found, before, _overridden(before.pieces, (*found.pieces, version)), context, lists=True)
     if _SAME_PERIOD.search(text) and found.dates:
         return Carried(found, before, _overridden(before.pieces, _same_period(found, before)), context, lists=True)
+    beside = _year_beside(found, before)
+    if beside is not None:
+        return Carried(found, before, _overridden(before.pieces, (beside,)), context, lists=True, again=True)
     pieces = _overridden(before.pieces, found.pieces)
     refines, same = _REFINES.search(text), _SAME.search(text)
     if (refines and found.pieces) or (same and (found.pieces or before.pieces)):
@@ -167,6 +181,10 @@ def _of_document(found: Found, before: Found, said: Found, answered: str, contex
     text = found.sentence.text
     document = _document(found, before, said, answered) if _THING.search(text) else None
     if document is None:
+        plain = not found.pieces and not topic_of(found) and not topic_of(before)
+        if _IT.search(text) and before.pieces and plain and _asks_field(found):
+            # Documents without numbers: what found it finds it again.
+            return Carried(found, before, before.pieces, context, lists=True)
         return None
     # "which older proposal did it grow out of" asks for another.
     others = any(found.sentence.is_noun(index) for index in range(len(found.sentence.tokens)))
@@ -194,6 +212,8 @@ def _with_bare_values(found: Found) -> Found:
     roles = found.sentence.vocabulary.roles
     negated = _EXCLUDES.search(found.sentence.text) is not None
     fields = found.sentence.vocabulary.catalogue.fields
+    if _BEGINS_EXCLUDING.match(found.sentence.text):
+        found = replace(found, pieces=tuple(_excluded(piece) for piece in found.pieces))
     stated = {piece.field for piece in found.pieces}
     more = []
     for mention in found.left:
@@ -207,6 +227,12 @@ def _with_bare_values(found: Found) -> Found:
         if name not in stated and _names_boolean(found.sentence.text.casefold(), name):
             more.append(Piece(name, {"type": "eq", "key": name, "value": not negated}, 0, 0, _SURE))
     return replace(found, pieces=(*found.pieces, *more)) if more else found
+
+
+def _excluded(piece: Piece) -> Piece:
+    """ "drop the drafts": the opposite of what the value alone says."""
+    opposite = {"eq": "ne", "in": "nin"}.get(piece.filter["type"])
+    return replace(piece, filter={**piece.filter, "type": opposite}) if opposite else piece
 
 
 def _names_boolean(text: str, name: str) -> bool:
@@ -335,6 +361,17 @@ def _same_period(found: Found, before: Found) -> tuple[Piece, ...]:
         return found.pieces
     moved = _moved(piece.filter, year - then.low.year)
     return (replace(piece, filter=moved, start=0, end=0), *(one for one in found.pieces if one.field != piece.field))
+
+
+def _year_beside(found: Found, before: Found) -> Piece | None:
+    """ "and the year before?": the range of the question before, a year away."""
+    said = _YEAR_BESIDE.search(found.sentence.text)
+    dates = found.sentence.vocabulary.of_role("date")
+    piece = next((piece for piece in before.pieces if piece.field in dates), None)
+    if said is None or piece is None or len(before.dates) != 1 or not before.dates[0].period.is_bounded:
+        return None
+    earlier = any(value and name.startswith("before") for name, value in said.groupdict().items())
+    return replace(piece, filter=_moved(piece.filter, -1 if earlier else 1), start=0, end=0)
 
 
 def _moved(filter: Any, years: int) -> Json:

@@ -256,7 +256,7 @@ CONCEPTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "kind": _concept(
         "type, kind, category, class, doctype, genre, format",
-        "type, kind, 类型, 种类, 类",
+        "type, kind, 类型, 种类, 类别, 类",
     ),
     "group": _concept(
         "team, department, group, unit, division, organization, organisation, org, office, agency, faculty, institute",

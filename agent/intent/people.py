@@ -1,5 +1,6 @@
 """Persons that a question names: whether their documents are meant, and in which role."""
 
+from agent.intent import lexicon
 from agent.intent.mentions import Mention
 from agent.intent.sentence import ENDS, Sentence
 
@@ -9,7 +10,10 @@ _AUTHORING = frozenset(
     post argu think plan present file make made come introduc recommend report cover describ discuss
     """.split()
 )
+_ORGANISATIONS = frozenset("company companies customer client supplier vendor firm organisation organization".split())
 _AUTHORING_ZH = ("写", "提", "发布", "撰", "主张", "建议")
+_CLAUSES = frozenset("once after when since because while before until as if".split())
+_IRREGULAR = frozenset("left became quit went took had was is got chose gave lost began stood".split())
 _AUXILIARIES = ("did", "does", "do", "has", "is", "was", "will", "would")
 
 
@@ -17,9 +21,18 @@ def is_meant(sentence: Sentence, mention: Mention) -> bool:
     """Whether the documents of a person are meant: the person does not act otherwise and is no topic."""
     if _acts_otherwise(sentence, mention) or _is_longer_name(sentence, mention):
         return False
+    if _is_organisation(mention):
+        return True
     if sentence.folded(mention.first - 1) in ("about", "on", "regarding", "concerning", "关于"):
         return False
     return not sentence.text[: mention.start].rstrip().endswith(("关于", "有关"))
+
+
+def _is_organisation(mention: Mention) -> bool:
+    """Whether the whole name of a company stands there: "the report on Blue Anchor Storage" is one of theirs."""
+    return mention.last - mention.first > 1 and all(
+        one.how == "exact" and not _ORGANISATIONS.isdisjoint(lexicon.name_words(one.field)) for one in mention.known
+    )
 
 
 def _is_longer_name(sentence: Sentence, mention: Mention) -> bool:
@@ -36,6 +49,9 @@ def _acts_otherwise(sentence: Sentence, mention: Mention) -> bool:
     if sentence.text.lstrip().startswith(("为什么", "为何")):
         return not any(word in sentence.text for word in _AUTHORING_ZH)
     following = sentence.token(mention.last)
+    if sentence.folded(mention.first - 1) in _CLAUSES and following is not None and following.kind == "word":
+        did = following.folded.endswith("ed") or following.folded in _IRREGULAR
+        return did and following.stem not in _AUTHORING  # "once Guido stepped down"
     return (
         sentence.folded(0) in ("why", "when", "how", "where")
         and sentence.folded(mention.first - 1) in _AUXILIARIES

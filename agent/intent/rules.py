@@ -27,6 +27,9 @@ _IDENTIFIER = re.compile(
     r"\w{1,60}_\w{1,60}|\w{1,60}\(\)|[A-Za-z]\w{0,40}(?:\.\w{1,40}){1,6}|[A-Z]{2,20}[-\d]\w{0,40}|"
     r"\w{1,60}::\w{1,60}|\w{1,40}/\w{1,40}\.\w{1,40}|[a-z]{1,30}[A-Z]\w{1,40})"
 )
+_HEAD = re.compile(
+    r"\W*(?:(?:for|in|of|about|regarding|concerning)\s|关于|针对|在)[^?？:：]{1,80}[:：](?=\D)", re.IGNORECASE
+)
 _LONGEST = 1500
 """Characters of a question that rules look at."""
 _MOST_SEARCHES = 4
@@ -106,7 +109,10 @@ def _read(question: str, history: Sequence[Message], context: Context) -> RulesR
         return _followed(carried, question, context)
     parts = turns.parts_of(question)
     if len(parts) > 1:
-        return _several(question, [_counted(finder(part), finder)[0] for part in parts], found, context)
+        separate = [_counted(finder(part), finder)[0] for part in parts]
+        # "show both counts" asks nothing of its own.
+        if sum(bool(part.pieces or topic_of(part)) for part in separate) > 1:
+            return _several(question, separate, found, context)
     found, calculation = _counted(found, finder)
     calculation = calculation or calculations.find_lookup(found) or calculations.find_listing(found)
     if calculation is None and turns.is_outside(found):
@@ -252,6 +258,8 @@ def _carried_calculation(carried: followup.Carried) -> Calculation | None:
         calculation = calculations.find_calculation(carried.before)
     if calculation is not None:
         return replace(calculation, pieces=pieces, sure=True) if pieces else calculation
+    if asked and carried.lists and pieces and not carried.again and not found.pieces and not topic_of(found):
+        return calculations.values_of(asked, pieces)  # "and who led it?"
     if carried.lists and pieces and not topic_of(carried.before):
         return calculations.listing(replace(found, pieces=pieces))
     return None
@@ -278,8 +286,8 @@ def _several(question: str, parts: Sequence[Found], whole: Found, context: Conte
     if not searches:
         return _single(question, whole, calculations.find_calculation(whole), context)
     stated = [one for one in filters if one is not None]
-    pieces: tuple[Piece, ...] = ()
-    if stated and len(stated) == len(filters):
+    pieces = _for_all(whole)
+    if not pieces and stated and len(stated) == len(filters):
         distinct = [one for place, one in enumerate(stated) if one not in stated[:place]]
         pieces = (Piece(whole.pieces[0].field if whole.pieces else "", either(distinct), 0, 0, 0.8),)
     return RulesReading(
@@ -293,6 +301,12 @@ def _several(question: str, parts: Sequence[Found], whole: Found, context: Conte
         rejected=_rejected(whole),
         complete=False,
     )
+
+
+def _for_all(whole: Found) -> tuple[Piece, ...]:
+    """What is said once, before all the questions: "For 3.14: what changed in A, and what is B?"."""
+    head = _HEAD.match(whole.sentence.text)
+    return tuple(piece for piece in whole.pieces if piece.end <= head.end()) if head else ()
 
 
 def _within(calculation: Calculation) -> Json:

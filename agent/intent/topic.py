@@ -21,7 +21,8 @@ _PLAIN = frozenset(
     three currently calculate compute altogether combined overall there far kb knowledge base collection
     corpus database archive stored held entire whole all four five six seven eight nine ten twenty
     fewest least fewer less prolific handle handled handles produce produced plz pls thx both numbers
-    figures lack lacks lacking
+    figures lack lacks lacking amount need needed exact exactly
+    right now split breakdown distribution histogram ever quietest slowest well
     """.split()
 )
 _PLAIN_ZH = tuple(
@@ -33,12 +34,13 @@ _PLAIN_ZH = tuple(
     一下 呢 吗 啊 呀 吧 过 到 在 发生 可以 允许 能 它 他们 他 她 其 该 此 哪天 还有 更 请问 哪些 哪几 哪个 怎么
     有没有 是否 帮我 我想 知道 查找 查询 列一下 都 新 提 出 里面 其中 比 多 少 还是 由 关于 方面 就 也 再 只 那
     这 些 我们 公司 大家 现在 已经 已 客户 看到 要 加
-    哪家 名下 手里 旗下 负责 这批 那批 统计 汇总
+    哪家 出现 下 名下 手里 旗下 负责 这批 那批 统计 汇总
     """.split()
 )
 # Whatever is done the most is asked of who does it: "who has piled up the most".
 _DEED = re.compile(
-    r"\b\w+(?:\s+(?:up|out|in|on|off))?(?=\s+the\s+(?:most|fewest|least|highest\s+number)\b)", re.IGNORECASE
+    r"\b\w+(?:\s+(?:up|out|in|on|off))?(?=\s+the\s+(?:most|fewest|least|highest\s+number)\b)|\bmost\s+often\b",
+    re.IGNORECASE,
 )
 _NO_CHINESE = re.compile(r"[^\u4e00-\u9fff]+")
 _LETTERS = re.compile(r"[^\W\d_]+")
@@ -57,7 +59,9 @@ def topic_of(found: Found) -> list[str]:
         if token.kind != "word" or any(first <= token.start < last for first, last in taken):
             continue
         is_plain = token.folded in lexicon.STOP_WORDS or token.folded in _PLAIN
-        if not is_plain and not sentence.is_noun(index) and not sentence.cue_fields(index):
+        # "about typing" names a topic, although types are a field.
+        is_subject = sentence.in_about(token.start) and any(one.first <= index < one.last for one in found.left)
+        if is_subject or (not is_plain and not sentence.is_noun(index) and not sentence.cue_fields(index)):
             words.append(token.folded)
     text = list(sentence.text)
     for first, last in taken:

@@ -63,7 +63,7 @@ VERSUS = _pattern(
 )
 MORE_THAN = _pattern(r"\bhow\s+many\s+more\b|\bdifference\b", r"多多少|多几|相差|差多少")
 MOST = _pattern(r"\b(?:most|top|busiest|biggest\s+number|more\s+\w+\s+than\s+any(?:one|body)?)\b", r"最多|最常")
-LEAST = _pattern(r"\b(?:fewest|least)\b", r"最少")
+LEAST = _pattern(r"\b(?:fewest|least|quietest|slowest)\b", r"最少")
 WHICH_PERIOD = _pattern(
     r"\b(?:which|what)\s+(?:calendar\s+)?(year|month|quarter)\b",
     r"\b(?:busiest|slowest|most\s+active|peak)\s+(year|month|quarter)s?\b",
