@@ -367,12 +367,12 @@ def _is_predicate(sentence: Sentence, mention: Mention, known: Known) -> bool:
 
 def _speaks_of_documents(sentence: Sentence, mention: Mention) -> bool:
     """Whether what is said to be so can be documents: a noun for them or another constraint stands in the question."""
-    if any(
-        sentence.is_noun(index) for index in range(len(sentence.tokens)) if not mention.first <= index < mention.last
-    ):
+    if any(sentence.is_noun(index) for index in range(mention.first)):
         return True
     if _has_another_subject(sentence, mention):
         return False
+    if any(sentence.is_noun(index) for index in range(mention.last, len(sentence.tokens))):
+        return True
     others = any(one is not mention for one in sentence.mentions)
     return bool(sentence.taken) or others or any(token.folded in _ANY_DOCUMENT for token in sentence.tokens)
 
