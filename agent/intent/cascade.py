@@ -80,9 +80,7 @@ class Cascade:
         context = await self._context(question, request, scope)
         made = rules.read_rules(question, history, context)
         made = await similarity.refine(made, self.cards, self.embedder, question_language(question, scope))
-        made = await outside.refine(
-            made, question, vocabulary.build(context.catalogue), context.nouns, self.cards, scope, self.catalogue
-        )
+        made = await outside.refine(made, question, context, scope, self.catalogue, self.embedder)
         stating = _Stating(request, scope, wanted, filterable(scope), self.cards)
         reading = stating.of_rules(made)
         if self.model is None or mode == "rules" or (made.complete and mode != "llm"):

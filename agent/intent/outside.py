@@ -7,14 +7,18 @@ whether the name occurs in any document, beside words for what changes or is sol
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import date, timedelta
 from typing import Protocol
 
 from agent.intent import lexicon
-from agent.intent.rules import RulesReading
+from agent.intent.filters import Json
+from agent.intent.rules import Context, RulesReading
 from agent.intent.text import tokenize
-from agent.intent.vocabulary import Vocabulary
+from agent.intent.vocabulary import Vocabulary, build
+from agent.intent.worldly import worldly
 from agent.types import SourceChoice
-from retrievers.core.types import Card, Scope
+from retrievers.core.types import Scope
+from retrievers.embed import Embedder
 from retrievers.text.analysis import analyse
 from retrievers.text.languages import STOP_WORDS
 
@@ -62,6 +66,10 @@ _UNHEARD = 0.0005
 """A name in no more of them is of something else, whatever else the question names."""
 _SPOKEN_OF = 0.02
 """A question all of whose words are in more of them may be theirs, whatever it sounds like."""
+_PERHAPS, _SURE, _CERTAIN = 0.3, 0.6, 0.75
+"""From which score on a question is the world's: with a word that no document has; without; and although it names
+a person or a version that the documents have."""
+_FRESH_DAYS = 8
 _MOST_WORDS = 12
 _LONGEST_QUESTION = 300
 
@@ -104,19 +112,16 @@ def subjects(question: str, vocabulary: Vocabulary, nouns: frozenset[str]) -> tu
 
 
 async def refine(
-    reading: RulesReading,
-    question: str,
-    vocabulary: Vocabulary,
-    nouns: frozenset[str],
-    cards: Mapping[str, Card],
-    scope: Scope,
-    catalogue: TermCounts,
+    reading: RulesReading, question: str, context: Context, scope: Scope, catalogue: TermCounts, embedder: Embedder
 ) -> RulesReading:
     """The reading, sent to the web or kept from it by what the documents speak of.
 
     Args:
+        context: what the reading was made against.
         catalogue: says how often terms occur, see `Catalogue.term_counts`.
+        embedder: of the questions.
     """
+    vocabulary, nouns = build(context.catalogue), context.nouns
     fresh = {name for name, role in vocabulary.roles.items() if role == "date"}
     # "yesterday" and "this week" are also said of the world.
     said = [match.span() for match in _WORLDLY.finditer(question)]
@@ -132,7 +137,7 @@ async def refine(
         return _sent(reading)
     chosen = [choice.name for choice in reading.sources] == ["web"]
     if not chosen and not said:
-        return reading
+        return await _by_sound(reading, question, context, scope, catalogue, embedder)
     asking = " ".join(question[first:last] for first, last in said)
     # The words that ask, "CEO" or "newest", are not what is asked about.
     names, others = ([word for word in words if word not in asking] for words in subjects(question, vocabulary, nouns))
@@ -144,15 +149,59 @@ async def refine(
         is_foreign = any(known[word] <= _RARER for word in others)
     if is_foreign:
         return _sent(reading)
+    if not chosen:
+        return await _by_sound(reading, question, context, scope, catalogue, embedder)
     all_common = not names and min((known[word] for word in others), default=0) >= _SPOKEN_OF
-    if chosen and (all_common or any(known[name] > COMMON for name in names)):
+    if all_common or any(known[name] > COMMON for name in names):
         # What the documents are full of is theirs to answer.
-        documents = [name for name, card in cards.items() if card.kind == "documents"]
+        documents = [name for name, card in context.cards.items() if card.kind == "documents"]
         reason = "the documents speak of it"
         return replace(
             reading, sources=tuple(SourceChoice(name=name, confidence=0.6, reason=reason) for name in documents)
         )
     return reading
+
+
+async def _by_sound(
+    reading: RulesReading, question: str, context: Context, scope: Scope, catalogue: TermCounts, embedder: Embedder
+) -> RulesReading:
+    """The reading, sent to the web when the question sounds like one for the world and the documents leave it to that.
+
+    One that states constraints, calculates or speaks of documents is theirs; a person, a version or the last few
+    days are also spoken of elsewhere.
+    """
+    if reading.kind != "retrieve" or reading.complete or _speaks_of_documents(question, context.nouns):
+        return reading
+    vocabulary = build(context.catalogue)
+    least = _PERHAPS
+    for piece in reading.pieces:
+        if vocabulary.roles.get(piece.field) in ("person", "version"):
+            least = _CERTAIN
+        elif vocabulary.roles.get(piece.field) != "date" or not _is_fresh(piece.filter, context.now.date()):
+            return reading
+    sounds = await worldly(question, embedder)
+    if sounds < least:
+        return reading
+    if sounds < _SURE:
+        names, others = subjects(question, vocabulary, context.nouns)
+        known = await _shares([*names, *others], scope, catalogue)
+        if min(known.values(), default=1.0) > _UNHEARD:
+            return reading
+    return _sent(reading)
+
+
+def _speaks_of_documents(question: str, nouns: frozenset[str]) -> bool:
+    own = nouns | lexicon.DOCUMENT_NOUNS
+    return any(token.folded in own for token in tokenize(question)) or any(
+        noun in question for noun in lexicon.CHINESE_DOCUMENT_NOUNS
+    )
+
+
+def _is_fresh(filter: Json, today: date) -> bool:
+    """Whether a filter on days begins no longer ago than a week: news are of then."""
+    bounds: list[Json] = filter.get("filters", [filter])
+    lows = [str(one["value"])[:10] for one in bounds if one.get("type") in ("gte", "gt", "eq")]
+    return bool(lows) and min(lows) >= (today - timedelta(days=_FRESH_DAYS)).isoformat()
 
 
 def _sent(reading: RulesReading) -> RulesReading:
