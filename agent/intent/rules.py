@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
-from agent.intent import calculations, followup, turns, vocabulary, wording
+from agent.intent import calculations, followup, lexicon, turns, vocabulary, wording
 from agent.intent.asked import fields_shown
 from agent.intent.calculations import Calculation
 from agent.intent.filters import Json, both, either
@@ -96,7 +96,7 @@ def read_rules(question: str, history: Sequence[Message], context: Context) -> R
 
 def _read(question: str, history: Sequence[Message], context: Context) -> RulesReading:
     """Small talk first, then what leans on the conversation, several questions, and one that stands for itself."""
-    if turns.is_small_talk(question):
+    if turns.is_small_talk(question) or turns.is_text_work(question, context.nouns | lexicon.DOCUMENT_NOUNS):
         return _nothing(question)
     known = vocabulary.build(context.catalogue)
 

@@ -4,6 +4,7 @@ import re
 
 from agent.intent.found import Found
 from agent.intent.text import has_chinese
+from agent.intent.topic import plain_words
 
 # Said in one word or a few, one after the other.
 _SHORT = (
@@ -31,7 +32,7 @@ _REMARK = re.compile(
     re.IGNORECASE,
 )
 _ABOUT_US = re.compile(
-    r"^\W*(?:(?:hi|hello|hey|ok|so|and)\W+){0,2}(?:(?:who|what)\s+are\s+you\b.*|"
+    r"^\W*(?:(?:hi|hello|hey|ok|so|and)\W+){0,2}(?:(?:who|what)\s+are\s+you\b(?!\s+(?:supposed|allowed|\w+ing)).{0,30}|"
     r"what\s+can\s+you\s+(?:do|help)\b.*|how\s+(?:do|can)\s+(?:you|i)\s+(?:work|use\s+you)\b.{0,30}|"
     r"what\s+(?:model|llm|version)\s+are\s+you\b.*|"
     r"are\s+you\s+(?:an?\s+(?:real\s+)?(?:bot|robot|human|machine|person|ai)|there|real|human|alive)\b.{0,30}|"
@@ -64,7 +65,7 @@ _MANNER = re.compile(
     r"\b(?:put|turn)\b.{0,20}\b(?:that|this|it|your\s+(?:last\s+)?answer)\b.{0,20}\b(?:into|in|as)\b|"
     r"(?:以后|今后|接下来|下次|之后).{0,10}(?:回答|回复|说(?!明))|"
     r"(?:回答|回复|说|写)得?.{0,8}(?:简短|正式|口语|简洁|简单|短|详细|通俗)(?:一?些|一?点)|"
-    r"用(?:英文|中文|英语|汉语|一句话|表格).{0,6}(?:回答|回复|说|总结)|"
+    r"用(?:英文|中文|英语|汉语|一句话|表格).{0,6}(?:回答|回复|说|总结)(?:一下|一遍|吧)?\W*$|"
     r"(?:把|将)?(?:你|您)?(?:刚才|上面|刚刚|之前|前面|上一?(?:条|段|个)).{0,14}"
     r"(?:翻译|总结|概括|改写|缩短|重复|润色|再说|换|翻成|译成|写成|整理)|"
     r"(?:翻译|总结|概括|改写|缩短|重复|润色).{0,8}(?:刚才|上面|上一|这段|那段|你的)|"
@@ -72,6 +73,46 @@ _MANNER = re.compile(
     r"再说一遍|换(?:一)?种说法|说人话",
     re.IGNORECASE,
 )
+# Work on a text that the turn brings along, after a colon or in quotes: "fix the grammar: ...".
+_TEXT_WORK = re.compile(
+    r"\b(?:grammar|spell(?:ing)?|proof\s?read|translat(?:e|ion)|re(?:write|phrase|word)|paraphrase|polish|shorten|"
+    r"summari[sz]e|sum\s+up|tl;?dr|polite(?:r|ly)?|rude|formal(?:ly)?|friendlier|angry|tone|bullet\s+points|title\s+case|"
+    r"active\s+voice|passive|subject\s+line|jargon|comma|clean\s+(?:that|this|it)\s+up|expand|extract|alphabetical|"
+    r"(?:this|the\s+following|these|my|that)\s+(?:\w+\s+)?(?:sentence|paragraph|text|e-?mail|message|word|line|list)s?|"
+    r"(?:in|to|into)\s+(?:english|german|french|spanish|italian|chinese|japanese|dutch|portuguese|polish))\b|"
+    r"润色|翻译|翻成|译成|译为|改得|改成|改写|语病|错别字|缩写|扩写|换个?说法|这句话?|这段话?|这封|下面的话|标题|简体|繁体|病句|委婉",
+    re.IGNORECASE,
+)
+_GIVEN = re.compile(r"(?:[:：→]|->)\s*\S.{7,}|[\"“‘「][^\"”’」]{12,}[\"”’」]|(?<!\w)'[^']{20,}'", re.DOTALL)
+_UNITS = (
+    r"(?:km|kilomet(?:er|re)s?|miles?|mi|kgs?|kilos?|lbs?|pounds?|grams?|g|oz|ounces?|cm|mm|met(?:er|re)s?|m|inch(?:es)?|in|"
+    r"feet|foot|ft|gb|mb|kb|tb|hours?|hrs?|minutes?|mins?|seconds?|secs?|days?|weeks?|months?|lit(?:er|re)s?|l|gallons?|"
+    r"celsius|fahrenheit|°?[cf]|decimals?|percent|%|hex|binary)"
+)
+_CONVERSION = re.compile(
+    rf"^\W*(?:how\s+(?:many|much)\s+{_UNITS}\s+(?:is|are|in)\s+)?(?:what(?:['’]?s|\s+is)\s+)?"
+    rf"[\d.,/'\"x]+\s*(?:US\s+)?{_UNITS}?\s*(?:(?:in|to|into|as)\s+(?:an?\s+)?{_UNITS}(?:\s+and\s+{_UNITS})?)?"
+    r"(?:\W+(?:pls|please|plz))?\W*$",
+    re.IGNORECASE,
+)
+_PLAY = re.compile(
+    r"\b(?:tell|write|compose|make|invent|give|need|want)\b.{0,20}\b(?:jokes?|haiku|limerick|poem|rhyme|riddle|song|"
+    r"bedtime\s+story|birthday\s+wish|toast)\b|"
+    r"[讲说来]一?个(?:冷)?笑话|[写作]一?首.{0,10}诗|打油诗|[编讲]个?.{0,16}故事|生日祝福",
+    re.IGNORECASE,
+)
+_OF_YOU = re.compile(
+    r"^\W*(?:(?:so|and|hey|hi)\W+)*(?:do|can|are|will|could|did)\s+you\s+(?:ever\s+)?(?:speak|understand|remember|see\s+me|"
+    r"see\s+my|hear|make\s+mistakes|have\s+feelings|get\s+tired|sleep|dream|able\s+to\s+hear|talk|write\s+in)\b[^,;]{0,60}$|"
+    r"^\W*(?:who\s+(?:built|made|developed|created|trained)\s+you|how\s+old\s+are\s+you|which\s+(?:model|llm)\s+are\s+you|"
+    r"which\s+languages\s+do\s+you|what\s+(?:sort|kind)s?\s+of\s+(?:questions|things)\s+(?:can|should|could|may)\s+i\s+ask)\b.{0,40}$|"
+    r"^\W*(?:你能?说|你叫|你用的|你会不会|你能记住|谁(?:开发|做|造|训练)的?(?:你|出你)).{0,20}$",
+    re.IGNORECASE,
+)
+_OF_MANNER = frozenset(
+    "explain write simple simpler words word short shorter plain terms english again more less".split()
+)
+_EXPLAINS = re.compile(r"^\W*(?:(?:please|now|can|could|you)\W+)*(?:explain|write)\b", re.IGNORECASE)
 _ASKS_HOW = re.compile(r"\b(?:how|why)\s+(?:do|does|to|can|should)\b|怎么|如何", re.IGNORECASE)
 _KEYBOARD_RUN = re.compile(r"^\W*(?:asdf|qwer|zxcv|hjkl|dfgh)\w{0,12}\W*$", re.IGNORECASE)
 _ARITHMETIC = re.compile(
@@ -159,10 +200,28 @@ def is_small_talk(text: str) -> bool:
         return False  # a date
     if not re.search(r"\w", plain) or _KEYBOARD_RUN.search(plain):
         return True
-    if any(one.search(plain) for one in (_NONE, _NONE_ZH, _REMARK, _ABOUT_US, _ARITHMETIC)):
+    if any(
+        one.search(plain) for one in (_NONE, _NONE_ZH, _REMARK, _ABOUT_US, _ARITHMETIC, _CONVERSION, _PLAY, _OF_YOU)
+    ):
         return True
     is_wish = len(plain) < _LONGEST_WISH and _MANNER.search(plain) is not None
-    return is_wish and not _ASKS_HOW.search(plain)
+    # "explain the retention rules in simple words" asks for the rules as well.
+    has_subject = _EXPLAINS.match(plain) and any(word not in _OF_MANNER for word in plain_words(plain))
+    return is_wish and not has_subject and not _ASKS_HOW.search(plain)
+
+
+def is_text_work(text: str, nouns: frozenset[str]) -> bool:
+    """Whether a turn brings the text that something is to be done with: translated, corrected, made shorter.
+
+    Args:
+        nouns: words for the documents; who names one asks for it: 'summarise the report "Water quality in 2024"'.
+    """
+    given = _GIVEN.search(text)
+    if given is None:
+        return False
+    asked = f"{text[: given.start()]} {text[given.end() :]}"
+    words = {word.casefold() for word in re.findall(r"[^\W\d_]+", asked)}
+    return _TEXT_WORK.search(asked) is not None and words.isdisjoint(nouns)
 
 
 def is_outside(found: Found) -> bool:
