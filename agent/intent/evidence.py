@@ -70,7 +70,8 @@ def is_constraint(sentence: Sentence, mention: Mention, known: Known, *, is_tag:
         return False
     if _is_cued(sentence, mention, known) or _is_in_brackets(sentence, mention, known):
         return True
-    if sentence.counted and (known.how in ("exact", "alias") or (known.how == "stem" and not is_tag)):
+    is_kind = "kind" in concepts_of(known.field)
+    if sentence.counted and (known.how in ("exact", "alias") or (known.how == "stem" and not is_tag) or is_kind):
         return True
     if sentence.in_about(mention.start):
         return False
@@ -202,7 +203,9 @@ def _stands_alone(sentence: Sentence, mention: Mention, known: Known) -> bool:
             return False
         return len(text) >= 3 or not concepts.isdisjoint(("group", "place"))
     if "kind" in concepts:
-        generic = before in ("a", "an", "my", "your") or sentence.folded(0) in _ASKS_HOW
+        # "is there an audit report on ...?" asks for one that exists.
+        exists = sentence.folded(mention.first - 2) in ("there", "have", "find", "got")
+        generic = (before in ("a", "an", "my", "your") and not exists) or sentence.folded(0) in _ASKS_HOW
         return mention.last - mention.first > 1 and not generic
     if "audience" in concepts:
         return before in ("for", "by", "to")
@@ -249,8 +252,12 @@ def _begins_phrase(sentence: Sentence, mention: Mention) -> bool:
 def _ends_phrase(sentence: Sentence, mention: Mention) -> bool:
     """唐人街的[投诉]: what is spoken of, and nothing that describes something else."""
     before, after = sentence.text[: mention.start].rstrip(), sentence.text[mention.end :].lstrip()
-    opened = not before or before.endswith(("的", "，", "、", "些", "份", "个", "有"))
-    return opened and (not after or after.startswith(("有", "里", "中", "是", "，", "。", "？", "?", "、", "和", "都")))
+    follows_another = sentence.mention_at(mention.first - 1) is not None
+    opened = not before or follows_another or before.endswith(("的", "，", "、", "些", "份", "个", "有"))
+    return opened and (
+        not after
+        or after.startswith(("有", "里", "中", "是", "数", "总", "：", ":", "，", "。", "？", "?", "、", "和", "都"))
+    )
 
 
 def _describes_documents(sentence: Sentence, mention: Mention, *, is_tag: bool) -> bool:
@@ -260,7 +267,7 @@ def _describes_documents(sentence: Sentence, mention: Mention, *, is_tag: bool) 
         token = sentence.token(place)
         if token is None:
             break
-        if sentence.is_noun(place):
+        if sentence.is_noun(place) or (not is_tag and sentence.is_kind(place)):
             return True
         other = sentence.mention_at(place)
         if other is not None and other is not mention:

@@ -214,7 +214,7 @@ def _date_pieces(sentence: Sentence, dates: Sequence[DateRange], now: datetime) 
             by_field.setdefault(name, []).append(one)
     pieces = []
     for name, ranges in by_field.items():
-        made = [of_date(one, sentence.vocabulary.catalogue.fields[name], zone) for one in _connected(ranges)]
+        made = [of_date(one, sentence.vocabulary.catalogue.fields[name], zone) for one in ranges]
         lows = [one.period.low for one in ranges if one.period.low is not None]
         highs = [one.period.high for one in ranges if one.period.high is not None]
         # "before 2001 or after 2024" leaves no day for both.
@@ -226,18 +226,6 @@ def _date_pieces(sentence: Sentence, dates: Sequence[DateRange], now: datetime) 
             start, end = ranges[0].start, ranges[0].end
         pieces.append(Piece(name, both(made) if meet else either(made), start, end))
     return pieces
-
-
-def _connected(ranges: Sequence[DateRange]) -> list[DateRange]:
-    """The ranges, those that follow one upon the other as one: this year and last year are two years."""
-    connected: list[DateRange] = []
-    for one in sorted(ranges, key=lambda one: (one.period.low is not None, one.period.low)):
-        last = connected[-1].period if connected else None
-        if last is not None and last.high is not None and last.high == one.period.low:
-            connected[-1] = replace(connected[-1], period=replace(last, high=one.period.high))
-        else:
-            connected.append(one)
-    return connected
 
 
 def date_field(sentence: Sentence, one: DateRange) -> str | None:

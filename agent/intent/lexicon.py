@@ -208,7 +208,7 @@ CONCEPTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         "judge, doctor, teacher, lead, investigator, contact, requester, submitter, customer, client, "
         "supplier, vendor, company, publisher, director, artist, maintainer, maintainers, by, 作者, "
         "负责人",
-        "by, written by, wrote, authored, author, 作者, 写, 撰写, 编写, 负责",
+        "by, written by, wrote, authored, led, led by, headed by, author, 作者, 写, 撰写, 编写, 负责",
     ),
     "sponsor": _concept(
         "sponsor, sponsors",

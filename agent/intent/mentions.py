@@ -10,7 +10,7 @@ from agent.intent.vocabulary import MOST_GLOSSED, Known, Vocabulary
 from retrievers.text.glosses import glossed_words
 
 _BREAKS = frozenset(',.;:?!，。；：？！、()（）"“”‘’「」『』《》|/')
-_OPENS = tuple("的和与或在由被是为有含及于讲除按把对给让比、个份次起篇条项")
+_OPENS = tuple("的和与或在由被是为有含及于讲除按把对给让比、已经被没未还个份次起篇条项")
 # First names and the like that are also everyday words: only after "by" or beside another part of the name.
 _EVERYDAY = frozenset(
     """

@@ -124,6 +124,10 @@ class Sentence:
             return self.text.startswith((*lexicon.CHINESE_DOCUMENT_NOUNS, *self.nouns), token.start, token.start + 6)
         if token.folded in lexicon.DOCUMENT_NOUNS or token.folded in self.nouns or _is_misspelt_noun(token.folded):
             return True
+        return self.is_kind(index)
+
+    def is_kind(self, index: int) -> bool:
+        """Whether a kind of document is named here."""
         mention = self.mention_at(index)
         return mention is not None and any(
             "kind" in concepts_of(one.field) and self.vocabulary.roles.get(one.field) == "label"

@@ -22,7 +22,7 @@ _PLAIN = frozenset(
     corpus database archive stored held entire whole all four five six seven eight nine ten twenty
     fewest least fewer less prolific handle handled handles produce produced plz pls thx both numbers
     figures lack lacks lacking amount need needed exact exactly
-    right now split breakdown distribution histogram ever quietest slowest well
+    right now split breakdown distribution histogram ever hold holds contain contains quietest slowest well
     """.split()
 )
 _PLAIN_ZH = tuple(
@@ -39,7 +39,7 @@ _PLAIN_ZH = tuple(
 )
 # Whatever is done the most is asked of who does it: "who has piled up the most".
 _DEED = re.compile(
-    r"\b\w+(?:\s+(?:up|out|in|on|off))?(?=\s+the\s+(?:most|fewest|least|highest\s+number)\b)|\bmost\s+often\b",
+    r"\b\w+(?:\s+(?:up|out|in|on|off|of)){0,2}(?=\s+the\s+(?:most|fewest|least|highest\s+number)\b)|\bmost\s+often\b",
     re.IGNORECASE,
 )
 _NO_CHINESE = re.compile(r"[^\u4e00-\u9fff]+")
