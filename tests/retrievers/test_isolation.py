@@ -152,7 +152,8 @@ def test_the_service_can_call_only_what_it_needs(world: str):
         " AND has_function_privilege('signalbox_app', oid, 'EXECUTE') ORDER BY 1",
     )
     assert [row[0] for row in allowed] == [
-        "matching", "nearest", "passages", "refresh_statistics", "register_embedder", "tenant", "verified_tenant",
+        "matching", "nearest", "passages", "refresh_statistics", "register_embedder", "tenant",
+        "term_counts", "verified_tenant",
     ]  # fmt: skip
 
 
@@ -450,6 +451,24 @@ async def test_private_platform_documents_lend_no_count_word_or_field_to_others(
 
     mixed = await ingest(service, EMBEDDER, PLATFORM, "shared", platform_documents())
     assert [(one.id, "collections of their own" in one.reason) for one in mixed.failed] == [("private", True)]
+
+
+async def test_how_often_words_occur_elsewhere_is_not_told_to_one_who_names_the_place(service: Database, world: str):
+    places = owner_rows(
+        world, "SELECT tenant, number FROM signalbox.collection WHERE NOT (tenant = '0' AND name = 'shared')"
+    )
+    statement = "SELECT * FROM signalbox.term_counts(%(scope)s, %(tenants)s, %(among)s, %(terms)s)"
+    values = {
+        "scope": service.scope(A),
+        "tenants": [tenant for tenant, _ in places],
+        "among": [number for _, number in places],
+        "terms": ["turbin", "privat", *(f"canary{tenant}" for tenant in TENANTS)],
+    }
+    own = [number for tenant, number in places if tenant == A]
+    found = await service.search(statement, values)
+    assert {(number, term) for number, term, _ in found} == {(own[0], "turbin"), (own[0], f"canary{A}")}
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="not signed"):
+        await service.search(statement, {**values, "scope": service.scope(A)[:65] + B})
 
 
 async def test_a_canary_of_another_tenant_is_a_word_that_does_not_exist(service: Database):
