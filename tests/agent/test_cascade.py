@@ -6,7 +6,7 @@ import itertools
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,19 +14,24 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import numpy as np
 import pytest
 
 from agent.breaker import FAILURES, Breaker
 from agent.intent.cascade import Cascade, local
 from agent.intent.reading import Reading
+from agent.intent.worldly import worldly
 from agent.llm import open_model
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer, unit_vector
 from agent.types import Intent, Request
+from evals import train_worldly
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.fields import Field
 from retrievers.core.filters import parse
 from retrievers.core.types import Card, Collection, FieldCatalogue, FieldValues, Scope
+from retrievers.embed import Embedder
+from retrievers.embed.factory import open_embedder
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)  # a Friday
 FIELDS = {
@@ -551,3 +556,54 @@ async def test_a_source_outside_is_chosen_by_likeness_to_its_examples_alone(
 async def test_what_the_documents_never_speak_of_is_for_the_web(question: str, terms: dict[str, int], chosen: set[str]):
     reader = cascade(catalogue=FakeCatalogue(terms=terms))
     assert {choice.name for choice in (await read(reader, question)).first.sources} == chosen
+
+
+# --- how a question sounds
+
+
+@pytest.fixture(scope="module")
+def minilm() -> Iterator[Embedder]:
+    embedder = open_embedder("minilm")
+    yield embedder
+    asyncio.run(embedder.aclose())
+
+
+@pytest.mark.parametrize(
+    ("question", "terms", "web"),
+    [
+        ("is it going to freeze in Warsaw tonight?", {}, True),
+        ("where does the chairman of Initech live these days?", {}, True),
+        ("how do we clean the valves after a run?", {}, False),
+        ("rejected reports: is it going to freeze in Warsaw tonight?", {}, False),
+    ],
+    ids=["weather", "a person's present", "one's own", "constrained"],
+)
+async def test_a_question_that_sounds_like_the_world_is_for_the_web(
+    question: str, terms: dict[str, int], web: bool, minilm: Embedder
+):
+    reader = cascade(catalogue=FakeCatalogue(terms=terms), embedder=minilm)
+    assert ([choice.name for choice in (await read(reader, question)).first.sources] == ["web"]) is web
+
+
+async def test_the_sound_of_a_question_is_known_with_the_bundled_model_alone(minilm: Embedder):
+    question = "what's the weather like in Prague this weekend?"
+    assert await worldly(question, minilm) > 0.3
+    assert await worldly(question, FakeEmbedder()) == 0.0  # type: ignore[arg-type]
+    # What asks nothing is not embedded for it.
+    assert await worldly("Caching inhibits eviction of hot keys.", minilm) == 0.0
+
+
+async def test_the_weights_tell_apart_questions_they_have_not_seen(minilm: Embedder):
+    asked = train_worldly.questions(train_worldly.BLIND)
+    found = [await worldly(text, minilm) > 0.5 for text, _ in asked]
+    web = [hit for hit, (_, is_web) in zip(found, asked, strict=True) if is_web]
+    others = [hit for hit, (_, is_web) in zip(found, asked, strict=True) if not is_web]
+    assert len(web) == 44
+    assert sum(web) / len(web) >= 0.35
+    assert sum(others) / len(others) <= 0.03
+
+
+async def test_the_weights_are_those_of_the_questions_in_the_repository():
+    weights, _ = await train_worldly.train()
+    stored = json.loads(train_worldly.TARGET.read_text(encoding="utf-8"))["weights"]
+    assert np.allclose(weights, stored, atol=0.02)
