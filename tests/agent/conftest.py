@@ -91,7 +91,7 @@ def _ground_of_corpus(path: Path) -> Ground:
 
 @pytest.fixture
 def ground(shared_data: Callable[[str], Path]) -> Callable[[str], Ground]:
-    """Makes the ground of an invented domain, "city" or "hospital", or of the "peps" of the shared data."""
+    """Makes the ground of an invented domain, "city", "food" or "hospital", or of the "peps" of the shared data."""
     return lambda domain: (
         _ground_of_corpus(shared_data("peps") / "corpus.jsonl") if domain == "peps" else _ground(domain)
     )

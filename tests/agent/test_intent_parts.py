@@ -355,3 +355,50 @@ COSTS = catalogue(
 def test_a_number_is_calculated_for_each_group_and_never_replaced_by_a_count(text: str, wanted: Any):
     made = find_calculation(found(text, COSTS))
     assert (made and (made.aggregate["op"], made.aggregate["of"])) == wanted
+
+
+# --- names by a dictionary, and words for documents
+
+
+REPORTS = catalogue(
+    values("kind", {"Inspection report": 30, "Meeting minutes": 20, "Recall": 50}),
+    values("company", {"Amber Honey": 3, "Blue Anchor": 5}),
+    values("fine", kind="number", low=0, high=100),
+    values("source", {"archive": 100}),
+    values("products", {"Spices": 10, "Honey": 5}, kind="list", distinct=2),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("检查报告", {"Inspection report"}),
+        ("最长的会议纪要", {"Meeting minutes"}),
+        ("每个召回", {"Recall"}),
+        ("旧会议室", None),
+    ],
+)
+def test_chinese_words_name_english_values_of_several_words(text: str, wanted: set[str] | None):
+    assert next((known for _, known in named(text, REPORTS)), None) == wanted
+
+
+def test_chinese_words_point_at_fields_with_english_names():
+    sentence = found("哪家公司的罚款最高", REPORTS).sentence
+    cued = {name for index in range(len(sentence.tokens)) for name in sentence.cue_fields(index)}
+    assert {"company", "fine"} <= cued
+
+
+def test_what_every_document_is_called_is_a_word_for_documents():
+    assert {"archive", "archives"} <= nouns_of(["x1"], REPORTS)
+    assert "recall" not in nouns_of(["x1"], REPORTS)
+
+
+def test_ranges_that_leave_no_day_for_both_are_alternatives():
+    dated = catalogue(values("created", kind="date", low="1995-01-01", high="2026-01-01", distinct=500))
+    assert found("reports from before 2001 or after 2024", dated).filter == {
+        "type": "or",
+        "filters": [
+            {"type": "lt", "key": "created", "value": "2001-01-01"},
+            {"type": "gte", "key": "created", "value": "2025-01-01"},
+        ],
+    }

@@ -12,6 +12,7 @@ Make = Callable[[str], Any]
 LEAST = {
     "city": (0.78, 0.90, 0.94),
     "city_more": (0.70, 0.90, 0.88),
+    "food": (0.86, 0.96, 0.90),
     "hospital": (0.87, 0.86, 0.95),
     "hospital_more": (0.80, 0.86, 0.92),
     "peps": (0.93, 0.90, 0.94),

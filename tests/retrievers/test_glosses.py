@@ -21,3 +21,10 @@ def test_a_word_is_found_at_its_place():
     text = "涉及石棉的学校"
     found = {word: (text[place : place + len(word)], english) for place, word, english in glossed_words(text)}
     assert found["石棉"] == ("石棉", ("asbestos",))
+
+
+def test_a_compound_that_is_no_entry_is_read_by_its_parts():
+    found = {word: english for _, word, english in glossed_words("检查报告和会议纪要")}
+    assert "inspection" in found["检查"]
+    assert "report" in found["报告"]
+    assert "minutes" in found["纪要"]
