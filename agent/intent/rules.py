@@ -30,6 +30,7 @@ _IDENTIFIER = re.compile(
 _HEAD = re.compile(
     r"\W*(?:(?:for|in|of|about|regarding|concerning)\s|关于|针对|在)[^?？:：]{1,80}[:：](?=\D)", re.IGNORECASE
 )
+_WHOLES = frozenset("source collection corpus dataset series".split())
 _LONGEST = 1500
 """Characters of a question that rules look at."""
 _MOST_SEARCHES = 4
@@ -141,12 +142,13 @@ def nouns_of(collections: Sequence[str], catalogue: FieldCatalogue | None = None
 
 
 def _said_of_all(catalogue: FieldCatalogue) -> Iterator[str]:
-    """The values of one word that all documents have in common, where they say what these are."""
+    """The values of one word that all documents have in common, in fields that say what these are."""
     for name, values in catalogue.fields.items():
-        if values.field.item != "string" or values.distinct != 1 or values.documents < catalogue.documents:
+        says_what = "kind" in vocabulary.concepts_of(name) or not _WHOLES.isdisjoint(lexicon.name_words(name))
+        if not says_what or values.distinct != 1 or values.documents < catalogue.documents:
             continue
         value = next(iter(values.values), "")
-        if name != "language" and re.fullmatch(r"[^\W\d_]{2,20}", value):
+        if re.fullmatch(r"[^\W\d_]{2,20}", value):
             yield value
 
 
