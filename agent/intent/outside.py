@@ -66,7 +66,7 @@ _UNHEARD = 0.0005
 """A name in no more of them is of something else, whatever else the question names."""
 _SPOKEN_OF = 0.02
 """A question all of whose words are in more of them may be theirs, whatever it sounds like."""
-_PERHAPS, _SURE, _CERTAIN = 0.3, 0.6, 0.75
+_PERHAPS, _SURE, _CERTAIN = 0.3, 0.6, 0.65
 """From which score on a question is the world's: with a word that no document has; without; and although it names
 a person or a version that the documents have."""
 _FRESH_DAYS = 8
@@ -131,8 +131,10 @@ async def refine(
         # In "Django 6.1 release notes" the release is the world's, not a topic.
         if piece.field not in fresh and not any(first < piece.end and piece.start < last for first, last in said)
     ]
-    if reading.kind != "retrieve" or stated or len(question) > _LONGEST_QUESTION:
+    if reading.kind != "retrieve" or len(question) > _LONGEST_QUESTION:
         return reading
+    if stated:
+        return await _by_sound(reading, question, context, scope, catalogue, embedder)
     if _ALWAYS.search(question):
         return _sent(reading)
     chosen = [choice.name for choice in reading.sources] == ["web"]
