@@ -144,8 +144,10 @@ def field_counted(found: Found) -> tuple[str, ...]:
     roles = sentence.vocabulary.roles
     fields = tuple(name for name in sentence.cue_fields(index) if roles.get(name) in _GROUPING)
     if not fields and wording.PEOPLE_ALONE.match(sentence.text, match.end()):
-        people = sentence.vocabulary.of_role("person")
-        fields = tuple(name for name in fields_named(found, "person", start=match.end()) if name in people) or people
+        # "how many people are we" asks for no author: what they did must be said, or what they did it to.
+        fields = fields_named(found, "person", start=match.end())
+        nouns = any(sentence.is_noun(place) for place in range(index, len(sentence.tokens)))
+        fields = fields or (sentence.vocabulary.of_role("person") if nouns else ())
     return fields
 
 

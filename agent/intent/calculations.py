@@ -22,8 +22,8 @@ from agent.intent.filters import Json, both
 from agent.intent.found import Found, Piece
 from agent.intent.numerals import parse_count
 from agent.intent.quantities import is_key
-from agent.intent.text import has_chinese
 from agent.intent.topic import topic_of
+from agent.intent.vocabulary import concepts_of
 
 _MOST_LISTED = 100
 _MOST_SHOWN = 4
@@ -70,7 +70,9 @@ def merged(parts: Sequence[Calculation | None]) -> Calculation | None:
     for place, one in enumerate(counts):
         named = [piece for piece in one.pieces if piece.field == field]
         others = tuple(piece for piece in one.pieces if piece.field != field)
-        if len(named) != 1 or named[0].filter["type"] != "eq" or (place and others not in ((), rest)):
+        # A part that names its own documents stands for itself; only one that leaves them out takes the first's.
+        allowed = (rest,) if "kind" in concepts_of(field) else ((), rest)
+        if len(named) != 1 or named[0].filter["type"] != "eq" or (place and others not in allowed):
             return None
         values.append(named[0].filter["value"])
         rest = rest if place else others
@@ -138,9 +140,14 @@ def _share(found: Found) -> Calculation | None:
         return Calculation({"op": "share", "where": existing, "decimals": 1}, pieces)
     if not pieces:
         return None
-    if has_chinese(text) and wording.SHARE_OF_ALL_ZH.search(text):
-        condition = both([piece.filter for piece in pieces])
-        return Calculation({"op": "share", "where": condition, "decimals": 1}, ())
+    whole_zh = wording.SHARE_OF_ALL_ZH.search(text)
+    if whole_zh:
+        # 占全部方案 is of the proposals, 占全部 alone of everything.
+        named = next((one for one in found.sentence.mentions if 0 <= one.start - whole_zh.end() <= 2), None)
+        fields = {one.field for one in named.known} if named is not None else set()
+        whole = tuple(piece for piece in pieces if piece.field in fields) if len(pieces) > 1 else ()
+        condition = both([piece.filter for piece in pieces if piece not in whole])
+        return Calculation({"op": "share", "where": condition, "decimals": 1}, whole)
     part, whole = _part_and_whole(found)
     return Calculation({"op": "share", "where": both([piece.filter for piece in part]), "decimals": 1}, whole)
 
@@ -155,9 +162,14 @@ def _part_and_whole(found: Found) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]
             tuple(piece for piece in pieces if piece.start >= among.start()),
         )
     dates = found.sentence.vocabulary.of_role("date")
-    if len(pieces) > 1 and pieces[-1].field in dates and not wording.SAYING.search(text[pieces[-2].end :]):
-        return pieces[:-1], pieces[-1:]  # "the share of rejected documents in 2003": what was made then is the whole
-    return pieces[-1:], pieces[:-1]
+    if pieces[-1].field in dates and len(pieces) > 1 and wording.SAYING.search(text[pieces[-2].end :]):
+        return pieces[-1:], pieces[:-1]  # "what share of the rejected ones date from 2003"
+    # What the documents are, and when they were made, is the whole: "the share of rejected proposals in 2025".
+    others = [piece for piece in pieces if piece.field not in dates]
+    said = [piece for piece in others if "kind" not in concepts_of(piece.field)] or others or list(pieces)
+    leads = wording.SHARE_OF.search(text) and not wording.SAYING.search(text[said[0].end :])
+    part = said[0] if leads else said[-1]
+    return (part,), tuple(piece for piece in pieces if piece is not part)
 
 
 def _difference(found: Found) -> Calculation | None:

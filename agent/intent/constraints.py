@@ -77,7 +77,14 @@ def _constraint(sentence: Sentence, mention: Mention) -> Constraint | None:
             continue  # 类型 is the word for a field before it is a value; 批准 says when and what became of it
         if _is_meant(sentence, mention, known) and (best is None or CONFIDENCE[known.how] > CONFIDENCE[best.how]):
             best = known
+    if best is None and sentence.counted:
+        best = next((known for known in mention.known if _is_counted(sentence, mention, known)), None)
     return None if best is None else _stating(sentence, mention, best, best.field)
+
+
+def _is_counted(sentence: Sentence, mention: Mention, known: Known) -> bool:
+    role = sentence.vocabulary.roles.get(known.field)
+    return role in ("label", "tag") and evidence.is_counted(sentence, mention, known, is_tag=role == "tag")
 
 
 def _is_meant(sentence: Sentence, mention: Mention, known: Known) -> bool:

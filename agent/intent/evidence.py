@@ -55,6 +55,8 @@ _FOLLOWS_STATUS = frozenset("in by on since before after during last this within
 _PREVENTING = frozenset(["stop", "prevent", "keep", "block", "ban"])
 _ACTING = frozenset(["publish", "propos", "write", "wrote", "releas", "issu", "file", "submit", "creat", "plan", "own"])
 _ANY_DOCUMENT = frozenset("anything everything something any ones those try attempt many".split())
+_SAID_IN_TEXT = frozenset("mention us discuss describ contain cover touch name say 提到 提及 使用 用 讲".split())
+_ANSWERING = frozenset("answer answers reply replies respond explain me".split())
 _ASKS_HOW = ("how", "do", "does", "can", "should")
 _ASKS_WHAT_IF = frozenset([("what", "happens"), ("what", "if")])
 
@@ -69,9 +71,6 @@ def is_constraint(sentence: Sentence, mention: Mention, known: Known, *, is_tag:
     if _is_generic(sentence, mention) or _is_verb_of_date(sentence, mention, known):
         return False
     if _is_cued(sentence, mention, known) or _is_in_brackets(sentence, mention, known):
-        return True
-    is_kind = "kind" in concepts_of(known.field)
-    if sentence.counted and (known.how in ("exact", "alias") or (known.how == "stem" and not is_tag) or is_kind):
         return True
     if sentence.in_about(mention.start):
         return False
@@ -105,12 +104,28 @@ def _is_verb_of_date(sentence: Sentence, mention: Mention, known: Known) -> bool
     return sentence.dated or bool(_PERIODS & {one.folded for one in sentence.tokens})
 
 
+def is_counted(sentence: Sentence, mention: Mention, known: Known, *, is_tag: bool) -> bool:
+    """Whether documents are counted by a value that is no constraint elsewhere: "drafts by topic", "about typing".
+
+    What the documents are about is a tag, not who made them; what they mention or use only their text says.
+    """
+    if _is_generic(sentence, mention) or sentence.tokens[max(mention.first - 1, 0)].stem in _SAID_IN_TEXT:
+        return False
+    if sentence.in_about(mention.start):
+        return is_tag and known.how in ("exact", "alias")
+    if "kind" in concepts_of(known.field):
+        return True
+    return known.how in ("exact", "alias") or (known.how == "stem" and not is_tag)
+
+
 def is_language(sentence: Sentence, mention: Mention) -> bool:
     """Whether a language is what documents are written in: "in German", 德文文档."""
     if len(sentence.vocabulary.catalogue.fields["language"].values) < 2:
         return False
     following, before = sentence.folded(mention.last), sentence.folded(mention.first - 1)
     chinese = sentence.text[mention.end : mention.end + 2]
+    if chinese in ("回答", "回复", "解释", "告诉", "总结", "说明") or sentence.folded(mention.first - 2) in _ANSWERING:
+        return False  # how to answer, not what documents are written in
     return (
         following in ("language", "-") or before in ("in", "用") or sentence.is_noun(mention.last)
         or chinese[:1] in ("写", "的", "版") or chinese in ("文档", "资料", "文件")

@@ -14,6 +14,7 @@ from agent.intent.calculations import find_calculation
 from agent.intent.constraints import Constraint
 from agent.intent.filters import Json, of_constraint
 from agent.intent.found import Found, Piece, version_numbers
+from agent.intent.negation import is_negated
 from agent.intent.periods import Period
 from agent.intent.quantities import is_key, number_nouns
 from agent.intent.topic import topic_of
@@ -21,18 +22,21 @@ from agent.types import Message
 
 _REFINES = re.compile(
     r"\b(?:only|just|those|the\s+(?:\w+\s+)?ones|these|of\s+them|among\s+(?:them|those|these)|narrow|restrict|limit|"
-    r"exclude|excluding|leave\s+out|drop|remove|without|except|filter)\b|"
+    r"exclude|excluding|leave\s+out|drop|remove|skip|ignore|without|except|filter)\b|"
     r"去掉|排除|只要|只看|只保留|仅|其中|除了|不要|剔除|筛|里面",
     re.IGNORECASE,
 )
 _EXCLUDES = re.compile(
-    r"\b(?:exclude|excluding|leave\s+out|drop|remove|without|except|not)\b|去掉|排除|除了|不要|剔除", re.IGNORECASE
+    r"\b(?:exclude|excluding|leave\s+out|drop|remove|skip|ignore|without|except|not)\b(?!\s+(?:all|everything)\b)|"
+    r"去掉|排除|除了|不要|剔除",
+    re.IGNORECASE,
 )
 _BEGINS_EXCLUDING = re.compile(
     r"^\W*(?:(?:ok(?:ay)?|and|now|but|please|then|also|can\s+you|请|那|再)\W+)*"
     r"(?:exclude|leave\s+out|drop|remove|skip|ignore|without|去掉|排除|剔除|不要)(?!\w*\s+(?:all|everything)\s+(?:but|except))",
     re.IGNORECASE,
 )
+_TURNS = re.compile(r"[,，;；]|\b(?:and|but|only|show|just)\b|[只]|要的", re.IGNORECASE)
 _YEAR_BESIDE = re.compile(
     r"\b(?:the\s+)?year\s+(?:(?P<before>before|earlier|prior)|(?P<after>after|later))\b|"
     r"\bthe\s+(?:(?P<before2>previous|preceding|prior)|(?P<after2>next|following))\s+year\b|"
@@ -213,7 +217,10 @@ def _with_bare_values(found: Found) -> Found:
     negated = _EXCLUDES.search(found.sentence.text) is not None
     fields = found.sentence.vocabulary.catalogue.fields
     if _BEGINS_EXCLUDING.match(found.sentence.text):
-        found = replace(found, pieces=tuple(_excluded(piece) for piece in found.pieces))
+        # "without EMEA, only infrastructure": what comes after is wanted.
+        turned = _TURNS.search(found.sentence.text)
+        end = turned.start() if turned else len(found.sentence.text)
+        found = replace(found, pieces=tuple(_excluded(piece) if piece.start < end else piece for piece in found.pieces))
     stated = {piece.field for piece in found.pieces}
     more = []
     for mention in found.left:
@@ -221,7 +228,8 @@ def _with_bare_values(found: Found) -> Found:
             one for one in mention.known if roles[one.field] in ("label", "tag", "language") and one.field not in stated
         ]
         if known:
-            one = Constraint(known[0].field, (known[0].value,), mention.start, mention.end, negated=negated)
+            denied = negated or is_negated(found.sentence, mention)
+            one = Constraint(known[0].field, (known[0].value,), mention.start, mention.end, negated=denied)
             more.append(Piece(one.field, of_constraint(one, fields), one.start, one.end, _SURE))
     for name in found.sentence.vocabulary.of_role("boolean"):
         if name not in stated and _names_boolean(found.sentence.text.casefold(), name):
@@ -231,8 +239,11 @@ def _with_bare_values(found: Found) -> Found:
 
 def _excluded(piece: Piece) -> Piece:
     """ "drop the drafts": the opposite of what the value alone says."""
+    if _excludes(piece.filter):
+        return piece
     opposite = {"eq": "ne", "in": "nin"}.get(piece.filter["type"])
-    return replace(piece, filter={**piece.filter, "type": opposite}) if opposite else piece
+    filter: Json = {**piece.filter, "type": opposite} if opposite else {"type": "not", "filter": piece.filter}
+    return replace(piece, filter=filter)
 
 
 def _names_boolean(text: str, name: str) -> bool:

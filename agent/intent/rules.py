@@ -97,7 +97,7 @@ def read_rules(question: str, history: Sequence[Message], context: Context) -> R
 
 def _read(question: str, history: Sequence[Message], context: Context) -> RulesReading:
     """Small talk first, then what leans on the conversation, several questions, and one that stands for itself."""
-    if turns.is_small_talk(question) or turns.is_text_work(question, context.nouns | lexicon.DOCUMENT_NOUNS):
+    if turns.is_small_talk(question) or turns.is_text_work(question):
         return _nothing(question)
     known = vocabulary.build(context.catalogue)
 
@@ -112,7 +112,8 @@ def _read(question: str, history: Sequence[Message], context: Context) -> RulesR
     if len(parts) > 1:
         separate = [_counted(finder(part), finder)[0] for part in parts]
         # "show both counts" asks nothing of its own.
-        if sum(bool(part.pieces or topic_of(part)) for part in separate) > 1:
+        asking = [part for part in separate if part.pieces or topic_of(part) or calculations.find_calculation(part)]
+        if len(asking) > 1:
             return _several(question, separate, found, context)
     found, calculation = _counted(found, finder)
     calculation = calculation or calculations.find_lookup(found) or calculations.find_listing(found)
@@ -167,7 +168,8 @@ def _counted(found: Found, finder: Finder) -> tuple[Found, Calculation | None]:
     meant = again is not None and (
         calculation is not None or again.aggregate["op"] == "share" or "between" in again.aggregate
     )
-    return (counted, again) if meant else (found, calculation)
+    # What is left as a topic is searched for, with what the question states and no more.
+    return (counted, again) if meant and not topic_of(counted) else (found, calculation)
 
 
 def _single(question: str, found: Found, calculation: Calculation | None, context: Context) -> RulesReading:

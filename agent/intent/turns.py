@@ -10,7 +10,7 @@ from agent.intent.topic import plain_words
 _SHORT = (
     r"ok(?:ay)?|alright|fine|great|cool|nice|perfect|awesome|excellent|good|wonderful|brilliant|super|lovely|"
     r"yes|yep|yeah|no|nope|sure|right|got\s+it|understood|i\s+see|makes\s+sense|never\s*mind|forget\s+it|"
-    r"thanks?(?:\s+you)?|thank\s+you|thx|ty|cheers|ta|much\s+appreciated|"
+    r"thanks?(?:\s+you)?|thank\s+you|thx|ty|cheers|ta|much\s+appreciated|that\s+help(?:s|ed)|"
     r"(?:good)?bye|see\s+you|later|tomorrow|soon|around|lol|well\s+done|please|then|very|so|much|a\s+lot|again|"
     r"a\s+million|for\s+(?:now|today|your\s+help|the\s+help)|"
     r"good\s+(?:one|job|work)|nice\s+one|all\s+(?:good|set|done|clear)|no\s+(?:problem|worries|more\s+questions)|"
@@ -60,7 +60,7 @@ _MANNER = re.compile(
     # Only what was said before can be meant: "format" and "last" also stand in questions.
     r"^\W*(?:(?:please|now|and|ok(?:ay)?|can|could|would|you|just)\W+){0,4}"
     r"(?:translate|summari[sz]e|rephrase|repeat|shorten|rewrite|reword|reformat|paraphrase|format|say)\b"
-    r".{0,20}\b(?:that|this|it|your|above|(?:previous|last)\s+(?:answer|reply|message|response|one|paragraph)|"
+    r"\s+(?:\w+\s+){0,3}(?:that|this|it|your|above|(?:previous|last)\s+(?:answer|reply|message|response|one|paragraph)|"
     r"what\s+you|the\s+answer|again)\b|"
     r"\b(?:put|turn)\b.{0,20}\b(?:that|this|it|your\s+(?:last\s+)?answer)\b.{0,20}\b(?:into|in|as)\b|"
     r"(?:以后|今后|接下来|下次|之后).{0,10}(?:回答|回复|说(?!明))|"
@@ -73,40 +73,58 @@ _MANNER = re.compile(
     r"再说一遍|换(?:一)?种说法|说人话",
     re.IGNORECASE,
 )
-# Work on a text that the turn brings along, after a colon or in quotes: "fix the grammar: ...".
-_TEXT_WORK = re.compile(
-    r"\b(?:grammar|spell(?:ing)?|proof\s?read|translat(?:e|ion)|re(?:write|phrase|word)|paraphrase|polish|shorten|"
-    r"summari[sz]e|sum\s+up|tl;?dr|polite(?:r|ly)?|rude|formal(?:ly)?|friendlier|angry|tone|bullet\s+points|title\s+case|"
-    r"active\s+voice|passive|subject\s+line|jargon|comma|clean\s+(?:that|this|it)\s+up|expand|extract|alphabetical|"
-    r"(?:this|the\s+following|these|my|that)\s+(?:\w+\s+)?(?:sentence|paragraph|text|e-?mail|message|word|line|list)s?|"
-    r"(?:in|to|into)\s+(?:english|german|french|spanish|italian|chinese|japanese|dutch|portuguese|polish))\b|"
-    r"润色|翻译|翻成|译成|译为|改得|改成|改写|语病|错别字|缩写|扩写|换个?说法|这句话?|这段话?|这封|下面的话|标题|简体|繁体|病句|委婉",
-    re.IGNORECASE,
+# A text that the turn brings along, after a colon or in quotes.
+_GIVEN = re.compile(r"(?:[:：→]|->)\s*\S.{3,}|[\"“‘「][^\"”’」]{6,}[\"”’」]|(?<!\w)'[^']{20,}'", re.DOTALL)
+# Asking for work on it says nothing else: every word before it is one of these, and one of them says what to do.
+_DOING = frozenset(
+    """
+    fix correct proofread spell translate rewrite rephrase reword paraphrase polish shorten summarise summarize improve
+    simplify make turn convert put write say
+    """.split()
 )
-_GIVEN = re.compile(r"(?:[:：→]|->)\s*\S.{7,}|[\"“‘「][^\"”’」]{12,}[\"”’」]|(?<!\w)'[^']{20,}'", re.DOTALL)
+_WITH_TEXT = _DOING | frozenset(
+    """
+    the this that these following a an it my me for please pls can could would you just now and in into to at of as up
+    sentence sentences paragraph text email e mail message line words word list grammar spelling check typos language
+    english german french spanish italian chinese japanese dutch portuguese korean russian
+    more less rude polite politer politely formal formally informal friendly friendlier angry shorter longer simple
+    simpler sound tone better clearer professional short one two three bullet point points active passive voice title
+    case level
+    """.split()
+)
+_WORK_ZH = re.compile(
+    r"^\W*(?:(?:请|麻烦|帮我|帮忙|你|能不能|可以|给我)\W*)*"
+    r"(?:[把将]\W*)?(?:(?:这|那|下面|以下)(?:个|句|段|封|篇|几句)?(?:话|文字|文本|内容|邮件|句子|的话)?\W*)?"
+    r"(?:(?:润色|翻译|译|缩写|扩写|校对|改写|改得|改成|翻成|译成|换个?说法)(?:一下|这句话?|这段话?)?"
+    r"(?:[成为到得]?[^：，。？]{0,8})?|找(?:一下)?错别字)\W*$"
+)
 _UNITS = (
-    r"(?:km|kilomet(?:er|re)s?|miles?|mi|kgs?|kilos?|lbs?|pounds?|grams?|g|oz|ounces?|cm|mm|met(?:er|re)s?|m|inch(?:es)?|in|"
-    r"feet|foot|ft|gb|mb|kb|tb|hours?|hrs?|minutes?|mins?|seconds?|secs?|days?|weeks?|months?|lit(?:er|re)s?|l|gallons?|"
-    r"celsius|fahrenheit|°?[cf]|decimals?|percent|%|hex|binary)"
+    r"(?:km|kilomet(?:er|re)s?|miles?|kgs?|kilos?|lbs?|pounds?|grams?|oz|ounces?|cm|mm|met(?:er|re)s?|inch(?:es)?|"
+    r"feet|foot|ft|gb|mb|kb|tb|hours?|minutes?|seconds?|days?|weeks?|lit(?:er|re)s?|gallons?|celsius|fahrenheit)"
 )
 _CONVERSION = re.compile(
-    rf"^\W*(?:how\s+(?:many|much)\s+{_UNITS}\s+(?:is|are|in)\s+)?(?:what(?:['’]?s|\s+is)\s+)?"
-    rf"[\d.,/'\"x]+\s*(?:US\s+)?{_UNITS}?\s*(?:(?:in|to|into|as)\s+(?:an?\s+)?{_UNITS}(?:\s+and\s+{_UNITS})?)?"
+    rf"^\W*(?:how\s+(?:many|much)\s+{_UNITS}\s+(?:is|are|in)\s+(?:an?\s+)?[\d.,/]*\s*(?:US\s+)?{_UNITS}|"
+    rf"(?:what(?:['’]?s|\s+is)\s+)?[\d.,/]+\s*(?:US\s+)?{_UNITS}\s+(?:in|to|into|as)\s+{_UNITS}(?:\s+and\s+{_UNITS})?)"
     r"(?:\W+(?:pls|please|plz))?\W*$",
     re.IGNORECASE,
 )
 _PLAY = re.compile(
-    r"\b(?:tell|write|compose|make|invent|give|need|want)\b.{0,20}\b(?:jokes?|haiku|limerick|poem|rhyme|riddle|song|"
-    r"bedtime\s+story|birthday\s+wish|toast)\b|"
-    r"[讲说来]一?个(?:冷)?笑话|[写作]一?首.{0,10}诗|打油诗|[编讲]个?.{0,16}故事|生日祝福",
+    r"^\W*(?:(?:please|can\s+you|could\s+you|now)\W+)*(?:tell|write|compose|give)\s+(?:(?:me|us)\s+)?(?:an?|another|one)\s+"
+    r"(?:\w+\s+)?(?:joke|haiku|limerick|poem|riddle)s?(?:\s+(?:about|for|on)\b.{0,60})?\W*$|"
+    r"^\W*(?:给我|帮我|请)?(?:再)?[讲说来]一?个冷?笑话(?:吧|呗|听听)?\W*$|^\W*(?:给我|帮我|请)?[写作]一?首[^，。？在哪]{0,12}诗\W*$",
     re.IGNORECASE,
 )
+_LANGUAGE = (
+    r"(?:english|german|french|spanish|italian|chinese|japanese|dutch|portuguese|polish|russian|korean|arabic|hindi)"
+)
 _OF_YOU = re.compile(
-    r"^\W*(?:(?:so|and|hey|hi)\W+)*(?:do|can|are|will|could|did)\s+you\s+(?:ever\s+)?(?:speak|understand|remember|see\s+me|"
-    r"see\s+my|hear|make\s+mistakes|have\s+feelings|get\s+tired|sleep|dream|able\s+to\s+hear|talk|write\s+in)\b[^,;]{0,60}$|"
-    r"^\W*(?:who\s+(?:built|made|developed|created|trained)\s+you|how\s+old\s+are\s+you|which\s+(?:model|llm)\s+are\s+you|"
-    r"which\s+languages\s+do\s+you|what\s+(?:sort|kind)s?\s+of\s+(?:questions|things)\s+(?:can|should|could|may)\s+i\s+ask)\b.{0,40}$|"
-    r"^\W*(?:你能?说|你叫|你用的|你会不会|你能记住|谁(?:开发|做|造|训练)的?(?:你|出你)).{0,20}$",
+    rf"^\W*(?:(?:so|and|hey|hi)\W+)*(?:(?:do|can)\s+you\s+(?:speak|understand|write\s+in)\s+{_LANGUAGE}.{{0,24}}|"
+    r"(?:do|can)\s+you\s+(?:ever\s+)?(?:make\s+mistakes|have\s+feelings|get\s+tired|sleep|dream|see\s+my\s+screen|hear\s+me)"
+    r".{0,30}|who\s+(?:built|made|developed|created|trained)\s+you|how\s+old\s+are\s+you|"
+    r"which\s+(?:model|llm)\s+are\s+you(?:\s+(?:using|running\s+on))?|which\s+languages\s+do\s+you\s+(?:speak|know|understand)|"
+    r"what\s+(?:sort|kind)s?\s+of\s+(?:questions|things)\s+(?:can|should|could|may)\s+i\s+ask(?:\s+you)?)\W*$|"
+    r"^\W*(?:你[会能](?:不能)?说(?:什么|哪些|几种)?(?:语言|中文|英文|英语|粤语|日语|法语|德语)|你叫(?:什么|啥)(?:名字)?|"
+    r"你用的?是?什么模型|你会不会(?:出错|累|烦)|谁(?:开发|做|造|训练)的你|谁(?:开发|创造|训练)了你)(?:呀|啊|吗)?\W*$",
     re.IGNORECASE,
 )
 _OF_MANNER = frozenset(
@@ -210,18 +228,19 @@ def is_small_talk(text: str) -> bool:
     return is_wish and not has_subject and not _ASKS_HOW.search(plain)
 
 
-def is_text_work(text: str, nouns: frozenset[str]) -> bool:
-    """Whether a turn brings the text that something is to be done with: translated, corrected, made shorter.
+def is_text_work(text: str) -> bool:
+    """Whether a turn brings the text that something is to be done with: "fix the grammar: ...", 帮我润色这句话：....
 
-    Args:
-        nouns: words for the documents; who names one asks for it: 'summarise the report "Water quality in 2024"'.
+    Who names anything else beside it asks about that: 'summarise the report "Water quality in 2024"'.
     """
     given = _GIVEN.search(text)
     if given is None:
         return False
     asked = f"{text[: given.start()]} {text[given.end() :]}"
-    words = {word.casefold() for word in re.findall(r"[^\W\d_]+", asked)}
-    return _TEXT_WORK.search(asked) is not None and words.isdisjoint(nouns)
+    if has_chinese(asked):
+        return _WORK_ZH.match(asked.strip()) is not None
+    words = {word.casefold() for word in re.findall(r"[^\W_]+", asked)}
+    return not words.isdisjoint(_DOING) and words <= _WITH_TEXT
 
 
 def is_outside(found: Found) -> bool:

@@ -30,6 +30,7 @@ SHARE = _pattern(
     r"百分之几|占比|比例|百分比|占.{0,6}(?:多少|几)",
 )
 AMONG = _pattern(r"\b(?:among|amongst|out\s+of)\b")
+SHARE_OF = _pattern(r"\b(?:share|percentage|percent|proportion|fraction)\s+of\b")
 SAYING = _pattern(
     r"\b(?:is|are|was|were|got|get|have|has|had|did|do|does|date[sd]?|c[ao]me|ended|became|become|carry|carried|made)\b",
     r"是|占|被|为",
@@ -81,9 +82,12 @@ PERIODS_ZH = {"年": "year", "月": "month", "季度": "quarter"}
 """What a date is grouped by, as a function of the aggregates."""
 
 # The ends of an order.
-_SPAN = rf"(?:{COUNT}\s+)?(?:years?|months?|weeks?|quarters?|days?|decades?|time)\b"
+_SPAN = (
+    rf"(?:{COUNT}\s+)?(?:years?|months?|weeks?|quarters?|days?|decades?|time|spring|summer|autumn|fall|winter|"
+    r"jan\w*|feb\w*|mar(?:ch)?|apr\w*|may|june?|july?|aug\w*|sep\w*|oct\w*|nov\w*|dec\w*|\w+day)\b"
+)
 NEWEST = _pattern(
-    rf"\b(?:newest|latest|most\s+recent(?:ly)?|youngest|last(?!\s+{_SPAN}))\b",
+    rf"\b(?:newest|latest|most\s+recent(?:ly)?|youngest|(?:(?:the|very|^)\s*last)(?!\s+{_SPAN}))\b",
     r"最新|最近(?:的)?一|最晚|最后(?:一)?",
 )
 OLDEST = _pattern(r"\b(?:oldest|earliest|first)\b", r"最早|最老|最旧|第一(?:个|篇|份)|首个")

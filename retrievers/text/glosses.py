@@ -20,6 +20,7 @@ MOST_GLOSSES = 3
 LEAST_CHINESE = 0.05
 """From this share of Chinese documents on a Chinese question finds them by its own words."""
 
+_LONGEST_PART = 8
 _ENTRY = re.compile(r"\S+ (?P<word>\S+) \[[^\]]*\] /(?P<senses>.*)/")
 _ASIDE = re.compile(r"\([^)]*\)|\[[^\]]*\]|\{[^}]*\}")
 _LATIN = re.compile(r"[A-Za-z][A-Za-z-]+")
@@ -76,7 +77,8 @@ def _known_parts(word: str, known: Mapping[str, object]) -> list[tuple[int, str]
     """The word, or the longest words it is made of: 检查报告 is no entry, 检查 and 报告 are."""
     parts, place = [], 0
     while place < len(word) - 1:
-        size = next((size for size in range(len(word) - place, 1, -1) if word[place : place + size] in known), 0)
+        longest = min(len(word) - place, _LONGEST_PART)
+        size = next((size for size in range(longest, 1, -1) if word[place : place + size] in known), 0)
         if size:
             parts.append((place, word[place : place + size]))
         place += size or 1
