@@ -73,6 +73,10 @@ def group_asked(found: Found) -> str | None:
         fields = fields_named(found, *_GROUPING, start=match.start(group), end=match.end())
         # "by Guido" states who, not how to group.
         is_value = any(mention.start == match.start(group) for mention in found.sentence.mentions)
+        # "by author Ann Lee" as well.
+        behind = found.sentence.index_from(match.start(group)) + 1
+        token = found.sentence.token(behind)
+        is_value = is_value or found.sentence.mention_at(behind) is not None or (token is not None and token.is_capital)
         if fields and not is_value:
             return fields[0]
     return None

@@ -73,7 +73,9 @@ def _constraint(sentence: Sentence, mention: Mention) -> Constraint | None:
     best: Known | None = None
     for known in mention.known:
         cued = sentence.vocabulary.cues.get(words, ())
-        if known.how == "translated" and any(roles.get(field) != "date" for field in cued):
+        if known.how == "translated" and any(
+            roles.get(field) != "date" or roles[known.field] == "tag" for field in cued
+        ):
             continue  # 类型 is the word for a field before it is a value; 批准 says when and what became of it
         if _is_meant(sentence, mention, known) and (best is None or CONFIDENCE[known.how] > CONFIDENCE[best.how]):
             best = known

@@ -39,6 +39,7 @@ _KIND_STEMS = frozenset(
     complaint audit inspect
     """.split()
 )
+_ACTING_ZH = ("发布", "发生", "提交", "提出", "制定", "负责", "公布", "出了", "写")
 _GENERIC_AFTER_ZH = ("应该", "怎么", "如何", "要怎", "是什么", "有什么用", "还能", "能不能", "可以")
 _STATUS_NOUNS_ZH = ("状态", "阶段", "团队", "部门", "小组")
 _QUOTES = " “\"‘'「"
@@ -83,6 +84,10 @@ def is_constraint(sentence: Sentence, mention: Mention, known: Known, *, is_tag:
     if is_tag:
         return _is_content(sentence, mention, known)
     if known.how in ("exact", "alias") and _is_cjk(sentence, mention.last - 1) and _ends_phrase(sentence, mention):
+        return True
+    if _is_cjk(sentence, mention.first) and (
+        is_negated(sentence, mention) or _is_chinese_name(sentence, mention, known)
+    ):
         return True
     is_chinese = _is_cjk(sentence, mention.last - 1) or _is_cjk(sentence, mention.first)
     if is_chinese or _is_cjk(sentence, mention.first - 1) or _is_cjk(sentence, mention.last):
@@ -319,6 +324,15 @@ def _is_chinese_predicate(sentence: Sentence, mention: Mention) -> bool:
     return before.endswith(_BEING_ZH) or value.startswith(("已", "被")) or after.startswith(_STATUS_NOUNS_ZH)
 
 
+def _is_chinese_name(sentence: Sentence, mention: Mention, known: Known) -> bool:
+    """上海外滩酒店去年发布的制度: the whole name of something, at the head of the question or of a clause."""
+    if known.how not in ("exact", "alias") or "status" in concepts_of(known.field) or mention.end - mention.start < 3:
+        return False
+    before, after = sentence.text[: mention.start].rstrip(), sentence.text[mention.end :].lstrip()
+    dated = any(first == mention.end for first, _ in sentence.taken)
+    return (not before or before.endswith(("，", "。", "："))) and (dated or after.startswith(_ACTING_ZH))
+
+
 # Signs that count for labels alone.
 
 
@@ -339,6 +353,8 @@ def _is_acting_group(sentence: Sentence, mention: Mention, known: Known) -> bool
             return False
     if before in ("by", "from", "did", "has", "have", "does"):
         return True
+    if before in ("of", "in", "at") and sentence.is_noun(mention.first - 2):
+        return True
     if sentence.text.startswith(("'s", "’s"), mention.end):
         return True
     return following is not None and following.stem in _ACTING
@@ -348,6 +364,16 @@ def _is_location(sentence: Sentence, mention: Mention, known: Known) -> bool:
     """ "in emea"."""
     before = sentence.folded(mention.first - 1)
     return "place" in concepts_of(known.field) and before in ("in", "the", "from", "across", "for")
+
+
+def _is_named_beside_documents(sentence: Sentence, mention: Mention, known: Known) -> bool:
+    """ "incidents in Zurich", "what reports did Zurich file": a name, and before it the documents that are its."""
+    token = sentence.tokens[mention.first]
+    if known.how not in ("exact", "alias") or not token.is_capital or "status" in concepts_of(known.field):
+        return False
+    if sentence.folded(mention.first - 1) not in ("in", "at", "from", "of", "for", "did", "does", "has"):
+        return False
+    return any(sentence.is_noun(place) for place in range(mention.first - 1))
 
 
 def _has_digits(sentence: Sentence, mention: Mention, known: Known) -> bool:
@@ -410,8 +436,17 @@ def _has_another_subject(sentence: Sentence, mention: Mention) -> bool:
         and subject.kind == "word"
         and subject.folded not in lexicon.STOP_WORDS
         and subject.folded not in _ANY_DOCUMENT
-        and sentence.mention_at(place) is None
+        and not _is_maker(sentence, place)
         and not any(first <= subject.start < last for first, last in sentence.taken)
+    )
+
+
+def _is_maker(sentence: Sentence, place: int) -> bool:
+    """Whether a person, or a kind of document, is named there: "proposals by Ann were rejected"."""
+    mention = sentence.mention_at(place)
+    roles = sentence.vocabulary.roles
+    return sentence.is_kind(place) or (
+        mention is not None and any(roles.get(one.field) in ("person", "version") for one in mention.known)
     )
 
 
@@ -430,6 +465,7 @@ _SIGNS: tuple[Sign, ...] = (
     _is_excluded,
     _is_acting_group,
     _is_location,
+    _is_named_beside_documents,
     _has_digits,
     _is_status_noun,
     _follows_its_noun,

@@ -36,6 +36,7 @@ _BEGINS_EXCLUDING = re.compile(
     r"(?:exclude|leave\s+out|drop|remove|skip|ignore|without|去掉|排除|剔除|不要)(?!\w*\s+(?:all|everything)\s+(?:but|except))",
     re.IGNORECASE,
 )
+_KEEPS = re.compile(r"\b(?:all|everything|anything)\s+(?:but|except)\b|以外的?(?:都|全)", re.IGNORECASE)
 _TURNS = re.compile(r"[,，;；]|\b(?:and|but|only|show|just)\b|[只]|要的", re.IGNORECASE)
 _YEAR_BESIDE = re.compile(
     r"\b(?:the\s+)?year\s+(?:(?P<before>before|earlier|prior)|(?P<after>after|later))\b|"
@@ -214,13 +215,17 @@ def _counting(found: Found, before: Found, context: str) -> Carried | None:
 def _with_bare_values(found: Found) -> Found:
     """The turn with the values it names and does nothing else with as constraints."""
     roles = found.sentence.vocabulary.roles
-    negated = _EXCLUDES.search(found.sentence.text) is not None
+    text = found.sentence.text
+    negated = _EXCLUDES.search(text) is not None
     fields = found.sentence.vocabulary.catalogue.fields
-    if _BEGINS_EXCLUDING.match(found.sentence.text):
-        # "without EMEA, only infrastructure": what comes after is wanted.
-        turned = _TURNS.search(found.sentence.text)
-        end = turned.start() if turned else len(found.sentence.text)
+    # "without EMEA, only infrastructure": what comes after is wanted.
+    turned = _TURNS.search(text) if _BEGINS_EXCLUDING.match(text) else None
+    end = turned.start() if turned else len(text)
+    keeps = _KEEPS.search(text) is not None
+    if _BEGINS_EXCLUDING.match(text):
         found = replace(found, pieces=tuple(_excluded(piece) if piece.start < end else piece for piece in found.pieces))
+    if keeps:
+        found = replace(found, pieces=tuple(_included(piece) for piece in found.pieces))
     stated = {piece.field for piece in found.pieces}
     more = []
     for mention in found.left:
@@ -228,7 +233,7 @@ def _with_bare_values(found: Found) -> Found:
             one for one in mention.known if roles[one.field] in ("label", "tag", "language") and one.field not in stated
         ]
         if known:
-            denied = negated or is_negated(found.sentence, mention)
+            denied = not keeps and ((negated and mention.start < end) or is_negated(found.sentence, mention))
             one = Constraint(known[0].field, (known[0].value,), mention.start, mention.end, negated=denied)
             more.append(Piece(one.field, of_constraint(one, fields), one.start, one.end, _SURE))
     for name in found.sentence.vocabulary.of_role("boolean"):
@@ -244,6 +249,12 @@ def _excluded(piece: Piece) -> Piece:
     opposite = {"eq": "ne", "in": "nin"}.get(piece.filter["type"])
     filter: Json = {**piece.filter, "type": opposite} if opposite else {"type": "not", "filter": piece.filter}
     return replace(piece, filter=filter)
+
+
+def _included(piece: Piece) -> Piece:
+    """ "drop everything but the approved": what the value alone says."""
+    plain = {"ne": "eq", "nin": "in"}.get(piece.filter["type"])
+    return replace(piece, filter={**piece.filter, "type": plain}) if plain else piece
 
 
 def _names_boolean(text: str, name: str) -> bool:

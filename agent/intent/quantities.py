@@ -89,6 +89,9 @@ _CURRENCY = re.compile(r"[$€£¥]")
 _CLAUSE_MARKS = frozenset(",;:?!，；：？！。、")
 _NEAR = 24
 """Characters between a number and the word for its field."""
+_FEW = 20
+"""Most numbers of a field that is a level rather than an amount."""
+_LINKS = frozenset("of is = : ： was at 为 是 等 于".split())
 _UNIQUE = 0.98
 """Share of the documents that have a number of their own where the number tells them apart."""
 
@@ -107,7 +110,28 @@ def find_quantities(sentence: Sentence) -> list[NumberRange]:
             field = _key_of(sentence, match) if comparison == "thousands" else _field(sentence, match, fields)
             made = None if field is None else _range(comparison, match, field)
             found += [made] if made else []
+    found += _by_level(sentence, found)
     return [*found, *_by_number(sentence, found)]
+
+
+def _by_level(sentence: Sentence, found: Sequence[NumberRange]) -> list[NumberRange]:
+    """ "severity 1 incidents", 严重程度为 2: the word for a field of few numbers, and one of them."""
+    made: list[NumberRange] = []
+    fields = sentence.vocabulary.catalogue.fields
+    for index in range(len(sentence.tokens)):
+        named, place = sentence.cue(index)
+        name = next((one for one in named if sentence.vocabulary.roles.get(one) == "number"), None)
+        if name is None or is_key(sentence.vocabulary, name) or fields[name].distinct > _FEW:
+            continue
+        while sentence.folded(place) in _LINKS:
+            place += 1
+        token, following = sentence.token(place), sentence.folded(place + 1)
+        if token is None or token.kind != "number" or following in ("or", "and", "to", "-", "+", "%", "或", "及", "以"):
+            continue
+        number = parse_amount(token.folded)
+        if number is not None and not any(one.start <= token.start < one.end for one in found):
+            made.append(NumberRange(name, sentence.tokens[index].start, token.end, values=(number,)))
+    return made
 
 
 def _range(comparison: Comparison, match: re.Match[str], field: str) -> NumberRange | None:

