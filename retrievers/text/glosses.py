@@ -123,16 +123,20 @@ def _dictionary() -> dict[str, _Entry]:
                 continue
             words = found.setdefault(entry["word"], [])
             for sense in entry["senses"].split("/"):
-                if len(words) >= MOST_GLOSSES or _NOTE.match(sense):
+                if _NOTE.match(sense):
                     continue
-                plain = [word.lower() for word in _LATIN.findall(_ASIDE.sub(" ", sense))]
-                kept = [word for word in plain if word not in _EMPTY]
-                if 0 < len(kept) <= 3:
-                    words.extend(word for word in kept if word not in words)
-                if len(kept) == 1:
-                    whole.setdefault(entry["word"], []).append(kept[0])
+                plain = _content(_ASIDE.sub(" ", sense))
+                if len(words) < MOST_GLOSSES and 0 < len(plain) <= 3:
+                    words.extend(word for word in plain if word not in words)
+                parts = (_content(part) for part in re.split(";", _ASIDE.sub(" ", sense)))
+                whole.setdefault(entry["word"], []).extend(part[0] for part in parts if len(part) == 1)
     return {
         word: _Entry(tuple(words[: 2 * MOST_GLOSSES]), tuple(dict.fromkeys(whole.get(word, ()))))
         for word, words in found.items()
         if words
     }
+
+
+def _content(sense: str) -> list[str]:
+    """The words of a sense that carry meaning."""
+    return [word for word in map(str.lower, _LATIN.findall(sense)) if word not in _EMPTY]
