@@ -183,6 +183,9 @@ def _difference(found: Found) -> Calculation | None:
 def _top_group(found: Found) -> Calculation | None:
     """ "who wrote most", "the two most used tags", "in which year were the most"."""
     text = found.sentence.text
+    ranked = _ranked_by_number(found)
+    if ranked is not None:
+        return ranked
     most = wording.MOST.search(text)
     if not most and not wording.LEAST.search(text):
         return None
@@ -196,6 +199,21 @@ def _top_group(found: Found) -> Calculation | None:
         "order": "desc" if most else "asc", "limit": _how_many(text), "ties": True,
     }  # fmt: skip
     return Calculation(aggregate, found.pieces)
+
+
+def _ranked_by_number(found: Found) -> Calculation | None:
+    """ "which department has the highest total cost", 平均费用最高的部门."""
+    text, number = found.sentence.text, number_asked(found)
+    largest, smallest = wording.LARGEST.search(text), wording.SMALLEST.search(text)
+    op = "avg" if wording.AVERAGE.search(text) else "sum" if wording.SUM.search(text) else None
+    fields = unconstrained(found, fields_named(found, "label", "tag", "person", "version"))
+    if number is None or is_length(number) or op is None or not (largest or smallest) or not fields or topic_of(found):
+        return None
+    aggregate: Json = {
+        "op": op, "of": number, "group_by": fields[0], "order": "desc" if largest else "asc",
+        "limit": _how_many(text), "ties": True,
+    }  # fmt: skip
+    return Calculation(aggregate | ({"decimals": 2} if op == "avg" else {}), found.pieces)
 
 
 def _compared_group(found: Found) -> str | None:
@@ -236,7 +254,13 @@ def _groups(found: Found) -> Calculation | None:
             "decimals": 2,
         }
         return Calculation(aggregate, found.pieces)
-    if several is not None and (counts or wording.VERSUS.search(text)) and not topic_of(found):
+    compares = wording.VERSUS.search(text) or wording.COMPARE.search(text)
+    if several is not None and compares and not topic_of(found):
+        told_apart: Json = {"group_by": several[0], "between": list(several[1])}
+        if number is not None and not counts and not is_length(number):
+            return Calculation({"op": "sum", "of": number, **told_apart}, found.pieces)
+        return Calculation({"op": "count", **told_apart}, found.pieces)
+    if several is not None and counts and not topic_of(found):
         return Calculation({"op": "count", "group_by": several[0], "between": list(several[1])}, found.pieces)
     return None
 

@@ -33,6 +33,7 @@ from retrievers.core.filters import Filter, keys_of, parse, to_json
 from retrievers.core.types import Card, Scope
 from retrievers.embed import Embedder
 from retrievers.postgres.catalogue import Catalogue, filterable
+from retrievers.text.glosses import english_search
 
 Columns = Callable[[Scope], Awaitable[Mapping[str, str]]]
 
@@ -280,11 +281,17 @@ class _Stating:
         softest = [one for _, one in sorted(soft, key=lambda pair: pair[0])]
         intent = self._intent(
             by="rules", question=made.question, language=question_language(self.request.question, self.scope),
-            kind=made.kind, searches=made.searches, filter=self._joined(weakest),
+            kind=made.kind, searches=self._in_both_languages(made), filter=self._joined(weakest),
             soft_filter=both([to_json(one) for one in softest]) if softest else None,
             sources=made.sources, aggregate=made.aggregate, confidence=made.confidence, rejected=rejected,
         )  # fmt: skip
         return Reading(intent, None, tuple(weakest), tuple(softest), stated=tuple(stated))
+
+    def _in_both_languages(self, made: RulesReading) -> tuple[str, ...]:
+        """The searches; a Chinese one over documents in both languages is made in English as well."""
+        languages = [one.languages for one in self.scope.collections]
+        english = english_search(made.searches[0], languages) if made.kind == "retrieve" and made.searches else ""
+        return (*made.searches, english) if english else made.searches
 
     def of_model(self, said: ModelReading, context: Context, made: RulesReading) -> Intent:
         """The model's reading, every part of it checked; of the rules' what a rejected part leaves open."""

@@ -326,10 +326,14 @@ def _is_chinese_predicate(sentence: Sentence, mention: Mention) -> bool:
 
 def _is_chinese_name(sentence: Sentence, mention: Mention, known: Known) -> bool:
     """上海外滩酒店去年发布的制度: the whole name of something, at the head of the question or of a clause."""
-    if known.how not in ("exact", "alias") or "status" in concepts_of(known.field) or mention.end - mention.start < 3:
+    if known.how not in ("exact", "alias") or "status" in concepts_of(known.field):
         return False
     before, after = sentence.text[: mention.start].rstrip(), sentence.text[mention.end :].lstrip()
     dated = any(first == mention.end for first, _ in sentence.taken)
+    if before.endswith(("在", "于", "来自")):
+        return True
+    if mention.end - mention.start < 3:
+        return False
     return (not before or before.endswith(("，", "。", "："))) and (dated or after.startswith(_ACTING_ZH))
 
 

@@ -148,7 +148,8 @@ async def refine(
         shares = [known[name] for name in names]
         is_foreign = all(share <= RARE for share in shares) or min(shares) <= _UNHEARD
     else:
-        is_foreign = any(known[word] <= _RARER for word in others)
+        # Of a question with no name most words must be strange: any collection lacks some word.
+        is_foreign = 2 * sum(known[word] <= _RARER for word in others) >= max(len(others), 1)
     if is_foreign:
         return _sent(reading)
     if not chosen:
@@ -187,7 +188,8 @@ async def _by_sound(
     if sounds < _SURE:
         names, others = subjects(question, vocabulary, context.nouns)
         known = await _shares([*names, *others], scope, catalogue)
-        if min(known.values(), default=1.0) > _UNHEARD:
+        strange = sum(share <= _UNHEARD for share in known.values())
+        if not any(known[name] <= _UNHEARD for name in names) and 2 * strange < max(len(known), 1):
             return reading
     return _sent(reading)
 

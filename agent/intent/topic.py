@@ -23,7 +23,7 @@ _PLAIN = frozenset(
     fewest least fewer less prolific handle handled handles produce produced plz pls thx both numbers
     figures lack lacks lacking amount need needed exact exactly
     right now split breakdown distribution histogram ever hold holds contain contains haven hasn isn aren
-    wasn weren don doesn didn quietest slowest well
+    wasn weren don doesn didn t s  quietest slowest well
     """.split()
 )
 _PLAIN_ZH = tuple(
@@ -35,7 +35,7 @@ _PLAIN_ZH = tuple(
     一下 呢 吗 啊 呀 吧 过 到 在 发生 可以 允许 能 它 他们 他 她 其 该 此 哪天 还有 更 请问 哪些 哪几 哪个 怎么
     有没有 是否 帮我 我想 知道 查找 查询 列一下 都 新 提 出 里面 其中 比 多 少 还是 由 关于 方面 就 也 再 只 那
     这 些 我们 公司 大家 现在 已经 已 客户 看到 要 加
-    哪家 出现 下 名下 手里 旗下 负责 这批 那批 统计 汇总
+    还没 没有 没 哪家 出现 下 名下 手里 旗下 负责 这批 那批 统计 汇总
     """.split()
 )
 # Whatever is done the most is asked of who does it: "who has piled up the most".

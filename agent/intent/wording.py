@@ -74,6 +74,7 @@ WHICH_VALUES = _pattern(
     r"\b(?:which|what)\s+(?P<what>[\w-]+(?:\s[\w-]+)?)\s+(?:occur|exist|appear|are\s+(?:there|used|in\s+use|represented))\b",
     r"有哪些(?P<zh>[^，。？！,?!的]{1,6})[?？]*$",
 )
+COMPARE = _pattern(r"\bcompar(?:e|ed|ing|ison)\b", r"比较|对比")
 COMPARED = _pattern(r"\bwho\b.*\b(?:more|most|fewer)\b", r"[谁哪].*多|更多|更少")
 EACH = _pattern(r"\beach\b|\brespectively\b", r"分别|各")
 WHICH_NOUN = _pattern(r"\b(?:which|what)\s+(?P<noun>\w+)")

@@ -63,6 +63,24 @@ def gloss_for(text: str, languages: Iterable[Mapping[str, int]]) -> str:
     return " ".join([*_KEPT.findall(text), *words]) if words else ""
 
 
+def english_search(text: str, languages: Iterable[Mapping[str, int]]) -> str:
+    """A Chinese question in English words, for documents of which some are Chinese and some English.
+
+    Args:
+        languages: how many documents of each collection are in each language.
+    Returns:
+        "" when the question is not Chinese, or the documents are of one of the two languages alone.
+    """
+    counts = list(languages)
+    documents = sum(sum(one.values()) for one in counts)
+    if not is_chinese(text) or any(
+        sum(one.get(language, 0) for one in counts) < LEAST_CHINESE * documents for language in ("zh", "en")
+    ):
+        return ""
+    words = glosses(text)
+    return " ".join([*_KEPT.findall(text), *words]) if words else ""
+
+
 @lru_cache(maxsize=1024)
 def glossed_words(text: str) -> tuple[tuple[int, str, tuple[str, ...]], ...]:
     """The Chinese words of a text that the dictionary knows: place, word, English words; none overlaps another.
