@@ -32,6 +32,8 @@ from retrievers.text import glosses
 RERANK_POOL = 64
 SUPERSEDED_WEIGHT = 0.5
 """Of a search that the first reading made and the model's did not, beside 1 for the model's own."""
+GLOSSED_WEIGHT = 0.8
+"""Of the same search in the English of a dictionary."""
 
 _READ_BY = 0.5
 """Share of the request's time at which the first reading must have ended."""
@@ -270,8 +272,7 @@ class Pipeline:
                     weights[search] = round(weight, 4)
             else:
                 merged.append(self._merge(one))
-        chosen = found.course.intent.searches
-        shares = [1.0 if search in chosen else SUPERSEDED_WEIGHT for search, _ in rankings]
+        shares = [_weight(search, found.course.intent) for search, _ in rankings]
         by_rank = fusion.RANK_OFFSET if self.settings.fusion == "rrf" else None
         return fusion.fuse_searches(merged, weights=shares, k=by_rank), weights
 
@@ -305,6 +306,14 @@ class Pipeline:
         chunks = await self.catalogue.load(scope, [hit.id for hit in hits if hit.chunk is None], wanted)
         loaded = (hit._replace(chunk=hit.chunk or chunks.get(hit.id)) for hit in hits)
         return [hit for hit in loaded if hit.chunk is not None]
+
+
+def _weight(search: str, intent: Intent) -> float:
+    """What a search counts beside one in the question's own words."""
+    if search not in intent.searches:
+        return SUPERSEDED_WEIGHT
+    is_gloss = intent.by == "rules" and glosses.is_chinese(intent.searches[0]) and not glosses.is_chinese(search)
+    return GLOSSED_WEIGHT if is_gloss else 1.0
 
 
 def _table(found: Found) -> Table | None:

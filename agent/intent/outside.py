@@ -43,7 +43,8 @@ _WORLDLY = re.compile(
     r"\bstill\s+(?:maintained|alive|supported|developed|free)\b|\b(?:stars|downloads|followers)\b|"
     # prices
     r"\blicen[cs]e\s+(?:change|cost|price|fee)|"
-    r"\b(?:pricing|price|free\s+tier|subscription|per\s+(?:year|month|seat|user))\b|\b(?:cost|costs)\b|"
+    r"\b(?:pricing|price|free\s+tier|subscription|per\s+(?:year|month|seat|user))\b|"
+    r"\b(?:does|do|would|will|is|are)\b.{0,30}\bcosts?\b|\bcosts?\s+(?:of|for)\s+(?:an?|one|the)\b|"
     # what is down, what is better
     r"\b(?:outage|down\s+for|is\s+\w+\s+down|broke)\b|\brelease\s+(?:notes?|date)\b|"
     r"\b(?:prefer|better|best|popular|recommend\w*)\b.{0,30}\b(?:today|now|nowadays|these\s+days|currently)\b|"
