@@ -52,7 +52,8 @@ def _is_negated_english(sentence: Sentence, mention: Mention) -> bool | None:
         if word == "outside" and steps < 3 and _is_place(mention):
             return True
         if word == "t" and sentence.folded(place - 1) in ("'", "’"):
-            return True  # "haven't been closed"
+            # "permits that haven't been closed"; "why wasn't it accepted" says nothing of documents.
+            return any(sentence.is_noun(earlier) for earlier in range(place))
         if word in ("did", "do", "does") and following in ("not", "t"):
             return True
         over = sentence.mention_at(place)
