@@ -15,6 +15,8 @@ from retrievers.core.types import Chunk
 
 DEFAULT_TEMPLATE = "answer"
 EMPTY_TEMPLATE = "empty"
+DIRECT_TEMPLATE = "direct"
+"""Where nothing was looked for, as opposed to: nothing was found."""
 SYSTEM_TEMPLATE = "system"
 
 _NEAR_DUPLICATE = 0.85
@@ -62,6 +64,7 @@ def assemble(
     budget_tokens: int,
     template: str | None = None,
     left_out: Sequence[str] = (),
+    looked: bool = True,
 ) -> Assembled:
     """The prompt for a question.
 
@@ -72,6 +75,7 @@ def assemble(
         template: a prompt template with the inputs question, passages and fence; without passages the
             template for empty context is used instead.
         left_out: conditions that the request states and no passage satisfies, in words.
+        looked: whether anything was searched for; small talk needs no passages.
     Raises:
         prompts.BadTemplate: the template does not exist or has other inputs.
     """
@@ -86,7 +90,7 @@ def assemble(
             # An answer from them would be an answer to another request.
             prompt = f"{_LEFT_OUT.format('; '.join(left_out))}\n\n{prompt}"
     else:
-        prompt = prompts.load(EMPTY_TEMPLATE).render({"question": question})
+        prompt = prompts.load(EMPTY_TEMPLATE if looked else DIRECT_TEMPLATE).render({"question": question})
     return Assembled(
         messages=(Message(role="system", content=system), Message.model_construct(role="user", content=prompt)),
         prompt=prompt,

@@ -139,6 +139,7 @@ class Pipeline:
                 budget_tokens=request.budget_tokens,
                 template=request.template,
                 left_out=[in_words(relaxed.dropped) for relaxed in result.relaxed],
+                looked=result.status != "no_retrieval_needed",
             )
         except prompts.BadTemplate as error:
             raise BadRequest(str(error), where="template", valid=prompts.names()) from error

@@ -179,7 +179,9 @@ class Trace:
         request = self.decision.request
         if isinstance(self.result, Prompt) and isinstance(request, AugmentRequest):
             answer = request.template or assemble.DEFAULT_TEMPLATE
-            used += [assemble.SYSTEM_TEMPLATE, answer if self.result.citations else assemble.EMPTY_TEMPLATE]
+            looked = self.result.status != "no_retrieval_needed"
+            empty = assemble.EMPTY_TEMPLATE if looked else assemble.DIRECT_TEMPLATE
+            used += [assemble.SYSTEM_TEMPLATE, answer if self.result.citations else empty]
         stages = {name.rpartition("/")[0] for name in prompts.names()} if used else set()
         loaded = [prompts.load(one) for one in dict.fromkeys(used) if one in stages or "/" in one]
         return {one.name: one.digest for one in loaded}

@@ -71,6 +71,7 @@ _PERHAPS, _SURE, _CERTAIN = 0.3, 0.6, 0.65
 """From which score on a question is the world's: with a word that no document has; without; and although it names
 a person or a version that the documents have."""
 _FRESH_DAYS = 8
+"""News are of the last week; a week ago may be yesterday's week elsewhere."""
 _MOST_WORDS = 12
 _LONGEST_QUESTION = 300
 
@@ -203,7 +204,7 @@ def _speaks_of_documents(question: str, nouns: frozenset[str]) -> bool:
 
 
 def _is_fresh(filter: Json, today: date) -> bool:
-    """Whether a filter on days begins no longer ago than a week: news are of then."""
+    """Whether a filter on days begins no longer ago than news do."""
     bounds: list[Json] = filter.get("filters", [filter])
     lows = [str(one["value"])[:10] for one in bounds if one.get("type") in ("gte", "gt", "eq")]
     return bool(lows) and min(lows) >= (today - timedelta(days=_FRESH_DAYS)).isoformat()

@@ -1,4 +1,4 @@
-"""How much a question sounds as if the world had to answer it: learned from examples, of no collection.
+"""How much a question sounds as if the world had to answer it, learned from examples of many domains.
 
 The score is logistic in the question's vector. `evals/train_worldly.py` makes the weights from questions that
 were written for this project; the collection's own words decide beside it (`agent.intent.outside`).
@@ -30,7 +30,7 @@ _MAY_ASK = re.compile(
 async def worldly(question: str, embedder: Embedder) -> float:
     """Probability in [0, 1]; 0 where it is not known: with another embedder, or when that fails.
 
-    The vector is the one that the search for the question needs as well.
+    An English question without constraints is searched for with the same vector, which is computed once.
     """
     if embedder.name != EMBEDDER or not _MAY_ASK.search(question):
         return 0.0

@@ -125,7 +125,7 @@ def retrieve(
         if as_json:
             output.write_json(result.model_dump(mode="json"))
         else:
-            output.show_result(result, explain=explain)
+            output.show_result(result, explain=explain, given=_read_json("--filter", filter))
             output.note_trace(service.traces, result.trace_id, tenant)
         return DONE
 

@@ -44,11 +44,15 @@ def write_json(value: Any) -> None:
     print(json.dumps(value, ensure_ascii=not unicode, default=str))
 
 
-def show_result(result: Result, *, explain: bool) -> None:
-    """Hits for a person, what was calculated, and with `explain` how they were found."""
+def show_result(result: Result, *, explain: bool, given: Mapping[str, Any] | None = None) -> None:
+    """Hits for a person, what was calculated, and with `explain` how they were found.
+
+    Args:
+        given: the caller's own filter, which was not read from the question.
+    """
     if explain:
         _show_record(result)
-    elif result.intent.by != "caller" and (result.intent.filter or result.intent.aggregate):
+    elif result.intent.by != "caller" and (result.intent.filter not in (None, given) or result.intent.aggregate):
         # A wrong reading must be seen, or nobody can put it right.
         asked = {key: value for key, value in (result.intent.aggregate or {}).items() if value not in (None, [], False)}
         calculated = f"; calculate {', '.join(f'{key} {value}' for key, value in asked.items())}" if asked else ""
@@ -173,7 +177,8 @@ def show_prompt(prompt: Prompt) -> None:
     for citation in prompt.citations:
         where = f"{plain(citation.document_id)}, characters {citation.start} to {citation.end}"
         print(f"[{citation.n}] {plain(citation.title)} ({where}){'  ' + plain(citation.url) if citation.url else ''}")
-    note(f"about {prompt.tokens:,} tokens, {len(prompt.citations)} citations, {prompt.took_ms:.1f} ms")
+    cited = f"{len(prompt.citations)} citations" if len(prompt.citations) != 1 else "1 citation"
+    note(f"about {prompt.tokens:,} tokens, {cited}, {prompt.took_ms:.1f} ms")
 
 
 def show_collections(found: Sequence[Collection], *, as_json: bool) -> None:

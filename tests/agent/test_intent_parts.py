@@ -13,12 +13,13 @@ from agent.intent.found import Found, find
 from agent.intent.mentions import find_mentions
 from agent.intent.numerals import parse_amount, parse_count
 from agent.intent.periods import Calendar
-from agent.intent.rules import nouns_of
+from agent.intent.rules import Context, RulesReading, nouns_of, read_rules
 from agent.intent.text import tokenize, words_of
 from agent.intent.unknown import unknown_values
 from agent.intent.vocabulary import build, concepts_of, role_of
+from agent.types import Message
 from retrievers.core.fields import Field, FieldType, ScalarType
-from retrievers.core.types import FieldCatalogue, FieldValues
+from retrievers.core.types import Card, FieldCatalogue, FieldValues
 
 
 def values(
@@ -404,3 +405,102 @@ def test_ranges_that_leave_no_day_for_both_are_alternatives():
             {"type": "gte", "key": "created", "value": "2025-01-01"},
         ],
     }
+
+
+# --- what readers of a collection of hotels tried
+
+
+HOTELS = catalogue(
+    values("kind", {"incident": 6, "policy": 8, "report": 12}),
+    values(
+        "hotel",
+        {"Lakeside Zurich": 9, "Bund Shanghai": 9, "Harbour Lisbon": 8},
+        aliases={"Zurich": "Lakeside Zurich", "上海": "Bund Shanghai", "上海外滩酒店": "Bund Shanghai"},
+    ),
+    values("department", {"engineering": 12, "housekeeping": 14}),
+    values("status", {"open": 3, "closed": 23}),
+    values("tags", {"wine": 2, "pool": 3}, kind="list", distinct=2),
+    values("severity", kind="number", low=1, high=2, distinct=2),
+    values("cost_eur", kind="number", low=10, high=90_000, distinct=24),
+)
+
+
+def read(text: str, history: Any = ()) -> RulesReading:
+    now = datetime(2026, 11, 20, tzinfo=UTC)
+    cards = {name: Card(name, "", kind) for name, kind in (("fulltext", "documents"), ("sql", "metadata"))}
+    context = Context(HOTELS, nouns_of(["hotel"], HOTELS), cards, Calendar(date(2026, 11, 20)), now)
+    return read_rules(text, [Message(role="user", content=one) for one in history], context)
+
+
+def stated(text: str, history: Any = ()) -> dict[str, Any]:
+    """The field of each condition with its operator and value."""
+    filter = read(text, history).filter or {"type": "and", "filters": []}
+    parts = filter.get("filters", [filter])
+    return {one["key"]: (one["type"], one["value"]) for one in parts}
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("incidents in Zurich", {"kind": ("eq", "incident"), "hotel": ("eq", "Lakeside Zurich")}),
+        ("what incidents did Zurich have?", {"kind": ("eq", "incident"), "hotel": ("eq", "Lakeside Zurich")}),
+        ("incidents of engineering", {"kind": ("eq", "incident"), "department": ("eq", "engineering")}),
+        ("severity 1 incidents", {"kind": ("eq", "incident"), "severity": ("eq", 1)}),
+        ("哪些事故发生在上海？", {"kind": ("eq", "incident"), "hotel": ("eq", "Bund Shanghai")}),
+        ("除了上海以外的事故", {"kind": ("eq", "incident"), "hotel": ("ne", "Bund Shanghai")}),
+        ("how many incidents haven't been closed?", {"kind": ("eq", "incident"), "status": ("ne", "closed")}),
+        ("还没关闭的事故有几起？", {"kind": ("eq", "incident"), "status": ("ne", "closed")}),
+        ("why wasn't it closed?", {}),
+        ("每个酒店的事故数量", {"kind": ("eq", "incident")}),
+        ("My payment was closed with PAY-4031", {}),
+    ],
+)
+def test_what_the_words_state_of_hotels(text: str, wanted: dict[str, Any]):
+    assert stated(text) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("which hotel had the most incidents?", {"op": "count", "group_by": "hotel", "order": "desc"}),
+        ("每个酒店的事故数量", {"op": "count", "group_by": "hotel"}),
+        ("which hotel has the highest total cost?", {"op": "sum", "of": "cost_eur", "group_by": "hotel"}),
+        ("平均费用最高的部门", {"op": "avg", "of": "cost_eur", "group_by": "department", "order": "desc"}),
+        ("compare cost of incidents between Zurich and Harbour Lisbon", {"op": "sum", "of": "cost_eur"}),
+        (
+            "share of severity 1 incidents in 2026",
+            {"op": "share", "where": {"type": "eq", "key": "severity", "value": 1}},
+        ),
+        ("How many incidents last longer than 60 minutes?", None),
+        ("公司有多少人？", None),
+    ],
+)
+def test_what_is_calculated_of_hotels(text: str, wanted: dict[str, Any] | None):
+    aggregate = read(text).aggregate
+    assert (aggregate and wanted and {key: aggregate[key] for key in wanted}) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (
+            "exclude Zurich and show only engineering",
+            {"hotel": ("ne", "Lakeside Zurich"), "department": ("eq", "engineering")},
+        ),
+        ("skip Zurich", {"hotel": ("ne", "Lakeside Zurich")}),
+        ("drop everything but the closed ones", {"status": ("eq", "closed")}),
+        ("其中有几起还没关闭？", {"status": ("ne", "closed")}),
+    ],
+)
+def test_an_exclusion_ends_where_something_else_is_asked_for(text: str, wanted: dict[str, Any]):
+    assert stated(text, ["list the incidents"]) == {"kind": ("eq", "incident"), **wanted}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["703", "what is 404", "2026", "30 days?", "你能说说台风事故的原因吗", "Do you remember the ice storm?", "Tell me about the joke policy",
+     "Summarise the runbook \"how to rotate keys\"", "客户收到这封邮件：“您的银行账号已变更”，怎么办？",
+     "Extract from Lodestar: how do I get the hourly data set?", "Summarize prop-0043: what is it about?"],
+)  # fmt: skip
+def test_a_question_is_never_taken_for_small_talk(text: str):
+    assert read(text).kind != "none"

@@ -1,6 +1,6 @@
 """Chinese questions for English documents."""
 
-from retrievers.text.glosses import gloss_for, glossed_words, glosses
+from retrievers.text.glosses import _known_parts, english_search, gloss_for, glossed_words, glosses
 
 
 def test_words_come_in_english_and_what_is_latin_stays():
@@ -28,3 +28,28 @@ def test_a_compound_that_is_no_entry_is_read_by_its_parts():
     assert "inspection" in found["检查"]
     assert "report" in found["报告"]
     assert "minutes" in found["纪要"]
+
+
+def test_only_a_whole_sense_is_a_name():
+    (_, _, english), *_ = glossed_words("酒店")
+    assert "hotel" in english
+    assert "wine" not in english  # of "wine shop"
+
+
+def test_documents_in_both_languages_are_searched_in_english_too():
+    assert "elevator" in english_search("电梯故障", [{"en": 60, "zh": 40}]).split()
+    assert english_search("电梯故障", [{"zh": 40}]) == english_search("电梯故障", [{"en": 40}]) == ""
+    assert english_search("lift failure", [{"en": 60, "zh": 40}]) == ""
+
+
+def test_a_run_without_end_costs_as_much_as_it_is_long():
+    asked = 0
+
+    class Counted(dict[str, object]):
+        def __contains__(self, part: object) -> bool:
+            nonlocal asked
+            asked += 1
+            return False
+
+    assert _known_parts("百" * 1500, Counted()) == []
+    assert asked <= 8 * 1500
