@@ -498,9 +498,19 @@ def test_an_exclusion_ends_where_something_else_is_asked_for(text: str, wanted: 
 
 @pytest.mark.parametrize(
     "text",
-    ["703", "what is 404", "2026", "30 days?", "你能说说台风事故的原因吗", "Do you remember the ice storm?", "Tell me about the joke policy",
-     "Summarise the runbook \"how to rotate keys\"", "客户收到这封邮件：“您的银行账号已变更”，怎么办？",
-     "Extract from Lodestar: how do I get the hourly data set?", "Summarize prop-0043: what is it about?"],
-)  # fmt: skip
+    [
+        "703",
+        "what is 404",
+        "2026",
+        "30 days?",
+        "你能说说台风事故的原因吗",
+        "Do you remember the ice storm?",
+        "Tell me about the joke policy",
+        'Summarise the runbook "how to rotate keys"',
+        "客户收到这封邮件：“您的银行账号已变更”，怎么办？",
+        "Extract from Lodestar: how do I get the hourly data set?",
+        "Summarize prop-0043: what is it about?",
+    ],
+)
 def test_a_question_is_never_taken_for_small_talk(text: str):
     assert read(text).kind != "none"
