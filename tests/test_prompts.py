@@ -38,7 +38,7 @@ def test_the_question_is_in_the_answer_and_empty_templates_twice():
     "name", ["", "nope", "answer/v99", "answer/", "../answer/v1", "answer/v1.md", "/etc/passwd", "Answer"]
 )
 def test_a_template_that_does_not_exist_lists_those_that_do(name: str):
-    with pytest.raises(BadTemplate, match="answer/v1, compress/v1, decompose/v1, empty/v1"):
+    with pytest.raises(BadTemplate, match="answer/v1, compress/v1, decompose/v1, direct/v1, empty/v1"):
         load(name)
 
 
