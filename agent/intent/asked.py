@@ -124,10 +124,11 @@ def counts_documents(found: Found) -> bool:
         word = sentence.folded(index)
         if sentence.is_noun(index) or word in _OF_A_COUNT:
             return True
-        mention = sentence.mention_at(index)
+        mention, token = sentence.mention_at(index), sentence.token(index)
+        dated = token is not None and any(first <= token.start < last for first, last in sentence.taken)
         if mention is not None:
             index = mention.last
-        elif word in _BEFORE_COUNTED:
+        elif dated or word in _BEFORE_COUNTED:
             index += 1
         else:
             return False
@@ -157,7 +158,11 @@ def field_counted(found: Found) -> tuple[str, ...]:
 
 def is_of_documents(found: Found) -> bool:
     """ "which document has the most authors": the documents are compared, not the authors."""
-    match = wording.WHICH_NOUN.search(found.sentence.text)
+    sentence = found.sentence
+    most = wording.MOST_OF_ZH.search(sentence.text)
+    if most is not None and sentence.is_noun(sentence.index_from(most.end())):
+        return True  # 作者最多的文档
+    match = wording.WHICH_NOUN.search(sentence.text)
     return match is not None and match["noun"].casefold() in (lexicon.DOCUMENT_NOUNS | found.sentence.nouns)
 
 

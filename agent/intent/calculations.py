@@ -305,6 +305,9 @@ def _extreme(found: Found) -> Calculation | None:
     number = number_asked(found) if largest or wording.SMALLEST.search(text) else None
     if number is not None and wording.LARGEST_NUMBER.search(text):
         return Calculation({"op": "max" if largest else "min", "of": number}, found.pieces)
+    keyed = [name for name in fields_named(found, "number") if is_key(found.sentence.vocabulary, name)]
+    if (largest or wording.SMALLEST.search(text)) and keyed and number is None and not topic_of(found):
+        return Calculation({"op": "max" if largest else "min", "of": keyed[0]}, found.pieces)
     by_date = newest or wording.OLDEST.search(text) or (largest and _is_long_ago(text))
     of = number or (date_asked(found) if by_date else None)
     if of is None or not _names_documents(found, topic_of(found)):

@@ -32,18 +32,18 @@ _BARE_YEAR = re.compile(
 )
 _YEAR_CUE = re.compile(
     r"(?:\b(?:in|of|from|since|before|after|until|till|by|during|for|through|thru|throughout|between|and|or|to|year|"
-    r"late|early|mid|vs\.?|versus|circa|around|than|the|about|with|against)\s+|[(（]|[-–—,~]\s*|^)$",
+    r"late|early|mid|vs\.?|versus|circa|around|than|the|about|with|against|among|across|within|many|all|any)\s+|[(（]|[-–—,~]\s*|^)$",
     re.IGNORECASE,
 )
 _TO_YEAR = re.compile(rf"\s*[-–—~]\s*{YEAR}")
 
 # Empty groups tell which of the words stands before or after a period.
 _BEFORE = re.compile(
-    r"(?:\b(?:not\s+)?(?:since|from|starting(?:\s+(?:in|from))?|as\s+of|beginning(?:\s+in)?)\s+(?:the\s+)?(?P<since>)|"
+    r"(?:\b(?:not\s+)?(?:since|from|on\s+or\s+after|starting(?:\s+(?:in|from))?|as\s+of|beginning(?:\s+in)?)\s+(?:the\s+)?(?P<since>)|"
     r"\b(?:after|later\s+than|newer\s+than|following|post)\s+(?:the\s+)?(?P<after>)|"
     r"\b(?:before|prior\s+to|earlier\s+than|older\s+than|until|till|pre|predating|up\s+to(?=\s+(?:19|20)\d\d))"
     r"[\s-]+(?:the\s+)?(?P<before>)|"
-    r"\b(?:through|thru|up\s+to\s+and\s+including|by|no\s+later\s+than|as\s+late\s+as)\s+"
+    r"\b(?:through|thru|up\s+to\s+and\s+including|on\s+or\s+before|by|no\s+later\s+than|as\s+late\s+as)\s+"
     r"(?:the\s+end\s+of\s+)?(?:the\s+)?(?P<upto>)|"
     r"(?:自从?|从)\s*(?P<zh_since>)|(?:截至|截止到?|直到)\s*(?P<zh_upto>)|"
     r"(?:早于)\s*(?P<zh_before>)|(?:晚于)\s*(?P<zh_after>))$",

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from agent.intent import lexicon
+from agent.intent import lexicon, wording
 from agent.intent.constraints import Constraint, read_constraints
 from agent.intent.dates import DateRange, find_dates
 from agent.intent.filters import Json, both, either, of_constraint, of_date, of_number
@@ -178,6 +178,7 @@ _WITHOUT = re.compile(
     r"(?:\b(?:without|lack(?:s|ing)?|miss(?:es|ing)|(?:with|ha(?:ve|s|d)|nam(?:e|es|ing)|list(?:s|ing)?|giv(?:e|es|ing)|stat(?:e|es|ing))\s+no)(?:\s+(?:a|an|any|\w+))?|没有|缺少|不带)$",
     re.IGNORECASE,
 )
+_HAVING = re.compile(r"\b(?:have|has|had|list|lists|name|names|carry|carries)\s+(?:a|an|any)$", re.IGNORECASE)
 _WITH = re.compile(r"(?:\b(?:that\s+have|that\s+has|with)\s+(?:a|an)|(?:^|[，。；])有)$", re.IGNORECASE)
 
 
@@ -196,7 +197,9 @@ def _existence(sentence: Sentence, constrained: set[str]) -> list[Piece]:
             continue
         before = sentence.text[: token.start].rstrip()
         without = _WITHOUT.search(before)
-        stated = without or _WITH.search(before)
+        # "how many have a sponsor": elsewhere that only asks whether.
+        having = _HAVING.search(before) if wording.HOW_MANY.search(sentence.text) else None
+        stated = without or _WITH.search(before) or having
         if stated:
             filter: Json = {"type": "exists", "key": name, "value": without is None}
             pieces.append(Piece(name, filter, stated.start(), sentence.tokens[behind - 1].end, 0.9))

@@ -22,7 +22,8 @@ _PLAIN = frozenset(
     corpus database archive stored held entire whole all four five six seven eight nine ten twenty
     fewest least fewer less prolific handle handled handles produce produced plz pls thx both numbers
     figures lack lacks lacking amount need needed exact exactly
-    right now split breakdown distribution histogram ever hold holds contain contains haven hasn isn aren
+    right now split breakdown distribution histogram ever common frequent frequently fraction proportion
+    appear appears hold holds contain contains haven hasn isn aren
     wasn weren don doesn didn t s  quietest slowest well
     """.split()
 )

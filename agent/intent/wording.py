@@ -11,7 +11,11 @@ def _pattern(*alternatives: str) -> re.Pattern[str]:
 
 # What is calculated.
 HOW_MANY = _pattern(
-    r"\bhow\s+many\b", r"\b(?:total\s+)?number\s+of\b", r"\bcount\s+(?:of|the|all)\b", r"\bhow\s+often\b"
+    r"\bhow\s+many\b",
+    r"\bwhat(?:['’]s|\s+is)\s+the\s+total(?=\W*$)",
+    r"\b(?:total\s+)?number\s+of\b",
+    r"\bcount\s+(?:of|the|all)\b",
+    r"\bhow\s+often\b",
 )
 HOW_MANY_ZH = _pattern(
     r"(?<!哪)(?:多少|几)\s*(?:个|篇|份|条|起|件|项|部|本|则|封|款|名|位|次|家|宗|例)",
@@ -64,6 +68,7 @@ VERSUS = _pattern(
 )
 MORE_THAN = _pattern(r"\bhow\s+many\s+more\b|\bdifference\b", r"多多少|多几|相差|差多少")
 MOST = _pattern(r"\b(?:most|top|busiest|biggest\s+number|more\s+\w+\s+than\s+any(?:one|body)?)\b", r"最多|最常")
+MOST_OF_ZH = _pattern(r"最[多少]的\s*")
 LEAST = _pattern(r"\b(?:fewest|least|quietest|slowest)\b", r"最少")
 WHICH_PERIOD = _pattern(
     r"\b(?:which|what)\s+(?:calendar\s+)?(year|month|quarter)\b",

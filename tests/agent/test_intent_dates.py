@@ -48,6 +48,9 @@ ONE = {
     "two weeks ago": ("2026-11-02", "2026-11-09"),
     # open ends
     "since January": ("2026-01-01", None),
+    "on or after 2020-01-01": ("2020-01-01", None),
+    "on or before 2001-12-31": (None, "2002-01-01"),
+    "rejected ones among 2022 proposals": ("2022-01-01", "2023-01-01"),
     "since June 2025": ("2025-06-01", None),
     "after 2015": ("2016-01-01", None),
     "before 2005": (None, "2005-01-01"),

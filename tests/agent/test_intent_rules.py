@@ -114,6 +114,10 @@ CALCULATIONS = {
         "op": "count", "group_by": "status", "between": ["Approved", "Denied"],
     },
     "who inspected the last demolition permit in Old Town": {"op": "list", "show": ["inspector", "filed"]},
+    "how many 2022 permits were denied?": {"op": "count"},
+    "Demolition permits that were denied: what's the total?": {"op": "count"},
+    "which status is most common?": {"op": "count", "group_by": "status", "limit": 1},
+    "highest case number among complaints": {"op": "max", "of": "case_number"},
     "which district has the fewest complaints": {"op": "count", "group_by": "district", "order": "asc"},
 }  # fmt: skip
 
@@ -307,3 +311,14 @@ def test_no_text_breaks_the_rules_or_takes_long(text: str, ground: Make):
     started = time.perf_counter()
     ground("city").read(text[:8000])
     assert time.perf_counter() - started < 5
+
+
+def test_which_documents_have_the_most_of_something_in_chinese(ground: Make):
+    reading = ground("hospital").read("作者最多的文件是哪份")
+    assert (reading.aggregate["op"], reading.aggregate["of"]) == ("list", "len(authors)")
+
+
+def test_how_many_have_a_field_is_a_condition_of_the_count(ground: Make):
+    reading = ground("peps").read("how many proposals have a sponsor?")
+    assert reading.aggregate == {"op": "count", "where": {"type": "exists", "key": "sponsor", "value": True}}
+    assert reading.filter is None
