@@ -254,8 +254,7 @@ def _groups(found: Found) -> Calculation | None:
             "decimals": 2,
         }
         return Calculation(aggregate, found.pieces)
-    compares = wording.VERSUS.search(text) or wording.COMPARE.search(text)
-    if several is not None and compares and not topic_of(found):
+    if several is not None and wording.VERSUS.search(text) and not topic_of(found):
         told_apart: Json = {"group_by": several[0], "between": list(several[1])}
         if number is not None and not counts and not is_length(number):
             return Calculation({"op": "sum", "of": number, **told_apart}, found.pieces)

@@ -24,7 +24,7 @@ _PLAIN = frozenset(
     figures lack lacks lacking amount need needed exact exactly
     right now split breakdown distribution histogram ever common frequent frequently fraction proportion
     appear appears hold holds contain contains haven hasn isn aren
-    wasn weren don doesn didn t s  quietest slowest well
+    wasn weren don doesn didn t s quietest slowest well
     """.split()
 )
 _PLAIN_ZH = tuple(

@@ -63,8 +63,8 @@ BREAKDOWN = _pattern(
 )
 COUNTED = _pattern(r"\bnumber\b|\bcount\b", r"多少|几")
 VERSUS = _pattern(
-    r"\b(?:vs\.?|versus|compared?|(?:more|fewer)\b.*\bor\b|or\b.*\b(?:more|fewer)|of\s+each|each)\b",
-    r"相比|更多|更少|分别|各有|[哪谁][^，。？]{0,12}多(?!少)|还是",
+    r"\b(?:vs\.?|versus|compar(?:e|ed|ing|ison)|(?:more|fewer)\b.*\bor\b|or\b.*\b(?:more|fewer)|of\s+each|each)\b",
+    r"相比|比较|对比|更多|更少|分别|各有|[哪谁][^，。？]{0,12}多(?!少)|还是",
 )
 MORE_THAN = _pattern(r"\bhow\s+many\s+more\b|\bdifference\b", r"多多少|多几|相差|差多少")
 MOST = _pattern(r"\b(?:most|top|busiest|biggest\s+number|more\s+\w+\s+than\s+any(?:one|body)?)\b", r"最多|最常")
@@ -79,7 +79,6 @@ WHICH_VALUES = _pattern(
     r"\b(?:which|what)\s+(?P<what>[\w-]+(?:\s[\w-]+)?)\s+(?:occur|exist|appear|are\s+(?:there|used|in\s+use|represented))\b",
     r"有哪些(?P<zh>[^，。？！,?!的]{1,6})[?？]*$",
 )
-COMPARE = _pattern(r"\bcompar(?:e|ed|ing|ison)\b", r"比较|对比")
 COMPARED = _pattern(r"\bwho\b.*\b(?:more|most|fewer)\b", r"[谁哪].*多|更多|更少")
 EACH = _pattern(r"\beach\b|\brespectively\b", r"分别|各")
 WHICH_NOUN = _pattern(r"\b(?:which|what)\s+(?P<noun>\w+)")

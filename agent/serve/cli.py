@@ -109,11 +109,12 @@ def retrieve(
     async def run(service: "Service") -> int:
         from agent.serve import output
 
+        given = _read_json("--filter", filter)
         result = await service.retrieve(
             question,
             tenant=tenant,
             collection=collection,
-            filter=_read_json("--filter", filter),
+            filter=given,
             top_k=top_k,
             page=page,
             sources=tuple(sources) if sources else None,
@@ -125,7 +126,7 @@ def retrieve(
         if as_json:
             output.write_json(result.model_dump(mode="json"))
         else:
-            output.show_result(result, explain=explain, given=_read_json("--filter", filter))
+            output.show_result(result, explain=explain, given=given)
             output.note_trace(service.traces, result.trace_id, tenant)
         return DONE
 

@@ -59,6 +59,11 @@ def gloss_for(text: str, languages: Iterable[Mapping[str, int]]) -> str:
     documents = sum(sum(one.values()) for one in counts)
     if not is_chinese(text) or sum(one.get("zh", 0) for one in counts) >= LEAST_CHINESE * documents:
         return ""
+    return in_english(text)
+
+
+def in_english(text: str) -> str:
+    """A Chinese text by its names and numbers and the English for its words; "" when no word of it is known."""
     words = glosses(text)
     return " ".join([*_KEPT.findall(text), *words]) if words else ""
 
@@ -77,8 +82,7 @@ def english_search(text: str, languages: Iterable[Mapping[str, int]]) -> str:
         sum(one.get(language, 0) for one in counts) < LEAST_CHINESE * documents for language in ("zh", "en")
     ):
         return ""
-    words = glosses(text)
-    return " ".join([*_KEPT.findall(text), *words]) if words else ""
+    return in_english(text)
 
 
 @lru_cache(maxsize=1024)
