@@ -81,7 +81,7 @@ class Cascade:
         context = await self._context(question, request, scope)
         made = rules.read_rules(question, history, context)
         made = await similarity.refine(made, self.cards, self.embedder, question_language(question, scope))
-        made = await outside.refine(made, question, context, scope, self.catalogue, self.embedder)
+        made = await outside.refine(made, question, context, scope, self.catalogue)
         stating = _Stating(request, scope, wanted, filterable(scope), self.cards)
         reading = stating.of_rules(made)
         if self.model is None or mode == "rules" or (made.complete and mode != "llm"):

@@ -89,6 +89,8 @@ def is_constraint(sentence: Sentence, mention: Mention, known: Known, *, is_tag:
         is_negated(sentence, mention) or _is_chinese_name(sentence, mention, known)
     ):
         return True
+    if _is_chinese_status_noun(sentence, mention, known):
+        return True
     is_chinese = _is_cjk(sentence, mention.last - 1) or _is_cjk(sentence, mention.first)
     if is_chinese or _is_cjk(sentence, mention.first - 1) or _is_cjk(sentence, mention.last):
         if _is_chinese_predicate(sentence, mention):
@@ -335,6 +337,13 @@ def _is_chinese_name(sentence: Sentence, mention: Mention, known: Known) -> bool
     if mention.end - mention.start < 3:
         return False
     return (not before or before.endswith(("，", "。", "："))) and (dated or after.startswith(_ACTING_ZH))
+
+
+def _is_chinese_status_noun(sentence: Sentence, mention: Mention, known: Known) -> bool:
+    """有哪些 Typing [草案]: the noun of a status, for the documents that have it."""
+    text = sentence.text[mention.start : mention.end]
+    is_noun = "status" in concepts_of(known.field) and text.endswith(tuple(lexicon.CHINESE_DOCUMENT_NOUNS))
+    return is_noun and _ends_phrase(sentence, mention)
 
 
 # Signs that count for labels alone.

@@ -6,7 +6,7 @@ from itertools import pairwise, product
 
 from agent.intent import lexicon
 from agent.intent.text import Token, has_chinese, stem, words_of
-from agent.intent.vocabulary import MOST_GLOSSED, Known, Vocabulary
+from agent.intent.vocabulary import MOST_GLOSSED, Known, Vocabulary, english_key
 from retrievers.text.glosses import glossed_words
 
 _BREAKS = frozenset(',.;:?!，。；：？！、()（）"“”‘’「」『』《》|/')
@@ -165,7 +165,7 @@ def _translated(tokens: Sequence[Token], vocabulary: Vocabulary, taken: set[int]
     found: list[Mention] = []
     for run in _chinese_runs(tokens, taken):
         text = "".join(tokens[index].text for index in run)
-        words = [(start, word, {stem(gloss) for gloss in english}) for start, word, english in glossed_words(text)]
+        words = glossed_words(text)
         place = 0
         while place < len(words):
             size, known = next(_english_values(words, place, text, vocabulary), (1, ()))
@@ -192,19 +192,18 @@ def translated_cues(tokens: Sequence[Token], vocabulary: Vocabulary) -> dict[tup
 
 
 def _english_values(
-    words: Sequence[tuple[int, str, set[str]]], place: int, text: str, vocabulary: Vocabulary
+    words: Sequence[tuple[int, str, tuple[str, ...]]], place: int, text: str, vocabulary: Vocabulary
 ) -> Iterator[tuple[int, tuple[Known, ...]]]:
     """How many words from a place on are a value in English, and which, the longest first."""
     start, first, _ = words[place]
-    # A part of a longer term is no value: 子进程 is no process.
-    if (start and not text[:start].endswith(_OPENS)) or words_of(first) in vocabulary.cues:
-        return
-    for size in range(min(MOST_GLOSSED, len(words) - place), 0, -1):
+    # A part of a longer term is no value: 子进程 is no process; what several words name may be: 电梯[检查报告].
+    is_part = (start and not text[:start].endswith(_OPENS)) or words_of(first) in vocabulary.cues
+    for size in range(min(MOST_GLOSSED, len(words) - place), is_part, -1):
         together = words[place : place + size]
         if any(one[0] + len(one[1]) != other[0] for one, other in pairwise(together)):
             continue
-        stems = product(*(english for _, _, english in together))
-        known = tuple(one for each in stems for one in vocabulary.english.get(each, ()))
+        keys = {english_key(each) for each in product(*(english for _, _, english in together))}
+        known = tuple(one for key in keys for one in vocabulary.english.get(key, ()))
         if known:
             yield size, known
 

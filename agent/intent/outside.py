@@ -18,10 +18,16 @@ from agent.intent.vocabulary import Vocabulary, build
 from agent.intent.worldly import worldly
 from agent.types import SourceChoice
 from retrievers.core.types import Scope
-from retrievers.embed import Embedder
 from retrievers.text.analysis import analyse
 from retrievers.text.languages import STOP_WORDS
 
+# Most texts that ask nothing and say nothing of now are claims, or words to search for.
+_MAY_ASK = re.compile(
+    r"[?？]|\b(?:who|what|when|where|which|how|is|are|has|have|did|does|do|any|latest|newest|new|current(?:ly)?|"
+    r"now|today|tonight|tomorrow|yesterday|yet|still|this|last|next|week\w*|month|price|cost|rate|news|weather|"
+    r"version|release)\b|[吗呢几谁哪]|什么|多少|怎么|最新|最近|现在|目前|今[年天日晚]|这[周月]|上[周月]|明天|昨天",
+    re.IGNORECASE,
+)
 # Asked of the world whatever the subject is.
 _ALWAYS = re.compile(
     r"\b(?:salar(?:y|ies)|wages?|job\s+market|layoffs?|mortgage|tickets?\s+(?:for|to)|early\s+bird|meetups?|bankruptcy|"
@@ -67,11 +73,13 @@ _UNHEARD = 0.0005
 """A name in no more of them is of something else, whatever else the question names."""
 _SPOKEN_OF = 0.02
 """A question all of whose words are in more of them may be theirs, whatever it sounds like."""
-_PERHAPS, _SURE, _CERTAIN = 0.3, 0.6, 0.65
-"""From which score on a question is the world's: with a word that no document has; without; and although it names
-a person or a version that the documents have."""
-_FRESH_DAYS = 8
-"""News are of the last week; a week ago may be yesterday's week elsewhere."""
+_PERHAPS, _SURE, _CERTAIN, _UNDENIABLE = 0.5, 0.75, 0.7, 0.85
+"""From which score on a question is the world's: with a word that no document has; without; although it names a
+person or a version that the documents have; and although it speaks of documents, or of days that are not fresh."""
+_ENOUGH = 200
+"""Passages; in fewer a word may well be missing by chance."""
+_FRESH_DAYS, _PRESENT_DAYS = 8, 31
+"""News are of the last week (a week ago may be yesterday's week elsewhere), or else of this month."""
 _MOST_WORDS = 12
 _LONGEST_QUESTION = 300
 
@@ -114,14 +122,13 @@ def subjects(question: str, vocabulary: Vocabulary, nouns: frozenset[str]) -> tu
 
 
 async def refine(
-    reading: RulesReading, question: str, context: Context, scope: Scope, catalogue: TermCounts, embedder: Embedder
+    reading: RulesReading, question: str, context: Context, scope: Scope, catalogue: TermCounts
 ) -> RulesReading:
     """The reading, sent to the web or kept from it by what the documents speak of.
 
     Args:
         context: what the reading was made against.
         catalogue: says how often terms occur, see `Catalogue.term_counts`.
-        embedder: of the questions.
     """
     vocabulary, nouns = build(context.catalogue), context.nouns
     fresh = {name for name, role in vocabulary.roles.items() if role == "date"}
@@ -136,15 +143,13 @@ async def refine(
     if reading.kind != "retrieve" or len(question) > _LONGEST_QUESTION:
         return reading
     if stated:
-        return await _by_sound(reading, question, context, scope, catalogue, embedder)
+        return await _by_sound(reading, question, context, scope, catalogue)
     if _ALWAYS.search(question):
         return _sent(reading)
     chosen = [choice.name for choice in reading.sources] == ["web"]
     if not chosen and not said:
-        return await _by_sound(reading, question, context, scope, catalogue, embedder)
-    asking = " ".join(question[first:last] for first, last in said)
-    # The words that ask, "CEO" or "newest", are not what is asked about.
-    names, others = ([word for word in words if word not in asking] for words in subjects(question, vocabulary, nouns))
+        return await _by_sound(reading, question, context, scope, catalogue)
+    names, others = _asked_about(question, vocabulary, nouns)
     known = await _shares([*names, *others], scope, catalogue)
     if names:
         shares = [known[name] for name in names]
@@ -155,7 +160,7 @@ async def refine(
     if is_foreign:
         return _sent(reading)
     if not chosen:
-        return await _by_sound(reading, question, context, scope, catalogue, embedder)
+        return await _by_sound(reading, question, context, scope, catalogue)
     all_common = not names and min((known[word] for word in others), default=0) >= _SPOKEN_OF
     if all_common or any(known[name] > COMMON for name in names):
         # What the documents are full of is theirs to answer.
@@ -168,32 +173,45 @@ async def refine(
 
 
 async def _by_sound(
-    reading: RulesReading, question: str, context: Context, scope: Scope, catalogue: TermCounts, embedder: Embedder
+    reading: RulesReading, question: str, context: Context, scope: Scope, catalogue: TermCounts
 ) -> RulesReading:
     """The reading, sent to the web when the question sounds like one for the world and the documents leave it to that.
 
     One that states constraints, calculates or speaks of documents is theirs; a person, a version or the last few
     days are also spoken of elsewhere.
     """
-    if reading.kind != "retrieve" or reading.complete or _speaks_of_documents(question, context.nouns):
+    if reading.kind != "retrieve":
         return reading
     vocabulary = build(context.catalogue)
-    least = _PERHAPS
+    spoken = reading.complete or _speaks_of_documents(question, context.nouns)
+    chunks = sum(one.chunks for one in scope.collections)
+    least = _UNDENIABLE if spoken else _PERHAPS if chunks >= _ENOUGH else _SURE
     for piece in reading.pieces:
-        if vocabulary.roles.get(piece.field) in ("person", "version"):
-            least = _CERTAIN
-        elif vocabulary.roles.get(piece.field) != "date" or not _is_fresh(piece.filter, context.now.date()):
+        role = vocabulary.roles.get(piece.field)
+        if role not in ("person", "version", "date"):
             return reading
-    sounds = await worldly(question, embedder)
+        if role == "date" and not _is_fresh(piece.filter, context.now.date()):
+            least = _UNDENIABLE if _is_fresh(piece.filter, context.now.date(), _PRESENT_DAYS) else 1.0
+        least = max(least, _CERTAIN if role != "date" else _PERHAPS)
+    sounds = worldly(question) if _MAY_ASK.search(question) else 0.0
     if sounds < least:
         return reading
+    names, others = _asked_about(question, vocabulary, context.nouns)
+    known = await _shares([*names, *others], scope, catalogue)
+    if sounds < _UNDENIABLE and known and all(share > COMMON for share in (known[name] for name in names or others)):
+        return reading  # what the documents often name, they may tell of
     if sounds < _SURE:
-        names, others = subjects(question, vocabulary, context.nouns)
-        known = await _shares([*names, *others], scope, catalogue)
         strange = sum(share <= _UNHEARD for share in known.values())
         if not any(known[name] <= _UNHEARD for name in names) and 2 * strange < max(len(known), 1):
             return reading
     return _sent(reading)
+
+
+def _asked_about(question: str, vocabulary: Vocabulary, nouns: frozenset[str]) -> tuple[list[str], list[str]]:
+    """The names and the other words of a question without those that ask, "CEO" or "newest"."""
+    asking = " ".join(match[0] for match in _WORLDLY.finditer(question))
+    names, others = subjects(question, vocabulary, nouns)
+    return [word for word in names if word not in asking], [word for word in others if word not in asking]
 
 
 def _speaks_of_documents(question: str, nouns: frozenset[str]) -> bool:
@@ -203,11 +221,11 @@ def _speaks_of_documents(question: str, nouns: frozenset[str]) -> bool:
     )
 
 
-def _is_fresh(filter: Json, today: date) -> bool:
-    """Whether a filter on days begins no longer ago than news do."""
+def _is_fresh(filter: Json, today: date, days: int = _FRESH_DAYS) -> bool:
+    """Whether a filter on days begins no longer ago than so many: those of news, if nothing else is said."""
     bounds: list[Json] = filter.get("filters", [filter])
     lows = [str(one["value"])[:10] for one in bounds if one.get("type") in ("gte", "gt", "eq")]
-    return bool(lows) and min(lows) >= (today - timedelta(days=_FRESH_DAYS)).isoformat()
+    return bool(lows) and min(lows) >= (today - timedelta(days=days)).isoformat()
 
 
 def _sent(reading: RulesReading) -> RulesReading:

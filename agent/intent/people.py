@@ -1,5 +1,7 @@
 """Persons that a question names: whether their documents are meant, and in which role."""
 
+from rapidfuzz import fuzz, process
+
 from agent.intent import lexicon
 from agent.intent.mentions import Mention
 from agent.intent.sentence import ENDS, Sentence
@@ -14,6 +16,8 @@ _ORGANISATIONS = frozenset("company companies customer client supplier vendor fi
 _AUTHORING_ZH = ("写", "提", "发布", "撰", "主张", "建议")
 _CLAUSES = frozenset("once after when since because while before until as if".split())
 _IRREGULAR = frozenset("left became quit went took had was is got chose gave lost began stood".split())
+_SHORTEST_MISSPELT = 7
+_MISSPELT_CUTOFF = 88
 _AUXILIARIES = ("did", "does", "do", "has", "is", "was", "will", "would")
 
 
@@ -72,7 +76,7 @@ def fields_meant(sentence: Sentence, mention: Mention, fields: tuple[str, ...]) 
     ordered = sentence.vocabulary.of_role("person")
     near = _fields_near(sentence, mention, ordered)
     if len(near) > 1:
-        either = any(sentence.folded(place) in ("or", "或", "或者") for place in range(mention.last, mention.last + 4))
+        either = any(sentence.folded(place) in ("or", "或", "或者") for place in range(mention.last, mention.last + 6))
         return near[:2] if either else (next(name for name in reversed(ordered) if name in near),)
     return near or (next((name for name in ordered if name in fields), fields[0]),)
 
@@ -80,7 +84,11 @@ def fields_meant(sentence: Sentence, mention: Mention, fields: tuple[str, ...]) 
 def _fields_near(sentence: Sentence, mention: Mention, people: tuple[str, ...]) -> tuple[str, ...]:
     """The fields of people that words within the same clause point at."""
     near: list[str] = []
-    for place in (*range(mention.first - 3, mention.first), *range(mention.last, mention.last + 4)):
+    # "as either author or sponsor": words that say nothing do not put what follows out of reach.
+    last = mention.last
+    while sentence.folded(last) in ("as", "either", "both"):
+        last += 1
+    for place in (*range(mention.first - 3, mention.first), *range(last, last + 4)):
         token = sentence.token(place)
         if token is None or sentence.mention_at(place) is not None:
             continue
@@ -89,7 +97,17 @@ def _fields_near(sentence: Sentence, mention: Mention, people: tuple[str, ...]) 
                 break
             near.clear()
             continue
-        cued = [name for name in sentence.cue_fields(place) if name in people]
+        fields = sentence.cue_fields(place) or _misspelt_cue(sentence, token.folded)
+        cued = [name for name in fields if name in people]
         # "by" stands for all of them, and so tells none apart.
         near += cued if len(cued) == 1 else []
     return tuple(dict.fromkeys(near))
+
+
+def _misspelt_cue(sentence: Sentence, word: str) -> tuple[str, ...]:
+    """The fields that a word with a slip points at: "sponsered by"."""
+    if len(word) < _SHORTEST_MISSPELT or not word.isascii():
+        return ()
+    cues = {one[0]: fields for one, fields in sentence.vocabulary.cues.items() if len(one) == 1}
+    best = process.extractOne(word, list(cues), scorer=fuzz.ratio, score_cutoff=_MISSPELT_CUTOFF)
+    return cues[best[0]] if best is not None else ()

@@ -163,16 +163,12 @@ def _counted(found: Found, finder: Finder) -> tuple[Found, Calculation | None]:
     """
     calculation = calculations.find_calculation(found)
     text = found.sentence.text
-    if not found.left or (calculation is None and not wording.SHARE.search(text) and not wording.VERSUS.search(text)):
+    if not found.left or (calculation is None and not wording.CALCULATING.search(text)):
         return found, calculation
     counted = finder(text, counted=True)
     again = calculations.find_calculation(counted)
-    # Of what is compared or shared out the values alone say that there is something to calculate.
-    meant = again is not None and (
-        calculation is not None or again.aggregate["op"] == "share" or "between" in again.aggregate
-    )
     # What is left as a topic is searched for, with what the question states and no more.
-    return (counted, again) if meant and not topic_of(counted) else (found, calculation)
+    return (counted, again) if again is not None and not topic_of(counted) else (found, calculation)
 
 
 def _single(question: str, found: Found, calculation: Calculation | None, context: Context) -> RulesReading:

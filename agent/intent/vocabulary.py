@@ -63,6 +63,7 @@ class Known:
 
 MOST_GLOSSED = 3
 """Words of an English value that a dictionary is asked for."""
+_ROOT = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class Vocabulary:
         longest: most tokens of a name.
         kinds: Chinese names of kinds of documents.
         fields_in_english: fields by the stem of an English word of their name.
-        english: labels and tags of one to three English words by their stems, for a dictionary to reach them.
+        english: labels and tags of one to three English words by `english_key`, for a dictionary to reach them.
     """
 
     catalogue: FieldCatalogue
@@ -270,8 +271,17 @@ def _english(names: _Names, fields: set[str]) -> dict[tuple[str, ...], tuple[Kno
         given = [one for one in known.values() if one.field in fields and one.how == "exact"]
         plain = [word for word in words if word not in lexicon.STOP_WORDS]
         if given and 1 <= len(plain) <= MOST_GLOSSED and all(word.isascii() and len(word) > 3 for word in plain):
-            found.setdefault(tuple(map(stem, plain)), []).extend(given)
-    return {stems: tuple(known) for stems, known in found.items()}
+            found.setdefault(english_key(plain), []).extend(given)
+    return {key: tuple(known) for key, known in found.items()}
+
+
+def english_key(words: Sequence[str]) -> tuple[str, ...]:
+    """What words that say the same have in common: the stem of one; of several the roots, in any order.
+
+    Whoever translates word by word says "to demolish" for a demolition, and puts a notice of violation the other way
+    round; with two words that agree it is hardly another thing.
+    """
+    return (stem(words[0]),) if len(words) == 1 else tuple(sorted(stem(word)[:_ROOT] for word in words))
 
 
 def _misspellable(names: _Names, fields: set[str]) -> _Fuzzy:

@@ -15,6 +15,7 @@ HOW_MANY = _pattern(
     r"\bwhat(?:['’]s|\s+is)\s+the\s+total(?=\W*$)",
     r"\b(?:total\s+)?number\s+of\b",
     r"\bcount\s+(?:of|the|all)\b",
+    r"\btally\s+of\b",
     r"\bhow\s+often\b",
 )
 HOW_MANY_ZH = _pattern(
@@ -67,7 +68,9 @@ VERSUS = _pattern(
     r"相比|比较|对比|更多|更少|分别|各有|[哪谁][^，。？]{0,12}多(?!少)|还是",
 )
 MORE_THAN = _pattern(r"\bhow\s+many\s+more\b|\bdifference\b", r"多多少|多几|相差|差多少")
-MOST = _pattern(r"\b(?:most|top|busiest|biggest\s+number|more\s+\w+\s+than\s+any(?:one|body)?)\b", r"最多|最常")
+MOST = _pattern(
+    r"\b(?:most|top|busiest|commonest|biggest\s+number|more\s+\w+\s+than\s+any(?:one|body)?)\b", r"最多|最常"
+)
 MOST_OF_ZH = _pattern(r"最[多少]的\s*")
 LEAST = _pattern(r"\b(?:fewest|least|quietest|slowest)\b", r"最少")
 WHICH_PERIOD = _pattern(
@@ -126,3 +129,8 @@ HAVING = _pattern(
     r"\b(?:have|has|with|had|got|list|name)\s+(?:a|an|any|at\s+least\s+one)$", r"(?:具有|写明|(?<!没)有)$"
 )
 LACKING = _pattern(r"\b(?:without|lack|lacks|lacking|no)(?:\s+(?:a|an|any))?$", r"(?:没有|缺少|无)$")
+
+# Without any of these nothing is calculated.
+CALCULATING = _pattern(
+    *(one.pattern for one in (HOW_MANY, HOW_MANY_ZH, SHARE, VERSUS, MORE_THAN, MOST, LEAST, AVERAGE, SUM, BREAKDOWN)),
+)

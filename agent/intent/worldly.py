@@ -1,66 +1,48 @@
 """How much a question sounds as if the world had to answer it, learned from examples of many domains.
 
-The score is logistic in the question's vector. `evals/train_worldly.py` makes the weights from questions that
-were written for this project; the collection's own words decide beside it (`agent.intent.outside`).
+The score is logistic in the question's words and word pairs, and in runs of up to three Chinese characters.
+`evals/train_worldly.py` makes the weights from questions that were written for this project; the collection's
+own words decide beside it (`agent.intent.outside`).
 """
 
 import json
+import math
 import re
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
+from itertools import pairwise
 
-import numpy as np
-
-from retrievers.core.errors import RetrievalError
-from retrievers.embed import Embedder, Vectors
-from retrievers.text.glosses import glosses, is_chinese
-
-EMBEDDER = "minilm"
-"""Whose vectors the weights are for."""
-
-# Most texts that ask nothing and say nothing of now need no vector for this.
-_MAY_ASK = re.compile(
-    r"[?？]|\b(?:who|what|when|where|which|how|is|are|has|have|did|does|do|any|latest|newest|new|current(?:ly)?|"
-    r"now|today|tonight|tomorrow|yesterday|yet|still|this|last|next|week\w*|month|price|cost|rate|news|weather|"
-    r"version|release)\b|[吗呢几谁哪]|什么|多少|怎么|最新|最近|现在|目前|今[年天日晚]|这[周月]|上[周月]|明天|昨天",
-    re.IGNORECASE,
-)
+_PIECES = re.compile(r"[a-z]+(?:['’-][a-z]+)*|\d+|[\u4e00-\u9fff]")
+_CHINESE = re.compile(r"[\u4e00-\u9fff]")
 
 
-async def worldly(question: str, embedder: Embedder) -> float:
-    """Probability in [0, 1]; 0 where it is not known: with another embedder, or when that fails.
-
-    An English question without constraints is searched for with the same vector, which is computed once.
-    """
-    if embedder.name != EMBEDDER or not _MAY_ASK.search(question):
-        return 0.0
-    try:
-        vector = await embedder.embed_query(as_english(question))
-    except RetrievalError:
-        return 0.0
-    return float(probabilities(vector[None, :], _weights())[0])
+def worldly(question: str) -> float:
+    """Probability in [0, 1]."""
+    weights, bias = _learned()
+    return probability(features(question), weights, bias)
 
 
-def as_english(question: str) -> str:
-    """The question, a Chinese one by the English glosses of its words."""
-    if not is_chinese(question):
-        return question
-    latin = re.findall(r"[A-Za-z0-9][\w.+#-]*", question, re.ASCII)
-    return " ".join([*latin, *glosses(question)]) or question
+def features(text: str) -> frozenset[str]:
+    """Words, pairs of words and runs of three Chinese characters, numbers being all alike, and the first word."""
+    pieces = ["0" if piece.isdigit() else piece for piece in _PIECES.findall(text.casefold())]
+    found = {*pieces, *(f"{one} {other}" for one, other in pairwise(pieces))}
+    runs = zip(pieces, pieces[1:], pieces[2:], strict=False)
+    found |= {"".join(run) for run in runs if all(map(_CHINESE.match, run))}
+    return frozenset(found | {f"^{pieces[0]}"} if pieces else found)
 
 
-def probabilities(vectors: Vectors, weights: Vectors) -> Vectors:
-    """One for each vector.
+def probability(held: frozenset[str], weights: Mapping[str, float], bias: float) -> float:
+    """The logistic function of the weights of what a text holds; a long text's count less each.
 
     Args:
-        vectors: (n, d), of length 1.
-        weights: (d + 1,), the last one the bias.
+        weights: by feature; what is not among them is not known and does not count.
     """
-    result: Vectors = 1 / (1 + np.exp(-(vectors @ weights[:-1] + weights[-1])))
-    return result
+    known = [weights[one] for one in held if one in weights]
+    return 1 / (1 + math.exp(-(math.fsum(known) / math.sqrt(max(len(known), 1)) + bias)))
 
 
 @cache
-def _weights() -> Vectors:
-    text = (files("agent.intent") / "worldly.json").read_text(encoding="utf-8")
-    return np.asarray(json.loads(text)["weights"], dtype=np.float32)
+def _learned() -> tuple[dict[str, float], float]:
+    stored = json.loads((files("agent.intent") / "worldly.json").read_text(encoding="utf-8"))
+    return stored["weights"], stored["bias"]

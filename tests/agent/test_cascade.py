@@ -6,7 +6,7 @@ import itertools
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-import numpy as np
 import pytest
 
 from agent.breaker import FAILURES, Breaker
@@ -30,8 +29,6 @@ from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.fields import Field
 from retrievers.core.filters import parse
 from retrievers.core.types import Card, Collection, FieldCatalogue, FieldValues, Scope
-from retrievers.embed import Embedder
-from retrievers.embed.factory import open_embedder
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)  # a Friday
 FIELDS = {
@@ -561,13 +558,6 @@ async def test_what_the_documents_never_speak_of_is_for_the_web(question: str, t
 # --- how a question sounds
 
 
-@pytest.fixture(scope="module")
-def minilm() -> Iterator[Embedder]:
-    embedder = open_embedder("minilm")
-    yield embedder
-    asyncio.run(embedder.aclose())
-
-
 @pytest.mark.parametrize(
     ("question", "terms", "web"),
     [
@@ -578,32 +568,39 @@ def minilm() -> Iterator[Embedder]:
     ],
     ids=["weather", "a person's present", "one's own", "constrained"],
 )
-async def test_a_question_that_sounds_like_the_world_is_for_the_web(
-    question: str, terms: dict[str, int], web: bool, minilm: Embedder
-):
-    reader = cascade(catalogue=FakeCatalogue(terms=terms), embedder=minilm)
+async def test_a_question_that_sounds_like_the_world_is_for_the_web(question: str, terms: dict[str, int], web: bool):
+    reader = cascade(catalogue=FakeCatalogue(terms=terms))
     assert ([choice.name for choice in (await read(reader, question)).first.sources] == ["web"]) is web
 
 
-async def test_the_sound_of_a_question_is_known_with_the_bundled_model_alone(minilm: Embedder):
-    question = "what's the weather like in Prague this weekend?"
-    assert await worldly(question, minilm) > 0.3
-    assert await worldly(question, FakeEmbedder()) == 0.0  # type: ignore[arg-type]
-    # What asks nothing is not embedded for it.
-    assert await worldly("Caching inhibits eviction of hot keys.", minilm) == 0.0
+async def test_words_that_ask_nothing_are_searched_for():
+    words = "Tokyo stock exchange closing figures"
+    assert worldly(words) > 0.5
+    reading = await read(cascade(catalogue=FakeCatalogue(terms={})), words)
+    assert [choice.name for choice in reading.first.sources] != ["web"]
+    asked = await read(cascade(catalogue=FakeCatalogue(terms={})), f"{words} today?")
+    assert [choice.name for choice in asked.first.sources] == ["web"]
 
 
-async def test_the_weights_tell_apart_questions_they_have_not_seen(minilm: Embedder):
+def test_the_sound_of_a_question_lies_in_its_words():
+    assert worldly("what's the weather like in Prague this weekend?") > 0.8
+    assert worldly("上海今天下午会下雨吗？") > 0.8
+    assert worldly("why was the retry budget of the payment service raised?") < 0.2
+    assert 0 < worldly("") < 1
+
+
+def test_the_weights_tell_apart_questions_they_have_not_seen():
     asked = train_worldly.questions(train_worldly.BLIND)
-    found = [await worldly(text, minilm) > 0.5 for text, _ in asked]
+    found = [worldly(text) > 0.7 for text, _ in asked]
     web = [hit for hit, (_, is_web) in zip(found, asked, strict=True) if is_web]
     others = [hit for hit, (_, is_web) in zip(found, asked, strict=True) if not is_web]
     assert len(web) == 44
-    assert sum(web) / len(web) >= 0.35
-    assert sum(others) / len(others) <= 0.03
+    assert sum(web) / len(web) >= 0.6
+    assert sum(others) / len(others) <= 0.02
 
 
-async def test_the_weights_are_those_of_the_questions_in_the_repository():
-    weights, _ = await train_worldly.train()
-    stored = json.loads(train_worldly.TARGET.read_text(encoding="utf-8"))["weights"]
-    assert np.allclose(weights, stored, atol=0.02)
+def test_the_weights_are_those_of_the_questions_in_the_repository():
+    stored = json.loads(train_worldly.TARGET.read_text(encoding="utf-8"))
+    weights, bias = train_worldly.train()
+    assert bias == pytest.approx(stored["bias"], abs=0.02)
+    assert {name: weights[name] for name in stored["weights"]} == pytest.approx(stored["weights"], abs=0.05)
