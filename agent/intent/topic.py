@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from agent.intent import lexicon
+from agent.intent import lexicon, wording
 from agent.intent.found import Found
 from agent.intent.text import has_chinese
 
@@ -25,6 +25,11 @@ _PLAIN = frozenset(
     right now split breakdown distribution histogram ever common frequent frequently fraction proportion
     appear appears hold holds contain contains haven hasn isn aren
     wasn weren don doesn didn t s quietest slowest well
+    """.split()
+)
+# And where something is counted or compared, nothing that would be a condition.
+_PLAIN_OF_NUMBERS = frozenset(
+    """
     curious wonder wondering quick question wait simply simpler actually really roughly approximately about
     separately respectively together even alone once twice times rate number numbers commonest runner
     largest name names named tally sum whether answer yes same compare comparing single busiest apiece
@@ -41,6 +46,10 @@ _PLAIN_ZH = tuple(
     有没有 是否 帮我 我想 知道 查找 查询 列一下 都 新 提 出 里面 其中 比 多 少 还是 由 关于 方面 就 也 再 只 那
     这 些 我们 公司 大家 现在 已经 已 客户 看到 要 加
     还没 没有 没 哪家 出现 下 名下 手里 旗下 负责 这批 那批 统计 汇总
+    """.split()
+)
+_PLAIN_OF_NUMBERS_ZH = tuple(
+    """
     次数 担任 当过 现存 至今 仍是 仍为 仍 处于 对应 涉及 位 不同 者 出自 年份 附上 各自 篇数 个数 数一下 数数 那会儿
     且 类 标签 怎样 怎么样 如何 比 前者 后者 编号 里面 自 这类 那类 分布 情况 排 给 顺序 名单 一下子 算一下 算算
     """.split()
@@ -62,11 +71,13 @@ def topic_of(found: Found) -> list[str]:
     sentence = found.sentence
     taken = [(one.start, one.end) for one in found.pieces] + [(one.start, one.end) for one in found.dates]
     taken += [match.span() for match in _DEED.finditer(sentence.text)]
+    counts = wording.CALCULATING.search(sentence.text) is not None
     words = []
     for index, token in enumerate(sentence.tokens):
         if token.kind != "word" or any(first <= token.start < last for first, last in taken):
             continue
-        is_plain = token.folded in lexicon.STOP_WORDS or token.folded in _PLAIN or token.stem in lexicon.DEEDS
+        is_plain = token.folded in lexicon.STOP_WORDS or token.folded in _PLAIN
+        is_plain = is_plain or (counts and (token.folded in _PLAIN_OF_NUMBERS or token.stem in lexicon.DEEDS))
         # "about typing" names a topic, although types are a field.
         is_subject = sentence.in_about(token.start) and any(one.first <= index < one.last for one in found.left)
         if is_subject or (not is_plain and not sentence.is_noun(index) and not sentence.cue_fields(index)):
@@ -75,7 +86,7 @@ def topic_of(found: Found) -> list[str]:
     for first, last in taken:
         text[first:last] = "，" * (last - first)
     cues = ["".join(cue) for cue in sentence.vocabulary.cues if cue and has_chinese(cue[0])]
-    return words + _chinese_words("".join(text), cues)
+    return words + _chinese_words("".join(text), (*cues, *_PLAIN_OF_NUMBERS_ZH) if counts else cues)
 
 
 def plain_words(text: str) -> list[str]:
