@@ -73,10 +73,11 @@ _UNHEARD = 0.0005
 """A name in no more of them is of something else, whatever else the question names."""
 _SPOKEN_OF = 0.02
 """A question all of whose words are in more of them may be theirs, whatever it sounds like."""
-_PERHAPS, _SURE, _CERTAIN, _UNDENIABLE = 0.5, 0.75, 0.7, 0.85
-"""From which score on a question is the world's: with a word that no document has; without; although it names a
-person or a version that the documents have; and although it speaks of documents, or of days that are not fresh."""
-_ENOUGH = 200
+_PERHAPS, _LIKELY, _SURE, _CERTAIN, _UNDENIABLE = 0.5, 0.6, 0.75, 0.7, 0.85
+"""From which score on a question is the world's: with a word that no document has; with names that few have; without
+either; although it names a person or a version that the documents have; and although it speaks of documents, or of days
+that are not fresh."""
+_ENOUGH = 100
 """Passages; in fewer a word may well be missing by chance."""
 _FRESH_DAYS, _PRESENT_DAYS = 8, 31
 """News are of the last week (a week ago may be yesterday's week elsewhere), or else of this month."""
@@ -162,7 +163,7 @@ async def refine(
     if not chosen:
         return await _by_sound(reading, question, context, scope, catalogue)
     all_common = not names and min((known[word] for word in others), default=0) >= _SPOKEN_OF
-    if all_common or any(known[name] > COMMON for name in names):
+    if (all_common or any(known[name] > COMMON for name in names)) and worldly(question) < _UNDENIABLE:
         # What the documents are full of is theirs to answer.
         documents = [name for name, card in context.cards.items() if card.kind == "documents"]
         reason = "the documents speak of it"
@@ -202,7 +203,9 @@ async def _by_sound(
         return reading  # what the documents often name, they may tell of
     if sounds < _SURE:
         strange = sum(share <= _UNHEARD for share in known.values())
-        if not any(known[name] <= _UNHEARD for name in names) and 2 * strange < max(len(known), 1):
+        unheard = any(known[name] <= _UNHEARD for name in names) or 2 * strange >= max(len(known), 1)
+        rare = bool(names) and all(known[name] <= RARE for name in names) and sounds >= _LIKELY
+        if not unheard and not rare:
             return reading
     return _sent(reading)
 
