@@ -11,6 +11,7 @@ from agent.intent.vocabulary import Role
 _GROUPING: tuple[Role, ...] = ("label", "tag", "person", "version", "boolean", "language")
 _OF_A_COUNT = frozenset("of ended are were is was did have has got carry".split())
 _BEFORE_COUNTED = frozenset("more different new other total the all published created - open".split())
+_POLITE = frozenset("pls plz please thx thanks".split())
 _BEFORE_VALUES = frozenset("different distinct unique the".split())
 _COUNTED_ZH = re.compile("篇|份|件|起")
 
@@ -65,6 +66,9 @@ def is_length(number: str) -> bool:
 def group_asked(found: Found) -> str | None:
     """What is grouped by, where the question says so: "per year", "by department", 按地区."""
     text, dates = found.sentence.text, date_asked(found)
+    periodical = wording.PERIODICAL.search(text)
+    if periodical is not None and dates:
+        return f"{wording.PERIODS[periodical[1].casefold()]}({dates})"
     for match in (*wording.BY.finditer(text), *wording.WHICH_VALUES.finditer(text)):
         group = "what" if match["what"] else "zh"
         period = _period(match[group] or "")
@@ -118,8 +122,10 @@ def counts_documents(found: Found) -> bool:
             or (chinese[0].endswith("有多少") and bool(found.pieces))
         )
     index = sentence.index_from(match.end())
-    if all(token.kind == "mark" for token in sentence.tokens[index:]):
-        return sentence.has_document_noun(sentence.text)  # "Process PEPs that are still Active: how many?"
+    if all(token.kind == "mark" or token.folded in _POLITE for token in sentence.tokens[index:]):
+        return sentence.has_document_noun(sentence.text) or bool(
+            found.pieces
+        )  # "PEPs that are still Active: how many?"
     for _ in range(6):
         word = sentence.folded(index)
         if sentence.is_noun(index) or word in _OF_A_COUNT:

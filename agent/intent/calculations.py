@@ -46,10 +46,10 @@ class Calculation:
 
 def find_calculation(found: Found) -> Calculation | None:
     """The calculation that a question asks for, None for a question about what documents say."""
-    for reader in (_share, _difference, _top_group, _groups, _distinct, _average, _extreme, _count):
+    for reader in (_part_of_count, _share, _difference, _top_group, _groups, _distinct, _average, _extreme, _count):
         made = reader(found)
         if made is not None:
-            return _rounded(_with_existence(made), found.sentence.text)
+            return _conditioned(_rounded(_with_existence(made), found.sentence.text), found)
     return None
 
 
@@ -104,7 +104,9 @@ def listing(found: Found) -> Calculation:
     """The documents that satisfy the constraints, the newest first."""
     order = date_asked(found)
     aggregate: Json = {"op": "list", "of": order, "order": "desc" if order else None, "limit": _MOST_LISTED}
-    return Calculation(aggregate, found.pieces, sure=False)
+    made = _conditioned(Calculation(aggregate, found.pieces, sure=False), found)
+    assert made is not None
+    return made
 
 
 def values_of(fields: Sequence[str], pieces: tuple[Piece, ...]) -> Calculation:
@@ -122,6 +124,17 @@ def _with_existence(made: Calculation) -> Calculation:
     return replace(made, aggregate={**made.aggregate, "where": where}, pieces=others)
 
 
+def _conditioned(made: Calculation, found: Found) -> Calculation | None:
+    """The calculation within the conditions on lengths; None where it has none of its own, and would leave them out."""
+    if not found.lengths:
+        return made
+    if made.aggregate["op"] in ("share", "difference"):
+        return None
+    stated = [piece.filter for piece in found.lengths]
+    where = made.aggregate.get("where")
+    return replace(made, aggregate={**made.aggregate, "where": both([where, *stated] if where else stated)})
+
+
 def _rounded(made: Calculation, text: str) -> Calculation:
     """ "to two decimals"."""
     digits = wording.DECIMALS.search(text)
@@ -136,10 +149,18 @@ def _share(found: Found) -> Calculation | None:
     if not wording.SHARE.search(text):
         return None
     existing = existence_asked(found)
-    if existing is not None:
+    # "of those with a sponsor" is the whole.
+    if existing is not None and (len(pieces) < 2 or all(piece.filter != existing for piece in pieces)):
         return Calculation({"op": "share", "where": existing, "decimals": 1}, pieces)
     if not pieces:
         return None
+    rate = wording.RATE.search(text)
+    rated = tuple(piece for piece in pieces if rate is not None and rate.start() <= piece.start < rate.end())
+    if rated and len(rated) < len(pieces):
+        # "the rejection rate of Ann's reports"
+        condition = both([piece.filter for piece in rated])
+        whole = tuple(piece for piece in pieces if piece not in rated)
+        return Calculation({"op": "share", "where": condition, "decimals": 1}, whole)
     whole_zh = wording.SHARE_OF_ALL_ZH.search(text)
     if whole_zh:
         # 占全部方案 is of the proposals, 占全部 alone of everything.
@@ -172,6 +193,18 @@ def _part_and_whole(found: Found) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]
     return (part,), tuple(piece for piece in pieces if piece is not part)
 
 
+def _part_of_count(found: Found) -> Calculation | None:
+    """ "how many did Ann write, and how many of them are final": the part with the whole."""
+    of_them = wording.OF_THEM.search(found.sentence.text)
+    if of_them is None or not wording.COUNTING.search(found.sentence.text[: of_them.start()]):
+        return None
+    part = tuple(piece for piece in found.pieces if piece.start >= of_them.start())
+    whole = tuple(piece for piece in found.pieces if piece not in part)
+    if not part or not whole:
+        return None
+    return Calculation({"op": "share", "where": both([piece.filter for piece in part]), "decimals": 1}, whole)
+
+
 def _difference(found: Found) -> Calculation | None:
     """ "how many more permits were denied in 2023 than in 2022"."""
     several = several_asked(found)
@@ -196,8 +229,10 @@ def _top_group(found: Found) -> Calculation | None:
     of = None if number is None or is_length(number) or number.startswith(group) else number
     aggregate: Json = {
         "op": "sum" if of else "count", "of": of, "group_by": group,
-        "order": "desc" if most else "asc", "limit": _how_many(text), "ties": True,
+        "order": "desc" if most else "asc",
     }  # fmt: skip
+    if not wording.ORDERED.search(text):
+        aggregate |= {"limit": _how_many(text), "ties": True}
     return Calculation(aggregate, found.pieces)
 
 
@@ -242,8 +277,11 @@ def _groups(found: Found) -> Calculation | None:
             return None  # of what is not known, and a count is something else
         asked = counts or of is not None or wording.BREAKDOWN.search(text) or wording.COUNTED.search(text)
         if asked or not topic_of(found):
-            rounding = {"decimals": 2} if op == "avg" else {}
-            return Calculation({"op": op, "of": of, "group_by": group, **rounding}, found.pieces)
+            more: Json = {"decimals": 2} if op == "avg" else {}
+            ordered = wording.ORDERED.search(text)
+            if ordered is not None:
+                more["order"] = "asc" if ordered["rising"] or ordered["rising_zh"] else "desc"
+            return Calculation({"op": op, "of": of, "group_by": group, **more}, found.pieces)
     several, number = several_asked(found), number_asked(found)
     if several is not None and number is not None and wording.AVERAGE.search(text) and not topic_of(found):
         aggregate: Json = {
@@ -259,7 +297,7 @@ def _groups(found: Found) -> Calculation | None:
         if number is not None and not counts and not is_length(number):
             return Calculation({"op": "sum", "of": number, **told_apart}, found.pieces)
         return Calculation({"op": "count", **told_apart}, found.pieces)
-    if several is not None and counts and not topic_of(found):
+    if several is not None and counts and not topic_of(found) and not wording.TOGETHER.search(text):
         return Calculation({"op": "count", "group_by": several[0], "between": list(several[1])}, found.pieces)
     return None
 
@@ -279,6 +317,8 @@ def _distinct(found: Found) -> Calculation | None:
     text = found.sentence.text
     if wording.AVERAGE.search(text):
         return None
+    if is_of_documents(found) and (wording.LARGEST.search(text) or wording.SMALLEST.search(text)):
+        return None  # "which report has the most authors, and how many"
     fields = field_counted(found)
     if not fields and wording.DISTINCT.search(text):
         fields = unconstrained(found, fields_named(found, "label", "tag", "person", "version", "language"))
@@ -299,13 +339,17 @@ def _average(found: Found) -> Calculation | None:
 
 def _extreme(found: Found) -> Calculation | None:
     """The documents at one end of an order ("the three latest"), or the value there ("when was the first")."""
-    text = found.sentence.text
+    text = _undated(found)
     newest, largest = wording.NEWEST.search(text), wording.LARGEST.search(text)
     number = number_asked(found) if largest or wording.SMALLEST.search(text) else None
     if number is not None and wording.LARGEST_NUMBER.search(text):
         return Calculation({"op": "max" if largest else "min", "of": number}, found.pieces)
     keyed = [name for name in fields_named(found, "number") if is_key(found.sentence.vocabulary, name)]
     if (largest or wording.SMALLEST.search(text)) and keyed and number is None and not topic_of(found):
+        if wording.WHICH_ONE.search(text):
+            order = "desc" if largest else "asc"
+            listed: Json = {"op": "list", "of": keyed[0], "order": order, "limit": _how_many(text), "show": keyed[:1]}
+            return Calculation(listed, found.pieces)
         return Calculation({"op": "max" if largest else "min", "of": keyed[0]}, found.pieces)
     by_date = newest or wording.OLDEST.search(text) or (largest and _is_long_ago(text))
     of = number or (date_asked(found) if by_date else None)
@@ -327,6 +371,14 @@ def _extreme(found: Found) -> Calculation | None:
     return Calculation(aggregate, found.pieces)
 
 
+def _undated(found: Found) -> str:
+    """The question with its dates blanked: "the first half of 2023" asks for no first document."""
+    text = list(found.sentence.text)
+    for one in found.dates:
+        text[one.start : one.end] = " " * (one.end - one.start)
+    return "".join(text)
+
+
 def _names_documents(found: Found, topic: Sequence[str]) -> bool:
     """Whether all that is left is one noun beside the superlative: "the most expensive object", 最贵的藏品."""
     if len(topic) > 1:
@@ -342,11 +394,15 @@ def _is_long_ago(text: str) -> bool:
 
 
 def _how_many(text: str) -> int:
-    """ "top three", "the 5 newest", 前十个; one when no number is said."""
+    """ "top three", "the 5 newest", 前十个; one when no number is said, with a runner-up two."""
+    if wording.SECOND.search(text):
+        return 2
     count = wording.TOP_N.search(text)
     return (parse_count(count["n"] or count["n2"] or count["n3"] or count["zh"]) if count else None) or 1
 
 
 def _count(found: Found) -> Calculation | None:
     """ "how many permits were denied"."""
-    return Calculation({"op": "count"}, found.pieces) if counts_documents(found) else None
+    # Of two counts side by side one would be left out.
+    several = len(wording.ASKED_ONCE.findall(found.sentence.text)) > 1
+    return Calculation({"op": "count"}, found.pieces) if counts_documents(found) and not several else None

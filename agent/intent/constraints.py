@@ -161,6 +161,6 @@ def _is_together(sentence: Sentence, one: Constraint, other: Constraint) -> bool
     if wording.EACH.search(behind) or wording.COMPARED.search(behind):
         return False  # "A and B each", "A 和 B 谁写得多": one after the other
     head = sentence.text[max(0, one.start - 20) : one.start].casefold()
-    if "both" in head or "同时" in head or "一起" in between:
+    if "both" in head or "同时" in head or "一起" in between or "together with" in between or "jointly" in between:
         return True
     return sentence.vocabulary.roles[one.field] == "person" and between.strip() in ("and", "和", "与", "&")

@@ -5,9 +5,9 @@ A *period* is what a phrase names ("last quarter", "2016", 去年第三季度). 
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agent.intent import periods
 from agent.intent.date_patterns import RULES
@@ -90,8 +90,19 @@ def find_dates(text: str, calendar: Calendar) -> list[DateRange]:
         joined = following and _span(text, one, following)
         ranges.append(joined or _modified(text, one))
         place += 2 if joined else 1
-    # "the last decade (the 2010s)" says one thing twice.
-    return [one for place, one in enumerate(ranges) if not place or one.period != ranges[place - 1].period]
+    return _said_once(text, ranges)
+
+
+def _said_once(text: str, ranges: Sequence[DateRange]) -> list[DateRange]:
+    """ "the last decade (the 2010s)" says one thing twice."""
+    once: list[DateRange] = []
+    for one in ranges:
+        if once and one.period == once[-1].period:
+            bracketed = text[once[-1].end : one.start].lstrip().startswith(("(", "（"))
+            once[-1] = replace(once[-1], end=one.end) if bracketed else once[-1]
+        else:
+            once.append(one)
+    return once
 
 
 def find_date(text: str, calendar: Calendar) -> Period | None:

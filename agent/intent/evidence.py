@@ -118,10 +118,15 @@ def is_counted(sentence: Sentence, mention: Mention, known: Known, *, is_tag: bo
     """
     if _is_generic(sentence, mention) or sentence.tokens[max(mention.first - 1, 0)].stem in _SAID_IN_TEXT:
         return False
+    if sentence.folded(mention.first - 1) in ("which", "what") and not sentence.is_noun(mention.last):
+        return False  # "3.9 or 3.10, which [release] had more"
     if sentence.in_about(mention.start):
-        return is_tag and known.how in ("exact", "alias")
+        # "on the most rejected proposals" describes them, "about security" does where security is a tag.
+        return known.how in ("exact", "alias") and (is_tag or _describes_documents(sentence, mention, is_tag=is_tag))
     if "kind" in concepts_of(known.field):
         return True
+    if known.how == "translated":
+        return not is_tag or sentence.text[mention.end :].startswith(("类", "主题", "标签", "方面"))
     return known.how in ("exact", "alias") or (known.how == "stem" and not is_tag)
 
 

@@ -9,6 +9,7 @@ from agent.intent import lexicon, wording
 from agent.intent.constraints import Constraint, read_constraints
 from agent.intent.dates import DateRange, find_dates
 from agent.intent.filters import Json, both, either, of_constraint, of_date, of_number
+from agent.intent.lengths import find_lengths
 from agent.intent.mentions import Mention, find_mentions, translated_cues
 from agent.intent.periods import Calendar
 from agent.intent.quantities import NumberRange, find_quantities, is_key
@@ -35,6 +36,7 @@ class Found:
     Attributes:
         pieces: filters, one per constraint, in the order of the question.
         left: values that were named as a topic, or of which it is not clear who or what is meant.
+        lengths: conditions on how many values a list holds, which calculations know and searches do not.
         rest: the question without what the pieces stand for.
     """
 
@@ -44,6 +46,7 @@ class Found:
     numbers: tuple[NumberRange, ...]
     pieces: tuple[Piece, ...]
     left: tuple[Mention, ...]
+    lengths: tuple[Piece, ...] = ()
 
     @property
     def filter(self) -> Json | None:
@@ -97,7 +100,11 @@ def find(
     pieces += _date_pieces(sentence, dates, now)
     pieces += _existence(sentence, {piece.field for piece in pieces})
     pieces.sort(key=lambda piece: piece.start)
-    return Found(sentence, tuple(constraints), tuple(dates), tuple(numbers), tuple(pieces), tuple(left))
+    lengths = tuple(
+        Piece(name, {"type": operator, "key": f"len({name})", "value": number}, start, end)
+        for name, operator, number, start, end in find_lengths(sentence)
+    )
+    return Found(sentence, tuple(constraints), tuple(dates), tuple(numbers), tuple(pieces), tuple(left), lengths)
 
 
 def _numbered(vocabulary: Vocabulary) -> frozenset[str]:
@@ -175,7 +182,10 @@ def version_numbers(value: str) -> tuple[int, ...]:
 
 
 _WITHOUT = re.compile(
-    r"(?:\b(?:without|lack(?:s|ing)?|miss(?:es|ing)|(?:with|ha(?:ve|s|d)|nam(?:e|es|ing)|list(?:s|ing)?|giv(?:e|es|ing)|stat(?:e|es|ing))\s+no)(?:\s+(?:a|an|any|\w+))?|没有|缺少|不带)$",
+    r"(?:\b(?:without|lack(?:s|ing)?|miss(?:es|ing)|never\s+(?:had|have|has|got|listed|named)|"
+    r"(?:n['’]t|not)\s+(?:have|has|had|got|list|name|state)|"
+    r"(?:with|ha(?:ve|s|d)|nam(?:e|es|ing)|list(?:s|ing)?|giv(?:e|es|ing)|stat(?:e|es|ing))\s+no)(?:\s+(?:a|an|any|\w+))?|"
+    r"没有|缺少|不带|没写明?|没注明|未注明|没标明?|未标明|没填|未填|(?:不带|没有)任何)$",
     re.IGNORECASE,
 )
 _HAVING = re.compile(r"\b(?:have|has|had|list|lists|name|names|carry|carries)\s+(?:a|an|any)$", re.IGNORECASE)
@@ -193,7 +203,7 @@ def _existence(sentence: Sentence, constrained: set[str]) -> list[Piece]:
             continue
         # A field that all documents have is never missing; only its own name can be.
         is_always = catalogue.fields[name].documents >= catalogue.documents
-        if is_always or token.stem not in {stem(word) for word in lexicon.name_words(name)}:
+        if is_always or not _is_own_name(sentence, name, index, behind):
             continue
         before = sentence.text[: token.start].rstrip()
         without = _WITHOUT.search(before)
@@ -204,6 +214,16 @@ def _existence(sentence: Sentence, constrained: set[str]) -> list[Piece]:
             filter: Json = {"type": "exists", "key": name, "value": without is None}
             pieces.append(Piece(name, filter, stated.start(), sentence.tokens[behind - 1].end, 0.9))
     return pieces
+
+
+def _is_own_name(sentence: Sentence, field: str, index: int, behind: int) -> bool:
+    """Whether the cue at these places is the field's own name, or Chinese for it."""
+    token, words = sentence.tokens[index], lexicon.name_words(field)
+    if token.kind == "cjk":
+        said = sentence.text[token.start : sentence.tokens[behind - 1].end]
+        name = " ".join(words)
+        return any(said in lexicon.bilingual().get(one, ()) for one in (name, name.removesuffix("s")))
+    return token.stem in {stem(word) for word in words}
 
 
 def _date_pieces(sentence: Sentence, dates: Sequence[DateRange], now: datetime) -> list[Piece]:

@@ -16,7 +16,7 @@ _NEGATIONS = frozenset(
 _REACHES_OVER = frozenset(
     """
     or and , anything those ones that are were is was been the any all by from come written in have / a an
-    to belong t ' ’ - get gets got become end ended up yet already still ever be marked
+    to belong t ' ’ - get gets got become end ended up yet already still ever be marked about on concerning regarding
     """.split()
 )
 _EVERYTHING = frozenset("anything everything all nothing".split())

@@ -18,6 +18,7 @@ _CLAUSES = frozenset("once after when since because while before until as if".sp
 _IRREGULAR = frozenset("left became quit went took had was is got chose gave lost began stood".split())
 _SHORTEST_MISSPELT = 7
 _MISSPELT_CUTOFF = 88
+_BESIDE = frozenset("and or & , 、 和 与 或".split())
 _AUXILIARIES = ("did", "does", "do", "has", "is", "was", "will", "would")
 
 
@@ -84,11 +85,11 @@ def fields_meant(sentence: Sentence, mention: Mention, fields: tuple[str, ...]) 
 def _fields_near(sentence: Sentence, mention: Mention, people: tuple[str, ...]) -> tuple[str, ...]:
     """The fields of people that words within the same clause point at."""
     near: list[str] = []
+    first, last = _side_by_side(sentence, mention)
     # "as either author or sponsor": words that say nothing do not put what follows out of reach.
-    last = mention.last
-    while sentence.folded(last) in ("as", "either", "both"):
+    while sentence.folded(last) in ("as", "either", "both", "each", "各", "分", "别"):
         last += 1
-    for place in (*range(mention.first - 3, mention.first), *range(last, last + 4)):
+    for place in (*range(first - 3, first), *range(last, last + 4)):
         token = sentence.token(place)
         if token is None or sentence.mention_at(place) is not None:
             continue
@@ -102,6 +103,16 @@ def _fields_near(sentence: Sentence, mention: Mention, people: tuple[str, ...]) 
         # "by" stands for all of them, and so tells none apart.
         near += cued if len(cued) == 1 else []
     return tuple(dict.fromkeys(near))
+
+
+def _side_by_side(sentence: Sentence, mention: Mention) -> tuple[int, int]:
+    """The places [first, last) of a person and of those named beside: "Ann and Bo sponsored" is said of both."""
+    first, last = mention.first, mention.last
+    while (other := sentence.mention_at(first - 2)) is not None and sentence.folded(first - 1) in _BESIDE:
+        first = other.first
+    while (other := sentence.mention_at(last + 1)) is not None and sentence.folded(last) in _BESIDE:
+        last = other.last
+    return first, last
 
 
 def _misspelt_cue(sentence: Sentence, word: str) -> tuple[str, ...]:

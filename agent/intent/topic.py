@@ -1,10 +1,11 @@
 """What is left of a question when constraints, fields and the words of asking are taken away: its topic."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from agent.intent import lexicon, wording
 from agent.intent.found import Found
+from agent.intent.sentence import Sentence
 from agent.intent.text import has_chinese
 
 # Words of calculations and of talking about a collection; nothing that documents would be about.
@@ -30,7 +31,9 @@ _PLAIN = frozenset(
 # And where something is counted or compared, nothing that would be a condition.
 _PLAIN_OF_NUMBERS = frozenset(
     """
-    curious wonder wondering quick question wait simply simpler actually really roughly approximately about
+    ranking ranked ranks all-time time times ran across m curious enumerate enumerated
+    wonder wondering quick question wait simply simpler actually really
+    roughly approximately about
     separately respectively together even alone once twice times rate number numbers commonest runner
     largest name names named tally sum whether answer yes same compare comparing single busiest apiece
     so-called old older young younger new newer against versus vs term terms thing things stuff
@@ -45,11 +48,12 @@ _PLAIN_ZH = tuple(
     一下 呢 吗 啊 呀 吧 过 到 在 发生 可以 允许 能 它 他们 他 她 其 该 此 哪天 还有 更 请问 哪些 哪几 哪个 怎么
     有没有 是否 帮我 我想 知道 查找 查询 列一下 都 新 提 出 里面 其中 比 多 少 还是 由 关于 方面 就 也 再 只 那
     这 些 我们 公司 大家 现在 已经 已 客户 看到 要 加
-    还没 没有 没 哪家 出现 下 名下 手里 旗下 负责 这批 那批 统计 汇总
+    第 仍 仍为 时间 还没 没有 没 哪家 出现 下 名下 手里 旗下 负责 这批 那批 统计 汇总
     """.split()
 )
 _PLAIN_OF_NUMBERS_ZH = tuple(
     """
+    名 并 之间 百 合写 合著 合作
     次数 担任 当过 现存 至今 仍是 仍为 仍 处于 对应 涉及 位 不同 者 出自 年份 附上 各自 篇数 个数 数一下 数数 那会儿
     且 类 标签 怎样 怎么样 如何 比 前者 后者 编号 里面 自 这类 那类 分布 情况 排 给 顺序 名单 一下子 算一下 算算
     """.split()
@@ -59,6 +63,7 @@ _DEED = re.compile(
     r"\b\w+(?:\s+(?:up|out|in|on|off|of)){0,2}(?=\s+the\s+(?:most|fewest|least|highest\s+number)\b)|\bmost\s+often\b",
     re.IGNORECASE,
 )
+_OPENED = re.compile(r"[\u4e00-\u9fff]{2,6}\s*[（(]\s*$")
 _NO_CHINESE = re.compile(r"[^\u4e00-\u9fff]+")
 _LETTERS = re.compile(r"[^\W\d_]+")
 
@@ -69,24 +74,45 @@ def topic_of(found: Found) -> list[str]:
     Of "how many accepted PEPs about packaging are there" that is "packaging".
     """
     sentence = found.sentence
-    taken = [(one.start, one.end) for one in found.pieces] + [(one.start, one.end) for one in found.dates]
+    taken = [(one.start, one.end) for one in (*found.pieces, *found.lengths)] + [
+        (one.start, one.end) for one in found.dates
+    ]
     taken += [match.span() for match in _DEED.finditer(sentence.text)]
+    taken += [match.span() for match in wording.WHO.finditer(sentence.text)]
+    taken += [match.span() for match in wording.PERIODICAL.finditer(sentence.text)]
+    taken += list(_explained(sentence))
     counts = wording.CALCULATING.search(sentence.text) is not None
     words = []
     for index, token in enumerate(sentence.tokens):
         if token.kind != "word" or any(first <= token.start < last for first, last in taken):
             continue
         is_plain = token.folded in lexicon.STOP_WORDS or token.folded in _PLAIN
-        is_plain = is_plain or (counts and (token.folded in _PLAIN_OF_NUMBERS or token.stem in lexicon.DEEDS))
+        # "3.9 or 3.10, which release had more"
+        asks = index > 0 and sentence.folded(index - 1) in ("which", "what")
+        is_plain = (
+            is_plain
+            or (counts and asks)
+            or (counts and (token.folded in _PLAIN_OF_NUMBERS or token.stem in lexicon.DEEDS))
+        )
         # "about typing" names a topic, although types are a field.
         is_subject = sentence.in_about(token.start) and any(one.first <= index < one.last for one in found.left)
-        if is_subject or (not is_plain and not sentence.is_noun(index) and not sentence.cue_fields(index)):
+        if (is_subject and not (counts and asks)) or (
+            not is_plain and not sentence.is_noun(index) and not sentence.cue_fields(index)
+        ):
             words.append(token.folded)
     text = list(sentence.text)
     for first, last in taken:
         text[first:last] = "，" * (last - first)
     cues = ["".join(cue) for cue in sentence.vocabulary.cues if cue and has_chinese(cue[0])]
     return words + _chinese_words("".join(text), (*cues, *_PLAIN_OF_NUMBERS_ZH) if counts else cues)
+
+
+def _explained(sentence: Sentence) -> Iterator[tuple[int, int]]:
+    """类型标注（Typing）: a Chinese word for the value that stands in brackets behind it."""
+    for mention in sentence.mentions:
+        opened = _OPENED.search(sentence.text[: mention.start])
+        if opened is not None and sentence.text[mention.end :].lstrip().startswith((")", "）")):
+            yield opened.start(), mention.end
 
 
 def plain_words(text: str) -> list[str]:

@@ -14,24 +14,29 @@ HOW_MANY = _pattern(
     r"\bhow\s+many\b",
     r"\bwhat(?:['’]s|\s+is)\s+the\s+total(?=\W*$)",
     r"\b(?:total\s+)?number\s+of\b",
-    r"\bcount\s+(?:of|the|all)\b",
-    r"\btally\s+of\b",
+    r"\bcount\s+(?:of|the|all)\b|^(?:please\s+)?count\b",
+    r"\b(?:tally\s+of|combined\s+(?:number|count|total))\b",
+    r"\b(?:count|tally|total|number)(?=\W*(?:(?:pls|plz|please|thx|thanks)\W*)?$)",
     r"\bhow\s+often\b",
 )
+ASKED_ONCE = _pattern(r"\bhow\s+many\b")
 HOW_MANY_ZH = _pattern(
     r"(?<!哪)(?:多少|几)\s*(?:个|篇|份|条|起|件|项|部|本|则|封|款|名|位|次|家|宗|例)",
-    r"数量|总数|计数|篇数|个数|件数|多少(?=\s*[A-Za-z])",
+    r"数量|总数|计数|篇数|个数|件数|数一[下数]|多少(?=\s*[A-Za-z])",
     r"(?:的\s*(?:一共|总共|共)?\s*有?|有|共)\s*多少(?=\s*[?？。]*$)",
+    r"有多少(?=还|已|被|是|仍|处于|最终|最后)",
 )
 COUNTED_ZH = _pattern(r"(?:多少|几)\s*(?:位|名|个|种|类)?\s*(?:不同的?)?\s*")
 DISTINCT = _pattern(
-    r"\bhow\s+many\s+(?:different|distinct|unique)\b",
-    r"\bnumber\s+of\s+(?:different|distinct|unique)\b",
+    r"\b(?:how\s+many|number\s+of|count\s+of|^)\s*(?:different|distinct|unique)\b",
     r"(?:多少|几)\s*(?:位|个|种|类)?\s*不同",
     r"(?:有|共)\s*(?:多少|几)\s*种",
 )
+_RATE = r"\b\w{4,}(?:ion|al|ance|ure)\s+rate\b"
+RATE = _pattern(_RATE)
 SHARE = _pattern(
     r"\b(?:share|percentage|percent|proportion|fraction)\b",
+    _RATE,
     r"百分之几|占比|比例|百分比|占.{0,6}(?:多少|几)",
 )
 AMONG = _pattern(r"\b(?:among|amongst|out\s+of)\b")
@@ -58,6 +63,10 @@ BY = _pattern(
     r"(?:the\s+)?(?:calendar\s+|publication\s+)?(?P<what>[\w-]+(?:\s[\w-]+)?)",
     r"(?:各个?|每个?|每一|按照?|分)(?P<zh>[^，。？！,?!的]{1,6})",
 )
+ORDERED = _pattern(
+    r"\b(?:most|largest|highest|biggest)\b[^,.;?]{0,24}\bfirst\b|\b(?:descending|(?P<rising>ascending))\b",
+    r"[从由][多高大]到[少低小]|降序|(?P<rising_zh>[从由][少低小]到[多高大]|升序)",
+)
 BREAKDOWN = _pattern(
     r"\b(?:break\w*|broken|counted|split|distribution|breakdown|histogram|statistics)\b",
     r"分布|统计|分别|细分",
@@ -67,23 +76,28 @@ VERSUS = _pattern(
     r"\b(?:vs\.?|versus|compar(?:e|ed|ing|ison)|(?:more|fewer)\b.*\bor\b|or\b.*\b(?:more|fewer)|of\s+each|each)\b",
     r"相比|比较|对比|更多|更少|分别|各有|[哪谁][^，。？]{0,12}多(?!少)|还是",
 )
-MORE_THAN = _pattern(r"\bhow\s+many\s+more\b|\bdifference\b", r"多多少|多几|相差|差多少")
+MORE_THAN = _pattern(r"\bhow\s+many\s+more\b|\bdifference\b", r"多多少|多几|多出|相差|差多少")
 MOST = _pattern(
-    r"\b(?:most|top|busiest|commonest|biggest\s+number|more\s+\w+\s+than\s+any(?:one|body)?)\b", r"最多|最常"
+    r"\b(?:most|top|busiest|commonest|biggest\s+number|more\s+\w+\s+than\s+any(?:one|body)?|"
+    r"(?:largest|highest|greatest|biggest)\s+(?:number|count)\s+of|runner-?\s?up)\b",
+    rf"最多|最常|第二多|前{CHINESE_COUNT}名|排名|排第二",
 )
 MOST_OF_ZH = _pattern(r"最[多少]的\s*")
-LEAST = _pattern(r"\b(?:fewest|least|quietest|slowest)\b", r"最少")
+LEAST = _pattern(r"\b(?:fewest|(?<!at )least|quietest|slowest)\b", r"最少")
+TOGETHER = _pattern(r"\b(?:combined|in\s+total|altogether|together(?!\s+with))\b", r"合计|总共|加起来")
 WHICH_PERIOD = _pattern(
     r"\b(?:which|what)\s+(?:calendar\s+)?(year|month|quarter)\b",
     r"\b(?:busiest|slowest|most\s+active|peak)\s+(year|month|quarter)s?\b",
+    r"\bthe\s+(year|month|quarter)\s+(?:in\s+which|which|that|with|when)\b",
     r"哪(?:一|个)?(年|月|季度)",
 )
+PERIODICAL = _pattern(r"\b(year|annual|month|quarter)(?:ly)?\s+(?:counts?|numbers?|totals?|figures|breakdown)\b")
 WHICH_VALUES = _pattern(
     r"\b(?:which|what)\s+(?P<what>[\w-]+(?:\s[\w-]+)?)\s+(?:occur|exist|appear|are\s+(?:there|used|in\s+use|represented))\b",
     r"有哪些(?P<zh>[^，。？！,?!的]{1,6})[?？]*$",
 )
 COMPARED = _pattern(r"\bwho\b.*\b(?:more|most|fewer)\b", r"[谁哪].*多|更多|更少")
-EACH = _pattern(r"\beach\b|\brespectively\b", r"分别|各")
+EACH = _pattern(r"\beach\b|\brespectively\b|\bseparately\b", r"分别|各")
 WHICH_NOUN = _pattern(r"\b(?:which|what)\s+(?P<noun>\w+)")
 PERIODS = {"year": "year", "annual": "year", "month": "month", "quarter": "quarter"}
 PERIODS_ZH = {"年": "year", "月": "month", "季度": "quarter"}
@@ -115,22 +129,51 @@ TOP_N = _pattern(
     rf"\b(?P<n2>{COUNT})\s+(?:most|biggest|top|newest|latest|oldest|longest|highest)\b",
     rf"(?:最\S{{1,4}}|前)的?(?P<zh>{CHINESE_COUNT})\s*(?:个|篇|位|名|种|份|条)",
 )
+SECOND = _pattern(r"\brunner-?\s?up\b|\bsecond\s+(?:most|largest|highest|biggest)\b", r"第二多|第二名|排第二")
 SEVERAL = _pattern(r"哪几|哪些", r"\bwhich\s+\w+s\b(?!\s+(?:is|has|was))")
 
 # Fields that are asked for without their name.
 WHEN = _pattern(r"^\s*(?:when|what\s+(?:date|day|year))\b", r"什么时候|何时|哪一?[天年月]")
 WHICH_ONE = _pattern(r"\bwhich\b", r"哪一?[个篇份项条]")
-WHO = _pattern(r"\bwho(?:se)?\b|\bwhich\s+(?:author|person|people)", r"谁|哪位|哪个人")
+WHO = _pattern(
+    r"\bwho(?:se)?\b|\b(?:which|what)\s+(?:\w+\s+)?"
+    r"(?:authors?|persons?|people|devs?|developers?|contributors?|colleagues?|engineers?|employees?)\b",
+    r"谁|哪位|哪个人",
+)
 PEOPLE_ALONE = _pattern(r"\s*(?:different\s+|distinct\s+)?(?:people|persons)\b", r"\s*(?:不同的?)?人")
 PEOPLE = _pattern(r"\bpeople\b|\bpersons\b", r"人")
 
 # A field that is or is not there: "have [a sponsor]", 没有[赞助人].
+OF_THEM = _pattern(
+    r"\bhow\s+many\s+of\s+(?:them|those|these|which)\b", r"其中(?:又|已经?)?(?:被\S{1,4}的)?有?(?:多少|几)"
+)
 HAVING = _pattern(
     r"\b(?:have|has|with|had|got|list|name)\s+(?:a|an|any|at\s+least\s+one)$", r"(?:具有|写明|(?<!没)有)$"
 )
-LACKING = _pattern(r"\b(?:without|lack|lacks|lacking|no)(?:\s+(?:a|an|any))?$", r"(?:没有|缺少|无)$")
+LACKING = _pattern(
+    r"\b(?:without|lack|lacks|lacking|no|never\s+ha[ds]|never\s+have|never\s+had|n['’]t\s+ha(?:ve|s|d)|not\s+ha(?:ve|s|d))"
+    r"(?:\s+(?:a|an|any))?$",
+    r"(?:没有|缺少|无|不带|没写明?|没注明|未注明|没标明?|未标明|没填|未填|没带)任何?$|(?:不带|没有)任何$",
+)
 
+COUNTING = _pattern(HOW_MANY.pattern, HOW_MANY_ZH.pattern)
 # Without any of these nothing is calculated.
 CALCULATING = _pattern(
-    *(one.pattern for one in (HOW_MANY, HOW_MANY_ZH, SHARE, VERSUS, MORE_THAN, MOST, LEAST, AVERAGE, SUM, BREAKDOWN)),
+    *(
+        one.pattern
+        for one in (
+            HOW_MANY,
+            HOW_MANY_ZH,
+            DISTINCT,
+            PERIODICAL,
+            SHARE,
+            VERSUS,
+            MORE_THAN,
+            MOST,
+            LEAST,
+            AVERAGE,
+            SUM,
+            BREAKDOWN,
+        )
+    ),
 )

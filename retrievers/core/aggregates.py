@@ -4,7 +4,8 @@
      "order": "asc|desc"|null, "limit": N|null, "where": FILTER|null, "between": [V, V]|null,
      "show": [EXPRESSION, ...], "decimals": N|null, "ties": false}
 
-An EXPRESSION is a field, or `len`, `year`, `quarter` or `month` of one: `len(authors)`, `year(created)`.
+An EXPRESSION is a field, or `len`, `year`, `quarter` or `month` of one: `len(authors)`, `year(created)`. The FILTER
+may name the length of a list as well, as a number: {"type": "gte", "key": "len(authors)", "value": 5}.
 """
 
 import re
@@ -91,6 +92,12 @@ def parse_expression(text: object, fields: Mapping[str, Field], where: str = "ag
     return Expression(name, cast("Function | None", function))
 
 
+def _lengths(fields: Mapping[str, Field]) -> dict[str, Field]:
+    """The lengths of the lists as fields of their own."""
+    names = (f"len({name})" for name, field in fields.items() if field.type == "list")
+    return {name: Field(name, "number", "number") for name in names}
+
+
 def parse_aggregate(data: object, fields: Mapping[str, Field]) -> Aggregate:
     """The aggregate written as JSON values, checked against the fields.
 
@@ -126,7 +133,7 @@ def parse_aggregate(data: object, fields: Mapping[str, Field]) -> Aggregate:
         raise BadRequest("aggregate: between must be a list of values", where="aggregate.between")
     if isinstance(show, str) or not isinstance(show, Sequence) or len(show) > MAX_SHOWN:
         raise BadRequest(f"aggregate: show must be a list of at most {MAX_SHOWN} expressions", where="aggregate.show")
-    where = None if data.get("where") is None else parse(data["where"], fields)
+    where = None if data.get("where") is None else parse(data["where"], {**_lengths(fields), **fields})
     if op in ("sum", "avg", "min", "max") and of is None:
         raise BadRequest(f'aggregate: {op} needs "of"', where="aggregate.of")
     if op in ("sum", "avg") and of is not None and of.function is None and fields[of.field].item != "number":

@@ -6,6 +6,7 @@ comparison holds when one of them satisfies it. In SQL an absent value makes a c
 AND and OR of such are never true by it, and the opposite of something is written `IS NOT TRUE`.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from retrievers.postgres.guard import MAX_ROWS
 from retrievers.postgres.sql_view import View, quoted_name, quoted_text
 
 _ORDER = {"eq": "=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
+_LENGTH = re.compile(r"len\((.+)\)")
 _TURNED = {"=": "=", ">": "<", ">=": "<=", "<": ">", "<=": ">="}
 
 
@@ -51,7 +53,15 @@ def compile_filter(wanted: Filter, view: View) -> str:
         case Not(part):
             return f"({compile_filter(part, view)}) IS NOT TRUE"
         case Compare(op, key, value):
+            length = _LENGTH.fullmatch(key) if key not in view.names else None
+            if length is not None:
+                return _compare(op, "numeric", length_of(view.column(length[1])), value, view)
             return _compare(op, view.kind(key), view.column(key), value, view)
+
+
+def length_of(column: str) -> str:
+    """How many members the list of a column has; 0 when there is none."""
+    return f"coalesce(cardinality({column}), 0)"
 
 
 def _inside(part: Filter, view: View) -> str:
@@ -131,7 +141,9 @@ class _Writer:
     def single(self) -> str:
         """One calculated value."""
         if self._aggregate.op == "share":
-            return self._select([f"{self._calculated()} AS percent"])
+            assert self._aggregate.where is not None
+            part = f"count(*) FILTER (WHERE {compile_filter(self._aggregate.where, self._view)})"
+            return self._select([f"{self._calculated()} AS percent", f"{part} AS part", "count(*) AS whole"])
         return self._select([self._calculated(after=True)])
 
     def difference(self) -> str:
@@ -224,7 +236,7 @@ class _Writer:
             return column
         if expression.function == "len":
             if kind.endswith("[]"):
-                return f"coalesce(cardinality({column}), 0)"
+                return length_of(column)
             return f"coalesce(length({column}), 0)" if kind == "text" else f"num_nonnulls({column})"
         if kind.endswith("[]"):
             return _part(expression.function, f"{column}[1]")

@@ -1,0 +1,69 @@
+"""How many values of a list documents have: "five or more authors", a "single-author" report, 恰好两名作者."""
+
+import re
+
+from agent.intent.numerals import CHINESE_COUNT, COUNT, parse_count
+from agent.intent.sentence import Sentence
+
+Length = tuple[str, str, int, int, int]
+"""A field, an operator of the filter grammar, a number, and the characters [start, end) that state it."""
+
+_LISTS = frozenset(["person", "tag", "version", "label"])
+_COMPARING = {
+    "gte": r"at\s+least|no\s+fewer\s+than|minimum\s+of|至少|不少于|不低于",
+    "gt": r"more\s+than|over|above|超过|多于|大于",
+    "lt": r"fewer\s+than|less\s+than|under|below|少于|不到|不足",
+    "lte": r"at\s+most|up\s+to|no\s+more\s+than|最多|至多|不超过",
+    "eq": r"exactly|only|just|precisely|恰好|正好|刚好|只有|仅有?|唯一",
+}
+_FOLLOWING = {"gte": r"or\s+more|and\s+more|\+|及?以上|或更多", "lte": r"or\s+(?:fewer|less)|及?以下|或更少"}
+_STATING = r"with|ha(?:ve|s|d|ving)|lists?|names?|by|carry|carries|show|got|有|由|带"
+_NO_CONDITION = re.compile(r"(?:\b(?:top|the|first|last|which|these|those|what|many)|前|哪|第)\s*$", re.IGNORECASE)
+
+
+def _named(kinds: dict[str, str], suffix: str) -> str:
+    return "|".join(f"(?P<{kind}{suffix}>{words})" for kind, words in kinds.items())
+
+
+_BEFORE = re.compile(
+    rf"(?:(?:{_named(_COMPARING, '')})\s*|(?P<stated>\b(?:{_STATING})\s*))?(?:有\s*)?"
+    rf"(?:(?P<n>\b{COUNT}|{CHINESE_COUNT})\s*)(?:(?:{_named(_FOLLOWING, '_behind')})\s*)?(?:[个名位种]\s*)?"
+    rf"(?:(?:{_named(_FOLLOWING, '_later')})\s*)?(?:(?:different|distinct|co)[\s-]+|不同的?|的)*$",
+    re.IGNORECASE,
+)
+_SINGLE = re.compile(r"(?:\b(?:(?:single|sole|lone)[\s-]+|one-\s*)|(?:唯一|单一|单独)的?\s*)$", re.IGNORECASE)
+
+
+def find_lengths(sentence: Sentence) -> list[Length]:
+    """Conditions on how many values a list holds, in the order of the question."""
+    found: list[Length] = []
+    for index, token in enumerate(sentence.tokens):
+        if sentence.mention_at(index) is not None or any(first <= token.start < last for first, last in sentence.taken):
+            continue
+        fields, behind = sentence.cue(index)
+        known = sentence.vocabulary.catalogue.fields
+        name = next((one for one in fields if known[one].field.type == "list"), None) if fields else None
+        if name is None or sentence.vocabulary.roles.get(name) not in _LISTS:
+            continue
+        made = _before(sentence.text[: token.start])
+        if made is not None:
+            operator, number, start = made
+            found.append((name, operator, number, start, sentence.tokens[behind - 1].end))
+    return found
+
+
+def _before(text: str) -> tuple[str, int, int] | None:
+    """The operator, the number and the place of the condition that a text ends with."""
+    single = _SINGLE.search(text)
+    if single is not None and not _NO_CONDITION.search(text[: single.start()]):
+        return "eq", 1, single.start()
+    match = _BEFORE.search(text)
+    number = parse_count(match["n"]) if match is not None else None
+    if match is None or number is None or _NO_CONDITION.search(text[: match.start()]):
+        return None
+    named = [
+        name.partition("_")[0] for name, value in match.groupdict().items() if value and name not in ("n", "stated")
+    ]
+    if not named and not match["stated"]:
+        return None  # "the three authors" are no condition
+    return (named[0] if named else "eq"), number, match.start()
