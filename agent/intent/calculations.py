@@ -1,5 +1,6 @@
 """Questions that metadata answers by calculation: counts, groups, extremes, sums, shares, lists."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -28,6 +29,7 @@ from agent.intent.vocabulary import concepts_of
 _MOST_LISTED = 100
 _MOST_SHOWN = 4
 _MOST_NAMED = 10
+_BESIDE_NOUNS = frozenset("different of the new 篇 份 个 项 次 不 同 的".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +48,21 @@ class Calculation:
 
 def find_calculation(found: Found) -> Calculation | None:
     """The calculation that a question asks for, None for a question about what documents say."""
-    for reader in (_part_of_count, _share, _difference, _top_group, _groups, _distinct, _average, _extreme, _count):
+    for reader in (
+        _part_of_count,
+        _share,
+        _difference,
+        _frequent,
+        _top_group,
+        _groups,
+        _distinct,
+        _average,
+        _extreme,
+        _count,
+    ):
         made = reader(found)
+        if made is not None and "at_least" not in made.aggregate and _unread_number(found):
+            return None  # a number that nothing was made of would be left out
         if made is not None:
             return _conditioned(_rounded(_with_existence(made), found.sentence.text), found)
     return None
@@ -95,7 +110,8 @@ def find_listing(found: Found) -> Calculation | None:
     """A list of documents, when a question states constraints and nothing else; of one document there is none."""
     sentence = found.sentence
     keys = {name for name in sentence.vocabulary.of_role("number") if is_key(sentence.vocabulary, name)}
-    if all(piece.field in keys and piece.filter["type"] == "eq" for piece in found.pieces) or topic_of(found):
+    named = all(piece.field in keys and piece.filter["type"] == "eq" for piece in found.pieces)
+    if (named and not found.lengths) or topic_of(found):
         return None
     return listing(found)
 
@@ -211,6 +227,40 @@ def _difference(found: Found) -> Calculation | None:
     if several is None or len(several[1]) != 2 or not wording.MORE_THAN.search(found.sentence.text):
         return None
     return Calculation({"op": "difference", "group_by": several[0], "between": list(several[1])}, found.pieces)
+
+
+def _unread_number(found: Found) -> re.Match[str] | None:
+    """ "at least 30", where neither a field nor the length of a list was found for it."""
+    read = [(one.start, one.end) for one in (*found.pieces, *found.lengths)]
+    read += [(one.start, one.end) for one in found.dates]
+    spans = wording.AT_LEAST.finditer(found.sentence.text)
+    return next((one for one in spans if all(one.end() <= start or end <= one.start() for start, end in read)), None)
+
+
+def _frequent(found: Found) -> Calculation | None:
+    """ "which authors have at least 30 reports", "how many people wrote more than ten": groups by their size."""
+    sentence = found.sentence
+    least = wording.AT_LEAST.search(sentence.text)
+    if least is None or any(
+        least.start() < one.end and one.start < least.end() for one in (*found.pieces, *found.lengths)
+    ):
+        return None
+    index = sentence.index_from(least.end())
+    # "more than 30 accepted reports", 至少 9 篇 PEP
+    while not sentence.is_noun(index) and (sentence.mention_at(index) or sentence.folded(index) in _BESIDE_NOUNS):
+        index += 1
+    number = parse_count(least["n"] or least["n2"] or least["n3"])
+    if number is None or not sentence.is_noun(index):
+        return None
+    size = number + 1 if least["more"] else number
+    counted = field_counted(found)
+    if counted:
+        return Calculation({"op": "count", "of": counted[0], "at_least": size}, found.pieces)
+    group = _compared_group(found)
+    if group is None:
+        return None
+    aggregate: Json = {"op": "count", "group_by": group, "order": "desc", "at_least": size}
+    return Calculation(aggregate, found.pieces)
 
 
 def _top_group(found: Found) -> Calculation | None:

@@ -8,6 +8,8 @@ from agent.intent.sentence import Sentence
 Length = tuple[str, str, int, int, int]
 """A field, an operator of the filter grammar, a number, and the characters [start, end) that state it."""
 
+_REACH = 48
+"""Characters before the word for a list."""
 _LISTS = frozenset(["person", "tag", "version", "label"])
 _COMPARING = {
     "gte": r"at\s+least|no\s+fewer\s+than|minimum\s+of|至少|不少于|不低于",
@@ -45,10 +47,11 @@ def find_lengths(sentence: Sentence) -> list[Length]:
         name = next((one for one in fields if known[one].field.type == "list"), None) if fields else None
         if name is None or sentence.vocabulary.roles.get(name) not in _LISTS:
             continue
-        made = _before(sentence.text[: token.start])
+        near = max(0, token.start - _REACH)
+        made = _before(sentence.text[near : token.start])
         if made is not None:
             operator, number, start = made
-            found.append((name, operator, number, start, sentence.tokens[behind - 1].end))
+            found.append((name, operator, number, near + start, sentence.tokens[behind - 1].end))
     return found
 
 

@@ -57,8 +57,10 @@ def _acts_otherwise(sentence: Sentence, mention: Mention) -> bool:
     if sentence.folded(mention.first - 1) in _CLAUSES and following is not None and following.kind == "word":
         did = following.folded.endswith("ed") or following.folded in _IRREGULAR
         return did and following.stem not in _AUTHORING  # "once Guido stepped down"
+    counts = sentence.folded(0) == "how" and sentence.folded(1) in ("many", "often")
     return (
         sentence.folded(0) in ("why", "when", "how", "where")
+        and not counts
         and sentence.folded(mention.first - 1) in _AUXILIARIES
         and following is not None
         and following.kind == "word"

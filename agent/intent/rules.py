@@ -163,7 +163,7 @@ def _counted(found: Found, finder: Finder) -> tuple[Found, Calculation | None]:
     """
     calculation = calculations.find_calculation(found)
     text = found.sentence.text
-    if not found.left or (calculation is None and not wording.CALCULATING.search(text)):
+    if not found.left or (calculation is None and not wording.is_calculating(text)):
         return found, calculation
     counted = finder(text, counted=True)
     again = calculations.find_calculation(counted)

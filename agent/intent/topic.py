@@ -31,7 +31,7 @@ _PLAIN = frozenset(
 # And where something is counted or compared, nothing that would be a condition.
 _PLAIN_OF_NUMBERS = frozenset(
     """
-    ranking ranked ranks all-time time times ran across m curious enumerate enumerated
+    second third over ranking ranked ranks all-time time times ran across m curious enumerate enumerated
     wonder wondering quick question wait simply simpler actually really
     roughly approximately about
     separately respectively together even alone once twice times rate number numbers commonest runner
@@ -53,7 +53,7 @@ _PLAIN_ZH = tuple(
 )
 _PLAIN_OF_NUMBERS_ZH = tuple(
     """
-    名 并 之间 百 合写 合著 合作
+    至少 超过 多于 以上 不少于 及以上 名 并 之间 百 合写 合著 合作
     次数 担任 当过 现存 至今 仍是 仍为 仍 处于 对应 涉及 位 不同 者 出自 年份 附上 各自 篇数 个数 数一下 数数 那会儿
     且 类 标签 怎样 怎么样 如何 比 前者 后者 编号 里面 自 这类 那类 分布 情况 排 给 顺序 名单 一下子 算一下 算算
     """.split()
@@ -79,16 +79,17 @@ def topic_of(found: Found) -> list[str]:
     ]
     taken += [match.span() for match in _DEED.finditer(sentence.text)]
     taken += [match.span() for match in wording.WHO.finditer(sentence.text)]
+    taken += [match.span() for match in wording.ORDERED.finditer(sentence.text)]
     taken += [match.span() for match in wording.PERIODICAL.finditer(sentence.text)]
     taken += list(_explained(sentence))
-    counts = wording.CALCULATING.search(sentence.text) is not None
+    counts = wording.is_calculating(sentence.text)
     words = []
     for index, token in enumerate(sentence.tokens):
         if token.kind != "word" or any(first <= token.start < last for first, last in taken):
             continue
         is_plain = token.folded in lexicon.STOP_WORDS or token.folded in _PLAIN
-        # "3.9 or 3.10, which release had more"
-        asks = index > 0 and sentence.folded(index - 1) in ("which", "what")
+        # "3.9 or 3.10, which [release] had more", "how many did Grace Kim [inspect]"
+        asks = index > 0 and (sentence.folded(index - 1) in ("which", "what") or _is_deed_of(sentence, index))
         is_plain = (
             is_plain
             or (counts and asks)
@@ -105,6 +106,15 @@ def topic_of(found: Found) -> list[str]:
         text[first:last] = "，" * (last - first)
     cues = ["".join(cue) for cue in sentence.vocabulary.cues if cue and has_chinese(cue[0])]
     return words + _chinese_words("".join(text), (*cues, *_PLAIN_OF_NUMBERS_ZH) if counts else cues)
+
+
+def _is_deed_of(sentence: Sentence, index: int) -> bool:
+    """Whether a verb says what somebody did: the documents that somebody has to do with are those of the person."""
+    maker = sentence.mention_at(index - 1)
+    if maker is None or sentence.mention_at(index) is not None:
+        return False
+    is_person = any(sentence.vocabulary.roles.get(one.field) == "person" for one in maker.known)
+    return is_person and sentence.folded(maker.first - 1) in ("did", "does", "do", "has", "have")
 
 
 def _explained(sentence: Sentence) -> Iterator[tuple[int, int]]:

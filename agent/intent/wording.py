@@ -86,7 +86,7 @@ MOST_OF_ZH = _pattern(r"最[多少]的\s*")
 LEAST = _pattern(r"\b(?:fewest|(?<!at )least|quietest|slowest)\b", r"最少")
 TOGETHER = _pattern(r"\b(?:combined|in\s+total|altogether|together(?!\s+with))\b", r"合计|总共|加起来")
 WHICH_PERIOD = _pattern(
-    r"\b(?:which|what)\s+(?:calendar\s+)?(year|month|quarter)\b",
+    r"\b(?:which|what)\s+(?:calendar\s+)?(year|month|quarter)s?\b",
     r"\b(?:busiest|slowest|most\s+active|peak)\s+(year|month|quarter)s?\b",
     r"\bthe\s+(year|month|quarter)\s+(?:in\s+which|which|that|with|when)\b",
     r"哪(?:一|个)?(年|月|季度)",
@@ -118,7 +118,7 @@ LARGEST = _pattern(
     r"最长|最大|最高|最多|最贵",
 )
 SMALLEST = _pattern(
-    r"\b(?:shortest|smallest|lowest|minimum|min|cheapest|fewest|least)\b",
+    r"\b(?:shortest|smallest|lowest|minimum|min|cheapest|fewest|(?<!at )least)\b",
     r"最短|最小|最低|最少|最便宜",
 )
 LONGEST = _pattern(r"\blongest\b", r"最久|最长时间")
@@ -131,6 +131,13 @@ TOP_N = _pattern(
 )
 SECOND = _pattern(r"\brunner-?\s?up\b|\bsecond\s+(?:most|largest|highest|biggest)\b", r"第二多|第二名|排第二")
 SEVERAL = _pattern(r"哪几|哪些", r"\bwhich\s+\w+s\b(?!\s+(?:is|has|was))")
+
+# How many documents a group must have: "authors with at least 30 reports", 写过 9 篇以上的人.
+AT_LEAST = _pattern(
+    rf"(?:(?P<least>at\s+least|no\s+fewer\s+than|至少|不少于)|(?P<more>more\s+than|over|超过|多于))\s*(?P<n>{COUNT}|{CHINESE_COUNT})",
+    rf"(?P<n2>{COUNT})\s*(?:or\s+more|\+)(?=\s)",
+    rf"(?P<n3>{CHINESE_COUNT})\s*[个篇份项次]?(?:及?以上)",
+)
 
 # Fields that are asked for without their name.
 WHEN = _pattern(r"^\s*(?:when|what\s+(?:date|day|year))\b", r"什么时候|何时|哪一?[天年月]")
@@ -157,23 +164,12 @@ LACKING = _pattern(
 )
 
 COUNTING = _pattern(HOW_MANY.pattern, HOW_MANY_ZH.pattern)
-# Without any of these nothing is calculated.
-CALCULATING = _pattern(
-    *(
-        one.pattern
-        for one in (
-            HOW_MANY,
-            HOW_MANY_ZH,
-            DISTINCT,
-            PERIODICAL,
-            SHARE,
-            VERSUS,
-            MORE_THAN,
-            MOST,
-            LEAST,
-            AVERAGE,
-            SUM,
-            BREAKDOWN,
-        )
-    ),
-)
+_CALCULATING = (
+    HOW_MANY, HOW_MANY_ZH, DISTINCT, PERIODICAL, AT_LEAST, SHARE, VERSUS, MORE_THAN, MOST, LEAST, AVERAGE, SUM,
+    BREAKDOWN,
+)  # fmt: skip
+
+
+def is_calculating(text: str) -> bool:
+    """Whether a text holds any of the words without which nothing is calculated."""
+    return any(pattern.search(text) for pattern in _CALCULATING)

@@ -2,7 +2,7 @@
 
     {"op": "count|list|sum|avg|min|max|share|difference", "of": EXPRESSION|null, "group_by": EXPRESSION|null,
      "order": "asc|desc"|null, "limit": N|null, "where": FILTER|null, "between": [V, V]|null,
-     "show": [EXPRESSION, ...], "decimals": N|null, "ties": false}
+     "show": [EXPRESSION, ...], "decimals": N|null, "ties": false, "at_least": N|null}
 
 An EXPRESSION is a field, or `len`, `year`, `quarter` or `month` of one: `len(authors)`, `year(created)`. The FILTER
 may name the length of a list as well, as a number: {"type": "gte", "key": "len(authors)", "value": 5}.
@@ -22,8 +22,9 @@ Function = Literal["len", "year", "quarter", "month"]
 
 MAX_LIMIT = 1000
 MAX_SHOWN = 8
+_MOST = 1_000_000_000
 _CALL = re.compile(r"(\w+)\((.+)\)")
-_KEYS = ("op", "of", "group_by", "order", "limit", "where", "between", "show", "decimals", "ties")
+_KEYS = ("op", "of", "group_by", "order", "limit", "where", "between", "show", "decimals", "ties", "at_least")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ class Aggregate:
         between: for `difference` the two values of `group_by`; otherwise the only groups wanted.
         show: for `list`: what is shown beside the id.
         ties: with `limit`: also those equal to the last one.
+        at_least: only groups of so many documents; of a `count` of values those that so many documents have.
     """
 
     op: Op
@@ -63,6 +65,7 @@ class Aggregate:
     show: tuple[Expression, ...] = ()
     decimals: int | None = None
     ties: bool = False
+    at_least: int | None = None
 
 
 def parse_expression(text: object, fields: Mapping[str, Field], where: str = "aggregate") -> Expression:
@@ -125,7 +128,8 @@ def parse_aggregate(data: object, fields: Mapping[str, Field]) -> Aggregate:
     order, limit, decimals = data.get("order"), data.get("limit"), data.get("decimals")
     if order not in (None, "asc", "desc"):
         raise BadRequest('aggregate: order must be "asc" or "desc"', where="aggregate.order", valid=("asc", "desc"))
-    for key, value, most in (("limit", limit, MAX_LIMIT), ("decimals", decimals, 10)):
+    at_least = data.get("at_least")
+    for key, value, most in (("limit", limit, MAX_LIMIT), ("decimals", decimals, 10), ("at_least", at_least, _MOST)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most):
             raise BadRequest(f"aggregate: {key} must be a whole number from 0 to {most}", where=f"aggregate.{key}")
     between, show = data.get("between") or (), data.get("show") or ()
@@ -140,6 +144,8 @@ def parse_aggregate(data: object, fields: Mapping[str, Field]) -> Aggregate:
         raise BadRequest(
             f'aggregate: {op} is of numbers, and "{of}" is a {fields[of.field].item}', where="aggregate.of"
         )
+    if at_least is not None and group_by is None and (op != "count" or of is None):
+        raise BadRequest('aggregate: at_least is of groups: give "group_by"', where="aggregate.at_least")
     if op == "share" and where is None:
         raise BadRequest('aggregate: share needs "where"', where="aggregate.where")
     if op == "difference" and (group_by is None or len(between) != 2):
@@ -157,6 +163,7 @@ def parse_aggregate(data: object, fields: Mapping[str, Field]) -> Aggregate:
         show=tuple(parse_expression(one, fields, "aggregate.show") for one in show),
         decimals=decimals,
         ties=data.get("ties") is True,
+        at_least=at_least,
     )
 
 
@@ -173,6 +180,7 @@ def aggregate_json(aggregate: Aggregate) -> dict[str, Any]:
         "show": [str(one) for one in aggregate.show],
         "decimals": aggregate.decimals,
         "ties": aggregate.ties,
+        "at_least": aggregate.at_least,
     }
 
 

@@ -144,6 +144,10 @@ class _Writer:
             assert self._aggregate.where is not None
             part = f"count(*) FILTER (WHERE {compile_filter(self._aggregate.where, self._view)})"
             return self._select([f"{self._calculated()} AS percent", f"{part} AS part", "count(*) AS whole"])
+        if self._aggregate.at_least is not None and self._aggregate.of is not None:
+            member = self._member(self._aggregate.of)
+            counted = self._select([member], f"GROUP BY {member}{self._having()}")
+            return f"SELECT count(*) AS count FROM (\n{counted}\n) AS counted"  # noqa: S608
         return self._select([self._calculated(after=True)])
 
     def difference(self) -> str:
@@ -171,13 +175,17 @@ class _Writer:
         elif aggregate.group_by.function != "len":
             self._conditions.append(f"{group} IS NOT NULL")
         columns = [group if group == name else f"{group} AS {name}", f"{self._calculated()} AS {value}"]
-        grouping = f"GROUP BY {group}"
+        grouping = f"GROUP BY {group}{self._having()}"
         if aggregate.order is None:
             return self._select(columns, grouping, f"ORDER BY {group}", self._limit())
         order = f"ORDER BY {value} {aggregate.order.upper()} NULLS LAST"
         if aggregate.ties and aggregate.limit is not None:
             return self._with_ties(columns, f"{grouping}\n{order}", name, f"{value} {aggregate.order.upper()}, ")
         return self._select(columns, grouping, f"{order}, {group}", self._limit())
+
+    def _having(self) -> str:
+        least = self._aggregate.at_least
+        return "" if least is None else f" HAVING count(*) >= {least}"
 
     def _calculated(self, *, after: bool = False) -> str:
         """The aggregate function, and with `after` also its name."""

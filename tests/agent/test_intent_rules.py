@@ -119,6 +119,28 @@ CALCULATIONS = {
     "which status is most common?": {"op": "count", "group_by": "status", "limit": 1},
     "highest case number among complaints": {"op": "max", "of": "case_number"},
     "which district has the fewest complaints": {"op": "count", "group_by": "district", "order": "asc"},
+    # other words for the same
+    "denied permits in Old Town: count please": {"op": "count"},
+    "tally of complaints filed in the first half of 2023": {"op": "count"},
+    "permits and complaints in Chinatown, combined number": {"op": "count"},
+    "whose name is on the most denied permits?": {"op": "count", "order": "desc", "limit": 1},
+    "yearly counts of demolition permits": {"op": "count", "group_by": "year(filed)"},
+    "statuses with their counts, most frequent first": {"op": "count", "group_by": "status", "order": "desc"},
+    "which year had the second most complaints": {"op": "count", "group_by": "year(filed)", "limit": 2},
+    "which case has the highest case number?": {"op": "list", "of": "case_number", "order": "desc", "limit": 1},
+    "distinct inspectors across the complaints": {"op": "count", "of": "inspector"},
+    "count complaints by Tom Okafor and by Li Wei, separately": {"op": "count", "group_by": "inspector"},
+    # how many values a list has, how many documents a group
+    "how many permits list two or more hazards?": {"where": {"type": "gte", "key": "len(hazards)", "value": 2}},
+    "permits with more than one hazard": {"op": "list", "where": {"type": "gt", "key": "len(hazards)", "value": 1}},
+    "single-applicant site plans, how many?": {"where": {"type": "eq", "key": "len(applicants)", "value": 1}},
+    "which inspectors handled at least 200 complaints?": {"group_by": "inspector", "order": "desc", "at_least": 200},
+    "how many inspectors handled more than 50 complaints": {"op": "count", "of": "inspector", "at_least": 51},
+    "how many permits never had any inspector": {"where": {"type": "exists", "key": "inspector", "value": False}},
+    # a part with its whole
+    "how many permits did Grace Kim inspect, and how many of them were denied?": {
+        "op": "share", "where": {"type": "eq", "key": "status", "value": "Denied"},
+    },
 }  # fmt: skip
 
 
@@ -135,6 +157,11 @@ CALCULATIONS_ZH = {
     "张敏和李建华谁写的文件更多": ("authors in 张敏|李建华", {"group_by": "authors", "between": ["张敏", "李建华"]}),
     "平均每份文件有几位作者": (None, {"op": "avg", "of": "len(authors)"}),
     "东院区和西院区哪个的文件多": ("campus in 东院区|西院区", {"op": "count", "group_by": "campus"}),
+    "三位及以上作者合写的文件总数": (None, {"where": {"type": "gte", "key": "len(authors)", "value": 3}}),
+    "写过至少 9 份文件的作者有谁": (None, {"group_by": "authors", "at_least": 9}),
+    "作者最多的文件是哪份，有几位作者": (None, {"op": "list", "of": "len(authors)", "limit": 1}),
+    "按科室统计文件数量，从多到少": (None, {"group_by": "department", "order": "desc"}),
+    "心内科有多少份文件，其中有多少是操作流程": ("department=心血管内科", {"op": "share"}),
 }
 
 
@@ -143,6 +170,47 @@ def test_a_calculation_in_chinese(text: str, wanted: tuple[str | None, dict[str,
     reading = ground("hospital").read(text)
     assert shown(reading.filter) == wanted[0]
     assert {key: reading.aggregate[key] for key in wanted[1]} == wanted[1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "how many permits cost at least 3 bananas",
+        "how many permits did Grace Kim inspect, versus how many complaints in Old Town?",
+    ],
+)
+def test_no_number_leaves_out_what_was_asked(text: str, ground: Make):
+    aggregate = ground("city").read(text).aggregate
+    assert aggregate is None or aggregate["op"] == "list"
+
+
+def test_people_named_side_by_side_are_meant_in_one_role(ground: Make):
+    assert shown(ground("peps").read("Barry Warsaw 和 Łukasz Langa 各赞助了几篇 PEP").filter) == (
+        "sponsor in Barry Warsaw|Łukasz Langa"
+    )
+    both = ground("peps").read("PEPs co-authored by Guido van Rossum together with Łukasz Langa - how many?")
+    assert shown(both.filter) == "and(authors=Guido van Rossum, authors=Łukasz Langa)"
+    either = ground("peps").read("lock files, with Brett Cannon as either author or sponsor")
+    assert shown(either.filter) == "or(authors=Brett Cannon, sponsor=Brett Cannon)"
+    assert shown(ground("peps").read("what has Donald Stufft sponsered about attestations?").filter) == (
+        "sponsor=Donald Stufft"
+    )
+
+
+def test_what_a_count_is_not_about_is_left_out(ground: Make):
+    reading = ground("peps").read("Standards Track PEPs that aren't about packaging: how many?")
+    assert shown(reading.filter) == "and(type=Standards Track, topics!=Packaging)"
+
+
+CHINESE_NAMES = {
+    "去年批准的拆除许可": "and(decided>=2025-01-01, decided<2026-01-01, status=Approved, kind=Demolition Permit)",
+    "Grace Kim 写的电梯检查报告": "and(inspector=Grace Kim, kind=Inspection Report)",
+}
+
+
+@pytest.mark.parametrize(("text", "wanted"), CHINESE_NAMES.items(), ids=CHINESE_NAMES.keys())
+def test_chinese_words_side_by_side_name_a_value_of_several_english_ones(text: str, wanted: str, ground: Make):
+    assert shown(ground("city").read(text).filter) == wanted
 
 
 def test_the_part_and_the_whole_of_a_share(ground: Make):
