@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from agent.intent import periods
 from agent.intent.date_patterns import RULES
@@ -76,12 +77,34 @@ _SAYS_FROM_ZH = re.compile(r"(?:自从?|从)\s*$")
 _ONWARDS = re.compile(r"^\s*(?:(?:onwards?|forward)\b|on\s*(?:[,.;:?!]|$))", re.IGNORECASE)
 
 
+_PART = (
+    r"(?:q[1-4]|h[12]|(?:first|second|third|fourth|last|1st|2nd|3rd|4th)(?:\s+(?:half|quarter))?|"
+    r"jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?|"
+    r"nov(?:ember)?|dec(?:ember)?)"
+)
+_BESIDE = r"(?:,|and|or|vs\.?|versus|&|和|与|、|及|以及|或|或者|跟|同|比|对比)"
+# "[Q1] and Q2 of 2023"
+_BEFORE_ITS_YEAR = re.compile(
+    rf"\b(?P<part>{_PART})\s*(?:{_BESIDE}|to|through|[-–—~])\s*(?:the\s+)?"
+    rf"(?P<other>{_PART})\s*(?:of\s+)?(?P<year>{YEAR})\b",
+    re.IGNORECASE,
+)
+# 2023 年上半年和[下半年]
+_AFTER_ITS_YEAR = re.compile(
+    r"(?:in\s+)?(?:[上下]半年|第?\s*[一二三四1-4]\s*季度|(?:\d{1,2}|[一二三四五六七八九十]{1,2})\s*月份?|"
+    + _PART
+    + ")",
+    re.IGNORECASE,
+)
+_ONLY_BESIDE = re.compile(rf"\s*(?:{_BESIDE}|to|through|until|[-–—~～]|到|至)\s*(?:in\s+)?", re.IGNORECASE)
+
+
 def find_dates(text: str, calendar: Calendar) -> list[DateRange]:
     """The ranges a question states, in their order, not overlapping.
 
     Periods side by side ("2013 and 2023") stay apart; "from A to B" is one range.
     """
-    named = list(_named(text, calendar))
+    named = _of_one_year(text, list(_named(text, calendar)), calendar)
     ranges: list[DateRange] = []
     place = 0
     while place < len(named):
@@ -91,6 +114,36 @@ def find_dates(text: str, calendar: Calendar) -> list[DateRange]:
         ranges.append(joined or _modified(text, one))
         place += 2 if joined else 1
     return _said_once(text, ranges)
+
+
+def _of_one_year(text: str, named: list[DateRange], calendar: Calendar) -> list[DateRange]:
+    """The periods, with parts of a year that is said once beside another part of it."""
+    whole: list[DateRange] = []
+    for one in named:
+        before = whole[-1] if whole else None
+        is_part = _AFTER_ITS_YEAR.fullmatch(one.phrase.strip()) is not None
+        if before and is_part and _ONLY_BESIDE.fullmatch(text[before.end : one.start]):
+            one = replace(one, period=_in_year_of(one.period, before.period))
+        whole.append(one)
+    for match in _BEFORE_ITS_YEAR.finditer(text):
+        if any(one.start <= match.start("part") < one.end for one in whole):
+            continue
+        unit = re.search(r"\s+(?:half|quarter)$", match["other"], re.IGNORECASE)
+        part = match["part"] + (unit[0] if unit and " " not in match["part"] else "")
+        period = find_date(f"{part} {match['year']}", calendar) or find_date(f"{part} of {match['year']}", calendar)
+        if period is not None:
+            whole.append(DateRange(period, match.start("part"), match.end("part"), match["part"]))
+    return sorted(whole, key=lambda one: one.start)
+
+
+def _in_year_of(period: Period, other: Period) -> Period:
+    """A period within one year, moved to the year of another; as it is where that is not of one year."""
+    if period.low is None or period.high is None or other.low is None or other.high is None:
+        return period
+    if other.low.year != (other.high - timedelta(days=1)).year:
+        return period
+    years = other.low.year - period.low.year
+    return Period(period.low.replace(year=other.low.year), period.high.replace(year=period.high.year + years))
 
 
 def _said_once(text: str, ranges: Sequence[DateRange]) -> list[DateRange]:

@@ -117,6 +117,25 @@ def test_years_that_are_compared_stay_apart():
     assert [one.period.low for one in found] == [date(2013, 1, 1), date(2023, 1, 1)]
 
 
+@pytest.mark.parametrize(
+    ("text", "lows"),
+    [
+        ("2023 年上半年和下半年", ["2023-01-01", "2023-07-01"]),
+        ("2023 年第一季度与第二季度", ["2023-01-01", "2023-04-01"]),
+        ("2024年3月和4月", ["2024-03-01", "2024-04-01"]),
+        ("去年上半年比下半年", ["2025-01-01", "2025-07-01"]),
+        ("Q1 and Q2 of 2023", ["2023-01-01", "2023-04-01"]),
+        ("the first and second half of 2023", ["2023-01-01", "2023-07-01"]),
+        ("March and April 2024", ["2024-03-01", "2024-04-01"]),
+        ("in March 2024 or in May", ["2024-03-01", "2024-05-01"]),
+        ("Q1 to Q3 2023", ["2023-01-01"]),
+        ("2024年3月到5月", ["2024-03-01"]),
+    ],
+)
+def test_a_year_that_is_said_once_holds_for_the_part_beside(text: str, lows: list[str]):
+    assert [str(one.period.low) for one in find_dates(text, TODAY)] == lows
+
+
 def test_the_place_of_a_range_is_that_of_all_its_words():
     text = "proposals from between 2005 and 2007 about enums"
     (one,) = find_dates(text, TODAY)
