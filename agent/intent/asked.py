@@ -5,6 +5,7 @@ import re
 from agent.intent import lexicon, wording
 from agent.intent.filters import Json
 from agent.intent.found import Found, date_field
+from agent.intent.people import ORGANISATIONS
 from agent.intent.quantities import is_key
 from agent.intent.vocabulary import Role
 
@@ -160,6 +161,13 @@ def field_counted(found: Found) -> tuple[str, ...]:
         nouns = any(sentence.is_noun(place) for place in range(index, len(sentence.tokens)))
         fields = fields or (sentence.vocabulary.of_role("person") if nouns else ())
     return fields
+
+
+def asked_people(found: Found) -> tuple[str, ...]:
+    """The fields of people, those of most documents first; of companies only where there are no others."""
+    fields = found.sentence.vocabulary.of_role("person")
+    people = tuple(name for name in fields if ORGANISATIONS.isdisjoint(lexicon.name_words(name)))
+    return people or fields
 
 
 def is_of_documents(found: Found) -> bool:

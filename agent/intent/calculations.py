@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from agent.intent import wording
 from agent.intent.asked import (
+    asked_people,
     counts_documents,
     date_asked,
     existence_asked,
@@ -164,6 +165,12 @@ def _share(found: Found) -> Calculation | None:
     text, pieces = found.sentence.text, found.pieces
     if not wording.SHARE.search(text):
         return None
+    group = group_asked(found)
+    if group is not None and pieces and group not in {piece.field for piece in pieces}:
+        # "for every type, what percentage was withdrawn"
+        part, whole = _part_and_whole(found)
+        condition = both([piece.filter for piece in part])
+        return Calculation({"op": "share", "where": condition, "group_by": group, "decimals": 1}, whole)
     existing = existence_asked(found)
     # "of those with a sponsor" is the whole.
     if existing is not None and (len(pieces) < 2 or all(piece.filter != existing for piece in pieces)):
@@ -192,7 +199,7 @@ def _share(found: Found) -> Calculation | None:
 def _part_and_whole(found: Found) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
     """Of "the share of A among B" A is the part; else the last constraint is: "what share of B is A"."""
     text, pieces = found.sentence.text, found.pieces
-    among = wording.AMONG.search(text)
+    among = _among(found)
     if among is not None and pieces[0].start < among.start() < pieces[-1].end:
         return (
             tuple(piece for piece in pieces if piece.start < among.start()),
@@ -207,6 +214,18 @@ def _part_and_whole(found: Found) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]
     leads = wording.SHARE_OF.search(text) and not wording.SAYING.search(text[said[0].end :])
     part = said[0] if leads else said[-1]
     return (part,), tuple(piece for piece in pieces if piece is not part)
+
+
+def _among(found: Found) -> re.Match[str] | None:
+    """The word that stands before the whole; "with Ann among the authors" is none."""
+    sentence = found.sentence
+    among = wording.AMONG.search(sentence.text)
+    if among is None:
+        return None
+    index = sentence.index_from(among.end())
+    index += sentence.folded(index) in ("the", "its", "their")
+    people = sentence.vocabulary.of_role("person")
+    return None if set(people) & set(sentence.cue_fields(index)) else among
 
 
 def _part_of_count(found: Found) -> Calculation | None:
@@ -224,7 +243,13 @@ def _part_of_count(found: Found) -> Calculation | None:
 def _difference(found: Found) -> Calculation | None:
     """ "how many more permits were denied in 2023 than in 2022"."""
     several = several_asked(found)
-    if several is None or len(several[1]) != 2 or not wording.MORE_THAN.search(found.sentence.text):
+    text = found.sentence.text
+    if (
+        several is None
+        or len(several[1]) != 2
+        or not wording.MORE_THAN.search(text)
+        or wording.WHICH_OF_TWO.search(text)
+    ):
         return None
     return Calculation({"op": "difference", "group_by": several[0], "between": list(several[1])}, found.pieces)
 
@@ -249,10 +274,10 @@ def _frequent(found: Found) -> Calculation | None:
     # "more than 30 accepted reports", 至少 9 篇 PEP
     while not sentence.is_noun(index) and (sentence.mention_at(index) or sentence.folded(index) in _BESIDE_NOUNS):
         index += 1
-    number = parse_count(least["n"] or least["n2"] or least["n3"])
+    number = parse_count(least["n"] or least["n_zh"] or least["n2"] or least["n3"])
     if number is None or not sentence.is_noun(index):
         return None
-    size = number + 1 if least["more"] else number
+    size = number + 1 if least["more"] or least["more_zh"] else number
     counted = field_counted(found)
     if counted:
         return Calculation({"op": "count", "of": counted[0], "at_least": size}, found.pieces)
@@ -282,7 +307,9 @@ def _top_group(found: Found) -> Calculation | None:
         "order": "desc" if most else "asc",
     }  # fmt: skip
     if not wording.ORDERED.search(text):
-        aggregate |= {"limit": _how_many(text), "ties": True}
+        # Among the authors of what Ann wrote Ann herself comes first.
+        is_theirs = any(one.field == group and not one.negated for one in found.constraints)
+        aggregate |= {"limit": _how_many(text) + is_theirs, "ties": True}
     return Calculation(aggregate, found.pieces)
 
 
@@ -310,7 +337,7 @@ def _compared_group(found: Found) -> str | None:
         return f"{wording.PERIODS.get(word) or wording.PERIODS_ZH[word]}({dates})"
     fields = unconstrained(found, fields_named(found, "label", "tag", "person", "version"))
     if wording.WHO.search(text):
-        people = found.sentence.vocabulary.of_role("person")
+        people = asked_people(found)
         fields = (*(name for name in fields if name in people), *people)
     if not fields or (is_of_documents(found) and not period):
         return None
@@ -392,7 +419,7 @@ def _extreme(found: Found) -> Calculation | None:
     text = _undated(found)
     newest, largest = wording.NEWEST.search(text), wording.LARGEST.search(text)
     number = number_asked(found) if largest or wording.SMALLEST.search(text) else None
-    if number is not None and wording.LARGEST_NUMBER.search(text):
+    if number is not None and wording.LARGEST_NUMBER.search(text) and not _asks_for_documents(found):
         return Calculation({"op": "max" if largest else "min", "of": number}, found.pieces)
     keyed = [name for name in fields_named(found, "number") if is_key(found.sentence.vocabulary, name)]
     if (largest or wording.SMALLEST.search(text)) and keyed and number is None and not topic_of(found):
@@ -419,6 +446,15 @@ def _extreme(found: Found) -> Calculation | None:
         "ties": limit == 1 and wording.SEVERAL.search(text) is not None,
     }  # fmt: skip
     return Calculation(aggregate, found.pieces)
+
+
+def _asks_for_documents(found: Found) -> bool:
+    """ "which recall involved the highest number of cases": the recall, not the number."""
+    sentence = found.sentence
+    return any(
+        sentence.folded(index) in ("which", "what") and sentence.is_noun(index + 1)
+        for index in range(len(sentence.tokens) - 1)
+    )
 
 
 def _undated(found: Found) -> str:

@@ -59,7 +59,7 @@ _AFTER = re.compile(
     re.IGNORECASE,
 )
 _BETWEEN = re.compile(
-    r"^\s*(?:and|to|through|thru|until|till|[-–—~～]|到|至|和|与)\s*(?:the\s+(?:end|beginning|start)\s+of\s+)?$",
+    r"^\s*(?:and|(?:up\s+)?to(?:\s+and\s+including)?|through|thru|until|till|[-–—~～]|到|至|和|与)\s*(?:the\s+(?:end|beginning|start)\s+of\s+)?$",
     re.IGNORECASE,
 )
 _FROM = re.compile(
@@ -96,6 +96,7 @@ _AFTER_ITS_YEAR = re.compile(
     + ")",
     re.IGNORECASE,
 )
+_SAID_AGAIN = re.compile(r"这\s*[一二两三四五六七八九十\d]+\s*(?:个)?(?:年|月|季度)(?:间|里|内)?")
 _ONLY_BESIDE = re.compile(rf"\s*(?:{_BESIDE}|to|through|until|[-–—~～]|到|至)\s*(?:in\s+)?", re.IGNORECASE)
 
 
@@ -150,6 +151,8 @@ def _said_once(text: str, ranges: Sequence[DateRange]) -> list[DateRange]:
     """ "the last decade (the 2010s)" says one thing twice."""
     once: list[DateRange] = []
     for one in ranges:
+        if once and _SAID_AGAIN.fullmatch(one.phrase) and not text[once[-1].end : one.start].strip(" ，,"):
+            continue  # 2000 到 2009 年这十年
         if once and one.period == once[-1].period:
             bracketed = text[once[-1].end : one.start].lstrip().startswith(("(", "（"))
             once[-1] = replace(once[-1], end=one.end) if bracketed else once[-1]

@@ -43,6 +43,7 @@ _ACTING_ZH = ("发布", "发生", "提交", "提出", "制定", "负责", "公�
 _GENERIC_AFTER_ZH = ("应该", "怎么", "如何", "要怎", "是什么", "有什么用", "还能", "能不能", "可以")
 _STATUS_NOUNS_ZH = ("状态", "阶段", "团队", "部门", "小组")
 _QUOTES = " “\"‘'「"
+_OPENING_ZH = ("的", "，", "、", "些", "份", "个", "有", "次", "起", "篇", "条", "项")
 _CLOSING_QUOTES = " ”\"’'」"
 # Between a value and the field's word after it: "the 'security' team".
 _BEFORE_CUE = frozenset(["-", "'", '"', "”", "’", "」", "的", "and", "or"])
@@ -116,9 +117,10 @@ def is_counted(sentence: Sentence, mention: Mention, known: Known, *, is_tag: bo
 
     What the documents are about is a tag, not who made them; what they mention or use only their text says.
     """
-    if _is_generic(sentence, mention) or sentence.tokens[max(mention.first - 1, 0)].stem in _SAID_IN_TEXT:
+    generic = _is_generic(sentence, mention) and "kind" not in concepts_of(known.field)
+    if generic or sentence.tokens[max(mention.first - 1, 0)].stem in _SAID_IN_TEXT:
         return False
-    if sentence.folded(mention.first - 1) in ("which", "what") and not sentence.is_noun(mention.last):
+    if is_tag and sentence.folded(mention.first - 1) in ("which", "what") and not sentence.is_noun(mention.last):
         return False  # "3.9 or 3.10, which [release] had more"
     if sentence.in_about(mention.start):
         # "on the most rejected proposals" describes them, "about security" does where security is a tag.
@@ -238,7 +240,9 @@ def _stands_alone(sentence: Sentence, mention: Mention, known: Known) -> bool:
         return before in ("for", "by", "to")
     tokens = sentence.tokens[mention.first : mention.last]
     several = sum(token.kind == "word" for token in tokens) > 1
-    if tokens[0].is_capital and (mention.first > 0 or several or (tokens[0].text.isupper() and len(text) > 1)):
+    if tokens[0].is_capital and (
+        mention.first > 0 or _is_cjk(sentence, mention.last) or several or (tokens[0].text.isupper() and len(text) > 1)
+    ):
         return True
     # Where nothing is written with capitals they say nothing; then a word before it must.
     typed_small = not any(token.is_capital for token in sentence.tokens)
@@ -280,7 +284,7 @@ def _ends_phrase(sentence: Sentence, mention: Mention) -> bool:
     """唐人街的[投诉]: what is spoken of, and nothing that describes something else."""
     before, after = sentence.text[: mention.start].rstrip(), sentence.text[mention.end :].lstrip()
     follows_another = sentence.mention_at(mention.first - 1) is not None
-    opened = not before or follows_another or before.endswith(("的", "，", "、", "些", "份", "个", "有"))
+    opened = not before or follows_another or before.endswith(_OPENING_ZH)
     return opened and (
         not after
         or after.startswith(("有", "里", "中", "是", "数", "总", "：", ":", "，", "。", "？", "?", "、", "和", "都"))

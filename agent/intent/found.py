@@ -185,11 +185,11 @@ _WITHOUT = re.compile(
     r"(?:\b(?:without|lack(?:s|ing)?|miss(?:es|ing)|never\s+(?:had|have|has|got|listed|named)|"
     r"(?:n['’]t|not)\s+(?:have|has|had|got|list|name|state)|"
     r"(?:with|ha(?:ve|s|d)|nam(?:e|es|ing)|list(?:s|ing)?|giv(?:e|es|ing)|stat(?:e|es|ing))\s+no)(?:\s+(?:a|an|any|\w+))?|"
-    r"没有|缺少|不带|没写明?|没注明|未注明|没标明?|未标明|没填|未填|(?:不带|没有)任何)$",
+    r"没有|缺少|不带|(?:没有?|未)(?:写明?|注明|标明?|填写?)|(?:不带|没有)任何)$",
     re.IGNORECASE,
 )
 _HAVING = re.compile(r"\b(?:have|has|had|list|lists|name|names|carry|carries)\s+(?:a|an|any)$", re.IGNORECASE)
-_WITH = re.compile(r"(?:\b(?:that\s+have|that\s+has|with)\s+(?:a|an)|(?:^|[，。；])有)$", re.IGNORECASE)
+_WITH = re.compile(r"(?:\b(?:that\s+have|that\s+has|with)\s+(?:a|an)|(?:^|[，。；个篇份条])有)$", re.IGNORECASE)
 
 
 def _existence(sentence: Sentence, constrained: set[str]) -> list[Piece]:
@@ -203,10 +203,12 @@ def _existence(sentence: Sentence, constrained: set[str]) -> list[Piece]:
             continue
         # A field that all documents have is never missing; only its own name can be.
         is_always = catalogue.fields[name].documents >= catalogue.documents
-        if is_always or not _is_own_name(sentence, name, index, behind):
-            continue
         before = sentence.text[: token.start].rstrip()
         without = _WITHOUT.search(before)
+        # Without a word for it in Chinese is without the field; in English "no date" may be anything.
+        is_named = _is_own_name(sentence, name, index, behind) or (token.kind == "cjk" and without)
+        if is_always or not is_named:
+            continue
         # "how many have a sponsor": elsewhere that only asks whether.
         having = _HAVING.search(before) if wording.HOW_MANY.search(sentence.text) else None
         stated = without or _WITH.search(before) or having

@@ -9,14 +9,14 @@ from agent.intent.vocabulary import concepts_of
 _NEGATIONS = frozenset(
     """
     not no non excluding exclude except excepting without minus isn't aren't wasn't weren't never
-    neither nor unlike
+    neither nor unlike leaving omitting ignoring barring apart
     """.split()
 )
 # A negation reaches over these to its value: "not [written by the] infrastructure team".
 _REACHES_OVER = frozenset(
     """
     or and , anything those ones that are were is was been the any all by from come written in have / a an
-    to belong t ' ’ - get gets got become end ended up yet already still ever be marked about on concerning regarding
+    to belong t ' ’ - get gets got become end ended up yet already still ever be marked about on concerning regarding out
     """.split()
 )
 _EVERYTHING = frozenset("anything everything all nothing".split())
@@ -29,6 +29,7 @@ _NEGATIONS_ZH = tuple(
 _NEGATION_ENDS_ZH = ("以外", "之外", "外")
 _NOT_WANTED_ZH = re.compile(r"[”\"’'」]?的?(?:不要|除外|不算|去掉|剔除|排除)")
 _FILLERS_ZH = "“\"‘'「 的了已经被由"
+_EXPLAINED = re.compile(r"[\u4e00-\u9fff]{2,4}[（(]\s*$")
 _LISTED = re.compile(r"[^，。；,;]{0,2}(?:和|与|或|、|及|以及|或者)[已经被由 ]*")
 
 
@@ -82,7 +83,8 @@ def _is_negated_chinese(sentence: Sentence, mention: Mention) -> bool:
 
 def _before_list(sentence: Sentence, mention: Mention) -> str:
     """The text before a value, or before the list of values that it continues: 除了已被取代和[已撤回]."""
-    before = sentence.text[: mention.start]
+    # 除了已结案（[Closed]）
+    before = _EXPLAINED.sub("", sentence.text[: mention.start])
     for other in reversed(sentence.mentions):
         if other.end <= len(before) and _LISTED.fullmatch(before[other.end :]):
             before = sentence.text[: other.start]

@@ -12,7 +12,7 @@ _AUTHORING = frozenset(
     post argu think plan present file make made come introduc recommend report cover describ discuss
     """.split()
 )
-_ORGANISATIONS = frozenset("company companies customer client supplier vendor firm organisation organization".split())
+ORGANISATIONS = frozenset("company companies customer client supplier vendor firm organisation organization".split())
 _AUTHORING_ZH = ("写", "提", "发布", "撰", "主张", "建议")
 _CLAUSES = frozenset("once after when since because while before until as if".split())
 _IRREGULAR = frozenset("left became quit went took had was is got chose gave lost began stood".split())
@@ -36,7 +36,7 @@ def is_meant(sentence: Sentence, mention: Mention) -> bool:
 def _is_organisation(mention: Mention) -> bool:
     """Whether the whole name of a company stands there: "the report on Blue Anchor Storage" is one of theirs."""
     return mention.last - mention.first > 1 and all(
-        one.how == "exact" and not _ORGANISATIONS.isdisjoint(lexicon.name_words(one.field)) for one in mention.known
+        one.how == "exact" and not ORGANISATIONS.isdisjoint(lexicon.name_words(one.field)) for one in mention.known
     )
 
 

@@ -31,7 +31,9 @@ _PLAIN = frozenset(
 # And where something is counted or compared, nothing that would be a condition.
 _PLAIN_OF_NUMBERS = frozenset(
     """
-    second third over ranking ranked ranks all-time time times ran across m curious enumerate enumerated
+    already bear bears meant spread core each own precise precisely chronological
+    class classes figure figures totals euro euros dollar dollars usd eur id ids handed imposed paid against
+    leaving leave order below above carries outcome between second third over ranking ranked ranks all-time time times ran across m curious enumerate enumerated
     wonder wondering quick question wait simply simpler actually really
     roughly approximately about
     separately respectively together even alone once twice times rate number numbers commonest runner
@@ -53,7 +55,9 @@ _PLAIN_ZH = tuple(
 )
 _PLAIN_OF_NUMBERS_ZH = tuple(
     """
-    至少 超过 多于 以上 不少于 及以上 名 并 之间 百 合写 合著 合作
+    署名 历史上 历史 以 作为 最终 成为 成 精确 精确到 包含 算 由 参与的
+    发 明 含 五 六 七 八 九 余 其余 给 编号 相关 元 欧元 美元 万 金额 加起来 加 合计 一次 一起 文件 都 分属 去重 重复 不要
+    当中 差 至少 超过 多于 以上 不少于 及以上 名 并 之间 百 合写 合著 合作
     次数 担任 当过 现存 至今 仍是 仍为 仍 处于 对应 涉及 位 不同 者 出自 年份 附上 各自 篇数 个数 数一下 数数 那会儿
     且 类 标签 怎样 怎么样 如何 比 前者 后者 编号 里面 自 这类 那类 分布 情况 排 给 顺序 名单 一下子 算一下 算算
     """.split()
@@ -82,7 +86,7 @@ def topic_of(found: Found) -> list[str]:
     taken += [match.span() for match in wording.ORDERED.finditer(sentence.text)]
     taken += [match.span() for match in wording.PERIODICAL.finditer(sentence.text)]
     taken += list(_explained(sentence))
-    counts = wording.is_calculating(sentence.text)
+    counts = wording.is_calculating(sentence.text) or _asks_for_an_end(sentence)
     words = []
     for index, token in enumerate(sentence.tokens):
         if token.kind != "word" or any(first <= token.start < last for first, last in taken):
@@ -106,6 +110,12 @@ def topic_of(found: Found) -> list[str]:
         text[first:last] = "，" * (last - first)
     cues = ["".join(cue) for cue in sentence.vocabulary.cues if cue and has_chinese(cue[0])]
     return words + _chinese_words("".join(text), (*cues, *_PLAIN_OF_NUMBERS_ZH) if counts else cues)
+
+
+def _asks_for_an_end(sentence: Sentence) -> bool:
+    """ "what is the newest report that is already final", 最近一个被拒绝的提案是哪个."""
+    ends = (wording.NEWEST, wording.OLDEST, wording.LARGEST, wording.SMALLEST)
+    return wording.WHICH_DOCUMENT.search(sentence.text) is not None and any(one.search(sentence.text) for one in ends)
 
 
 def _is_deed_of(sentence: Sentence, index: int) -> bool:

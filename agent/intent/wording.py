@@ -60,7 +60,7 @@ DECIMALS = _pattern(
 # Groups, and what they are compared with.
 BY = _pattern(
     r"\b(?:per|for\s+each|for\s+every|in\s+each|each|grouped\s+by|group\s+by|by|across)\s+"
-    r"(?:the\s+)?(?:calendar\s+|publication\s+)?(?P<what>[\w-]+(?:\s[\w-]+)?)",
+    r"(?:the\s+|their\s+|its\s+)?(?:current\s+)?(?:calendar\s+|publication\s+)?(?P<what>[\w-]+(?:\s[\w-]+)?)",
     r"(?:各个?|每个?|每一|按照?|分)(?P<zh>[^，。？！,?!的]{1,6})",
 )
 ORDERED = _pattern(
@@ -76,20 +76,23 @@ VERSUS = _pattern(
     r"\b(?:vs\.?|versus|compar(?:e|ed|ing|ison)|(?:more|fewer)\b.*\bor\b|or\b.*\b(?:more|fewer)|of\s+each|each)\b",
     r"相比|比较|对比|更多|更少|分别|各有|[哪谁][^，。？]{0,12}多(?!少)|还是",
 )
+WHICH_OF_TWO = _pattern(r"\b(?:which|who)\b", r"哪|谁")
 MORE_THAN = _pattern(r"\bhow\s+many\s+more\b|\bdifference\b", r"多多少|多几|多出|相差|差多少")
 MOST = _pattern(
     r"\b(?:most|top|busiest|commonest|biggest\s+number|more\s+\w+\s+than\s+any(?:one|body)?|"
     r"(?:largest|highest|greatest|biggest)\s+(?:number|count)\s+of|runner-?\s?up)\b",
-    rf"最多|最常|第二多|前{CHINESE_COUNT}名|排名|排第二",
+    rf"最多|最常|第二多|前{CHINESE_COUNT}名|排名|排第二|排?前{CHINESE_COUNT}的",
 )
 MOST_OF_ZH = _pattern(r"最[多少]的\s*")
 LEAST = _pattern(r"\b(?:fewest|(?<!at )least|quietest|slowest)\b", r"最少")
-TOGETHER = _pattern(r"\b(?:combined|in\s+total|altogether|together(?!\s+with))\b", r"合计|总共|加起来")
+TOGETHER = _pattern(
+    r"\b(?:combined|in\s+total|altogether|together(?!\s+with)|between\s+them|all\s+told)\b", r"合计|总共|加起来"
+)
 WHICH_PERIOD = _pattern(
     r"\b(?:which|what)\s+(?:calendar\s+)?(year|month|quarter)s?\b",
-    r"\b(?:busiest|slowest|most\s+active|peak)\s+(year|month|quarter)s?\b",
-    r"\bthe\s+(year|month|quarter)\s+(?:in\s+which|which|that|with|when)\b",
-    r"哪(?:一|个)?(年|月|季度)",
+    r"\b(?:busiest|slowest|most\s+active|peak)\s+(?:single\s+)?(year|month|quarter)s?\b",
+    r"\bthe\s+(?:single\s+)?(year|month|quarter)s?\s+(?:in\s+which|which|that|with|when)\b",
+    r"哪(?:一|个|一个)?(年|月|季度)",
 )
 PERIODICAL = _pattern(r"\b(year|annual|month|quarter)(?:ly)?\s+(?:counts?|numbers?|totals?|figures|breakdown)\b")
 WHICH_VALUES = _pattern(
@@ -99,8 +102,8 @@ WHICH_VALUES = _pattern(
 COMPARED = _pattern(r"\bwho\b.*\b(?:more|most|fewer)\b", r"[谁哪].*多|更多|更少")
 EACH = _pattern(r"\beach\b|\brespectively\b|\bseparately\b", r"分别|各")
 WHICH_NOUN = _pattern(r"\b(?:which|what)\s+(?P<noun>\w+)")
-PERIODS = {"year": "year", "annual": "year", "month": "month", "quarter": "quarter"}
-PERIODS_ZH = {"年": "year", "月": "month", "季度": "quarter"}
+PERIODS = {"year": "year", "annual": "year", "month": "year_month", "quarter": "quarter"}
+PERIODS_ZH = {"年": "year", "月": "year_month", "季度": "quarter"}
 """What a date is grouped by, as a function of the aggregates."""
 
 # The ends of an order.
@@ -127,20 +130,22 @@ TOP_N = _pattern(
     rf"\b(?:top|the)\s+(?P<n>{COUNT})\b",
     rf"\blast\s+(?P<n3>{COUNT})\b",
     rf"\b(?P<n2>{COUNT})\s+(?:most|biggest|top|newest|latest|oldest|longest|highest)\b",
-    rf"(?:最\S{{1,4}}|前)的?(?P<zh>{CHINESE_COUNT})\s*(?:个|篇|位|名|种|份|条)",
+    rf"(?:最\S{{1,4}}|前)的?(?P<zh>{CHINESE_COUNT})\s*(?:个|篇|位|名|种|份|条|的)",
 )
 SECOND = _pattern(r"\brunner-?\s?up\b|\bsecond\s+(?:most|largest|highest|biggest)\b", r"第二多|第二名|排第二")
 SEVERAL = _pattern(r"哪几|哪些", r"\bwhich\s+\w+s\b(?!\s+(?:is|has|was))")
 
 # How many documents a group must have: "authors with at least 30 reports", 写过 9 篇以上的人.
 AT_LEAST = _pattern(
-    rf"(?:(?P<least>at\s+least|no\s+fewer\s+than|至少|不少于)|(?P<more>more\s+than|over|超过|多于))\s*(?P<n>{COUNT}|{CHINESE_COUNT})",
-    rf"(?P<n2>{COUNT})\s*(?:or\s+more|\+)(?=\s)",
+    rf"(?:\b(?P<least>at\s+least|no\s+fewer\s+than)|\b(?P<more>more\s+than|over))\s+(?P<n>{COUNT})\b",
+    rf"(?:(?P<least_zh>至少|不少于)|(?P<more_zh>超过|多于))\s*(?P<n_zh>{CHINESE_COUNT})",
+    rf"\b(?P<n2>{COUNT})\s*(?:(?:\w+\s+)?or\s+more\b|\+(?=\s))",
     rf"(?P<n3>{CHINESE_COUNT})\s*[个篇份项次]?(?:及?以上)",
 )
 
 # Fields that are asked for without their name.
 WHEN = _pattern(r"^\s*(?:when|what\s+(?:date|day|year))\b", r"什么时候|何时|哪一?[天年月]")
+WHICH_DOCUMENT = _pattern(r"^\W*(?:which|what)\b", r"哪一?[个篇份项条]|哪几[个篇份]")
 WHICH_ONE = _pattern(r"\bwhich\b", r"哪一?[个篇份项条]")
 WHO = _pattern(
     r"\bwho(?:se)?\b|\b(?:which|what)\s+(?:\w+\s+)?"
@@ -160,7 +165,7 @@ HAVING = _pattern(
 LACKING = _pattern(
     r"\b(?:without|lack|lacks|lacking|no|never\s+ha[ds]|never\s+have|never\s+had|n['’]t\s+ha(?:ve|s|d)|not\s+ha(?:ve|s|d))"
     r"(?:\s+(?:a|an|any))?$",
-    r"(?:没有|缺少|无|不带|没写明?|没注明|未注明|没标明?|未标明|没填|未填|没带)任何?$|(?:不带|没有)任何$",
+    r"(?:没有|缺少|无|不带|没带|(?:没有?|未)(?:写明?|注明|标明?|填写?))任何?$|(?:不带|没有)任何$",
 )
 
 COUNTING = _pattern(HOW_MANY.pattern, HOW_MANY_ZH.pattern)

@@ -4,8 +4,8 @@
      "order": "asc|desc"|null, "limit": N|null, "where": FILTER|null, "between": [V, V]|null,
      "show": [EXPRESSION, ...], "decimals": N|null, "ties": false, "at_least": N|null}
 
-An EXPRESSION is a field, or `len`, `year`, `quarter` or `month` of one: `len(authors)`, `year(created)`. The FILTER
-may name the length of a list as well, as a number: {"type": "gte", "key": "len(authors)", "value": 5}.
+An EXPRESSION is a field, or `len`, `year`, `quarter`, `month` or `year_month` of one: `len(authors)`, `year(created)`;
+`month` is 1 to 12 whatever the year, `year_month` a text such as "2024-05". The FILTER may name the length of a list as well, as a number: {"type": "gte", "key": "len(authors)", "value": 5}.
 """
 
 import re
@@ -18,7 +18,7 @@ from retrievers.core.fields import Field, is_finite
 from retrievers.core.filters import Filter, parse, to_json
 
 Op = Literal["count", "list", "sum", "avg", "min", "max", "share", "difference"]
-Function = Literal["len", "year", "quarter", "month"]
+Function = Literal["len", "year", "quarter", "month", "year_month"]
 
 MAX_LIMIT = 1000
 MAX_SHOWN = 8

@@ -225,7 +225,7 @@ class _Writer:
     def _kind(self, expression: Expression) -> str:
         """Type of an expression's value, or of its members."""
         if expression.function is not None:
-            return "numeric"
+            return "text" if expression.function == "year_month" else "numeric"
         return self._view.kind(expression.field).removesuffix("[]")
 
     def _is_list(self, expression: Expression) -> bool:
@@ -290,6 +290,8 @@ class _Writer:
 
 
 def _part(function: str, written: str) -> str:
+    if function == "year_month":
+        return f"to_char({written}, 'YYYY-MM')"
     return f"EXTRACT({function.upper()} FROM {written})"
 
 
