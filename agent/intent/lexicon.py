@@ -323,17 +323,6 @@ CHINESE_DOCUMENT_NOUNS = """
     事故 故障 工单 案例 条目 公告 通知 新闻 帖子 笔记 建议 议题 专利 合同 更新 项目 申请 许可 SOP
     """.split()  # fmt: skip
 
-DEEDS = frozenset(
-    """
-    start open reach list attach target aim turn sit land date tag mark name record regist log enter
-    add rais bring put brought move stay remain exist show see saw seen go went gone take took taken give gave given
-    hold held carri belong count begin began begun finish complet stand stood stay fall fell
-    label classifi class categor call known own held assign bear bore born appear occur happen receiv
-    put set sign co-author coauthor cosponsor involv share stem end wind wound
-    """.split()
-)
-"""Stems of what is done with documents and what becomes of them: no document is about it."""
-
 STOP_WORDS = frozenset(
     """
     a an the this that these those there here is are was were be been being am do does did done doing

@@ -16,7 +16,8 @@ _NEGATIONS = frozenset(
 _REACHES_OVER = frozenset(
     """
     or and , anything those ones that are were is was been the any all by from come written in have / a an
-    to belong t ' ’ - get gets got become end ended up yet already still ever be marked about on concerning regarding out
+    to belong t ' ’ - get gets got become end ended up yet already still ever be marked about on concerning
+    regarding out
     """.split()
 )
 _EVERYTHING = frozenset("anything everything all nothing".split())

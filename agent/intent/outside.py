@@ -79,8 +79,8 @@ either; although it names a person or a version that the documents have; and alt
 that are not fresh."""
 _ENOUGH = 100
 """Passages; in fewer a word may well be missing by chance."""
-_FRESH_DAYS, _PRESENT_DAYS = 8, 31
-"""News are of the last week (a week ago may be yesterday's week elsewhere), or else of this month."""
+_FRESH_DAYS, _PRESENT_DAYS = 8, 62
+"""News are of the last week (a week ago may be yesterday's week elsewhere), or else of this month or the last."""
 _MOST_WORDS = 12
 _LONGEST_QUESTION = 300
 
@@ -189,7 +189,7 @@ async def _by_sound(
     least = _UNDENIABLE if spoken else _PERHAPS if chunks >= _ENOUGH else _SURE
     for piece in reading.pieces:
         role = vocabulary.roles.get(piece.field)
-        if role not in ("person", "version", "date"):
+        if role not in ("person", "version", "date", "number"):
             return reading
         if role == "date" and not _is_fresh(piece.filter, context.now.date()):
             least = _UNDENIABLE if _is_fresh(piece.filter, context.now.date(), _PRESENT_DAYS) else 1.0

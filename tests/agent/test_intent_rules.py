@@ -137,7 +137,17 @@ CALCULATIONS = {
     "which inspectors handled at least 200 complaints?": {"group_by": "inspector", "order": "desc", "at_least": 200},
     "how many inspectors handled more than 50 complaints": {"op": "count", "of": "inspector", "at_least": 51},
     "how many permits never had any inspector": {"where": {"type": "exists", "key": "inspector", "value": False}},
+    "how many people have inspected five records or more?": {"op": "count", "of": "inspector", "at_least": 5},
+    "which year had more than 400 complaints": {"group_by": "year(filed)", "at_least": 401},
+    # months are told with their years
+    "complaints per month in 2025": {"op": "count", "group_by": "year_month(filed)"},
+    # the document, not the number
+    "which contract has the highest budget?": {"op": "list", "of": "budget", "order": "desc", "limit": 1},
     # a part with its whole
+    "what percentage of the permits inspected by Grace Kim was denied?": {
+        "op": "share", "where": {"type": "eq", "key": "status", "value": "Denied"},
+    },
+    "for every district, what percentage of complaints was denied?": {"op": "share", "group_by": "district"},
     "how many permits did Grace Kim inspect, and how many of them were denied?": {
         "op": "share", "where": {"type": "eq", "key": "status", "value": "Denied"},
     },
@@ -162,6 +172,10 @@ CALCULATIONS_ZH = {
     "作者最多的文件是哪份，有几位作者": (None, {"op": "list", "of": "len(authors)", "limit": 1}),
     "按科室统计文件数量，从多到少": (None, {"group_by": "department", "order": "desc"}),
     "心内科有多少份文件，其中有多少是操作流程": ("department=心血管内科", {"op": "share"}),
+    "2019 到 2021 年这三年里哪一年的文件最少": (
+        "and(published>=2019-01-01, published<2022-01-01)",
+        {"group_by": "year(published)", "order": "asc"},
+    ),
 }
 
 
@@ -195,6 +209,11 @@ def test_people_named_side_by_side_are_meant_in_one_role(ground: Make):
     assert shown(ground("peps").read("what has Donald Stufft sponsered about attestations?").filter) == (
         "sponsor=Donald Stufft"
     )
+
+
+def test_whoever_is_named_stands_beside_those_who_wrote_with_them(ground: Make):
+    reading = ground("peps").read("Who has co-authored the most PEPs with Guido van Rossum?")
+    assert (shown(reading.filter), reading.aggregate["limit"]) == ("authors=Guido van Rossum", 2)
 
 
 def test_what_a_count_is_not_about_is_left_out(ground: Make):

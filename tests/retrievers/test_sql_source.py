@@ -196,6 +196,8 @@ async def calculated(database: Database, aggregate: dict[str, Any], filter: dict
         ({"op": "count", "group_by": "year(day)"}, None, [(2023, 1), (2024, 2), (2025, 2)]),
         ({"op": "count", "group_by": "quarter(day)", "order": "desc", "limit": 1}, None, [(1, 4)]),
         ({"op": "count", "group_by": "month(day)", "between": [1, 5]}, None, [(1, 2), (5, 1)]),
+        ({"op": "count", "group_by": "year_month(day)", "order": "desc", "limit": 1}, None, None),
+        ({"op": "count", "group_by": "year_month(day)", "between": ["2023-05"]}, None, [("2023-05", 1)]),
         ({"op": "count", "group_by": "len(authors)"}, None, [(0, 1), (1, 2), (2, 1), (3, 1)]),
         ({"op": "count", "group_by": "final"}, None, [(False, 2), (True, 3)]),
         (
