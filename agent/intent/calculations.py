@@ -274,6 +274,8 @@ def _frequent(found: Found) -> Calculation | None:
     # "more than 30 accepted reports", 至少 9 篇 PEP
     while not sentence.is_noun(index) and (sentence.mention_at(index) or sentence.folded(index) in _BESIDE_NOUNS):
         index += 1
+    if least["n2"] and not sentence.is_noun(index):
+        index = sentence.index_from(least.start()) + 1  # "five reports or more"
     number = parse_count(least["n"] or least["n_zh"] or least["n2"] or least["n3"])
     if number is None or not sentence.is_noun(index):
         return None

@@ -188,6 +188,7 @@ _WITHOUT = re.compile(
     r"没有|缺少|不带|(?:没有?|未)(?:写明?|注明|标明?|填写?)|(?:不带|没有)任何)$",
     re.IGNORECASE,
 )
+_UNWRITTEN = re.compile(r"(?:没有?|未)(?:写明|注明|标明|填写?)任?何?$")
 _HAVING = re.compile(r"\b(?:have|has|had|list|lists|name|names|carry|carries)\s+(?:a|an|any)$", re.IGNORECASE)
 _WITH = re.compile(r"(?:\b(?:that\s+have|that\s+has|with)\s+(?:a|an)|(?:^|[，。；个篇份条])有)$", re.IGNORECASE)
 
@@ -206,7 +207,7 @@ def _existence(sentence: Sentence, constrained: set[str]) -> list[Piece]:
         before = sentence.text[: token.start].rstrip()
         without = _WITHOUT.search(before)
         # Without a word for it in Chinese is without the field; in English "no date" may be anything.
-        is_named = _is_own_name(sentence, name, index, behind) or (token.kind == "cjk" and without)
+        is_named = _is_own_name(sentence, name, index, behind) or (token.kind == "cjk" and _UNWRITTEN.search(before))
         if is_always or not is_named:
             continue
         # "how many have a sponsor": elsewhere that only asks whether.

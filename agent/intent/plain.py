@@ -1,7 +1,7 @@
 """Words that ask, count and speak of a collection: nothing that its documents would be about.
 
 What is left of a question without them is its topic. Where it is certain that something is counted or compared
-(`OF_NUMBERS`, `DEEDS`) more words say nothing than elsewhere: "started" says nothing in "the year most were started in",
+(`OF_NUMBERS`, `DEEDS`) more words say nothing than elsewhere: "started" says nothing in "when were most started",
 but in a question about texts it may be what is looked for.
 """
 
