@@ -336,7 +336,8 @@ def _compared_group(found: Found) -> str | None:
     period, dates = wording.WHICH_PERIOD.search(text), date_asked(found)
     if period and dates:
         word = next(filter(None, period.groups())).casefold()
-        return f"{wording.PERIODS.get(word) or wording.PERIODS_ZH[word]}({dates})"
+        function = wording.PERIODS.get(word) or wording.PERIODS_ZH[word]
+        return f"{'month' if wording.MONTH_OF_YEAR.search(text) else function}({dates})"
     fields = unconstrained(found, fields_named(found, "label", "tag", "person", "version"))
     if wording.WHO.search(text):
         people = asked_people(found)
@@ -373,6 +374,12 @@ def _groups(found: Found) -> Calculation | None:
         return Calculation(aggregate, found.pieces)
     if several is not None and wording.VERSUS.search(text) and not topic_of(found):
         told_apart: Json = {"group_by": several[0], "between": list(several[1])}
+        if (
+            wording.WHICH_OF_TWO.search(text)
+            and wording.ONE_OF_TWO.search(text)
+            and not wording.BOTH_SIDES.search(text)
+        ):
+            told_apart |= {"order": "asc" if wording.FEWER.search(text) else "desc", "limit": 1, "ties": True}
         if number is not None and not counts and not is_length(number):
             return Calculation({"op": "sum", "of": number, **told_apart}, found.pieces)
         return Calculation({"op": "count", **told_apart}, found.pieces)
@@ -492,5 +499,6 @@ def _how_many(text: str) -> int:
 def _count(found: Found) -> Calculation | None:
     """ "how many permits were denied"."""
     # Of two counts side by side one would be left out.
-    several = len(wording.ASKED_ONCE.findall(found.sentence.text)) > 1
+    text = found.sentence.text
+    several = len(wording.ASKED_ONCE.findall(text)) > 1 or wording.TWO_SIDES.search(text) is not None
     return Calculation({"op": "count"}, found.pieces) if counts_documents(found) and not several else None

@@ -66,7 +66,7 @@ _FROM = re.compile(
     r"(?:\bbetween\s+|\bfrom\s+|从|自|介于|在)\s*(?:the\s+(?:end|beginning|start)\s+of\s+)?$", re.IGNORECASE
 )
 _SAYS_BETWEEN = re.compile(r"between|介于", re.IGNORECASE)
-_ONLY_AND = re.compile(r"\band\b|和|与", re.IGNORECASE)
+_ONLY_AND = re.compile(r"^\s*(?:and\b|和|与)", re.IGNORECASE)
 _TO_BEGINNING = re.compile(r"\b(?:beginning|start)\s+of\s+$", re.IGNORECASE)
 _CLOSING = re.compile(r"^\s*(?:之间|期间|年间|间)")
 # Before a period as it is, and before one with an open end.

@@ -128,6 +128,8 @@ def is_counted(sentence: Sentence, mention: Mention, known: Known, *, is_tag: bo
     if "kind" in concepts_of(known.field):
         return True
     if known.how == "translated":
+        if sentence.text[mention.start : mention.end] == "最终":
+            return sentence.text[mention.end :].startswith(("的", "状态", "版", "稿"))  # else it is "in the end"
         return not is_tag or sentence.text[mention.end :].startswith(("类", "主题", "标签", "方面"))
     return known.how in ("exact", "alias") or (known.how == "stem" and not is_tag)
 

@@ -207,7 +207,9 @@ def _existence(sentence: Sentence, constrained: set[str]) -> list[Piece]:
         before = sentence.text[: token.start].rstrip()
         without = _WITHOUT.search(before)
         # Without a word for it in Chinese is without the field; in English "no date" may be anything.
-        is_named = _is_own_name(sentence, name, index, behind) or (token.kind == "cjk" and _UNWRITTEN.search(before))
+        is_named = _is_own_name(sentence, name, index, behind) or (
+            token.kind == "cjk" and (_UNWRITTEN.search(before) or _WITH.search(before))
+        )
         if is_always or not is_named:
             continue
         # "how many have a sponsor": elsewhere that only asks whether.

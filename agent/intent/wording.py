@@ -77,6 +77,12 @@ VERSUS = _pattern(
     r"相比|比较|对比|更多|更少|分别|各有|[哪谁][^，。？]{0,12}多(?!少)|还是",
 )
 WHICH_OF_TWO = _pattern(r"\b(?:which|who)\b", r"哪|谁")
+ONE_OF_TWO = _pattern(r"\b(?:more|fewer|most|fewest|bigger|larger|higher)\b", r"更?[多少](?!少)")
+FEWER = _pattern(r"\bfew(?:er|est)\b|\bless\b", r"更少|最少|少(?=[?？。]|$)")
+BOTH_SIDES = _pattern(
+    r"\bby\s+how\s+(?:many|much)\b|\beach\b|\bcompar\w+|\bhow\s+many\b|\bdifference\b",
+    r"分别|各|多几|多多少|差|几[个篇份]|多少",
+)
 MORE_THAN = _pattern(r"\bhow\s+many\s+more\b|\bdifference\b", r"多多少|多几|多出|相差|差多少")
 MOST = _pattern(
     r"\b(?:most|top|busiest|commonest|biggest\s+number|more\s+\w+\s+than\s+any(?:one|body)?|"
@@ -95,6 +101,7 @@ WHICH_PERIOD = _pattern(
     r"哪(?:一|个|一个)?(年|月|季度)",
 )
 PERIODICAL = _pattern(r"\b(year|annual|month|quarter)(?:ly)?\s+(?:counts?|numbers?|totals?|figures|breakdown)\b")
+MONTH_OF_YEAR = _pattern(r"\bcalendar\s+months?\b|\bmonths?\s+of\s+the\s+year\b", r"不分年份|一年中")
 WHICH_VALUES = _pattern(
     r"\b(?:which|what)\s+(?P<what>[\w-]+(?:\s[\w-]+)?)\s+(?:occur|exist|appear|are\s+(?:there|used|in\s+use|represented))\b",
     r"有哪些(?P<zh>[^，。？！,?!的]{1,6})[?？]*$",
@@ -168,6 +175,8 @@ LACKING = _pattern(
     r"(?:没有|缺少|无|不带|没带|(?:没有?|未)(?:写明?|注明|标明?|填写?))任何?$|(?:不带|没有)任何$",
 )
 
+TWO_SIDES = _pattern(r"(?:有|写明|带)[^，。？,?]{1,12}[和与、](?:没有?|未|不带)|[多少]\s*还是")
+"""Two counts of which one would be left out: 有赞助人和没有赞助人的各有几篇."""
 COUNTING = _pattern(HOW_MANY.pattern, HOW_MANY_ZH.pattern)
 _CALCULATING = (
     HOW_MANY, HOW_MANY_ZH, DISTINCT, PERIODICAL, AT_LEAST, SHARE, VERSUS, MORE_THAN, MOST, LEAST, AVERAGE, SUM,

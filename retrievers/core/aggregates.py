@@ -5,7 +5,8 @@
      "show": [EXPRESSION, ...], "decimals": N|null, "ties": false, "at_least": N|null}
 
 An EXPRESSION is a field, or `len`, `year`, `quarter`, `month` or `year_month` of one: `len(authors)`, `year(created)`;
-`month` is 1 to 12 whatever the year, `year_month` a text such as "2024-05". The FILTER may name the length of a list as well, as a number: {"type": "gte", "key": "len(authors)", "value": 5}.
+`month` is 1 to 12 whatever the year, `year_month` a text such as "2024-05". The FILTER may name the length of a list as
+well, as a number: {"type": "gte", "key": "len(authors)", "value": 5}.
 """
 
 import re

@@ -146,6 +146,7 @@ class _Writer:
             return self._select([f"{self._calculated()} AS percent", f"{part} AS part", "count(*) AS whole"])
         if self._aggregate.at_least is not None and self._aggregate.of is not None:
             member = self._member(self._aggregate.of)
+            self._conditions.append(f"{member} IS NOT NULL")
             counted = self._select([member], f"GROUP BY {member}{self._having()}")
             return f"SELECT count(*) AS count FROM (\n{counted}\n) AS counted"  # noqa: S608
         return self._select([self._calculated(after=True)])

@@ -17,6 +17,8 @@ TODAY = Calendar(date(2026, 11, 20))  # a Friday
 ONE = {
     # periods
     "what changed in 2016": ("2016-01-01", "2017-01-01"),
+    "created from June 2019 up to and including May 2021": ("2019-06-01", "2021-06-01"),
+    "2000 到 2009 年这十年里": ("2000-01-01", "2010-01-01"),
     "the 2024 proposals": ("2024-01-01", "2025-01-01"),
     "last year's incidents": ("2025-01-01", "2026-01-01"),
     "this years ideas": ("2026-01-01", "2027-01-01"),

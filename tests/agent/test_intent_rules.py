@@ -143,6 +143,9 @@ CALCULATIONS = {
     "complaints per month in 2025": {"op": "count", "group_by": "year_month(filed)"},
     # the document, not the number
     "which contract has the highest budget?": {"op": "list", "of": "budget", "order": "desc", "limit": 1},
+    # one of two, or both of them
+    "which had more complaints, Old Town or Eastfield?": {"between": ["Old Town", "Eastfield"], "limit": 1},
+    "which had more complaints, Old Town or Eastfield, and by how many?": {"op": "count", "group_by": "district"},
     # a part with its whole
     "what percentage of the permits inspected by Grace Kim was denied?": {
         "op": "share", "where": {"type": "eq", "key": "status", "value": "Denied"},
@@ -191,6 +194,7 @@ def test_a_calculation_in_chinese(text: str, wanted: tuple[str | None, dict[str,
     [
         "how many permits cost at least 3 bananas",
         "how many permits did Grace Kim inspect, versus how many complaints in Old Town?",
+        "许可里有检查员和没有检查员的各有几份",
     ],
 )
 def test_no_number_leaves_out_what_was_asked(text: str, ground: Make):
