@@ -25,6 +25,9 @@ _LEAST = 3
 """Questions that hold a feature, for it to count."""
 _STEPS, _RATE, _MOMENTUM, _DECAY = 500, 5.0, 0.9, 3e-5
 
+_MOST = 4.0
+"""The largest weight, either way."""
+
 Numbers = NDArray[np.float64]
 
 
@@ -66,6 +69,8 @@ def fit(inputs: Numbers, wanted: Numbers) -> Numbers:
         found = 1 / (1 + np.exp(-(inputs @ weights)))
         step = _MOMENTUM * step + inputs.T @ ((found - wanted) * share) + decay * weights
         weights -= _RATE * step
+        # No word decides alone, however often it happened to ask for one of the two.
+        weights[:-1] = np.clip(weights[:-1], -_MOST, _MOST)
     return weights
 
 

@@ -154,7 +154,10 @@ def field_counted(found: Found) -> tuple[str, ...]:
     if sentence.is_noun(index) or sentence.mention_at(index) is not None:
         return ()
     roles = sentence.vocabulary.roles
-    fields = tuple(name for name in sentence.cue_fields(index) if roles.get(name) in _GROUPING)
+    named, behind = sentence.cue(index)
+    if sentence.is_noun(behind):
+        return ()  # "how many emergency permits" are permits
+    fields = tuple(name for name in named if roles.get(name) in _GROUPING and roles.get(name) != "boolean")
     if not fields and wording.PEOPLE_ALONE.match(sentence.text, match.end()):
         # "how many people are we" asks for no author: what they did must be said, or what they did it to.
         fields = fields_named(found, "person", start=match.end())

@@ -22,7 +22,7 @@ from agent.intent.asked import (
 )
 from agent.intent.filters import Json, both
 from agent.intent.found import Found, Piece
-from agent.intent.numerals import parse_count
+from agent.intent.numerals import parse_count, parse_exact
 from agent.intent.quantities import is_key
 from agent.intent.topic import topic_of
 from agent.intent.vocabulary import concepts_of
@@ -49,6 +49,8 @@ class Calculation:
 
 def find_calculation(found: Found) -> Calculation | None:
     """The calculation that a question asks for, None for a question about what documents say."""
+    if wording.NO_CALCULATION.search(found.sentence.text) or leaves_out(found):
+        return None
     for reader in (
         _part_of_count,
         _share,
@@ -62,7 +64,7 @@ def find_calculation(found: Found) -> Calculation | None:
         _count,
     ):
         made = reader(found)
-        if made is not None and "at_least" not in made.aggregate and _unread_number(found):
+        if made is not None and len(_unread_numbers(found)) > ("at_least" in made.aggregate):
             return None  # a number that nothing was made of would be left out
         if made is not None:
             return _conditioned(_rounded(_with_existence(made), found.sentence.text), found)
@@ -112,7 +114,7 @@ def find_listing(found: Found) -> Calculation | None:
     sentence = found.sentence
     keys = {name for name in sentence.vocabulary.of_role("number") if is_key(sentence.vocabulary, name)}
     named = all(piece.field in keys and piece.filter["type"] == "eq" for piece in found.pieces)
-    if (named and not found.lengths) or topic_of(found):
+    if (named and not found.lengths) or topic_of(found) or leaves_out(found):
         return None
     return listing(found)
 
@@ -165,6 +167,8 @@ def _share(found: Found) -> Calculation | None:
     text, pieces = found.sentence.text, found.pieces
     if not wording.SHARE.search(text):
         return None
+    if wording.OF_EACH.search(text):
+        return None  # "what share is from each district" tells a distribution
     group = group_asked(found)
     if group is not None and pieces and group not in {piece.field for piece in pieces}:
         # "for every type, what percentage was withdrawn"
@@ -179,6 +183,10 @@ def _share(found: Found) -> Calculation | None:
         return None
     rate = wording.RATE.search(text)
     rated = tuple(piece for piece in pieces if rate is not None and rate.start() <= piece.start < rate.end())
+    if wording.LARGEST.search(text) or wording.SMALLEST.search(text) or wording.MOST.search(text):
+        return None  # "which department has the highest approval rate" ranks shares
+    if rate is not None and not rated:
+        return None
     if rated and len(rated) < len(pieces):
         # "the rejection rate of Ann's reports"
         condition = both([piece.filter for piece in rated])
@@ -254,12 +262,31 @@ def _difference(found: Found) -> Calculation | None:
     return Calculation({"op": "difference", "group_by": several[0], "between": list(several[1])}, found.pieces)
 
 
-def _unread_number(found: Found) -> re.Match[str] | None:
-    """ "at least 30", where neither a field nor the length of a list was found for it."""
+def leaves_out(found: Found) -> bool:
+    """Whether the words deny something, or offer a choice, of which no constraint was made."""
+    sentence = found.sentence
+    filters = [piece.filter for piece in (*found.pieces, *found.lengths)]
+    denies = any(one.negated for one in found.constraints) or any(
+        one["type"] in ("ne", "nin", "lt", "lte") or (one["type"] == "exists" and not one["value"]) for one in filters
+    )
+    if wording.DENYING.search(sentence.text) and not denies:
+        return True
+    fields = {one.field for one in found.constraints}
+    chooses = any(len(one.values) > 1 or one.also for one in found.constraints) or len(found.dates) > 1
+    return len(fields) > 1 and not chooses and wording.CHOOSING.search(sentence.text) is not None
+
+
+def _unread_numbers(found: Found) -> list[tuple[int, int]]:
+    """The characters of numbers of which neither a field, nor a date, nor the length of a list was made."""
+    sentence = found.sentence
     read = [(one.start, one.end) for one in (*found.pieces, *found.lengths)]
     read += [(one.start, one.end) for one in found.dates]
-    spans = wording.AT_LEAST.finditer(found.sentence.text)
-    return next((one for one in spans if all(one.end() <= start or end <= one.start() for start, end in read)), None)
+    read += [(one.start, one.end) for one in sentence.mentions]
+    for pattern in (wording.TOP_N, wording.DECIMALS, wording.SECOND):
+        read += [match.span() for match in pattern.finditer(sentence.text)]
+    numbers = [(token.start, token.end) for token in sentence.tokens if token.kind == "number"]
+    numbers += [match.span() for match in wording.NUMBER_WORD.finditer(sentence.text)]
+    return [one for one in numbers if all(one[1] <= start or end <= one[0] for start, end in read)]
 
 
 def _frequent(found: Found) -> Calculation | None:
@@ -276,7 +303,7 @@ def _frequent(found: Found) -> Calculation | None:
         index += 1
     if least["n2"] and not sentence.is_noun(index):
         index = sentence.index_from(least.start()) + 1  # "five reports or more"
-    number = parse_count(least["n"] or least["n_zh"] or least["n2"] or least["n3"])
+    number = parse_exact(least["n"] or least["n_zh"] or least["n2"] or least["n3"])
     if number is None or not sentence.is_noun(index):
         return None
     size = number + 1 if least["more"] or least["more_zh"] else number
@@ -296,6 +323,9 @@ def _top_group(found: Found) -> Calculation | None:
     ranked = _ranked_by_number(found)
     if ranked is not None:
         return ranked
+    asked = group_asked(found)
+    if asked is not None and wording.ORDERED.search(text):
+        return None  # "complaints by district, most first" is a group
     most = wording.MOST.search(text)
     if not most and not wording.LEAST.search(text):
         return None

@@ -127,12 +127,12 @@ def _of_one_year(text: str, named: list[DateRange], calendar: Calendar) -> list[
             one = replace(one, period=_in_year_of(one.period, before.period))
         whole.append(one)
     for match in _BEFORE_ITS_YEAR.finditer(text):
-        if any(one.start <= match.start("part") < one.end for one in whole):
-            continue
         unit = re.search(r"\s+(?:half|quarter)$", match["other"], re.IGNORECASE)
         part = match["part"] + (unit[0] if unit and " " not in match["part"] else "")
         period = find_date(f"{part} {match['year']}", calendar) or find_date(f"{part} of {match['year']}", calendar)
         if period is not None:
+            # Alone it was read as one of this year.
+            whole = [one for one in whole if one.end <= match.start("part") or match.end("part") <= one.start]
             whole.append(DateRange(period, match.start("part"), match.end("part"), match["part"]))
     return sorted(whole, key=lambda one: one.start)
 

@@ -182,15 +182,18 @@ def version_numbers(value: str) -> tuple[int, ...]:
 
 
 _WITHOUT = re.compile(
-    r"(?:\b(?:without|lack(?:s|ing)?|miss(?:es|ing)|never\s+(?:had|have|has|got|listed|named)|"
-    r"(?:n['’]t|not)\s+(?:have|has|had|got|list|name|state)|"
-    r"(?:with|ha(?:ve|s|d)|nam(?:e|es|ing)|list(?:s|ing)?|giv(?:e|es|ing)|stat(?:e|es|ing))\s+no)(?:\s+(?:a|an|any|\w+))?|"
+    r"(?:(?:\b(?:without|lack(?:s|ing)?|miss(?:es|ing)|never\s+(?:had|have|has|got|listed|named)|"
+    r"not\s+(?:have|has|had|got|list|name|state)|"
+    r"(?:with|ha(?:ve|s|d)|nam(?:e|es|ing)|list(?:s|ing)?|giv(?:e|es|ing)|stat(?:e|es|ing))\s+no)|"
+    r"n['’]t\s+(?:have|list|name|state|give))(?:\s+(?:a|an|any|\w+))?|"
     r"没有|缺少|不带|(?:没有?|未)(?:写明?|注明|标明?|填写?)|(?:不带|没有)任何)$",
     re.IGNORECASE,
 )
 _UNWRITTEN = re.compile(r"(?:没有?|未)(?:写明|注明|标明|填写?)任?何?$")
 _HAVING = re.compile(r"\b(?:have|has|had|list|lists|name|names|carry|carries)\s+(?:a|an|any)$", re.IGNORECASE)
-_WITH = re.compile(r"(?:\b(?:that\s+have|that\s+has|with)\s+(?:a|an)|(?:^|[，。；个篇份条])有)$", re.IGNORECASE)
+_WITH = re.compile(
+    r"(?:\b(?:that\s+have|that\s+has|with)\s+(?:a|an)|(?:^|[，。；]|第[一二三四五六\d]+[个篇份条])有)$", re.IGNORECASE
+)
 
 
 def _existence(sentence: Sentence, constrained: set[str]) -> list[Piece]:
@@ -210,8 +213,10 @@ def _existence(sentence: Sentence, constrained: set[str]) -> list[Piece]:
         is_named = _is_own_name(sentence, name, index, behind) or (
             token.kind == "cjk" and (_UNWRITTEN.search(before) or _WITH.search(before))
         )
-        if is_always or not is_named:
+        if is_always or not is_named or wording.NO_CALCULATION.search(sentence.text):
             continue
+        if token.kind == "cjk" and not sentence.has_document_noun(sentence.text):
+            continue  # 没有预算怎么办 speaks of no documents
         # "how many have a sponsor": elsewhere that only asks whether.
         having = _HAVING.search(before) if wording.HOW_MANY.search(sentence.text) else None
         stated = without or _WITH.search(before) or having

@@ -2,7 +2,7 @@
 
 import re
 
-from agent.intent.numerals import CHINESE_COUNT, COUNT, parse_count
+from agent.intent.numerals import CHINESE_COUNT, EXACT, parse_exact
 from agent.intent.sentence import Sentence
 
 Length = tuple[str, str, int, int, int]
@@ -12,15 +12,18 @@ _REACH = 48
 """Characters before the word for a list."""
 _LISTS = frozenset(["person", "tag", "version", "label"])
 _COMPARING = {
-    "gte": r"at\s+least|no\s+fewer\s+than|minimum\s+of|至少|不少于|不低于",
+    "gte": r"at\s+least|no[t]?\s+(?:fewer|less)\s+than|minimum\s+of|至少|不少于|不低于",
     "gt": r"more\s+than|over|above|超过|多于|大于",
     "lt": r"fewer\s+than|less\s+than|under|below|少于|不到|不足",
-    "lte": r"at\s+most|up\s+to|no\s+more\s+than|最多|至多|不超过",
+    "lte": r"at\s+most|up\s+to|no[t]?\s+more\s+than|最多|至多|不超过",
     "eq": r"exactly|only|just|precisely|恰好|正好|刚好|只有|仅有?|唯一",
 }
 _FOLLOWING = {"gte": r"or\s+more|and\s+more|\+|及?以上|或更多", "lte": r"or\s+(?:fewer|less)|及?以下|或更少"}
 _STATING = r"with|ha(?:ve|s|d|ving)|lists?|names?|by|carry|carries|show|got|有|由|带"
 _NO_CONDITION = re.compile(r"(?:\b(?:top|the|first|last|which|these|those|what|many)|前|哪|第)\s*$", re.IGNORECASE)
+
+
+_DENIED = re.compile(r"(?:\b(?:not|never|no|without|cannot)|n['’]t|没有?|未|不)\b[^,.;，。；]{0,16}$", re.IGNORECASE)
 
 
 def _named(kinds: dict[str, str], suffix: str) -> str:
@@ -29,7 +32,7 @@ def _named(kinds: dict[str, str], suffix: str) -> str:
 
 _BEFORE = re.compile(
     rf"(?:(?:{_named(_COMPARING, '')})\s*|(?P<stated>\b(?:{_STATING})\s*))?(?:有\s*)?"
-    rf"(?:(?P<n>\b{COUNT}|{CHINESE_COUNT})\s*)(?:(?:{_named(_FOLLOWING, '_behind')})\s*)?(?:[个名位种]\s*)?"
+    rf"(?:(?P<n>\b{EXACT}|{CHINESE_COUNT})\s*)(?:(?:{_named(_FOLLOWING, '_behind')})\s*)?(?:[个名位种]\s*)?"
     rf"(?:(?:{_named(_FOLLOWING, '_later')})\s*)?(?:(?:different|distinct|co)[\s-]+|不同的?|的)*$",
     re.IGNORECASE,
 )
@@ -61,12 +64,12 @@ def _before(text: str) -> tuple[str, int, int] | None:
     if single is not None and not _NO_CONDITION.search(text[: single.start()]):
         return "eq", 1, single.start()
     match = _BEFORE.search(text)
-    number = parse_count(match["n"]) if match is not None else None
+    number = parse_exact(match["n"]) if match is not None else None
     if match is None or number is None or _NO_CONDITION.search(text[: match.start()]):
         return None
     named = [
         name.partition("_")[0] for name, value in match.groupdict().items() if value and name not in ("n", "stated")
     ]
-    if not named and not match["stated"]:
-        return None  # "the three authors" are no condition
+    if (not named and not match["stated"]) or _DENIED.search(text[: match.start()]):
+        return None  # "the three authors" are no condition; what is denied of them is left to who counts
     return (named[0] if named else "eq"), number, match.start()

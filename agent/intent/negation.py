@@ -17,7 +17,7 @@ _REACHES_OVER = frozenset(
     """
     or and , anything those ones that are were is was been the any all by from come written in have / a an
     to belong t ' ’ - get gets got become end ended up yet already still ever be marked about on concerning
-    regarding out
+    regarding out aside
     """.split()
 )
 _EVERYTHING = frozenset("anything everything all nothing".split())
@@ -47,6 +47,8 @@ def _is_negated_english(sentence: Sentence, mention: Mention) -> bool | None:
         if place < 0:
             return None
         word, following = sentence.folded(place), sentence.folded(place + 1)
+        if word in ("leaving", "apart") and following not in ("out", "aside", "from"):
+            return None
         if word in _NEGATIONS or (word in ("other", "rather") and following == "than"):
             return not (word == "not" and following in ("only", "just"))
         if word == "but" and following not in ("not",) and sentence.folded(place - 1) in _EVERYTHING:

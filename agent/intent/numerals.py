@@ -34,6 +34,8 @@ ENGLISH_WORDS = (
     rf"(?:(?:{'|'.join(_TENS)})(?:[- ](?:{'|'.join(_UNITS[1:10])}))?|{'|'.join(reversed(_UNITS))}|"
     r"an?\ couple(?:\ of)?|couple\ of|an?\ few|an?\ dozen|several|few|an?)"
 )
+EXACT = rf"(?:\d[\d,]*|(?:{'|'.join(_TENS)})(?:[- ](?:{'|'.join(_UNITS[1:10])}))?|{'|'.join(reversed(_UNITS))})"
+"""A number that says how many: no "a few"."""
 CHINESE_WORDS = r"[零〇一二两俩三四五六七八九十百千]{1,8}"
 COUNT = rf"(?:\d{{1,3}}|{ENGLISH_WORDS})"
 CHINESE_COUNT = rf"(?:(?<!\d)\d{{1,3}}|{CHINESE_WORDS})"
@@ -41,6 +43,12 @@ AMOUNT = (
     r"(?:(?:[$€£¥]\s?)?(?<![\d,_])\d(?:[\d,_]{0,14}\d)?(?:\.\d{1,6})?\s{0,2}(?:k|m|bn|thousand|million|billion|[百千]?[万亿]|[百千])?(?![A-Za-z])|"
     r"(?<![一二两三四五六七八九十百千])[一二两三四五六七八九十百千]{1,8}(?:[百千]?[万亿])?)"
 )
+
+
+def parse_exact(text: str) -> int | None:
+    """A number written as `EXACT` or in Chinese."""
+    digits = text.replace(",", "")
+    return int(digits) if digits.isascii() and digits.isdigit() else parse_count(text)
 
 
 def parse_count(text: str) -> int | None:

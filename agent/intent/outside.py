@@ -13,7 +13,7 @@ from typing import Protocol
 from agent.intent import lexicon
 from agent.intent.filters import Json
 from agent.intent.rules import Context, RulesReading
-from agent.intent.text import tokenize
+from agent.intent.text import has_chinese, tokenize
 from agent.intent.vocabulary import Vocabulary, build
 from agent.intent.worldly import worldly
 from agent.types import SourceChoice
@@ -21,11 +21,11 @@ from retrievers.core.types import Scope
 from retrievers.text.analysis import analyse
 from retrievers.text.languages import STOP_WORDS
 
-# Most texts that ask nothing and say nothing of now are claims, or words to search for.
+# What neither asks nor speaks of now is a claim, or words to search for.
 _MAY_ASK = re.compile(
-    r"[?？]|\b(?:who|what|when|where|which|how|is|are|has|have|did|does|do|any|latest|newest|new|current(?:ly)?|"
-    r"now|today|tonight|tomorrow|yesterday|yet|still|this|last|next|week\w*|month|price|cost|rate|news|weather|"
-    r"version|release)\b|[吗呢几谁哪]|什么|多少|怎么|最新|最近|现在|目前|今[年天日晚]|这[周月]|上[周月]|明天|昨天",
+    r"[?？]|^\W*(?:who|what|when|where|which|how|is|are|was|has|have|did|does|do|can|will|any)\b|"
+    r"\b(?:latest|newest|current(?:ly)?|now|nowadays|today|tonight|tomorrow|yesterday|weather|news|price|cost|rate|version|"
+    r"release)\b|[吗呢几谁哪]|什么|多少|怎么|最新|最近|现在|目前|今[年天日晚]|这[周月]|上[周月]|明天|昨天",
     re.IGNORECASE,
 )
 # Asked of the world whatever the subject is.
@@ -150,7 +150,7 @@ async def refine(
     chosen = [choice.name for choice in reading.sources] == ["web"]
     if not chosen and not said:
         return await _by_sound(reading, question, context, scope, catalogue)
-    names, others = _asked_about(question, vocabulary, nouns)
+    names, others = _asked_about(question, vocabulary, nouns, scope)
     known = await _shares([*names, *others], scope, catalogue)
     if names:
         shares = [known[name] for name in names]
@@ -181,8 +181,8 @@ async def _by_sound(
     One that states constraints, calculates or speaks of documents is theirs; a person, a version or the last few
     days are also spoken of elsewhere.
     """
-    if reading.kind != "retrieve":
-        return reading
+    if reading.kind != "retrieve" or len(reading.searches) > 1:
+        return reading  # of several questions one may well be the documents'
     vocabulary = build(context.catalogue)
     spoken = reading.complete or _speaks_of_documents(question, context.nouns)
     chunks = sum(one.chunks for one in scope.collections)
@@ -197,24 +197,31 @@ async def _by_sound(
     sounds = worldly(question) if _MAY_ASK.search(question) else 0.0
     if sounds < least:
         return reading
-    names, others = _asked_about(question, vocabulary, context.nouns)
+    names, others = _asked_about(question, vocabulary, context.nouns, scope)
     known = await _shares([*names, *others], scope, catalogue)
     if sounds < _UNDENIABLE and known and all(share > COMMON for share in (known[name] for name in names or others)):
         return reading  # what the documents often name, they may tell of
     if sounds < _SURE:
         strange = sum(share <= _UNHEARD for share in known.values())
-        unheard = any(known[name] <= _UNHEARD for name in names) or 2 * strange >= max(len(known), 1)
+        unheard = any(known[name] <= _UNHEARD for name in names) or (
+            2 * strange >= max(len(known), 1) and (names or sounds >= _LIKELY)
+        )
         rare = bool(names) and all(known[name] <= RARE for name in names) and sounds >= _LIKELY
         if not unheard and not rare:
             return reading
     return _sent(reading)
 
 
-def _asked_about(question: str, vocabulary: Vocabulary, nouns: frozenset[str]) -> tuple[list[str], list[str]]:
+def _asked_about(
+    question: str, vocabulary: Vocabulary, nouns: frozenset[str], scope: Scope
+) -> tuple[list[str], list[str]]:
     """The names and the other words of a question without those that ask, "CEO" or "newest"."""
-    asking = " ".join(match[0] for match in _WORLDLY.finditer(question))
+    asking = {word for match in _WORLDLY.finditer(question) for word in match[0].split()}
     names, others = subjects(question, vocabulary, nouns)
-    return [word for word in names if word not in asking], [word for word in others if word not in asking]
+    names = [word for word in names if word not in asking]
+    if not names and any(one.languages.get("zh") for one in scope.collections):
+        others += [term.text for term in analyse(question, "zh") if has_chinese(term.text) and len(term.text) > 1]
+    return names, [word for word in others if word not in asking][:_MOST_WORDS]
 
 
 def _speaks_of_documents(question: str, nouns: frozenset[str]) -> bool:
@@ -238,7 +245,10 @@ def _sent(reading: RulesReading) -> RulesReading:
 
 async def _shares(words: Sequence[str], scope: Scope, catalogue: TermCounts) -> dict[str, float]:
     """In which share of the passages each word occurs."""
-    terms = {word: [term.text for term in analyse(word, "en") if not term.extra] for word in words}
+    terms = {
+        word: [term.text for term in analyse(word, "zh" if has_chinese(word) else "en") if not term.extra]
+        for word in words
+    }
     counts = await catalogue.term_counts(scope, [term for one in terms.values() for term in one])
     chunks = max(sum(one.chunks for one in scope.collections), 1)
     return {

@@ -18,6 +18,7 @@ _CLAUSES = frozenset("once after when since because while before until as if".sp
 _IRREGULAR = frozenset("left became quit went took had was is got chose gave lost began stood".split())
 _SHORTEST_MISSPELT = 7
 _MISSPELT_CUTOFF = 88
+_REACH = 24
 _BESIDE = frozenset("and or & , 、 和 与 或".split())
 _AUXILIARIES = ("did", "does", "do", "has", "is", "was", "will", "would")
 
@@ -110,9 +111,14 @@ def _fields_near(sentence: Sentence, mention: Mention, people: tuple[str, ...]) 
 def _side_by_side(sentence: Sentence, mention: Mention) -> tuple[int, int]:
     """The places [first, last) of a person and of those named beside: "Ann and Bo sponsored" is said of both."""
     first, last = mention.first, mention.last
-    while (other := sentence.mention_at(first - 2)) is not None and sentence.folded(first - 1) in _BESIDE:
+    nearest, farthest = first - _REACH, last + _REACH
+    while (
+        first > nearest
+        and (other := sentence.mention_at(first - 2)) is not None
+        and sentence.folded(first - 1) in _BESIDE
+    ):
         first = other.first
-    while (other := sentence.mention_at(last + 1)) is not None and sentence.folded(last) in _BESIDE:
+    while last < farthest and (other := sentence.mention_at(last + 1)) is not None and sentence.folded(last) in _BESIDE:
         last = other.last
     return first, last
 

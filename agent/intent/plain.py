@@ -24,23 +24,22 @@ WORDS = frozenset(
 
 OF_NUMBERS = frozenset(
     """
-    about above across actually against all-time alone already answer apiece approximately bear bears below
-    between chronological class classes commonest comparing core curious dollar dollars enumerate enumerated eur
-    euro euros even figure handed id ids imposed leave leaving m meant name named names new newer old older once
-    order outcome over own paid precise precisely question quick ran ranked ranking ranks rate really
-    respectively roughly runner same second separately simpler simply single so-called spread stuff tally term
-    terms thing things third time times together totals twice usd versus vs wait whether wonder wondering yes
-    young younger
+    across actually already answer apiece approximately bear bears chronological class classes commonest
+    comparing curious dollar dollars enumerate enumerated eur euro euros figure handed id ids imposed m meant
+    name named names new precise precisely question quick ran ranked ranking ranks rate really respectively
+    roughly runner separately simpler simply single spread stuff tally thing things together totals usd versus
+    vs wait whether wonder wondering yes author authors person persons developer developers dev devs contributor
+    contributors colleague colleagues engineer engineers employee employees
     """.split()
 )
 
 DEEDS = frozenset(
     """
-    add aim appear assign attach bear began begin begun belong bore born bring brought call carri categor class
-    classifi co-author coauthor complet cosponsor count date end enter exist fall fell finish gave give given go
-    gone happen held hold involv known label land list log mark move name occur open own put rais reach receiv
-    record regist remain saw see seen set share show sign sit stand start stay stem stood tag take taken target
-    took turn went wind wound
+    start stand stood
+    add aim appear assign attach belong born bring brought call carri categor classifi coauthor complet
+    cosponsor count date enter exist finish gave give given go gone happen held hold known land list log mark
+    move name occur open own put rais reach receiv record regist remain saw see seen set show sit stay tag
+    target turn went
     """.split()
 )
 """Stems of what is done with documents and what becomes of them."""
@@ -61,10 +60,10 @@ WORDS_ZH = tuple(
 
 OF_NUMBERS_ZH = tuple(
     """
-    署名 历史上 历史 以 作为 最终 成为 成 精确 精确到 包含 算 参与的 发 明 含 五 六 七 八 九 余 其余 给 编号
-    相关 元 欧元 美元 万 金额 加起来 合计 一次 一起 文件 分属 去重 重复 不要 当中 差 至少 超过 多于 以上 不少于
-    及以上 名 并 之间 百 合写 合著 合作 次数 担任 当过 现存 至今 仍是 处于 对应 涉及 者 出自 年份 附上 各自 篇数
-    个数 数一下 数数 那会儿 且 类 标签 怎样 怎么样 如何 前者 后者 自 这类 那类 分布 情况 排 顺序 名单 一下子
-    算一下 算算
+    涉及多少 涉及几 涉及哪 百分比 差多少 不同的 位不同
+    署名 历史上 历史 作为 最终 成为 精确 精确到 包含 算 发 余 其余 给 编号 相关 欧元 美元 加起来 合计 分属 去重
+    重复 不要 当中 名 并 之间 合写 合著 合作 次数 担任 当过 现存 至今 仍是 处于 对应 出自 年份 附上 各自 篇数
+    个数 数一下 数数 那会儿 且 类 标签 怎样 怎么样 如何 前者 后者 这类 那类 分布 情况 排 顺序 名单 一下子 算一下
+    算算
     """.split()
 )

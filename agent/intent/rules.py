@@ -166,6 +166,8 @@ def _counted(found: Found, finder: Finder) -> tuple[Found, Calculation | None]:
     if not found.left or (calculation is None and not wording.is_calculating(text)):
         return found, calculation
     counted = finder(text, counted=True)
+    if calculations.leaves_out(counted):
+        return found, None
     again = calculations.find_calculation(counted)
     # What is left as a topic is searched for, with what the question states and no more.
     return (counted, again) if again is not None and not topic_of(counted) else (found, calculation)

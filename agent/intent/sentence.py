@@ -56,6 +56,7 @@ class Sentence:
     counted: bool = False
     # What every sign asks for again and again; it depends on the words alone.
     _cues: dict[int, tuple[tuple[str, ...], int]] = field(default_factory=dict, repr=False, compare=False)
+    _covering: dict[int, Mention] = field(default_factory=dict, repr=False, compare=False)
 
     def token(self, index: int) -> Token | None:
         """The token at a place, None outside the question."""
@@ -71,7 +72,11 @@ class Sentence:
 
     def mention_at(self, index: int) -> Mention | None:
         """The name of a value that covers a place."""
-        return next((one for one in self.mentions if one.first <= index < one.last), None)
+        if not self._covering:
+            self._covering.update(
+                {place: one for one in reversed(self.mentions) for place in range(one.first, one.last)}
+            )
+        return self._covering.get(index)
 
     def cue_fields(self, index: int) -> tuple[str, ...]:
         """Fields that the words from this place on point at."""

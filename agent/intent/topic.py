@@ -28,7 +28,10 @@ def topic_of(found: Found) -> list[str]:
         (one.start, one.end) for one in found.dates
     ]
     taken += [match.span() for match in _DEED.finditer(sentence.text)]
-    taken += [match.span() for match in wording.WHO.finditer(sentence.text)]
+    # What is not made of these is told by the numbers in them.
+    for pattern in (wording.AT_LEAST, wording.TOP_N, wording.LEAVING_OUT):
+        taken += [match.span() for match in pattern.finditer(sentence.text)]
+    taken += [match.span() for match in wording.SECOND.finditer(sentence.text)]
     taken += [match.span() for match in wording.ORDERED.finditer(sentence.text)]
     taken += [match.span() for match in wording.PERIODICAL.finditer(sentence.text)]
     taken += list(_explained(sentence))
@@ -69,8 +72,10 @@ def _is_deed_of(sentence: Sentence, index: int) -> bool:
     maker = sentence.mention_at(index - 1)
     if maker is None or sentence.mention_at(index) is not None:
         return False
-    is_person = any(sentence.vocabulary.roles.get(one.field) == "person" for one in maker.known)
-    return is_person and sentence.folded(maker.first - 1) in ("did", "does", "do", "has", "have")
+    # The inspector is who inspects.
+    verb = sentence.tokens[index].stem
+    is_own = any(one.field.startswith(verb) for one in maker.known) and len(verb) > 3
+    return is_own and sentence.folded(maker.first - 1) in ("did", "does", "do", "has", "have")
 
 
 def _explained(sentence: Sentence) -> Iterator[tuple[int, int]]:

@@ -2,7 +2,7 @@
 
 import re
 
-from agent.intent.numerals import CHINESE_COUNT, COUNT
+from agent.intent.numerals import CHINESE_COUNT, COUNT, EXACT
 
 
 def _pattern(*alternatives: str) -> re.Pattern[str]:
@@ -16,7 +16,7 @@ HOW_MANY = _pattern(
     r"\b(?:total\s+)?number\s+of\b",
     r"\bcount\s+(?:of|the|all)\b|^(?:please\s+)?count\b",
     r"\b(?:tally\s+of|combined\s+(?:number|count|total))\b",
-    r"\b(?:count|tally|total|number)(?=\W*(?:(?:pls|plz|please|thx|thanks)\W*)?$)",
+    r"(?:\b(?:count|tally|total)|[-–—:,]\s*number)(?=\W*(?:(?:pls|plz|please|thx|thanks)\W*)?$)",
     r"\bhow\s+often\b",
 )
 ASKED_ONCE = _pattern(r"\bhow\s+many\b")
@@ -64,7 +64,8 @@ BY = _pattern(
     r"(?:各个?|每个?|每一|按照?|分)(?P<zh>[^，。？！,?!的]{1,6})",
 )
 ORDERED = _pattern(
-    r"\b(?:most|largest|highest|biggest)\b[^,.;?]{0,24}\bfirst\b|\b(?:descending|(?P<rising>ascending))\b",
+    r"\b(?:most|largest|highest|biggest)(?:\s+(?:frequent|common|numerous|used))?\s+(?:first|to\s+(?:least|fewest|lowest|smallest))\b|"
+    r"\b(?:descending|(?P<rising>ascending))\b",
     r"[从由][多高大]到[少低小]|降序|(?P<rising_zh>[从由][少低小]到[多高大]|升序)",
 )
 BREAKDOWN = _pattern(
@@ -85,9 +86,9 @@ BOTH_SIDES = _pattern(
 )
 MORE_THAN = _pattern(r"\bhow\s+many\s+more\b|\bdifference\b", r"多多少|多几|多出|相差|差多少")
 MOST = _pattern(
-    r"\b(?:most|top|busiest|commonest|biggest\s+number|more\s+\w+\s+than\s+any(?:one|body)?|"
+    r"\b(?:(?<!at )most|top|busiest|commonest|biggest\s+number|more\s+\w+\s+than\s+any(?:one|body)?|"
     r"(?:largest|highest|greatest|biggest)\s+(?:number|count)\s+of|runner-?\s?up)\b",
-    rf"最多|最常|第二多|前{CHINESE_COUNT}名|排名|排第二|排?前{CHINESE_COUNT}的",
+    rf"最多(?!\s*(?:\d|[一两二三四五六七八九十]+[位个名项种份篇]))|最常|第二多|前{CHINESE_COUNT}名|排名|排第二|排?前{CHINESE_COUNT}的",
 )
 MOST_OF_ZH = _pattern(r"最[多少]的\s*")
 LEAST = _pattern(r"\b(?:fewest|(?<!at )least|quietest|slowest)\b", r"最少")
@@ -139,15 +140,21 @@ TOP_N = _pattern(
     rf"\b(?P<n2>{COUNT})\s+(?:most|biggest|top|newest|latest|oldest|longest|highest)\b",
     rf"(?:最\S{{1,4}}|前)的?(?P<zh>{CHINESE_COUNT})\s*(?:个|篇|位|名|种|份|条|的)",
 )
+# What is no question about how many there are, whatever else it says.
+NO_CALCULATION = _pattern(
+    r"^\W*(?:why|how(?!\s+(?:many|often|much|few)\b))\b|\bhow\s+many\s+\w+\s+(?:can|could|must|should|may|might|need)\b",
+    r"\b(?:above|below)[\s-]+(?:the\s+)?(?:average|mean)\b|\babove-average\b|\bbelow-average\b|,\s*why\b",
+    r"为什么|为何|[高低]于平均",
+)
 SECOND = _pattern(r"\brunner-?\s?up\b|\bsecond\s+(?:most|largest|highest|biggest)\b", r"第二多|第二名|排第二")
 SEVERAL = _pattern(r"哪几|哪些", r"\bwhich\s+\w+s\b(?!\s+(?:is|has|was))")
 
 # How many documents a group must have: "authors with at least 30 reports", 写过 9 篇以上的人.
 AT_LEAST = _pattern(
-    rf"(?:\b(?P<least>at\s+least|no\s+fewer\s+than)|\b(?P<more>more\s+than|over))\s+(?P<n>{COUNT})\b",
-    rf"(?:(?P<least_zh>至少|不少于)|(?P<more_zh>超过|多于))\s*(?P<n_zh>{CHINESE_COUNT})",
-    rf"\b(?P<n2>{COUNT})\s*(?:(?:\w+\s+)?or\s+more\b|\+(?=\s))",
-    rf"(?P<n3>{CHINESE_COUNT})\s*[个篇份项次]?(?:及?以上)",
+    rf"\b(?:at\s+least|no[t]?\s+(?:fewer|less)\s+than|(?P<more>(?<!no )(?<!not )more\s+than|over))\s+(?P<n>{EXACT})\b",
+    rf"(?:至少|不少于|(?P<more_zh>(?<!不)超过|多于))有?\s*(?P<n_zh>\d+|{CHINESE_COUNT})",
+    rf"\b(?P<n2>{EXACT})\s*(?:(?:\w+\s+)?or\s+more\b|\+(?=\s))",
+    rf"(?P<n3>(?<![\d.])\d+|{CHINESE_COUNT})\s*[个篇份项次]?(?:及?以上)",
 )
 
 # Fields that are asked for without their name.
@@ -170,8 +177,9 @@ HAVING = _pattern(
     r"\b(?:have|has|with|had|got|list|name)\s+(?:a|an|any|at\s+least\s+one)$", r"(?:具有|写明|(?<!没)有)$"
 )
 LACKING = _pattern(
-    r"\b(?:without|lack|lacks|lacking|no|never\s+ha[ds]|never\s+have|never\s+had|n['’]t\s+ha(?:ve|s|d)|not\s+ha(?:ve|s|d))"
+    r"\b(?:without|lack|lacks|lacking|no|never\s+ha(?:ve|s|d)|not\s+ha(?:ve|s|d))"
     r"(?:\s+(?:a|an|any))?$",
+    r"n['’]t\s+(?:have|list|name|state)(?:\s+(?:a|an|any))?$",
     r"(?:没有|缺少|无|不带|没带|(?:没有?|未)(?:写明?|注明|标明?|填写?))任何?$|(?:不带|没有)任何$",
 )
 
@@ -187,3 +195,16 @@ _CALCULATING = (
 def is_calculating(text: str) -> bool:
     """Whether a text holds any of the words without which nothing is calculated."""
     return any(pattern.search(text) for pattern in _CALCULATING)
+
+
+NUMBER_WORD = _pattern(
+    r"\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty|hundred|dozen)\b",
+    r"(?<![第前后])[两二三四五六七八九十]{1,3}(?=[位个名种项]\s*(?:以上|以下|不同|及以上)?(?:的)?\s*[\u4e00-\u9fff])",
+)
+DENYING = _pattern(
+    r"\b(?:not|never|without|neither|nor|cannot|except|excluding)\b(?!\s+(?:only|just))|n['’]t\b|\bno\b(?!\s+(?:matter|longer|more|fewer|less))",
+    r"(?<!有)没(?!有?问题)|未(?!来)|(?<!是)不(?!同|少于|超过|管|论|多于|低于|止|分|足|到|及|要重复)|除了|以外|之外",
+)
+CHOOSING = _pattern(r"\bor\b(?!\s+(?:more|less|fewer|later|earlier|so|not))", r"或者?|要么")
+LEAVING_OUT = _pattern(r"\b(?:leaving|apart)\s+(?:out|aside|from)\b")
+OF_EACH = _pattern(r"\b(?:is|are|was|were|comes?|came)\s+(?:from|in|of|by)\s+(?:each|every)\b")

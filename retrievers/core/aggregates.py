@@ -141,11 +141,12 @@ def parse_aggregate(data: object, fields: Mapping[str, Field]) -> Aggregate:
     where = None if data.get("where") is None else parse(data["where"], {**_lengths(fields), **fields})
     if op in ("sum", "avg", "min", "max") and of is None:
         raise BadRequest(f'aggregate: {op} needs "of"', where="aggregate.of")
-    if op in ("sum", "avg") and of is not None and of.function is None and fields[of.field].item != "number":
+    if op in ("sum", "avg") and of is not None and not _is_number(of, fields):
         raise BadRequest(
             f'aggregate: {op} is of numbers, and "{of}" is a {fields[of.field].item}', where="aggregate.of"
         )
-    if at_least is not None and group_by is None and (op != "count" or of is None):
+    grouped = group_by is not None and op not in ("list", "difference")
+    if at_least is not None and not grouped and (op != "count" or of is None):
         raise BadRequest('aggregate: at_least is of groups: give "group_by"', where="aggregate.at_least")
     if op == "share" and where is None:
         raise BadRequest('aggregate: share needs "where"', where="aggregate.where")
@@ -166,6 +167,12 @@ def parse_aggregate(data: object, fields: Mapping[str, Field]) -> Aggregate:
         ties=data.get("ties") is True,
         at_least=at_least,
     )
+
+
+def _is_number(expression: Expression, fields: Mapping[str, Field]) -> bool:
+    if expression.function is not None:
+        return expression.function != "year_month"
+    return fields[expression.field].item == "number"
 
 
 def aggregate_json(aggregate: Aggregate) -> dict[str, Any]:

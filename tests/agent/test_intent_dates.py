@@ -131,6 +131,7 @@ def test_years_that_are_compared_stay_apart():
         ("March and April 2024", ["2024-03-01", "2024-04-01"]),
         ("in March 2024 or in May", ["2024-03-01", "2024-05-01"]),
         ("Q1 to Q3 2023", ["2023-01-01"]),
+        ("permits that were filed in Q1 and Q2 of 2023", ["2023-01-01", "2023-04-01"]),
         ("2024年3月到5月", ["2024-03-01"]),
     ],
 )

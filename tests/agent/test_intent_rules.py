@@ -131,6 +131,13 @@ CALCULATIONS = {
     "distinct inspectors across the complaints": {"op": "count", "of": "inspector"},
     "count complaints by Tom Okafor and by Li Wei, separately": {"op": "count", "group_by": "inspector"},
     # how many values a list has, how many documents a group
+    "how many permits have a hazard": {"where": {"type": "exists", "key": "hazards", "value": True}},
+    "how many permits don't have an inspector": {"where": {"type": "exists", "key": "inspector", "value": False}},
+    "how many permits have not more than two applicants": {
+        "where": {"type": "lte", "key": "len(applicants)", "value": 2},
+    },
+    "which inspectors handled at least 1,000 permits": {"group_by": "inspector", "at_least": 1000},
+    "complaints by district, most frequent first": {"group_by": "district", "order": "desc"},
     "how many permits list two or more hazards?": {"where": {"type": "gte", "key": "len(hazards)", "value": 2}},
     "permits with more than one hazard": {"op": "list", "where": {"type": "gt", "key": "len(hazards)", "value": 1}},
     "single-applicant site plans, how many?": {"where": {"type": "eq", "key": "len(applicants)", "value": 1}},
@@ -195,6 +202,26 @@ def test_a_calculation_in_chinese(text: str, wanted: tuple[str | None, dict[str,
         "how many permits cost at least 3 bananas",
         "how many permits did Grace Kim inspect, versus how many complaints in Old Town?",
         "许可里有检查员和没有检查员的各有几份",
+        # denied, or with a choice between fields
+        "which inspectors handled no more than 10 permits",
+        "which inspectors don't have at least 10 permits",
+        "how many permits don't have at least two applicants",
+        "how many permits were not filed in 2023",
+        "how many permits are either denied or in Old Town",
+        # conditions that no field knows
+        "how many permits did Grace Kim reject",
+        "how many permits were denied more than once",
+        "how many permits have the same inspector",
+        "how many permits have a budget below average",
+        "how many permits have between two and four applicants",
+        "how many permits have exactly 5 floors",
+        "at least 5 denied permits and at least 3 approved permits: which inspectors",
+        "which inspectors inspected at most 10 permits",
+        "which department has the highest approval rate",
+        # no count is asked for
+        "what is my permit number",
+        "why are permits denied",
+        "how many inspectors must sign a permit",
     ],
 )
 def test_no_number_leaves_out_what_was_asked(text: str, ground: Make):
