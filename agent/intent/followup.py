@@ -90,6 +90,7 @@ _SHORT_CHARACTERS = 24
 _LONGEST_CONTEXT = 240
 _LONGEST_TURN = 2000
 _MOST_TOPIC_WORDS = 3
+_MOST_TURNS = 4
 _SURE = 0.8
 """How sure it is what a word that points back means."""
 
@@ -116,17 +117,22 @@ class Carried:
     again: bool = False
 
 
-def carry(found: Found, history: Sequence[Message], find: Finder) -> Carried | None:
+def carry(found: Found, history: Sequence[Message], find: Finder, *, turns: int = _MOST_TURNS) -> Carried | None:
     """What a turn takes over from the conversation; None when it stands for itself.
 
     Args:
         find: reads one turn as the present one was read.
+        turns: how many questions before are looked at: one that leaned on another itself is what it made of that.
     """
-    asked = next((turn.content for turn in reversed(history) if turn.role == "user" and turn.content.strip()), "")
+    places = [place for place, turn in enumerate(history) if turn.role == "user" and turn.content.strip()]
+    asked = history[places[-1]].content if places else ""
     answered = next((turn.content for turn in reversed(history) if turn.role == "assistant"), "")
     if not asked or not leans(found):
         return None
     before = find(asked[:_LONGEST_TURN])
+    earlier = carry(before, history[: places[-1]], find, turns=turns - 1) if turns > 1 and len(places) > 1 else None
+    if earlier is not None and earlier.lists:
+        before = replace(before, pieces=earlier.pieces)
     said = find(answered[:_LONGEST_TURN]) if answered else before
     text = found.sentence.text
     context = _context(before, answered, thing=_THING.search(text) is not None)

@@ -242,6 +242,18 @@ def test_people_named_side_by_side_are_meant_in_one_role(ground: Make):
     )
 
 
+def test_a_turn_that_leaned_on_another_is_what_it_made_of_it(ground: Make):
+    history = [
+        {"role": "user", "content": "Which release PEPs are there?"},
+        {"role": "assistant", "content": "36 of them."},
+        {"role": "user", "content": "only those by Barry Warsaw"},
+        {"role": "assistant", "content": "Four: PEP 251, 320, 361 and 404."},
+    ]
+    reading = ground("peps").read("which is the oldest of them?", history)
+    assert shown(reading.filter) == "and(topics=Release, authors=Barry Warsaw)"
+    assert reading.aggregate["order"] == "asc"
+
+
 def test_whoever_is_named_stands_beside_those_who_wrote_with_them(ground: Make):
     reading = ground("peps").read("Who has co-authored the most PEPs with Guido van Rossum?")
     assert (shown(reading.filter), reading.aggregate["limit"]) == ("authors=Guido van Rossum", 2)
