@@ -180,7 +180,9 @@ def is_of_documents(found: Found) -> bool:
     if most is not None and sentence.is_noun(sentence.index_from(most.end())):
         return True  # 作者最多的文档
     match = wording.WHICH_NOUN.search(sentence.text)
-    return match is not None and match["noun"].casefold() in (lexicon.DOCUMENT_NOUNS | found.sentence.nouns)
+    return match is not None and (match["noun"] or match["noun2"]).casefold() in (
+        lexicon.DOCUMENT_NOUNS | found.sentence.nouns
+    )
 
 
 def fields_shown(found: Found, besides: set[str]) -> tuple[str, ...]:

@@ -213,6 +213,10 @@ def _part_and_whole(found: Found) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]
             tuple(piece for piece in pieces if piece.start < among.start()),
             tuple(piece for piece in pieces if piece.start >= among.start()),
         )
+    verb = wording.SAYING.search(text, pieces[0].end)
+    behind = tuple(piece for piece in pieces if verb is not None and piece.start >= verb.end())
+    if wording.SHARE_OF.search(text[: pieces[0].start + 1]) and behind and len(behind) < len(pieces):
+        return behind, tuple(piece for piece in pieces if piece not in behind)  # "the share of closed ones that are A"
     dates = found.sentence.vocabulary.of_role("date")
     if pieces[-1].field in dates and len(pieces) > 1 and wording.SAYING.search(text[pieces[-2].end :]):
         return pieces[-1:], pieces[:-1]  # "what share of the rejected ones date from 2003"
@@ -333,6 +337,11 @@ def _top_group(found: Found) -> Calculation | None:
     if group is None or (topic_of(found) and not wording.WHO.search(text)):
         return None
     number = number_asked(found)
+    if number is not None and is_length(number) and number != f"len({group})":
+        return None  # "which author has the most tags" adds up what documents have
+    money = [name for name in found.sentence.vocabulary.of_role("number") if "money" in concepts_of(name)]
+    if wording.SPENDING.search(text):
+        number = number or next(iter(money), None)
     of = None if number is None or is_length(number) or number.startswith(group) else number
     aggregate: Json = {
         "op": "sum" if of else "count", "of": of, "group_by": group,
@@ -381,6 +390,8 @@ def _groups(found: Found) -> Calculation | None:
     """ "complaints per district", "more in Old Town or in Eastfield"."""
     text = found.sentence.text
     group, counts = group_asked(found), counts_documents(found)
+    if group is not None and wording.TWO_GROUPS.search(text) and len(fields_named(found, "label", "tag", "person")) > 1:
+        return None  # "per kind and department"
     if group is not None:
         op, of = _calculated(found)
         if of is None and not counts and (wording.AVERAGE.search(text) or wording.SUM.search(text)):
@@ -523,12 +534,12 @@ def _how_many(text: str) -> int:
     if wording.SECOND.search(text):
         return 2
     count = wording.TOP_N.search(text)
-    return (parse_count(count["n"] or count["n2"] or count["n3"] or count["zh"]) if count else None) or 1
+    return (parse_count(count["n"] or count["n2"] or count["n3"] or count["n4"] or count["zh"]) if count else None) or 1
 
 
 def _count(found: Found) -> Calculation | None:
     """ "how many permits were denied"."""
     # Of two counts side by side one would be left out.
     text = found.sentence.text
-    several = len(wording.ASKED_ONCE.findall(text)) > 1 or wording.TWO_SIDES.search(text) is not None
+    several = len(wording.ASKED_ONCE.findall(text)) > 1 or wording.TWO_SIDES.search(text) or group_asked(found)
     return Calculation({"op": "count"}, found.pieces) if counts_documents(found) and not several else None

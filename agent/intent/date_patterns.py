@@ -8,7 +8,7 @@ day that there is not ("30 February").
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import date
+from datetime import date, timedelta
 
 from agent.intent import periods
 from agent.intent.date_words import (
@@ -97,6 +97,29 @@ def _month_span(match: Match, calendar: Calendar) -> Period:
     first, last, number = month(match["a"]), month(match["b"]), int(match["y"])
     start = number - 1 if first > last else number
     return Period(date(start, first, 1), periods.months(number, last, 1).high)
+
+
+def _day_span(match: Match, calendar: Calendar) -> Period:
+    number = month(match["m"])
+    low = (
+        _one_day(int(match["y"]), number, int(match["a"]))
+        if match["y"]
+        else _latest_day(number, int(match["a"]), calendar)
+    )
+    return _to_day(low, int(match["b"]))
+
+
+def _day_span_zh(match: Match, calendar: Calendar) -> Period:
+    return _to_day(_month_day_zh(match, calendar), count(match["b"]))
+
+
+def _to_day(low: Period, day: int) -> Period:
+    """From the day to another of the same month."""
+    assert low.low is not None
+    last = low.low.replace(day=day)
+    if last < low.low:
+        raise ValueError("the days run backwards")
+    return Period(low.low, last + timedelta(days=1))
 
 
 def _month_day_zh(match: Match, calendar: Calendar) -> Period:
@@ -291,6 +314,19 @@ RULES: tuple[tuple[re.Pattern[str], Reader], ...] = (
         r"(?P<fy>上一?个?|本|去年?|今年?|这一?个?|下一?个?|明年?|\d{4})\s*(?:财年|财政年度|会计年度)",
         r"(?:第?(?P<fq>[一二三四1-4])季度)?",
     ),
+    # between 1 and 15 November 2026, November 1-15, 11月1日到15日
+    _rule(
+        _day_span,
+        r"\b(?:(?P<pair>between)\ |from\ )?(?P<a>\d{1,2})(?:st|nd|rd|th)?\ ?"
+        r"(?:(?(pair)and|to)|to|until|till|through|[-–])\ ?"
+        rf"(?P<b>\d{{1,2}})(?:st|nd|rd|th)?\ (?P<m>{MONTH})(?:,?\ (?P<y>{YEAR})\b)?",
+    ),
+    _rule(
+        _day_span,
+        rf"\b(?:(?:between|from)\ )?(?P<m>{MONTH})\ (?P<a>\d{{1,2}})(?:st|nd|rd|th)?\ ?"
+        r"(?:and|to|until|till|through|[-–])\ ?"
+        rf"(?P<b>\d{{1,2}})(?:st|nd|rd|th)?(?!\d)(?:,?\ (?P<y>{YEAR})\b)?",
+    ),
     # the week of March 3rd, March 3, 2024, 3 March
     _rule(_week_of, rf"\b{_THE}week\ (?:of|starting)\ (?P<m>{MONTH})\ {_DAY}(?:,?\ (?P<y>{YEAR}))?\b"),
     _rule(_month_day, rf"\b(?P<m>{MONTH})\ {_DAY}\b(?!\d|:)(?:,?\ (?P<y>{YEAR})\b)?"),
@@ -338,6 +374,12 @@ RULES: tuple[tuple[re.Pattern[str], Reader], ...] = (
         _part_alone,
         r"\b(?:in|of|during|since|before|after|until|from)\ (?:the\ )?",
         r"(?P<part>q[1-4]|h[12]|(?:first|second|third|fourth)\ (?:quarter|half))\b(?!\ of)",
+    ),
+    # 2024年3月5日到15日
+    _rule(
+        _day_span_zh,
+        rf"(?P<y>{YEAR_ZH})?\s*(?P<m>{MONTH_ZH})\s*月\s*",
+        r"(?P<d>[12]\d|3[01]|0?[1-9])\s*[日号]?\s*(?:到|至|[-–~])\s*(?P<b>[12]\d|3[01]|0?[1-9])\s*[日号]",
     ),
     # 2024年3月5日
     _rule(

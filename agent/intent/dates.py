@@ -29,7 +29,7 @@ class DateRange:
 # A year alone may be any number: not "$2000", "2000 km/h", "PEP-2000", "2000.5"; and a word must introduce it.
 _BARE_YEAR = re.compile(
     r"(?<![\w.$€£#/])(?<!\D-)(?<!\D\d-)(?<!\D\d\d-)(?<!\D\d\d\d-)"
-    rf"({YEAR})(?![\w%]|[.,]\d|-\d(?!\d{{3}}\b))(?:['’]s\b)?"
+    rf"({YEAR})(?![\w%]|[.,]\d|-\d(?!\d{{3}}\b)|\s*(?:euros?|dollars?|pounds|yuan|eur|usd|gbp|cny|[$€£¥元])(?!\w))(?:['’]s\b)?"
 )
 _YEAR_CUE = re.compile(
     r"(?:\b(?:in|of|from|since|before|after|until|till|by|during|for|through|thru|throughout|between|and|or|to|year|"

@@ -58,6 +58,7 @@ _LEAD_WORDS = re.compile(r"^\W*(?:and|but|so|then|also|what\s+about|how\s+about|
 _PERSON = re.compile(
     r"\b(?:he|she|him|her|his|hers|they|them|their)\b|(?<!其)他(?!们的?答)|她|这位|那位|本人|此人", re.IGNORECASE
 )
+_OF_MANY = re.compile(r"\b(?:they|them|their)\b", re.IGNORECASE)
 _THING = re.compile(
     r"\b(?:it|its|that|this|that\s+one|this\s+one|"
     r"the\s+(?:first|second|last|latest|newest|oldest|former|latter)(?:\s+one)?|they|them|these|those|there)\b|"
@@ -180,6 +181,9 @@ def _of_person(found: Found, before: Found, said: Found) -> Carried | None:
     named = any(piece.field in people for piece in found.pieces)
     if not people or named or not _PERSON.search(found.sentence.text):
         return None
+    of_many = _OF_MANY.search(found.sentence.text) and not any(piece.field in people for piece in before.pieces)
+    if of_many and before.pieces and not _WHO_OR_WHEN.search(before.sentence.text):
+        return None  # after a list of documents "their" is of those
     person = _last_person(said, people) or _last_person(before, people)
     if person is None:
         return None

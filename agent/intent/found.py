@@ -115,7 +115,7 @@ def _numbered(vocabulary: Vocabulary) -> frozenset[str]:
 
 
 # What makes a document's date, the likeliest first.
-_DATES = ("published", "created", "updated", "effective", "expires")
+_DATES = ("published", "created", "updated", "effective")
 _NEAR = 40
 """Characters between a date and the word for its field."""
 _LONGEST_PHRASE = 60
@@ -189,6 +189,7 @@ _WITHOUT = re.compile(
     r"没有|缺少|不带|(?:没有?|未)(?:写明?|注明|标明?|填写?)|(?:不带|没有)任何)$",
     re.IGNORECASE,
 )
+_MAY_LACK = ("person", "label", "version", "number", "tag", "date")
 _UNWRITTEN = re.compile(r"(?:没有?|未)(?:写明|注明|标明|填写?)任?何?$")
 _HAVING = re.compile(r"\b(?:have|has|had|list|lists|name|names|carry|carries)\s+(?:a|an|any)$", re.IGNORECASE)
 _WITH = re.compile(
@@ -202,7 +203,7 @@ def _existence(sentence: Sentence, constrained: set[str]) -> list[Piece]:
     pieces = []
     for index, token in enumerate(sentence.tokens):
         fields, behind = sentence.cue(index)
-        name = next((one for one in fields if roles[one] in ("person", "label", "version", "number", "tag")), None)
+        name = next((one for one in fields if roles[one] in _MAY_LACK), None)
         if name is None or name in constrained or sentence.mention_at(index) is not None:
             continue
         # A field that all documents have is never missing; only its own name can be.
@@ -273,7 +274,15 @@ def date_field(sentence: Sentence, one: DateRange) -> str | None:
             near += [(gap, name) for name in sentence.cue_fields(index) if name in fields]
     if near and len(fields) > 1:
         return min(near)[1]
-    return min(fields, key=lambda name: min((_DATES.index(c) for c in concepts_of(name) if c in _DATES), default=9))
+    # When something ends is not when it came to be; of fields whose names say nothing the one of most documents is.
+    last = len(_DATES)
+    return min(
+        fields,
+        key=lambda name: min(
+            (_DATES.index(c) for c in concepts_of(name) if c in _DATES),
+            default=last + ("expires" in concepts_of(name)),
+        ),
+    )
 
 
 _NOT_BEFORE = re.compile(r"(?:\bnot\s+|\bnon-?\s*|\bisn't\s+|\baren't\s+|不对外\s*|非|不|未)$", re.IGNORECASE)

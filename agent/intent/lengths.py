@@ -36,6 +36,10 @@ _BEFORE = re.compile(
     rf"(?:(?:{_named(_FOLLOWING, '_later')})\s*)?(?:(?:different|distinct|co)[\s-]+|不同的?|的)*$",
     re.IGNORECASE,
 )
+# 标签[超过两个]的文件
+_AFTER_ZH = re.compile(
+    rf"\s*(?:数量?|个数|人数)?\s*(?:{_named(_COMPARING, '')})\s*(?P<n>\d+|{CHINESE_COUNT})\s*[个名位种]", re.IGNORECASE
+)
 _SINGLE = re.compile(r"(?:\b(?:(?:single|sole|lone)[\s-]+|one-\s*)|(?:唯一|单一|单独)的?\s*)$", re.IGNORECASE)
 
 
@@ -55,6 +59,11 @@ def find_lengths(sentence: Sentence) -> list[Length]:
         if made is not None:
             operator, number, start = made
             found.append((name, operator, number, near + start, sentence.tokens[behind - 1].end))
+            continue
+        after = _AFTER_ZH.match(sentence.text, sentence.tokens[behind - 1].end) if token.kind == "cjk" else None
+        if after is not None:
+            operator = next(kind for kind in _COMPARING if after[kind])
+            found.append((name, operator, parse_exact(after["n"]) or 0, token.start, after.end()))
     return found
 
 

@@ -10,7 +10,7 @@ from agent.intent.numerals import AMOUNT, parse_amount
 from agent.intent.sentence import Sentence
 from agent.intent.vocabulary import Vocabulary, concepts_of
 
-Comparison = Literal["between", "more", "least", "less", "most", "thousands"]
+Comparison = Literal["exactly", "between", "more", "least", "less", "most", "thousands"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,7 @@ _PATTERNS: tuple[tuple[Comparison, re.Pattern[str]], ...] = (
             rf"(?:between|from|介于|在)?\s*{_A}\s*(?:and|to|[-–—~～]|到|至|和)\s*(?P<b>{AMOUNT})(?P<end>\s*之间)?"
         ),
     ),
+    ("exactly", _pattern(rf"(?:exactly|precisely|恰好|正好|刚好)\s*{_A}")),
     ("most", _pattern(rf"{_MOST}\s*{_A}")),
     ("least", _pattern(rf"{_LEAST}\s*{_A}")),
     ("more", _pattern(rf"{_MORE}\s*{_A}")),
@@ -150,6 +151,8 @@ def _range(comparison: Comparison, match: re.Match[str], field: str) -> NumberRa
     if comparison == "thousands":
         step = 10 ** (len(str(int(first))) - len(str(int(first)).rstrip("0")))
         return NumberRange(field, *place, low=first, high=first + step, high_included=False)
+    if comparison == "exactly":
+        return NumberRange(field, *place, values=(first,))
     if comparison == "more":
         return NumberRange(field, *place, low=first, low_included=False)
     if comparison == "least":

@@ -109,7 +109,8 @@ WHICH_VALUES = _pattern(
 )
 COMPARED = _pattern(r"\bwho\b.*\b(?:more|most|fewer)\b", r"[谁哪].*多|更多|更少")
 EACH = _pattern(r"\beach\b|\brespectively\b|\bseparately\b", r"分别|各")
-WHICH_NOUN = _pattern(r"\b(?:which|what)\s+(?P<noun>\w+)")
+WHICH_NOUN = _pattern(r"\b(?:which|what)\s+(?P<noun>\w+)", r"\bthe\s+(?P<noun2>\w+)\s+(?:with|that\s+has|having)\b")
+SPENDING = _pattern(r"\b(?:spen[dt]s?|paid|pays?|earn(?:s|ed)?)\b", r"花[了费的]|花[得钱]|支出")
 PERIODS = {"year": "year", "annual": "year", "month": "year_month", "quarter": "quarter"}
 PERIODS_ZH = {"年": "year", "月": "year_month", "季度": "quarter"}
 """What a date is grouped by, as a function of the aggregates."""
@@ -125,7 +126,7 @@ NEWEST = _pattern(
 )
 OLDEST = _pattern(r"\b(?:oldest|earliest|first)\b", r"最早|最老|最旧|第一(?:个|篇|份)|首个")
 LARGEST = _pattern(
-    r"\b(?:longest|largest|tallest|highest|biggest|greatest|maximum|max|most\s+expensive|costliest|most)\b",
+    r"\b(?:longest|largest|tallest|highest|biggest|greatest|maximum|max|most\s+expensive|costliest|(?<!at )most)\b",
     r"最长|最大|最高|最多|最贵",
 )
 SMALLEST = _pattern(
@@ -137,13 +138,16 @@ OF_TIME = _pattern(r"date|since|sitting|been|waiting", r"日期|久")
 TOP_N = _pattern(
     rf"\b(?:top|the)\s+(?P<n>{COUNT})\b",
     rf"\blast\s+(?P<n3>{COUNT})\b",
-    rf"\b(?P<n2>{COUNT})\s+(?:most|biggest|top|newest|latest|oldest|longest|highest)\b",
+    rf"\b(?P<n2>{COUNT})\s+(?:most|biggest|largest|smallest|top|newest|latest|oldest|longest|shortest|highest|lowest|cheapest|"
+    r"earliest|most\s+recent)\b",
+    rf"\b(?:latest|newest|oldest|earliest|biggest|largest|smallest|highest|lowest|cheapest|longest|shortest|first)\s+"
+    rf"(?P<n4>(?!one\b){EXACT})\b",
     rf"(?:最\S{{1,4}}|前)的?(?P<zh>{CHINESE_COUNT})\s*(?:个|篇|位|名|种|份|条|的)",
 )
 # What is no question about how many there are, whatever else it says.
 NO_CALCULATION = _pattern(
     r"^\W*(?:why|how(?!\s+(?:many|often|much|few)\b))\b|\bhow\s+many\s+\w+\s+(?:can|could|must|should|may|might|need)\b",
-    r"\b(?:above|below)[\s-]+(?:the\s+)?(?:average|mean)\b|\babove-average\b|\bbelow-average\b|,\s*why\b",
+    r"\b(?:above|below|than)[\s-]+(?:the\s+)?(?:average|mean)\b|\babove-average\b|\bbelow-average\b|,\s*why\b",
     r"为什么|为何|[高低]于平均",
 )
 SECOND = _pattern(r"\brunner-?\s?up\b|\bsecond\s+(?:most|largest|highest|biggest)\b", r"第二多|第二名|排第二")
@@ -206,5 +210,6 @@ DENYING = _pattern(
     r"(?<!有)没(?!有?问题)|未(?!来)|(?<!是)不(?!同|少于|超过|管|论|多于|低于|止|分|足|到|及|要重复)|除了|以外|之外",
 )
 CHOOSING = _pattern(r"\bor\b(?!\s+(?:more|less|fewer|later|earlier|so|not))", r"或者?|要么")
+TWO_GROUPS = _pattern(r"\b(?:per|by|for\s+each|for\s+every)\s+(?:the\s+)?\w+\s+and\s+(?:by\s+|per\s+)?\w+")
 LEAVING_OUT = _pattern(r"\b(?:leaving|apart)\s+(?:out|aside|from)\b")
 OF_EACH = _pattern(r"\b(?:is|are|was|were|comes?|came)\s+(?:from|in|of|by)\s+(?:each|every)\b")

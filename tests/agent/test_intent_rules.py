@@ -60,6 +60,7 @@ CITY = {
     "Grace Kim or Chen Yu on elevators": "inspector in Grace Kim|Chen Yu",
     "site plans with both asbestos and lead paint": "and(kind=Site Plan, hazards=Asbestos, hazards=Lead Paint)",
     # numbers
+    "buildings of exactly 5 floors": "floors=5",
     "contracts worth at least 500k for road resurfacing": "and(kind=Contract, budget>=500000)",
     "projects budgeted between 1 and 3 million dollars": "and(budget>=1000000, budget<=3000000)",
     "buildings taller than 10 floors": "floors>10",
@@ -150,6 +151,12 @@ CALCULATIONS = {
     "complaints per month in 2025": {"op": "count", "group_by": "year_month(filed)"},
     # the document, not the number
     "which contract has the highest budget?": {"op": "list", "of": "budget", "order": "desc", "limit": 1},
+    "what share of the denied permits are demolition permits?": {
+        "op": "share", "where": {"type": "eq", "key": "kind", "value": "Demolition Permit"},
+    },
+    "latest three demolition permits": {"op": "list", "order": "desc", "limit": 3},
+    "5 cheapest contracts": {"op": "list", "of": "budget", "order": "asc", "limit": 5},
+    "which department spent the most?": {"op": "sum", "of": "budget", "group_by": "department"},
     # one of two, or both of them
     "which had more complaints, Old Town or Eastfield?": {"between": ["Old Town", "Eastfield"], "limit": 1},
     "which had more complaints, Old Town or Eastfield, and by how many?": {"op": "count", "group_by": "district"},
@@ -214,7 +221,8 @@ def test_a_calculation_in_chinese(text: str, wanted: tuple[str | None, dict[str,
         "how many permits have the same inspector",
         "how many permits have a budget below average",
         "how many permits have between two and four applicants",
-        "how many permits have exactly 5 floors",
+        "how many permits have 5 floors or so",
+        "how many complaints per district and kind",
         "at least 5 denied permits and at least 3 approved permits: which inspectors",
         "which inspectors inspected at most 10 permits",
         "which department has the highest approval rate",
