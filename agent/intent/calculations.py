@@ -337,7 +337,8 @@ def _top_group(found: Found) -> Calculation | None:
     if group is None or (topic_of(found) and not wording.WHO.search(text)):
         return None
     number = number_asked(found)
-    if number is not None and is_length(number) and number != f"len({group})":
+    behind = found.sentence.index_from(most.end()) if most else 0
+    if number is not None and is_length(number) and number != f"len({group})" and _is_said(found, number, behind):
         return None  # "which author has the most tags" adds up what documents have
     money = [name for name in found.sentence.vocabulary.of_role("number") if "money" in concepts_of(name)]
     if wording.SPENDING.search(text):
@@ -352,6 +353,11 @@ def _top_group(found: Found) -> Calculation | None:
         is_theirs = any(one.field == group and not one.negated for one in found.constraints)
         aggregate |= {"limit": _how_many(text) + is_theirs, "ties": True}
     return Calculation(aggregate, found.pieces)
+
+
+def _is_said(found: Found, length: str, index: int) -> bool:
+    """Whether the list whose length it is is named at a place."""
+    return any(length == f"len({name})" for name in found.sentence.cue_fields(index))
 
 
 def _ranked_by_number(found: Found) -> Calculation | None:
