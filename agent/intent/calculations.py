@@ -1,15 +1,13 @@
 """Questions that metadata answers by calculation: counts, groups, extremes, sums, shares, lists."""
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from agent.intent import wording
 from agent.intent.asked import (
     asked_people,
     counts_documents,
     date_asked,
-    existence_asked,
     field_counted,
     fields_named,
     fields_shown,
@@ -20,11 +18,14 @@ from agent.intent.asked import (
     several_asked,
     unconstrained,
 )
+from agent.intent.calculation import Calculation
 from agent.intent.filters import Json, both
 from agent.intent.found import Found, Piece
 from agent.intent.numerals import parse_count, parse_exact
 from agent.intent.quantities import is_key
+from agent.intent.shares import difference, part_of_count, share
 from agent.intent.topic import topic_of
+from agent.intent.unread import leaves_out, unread_numbers
 from agent.intent.vocabulary import concepts_of
 
 _MOST_LISTED = 100
@@ -33,28 +34,14 @@ _MOST_NAMED = 10
 _BESIDE_NOUNS = frozenset("different of the new 篇 份 个 项 次 不 同 的".split())
 
 
-@dataclass(frozen=True, slots=True)
-class Calculation:
-    """An aggregate (the JSON of retrievers.core.aggregates) and the filter it works within.
-
-    Attributes:
-        pieces: what is left of the constraints as a filter: a share's condition is none.
-        sure: the words ask for it; otherwise it only happens that nothing but metadata was asked for.
-    """
-
-    aggregate: Json
-    pieces: tuple[Piece, ...]
-    sure: bool = True
-
-
 def find_calculation(found: Found) -> Calculation | None:
     """The calculation that a question asks for, None for a question about what documents say."""
     if wording.NO_CALCULATION.search(found.sentence.text) or leaves_out(found):
         return None
     for reader in (
-        _part_of_count,
-        _share,
-        _difference,
+        part_of_count,
+        share,
+        difference,
         _frequent,
         _top_group,
         _groups,
@@ -64,7 +51,7 @@ def find_calculation(found: Found) -> Calculation | None:
         _count,
     ):
         made = reader(found)
-        if made is not None and len(_unread_numbers(found)) > ("at_least" in made.aggregate):
+        if made is not None and len(unread_numbers(found)) > ("at_least" in made.aggregate):
             return None  # a number that nothing was made of would be left out
         if made is not None:
             return _conditioned(_rounded(_with_existence(made), found.sentence.text), found)
@@ -160,137 +147,6 @@ def _rounded(made: Calculation, text: str) -> Calculation:
     if digits is None or made.aggregate["op"] not in ("avg", "sum", "share"):
         return made
     return replace(made, aggregate={**made.aggregate, "decimals": parse_count(digits["n"])})
-
-
-def _share(found: Found) -> Calculation | None:
-    """ "what share of the permits got denied": of the A, how many percent are B."""
-    text, pieces = found.sentence.text, found.pieces
-    if not wording.SHARE.search(text):
-        return None
-    if wording.OF_EACH.search(text):
-        return None  # "what share is from each district" tells a distribution
-    group = group_asked(found)
-    if group is not None and pieces and group not in {piece.field for piece in pieces}:
-        # "for every type, what percentage was withdrawn"
-        part, whole = _part_and_whole(found)
-        condition = both([piece.filter for piece in part])
-        return Calculation({"op": "share", "where": condition, "group_by": group, "decimals": 1}, whole)
-    existing = existence_asked(found)
-    # "of those with a sponsor" is the whole.
-    if existing is not None and (len(pieces) < 2 or all(piece.filter != existing for piece in pieces)):
-        return Calculation({"op": "share", "where": existing, "decimals": 1}, pieces)
-    if not pieces:
-        return None
-    rate = wording.RATE.search(text)
-    rated = tuple(piece for piece in pieces if rate is not None and rate.start() <= piece.start < rate.end())
-    if wording.LARGEST.search(text) or wording.SMALLEST.search(text) or wording.MOST.search(text):
-        return None  # "which department has the highest approval rate" ranks shares
-    if rate is not None and not rated:
-        return None
-    if rated and len(rated) < len(pieces):
-        # "the rejection rate of Ann's reports"
-        condition = both([piece.filter for piece in rated])
-        whole = tuple(piece for piece in pieces if piece not in rated)
-        return Calculation({"op": "share", "where": condition, "decimals": 1}, whole)
-    whole_zh = wording.SHARE_OF_ALL_ZH.search(text)
-    if whole_zh:
-        # 占全部方案 is of the proposals, 占全部 alone of everything.
-        named = next((one for one in found.sentence.mentions if 0 <= one.start - whole_zh.end() <= 2), None)
-        fields = {one.field for one in named.known} if named is not None else set()
-        whole = tuple(piece for piece in pieces if piece.field in fields) if len(pieces) > 1 else ()
-        condition = both([piece.filter for piece in pieces if piece not in whole])
-        return Calculation({"op": "share", "where": condition, "decimals": 1}, whole)
-    part, whole = _part_and_whole(found)
-    return Calculation({"op": "share", "where": both([piece.filter for piece in part]), "decimals": 1}, whole)
-
-
-def _part_and_whole(found: Found) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
-    """Of "the share of A among B" A is the part; else the last constraint is: "what share of B is A"."""
-    text, pieces = found.sentence.text, found.pieces
-    among = _among(found)
-    if among is not None and pieces[0].start < among.start() < pieces[-1].end:
-        return (
-            tuple(piece for piece in pieces if piece.start < among.start()),
-            tuple(piece for piece in pieces if piece.start >= among.start()),
-        )
-    verb = wording.SAYING.search(text, pieces[0].end)
-    behind = tuple(piece for piece in pieces if verb is not None and piece.start >= verb.end())
-    if wording.SHARE_OF.search(text[: pieces[0].start + 1]) and behind and len(behind) < len(pieces):
-        return behind, tuple(piece for piece in pieces if piece not in behind)  # "the share of closed ones that are A"
-    dates = found.sentence.vocabulary.of_role("date")
-    if pieces[-1].field in dates and len(pieces) > 1 and wording.SAYING.search(text[pieces[-2].end :]):
-        return pieces[-1:], pieces[:-1]  # "what share of the rejected ones date from 2003"
-    # What the documents are, and when they were made, is the whole: "the share of rejected proposals in 2025".
-    others = [piece for piece in pieces if piece.field not in dates]
-    said = [piece for piece in others if "kind" not in concepts_of(piece.field)] or others or list(pieces)
-    leads = wording.SHARE_OF.search(text) and not wording.SAYING.search(text[said[0].end :])
-    part = said[0] if leads else said[-1]
-    return (part,), tuple(piece for piece in pieces if piece is not part)
-
-
-def _among(found: Found) -> re.Match[str] | None:
-    """The word that stands before the whole; "with Ann among the authors" is none."""
-    sentence = found.sentence
-    among = wording.AMONG.search(sentence.text)
-    if among is None:
-        return None
-    index = sentence.index_from(among.end())
-    index += sentence.folded(index) in ("the", "its", "their")
-    people = sentence.vocabulary.of_role("person")
-    return None if set(people) & set(sentence.cue_fields(index)) else among
-
-
-def _part_of_count(found: Found) -> Calculation | None:
-    """ "how many did Ann write, and how many of them are final": the part with the whole."""
-    of_them = wording.OF_THEM.search(found.sentence.text)
-    if of_them is None or not wording.COUNTING.search(found.sentence.text[: of_them.start()]):
-        return None
-    part = tuple(piece for piece in found.pieces if piece.start >= of_them.start())
-    whole = tuple(piece for piece in found.pieces if piece not in part)
-    if not part or not whole:
-        return None
-    return Calculation({"op": "share", "where": both([piece.filter for piece in part]), "decimals": 1}, whole)
-
-
-def _difference(found: Found) -> Calculation | None:
-    """ "how many more permits were denied in 2023 than in 2022"."""
-    several = several_asked(found)
-    text = found.sentence.text
-    if (
-        several is None
-        or len(several[1]) != 2
-        or not wording.MORE_THAN.search(text)
-        or wording.WHICH_OF_TWO.search(text)
-    ):
-        return None
-    return Calculation({"op": "difference", "group_by": several[0], "between": list(several[1])}, found.pieces)
-
-
-def leaves_out(found: Found) -> bool:
-    """Whether the words deny something, or offer a choice, of which no constraint was made."""
-    sentence = found.sentence
-    filters = [piece.filter for piece in (*found.pieces, *found.lengths)]
-    denies = any(one.negated for one in found.constraints) or any(
-        one["type"] in ("ne", "nin", "lt", "lte") or (one["type"] == "exists" and not one["value"]) for one in filters
-    )
-    if wording.DENYING.search(sentence.text) and not denies:
-        return True
-    fields = {one.field for one in found.constraints}
-    chooses = any(len(one.values) > 1 or one.also for one in found.constraints) or len(found.dates) > 1
-    return len(fields) > 1 and not chooses and wording.CHOOSING.search(sentence.text) is not None
-
-
-def _unread_numbers(found: Found) -> list[tuple[int, int]]:
-    """The characters of numbers of which neither a field, nor a date, nor the length of a list was made."""
-    sentence = found.sentence
-    read = [(one.start, one.end) for one in (*found.pieces, *found.lengths)]
-    read += [(one.start, one.end) for one in found.dates]
-    read += [(one.start, one.end) for one in sentence.mentions]
-    for pattern in (wording.TOP_N, wording.DECIMALS, wording.SECOND):
-        read += [match.span() for match in pattern.finditer(sentence.text)]
-    numbers = [(token.start, token.end) for token in sentence.tokens if token.kind == "number"]
-    numbers += [match.span() for match in wording.NUMBER_WORD.finditer(sentence.text)]
-    return [one for one in numbers if all(one[1] <= start or end <= one[0] for start, end in read)]
 
 
 def _frequent(found: Found) -> Calculation | None:

@@ -8,13 +8,14 @@ from typing import Protocol
 
 from agent.intent import calculations, followup, lexicon, turns, vocabulary, wording
 from agent.intent.asked import fields_shown
-from agent.intent.calculations import Calculation
+from agent.intent.calculation import Calculation
 from agent.intent.filters import Json, both, either
 from agent.intent.found import Found, Piece, find
 from agent.intent.periods import Calendar
 from agent.intent.text import has_chinese, stem
 from agent.intent.topic import plain_words, topic_of
 from agent.intent.unknown import unknown_values
+from agent.intent.unread import leaves_out
 from agent.types import Message, Rejected, SourceChoice
 from retrievers.core.types import Card, FieldCatalogue
 
@@ -166,7 +167,7 @@ def _counted(found: Found, finder: Finder) -> tuple[Found, Calculation | None]:
     if not found.left or (calculation is None and not wording.is_calculating(text)):
         return found, calculation
     counted = finder(text, counted=True)
-    if calculations.leaves_out(counted):
+    if leaves_out(counted):
         return found, None
     again = calculations.find_calculation(counted)
     # What is left as a topic is searched for, with what the question states and no more.
