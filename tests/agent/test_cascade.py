@@ -276,7 +276,7 @@ async def test_only_a_server_that_fails_is_left_alone(fault: Fault, state: str):
             assert (len(server.requests) == asked) == (state == "open")
 
 
-@pytest.mark.parametrize(("own_s", "state"), [(1.0, "open"), (10.0, "closed")])
+@pytest.mark.parametrize(("own_s", "state"), [(0.5, "open"), (10.0, "closed")])
 async def test_a_silent_model_has_failed_when_it_had_all_the_time_that_is_its_own(
     own_s: float, state: str, caplog: pytest.LogCaptureFixture
 ):
