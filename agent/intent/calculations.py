@@ -403,5 +403,5 @@ def _count(found: Found) -> Calculation | None:
     """ "how many permits were denied"."""
     # Of two counts side by side one would be left out.
     text = found.sentence.text
-    several = len(wording.ASKED_ONCE.findall(text)) > 1 or wording.TWO_SIDES.search(text) or group_asked(found)
+    several = len(wording.HOW_MANY_ITSELF.findall(text)) > 1 or wording.TWO_SIDES.search(text) or group_asked(found)
     return Calculation({"op": "count"}, found.pieces) if counts_documents(found) and not several else None

@@ -21,9 +21,9 @@ _COMPARING = {
 _FOLLOWING = {"gte": r"or\s+more|and\s+more|\+|及?以上|或更多", "lte": r"or\s+(?:fewer|less)|及?以下|或更少"}
 _STATING = r"with|ha(?:ve|s|d|ving)|lists?|names?|by|carry|carries|show|got|有|由|带"
 _NO_CONDITION = re.compile(r"(?:\b(?:top|the|first|last|which|these|those|what|many)|前|哪|第)\s*$", re.IGNORECASE)
-
-
-_DENIED = re.compile(r"(?:\b(?:not|never|no|without|cannot)|n['’]t|没有?|未|不)\b[^,.;，。；]{0,16}$", re.IGNORECASE)
+_DENIED = re.compile(
+    r"(?:(?:\b(?:not|never|no|without|cannot)|n['’]t)\b|没有?|未|不)[^,.;，。；]{0,16}$", re.IGNORECASE
+)
 
 
 def _named(kinds: dict[str, str], suffix: str) -> str:

@@ -19,7 +19,7 @@ HOW_MANY = _pattern(
     r"(?:\b(?:count|tally|total)|[-–—:,]\s*number)(?=\W*(?:(?:pls|plz|please|thx|thanks)\W*)?$)",
     r"\bhow\s+often\b",
 )
-ASKED_ONCE = _pattern(r"\bhow\s+many\b")
+HOW_MANY_ITSELF = _pattern(r"\bhow\s+many\b")
 HOW_MANY_ZH = _pattern(
     r"(?<!哪)(?:多少|几)\s*(?:个|篇|份|条|起|件|项|部|本|则|封|款|名|位|次|家|宗|例)",
     r"数量|总数|计数|篇数|个数|件数|数一[下数]|多少(?=\s*[A-Za-z])",
@@ -45,6 +45,10 @@ SAYING = _pattern(
     r"\b(?:is|are|was|were|got|get|have|has|had|did|do|does|date[sd]?|c[ao]me|ended|became|become|carry|carried|made)\b",
     r"是|占|被|为",
 )
+OF_THEM = _pattern(
+    r"\bhow\s+many\s+of\s+(?:them|those|these|which)\b", r"其中(?:又|已经?)?(?:被\S{1,4}的)?有?(?:多少|几)"
+)
+OF_EACH = _pattern(r"\b(?:is|are|was|were|comes?|came)\s+(?:from|in|of|by)\s+(?:each|every)\b")
 SHARE_OF_ALL_ZH = _pattern(r"占(?:全部|所有|总)")
 AVERAGE = _pattern(r"\b(?:average|mean|avg)\b", r"平均")
 SUM = _pattern(r"\b(?:total|sum|combined|altogether)\b", r"总(?!结|部|体|监|经理)|合计|共计")
@@ -68,6 +72,7 @@ ORDERED = _pattern(
     r"\b(?:descending|(?P<rising>ascending))\b",
     r"[从由][多高大]到[少低小]|降序|(?P<rising_zh>[从由][少低小]到[多高大]|升序)",
 )
+TWO_GROUPS = _pattern(r"\b(?:per|by|for\s+each|for\s+every)\s+(?:the\s+)?\w+\s+and\s+(?:by\s+|per\s+)?\w+")
 BREAKDOWN = _pattern(
     r"\b(?:break\w*|broken|counted|split|distribution|breakdown|histogram|statistics)\b",
     r"分布|统计|分别|细分",
@@ -144,12 +149,6 @@ TOP_N = _pattern(
     rf"(?P<n4>(?!one\b){EXACT})\b",
     rf"(?:最\S{{1,4}}|前)的?(?P<zh>{CHINESE_COUNT})\s*(?:个|篇|位|名|种|份|条|的)",
 )
-# What is no question about how many there are, whatever else it says.
-NO_CALCULATION = _pattern(
-    r"^\W*(?:why|how(?!\s+(?:many|often|much|few)\b))\b|\bhow\s+many\s+\w+\s+(?:can|could|must|should|may|might|need)\b",
-    r"\b(?:above|below|than)[\s-]+(?:the\s+)?(?:average|mean)\b|\babove-average\b|\bbelow-average\b|,\s*why\b",
-    r"为什么|为何|[高低]于平均",
-)
 SECOND = _pattern(r"\brunner-?\s?up\b|\bsecond\s+(?:most|largest|highest|biggest)\b", r"第二多|第二名|排第二")
 SEVERAL = _pattern(r"哪几|哪些", r"\bwhich\s+\w+s\b(?!\s+(?:is|has|was))")
 
@@ -174,9 +173,6 @@ PEOPLE_ALONE = _pattern(r"\s*(?:different\s+|distinct\s+)?(?:people|persons)\b",
 PEOPLE = _pattern(r"\bpeople\b|\bpersons\b", r"人")
 
 # A field that is or is not there: "have [a sponsor]", 没有[赞助人].
-OF_THEM = _pattern(
-    r"\bhow\s+many\s+of\s+(?:them|those|these|which)\b", r"其中(?:又|已经?)?(?:被\S{1,4}的)?有?(?:多少|几)"
-)
 HAVING = _pattern(
     r"\b(?:have|has|with|had|got|list|name)\s+(?:a|an|any|at\s+least\s+one)$", r"(?:具有|写明|(?<!没)有)$"
 )
@@ -187,8 +183,25 @@ LACKING = _pattern(
     r"(?:没有|缺少|无|不带|没带|(?:没有?|未)(?:写明?|注明|标明?|填写?))任何?$|(?:不带|没有)任何$",
 )
 
+# What must not be left out, and what is no question about how many there are, whatever else it says.
+NO_CALCULATION = _pattern(
+    r"^\W*(?:why|how(?!\s+(?:many|often|much|few)\b))\b|\bhow\s+many\s+\w+\s+(?:can|could|must|should|may|might|need)\b",
+    r"\b(?:above|below|than)[\s-]+(?:the\s+)?(?:average|mean)\b|\babove-average\b|\bbelow-average\b|,\s*why\b",
+    r"为什么|为何|[高低]于平均",
+)
+NUMBER_WORD = _pattern(
+    r"\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty|hundred|dozen)\b",
+    r"(?<![第前后])[两二三四五六七八九十]{1,3}(?=[位个名种项]\s*(?:以上|以下|不同|及以上)?(?:的)?\s*[\u4e00-\u9fff])",
+)
+DENYING = _pattern(
+    r"\b(?:not|never|without|neither|nor|cannot|except|excluding)\b(?!\s+(?:only|just))|n['’]t\b|\bno\b(?!\s+(?:matter|longer|more|fewer|less))",
+    r"(?<!有)没(?!有?问题)|未(?!来)|(?<!是)不(?!同|少于|超过|管|论|多于|低于|止|分|足|到|及|要重复)|除了|以外|之外",
+)
+CHOOSING = _pattern(r"\bor\b(?!\s+(?:more|less|fewer|later|earlier|so|not))", r"或者?|要么")
+LEAVING_OUT = _pattern(r"\b(?:leaving|apart)\s+(?:out|aside|from)\b")
 TWO_SIDES = _pattern(r"(?:有|写明|带)[^，。？,?]{1,12}[和与、](?:没有?|未|不带)|[多少]\s*还是")
 """Two counts of which one would be left out: 有赞助人和没有赞助人的各有几篇."""
+
 COUNTING = _pattern(HOW_MANY.pattern, HOW_MANY_ZH.pattern)
 _CALCULATING = (
     HOW_MANY, HOW_MANY_ZH, DISTINCT, PERIODICAL, AT_LEAST, SHARE, VERSUS, MORE_THAN, MOST, LEAST, AVERAGE, SUM,
@@ -199,17 +212,3 @@ _CALCULATING = (
 def is_calculating(text: str) -> bool:
     """Whether a text holds any of the words without which nothing is calculated."""
     return any(pattern.search(text) for pattern in _CALCULATING)
-
-
-NUMBER_WORD = _pattern(
-    r"\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty|hundred|dozen)\b",
-    r"(?<![第前后])[两二三四五六七八九十]{1,3}(?=[位个名种项]\s*(?:以上|以下|不同|及以上)?(?:的)?\s*[\u4e00-\u9fff])",
-)
-DENYING = _pattern(
-    r"\b(?:not|never|without|neither|nor|cannot|except|excluding)\b(?!\s+(?:only|just))|n['’]t\b|\bno\b(?!\s+(?:matter|longer|more|fewer|less))",
-    r"(?<!有)没(?!有?问题)|未(?!来)|(?<!是)不(?!同|少于|超过|管|论|多于|低于|止|分|足|到|及|要重复)|除了|以外|之外",
-)
-CHOOSING = _pattern(r"\bor\b(?!\s+(?:more|less|fewer|later|earlier|so|not))", r"或者?|要么")
-TWO_GROUPS = _pattern(r"\b(?:per|by|for\s+each|for\s+every)\s+(?:the\s+)?\w+\s+and\s+(?:by\s+|per\s+)?\w+")
-LEAVING_OUT = _pattern(r"\b(?:leaving|apart)\s+(?:out|aside|from)\b")
-OF_EACH = _pattern(r"\b(?:is|are|was|were|comes?|came)\s+(?:from|in|of|by)\s+(?:each|every)\b")
