@@ -246,8 +246,10 @@ async def open_service(settings: Settings | None = None, **changes: Any) -> Asyn
             owner, service = _addresses(settings, server)
             async with _watched(server), Database(owner, service, size=settings.pool_size) as database:
                 catalogue = Catalogue(database)
-                resources = registry.Resources(database=database, embedder=embedder, catalogue=catalogue)
-                sources = {name: registry.build(name, resources) for name in registry.names()}
+                options = settings.model_dump()
+                resources = registry.Resources(database, embedder, catalogue, options)
+                built = {name: registry.build(name, resources) for name in registry.names()}
+                sources = {name: source for name, source in built.items() if source is not None}
                 cards = {name: one.card for name, one in sources.items()}
                 columns = getattr(sources.get("sql"), "columns", None)
                 reader = Cascade(settings, catalogue, cards, embedder, model, columns)

@@ -41,6 +41,24 @@ class Settings(BaseModel):
     lexical_weight: float | None = Field(
         None, ge=0, le=1, description="share of full text in convex; by question when unset"
     )
+    web_provider: str | None = Field(
+        None, description="where the web is searched: tavily, brave, searxng:URL, exa or ddgs; not at all when unset"
+    )
+    web_api_key: str | None = Field(None, repr=False, description="key of the web provider")
+    web_base_url: str | None = Field(None, description="address of the web provider's API; its own when unset")
+    web_fetch: bool = Field(False, description="read the pages that a web search finds, through the guarded fetcher")
+    cloud: str | None = Field(
+        None, description="a knowledge base elsewhere: bailian:…, bedrock:…, azure:…, vertex:…, dify:… or openai:ID"
+    )
+    cloud_api_key: str | None = Field(None, repr=False, description="key of the knowledge base")
+    cloud_base_url: str | None = Field(None, description="address of the knowledge base's API; its own when unset")
+    metered_searches: int = Field(
+        1, ge=1, le=8, description="most searches of one question at a source that is paid by the search"
+    )
+    outside_fallback: bool = Field(
+        False, description="ask the web or the cloud as well when nothing was found inside: they see the question"
+    )
+    local: Path | None = Field(None, description="a folder of documents to search without a database")
     intent: Literal["auto", "rules", "llm", "off"] = Field(
         "auto",
         description="auto: rules at once, a model where it can help; rules; llm: a model for every question; off",

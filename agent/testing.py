@@ -86,6 +86,7 @@ class ScriptedServer:
         dimension: length of the vectors, > 0; a request that states `dimensions` gets those. It may
             be set while the server runs.
         models: ids listed by GET /v1/models; any model is answered for.
+        other: answers any other request, such as a web provider's: the JSON to send, or (status, JSON).
     Attributes:
         requests: all requests so far, those that went wrong included.
         base_url: for the client, ends in "/v1".
@@ -98,12 +99,14 @@ class ScriptedServer:
         faults: Iterable[Fault | None] = (),
         dimension: int = 16,
         models: Sequence[str] = ("scripted",),
+        other: Callable[[Request], Any] | None = None,
     ) -> None:
         self.dimension = dimension
         self.requests: list[Request] = []
         self._reply = replies if callable(replies) else _in_turn(replies)
         self._faults = iter(faults)
         self._models = tuple(models)
+        self._other = other
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._http = _Server(("127.0.0.1", 0), self)
@@ -111,7 +114,12 @@ class ScriptedServer:
 
     @property
     def base_url(self) -> str:
-        return f"http://127.0.0.1:{self._http.server_port}/v1"
+        return f"{self.root_url}/v1"
+
+    @property
+    def root_url(self) -> str:
+        """The address without a path."""
+        return f"http://127.0.0.1:{self._http.server_port}"
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -144,6 +152,10 @@ class ScriptedServer:
                 return self._chat(body)
             case "POST", "/v1/embeddings" | "/v1/chat/completions", _:
                 return _Answer.error(400, "the body is not a JSON object")
+            case _ if self._other is not None:
+                answer = self._other(request)
+                status, value = answer if isinstance(answer, tuple) else (200, answer)
+                return _Answer.json(value, status)
             case method, path, _:
                 return _Answer.error(404, f"there is no {method} {path}")
 

@@ -39,7 +39,8 @@ WORDS = "turbine blade rotor bearing gear oil pitch tower bolt grid crew winter 
 def service_on(database: Database, embedder: Embedder = EMBEDDER, **changes: Any) -> Service:
     catalogue = Catalogue(database)
     resources = registry.Resources(database=database, embedder=embedder, catalogue=catalogue)
-    sources = {name: registry.build(name, resources) for name in registry.names()}
+    built = {name: registry.build(name, resources) for name in registry.names()}
+    sources = {name: source for name, source in built.items() if source is not None}
     chosen = Settings(**changes)
     pipeline = Pipeline(chosen, catalogue, sources, embedder)
     return Service(chosen, database, embedder, catalogue, pipeline, TraceStore(database, days=0))

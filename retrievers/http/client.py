@@ -1,0 +1,172 @@
+"""JSON over HTTP for providers' APIs: one request, bounded in time and size, and one kind of error.
+
+The address is the operator's, from the settings; pages whose addresses come from elsewhere are read by
+`retrievers.http.fetch`. Redirects are not followed: a key would travel with them.
+"""
+
+import asyncio
+import json
+import math
+import re
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Literal
+
+import httpx2
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt
+
+from retrievers.core.errors import Unavailable
+
+MOST_BYTES = 8 * 1024 * 1024
+"""Of one answer, unpacked."""
+ATTEMPTS = 2
+_FIRST_WAIT_S = 0.2
+_LONGEST_WAIT_S = 2.0
+_LONGEST_REASON = 200
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
+
+
+class Refused(Unavailable):
+    """The provider answered, and with an error.
+
+    Attributes:
+        status: of HTTP.
+    """
+
+    def __init__(self, source: str, reason: str, status: int, *, retry_after_s: float | None = None) -> None:
+        super().__init__(source, reason, retry_after_s=retry_after_s)
+        self.status = status
+
+
+class Client:
+    """A provider's API.
+
+    Args:
+        source: the retriever's name, for errors.
+        secrets: keys that must not occur in an error, whatever the provider repeats.
+    """
+
+    def __init__(self, source: str, *, secrets: Collection[str] = ()) -> None:
+        self._source = source
+        self._secrets = tuple(filter(None, secrets))
+        self._http: httpx2.AsyncClient | None = None
+
+    async def json(
+        self,
+        method: Literal["GET", "POST"],
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | None = None,
+        content: bytes | None = None,
+        timeout_s: float = 10.0,
+        attempts: int = ATTEMPTS,
+    ) -> Any:
+        """The JSON of an answer of status 200 to 299.
+
+        Args:
+            params: of the query string; None values are left out.
+            body: sent as JSON; or `content`, bytes that were signed as they are.
+            timeout_s: for all tries together, body included.
+            attempts: most tries: connection errors, 429 and 5xx are repeated, after `Retry-After` when it is short.
+        Raises:
+            Refused: an answer of another status; the reason tells what the provider says.
+            Unavailable: no answer in time, or none that is JSON of a bearable size.
+        """
+        if body is not None:
+            content = json.dumps(body, ensure_ascii=False).encode(errors="replace")
+            headers = {"Content-Type": "application/json", **(headers or {})}
+        query = {key: str(value) for key, value in (params or {}).items() if value is not None}
+
+        async def once() -> Any:
+            return await self._once(method, url, headers or {}, query, content)
+
+        def wait_s(state: RetryCallState) -> float:
+            error = state.outcome.exception() if state.outcome else None
+            asked_s = getattr(error, "retry_after_s", None) or 0.0
+            return float(max(_FIRST_WAIT_S * 2 ** (state.attempt_number - 1), asked_s))
+
+        def may_pass(error: BaseException) -> bool:
+            if not isinstance(error, Unavailable) or (error.retry_after_s or 0.0) > _LONGEST_WAIT_S:
+                return False
+            return not isinstance(error, Refused) or error.status == 429 or error.status >= 500
+
+        try:
+            async with asyncio.timeout(timeout_s):
+                retrying = AsyncRetrying(
+                    stop=stop_after_attempt(attempts), wait=wait_s, retry=retry_if_exception(may_pass), reraise=True
+                )
+                return await retrying(once)
+        except TimeoutError:
+            raise Unavailable(self._source, f"no answer within {timeout_s:.3g} s") from None
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        if self._http is not None:
+            await self._http.aclose()
+            self._http = None
+
+    async def _once(
+        self, method: str, url: str, headers: Mapping[str, str], params: Mapping[str, str], content: bytes | None
+    ) -> Any:
+        if self._http is None:
+            self._http = httpx2.AsyncClient(timeout=None, follow_redirects=False)
+        try:
+            # An empty mapping would drop the query that the address has.
+            query = params or None
+            async with self._http.stream(method, url, headers=headers, params=query, content=content) as answer:
+                data = await self._read(answer)
+        except httpx2.InvalidURL as error:
+            raise Unavailable(self._source, f"its address cannot be used: {self._clean(str(error))}") from None
+        except httpx2.HTTPError as error:
+            # The text may hold the address, and that a key.
+            raise Unavailable(self._source, f"the connection failed ({type(error).__name__})") from None
+        if not 200 <= answer.status_code < 300:
+            reason = f"HTTP {answer.status_code}: {self._said(data) or answer.reason_phrase or 'no reason given'}"
+            raise Refused(self._source, self._clean(reason), answer.status_code, retry_after_s=_retry_after_s(answer))
+        try:
+            return json.loads(data)
+        except (ValueError, RecursionError):
+            raise Unavailable(self._source, "its answer is not JSON") from None
+
+    async def _read(self, answer: httpx2.Response) -> bytes:
+        data = bytearray()
+        async for part in answer.aiter_bytes():
+            data += part
+            if len(data) > MOST_BYTES:
+                raise Unavailable(self._source, f"its answer is longer than {MOST_BYTES >> 20} MiB")
+        return bytes(data)
+
+    def _said(self, data: bytes) -> str:
+        """The message of an error's body, wherever the provider puts it."""
+        try:
+            found = json.loads(data[:100_000])
+        except (ValueError, RecursionError):
+            return ""
+        for _ in range(3):
+            if isinstance(found, Mapping):
+                keys = ("message", "Message", "detail", "error_msg", "msg", "error", "errors", "title")
+                found = next((found[key] for key in keys if found.get(key)), "")
+            elif isinstance(found, list):
+                found = found[0] if found else ""
+        return found if isinstance(found, str) else ""
+
+    def _clean(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return _CONTROL.sub(" ", text)[:_LONGEST_REASON]
+
+
+def _retry_after_s(answer: httpx2.Response) -> float | None:
+    value = answer.headers.get("retry-after", "")
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            moment = parsedate_to_datetime(value)
+        except ValueError:
+            return None
+        seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - datetime.now(UTC).timestamp()
+    return max(seconds, 0.0) if math.isfinite(seconds) else None
