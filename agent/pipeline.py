@@ -38,6 +38,9 @@ GLOSSED_WEIGHT = 0.8
 _READ_BY = 0.5
 """Share of the request's time at which the first reading must have ended."""
 
+# Sources that are there when they are configured.
+_SETTINGS = {"web": "WEB_PROVIDER", "cloud": "CLOUD", "local": "LOCAL"}
+
 _WAITS_FOR = {
     "scope": "the database to say what the tenant may read",
     "intent": "the values and words of the documents",
@@ -226,8 +229,10 @@ class Pipeline:
             raise BadRequest("the question has more than 8,000 characters", where="query")
         unknown = [name for name in request.sources or () if name not in self.sources]
         if unknown:
+            setting = _SETTINGS.get(unknown[0])
+            mend = f"; it comes with the setting {setting}" if setting else ""
             raise BadRequest(
-                f'there is no source "{unknown[0]}"; there are: {listing(self.sources)}',
+                f'there is no source "{unknown[0]}"; there are: {listing(self.sources)}{mend}',
                 where="sources",
                 valid=tuple(self.sources),
             )
@@ -251,15 +256,16 @@ class Pipeline:
 
     def _fused(self, found: Found) -> tuple[list[Fused], dict[str, float]]:
         """Stage one merges the sources of each search, stage two the searches; with full text's share in each."""
-        rankings: dict[tuple[str, bool], dict[str, Sequence[Hit]]] = {}
+        rankings: dict[tuple[str, str], dict[str, Sequence[Hit]]] = {}
         languages: dict[str, str] = {}
         for answer in found.used:
             search, source = answer.step.search, answer.step.source
             if answer.query is not None:
                 # A glossed question is English to the vectors.
                 languages[search] = "en" if answer.query.gloss else answer.query.language
-            # What was calculated has an order of its own, whose scores say nothing beside those of texts.
-            ranking = rankings.setdefault((search, self.sources[source].card.kind == "metadata"), {})
+            # What was calculated, and what others have ranked, has an order of its own: its scores say nothing
+            # beside those of the documents' texts.
+            ranking = rankings.setdefault((search, self.sources[source].card.kind), {})
             if answer.hits or source not in ranking:
                 ranking[source] = answer.hits
         default = found.course.intent.language

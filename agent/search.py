@@ -221,7 +221,11 @@ class Search:
             {name: source.card for name, source in self.sources.items()},
             self.breakers.resting(self.sources),
             constraints=constraints,
-            limits=Limits(source_timeout_s=self.settings.source_timeout_s, timeout_s=asked.timeout_s),
+            limits=Limits(
+                source_timeout_s=self.settings.source_timeout_s,
+                timeout_s=asked.timeout_s,
+                outside=self.settings.outside_fallback,
+            ),
             fallback=asked.request.fallback or self.settings.fallback,
             caller_sources=bool(named),
             number=number,

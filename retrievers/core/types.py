@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from retrievers.core.aggregates import Aggregate
 from retrievers.core.fields import Field
@@ -204,4 +204,13 @@ class Retriever(Protocol):
             Unavailable: the source cannot answer now.
             BadRequest: it can never answer this query.
         """
+        ...
+
+
+@runtime_checkable
+class Closeable(Protocol):
+    """A retriever that holds connections of its own."""
+
+    async def aclose(self) -> None:
+        """Close them."""
         ...
