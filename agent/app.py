@@ -24,12 +24,13 @@ from agent.types import MAX_TOP_K, AugmentRequest, Prompt, Request, Result
 from retrievers import registry
 from retrievers.core.errors import BadRequest, Unavailable, UnknownCollection
 from retrievers.core.fields import Field
-from retrievers.core.types import Closeable, Collection, Retriever
+from retrievers.core.types import ChunkId, Closeable, Collection, Retriever
 from retrievers.embed import Embedder
 from retrievers.embed.factory import open_embedder
 from retrievers.ingest import store
 from retrievers.ingest.documents import Document, Rejected
 from retrievers.ingest.run import Progress, Report, ingest
+from retrievers.postgres import feedback
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.postgres.database import Database
 from retrievers.postgres.embedded import EmbeddedServer
@@ -129,6 +130,31 @@ class Service:
             settings, result, decision, at, clocked=before["clocked"], replay_of=before["trace_id"], changes=changes
         )
         return result, replaying.compare(before, trace.json())
+
+    async def feedback(
+        self, trace_id: str, score: int, comment: str | None = None, *, tenant: str | None = None
+    ) -> None:
+        """Keep what somebody thought of an answer; the rank feature `feedback` learns from it.
+
+        Args:
+            score: 0 (useless) to 10 (just right). A second judgement of the same answer replaces the first.
+        Raises:
+            BadRequest: the tenant has no such trace, or the score is none.
+            Unavailable: the database cannot be asked.
+        """
+        who = self._tenant(tenant)
+        if isinstance(score, bool) or not isinstance(score, int) or not 0 <= score <= 10:
+            raise BadRequest("a score is a whole number from 0 to 10", where="score")
+        trace = await self.traces.load(who, trace_id)
+        scope = await self.catalogue.scope(who, None, fresh=True)
+        collections = {str(ChunkId(one.tenant, one.name, "", 0))[:-3]: one for one in scope.collections}
+        documents = []
+        for hit in trace["hits"]:
+            # What stands before the document's id in the hit's; a source outside is no collection.
+            name = hit["id"][: hit["id"].rindex("#") - len(hit["document_id"]) - 1]
+            if name in collections:
+                documents.append((collections[name].number, hit["document_id"]))
+        await feedback.record(self.database, who, trace["trace_id"], score, comment, documents)
 
     def _as_of(self, request: AnyRequest, at: datetime) -> AnyRequest:
         """The request with its moment fixed, so that it means the same when it is run again."""

@@ -8,10 +8,12 @@ import asyncio
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
 import prompts
-from agent import assemble, fusion
+from agent import assemble, fusion, rank_features
 from agent.breaker import Breakers
 from agent.fusion import Fused
 from agent.highlight import Highlighter
@@ -22,7 +24,8 @@ from agent.retrieve import Answer, within
 from agent.search import Asked, Found, Search, unread
 from agent.settings import Settings
 from agent.types import AugmentRequest, Intent, Prompt, RankedHit, Request, Result, Table
-from retrievers.core.errors import BadRequest, Unavailable, listing
+from retrievers.core.errors import BadDocument, BadRequest, Unavailable, listing
+from retrievers.core.fields import Field, Values, flatten, normalise
 from retrievers.core.filters import Filter, in_words, parse
 from retrievers.core.types import Hit, Retriever, Scope
 from retrievers.embed import Embedder
@@ -306,13 +309,43 @@ class Pipeline:
         if (request.reranker or self.settings.reranker) == "hybrid":
             pool = await self._loaded(scope, wanted, ranking[:RERANK_POOL])
             ranking = [*hybrid.rerank(intent.question, intent.language, pool), *ranking[RERANK_POOL:]]
+        if self.settings.rank_features:
+            pool = await self._loaded(scope, wanted, ranking[:RERANK_POOL])
+            ranking = [*await self._featured(asked, intent, pool), *ranking[RERANK_POOL:]]
         return await self._loaded(scope, wanted, ranking[first:last])
+
+    async def _featured(self, asked: Asked, intent: Intent, pool: Sequence[Fused]) -> list[Fused]:
+        """The pool with the rank features of the settings; where feedback cannot be read, without it."""
+        features, scope = rank_features.parse(self.settings.rank_features), asked.scope
+        fields = filterable(scope)
+        documents = [hit.id[:3] for hit in pool]
+        said: Mapping[tuple[str, str, str], float] = {}
+        if any(feature.kind == "feedback" for feature in features):
+            with suppress(Unavailable, OSError):
+                said = await self.catalogue.feedback(scope, set(documents))
+        known = rank_features.Known(
+            question=intent.question,
+            now=asked.request.now or datetime.now(UTC),
+            values=[_values(hit, fields) for hit in pool],
+            catalogue=await self.catalogue.fields(scope),
+            feedback=[said.get(document, 0.0) for document in documents],
+        )
+        return rank_features.apply(features, pool, known)
 
     async def _loaded(self, scope: Scope, wanted: Filter | None, hits: Sequence[Fused]) -> list[Fused]:
         """The hits with their chunks read; one whose document was deleted meanwhile is left out."""
         chunks = await self.catalogue.load(scope, [hit.id for hit in hits if hit.chunk is None], wanted)
         loaded = (hit._replace(chunk=hit.chunk or chunks.get(hit.id)) for hit in hits)
         return [hit for hit in loaded if hit.chunk is not None]
+
+
+def _values(hit: Fused, fields: Mapping[str, Field]) -> Values:
+    """A hit's metadata as filters compare it; nothing of what does not fit, as may come from outside."""
+    try:
+        flat = flatten(hit.chunk.metadata) if hit.chunk else {}
+        return normalise({key: value for key, value in flat.items() if key in fields}, fields)
+    except BadDocument:
+        return {}
 
 
 def _weight(search: str, intent: Intent) -> float:

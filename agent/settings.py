@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from agent import rank_features
 from agent.errors import BadSetting, readable
 from agent.transform import Name
 from retrievers.core.errors import listing
@@ -38,6 +39,9 @@ class Settings(BaseModel):
     transforms: tuple[Name, ...] = Field((), description="what a model makes of a question before it is searched")
     reranker: Literal["none", "hybrid"] = Field("none", description="none (the fused order) or hybrid")
     fusion: Literal["convex", "rrf", "weighted_sum"] = Field("convex", description="how rankings are merged")
+    rank_features: str = Field(
+        "", description=f"what else ranks hits: {rank_features.FORM}, any of them, between commas; nothing when unset"
+    )
     lexical_weight: float | None = Field(
         None, ge=0, le=1, description="share of full text in convex; by question when unset"
     )
@@ -84,6 +88,12 @@ class Settings(BaseModel):
             raise ValueError(
                 f'there is no time zone "{value}"; names look like Asia/Shanghai or Europe/Berlin'
             ) from None
+        return value
+
+    @field_validator("rank_features")
+    @classmethod
+    def _parsed(cls, value: str) -> str:
+        rank_features.parse(value)
         return value
 
     @property

@@ -214,6 +214,9 @@ async def remove_documents(connection: Connection, tenant: str, number: int, ids
     changes = values.Changes()
     count = await _remove(connection, tenant, number, ids, changes)
     await values.apply(connection, tenant, number, changes)
+    await connection.execute(
+        "DELETE FROM signalbox.feedback_document WHERE collection = %s AND document_id = ANY (%s)", (number, list(ids))
+    )
     return count
 
 
@@ -389,6 +392,7 @@ async def settle(connection: Connection, tenant: str, number: int) -> int:
 
 async def delete_collection(connection: Connection, tenant: str, number: int) -> int:
     """Delete a collection with everything in it; returns how many documents it had."""
+    await connection.execute("DELETE FROM signalbox.feedback_document WHERE collection = %s", (number,))
     cursor = await connection.execute(
         "DELETE FROM signalbox.collection WHERE tenant = %s AND number = %s RETURNING documents", (tenant, number)
     )

@@ -2,7 +2,8 @@
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection as Collected
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -10,6 +11,7 @@ from retrievers.core.errors import UnknownCollection, listing
 from retrievers.core.fields import Field, from_catalogue
 from retrievers.core.filters import Filter, matches
 from retrievers.core.types import Chunk, ChunkId, Collection, FieldCatalogue, FieldValues, Scope
+from retrievers.postgres import feedback
 from retrievers.postgres.database import Database
 from retrievers.postgres.values import FieldReader, merged
 from retrievers.postgres.values import filterable as filterable
@@ -145,6 +147,12 @@ class Catalogue:
             "languages": dict(first.languages),
             "fields": described,
         }
+
+    async def feedback(
+        self, scope: Scope, documents: Collected[feedback.Document]
+    ) -> Mapping[feedback.Document, float]:
+        """What the tenant has said of documents, see `retrievers.postgres.feedback.of_documents`."""
+        return await feedback.of_documents(self._database, scope, documents)
 
     async def load(self, scope: Scope, ids: Iterable[ChunkId], wanted_by: Filter | None = None) -> dict[ChunkId, Chunk]:
         """The chunks of those identities.

@@ -332,6 +332,32 @@ ALTER TABLE signalbox.embedder ALTER COLUMN number ADD GENERATED ALWAYS AS IDENT
     CACHE 1
 );
 
+CREATE TABLE signalbox.feedback (
+    tenant text NOT NULL,
+    trace uuid NOT NULL,
+    score smallint NOT NULL,
+    comment text,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT feedback_score_check CHECK (((score >= 0) AND (score <= 10))),
+    CONSTRAINT feedback_tenant_check CHECK ((tenant <> ''::text))
+);
+
+ALTER TABLE ONLY signalbox.feedback FORCE ROW LEVEL SECURITY;
+
+COMMENT ON TABLE signalbox.feedback IS 'one judgement per answer, the last one given';
+
+CREATE TABLE signalbox.feedback_document (
+    tenant text NOT NULL,
+    collection integer NOT NULL,
+    document_id text NOT NULL COLLATE pg_catalog."C",
+    trace uuid NOT NULL,
+    share real NOT NULL
+);
+
+ALTER TABLE ONLY signalbox.feedback_document FORCE ROW LEVEL SECURITY;
+
+COMMENT ON COLUMN signalbox.feedback_document.share IS 'how much of the judgement falls on the document: 1 on the first hit, less on later ones';
+
 CREATE TABLE signalbox.field_count (
     tenant text NOT NULL,
     collection integer NOT NULL,
@@ -449,6 +475,12 @@ ALTER TABLE ONLY signalbox.embedder
 ALTER TABLE ONLY signalbox.embedder
     ADD CONSTRAINT embedder_pkey PRIMARY KEY (number);
 
+ALTER TABLE ONLY signalbox.feedback_document
+    ADD CONSTRAINT feedback_document_pkey PRIMARY KEY (tenant, collection, document_id, trace);
+
+ALTER TABLE ONLY signalbox.feedback
+    ADD CONSTRAINT feedback_pkey PRIMARY KEY (tenant, trace);
+
 ALTER TABLE ONLY signalbox.field_count
     ADD CONSTRAINT field_count_pkey PRIMARY KEY (tenant, collection, field);
 
@@ -477,6 +509,8 @@ CREATE INDEX chunk_lexemes ON signalbox.chunk USING gin (lexemes) WITH (fastupda
 
 CREATE INDEX document_fields ON signalbox.document USING gin (fields jsonb_path_ops);
 
+CREATE INDEX feedback_document_trace ON signalbox.feedback_document USING btree (tenant, trace);
+
 CREATE INDEX field_value_commonest ON signalbox.field_value USING btree (tenant, collection, field, documents DESC, value) WHERE (documents > 1);
 
 CREATE INDEX field_value_number ON signalbox.field_value USING btree (tenant, collection, field, number) WHERE (number IS NOT NULL);
@@ -491,6 +525,9 @@ ALTER TABLE ONLY signalbox.collection
 
 ALTER TABLE ONLY signalbox.document
     ADD CONSTRAINT document_tenant_collection_fkey FOREIGN KEY (tenant, collection) REFERENCES signalbox.collection(tenant, number) ON DELETE CASCADE;
+
+ALTER TABLE ONLY signalbox.feedback_document
+    ADD CONSTRAINT feedback_document_tenant_trace_fkey FOREIGN KEY (tenant, trace) REFERENCES signalbox.feedback(tenant, trace) ON DELETE CASCADE;
 
 ALTER TABLE ONLY signalbox.field_count
     ADD CONSTRAINT field_count_tenant_collection_fkey FOREIGN KEY (tenant, collection) REFERENCES signalbox.collection(tenant, number) ON DELETE CASCADE;
@@ -510,6 +547,10 @@ ALTER TABLE signalbox.collection ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE signalbox.document ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE signalbox.feedback ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE signalbox.feedback_document ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE signalbox.field_count ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE signalbox.field_value ENABLE ROW LEVEL SECURITY;
@@ -521,6 +562,10 @@ CREATE POLICY own ON signalbox.chunk TO signalbox_app USING ((tenant = ( SELECT 
 CREATE POLICY own ON signalbox.collection TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
 CREATE POLICY own ON signalbox.document TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+
+CREATE POLICY own ON signalbox.feedback TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+
+CREATE POLICY own ON signalbox.feedback_document TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
 CREATE POLICY own ON signalbox.field_count TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
@@ -638,6 +683,10 @@ GRANT SELECT(created_at) ON TABLE signalbox.document TO signalbox_sql;
 GRANT SELECT(updated_at) ON TABLE signalbox.document TO signalbox_sql;
 
 GRANT SELECT ON TABLE signalbox.embedder TO signalbox_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.feedback TO signalbox_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.feedback_document TO signalbox_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.field_count TO signalbox_app;
 

@@ -1,0 +1,71 @@
+"""Feedback on answers, and what it says of the documents they were made of."""
+
+import math
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+
+from retrievers.core.types import Scope
+from retrievers.ingest.clean import printable
+from retrievers.postgres.database import Database
+
+MOST_COMMENT = 4000
+# One judgement is no verdict: with so much neutral weight beside it, it moves a document by a quarter at most.
+_PRIOR = 3.0
+
+Document = tuple[str, str, str]
+"""Owner, collection and id of a document."""
+
+
+async def record(
+    database: Database,
+    tenant: str,
+    trace_id: str,
+    score: int,
+    comment: str | None,
+    documents: Sequence[tuple[int, str]],
+) -> None:
+    """Keep a judgement of an answer; a later one about the same answer replaces it.
+
+    Args:
+        score: 0 to 10; 5 says nothing for or against.
+        documents: collection number and id of the answer's hits, best first. Of a document with several the
+            first counts.
+    """
+    trace = uuid.UUID(trace_id)
+    shares: dict[tuple[int, str], float] = {}
+    for rank, document in enumerate(documents, 1):
+        shares.setdefault(document, 1 / math.log2(rank + 1))
+    said = printable(comment)[:MOST_COMMENT] if comment else None
+    async with database.transaction(tenant) as connection:
+        await connection.execute(_FORGET, (trace,))
+        await connection.execute(_RECORD, (tenant, trace, score, said))
+        rows = [(tenant, number, document, trace, share) for (number, document), share in shares.items()]
+        await connection.cursor().executemany(_ATTRIBUTE, rows)
+
+
+async def of_documents(database: Database, scope: Scope, documents: Collection[Document]) -> Mapping[Document, float]:
+    """What the tenant's feedback says of documents: -1 (always bad) to 1 (always good), near 0 while it is little."""
+    numbers = {(one.tenant, one.name): one.number for one in scope.collections}
+    asked = {(numbers[one[:2]], one[2]): one for one in documents if one[:2] in numbers}
+    if not asked:
+        return {}
+    among, ids = zip(*asked, strict=True)
+    rows = await database.fetch(scope.tenant, _SUMS, {"among": list(among), "documents": list(ids)})
+    return {
+        asked[number, document]: float(weighted) / (float(shares) + _PRIOR)
+        for number, document, weighted, shares in rows
+    }
+
+
+_FORGET = "DELETE FROM signalbox.feedback WHERE trace = %s"
+_RECORD = "INSERT INTO signalbox.feedback (tenant, trace, score, comment) VALUES (%s, %s, %s, %s)"
+_ATTRIBUTE = """
+    INSERT INTO signalbox.feedback_document (tenant, collection, document_id, trace, share) VALUES (%s, %s, %s, %s, %s)
+"""
+_SUMS = """
+    SELECT d.collection, d.document_id, sum(d.share * (f.score - 5) / 5.0), sum(d.share)
+    FROM unnest(%(among)s::integer[], %(documents)s::text[]) AS wanted (collection, document_id)
+    JOIN signalbox.feedback_document d USING (collection, document_id)
+    JOIN signalbox.feedback f USING (tenant, trace)
+    GROUP BY 1, 2
+"""
