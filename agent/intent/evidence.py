@@ -124,6 +124,8 @@ def is_counted(sentence: Sentence, mention: Mention, known: Known, *, is_tag: bo
         return False  # "3.9 or 3.10, which [release] had more"
     if sentence.in_about(mention.start):
         # "on the most rejected proposals" describes them, "about security" does where security is a tag.
+        if known.how == "translated":
+            return is_tag
         return known.how in ("exact", "alias") and (is_tag or _describes_documents(sentence, mention, is_tag=is_tag))
     if "kind" in concepts_of(known.field):
         return True

@@ -186,7 +186,7 @@ _WITHOUT = re.compile(
     r"not\s+(?:have|has|had|got|list|name|state)|"
     r"(?:with|ha(?:ve|s|d)|nam(?:e|es|ing)|list(?:s|ing)?|giv(?:e|es|ing)|stat(?:e|es|ing))\s+no)|"
     r"n['’]t\s+(?:have|list|name|state|give))(?:\s+(?:a|an|any|\w+))?|"
-    r"没有|缺少|不带|(?:没有?|未)(?:写明?|注明|标明?|填写?)|(?:不带|没有)任何)$",
+    r"没有|缺少|不带|(?:没有?|未)(?:写明?|注明|标明?|填写?)|(?:不带|没有|无)任何)$",
     re.IGNORECASE,
 )
 _MAY_LACK = ("person", "label", "version", "number", "tag", "date")
@@ -211,15 +211,20 @@ def _existence(sentence: Sentence, constrained: set[str]) -> list[Piece]:
         before = sentence.text[: token.start].rstrip()
         without = _WITHOUT.search(before)
         # Without a word for it in Chinese is without the field; in English "no date" may be anything.
+        # But how many are without it asks of documents, whatever it is called.
+        counts = wording.COUNTING.search(sentence.text) is not None
         is_named = _is_own_name(sentence, name, index, behind) or (
-            token.kind == "cjk" and (_UNWRITTEN.search(before) or _WITH.search(before))
+            token.kind == "cjk" and (counts or _UNWRITTEN.search(before) or _WITH.search(before))
         )
         if is_always or not is_named or wording.NO_CALCULATION.search(sentence.text):
             continue
-        if token.kind == "cjk" and not sentence.has_document_noun(sentence.text):
+        of_documents = sentence.has_document_noun(sentence.text) or any(
+            "kind" in concepts_of(one) for one in constrained
+        )
+        if token.kind == "cjk" and not of_documents:
             continue  # 没有预算怎么办 speaks of no documents
         # "how many have a sponsor": elsewhere that only asks whether.
-        having = _HAVING.search(before) if wording.HOW_MANY.search(sentence.text) else None
+        having = _HAVING.search(before) if counts else None
         stated = without or _WITH.search(before) or having
         if stated:
             filter: Json = {"type": "exists", "key": name, "value": without is None}

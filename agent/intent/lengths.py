@@ -42,10 +42,17 @@ _AFTER_ZH = re.compile(
 )
 _SINGLE = re.compile(r"(?:\b(?:(?:single|sole|lone)[\s-]+|one-\s*)|(?:唯一|单一|单独)的?\s*)$", re.IGNORECASE)
 
+# "did she write [alone]", but not "in 2021 alone".
+_ALONE = re.compile(
+    r"(?<![\d\s])\s+(?:(?:all\s+)?alone|solo|single-handed(?:ly)?|on\s+(?:his|her|their)\s+own|by\s+(?:him|her)self|"
+    r"by\s+themselves)\b|(?:独立|独自|单独|一个?人)地?(?:撰写|编写|写|署名|完成|起草|创作|负责|提交|发表)",
+    re.IGNORECASE,
+)
+
 
 def find_lengths(sentence: Sentence) -> list[Length]:
     """Conditions on how many values a list holds, in the order of the question."""
-    found: list[Length] = []
+    found: list[Length] = _alone(sentence)
     for index, token in enumerate(sentence.tokens):
         if sentence.mention_at(index) is not None or any(first <= token.start < last for first, last in sentence.taken):
             continue
@@ -65,6 +72,15 @@ def find_lengths(sentence: Sentence) -> list[Length]:
             operator = next(kind for kind in _COMPARING if after[kind])
             found.append((name, operator, parse_exact(after["n"]) or 0, token.start, after.end()))
     return found
+
+
+def _alone(sentence: Sentence) -> list[Length]:
+    """That somebody who is named did it alone: the list of people holds one."""
+    known, roles = sentence.vocabulary.catalogue.fields, sentence.vocabulary.roles
+    named = dict.fromkeys(one.field for mention in sentence.mentions for one in mention.known)
+    people = [name for name in named if roles.get(name) == "person" and known[name].field.type == "list"]
+    match = _ALONE.search(sentence.text) if people else None
+    return [(people[0], "eq", 1, match.start(), match.end())] if match is not None else []
 
 
 def _before(text: str) -> tuple[str, int, int] | None:

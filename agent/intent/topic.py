@@ -31,9 +31,8 @@ def topic_of(found: Found) -> list[str]:
     # What is not made of these is told by the numbers in them.
     for pattern in (wording.AT_LEAST, wording.TOP_N, wording.LEAVING_OUT):
         taken += [match.span() for match in pattern.finditer(sentence.text)]
-    taken += [match.span() for match in wording.SECOND.finditer(sentence.text)]
-    taken += [match.span() for match in wording.ORDERED.finditer(sentence.text)]
-    taken += [match.span() for match in wording.PERIODICAL.finditer(sentence.text)]
+    for pattern in (wording.SECOND, wording.ORDERED, wording.PERIODICAL, wording.MERELY, wording.NAMING):
+        taken += [match.span() for match in pattern.finditer(sentence.text)]
     taken += list(_explained(sentence))
     counts = wording.is_calculating(sentence.text) or _asks_for_an_end(sentence)
     words = []

@@ -106,6 +106,9 @@ WHICH_PERIOD = _pattern(
     r"\bthe\s+(?:single\s+)?(year|month|quarter)s?\s+(?:in\s+which|which|that|with|when)\b",
     r"哪(?:一|个|一个)?(年|月|季度)",
 )
+# At the beginning, where it is what is to be done.
+NAMING = _pattern(r"^\W*(?:(?:please|(?:can|could|would)\s+you)\s+)*(?:name|enumerate)\b(?!\s+(?:of|is)\b)")
+MERELY = _pattern(r"(?<=\d)\s+alone\b")  # "in 2021 alone"
 PERIODICAL = _pattern(r"\b(year|annual|month|quarter)(?:ly)?\s+(?:counts?|numbers?|totals?|figures|breakdown)\b")
 MONTH_OF_YEAR = _pattern(r"\bcalendar\s+months?\b|\bmonths?\s+of\s+the\s+year\b", r"不分年份|一年中")
 WHICH_VALUES = _pattern(

@@ -154,6 +154,13 @@ CALCULATIONS = {
     "what share of the denied permits are demolition permits?": {
         "op": "share", "where": {"type": "eq", "key": "kind", "value": "Demolition Permit"},
     },
+    # done alone, and in one year alone
+    "how many permits did Bayline Construction file on their own": {
+        "where": {"type": "eq", "key": "len(applicants)", "value": 1},
+    },
+    "how many complaints were there in 2021 alone": {"op": "count"},
+    "enumerate the denied permits": {"op": "list"},
+    "name the permits that Grace Kim inspected": {"op": "list"},
     "latest three demolition permits": {"op": "list", "order": "desc", "limit": 3},
     "5 cheapest contracts": {"op": "list", "of": "budget", "order": "asc", "limit": 5},
     "which department spent the most?": {"op": "sum", "of": "budget", "group_by": "department"},
@@ -182,6 +189,11 @@ CALCULATIONS_ZH = {
     "心内科的操作流程有多少": ("and(department=心血管内科, doc_type=操作流程)", {"op": "count"}),
     "有几位作者写过护士培训材料": ("and(audience=护士, doc_type=培训材料)", {"op": "count", "of": "authors"}),
     "张敏和李建华谁写的文件更多": ("authors in 张敏|李建华", {"group_by": "authors", "between": ["张敏", "李建华"]}),
+    "没有版本号的操作流程有几份": (
+        "doc_type=操作流程",
+        {"where": {"type": "exists", "key": "version", "value": False}},
+    ),
+    "张敏独立完成的文件有几份": ("authors=张敏", {"where": {"type": "eq", "key": "len(authors)", "value": 1}}),
     "平均每份文件有几位作者": (None, {"op": "avg", "of": "len(authors)"}),
     "东院区和西院区哪个的文件多": ("campus in 东院区|西院区", {"op": "count", "group_by": "campus"}),
     "三位及以上作者合写的文件总数": (None, {"where": {"type": "gte", "key": "len(authors)", "value": 3}}),
