@@ -145,6 +145,9 @@ def counts_documents(found: Found) -> bool:
 def field_counted(found: Found) -> tuple[str, ...]:
     """The field whose values are counted: "how many authors", 几位作者; none where documents are."""
     sentence = found.sentence
+    behind_it = wording.COUNTED_BEHIND_ZH.search(sentence.text)
+    if behind_it is not None and (fields := _cue_before(found, behind_it.start())):
+        return fields
     match = wording.HOW_MANY.search(sentence.text) or wording.COUNTED_ZH.search(sentence.text)
     if match is None:
         return ()
@@ -164,6 +167,17 @@ def field_counted(found: Found) -> tuple[str, ...]:
         nouns = any(sentence.is_noun(place) for place in range(index, len(sentence.tokens)))
         fields = fields or (sentence.vocabulary.of_role("person") if nouns else ())
     return fields
+
+
+def _cue_before(found: Found, end: int) -> tuple[str, ...]:
+    """The field whose word ends at a place: 只写过一个提案的[作者]有多少."""
+    sentence, roles = found.sentence, found.sentence.vocabulary.roles
+    for index in range(len(sentence.tokens)):
+        named, behind = sentence.cue(index)
+        fields = tuple(name for name in named if roles.get(name) in _GROUPING and roles.get(name) != "boolean")
+        if fields and sentence.tokens[behind - 1].end == len(sentence.text[:end].rstrip()):
+            return fields
+    return ()
 
 
 def asked_people(found: Found) -> tuple[str, ...]:

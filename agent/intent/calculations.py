@@ -51,7 +51,8 @@ def find_calculation(found: Found) -> Calculation | None:
         _count,
     ):
         made = reader(found)
-        if made is not None and len(unread_numbers(found)) > ("at_least" in made.aggregate):
+        is_sized = "at_least" in made.aggregate or "at_most" in made.aggregate if made is not None else False
+        if made is not None and len(unread_numbers(found)) > is_sized:
             return None  # a number that nothing was made of would be left out
         if made is not None:
             return _conditioned(_rounded(_with_existence(made), found.sentence.text), found)
@@ -150,31 +151,46 @@ def _rounded(made: Calculation, text: str) -> Calculation:
 
 
 def _frequent(found: Found) -> Calculation | None:
-    """ "which authors have at least 30 reports", "how many people wrote more than ten": groups by their size."""
-    sentence = found.sentence
-    least = wording.AT_LEAST.search(sentence.text)
-    if least is None or any(
-        least.start() < one.end and one.start < least.end() for one in (*found.pieces, *found.lengths)
-    ):
+    """ "which authors have at least 30 reports", "how many people wrote only one": groups by their size."""
+    sized = _group_size(found)
+    if sized is None:
         return None
-    index = sentence.index_from(least.end())
-    # "more than 30 accepted reports", 至少 9 篇 PEP
-    while not sentence.is_noun(index) and (sentence.mention_at(index) or sentence.folded(index) in _BESIDE_NOUNS):
-        index += 1
-    if least["n2"] and not sentence.is_noun(index):
-        index = sentence.index_from(least.start()) + 1  # "five reports or more"
-    number = parse_exact(least["n"] or least["n_zh"] or least["n2"] or least["n3"])
-    if number is None or not sentence.is_noun(index):
-        return None
-    size = number + 1 if least["more"] or least["more_zh"] else number
     counted = field_counted(found)
     if counted:
-        return Calculation({"op": "count", "of": counted[0], "at_least": size}, found.pieces)
+        return Calculation({"op": "count", "of": counted[0], **sized}, found.pieces)
     group = _compared_group(found)
     if group is None:
         return None
-    aggregate: Json = {"op": "count", "group_by": group, "order": "desc", "at_least": size}
-    return Calculation(aggregate, found.pieces)
+    return Calculation({"op": "count", "group_by": group, "order": "desc", **sized}, found.pieces)
+
+
+def _group_size(found: Found) -> Json | None:
+    """How many documents a group must have, when a number of documents is stated."""
+    sentence = found.sentence
+    for pattern in (wording.AT_LEAST, wording.AT_MOST, wording.EXACTLY):
+        stated = pattern.search(sentence.text)
+        if stated is None or any(
+            stated.start() < one.end and one.start < stated.end() for one in (*found.pieces, *found.lengths)
+        ):
+            continue
+        said = stated.groupdict()
+        index = sentence.index_from(stated.end())
+        # "more than 30 accepted reports", 至少 9 篇 PEP
+        while not sentence.is_noun(index) and (sentence.mention_at(index) or sentence.folded(index) in _BESIDE_NOUNS):
+            index += 1
+        if said.get("n2") and not sentence.is_noun(index):
+            index = sentence.index_from(stated.start()) + 1  # "five reports or more"
+        written = next((said[key] for key in ("n", "n_zh", "n2", "n3") if said.get(key)), None)
+        # "a single report"
+        number = 1 if written is None else parse_exact(written)
+        if number is None or not sentence.is_noun(index):
+            continue
+        if pattern is wording.AT_LEAST:
+            return {"at_least": number + 1 if said["more"] or said["more_zh"] else number}
+        if pattern is wording.AT_MOST:
+            return {"at_most": number - 1 if said["fewer"] or said["fewer_zh"] else number}
+        return {"at_least": number, "at_most": number}
+    return None
 
 
 def _top_group(found: Found) -> Calculation | None:

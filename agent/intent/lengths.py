@@ -32,13 +32,14 @@ def _named(kinds: dict[str, str], suffix: str) -> str:
 
 _BEFORE = re.compile(
     rf"(?:(?:{_named(_COMPARING, '')})\s*|(?P<stated>\b(?:{_STATING})\s*))?(?:有\s*)?"
-    rf"(?:(?P<n>\b{EXACT}|{CHINESE_COUNT})\s*)(?:(?:{_named(_FOLLOWING, '_behind')})\s*)?(?:[个名位种]\s*)?"
+    rf"(?:(?P<n>\b{EXACT}|{CHINESE_COUNT})\s*)(?:(?:{_named(_FOLLOWING, '_behind')})\s*)?(?:[个名位种人]\s*)?"
     rf"(?:(?:{_named(_FOLLOWING, '_later')})\s*)?(?:(?:different|distinct|co)[\s-]+|不同的?|的)*$",
     re.IGNORECASE,
 )
 # 标签[超过两个]的文件
 _AFTER_ZH = re.compile(
-    rf"\s*(?:数量?|个数|人数)?\s*(?:{_named(_COMPARING, '')})\s*(?P<n>\d+|{CHINESE_COUNT})\s*[个名位种]", re.IGNORECASE
+    rf"\s*(?:数量?|个数|人数)?\s*(?:{_named(_COMPARING, '')})\s*(?P<n>\d+|{CHINESE_COUNT})\s*[个名位种人]",
+    re.IGNORECASE,
 )
 _SINGLE = re.compile(r"(?:\b(?:(?:single|sole|lone)[\s-]+|one-\s*)|(?:唯一|单一|单独)的?\s*)$", re.IGNORECASE)
 

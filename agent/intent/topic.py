@@ -29,7 +29,7 @@ def topic_of(found: Found) -> list[str]:
     ]
     taken += [match.span() for match in _DEED.finditer(sentence.text)]
     # What is not made of these is told by the numbers in them.
-    for pattern in (wording.AT_LEAST, wording.TOP_N, wording.LEAVING_OUT):
+    for pattern in (wording.AT_LEAST, wording.AT_MOST, wording.EXACTLY, wording.TOP_N, wording.LEAVING_OUT):
         taken += [match.span() for match in pattern.finditer(sentence.text)]
     for pattern in (wording.SECOND, wording.ORDERED, wording.PERIODICAL, wording.MERELY, wording.NAMING):
         taken += [match.span() for match in pattern.finditer(sentence.text)]

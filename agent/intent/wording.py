@@ -27,6 +27,7 @@ HOW_MANY_ZH = _pattern(
     r"有多少(?=还|已|被|是|仍|处于|最终|最后)",
 )
 COUNTED_ZH = _pattern(r"(?:多少|几)\s*(?:位|名|个|种|类)?\s*(?:不同的?)?\s*")
+COUNTED_BEHIND_ZH = _pattern(r"(?:一共|总共|共)?有?\s*(?:多少|几)\s*(?:位|名|个|人|种)?(?:不同的?)?\W*$")
 DISTINCT = _pattern(
     r"\b(?:how\s+many|number\s+of|count\s+of|^)\s*(?:different|distinct|unique)\b",
     r"(?:多少|几)\s*(?:位|个|种|类)?\s*不同",
@@ -130,7 +131,7 @@ _SPAN = (
 )
 NEWEST = _pattern(
     rf"\b(?:newest|latest|most\s+recent(?:ly)?|youngest|(?:(?:the|very|^)\s*last)(?!\s+{_SPAN}))\b",
-    r"最新|最近(?:的)?一|最晚|最后(?:一)?",
+    r"最新|最近(?:的)?一|最近(?=[^，。？?]{1,12}是哪一?[个篇份项条])|最晚|最后(?:一)?",
 )
 OLDEST = _pattern(r"\b(?:oldest|earliest|first)\b", r"最早|最老|最旧|第一(?:个|篇|份)|首个")
 LARGEST = _pattern(
@@ -163,6 +164,16 @@ AT_LEAST = _pattern(
     rf"(?P<n3>(?<![\d.])\d+|{CHINESE_COUNT})\s*[个篇份项次]?(?:及?以上)",
 )
 
+AT_MOST = _pattern(
+    rf"\b(?:at\s+most|no[t]?\s+more\s+than|(?P<fewer>(?<!no )(?<!not )(?:fewer|less)\s+than|under))\s+(?P<n>{EXACT})\b",
+    rf"(?:最多只?有?|至多|不超过|(?P<fewer_zh>(?<!不)少于|不到|不足))\s*(?P<n_zh>\d+|{CHINESE_COUNT})",
+)
+EXACTLY = _pattern(
+    rf"\b(?:exactly|only|just|precisely)\s+(?:a\s+single|(?P<n>{EXACT}))\b|\ba\s+single\b",
+    rf"(?:(?:只|仅仅?|恰好|刚好|正好)[\u4e00-\u9fff]{{0,3}}?(?:过|了|有)?|过)\s*(?P<n_zh>(?<!\d)\d{{1,3}}|{CHINESE_COUNT})(?=\s*[个篇份项])",
+)
+"""Of what there is so much, and no more: "only one report", 只写过一个."""
+
 # Fields that are asked for without their name.
 WHEN = _pattern(r"^\s*(?:when|what\s+(?:date|day|year))\b", r"什么时候|何时|哪一?[天年月]")
 WHICH_DOCUMENT = _pattern(r"^\W*(?:which|what)\b", r"哪一?[个篇份项条]|哪几[个篇份]")
@@ -194,7 +205,7 @@ NO_CALCULATION = _pattern(
 )
 NUMBER_WORD = _pattern(
     r"\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty|hundred|dozen)\b",
-    r"(?<![第前后])[两二三四五六七八九十]{1,3}(?=[位个名种项]\s*(?:以上|以下|不同|及以上)?(?:的)?\s*[\u4e00-\u9fff])",
+    r"(?<![第前后])[两二三四五六七八九十]{1,3}(?=人(?!工))|(?<![第前后])[两二三四五六七八九十]{1,3}(?=[位个名种项]\s*(?:以上|以下|不同|及以上)?(?:的)?\s*[\u4e00-\u9fff])",
 )
 DENYING = _pattern(
     r"\b(?:not|never|without|neither|nor|cannot|except|excluding)\b(?!\s+(?:only|just))|n['’]t\b|\bno\b(?!\s+(?:matter|longer|more|fewer|less))",

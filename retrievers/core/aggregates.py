@@ -2,7 +2,8 @@
 
     {"op": "count|list|sum|avg|min|max|share|difference", "of": EXPRESSION|null, "group_by": EXPRESSION|null,
      "order": "asc|desc"|null, "limit": N|null, "where": FILTER|null, "between": [V, V]|null,
-     "show": [EXPRESSION, ...], "decimals": N|null, "ties": false, "at_least": N|null}
+     "show": [EXPRESSION, ...], "decimals": N|null, "ties": false, "at_least": N|null,
+     "at_most": N|null}
 
 An EXPRESSION is a field, or `len`, `year`, `quarter`, `month` or `year_month` of one: `len(authors)`, `year(created)`;
 `month` is 1 to 12 whatever the year, `year_month` a text such as "2024-05". The FILTER may name the length of a list as
@@ -25,7 +26,20 @@ MAX_LIMIT = 1000
 MAX_SHOWN = 8
 _MOST = 1_000_000_000
 _CALL = re.compile(r"(\w+)\((.+)\)")
-_KEYS = ("op", "of", "group_by", "order", "limit", "where", "between", "show", "decimals", "ties", "at_least")
+_KEYS = (
+    "op",
+    "of",
+    "group_by",
+    "order",
+    "limit",
+    "where",
+    "between",
+    "show",
+    "decimals",
+    "ties",
+    "at_least",
+    "at_most",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +67,7 @@ class Aggregate:
         between: for `difference` the two values of `group_by`; otherwise the only groups wanted.
         show: for `list`: what is shown beside the id.
         ties: with `limit`: also those equal to the last one.
-        at_least: only groups of so many documents; of a `count` of values those that so many documents have.
+        at_least, at_most: only groups of so many documents; of a `count` of values those that so many documents have.
     """
 
     op: Op
@@ -67,6 +81,7 @@ class Aggregate:
     decimals: int | None = None
     ties: bool = False
     at_least: int | None = None
+    at_most: int | None = None
 
 
 def parse_expression(text: object, fields: Mapping[str, Field], where: str = "aggregate") -> Expression:
@@ -129,8 +144,11 @@ def parse_aggregate(data: object, fields: Mapping[str, Field]) -> Aggregate:
     order, limit, decimals = data.get("order"), data.get("limit"), data.get("decimals")
     if order not in (None, "asc", "desc"):
         raise BadRequest('aggregate: order must be "asc" or "desc"', where="aggregate.order", valid=("asc", "desc"))
-    at_least = data.get("at_least")
-    for key, value, most in (("limit", limit, MAX_LIMIT), ("decimals", decimals, 10), ("at_least", at_least, _MOST)):
+    at_least, at_most = data.get("at_least"), data.get("at_most")
+    numbers = {
+        "limit": (limit, MAX_LIMIT), "decimals": (decimals, 10), "at_least": (at_least, _MOST), "at_most": (at_most, _MOST)
+    }  # fmt: skip
+    for key, (value, most) in numbers.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most):
             raise BadRequest(f"aggregate: {key} must be a whole number from 0 to {most}", where=f"aggregate.{key}")
     between, show = data.get("between") or (), data.get("show") or ()
@@ -146,8 +164,9 @@ def parse_aggregate(data: object, fields: Mapping[str, Field]) -> Aggregate:
             f'aggregate: {op} is of numbers, and "{of}" is a {fields[of.field].item}', where="aggregate.of"
         )
     grouped = group_by is not None and op not in ("list", "difference")
-    if at_least is not None and not grouped and (op != "count" or of is None):
-        raise BadRequest('aggregate: at_least is of groups: give "group_by"', where="aggregate.at_least")
+    sized = next((key for key in ("at_least", "at_most") if numbers[key][0] is not None), None)
+    if sized is not None and not grouped and (op != "count" or of is None):
+        raise BadRequest(f'aggregate: {sized} is of groups: give "group_by"', where=f"aggregate.{sized}")
     if op == "share" and where is None:
         raise BadRequest('aggregate: share needs "where"', where="aggregate.where")
     if op == "difference" and (group_by is None or len(between) != 2):
@@ -166,6 +185,7 @@ def parse_aggregate(data: object, fields: Mapping[str, Field]) -> Aggregate:
         decimals=decimals,
         ties=data.get("ties") is True,
         at_least=at_least,
+        at_most=at_most,
     )
 
 
@@ -189,6 +209,7 @@ def aggregate_json(aggregate: Aggregate) -> dict[str, Any]:
         "decimals": aggregate.decimals,
         "ties": aggregate.ties,
         "at_least": aggregate.at_least,
+        "at_most": aggregate.at_most,
     }
 
 

@@ -144,7 +144,7 @@ class _Writer:
             assert self._aggregate.where is not None
             part = f"count(*) FILTER (WHERE {compile_filter(self._aggregate.where, self._view)})"
             return self._select([f"{self._calculated()} AS percent", f"{part} AS part", "count(*) AS whole"])
-        if self._aggregate.at_least is not None and self._aggregate.of is not None:
+        if self._having() and self._aggregate.of is not None:
             member = self._member(self._aggregate.of)
             self._conditions.append(f"{member} IS NOT NULL")
             counted = self._select([member], f"GROUP BY {member}{self._having()}")
@@ -185,8 +185,10 @@ class _Writer:
         return self._select(columns, grouping, f"{order}, {group}", self._limit())
 
     def _having(self) -> str:
-        least = self._aggregate.at_least
-        return "" if least is None else f" HAVING count(*) >= {least}"
+        least, most = self._aggregate.at_least, self._aggregate.at_most
+        bounds = [f"count(*) >= {least}"] if least is not None else []
+        bounds += [f"count(*) <= {most}"] if most is not None else []
+        return f" HAVING {' AND '.join(bounds)}" if bounds else ""
 
     def _calculated(self, *, after: bool = False) -> str:
         """The aggregate function, and with `after` also its name."""

@@ -165,6 +165,8 @@ async def calculated(database: Database, aggregate: dict[str, Any], filter: dict
         ({"op": "count", "of": "authors", "at_least": 2}, None, [(3,)]),
         ({"op": "count", "of": "year(day)", "at_least": 2}, None, [(2,)]),
         ({"op": "count", "of": "team", "at_least": 3}, None, [(0,)]),
+        ({"op": "count", "group_by": "authors", "at_most": 1}, None, [("Dee", 1)]),
+        ({"op": "count", "of": "authors", "at_least": 1, "at_most": 1}, None, [(1,)]),
         ({"op": "sum", "of": "pages"}, None, [(97,)]),
         ({"op": "avg", "of": "pages", "decimals": 1}, None, [(19.4,)]),
         ({"op": "avg", "of": "len(authors)", "decimals": 2}, None, [(1.4,)]),
