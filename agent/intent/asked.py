@@ -71,7 +71,7 @@ def group_asked(found: Found) -> str | None:
     if periodical is not None and dates:
         return f"{wording.PERIODS[periodical[1].casefold()]}({dates})"
     for match in (*wording.BY.finditer(text), *wording.WHICH_VALUES.finditer(text)):
-        group = "what" if match["what"] else "zh"
+        group = match.lastgroup or "what"
         period = _period(match[group] or "")
         if period and dates:
             return f"{period}({dates})"
@@ -97,8 +97,11 @@ def _period(phrase: str) -> str | None:
 
 def several_asked(found: Found) -> tuple[str, tuple[object, ...]] | None:
     """A field that the question names two or more values of, to be told apart; years count as well."""
+    roles = found.sentence.vocabulary.roles
     for one in found.constraints:
-        if len(one.values) > 1 and not one.together and not one.negated:
+        # Of "3.10 or later" no version is told apart.
+        ranged = roles[one.field] == "version" and any(value not in found.sentence.text for value in one.values)
+        if len(one.values) > 1 and not one.together and not one.negated and not ranged:
             return one.field, one.values
     name = date_asked(found)
     years: list[object] = []

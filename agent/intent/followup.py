@@ -13,11 +13,12 @@ from agent.intent import lexicon
 from agent.intent.calculations import find_calculation
 from agent.intent.constraints import Constraint
 from agent.intent.filters import Json, of_constraint
-from agent.intent.found import Found, Piece, version_numbers
+from agent.intent.found import Found, Piece
 from agent.intent.negation import is_negated
 from agent.intent.periods import Period
 from agent.intent.quantities import is_key, number_nouns
 from agent.intent.topic import topic_of
+from agent.intent.versions import version_numbers
 from agent.types import Message
 
 _REFINES = re.compile(

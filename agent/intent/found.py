@@ -15,6 +15,7 @@ from agent.intent.periods import Calendar
 from agent.intent.quantities import NumberRange, find_quantities, is_key
 from agent.intent.sentence import Sentence, about_regions
 from agent.intent.text import stem, tokenize
+from agent.intent.versions import version_ranges
 from agent.intent.vocabulary import Vocabulary, concepts_of
 
 
@@ -93,7 +94,7 @@ def find(
     numbers = find_quantities(sentence)
     sentence = replace(sentence, taken=(*sentence.taken, *((one.start, one.end) for one in numbers)))
     constraints, left = read_constraints(sentence)
-    constraints = [*_version_ranges(sentence, constraints), *_booleans(sentence)]
+    constraints = [*version_ranges(sentence, constraints), *_booleans(sentence)]
     fields = vocabulary.catalogue.fields
     pieces = [Piece(one.field, of_constraint(one, fields), one.start, one.end, one.confidence) for one in constraints]
     pieces += [Piece(one.field, of_number(one), one.start, one.end) for one in numbers]
@@ -153,34 +154,6 @@ def _is_stated(one: DateRange, sentence: Sentence, calendar: Calendar) -> bool:
     return is_made or any(sentence.is_noun(place) for place in places)
 
 
-def _version_ranges(sentence: Sentence, constraints: Sequence[Constraint]) -> list[Constraint]:
-    """ "3.9 to 3.11": every version from the one to the other."""
-    return [
-        _version_range(sentence, one)
-        if sentence.vocabulary.roles[one.field] == "version" and len(one.values) == 2 and not one.negated
-        else one
-        for one in constraints
-    ]
-
-
-def _version_range(sentence: Sentence, one: Constraint) -> Constraint:
-    first, last = map(re.escape, one.values)
-    pattern = rf"{first}\s*(?:到|至|[-–—~]|to|through|thru)\s*(?:[^\W\d]{{1,20}}\s*)?{last}"
-    between = re.search(pattern, sentence.text, re.IGNORECASE)
-    if between is None:
-        return one
-    low, high = sorted(map(version_numbers, one.values))
-    known = sentence.vocabulary.catalogue.fields[one.field].values
-    values = sorted((value for value in known if low <= version_numbers(value) <= high), key=version_numbers)
-    start, end = min(one.start, between.start()), max(one.end, between.end())
-    return replace(one, values=tuple(values), start=start, end=end)
-
-
-def version_numbers(value: str) -> tuple[int, ...]:
-    """What versions are ordered by: 3.10 comes after 3.9."""
-    return tuple(int(number) for number in re.findall(r"\d+", value))
-
-
 _WITHOUT = re.compile(
     r"(?:(?:\b(?:without|lack(?:s|ing)?|miss(?:es|ing)|never\s+(?:had|have|has|got|listed|named)|"
     r"not\s+(?:have|has|had|got|list|name|state)|"
@@ -200,11 +173,12 @@ _WITH = re.compile(
 def _existence(sentence: Sentence, constrained: set[str]) -> list[Piece]:
     """ "without a sponsor": a field that is or is not there."""
     catalogue, roles = sentence.vocabulary.catalogue, sentence.vocabulary.roles
-    pieces = []
+    pieces: list[Piece] = []
     for index, token in enumerate(sentence.tokens):
         fields, behind = sentence.cue(index)
         name = next((one for one in fields if roles[one] in _MAY_LACK), None)
-        if name is None or name in constrained or sentence.mention_at(index) is not None:
+        known = constrained | {piece.field for piece in pieces}
+        if name is None or name in known or sentence.mention_at(index) is not None:
             continue
         # A field that all documents have is never missing; only its own name can be.
         is_always = catalogue.fields[name].documents >= catalogue.documents

@@ -12,9 +12,9 @@ WORDS = frozenset(
     collection combined common compare compared compute contain contains corpus count counted counting counts
     creation currently database date decimal decimals didn different distinct distribution doesn don down each
     earliest eight either else end ended entire ever every exact exactly exist far fewer fewest figures first
-    five four fraction frequent frequently give going handle handled handles hasn haven held highest histogram
+    five four fraction frequent frequently give going handle handled handles hasn haven held highest histogram inclusive
     hold holds how isn kb knowledge lack lacking lacks largest last latest least less longest lowest mean month
-    months more most need needed newest nine now nowadays number numbers occur oldest one overall people per
+    months more most need needed neither newest nine nor now nowadays number numbers occur oldest one overall people per
     percent percentage place places pls plz produce produced prolific proportion publication quarter quarters
     quietest recent recently record respective right s saw see seen seven share shortest sitting six slowest
     smallest split stored sum summary t tell ten than there three thx top total twenty two values various wasn
@@ -54,7 +54,7 @@ WORDS_ZH = tuple(
     数 总 分钟 平均 知识库 库里 请 列出 给我 查 找 看 看看 一下 呢 吗 啊 呀 吧 过 到 在 发生 可以 允许 能 它
     他们 他 她 其 该 此 哪天 还有 更 请问 哪些 哪几 哪个 怎么 有没有 是否 帮我 我想 知道 查找 查询 列一下 都 新
     提 出 里面 其中 比 多 少 还是 由 关于 方面 就 也 再 只 那 这 些 我们 公司 大家 现在 已经 已 客户 看到 要 加
-    第 仍 仍为 时间 还没 没有 没 哪家 出现 下 名下 手里 旗下 负责 这批 那批 统计 汇总
+    第 仍 仍为 以 到现在为止 到目前为止 截至目前 截止目前 迄今为止 至今 迄今 为止 时间 还没 没有 没 哪家 出现 下 名下 手里 旗下 负责 这批 那批 统计 汇总
     """.split()
 )
 

@@ -61,6 +61,8 @@ def _part_and_whole(found: Found) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]
             tuple(piece for piece in pieces if piece.start < among.start()),
             tuple(piece for piece in pieces if piece.start >= among.start()),
         )
+    if pieces[-1].filter["type"] == "exists" and len(pieces) > 1:
+        return pieces[-1:], pieces[:-1]  # "what fraction of the drafts lack a sponsor"
     verb = wording.SAYING.search(text, pieces[0].end)
     behind = tuple(piece for piece in pieces if verb is not None and piece.start >= verb.end())
     if wording.SHARE_OF.search(text[: pieces[0].start + 1]) and behind and len(behind) < len(pieces):

@@ -113,7 +113,10 @@ MERELY = _pattern(r"(?<=\d)\s+alone\b")  # "in 2021 alone"
 PERIODICAL = _pattern(r"\b(year|annual|month|quarter)(?:ly)?\s+(?:counts?|numbers?|totals?|figures|breakdown)\b")
 MONTH_OF_YEAR = _pattern(r"\bcalendar\s+months?\b|\bmonths?\s+of\s+the\s+year\b", r"不分年份|一年中")
 WHICH_VALUES = _pattern(
-    r"\b(?:which|what)\s+(?P<what>[\w-]+(?:\s[\w-]+)?)\s+(?:occur|exist|appear|are\s+(?:there|used|in\s+use|represented))\b",
+    r"\b(?:which|what)\s+(?P<what>[\w-]+(?:\s[\w-]+)?)\s+(?:of\s+\w+\s+)?"
+    r"(?:occur|exist|appear|are\s+(?:there|used|in\s+use|represented))\b",
+    r"^\W*(?:please\s+)?(?:list|show|name|enumerate)\s+(?:me\s+)?(?:all\s+(?:of\s+)?(?:the\s+)?|every\s+|the\s+)"
+    r"(?:different\s+|distinct\s+|possible\s+|existing\s+|available\s+)?(?P<listed>[\w-]+(?:\s[\w-]+)?)\W*$",
     r"有哪些(?P<zh>[^，。？！,?!的]{1,6})[?？]*$",
 )
 COMPARED = _pattern(r"\bwho\b.*\b(?:more|most|fewer)\b", r"[谁哪].*多|更多|更少")

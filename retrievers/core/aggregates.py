@@ -146,7 +146,8 @@ def parse_aggregate(data: object, fields: Mapping[str, Field]) -> Aggregate:
         raise BadRequest('aggregate: order must be "asc" or "desc"', where="aggregate.order", valid=("asc", "desc"))
     at_least, at_most = data.get("at_least"), data.get("at_most")
     numbers = {
-        "limit": (limit, MAX_LIMIT), "decimals": (decimals, 10), "at_least": (at_least, _MOST), "at_most": (at_most, _MOST)
+        "limit": (limit, MAX_LIMIT), "decimals": (decimals, 10),
+        "at_least": (at_least, _MOST), "at_most": (at_most, _MOST),
     }  # fmt: skip
     for key, (value, most) in numbers.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most):

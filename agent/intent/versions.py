@@ -1,0 +1,105 @@
+"""Ranges of versions: "3.9 to 3.11", "3.10 or later", 3.8 及以上."""
+
+import operator
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from agent.intent.constraints import Constraint
+from agent.intent.sentence import Sentence
+
+Compare = Callable[[tuple[int, ...], tuple[int, ...]], bool]
+
+# Behind the version that is named.
+_BEHIND: tuple[tuple[re.Pattern[str], Compare], ...] = (
+    (
+        re.compile(
+            r"\s*(?:\+(?!\d)|(?:or|and)\s+(?:later|newer|above|higher|greater|up(?:wards?)?|beyond)\b|onwards?\b|"
+            r"(?:及|或|和)?(?:以上|更高|更新|以后|之后)|起)",
+            re.IGNORECASE,
+        ),
+        operator.ge,
+    ),
+    (
+        re.compile(
+            r"\s*(?:(?:or|and)\s+(?:earlier|older|lower|below|before)\b|(?:及|或|和)(?:以下|更低|更早|以前|之前))",
+            re.IGNORECASE,
+        ),
+        operator.le,
+    ),
+    (re.compile(r"\s*(?:以下|以前|之前)"), operator.lt),
+)
+# And before it, with one word between: "before Python 3.9".
+_BEFORE: tuple[tuple[re.Pattern[str], Compare], ...] = (
+    (
+        re.compile(
+            r"(?:\b(?:after|(?:later|newer|higher|greater)\s+than|above|beyond)|高于|晚于|新于)\s*(?:[^\W\d]{1,20}\s*)?$",
+            re.IGNORECASE,
+        ),
+        operator.gt,
+    ),
+    (
+        re.compile(
+            r"(?:\b(?:before|(?:earlier|older|lower|less)\s+than|below|prior\s+to)|低于|早于)\s*(?:[^\W\d]{1,20}\s*)?$",
+            re.IGNORECASE,
+        ),
+        operator.lt,
+    ),
+)
+_REACH = 40
+"""Characters before a version."""
+
+
+def version_ranges(sentence: Sentence, constraints: Sequence[Constraint]) -> list[Constraint]:
+    """The constraints, those on versions with every version that is meant."""
+    ranged = []
+    for one in constraints:
+        is_version = sentence.vocabulary.roles[one.field] == "version" and not one.negated
+        if is_version and len(one.values) == 2:
+            one = _version_range(sentence, one)
+        elif is_version and len(one.values) == 1:
+            one = _open_range(sentence, one)
+        ranged.append(one)
+    return ranged
+
+
+def version_numbers(value: str) -> tuple[int, ...]:
+    """What versions are ordered by: 3.10 comes after 3.9."""
+    return tuple(int(number) for number in re.findall(r"\d+", value))
+
+
+def _version_range(sentence: Sentence, one: Constraint) -> Constraint:
+    first, last = map(re.escape, one.values)
+    pattern = rf"{first}\s*(?:到|至|[-–—~]|(?:up\s+)?to|through|thru)\s*(?:[^\W\d]{{1,20}}\s*)?{last}"
+    between = re.search(pattern, sentence.text, re.IGNORECASE)
+    if between is None:
+        return one
+    low, high = sorted(map(version_numbers, one.values))
+    values = [value for value in _known(sentence, one) if low <= version_numbers(value) <= high]
+    start, end = min(one.start, between.start()), max(one.end, between.end())
+    return replace(one, values=tuple(values), start=start, end=end)
+
+
+def _open_range(sentence: Sentence, one: Constraint) -> Constraint:
+    text, named = sentence.text, one.values[0]
+    place = text.find(named, one.start, one.end)
+    at = version_numbers(named)
+    if place < 0 or not at:
+        return one
+    near = max(0, place - _REACH)
+    behind = [(compare, pattern.match(text, place + len(named))) for pattern, compare in _BEHIND]
+    before = [(compare, pattern.search(text[near:place])) for pattern, compare in _BEFORE]
+    said = next(((compare, match) for compare, match in (*behind, *before) if match is not None), None)
+    if said is None:
+        return one
+    compare, match = said
+    values = [value for value in _known(sentence, one) if compare(version_numbers(value), at)]
+    if not values:
+        return one
+    start = min(one.start, near + match.start()) if any(match is found for _, found in before) else one.start
+    end = max(one.end, match.end()) if any(match is found for _, found in behind) else one.end
+    return replace(one, values=tuple(values), start=start, end=end)
+
+
+def _known(sentence: Sentence, one: Constraint) -> list[str]:
+    return sorted(sentence.vocabulary.catalogue.fields[one.field].values, key=version_numbers)
