@@ -1,5 +1,6 @@
 """Questions that metadata answers by calculation: counts, groups, extremes, sums, shares, lists."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -183,7 +184,7 @@ def _group_size(found: Found) -> Json | None:
         written = next((said[key] for key in ("n", "n_zh", "n2", "n3") if said.get(key)), None)
         # "a single report"
         number = 1 if written is None else parse_exact(written)
-        if number is None or not sentence.is_noun(index):
+        if number is None or not (sentence.is_noun(index) or _counts_noun_before(found, stated)):
             continue
         if pattern is wording.AT_LEAST:
             return {"at_least": number + 1 if said["more"] or said["more_zh"] else number}
@@ -191,6 +192,14 @@ def _group_size(found: Found) -> Json | None:
             return {"at_most": number - 1 if said["fewer"] or said["fewer_zh"] else number}
         return {"at_least": number, "at_most": number}
     return None
+
+
+def _counts_noun_before(found: Found, stated: re.Match[str]) -> bool:
+    """提案[超过 40] 个: in Chinese the number may stand behind what it counts."""
+    sentence = found.sentence
+    unit = sentence.text[stated.end() :].lstrip()[:1] in ("个", "篇", "份", "条")
+    before = [place for place, token in enumerate(sentence.tokens) if token.end <= stated.start()]
+    return unit and bool(before) and sentence.is_noun(before[-1])
 
 
 def _top_group(found: Found) -> Calculation | None:

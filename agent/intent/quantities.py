@@ -108,11 +108,22 @@ def find_quantities(sentence: Sentence) -> list[NumberRange]:
             taken = (*sentence.taken, *((one.start, one.end) for one in found))
             if any(match.start() < last and first < match.end() for first, last in taken):
                 continue
+            if _OF_DOCUMENTS_ZH.match(sentence.text, match.end()) and _ends_noun(sentence, match.start()):
+                continue  # 提案超过 40 个 counts them
             field = _key_of(sentence, match) if comparison == "thousands" else _field(sentence, match, fields)
             made = None if field is None else _range(comparison, match, field)
             found += [made] if made else []
     found += _by_level(sentence, found)
     return [*found, *_by_number(sentence, found)]
+
+
+_OF_DOCUMENTS_ZH = re.compile(r"\s*[个篇份条](?!月|季|小时|星期)")
+
+
+def _ends_noun(sentence: Sentence, end: int) -> bool:
+    """Whether a word for documents stands right before a place."""
+    before = [place for place, token in enumerate(sentence.tokens) if token.end <= end]
+    return bool(before) and sentence.is_noun(before[-1])
 
 
 def _by_level(sentence: Sentence, found: Sequence[NumberRange]) -> list[NumberRange]:
@@ -241,7 +252,9 @@ def _key_ranges(sentence: Sentence) -> list[NumberRange]:
     )  # fmt: skip
     for comparison, words in comparisons:
         # "reports older than 5 years" compares no number of a document.
-        bound = rf"\b{noun}(?:numbered\s+)?{words}\s*(?P<a>\d+)\b(?!\s*(?:years?|months?|days?|weeks?|年|月|天))"
+        bound = (
+            rf"\b{noun}(?:numbered\s+)?{words}\s*(?P<a>\d+)\b(?!\s*(?:years?|months?|days?|weeks?|[年月天个篇份条]))"
+        )
         for match in re.finditer(bound, sentence.text, re.IGNORECASE):
             made = _range(comparison, match, key) if _in_range(sentence, key, match["a"]) else None
             found += [made] if made else []

@@ -22,7 +22,7 @@ HOW_MANY = _pattern(
 HOW_MANY_ITSELF = _pattern(r"\bhow\s+many\b")
 HOW_MANY_ZH = _pattern(
     r"(?<!哪)(?:多少|几)\s*(?:个|篇|份|条|起|件|项|部|本|则|封|款|名|位|次|家|宗|例)",
-    r"数量|总数|计数|篇数|个数|件数|数一[下数]|多少(?=\s*[A-Za-z])",
+    r"数量|总数|数目|计数|篇数|个数|件数|数一[下数]|多少(?=\s*[A-Za-z])",
     r"(?:的\s*(?:一共|总共|共)?\s*有?|有|共)\s*多少(?=\s*[?？。]*$)",
     r"有多少(?=还|已|被|是|仍|处于|最终|最后)",
 )
@@ -94,7 +94,7 @@ MORE_THAN = _pattern(r"\bhow\s+many\s+more\b|\bdifference\b", r"多多少|多几
 MOST = _pattern(
     r"\b(?:(?<!at )most|top|busiest|commonest|biggest\s+number|more\s+\w+\s+than\s+any(?:one|body)?|"
     r"(?:largest|highest|greatest|biggest)\s+(?:number|count)\s+of|runner-?\s?up)\b",
-    rf"最多(?!\s*(?:\d|[一两二三四五六七八九十]+[位个名项种份篇]))|最常|第二多|前{CHINESE_COUNT}名|排名|排第二|排?前{CHINESE_COUNT}的",
+    rf"最多(?!\s*(?:\d|[一两二三四五六七八九十]+[位个名项种份篇]))|最常|产量最高|第二多|前{CHINESE_COUNT}名|排名|排第二|排?前{CHINESE_COUNT}的",
 )
 MOST_OF_ZH = _pattern(r"最[多少]的\s*")
 LEAST = _pattern(r"\b(?:fewest|(?<!at )least|quietest|slowest)\b", r"最少")

@@ -203,6 +203,8 @@ CALCULATIONS_ZH = {
         {"where": {"type": "exists", "key": "version", "value": False}},
     ),
     "张敏独立完成的文件有几份": ("authors=张敏", {"where": {"type": "eq", "key": "len(authors)", "value": 1}}),
+    "文件超过 10 份的作者有哪些": (None, {"group_by": "authors", "at_least": 11}),
+    "截至目前属于操作流程的文件数目": ("doc_type=操作流程", {"op": "count"}),
     "版本 1.1 及以上的文件有几份": ("version in 1.1|2.0|2.1|3.0", {"op": "count"}),
     "平均每份文件有几位作者": (None, {"op": "avg", "of": "len(authors)"}),
     "东院区和西院区哪个的文件多": ("campus in 东院区|西院区", {"op": "count", "group_by": "campus"}),
