@@ -198,8 +198,7 @@ def _counts_noun_before(found: Found, stated: re.Match[str]) -> bool:
     """提案[超过 40] 个: in Chinese the number may stand behind what it counts."""
     sentence = found.sentence
     unit = sentence.text[stated.end() :].lstrip()[:1] in ("个", "篇", "份", "条")
-    before = [place for place, token in enumerate(sentence.tokens) if token.end <= stated.start()]
-    return unit and bool(before) and sentence.is_noun(before[-1])
+    return unit and sentence.ends_with_noun(stated.start())
 
 
 def _top_group(found: Found) -> Calculation | None:

@@ -108,7 +108,7 @@ def find_quantities(sentence: Sentence) -> list[NumberRange]:
             taken = (*sentence.taken, *((one.start, one.end) for one in found))
             if any(match.start() < last and first < match.end() for first, last in taken):
                 continue
-            if _OF_DOCUMENTS_ZH.match(sentence.text, match.end()) and _ends_noun(sentence, match.start()):
+            if _OF_DOCUMENTS_ZH.match(sentence.text, match.end()) and sentence.ends_with_noun(match.start()):
                 continue  # 提案超过 40 个 counts them
             field = _key_of(sentence, match) if comparison == "thousands" else _field(sentence, match, fields)
             made = None if field is None else _range(comparison, match, field)
@@ -118,12 +118,6 @@ def find_quantities(sentence: Sentence) -> list[NumberRange]:
 
 
 _OF_DOCUMENTS_ZH = re.compile(r"\s*[个篇份条](?!月|季|小时|星期)")
-
-
-def _ends_noun(sentence: Sentence, end: int) -> bool:
-    """Whether a word for documents stands right before a place."""
-    before = [place for place, token in enumerate(sentence.tokens) if token.end <= end]
-    return bool(before) and sentence.is_noun(before[-1])
 
 
 def _by_level(sentence: Sentence, found: Sequence[NumberRange]) -> list[NumberRange]:
