@@ -8,11 +8,13 @@ import asyncio
 import json
 import math
 import re
+import ssl
 import time
 import zlib
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import cache
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -57,8 +59,9 @@ class Client:
     def __init__(self, source: str, *, secrets: Collection[str] = ()) -> None:
         self._source = source
         self._secrets = {form for secret in filter(None, secrets) for form in (secret, quote(secret, safe=""))}
-        # Here, since to load the certificates takes 0.1 s, which no request should wait for.
-        self._http = httpx2.AsyncClient(timeout=None, follow_redirects=False, headers={"Accept-Encoding": "gzip"})
+        self._http = httpx2.AsyncClient(
+            timeout=None, follow_redirects=False, headers={"Accept-Encoding": "gzip"}, verify=_tls()
+        )
 
     async def json(
         self,
@@ -173,6 +176,12 @@ class Client:
         for secret in self._secrets:
             text = text.replace(secret, "***")
         return _CONTROL.sub(" ", text)[:_LONGEST_REASON]
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    """The authorities that are trusted: to load them takes 0.1 s, and is for the start, not for a request."""
+    return httpx2.create_ssl_context()
 
 
 def _encodable(text: str) -> str:

@@ -184,7 +184,8 @@ def _address(name: str, provider: Provider, own: str, options: Mapping[str, Any]
     address = (base or own or provider.address).rstrip("/").removesuffix("/search")
     try:
         parts = urlsplit(address)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.query + parts.fragment
+        named = bool(parts.hostname) and parts.port != 0  # a port that cannot be is a ValueError
+        usable = parts.scheme in ("http", "https") and named and not parts.query + parts.fragment
     except ValueError:
         usable = False
     if not usable:
