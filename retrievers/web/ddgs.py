@@ -38,14 +38,16 @@ def _search(wanted: Search, timeout_s: int) -> Any:
     region = _REGIONS.get(wanted.language, "wt-wt")
     try:
         return DDGS(timeout=timeout_s).text(wanted.text, region=region, max_results=wanted.limit)
-    except RatelimitException as error:
-        raise Refused(SOURCE, "ddgs: the search engines allow no more searches for now", 429) from error
-    except TimeoutException as error:
-        raise Unavailable(SOURCE, f"ddgs: no search engine has answered within {timeout_s} s") from error
     except DDGSException as error:
-        # Its words for an answer without pages; those of a failed engine hold addresses.
-        if "no results found" in str(error).lower():
+        # The last engine's own error is wrapped in the library's.
+        errors = (error, *error.args)
+        if any(isinstance(one, RatelimitException) for one in errors):
+            raise Refused(SOURCE, "ddgs: the search engines allow no more searches for now", 429) from error
+        if any(isinstance(one, TimeoutException) for one in errors):
+            raise Unavailable(SOURCE, f"ddgs: no search engine has answered within {timeout_s} s") from error
+        if error.args == ("No results found.",):
             return []
+        # Its words may hold addresses.
         raise Unavailable(SOURCE, "ddgs: no search engine has answered") from error
 
 
