@@ -57,7 +57,7 @@ class Api:
     name: str
     client: Client
     address: str
-    key: str
+    key: str = field(repr=False)
     timeout_s: float
     reasons: Mapping[int, str] = field(default_factory=dict)
 

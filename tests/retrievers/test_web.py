@@ -3,6 +3,8 @@
 import asyncio
 import json
 import logging
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
@@ -26,10 +28,12 @@ from retrievers.core.types import Collection, Hit, Query, Scope
 from retrievers.http.client import Refused
 from retrievers.ingest.documents import Document
 from retrievers.registry import Resources
-from retrievers.web import PROVIDERS, Web, build
+from retrievers.web import build
 from retrievers.web.pages import Page
 from retrievers.web.provider import day_of, plain, shortened
 from retrievers.web.recent import Recent
+from retrievers.web.retriever import Web
+from retrievers.web.setup import PROVIDERS
 
 KEY = "tvly-very-secret-0123"
 DATED = Scope("t", (Collection(1, "t", "docs", fields={"published": Field("published", "date", "date")}),))
@@ -184,6 +188,12 @@ async def test_exa_is_asked_as_it_wants(open_web: Callable[..., Web]):
         "query": "where do penguins live", "type": "auto", "numResults": 20,
         "contents": {"highlights": {"maxCharacters": 2000}},
     }  # fmt: skip
+
+
+async def test_the_web_is_asked_in_the_language_of_the_text_not_of_the_documents(open_web: Callable[..., Web]):
+    with ScriptedServer(other=lambda _: searxng()) as server:
+        await open_web("searxng", server).search(replace(PENGUINS, text="Wie ist das Wetter morgen in Berlin?"))
+    assert asked(server.requests[0])["language"] == ["de"]
 
 
 async def test_searxng_is_asked_at_its_own_address(open_web: Callable[..., Web]):
@@ -351,7 +361,7 @@ async def test_the_same_search_is_made_once(open_web: Callable[..., Web]):
         assert len(server.requests) == 1
         assert first == again  # with the moment at which it was really found
         await web.search(replace(PENGUINS, text="where do walruses live"))
-        await web.search(replace(PENGUINS, language="de"))
+        await web.search(replace(PENGUINS, limit=5))
         (other,) = await web.search(replace(PENGUINS, scope=Scope("u", ())))
     assert len(server.requests) == 4
     assert other.id.tenant == "u"
@@ -596,9 +606,16 @@ async def test_ddgs_dates_no_page_so_it_takes_no_date(engines: Engines, open_web
 # Settings
 
 
-def test_there_is_no_web_without_a_provider():
+def test_there_is_no_web_without_a_provider_and_nothing_is_loaded_for_it():
     for given in (None, "", "  "):
         assert registry.build("web", Resources(None, None, None, {"web_provider": given})) is None
+    code = "import sys, retrievers.web; print({'httpx2', 'ddgs', 'tenacity'} & set(sys.modules))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "set()"
+
+
+def test_a_key_is_not_in_what_a_program_shows_of_the_source(open_web: Callable[..., Web]):
+    assert KEY not in repr(open_web("tavily"))
 
 
 @pytest.mark.parametrize(
@@ -631,7 +648,7 @@ def test_settings_that_cannot_be_used_are_named(options: dict[str, Any], where: 
 
 
 def test_a_provider_that_is_not_installed_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("retrievers.web.find_spec", lambda name: None)
+    monkeypatch.setattr("retrievers.web.setup.find_spec", lambda name: None)
     with pytest.raises(BadRequest, match=r"pip install 'signalbox\[web\]'"):
         build(Resources(None, None, None, {"web_provider": "ddgs"}))
 
