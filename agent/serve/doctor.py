@@ -157,31 +157,31 @@ def _reranker(settings: Settings) -> Check:
 
 
 async def _web(settings: Settings) -> Check:
-    """The web source. One that costs nothing is asked; a search with a key is paid for."""
+    """The web source. One that needs no key is asked; a search with a key is paid for."""
     from retrievers import registry, web
     from retrievers.core.types import Query, Scope
 
-    assert settings.web_provider is not None
+    name = "web search"
     try:
         source = web.build(registry.Resources(None, None, None, settings.model_dump()))
     except RetrievalError as error:
-        return Check("web search", False, str(error), "correct WEB_PROVIDER, WEB_API_KEY or WEB_BASE_URL")
+        return Check(name, False, str(error), "correct WEB_PROVIDER, WEB_API_KEY or WEB_BASE_URL")
     if source is None:
-        return Check("web search", True, "none")
-    key = "WEB_API_KEY is set" if settings.web_api_key else "no key"
+        return Check(name, True, "none")
+    shown = f"{source.api.name}, {'WEB_API_KEY is set' if settings.web_api_key else 'no key'}"
+    mend = "until it answers, the web is left out; see whether its address is right and it runs"
     try:
         if source.provider.needs_key:
-            return Check("web search", True, f"{source.api.name}, {key}; no search was made, since it may cost")
+            return Check(name, True, f"{shown}; no search was made, since it may cost")
         async with asyncio.timeout(settings.source_timeout_s):
             found = await source.search(Query("weather", "en", Scope(settings.tenant, ())))
     except TimeoutError:
-        error_text = f"{source.api.name}: no answer within {settings.source_timeout_s:g} s"
-        return Check("web search", False, error_text, "see whether it runs, or raise SOURCE_TIMEOUT_S")
+        return Check(name, False, f"{shown}: no answer within {settings.source_timeout_s:g} s", mend)
     except RetrievalError as error:
-        return Check("web search", False, str(error), "until it answers, questions for the web stay without hits")
+        return Check(name, False, str(error), mend)
     finally:
         await source.aclose()
-    return Check("web search", True, f"{source.api.name}, {key}; a search gave {len(found)} pages")
+    return Check(name, True, f"{shown}; a search gave {len(found)} pages")
 
 
 def _disk(settings: Settings) -> Check:

@@ -2,9 +2,8 @@
 
 from datetime import UTC, date, datetime, timedelta
 
-from retrievers.core.errors import Unavailable
-from retrievers.http.found import Found
-from retrievers.web.provider import SOURCE, Api, Provider, Search, page, plain, results
+from retrievers.http.found import Found, part
+from retrievers.web.provider import Api, Provider, Search, page, plain, results
 
 _LANGUAGES = {"ja": "jp", "pt": "pt-br", "zh": "zh-hans"}
 _FIRST_DAY = date(1990, 1, 1)
@@ -25,10 +24,8 @@ async def search(api: Api, wanted: Search) -> list[Found]:
             "freshness": _freshness(wanted),
         },
     )
-    if isinstance(answer, dict) and "query" in answer and "web" not in answer:
+    if part(answer, "query") is not None and part(answer, "web") is None:
         return []  # its way to say that there is none
-    if not isinstance(answer, dict):
-        raise Unavailable(SOURCE, "its answer is no object")
     found = []
     for one in results(answer, "web", "results"):
         more = one.get("extra_snippets")
@@ -41,8 +38,9 @@ async def search(api: Api, wanted: Search) -> list[Found]:
 def _freshness(wanted: Search) -> str | None:
     if wanted.since is None and wanted.until is None:
         return None
+    since = wanted.since or _FIRST_DAY
     tomorrow = datetime.now(UTC).date() + timedelta(days=1)
-    return f"{wanted.since or _FIRST_DAY}to{wanted.until or tomorrow}"
+    return f"{since}to{wanted.until or max(tomorrow, since)}"
 
 
 PROVIDER = Provider(search, address="https://api.search.brave.com", needs_key=True, most_characters=400, most_words=50)

@@ -51,4 +51,4 @@ def _search(wanted: Search, timeout_s: int) -> Any:
         raise Unavailable(SOURCE, "ddgs: no search engine has answered") from error
 
 
-PROVIDER = Provider(search, most_characters=500, dates=False, package="ddgs")
+PROVIDER = Provider(search, address=None, most_characters=500, dates=False, package="ddgs")

@@ -95,7 +95,7 @@ class Provider:
 
     Attributes:
         search: the pages for a search, best first.
-        address: of its API; "" where the settings must say it.
+        address: of its API; "" where the settings must say it, None where it has none.
         needs_key: whether it works with WEB_API_KEY alone.
         most_characters, most_words: of a search.
         dates: whether it says when pages were published.
@@ -104,7 +104,7 @@ class Provider:
     """
 
     search: Callable[[Api, Search], Awaitable[list[Found]]]
-    address: str = ""
+    address: str | None = ""
     needs_key: bool = False
     most_characters: int = 1_000
     most_words: int | None = None

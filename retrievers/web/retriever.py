@@ -63,7 +63,7 @@ class Web:
         """
         started = time.monotonic()
         wanted = self._wanted(query)
-        if not wanted.text:
+        if not wanted.text or (wanted.since and wanted.until and wanted.since > wanted.until):
             return []
         # Per tenant: how fast an answer comes must not tell what another has asked.
         key = (query.scope.tenant, wanted)

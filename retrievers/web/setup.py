@@ -43,23 +43,17 @@ def open_web(options: Mapping[str, Any]) -> Web:
             f"setting WEB_PROVIDER: {name} is not installed: pip install 'signalbox[web]'", where="web_provider"
         )
     address = _address(name, provider, own_address, options)
-    api = Api(
-        name,
-        Client(SOURCE, secrets=[key]),
-        address,
-        key,
-        float(options.get("source_timeout_s") or 3.0),
-        provider.reasons,
-    )
+    timeout_s = float(options.get("source_timeout_s", 3.0))
+    api = Api(name, Client(SOURCE, secrets=[key]), address, key, timeout_s, provider.reasons)
     return Web(provider, api, fetcher=None)
 
 
 def _address(name: str, provider: Provider, own: str, options: Mapping[str, Any]) -> str:
-    """Of the API, without what the provider's module adds to it."""
+    """Of the API, without the path that the provider's module adds."""
     base = (options.get("web_base_url") or "").strip()
-    if base and provider.package:
-        raise BadRequest(f"setting WEB_BASE_URL: {name} has no address of its own", where="web_base_url")
-    if provider.package:
+    if provider.address is None:
+        if base:
+            raise BadRequest(f"setting WEB_BASE_URL: {name} has no address of its own", where="web_base_url")
         return ""
     where = "web_base_url" if base else "web_provider"
     address = (base or own or provider.address).rstrip("/").removesuffix("/search")
@@ -70,12 +64,8 @@ def _address(name: str, provider: Provider, own: str, options: Mapping[str, Any]
     except ValueError:
         usable = False
     if not usable:
-        raise BadRequest(
-            f"setting {where.upper()}: {name} needs an address such as http://localhost:8888, as {name}:URL"
-            if not base
-            else f"setting {where.upper()} is no address such as http://localhost:8888",
-            where=where,
-        )
+        form = "http://localhost:8888" if base else f"{name}:http://localhost:8888"
+        raise BadRequest(f"setting {where.upper()} holds no address that can be used, such as {form}", where=where)
     if parts.username is not None or parts.password is not None:
         raise BadRequest(
             f"setting {where.upper()} holds a password, which logs would show: put name:password into WEB_API_KEY",

@@ -423,6 +423,13 @@ async def test_only_pages_known_to_satisfy_a_date_are_found(open_web: Callable[.
     ]  # fmt: skip
 
 
+async def test_days_that_cannot_be_are_not_asked_for(open_web: Callable[..., Web]):
+    never = And((published("gte", "2026-01-10"), published("lt", "2026-01-01")))
+    with ScriptedServer() as server:
+        assert await open_web("brave", server).search(replace(PENGUINS, scope=DATED, filter=never)) == []
+    assert server.requests == []
+
+
 async def test_each_provider_is_told_the_days(open_web: Callable[..., Web]):
     query = replace(PENGUINS, scope=DATED, filter=published("gte", "2025-07-02"))
     with ScriptedServer(other=lambda request: brave() if "/res/" in request.path else exa()) as server:
@@ -628,13 +635,29 @@ def test_a_key_is_not_in_what_a_program_shows_of_the_source(open_web: Callable[.
         ({"web_provider": "brave", "web_api_key": " "}, "web_api_key", "missing"),
         ({"web_provider": "exa", "web_api_key": f"{KEY}\nx"}, "web_api_key", "holds a character that no key has"),
         ({"web_provider": "exa", "web_api_key": f"{KEY}é"}, "web_api_key", "holds a character that no key has"),
-        ({"web_provider": "searxng"}, "web_provider", "searxng:URL"),
-        ({"web_provider": "searxng:localhost"}, "web_provider", "searxng:URL"),
-        ({"web_provider": "searxng:http://a.example/?q=1"}, "web_provider", "searxng:URL"),
+        ({"web_provider": "searxng"}, "web_provider", "no address that can be used, such as searxng:http://"),
+        ({"web_provider": "searxng:localhost"}, "web_provider", "no address that can be used, such as searxng:http://"),
+        (
+            {"web_provider": "searxng:http://a.example/?q=1"},
+            "web_provider",
+            "no address that can be used, such as searxng:http://",
+        ),
         ({"web_provider": "searxng:http://me:secret@a.example"}, "web_provider", "put name:password into WEB_API_KEY"),
-        ({"web_provider": "searxng:http://a.example:99999"}, "web_provider", "searxng:URL"),
-        ({"web_provider": "exa", "web_api_key": KEY, "web_base_url": "ftp://a"}, "web_base_url", "is no address"),
-        ({"web_provider": "exa", "web_api_key": KEY, "web_base_url": "http://[a"}, "web_base_url", "is no address"),
+        (
+            {"web_provider": "searxng:http://a.example:99999"},
+            "web_provider",
+            "no address that can be used, such as searxng:http://",
+        ),
+        (
+            {"web_provider": "exa", "web_api_key": KEY, "web_base_url": "ftp://a"},
+            "web_base_url",
+            "no address that can be used, such as http://",
+        ),
+        (
+            {"web_provider": "exa", "web_api_key": KEY, "web_base_url": "http://[a"},
+            "web_base_url",
+            "no address that can be used, such as http://",
+        ),
         ({"web_provider": "ddgs", "web_base_url": "http://a.example"}, "web_base_url", "no address of its own"),
     ],
 )
