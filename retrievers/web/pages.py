@@ -6,16 +6,14 @@ from dataclasses import replace
 from typing import Protocol
 
 from retrievers.core.errors import RetrievalError
-from retrievers.core.types import Chunk, ChunkId, Hit, Query
-from retrievers.http.found import cleaned
+from retrievers.core.types import Chunk, Hit, Query
+from retrievers.ingest.clean import Cleaner
 from retrievers.text.analysis import analyse
 from retrievers.text.split import split
 from retrievers.web.provider import day_of
-from retrievers.web.recent import Recent
 
 MOST_PAGES = 3
-Passages = Recent[tuple[ChunkId, str], Chunk]
-"""Of pages that were read, each for one search text."""
+_MOST_CHARACTERS = 100_000
 
 
 class Page(Protocol):
@@ -29,7 +27,7 @@ class Page(Protocol):
 
 
 class PageFetcher(Protocol):
-    """Reads pages whose addresses come from elsewhere."""
+    """Reads pages whose addresses come from elsewhere, and keeps them for a while."""
 
     async def fetch(self, url: str, *, timeout_s: float) -> Page:
         """The page.
@@ -41,13 +39,10 @@ class PageFetcher(Protocol):
         ...
 
 
-async def read(
-    hits: Sequence[Hit], query: Query, fetcher: PageFetcher, known: Passages, *, timeout_s: float
-) -> list[Hit]:
+async def read(hits: Sequence[Hit], query: Query, fetcher: PageFetcher, *, timeout_s: float) -> list[Hit]:
     """The hits, the first few with a passage of their pages; what cannot be read in time keeps its snippet.
 
     Args:
-        known: passages of pages that were read before; those of this time are added.
         timeout_s: for all of them together.
     """
 
@@ -55,24 +50,20 @@ async def read(
         chunk = hit.chunk
         if chunk is None or chunk.url is None:
             return hit
-        found = known.get((hit.id, query.text))
-        if found is None:
-            try:
-                async with asyncio.timeout(timeout_s):
-                    page = await fetcher.fetch(chunk.url, timeout_s=timeout_s)
-                    found = await asyncio.to_thread(_passage, chunk, page, query)
-            except (RetrievalError, TimeoutError):
-                return hit
-            known.put((hit.id, query.text), found)
-        return hit._replace(chunk=found)
+        try:
+            async with asyncio.timeout(timeout_s):
+                page = await fetcher.fetch(chunk.url, timeout_s=timeout_s)
+                return hit._replace(chunk=await asyncio.to_thread(_passage, chunk, page, query))
+        except (RetrievalError, TimeoutError):
+            return hit
 
     return [*await asyncio.gather(*map(passage, hits[:MOST_PAGES])), *hits[MOST_PAGES:]]
 
 
 def _passage(chunk: Chunk, page: Page, query: Query) -> Chunk:
     """The passage that shares most terms with the search: a whole page would leave no room for the others."""
-    text = cleaned(page.text)
-    if not text:
+    text = Cleaner().text(page.text[:_MOST_CHARACTERS])
+    if not text.strip():
         return chunk
     terms = {term.text for term in analyse(query.text, query.language)}
 

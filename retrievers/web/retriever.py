@@ -12,7 +12,7 @@ from retrievers.http.found import Found, hits_of
 from retrievers.ingest.clean import one_line
 from retrievers.text.languages import detect
 from retrievers.web import CARD, pages
-from retrievers.web.pages import PageFetcher, Passages
+from retrievers.web.pages import PageFetcher
 from retrievers.web.provider import SOURCE, Api, Provider, Search, shortened
 from retrievers.web.recent import Recent
 
@@ -48,7 +48,6 @@ class Web:
     _recent: Recent[tuple[str, Search], _Answer] = field(
         init=False, repr=False, default_factory=lambda: Recent(most=_MOST_KEPT, keep_s=KEPT_S)
     )
-    _passages: Passages = field(init=False, repr=False, default_factory=lambda: Recent(most=_MOST_KEPT, keep_s=KEPT_S))
 
     @property
     def card(self) -> Card:
@@ -77,7 +76,7 @@ class Web:
         left_s = started + _READ_BY * self.api.timeout_s - time.monotonic()
         if self.fetcher is None or left_s < _LEAST_READ_S:
             return hits
-        return await pages.read(hits, query, self.fetcher, self._passages, timeout_s=left_s)
+        return await pages.read(hits, query, self.fetcher, timeout_s=left_s)
 
     async def aclose(self) -> None:
         """Close the connections."""
