@@ -58,7 +58,8 @@ class Client:
 
     def __init__(self, source: str, *, secrets: Collection[str] = ()) -> None:
         self._source = source
-        self._secrets = {form for secret in filter(None, secrets) for form in (secret, quote(secret, safe=""))}
+        forms = {form for secret in filter(None, secrets) for form in (secret, quote(secret, safe=""))}
+        self._secrets = sorted(forms, key=len, reverse=True)  # one may hold another
         self._http = httpx2.AsyncClient(
             timeout=None, follow_redirects=False, headers={"Accept-Encoding": "gzip"}, verify=_tls()
         )

@@ -16,7 +16,7 @@ from retrievers.web.pages import PageFetcher
 from retrievers.web.provider import SOURCE, Api, Provider, Search, shortened
 from retrievers.web.recent import Recent
 
-MOST_PAGES = 20
+MOST_RESULTS = 20
 """Of one search: what every provider gives at once and for one price."""
 KEPT_S = 600.0
 _MOST_KEPT = 256
@@ -55,7 +55,7 @@ class Web:
         return CARD
 
     async def search(self, query: Query) -> list[Hit]:
-        """Pages in the provider's order; see `Retriever.search`.
+        """Pages by the provider's scores, or in its order where it gives none; see `Retriever.search`.
 
         Raises:
             BadFilter: the filter asks for more than when a page was published.
@@ -89,7 +89,7 @@ class Web:
             self._check(query.filter, query)
             since, until = _days(query.filter)
         # The query's language is one that the documents have.
-        return Search(text, detect(text), min(MOST_PAGES, query.limit), since, until)
+        return Search(text, detect(text), min(MOST_RESULTS, query.limit), since, until)
 
     def _check(self, wanted: Filter, query: Query) -> None:
         """Of the documents' fields a page has at most one: when it was published."""

@@ -23,7 +23,6 @@ async def search(api: Api, wanted: Search) -> list[Found]:
         "q": wanted.text,
         "format": "json",
         "language": wanted.language,
-        "safesearch": 1,
         "time_range": _time_range(wanted),
     }
     answer = await api.json("GET", "/search", headers=_authorization(api.key), params=params)

@@ -204,7 +204,7 @@ async def test_searxng_is_asked_at_its_own_address(open_web: Callable[..., Web])
     open_one, named, token = server.requests
     assert urlsplit(open_one.path).path == "/sx/search"
     assert asked(open_one) == {
-        "q": ["where do penguins live"], "format": ["json"], "language": ["en"], "safesearch": ["1"],
+        "q": ["where do penguins live"], "format": ["json"], "language": ["en"]
     }  # fmt: skip
     assert "authorization" not in open_one.headers
     assert named.headers["authorization"] == "Basic bWU6cGFzcyB3b3Jk"
@@ -243,6 +243,7 @@ async def test_a_search_text_is_cut_to_what_the_provider_takes(open_web: Callabl
 @pytest.mark.parametrize(
     ("status", "kind", "said"),
     [
+        (302, Refused, "redirects: correct the address"),
         (401, Refused, "WEB_API_KEY"),
         (402, Refused, "no credit"),
         (403, Refused, ""),
