@@ -38,6 +38,6 @@ def build(resources: Resources) -> "Web | None":
     if not (resources.options.get("web_provider") or "").strip():
         return None
     # The HTTP client takes 0.1 s to import: only for those who search the web.
-    from retrievers.web.setup import open_web
+    from retrievers.web.opening import open_web
 
     return open_web(resources.options)

@@ -29,11 +29,11 @@ from retrievers.http.client import Refused
 from retrievers.ingest.documents import Document
 from retrievers.registry import Resources
 from retrievers.web import build
+from retrievers.web.opening import PROVIDERS
 from retrievers.web.pages import Page
 from retrievers.web.provider import day_of, plain, shortened
 from retrievers.web.recent import Recent
 from retrievers.web.retriever import Web
-from retrievers.web.setup import PROVIDERS
 
 KEY = "tvly-very-secret-0123"
 DATED = Scope("t", (Collection(1, "t", "docs", fields={"published": Field("published", "date", "date")}),))
@@ -670,7 +670,7 @@ def test_settings_that_cannot_be_used_are_named(options: dict[str, Any], where: 
 
 
 def test_a_provider_that_is_not_installed_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("retrievers.web.setup.find_spec", lambda name: None)
+    monkeypatch.setattr("retrievers.web.opening.find_spec", lambda name: None)
     with pytest.raises(BadRequest, match=r"pip install 'signalbox\[web\]'"):
         build(Resources(None, None, None, {"web_provider": "ddgs"}))
 
