@@ -129,6 +129,8 @@ def plan(
     builder.add(others, soft=every_soft)
     for count in range(1, len(constraints.firm) + 1):
         builder.add([*asked, *others], soft=every_soft, firm=count)
+    # What is outside knows none of the documents' metadata: to it, the question's own words must say as much.
+    builder.add([name for name in chosen if cards[name].kind == "outside"], soft=every_soft, firm=len(constraints.firm))
     if limits.outside and not caller_sources:
         builder.add(outside, soft=every_soft, firm=len(constraints.firm))
     return Plan(tuple(builder.rungs), degraded)

@@ -1,5 +1,6 @@
 """The doctor: what works, what does not, and how to mend it."""
 
+import asyncio
 import re
 import shutil
 import time
@@ -42,6 +43,7 @@ async def examine() -> list[Check]:
         await _embedder(settings),
         await _model(settings),
         _reranker(settings),
+        *([await _web(settings)] if settings.web_provider else []),
         _disk(settings),
     ]
 
@@ -152,6 +154,34 @@ def _reranker(settings: Settings) -> Check:
     """What orders the hits at last; both kinds are part of the program and need nothing."""
     kinds = {"none": "none: the fused order stays", "hybrid": "hybrid: by cosine and words in common with the question"}
     return Check("reranker", True, kinds[settings.reranker])
+
+
+async def _web(settings: Settings) -> Check:
+    """The web source. One that needs no key is asked; a search with a key is paid for."""
+    from retrievers import registry, web
+    from retrievers.core.types import Query, Scope
+
+    name = "web search"
+    try:
+        source = web.build(registry.Resources(None, None, None, settings.model_dump()))
+    except RetrievalError as error:
+        return Check(name, False, str(error), "correct WEB_PROVIDER, WEB_API_KEY or WEB_BASE_URL")
+    if source is None:
+        return Check(name, True, "none")
+    shown = f"{source.api.name}, {'WEB_API_KEY is set' if settings.web_api_key else 'no key'}"
+    mend = "until it answers, the web is left out; see whether its address is right and it runs"
+    try:
+        if source.provider.needs_key:
+            return Check(name, True, f"{shown}; no search was made, since it may cost")
+        async with asyncio.timeout(settings.source_timeout_s):
+            found = await source.search(Query("weather", "en", Scope(settings.tenant, ())))
+    except TimeoutError:
+        return Check(name, False, f"{shown}: no answer within {settings.source_timeout_s:g} s", mend)
+    except RetrievalError as error:
+        return Check(name, False, str(error), mend)
+    finally:
+        await source.aclose()
+    return Check(name, True, f"{shown}; a search gave {len(found)} pages")
 
 
 def _disk(settings: Settings) -> Check:

@@ -8,10 +8,15 @@ import asyncio
 import json
 import math
 import re
+import ssl
+import time
+import zlib
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import cache
 from typing import Any, Literal
+from urllib.parse import quote
 
 import httpx2
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt
@@ -39,6 +44,10 @@ class Refused(Unavailable):
         self.status = status
 
 
+class _Lost(Unavailable):
+    """The connection failed, which the next one need not."""
+
+
 class Client:
     """A provider's API.
 
@@ -49,8 +58,11 @@ class Client:
 
     def __init__(self, source: str, *, secrets: Collection[str] = ()) -> None:
         self._source = source
-        self._secrets = tuple(filter(None, secrets))
-        self._http: httpx2.AsyncClient | None = None
+        forms = {form for secret in filter(None, secrets) for form in (secret, quote(secret, safe=""))}
+        self._secrets = sorted(forms, key=len, reverse=True)  # one may hold another
+        self._http = httpx2.AsyncClient(
+            timeout=None, follow_redirects=False, headers={"Accept-Encoding": "gzip"}, verify=_tls()
+        )
 
     async def json(
         self,
@@ -70,7 +82,8 @@ class Client:
             params: of the query string; None values are left out.
             body: sent as JSON; or `content`, bytes that were signed as they are.
             timeout_s: for all tries together, body included.
-            attempts: most tries: connection errors, 429 and 5xx are repeated, after `Retry-After` when it is short.
+            attempts: most tries: connection errors, 429 and 5xx are repeated, after `Retry-After` where that is
+                short and leaves time for it.
         Raises:
             Refused: an answer of another status; the reason tells what the provider says.
             Unavailable: no answer in time, or none that is JSON of a bearable size.
@@ -78,7 +91,8 @@ class Client:
         if body is not None:
             content = json.dumps(body, ensure_ascii=False).encode(errors="replace")
             headers = {"Content-Type": "application/json", **(headers or {})}
-        query = {key: str(value) for key, value in (params or {}).items() if value is not None}
+        query = {key: _encodable(str(value)) for key, value in (params or {}).items() if value is not None}
+        deadline = time.monotonic() + timeout_s
 
         async def once() -> Any:
             return await self._once(method, url, headers or {}, query, content)
@@ -89,9 +103,11 @@ class Client:
             return float(max(_FIRST_WAIT_S * 2 ** (state.attempt_number - 1), asked_s))
 
         def may_pass(error: BaseException) -> bool:
-            if not isinstance(error, Unavailable) or (error.retry_after_s or 0.0) > _LONGEST_WAIT_S:
-                return False
-            return not isinstance(error, Refused) or error.status == 429 or error.status >= 500
+            if isinstance(error, Refused) and (error.status == 429 or error.status >= 500):
+                # Better to say what the provider says than to run out of time.
+                left_s = min(_LONGEST_WAIT_S, deadline - time.monotonic())
+                return (error.retry_after_s or 0.0) <= left_s
+            return isinstance(error, _Lost)
 
         try:
             async with asyncio.timeout(timeout_s):
@@ -104,25 +120,21 @@ class Client:
 
     async def aclose(self) -> None:
         """Close the connections."""
-        if self._http is not None:
-            await self._http.aclose()
-            self._http = None
+        await self._http.aclose()
 
     async def _once(
         self, method: str, url: str, headers: Mapping[str, str], params: Mapping[str, str], content: bytes | None
     ) -> Any:
-        if self._http is None:
-            self._http = httpx2.AsyncClient(timeout=None, follow_redirects=False)
         try:
             # An empty mapping would drop the query that the address has.
             query = params or None
             async with self._http.stream(method, url, headers=headers, params=query, content=content) as answer:
                 data = await self._read(answer)
-        except httpx2.InvalidURL as error:
-            raise Unavailable(self._source, f"its address cannot be used: {self._clean(str(error))}") from None
-        except httpx2.HTTPError as error:
+        except (httpx2.InvalidURL, httpx2.UnsupportedProtocol, UnicodeError):
+            raise Unavailable(self._source, "its address or its key holds what cannot be sent") from None
+        except (httpx2.HTTPError, OSError) as error:
             # The text may hold the address, and that a key.
-            raise Unavailable(self._source, f"the connection failed ({type(error).__name__})") from None
+            raise _Lost(self._source, f"the connection failed ({type(error).__name__})") from None
         if not 200 <= answer.status_code < 300:
             reason = f"HTTP {answer.status_code}: {self._said(data) or answer.reason_phrase or 'no reason given'}"
             raise Refused(self._source, self._clean(reason), answer.status_code, retry_after_s=_retry_after_s(answer))
@@ -132,9 +144,17 @@ class Client:
             raise Unavailable(self._source, "its answer is not JSON") from None
 
     async def _read(self, answer: httpx2.Response) -> bytes:
+        packed = answer.headers.get("content-encoding", "").strip().lower()
+        if packed not in ("", "identity", "gzip"):
+            raise Unavailable(self._source, "its answer is packed in a way that was not asked for")
+        unpacker = zlib.decompressobj(wbits=31) if packed == "gzip" else None
         data = bytearray()
-        async for part in answer.aiter_bytes():
-            data += part
+        async for part in answer.aiter_raw():
+            try:
+                # Some KiB may stand for gigabytes.
+                data += unpacker.decompress(part, MOST_BYTES + 1 - len(data)) if unpacker else part
+            except zlib.error:
+                raise Unavailable(self._source, "its answer cannot be unpacked") from None
             if len(data) > MOST_BYTES:
                 raise Unavailable(self._source, f"its answer is longer than {MOST_BYTES >> 20} MiB")
         return bytes(data)
@@ -159,14 +179,26 @@ class Client:
         return _CONTROL.sub(" ", text)[:_LONGEST_REASON]
 
 
+@cache
+def _tls() -> ssl.SSLContext:
+    """The authorities that are trusted: to load them takes 0.1 s, and is for the start, not for a request."""
+    return httpx2.create_ssl_context()
+
+
+def _encodable(text: str) -> str:
+    """Text that has an UTF-8 form: half a surrogate pair becomes a question mark."""
+    return text.encode(errors="replace").decode()
+
+
 def _retry_after_s(answer: httpx2.Response) -> float | None:
+    """Seconds to wait, from a number of them or a date."""
     value = answer.headers.get("retry-after", "")
     try:
         seconds = float(value)
     except ValueError:
         try:
             moment = parsedate_to_datetime(value)
-        except ValueError:
+        except (ValueError, TypeError, IndexError, OverflowError):
             return None
         seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - datetime.now(UTC).timestamp()
     return max(seconds, 0.0) if math.isfinite(seconds) else None

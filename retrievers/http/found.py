@@ -1,5 +1,6 @@
 """What a source outside found, as hits: cleaned, bounded, marked as untrusted, ordered."""
 
+import hashlib
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ MOST_CHARACTERS = 20_000
 """Of one hit's text."""
 _MOST_TITLE, _MOST_URL, _MOST_ID = 300, 2_000, 500
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+_NOT_IN_ADDRESS = re.compile(r"[\s\x00-\x20\x7f-\x9f\ud800-\udfff<>\"\\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +53,14 @@ def hits_of(found: Sequence[Found], query: Query, source: str, *, at: datetime |
         if not text:
             continue
         url = address(one.url)
-        document_id = one_line(one.id or url or f"{source}-{place}", _MOST_ID)
-        # Several passages of one document are several hits.
+        document_id = _bounded(one_line(one.id or url or f"{source}-{place}"))
+        # Several passages of one document are several hits; where they stand in it is not known, so none may pass
+        # for the neighbour of another.
         ordinal = ordinals.get(document_id, 0)
         id = ChunkId(query.scope.tenant, source, document_id, ordinal)
         if any(hit.chunk and hit.chunk.text == text for known, hit in best.items() if known[:3] == id[:3]):
             continue
-        ordinals[document_id] = ordinal + 1
+        ordinals[document_id] = ordinal + 2
         title = one_line(cleaned(one.title), _MOST_TITLE) or url or document_id
         metadata = {**one.metadata, "untrusted": True, "retrieved_at": retrieved_at}
         chunk = Chunk(id, title, text, url, end=len(text), metadata=metadata)
@@ -73,9 +76,17 @@ def cleaned(value: object) -> str:
 
 def address(value: object) -> str | None:
     """A web address that may be shown as a link; None for anything else, `javascript:` above all."""
-    if not isinstance(value, str) or len(value) > _MOST_URL or _CONTROL.search(value):
+    if not isinstance(value, str) or len(value) > _MOST_URL:
         return None
-    return value.strip() if value.strip().lower().startswith(("http://", "https://")) else None
+    url = value.strip()
+    return url if url.lower().startswith(("http://", "https://")) and not _NOT_IN_ADDRESS.search(url) else None
+
+
+def _bounded(id: str) -> str:
+    """An id that can be stored; of two long ones that begin alike, each its own."""
+    if len(id) <= _MOST_ID:
+        return id
+    return f"{id[: _MOST_ID - 17]}~{hashlib.sha256(id.encode(errors='replace')).hexdigest()[:16]}"
 
 
 def number(value: object) -> float | None:

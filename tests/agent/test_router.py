@@ -118,6 +118,15 @@ def test_nothing_leads_outside_unless_it_is_allowed():
     assert "outer" not in {step.source for step in planned(intent("vector"), Constraints(soft=(on("c"),))).steps}
 
 
+def test_a_chosen_source_outside_is_asked_at_last_without_what_was_read_from_the_question():
+    constraints = Constraints(MINE, firm=(on("b"),), soft=(on("c"),))
+    found = planned(intent("outer"), constraints, caller_sources=True)
+    assert asked(found) == [["q@outer"], ["q@outer"]]
+    assert [rung.filter for rung in found.rungs] == [constraints.filter(), MINE]
+    assert [one.dropped["key"] for one in found.rungs[1].dropped] == ["c", "b"]
+    assert asked(planned(intent("outer"), Constraints(MINE), caller_sources=True)) == [["q@outer"]]
+
+
 def test_when_a_calculation_cannot_be_had_documents_are_asked():
     found = planned(intent("sql", aggregate={"op": "count"}), Constraints(firm=(on("a"),)))
     assert asked(found) == [["q@sql"], ["q@vector", "q@fulltext"], ["q@vector", "q@fulltext"]]

@@ -1,0 +1,46 @@
+"""Brave Search: an index of its own, without scores; https://api-dashboard.search.brave.com/app/documentation."""
+
+from datetime import UTC, date, datetime, timedelta
+
+from retrievers.http.found import Found, part
+from retrievers.web.provider import Api, Provider, Search, page, plain, results
+
+_LANGUAGES = {"ja": "jp", "pt": "pt-br", "zh": "zh-hans"}
+_FIRST_DAY = date(1990, 1, 1)
+
+
+async def search(api: Api, wanted: Search) -> list[Found]:
+    """The web pages that Brave finds."""
+    answer = await api.json(
+        "GET",
+        "/res/v1/web/search",
+        headers={"X-Subscription-Token": api.key, "Accept": "application/json"},
+        params={
+            "q": wanted.text,
+            "count": wanted.limit,
+            "search_lang": _LANGUAGES.get(wanted.language, wanted.language),
+            "result_filter": "web",
+            "text_decorations": "false",
+            "freshness": _freshness(wanted),
+        },
+    )
+    if part(answer, "query") is not None and part(answer, "web") is None:
+        return []  # its way to say that there is none
+    found = []
+    for one in results(answer, "web", "results"):
+        more = one.get("extra_snippets")
+        snippets = [one.get("description"), *(more if isinstance(more, list) else [])]
+        text = "\n".join(filter(None, map(plain, snippets)))
+        found.append(page(text, plain(one.get("title")), one.get("url"), published=one.get("page_age")))
+    return found
+
+
+def _freshness(wanted: Search) -> str | None:
+    if wanted.since is None and wanted.until is None:
+        return None
+    since = wanted.since or _FIRST_DAY
+    tomorrow = datetime.now(UTC).date() + timedelta(days=1)
+    return f"{since}to{wanted.until or max(tomorrow, since)}"
+
+
+PROVIDER = Provider(search, address="https://api.search.brave.com", needs_key=True, most_characters=400, most_words=50)

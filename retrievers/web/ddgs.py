@@ -1,0 +1,54 @@
+"""ddgs: public search engines without a key, read from their pages; for trying out, since they limit and change."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from math import ceil
+from typing import Any
+
+from retrievers.core.errors import Unavailable
+from retrievers.http.client import Refused
+from retrievers.http.found import Found, records
+from retrievers.web.provider import SOURCE, Api, Provider, Search, page, plain
+
+_THREADS = 4
+_REGIONS = {
+    "de": "de-de", "en": "us-en", "es": "es-es", "fr": "fr-fr", "it": "it-it", "ja": "jp-jp", "ko": "kr-kr",
+    "nl": "nl-nl", "pt": "br-pt", "sv": "se-sv", "zh": "cn-zh",
+}  # fmt: skip
+
+
+async def search(api: Api, wanted: Search) -> list[Found]:
+    """The pages that the engines behind ddgs find."""
+    loop = asyncio.get_running_loop()
+    found = await loop.run_in_executor(_threads(), _search, wanted, ceil(api.timeout_s))
+    return [page(plain(one.get("body")), plain(one.get("title")), one.get("href")) for one in records(found)]
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """Threads of its own: one that is given up goes on for a while, and others need the common ones."""
+    return ThreadPoolExecutor(_THREADS, thread_name_prefix="web-search")
+
+
+def _search(wanted: Search, timeout_s: int) -> Any:
+    from ddgs import DDGS
+    from ddgs.exceptions import DDGSException, RatelimitException, TimeoutException
+
+    region = _REGIONS.get(wanted.language, "wt-wt")
+    try:
+        return DDGS(timeout=timeout_s).text(wanted.text, region=region, max_results=wanted.limit)
+    except DDGSException as error:
+        # The last engine's own error is wrapped in the library's.
+        errors = (error, *error.args)
+        if any(isinstance(one, RatelimitException) for one in errors):
+            raise Refused(SOURCE, "ddgs: the search engines allow no more searches for now", 429) from error
+        if any(isinstance(one, TimeoutException) for one in errors):
+            raise Unavailable(SOURCE, f"ddgs: no search engine has answered within {timeout_s} s") from error
+        if error.args == ("No results found.",):
+            return []
+        # Its words may hold addresses.
+        raise Unavailable(SOURCE, "ddgs: no search engine has answered") from error
+
+
+PROVIDER = Provider(search, address=None, most_characters=500, dates=False, package="ddgs")

@@ -1,0 +1,39 @@
+"""Exa: search by meaning, with excerpts of the pages; https://docs.exa.ai."""
+
+from typing import Any
+
+from retrievers.http.found import Found
+from retrievers.web.provider import Api, Provider, Search, page, results
+
+_EXCERPT_CHARACTERS = 2_000
+
+
+async def search(api: Api, wanted: Search) -> list[Found]:
+    """The pages that Exa finds."""
+    body: dict[str, Any] = {
+        "query": wanted.text,
+        "type": "auto",
+        "numResults": wanted.limit,
+        "contents": {"highlights": {"maxCharacters": _EXCERPT_CHARACTERS}},
+    }
+    if wanted.since:
+        body["startPublishedDate"] = f"{wanted.since}T00:00:00.000Z"
+    if wanted.until:
+        body["endPublishedDate"] = f"{wanted.until}T23:59:59.999Z"
+    answer = await api.json("POST", "/search", headers={"x-api-key": api.key}, body=body)
+    return [
+        page(
+            _excerpt(one), one.get("title"), one.get("url"), score=one.get("score"), published=one.get("publishedDate")
+        )
+        for one in results(answer, "results")
+    ]
+
+
+def _excerpt(one: Any) -> object:
+    """The excerpts for the search; of a page that has none, what else there is of it."""
+    highlights = one.get("highlights")
+    texts = [text for text in highlights if isinstance(text, str)] if isinstance(highlights, list) else []
+    return "\n".join(texts) or one.get("summary") or one.get("text")
+
+
+PROVIDER = Provider(search, address="https://api.exa.ai", needs_key=True, most_characters=2_000)

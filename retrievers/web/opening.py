@@ -1,0 +1,74 @@
+"""From settings to a web source, or to what is wrong with them."""
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+from urllib.parse import urlsplit
+
+from retrievers.core.errors import BadRequest, listing
+from retrievers.http.client import Client
+from retrievers.ingest.clean import one_line
+from retrievers.web import brave, ddgs, exa, searxng, tavily
+from retrievers.web.provider import SOURCE, Api, Provider
+from retrievers.web.retriever import Web
+
+PROVIDERS: Mapping[str, Provider] = {
+    "brave": brave.PROVIDER,
+    "ddgs": ddgs.PROVIDER,
+    "exa": exa.PROVIDER,
+    "searxng": searxng.PROVIDER,
+    "tavily": tavily.PROVIDER,
+}
+
+
+def open_web(options: Mapping[str, Any]) -> Web:
+    """The web by the settings, of which WEB_PROVIDER is set; see `retrievers.web.build`."""
+    given = options["web_provider"].strip()
+    name, _, own_address = given.partition(":")
+    provider = PROVIDERS.get(name)
+    if provider is None or (own_address and name != "searxng"):
+        valid = [f"{one}:URL" if one == "searxng" else one for one in PROVIDERS]
+        raise BadRequest(
+            f'setting WEB_PROVIDER: there is no web provider "{one_line(name, 40)}"; there are: {listing(valid)}',
+            where="web_provider",
+            valid=valid,
+        )
+    key = (options.get("web_api_key") or "").strip()
+    if provider.needs_key and not key:
+        raise BadRequest(f"setting WEB_API_KEY is missing: {name} needs one", where="web_api_key")
+    if not key.isascii() or not key.isprintable():
+        raise BadRequest("setting WEB_API_KEY holds a character that no key has", where="web_api_key")
+    if provider.package and find_spec(provider.package) is None:
+        raise BadRequest(
+            f"setting WEB_PROVIDER: {name} is not installed: pip install 'signalbox[web]'", where="web_provider"
+        )
+    address = _address(name, provider, own_address, options)
+    timeout_s = float(options.get("source_timeout_s", 3.0))
+    api = Api(name, Client(SOURCE, secrets=[key]), address, key, timeout_s, provider.reasons)
+    return Web(provider, api, fetcher=None)
+
+
+def _address(name: str, provider: Provider, own: str, options: Mapping[str, Any]) -> str:
+    """Of the API, without the path that the provider's module adds."""
+    base = (options.get("web_base_url") or "").strip()
+    if provider.address is None:
+        if base:
+            raise BadRequest(f"setting WEB_BASE_URL: {name} has no address of its own", where="web_base_url")
+        return ""
+    where = "web_base_url" if base else "web_provider"
+    address = (base or own or provider.address).rstrip("/").removesuffix("/search")
+    try:
+        parts = urlsplit(address)
+        named = bool(parts.hostname) and parts.port != 0  # a port that cannot be is a ValueError
+        usable = parts.scheme in ("http", "https") and named and not parts.query + parts.fragment
+    except ValueError:
+        usable = False
+    if not usable:
+        form = "http://localhost:8888" if base else f"{name}:http://localhost:8888"
+        raise BadRequest(f"setting {where.upper()} holds no address that can be used, such as {form}", where=where)
+    if parts.username is not None or parts.password is not None:
+        raise BadRequest(
+            f"setting {where.upper()} holds a password, which logs would show: put name:password into WEB_API_KEY",
+            where=where,
+        )
+    return address

@@ -1,0 +1,82 @@
+"""The pages behind the best results: of each, the passage that fits the search takes the place of the snippet."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from retrievers.core.errors import RetrievalError
+from retrievers.core.types import Chunk, Hit, Query
+from retrievers.ingest.clean import Cleaner
+from retrievers.text.analysis import analyse
+from retrievers.text.split import split
+from retrievers.web.provider import day_of
+
+MOST_PAGES = 3
+_MOST_CHARACTERS = 100_000
+
+
+class Page(Protocol):
+    """A page as it was read."""
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def published(self) -> str | None: ...
+
+
+class PageFetcher(Protocol):
+    """Reads pages whose addresses come from elsewhere, and keeps them for a while."""
+
+    async def fetch(self, url: str, *, timeout_s: float) -> Page:
+        """The page.
+
+        Raises:
+            BadRequest: the address is not one that is read.
+            Unavailable: the page cannot be read.
+        """
+        ...
+
+
+async def read(hits: Sequence[Hit], query: Query, fetcher: PageFetcher, *, timeout_s: float) -> list[Hit]:
+    """The hits, the first few with a passage of their pages; what cannot be read in time keeps its snippet.
+
+    Args:
+        timeout_s: for all of them together.
+    """
+
+    async def passage(hit: Hit) -> Hit:
+        chunk = hit.chunk
+        if chunk is None or chunk.url is None:
+            return hit
+        try:
+            async with asyncio.timeout(timeout_s):
+                page = await fetcher.fetch(chunk.url, timeout_s=timeout_s)
+                return hit._replace(chunk=await asyncio.to_thread(_passage, chunk, page, query))
+        except (RetrievalError, TimeoutError):
+            return hit
+
+    return [*await asyncio.gather(*map(passage, hits[:MOST_PAGES])), *hits[MOST_PAGES:]]
+
+
+def _passage(chunk: Chunk, page: Page, query: Query) -> Chunk:
+    """The passage that shares most terms with the search: a whole page would leave no room for the others."""
+    text = Cleaner().text(page.text[:_MOST_CHARACTERS])
+    if not text.strip():
+        return chunk
+    terms = {term.text for term in analyse(query.text, query.language)}
+
+    def shared(start: int, end: int) -> int:
+        return len(terms & {term.text for term in analyse(text[start:end], query.language)})
+
+    span = max(split(text), key=lambda one: shared(one.start, one.end))
+    day = chunk.metadata.get("published") or day_of(page.published)
+    return replace(
+        chunk,
+        text=text[span.start : span.end],
+        start=span.start,
+        end=span.end,
+        heading=span.heading,
+        metadata={**chunk.metadata, **({"published": day} if day else {})},
+    )

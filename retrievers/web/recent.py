@@ -1,0 +1,34 @@
+"""A small memory of answers: bounded, and each for a while only."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+class Recent(Generic[Key, Value]):
+    """The latest values by key.
+
+    Args:
+        most: how many are kept; the one that was put in first goes first.
+        keep_s: how long each is kept.
+    """
+
+    def __init__(self, *, most: int, keep_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most, self._keep_s, self._clock = most, keep_s, clock
+        self._held: OrderedDict[Key, tuple[float, Value]] = OrderedDict()
+
+    def get(self, key: Key) -> Value | None:
+        """The value, as long as it is kept."""
+        until, value = self._held.get(key, (0.0, None))
+        return value if self._clock() < until else None
+
+    def put(self, key: Key, value: Value) -> None:
+        """Keep a value."""
+        self._held.pop(key, None)
+        self._held[key] = (self._clock() + self._keep_s, value)
+        while len(self._held) > self._most:
+            self._held.popitem(last=False)

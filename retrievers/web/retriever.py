@@ -1,0 +1,161 @@
+"""The web as a source: one search of a provider, remembered for a while, its pages as hits."""
+
+import time
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
+from urllib.parse import urlsplit
+
+from retrievers.core.errors import BadFilter, listing
+from retrievers.core.filters import And, Compare, Filter, keys_of, matches
+from retrievers.core.types import Card, Hit, Query
+from retrievers.http.found import Found, hits_of
+from retrievers.ingest.clean import one_line
+from retrievers.text.languages import detect
+from retrievers.web import CARD, pages
+from retrievers.web.pages import PageFetcher
+from retrievers.web.provider import SOURCE, Api, Provider, Search, shortened
+from retrievers.web.recent import Recent
+
+MOST_RESULTS = 20
+"""Of one search: what every provider gives at once and for one price."""
+KEPT_S = 600.0
+_MOST_KEPT = 256
+_PUBLISHED = "published"
+# Pages are read in what a search leaves of the source's time, so that its results are there in any case.
+_READ_BY, _LEAST_READ_S = 0.8, 0.1
+_TRACKING = ("utm_", "fbclid", "gclid", "msclkid", "yclid", "dclid", "igshid", "mc_cid", "mc_eid", "_hsenc", "_hsmi")
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """The pages of one search, each once, and when they were found."""
+
+    found: tuple[Found, ...]
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Web:
+    """The web, as one provider finds it.
+
+    Args:
+        fetcher: reads the pages of the best results; without one the provider's snippets stand.
+    """
+
+    provider: Provider
+    api: Api
+    fetcher: PageFetcher | None = None
+    _recent: Recent[tuple[str, Search], _Answer] = field(
+        init=False, repr=False, default_factory=lambda: Recent(most=_MOST_KEPT, keep_s=KEPT_S)
+    )
+
+    @property
+    def card(self) -> Card:
+        """See `Retriever.card`."""
+        return CARD
+
+    async def search(self, query: Query) -> list[Hit]:
+        """Pages by the provider's scores, or in its order where it gives none; see `Retriever.search`.
+
+        Raises:
+            BadFilter: the filter asks for more than when a page was published.
+        """
+        started = time.monotonic()
+        wanted = self._wanted(query)
+        if not wanted.text or (wanted.since and wanted.until and wanted.since > wanted.until):
+            return []
+        # Per tenant: how fast an answer comes must not tell what another has asked.
+        key = (query.scope.tenant, wanted)
+        answer = self._recent.get(key)
+        if answer is None:
+            found = await self.provider.search(self.api, wanted)
+            answer = _Answer(tuple(_distinct(found)), datetime.now(UTC))
+            self._recent.put(key, answer)
+        fitting = [one for one in answer.found if query.filter is None or _satisfies(one, query.filter)]
+        hits = hits_of(fitting, query, SOURCE, at=answer.at)
+        left_s = started + _READ_BY * self.api.timeout_s - time.monotonic()
+        if self.fetcher is None or left_s < _LEAST_READ_S:
+            return hits
+        return await pages.read(hits, query, self.fetcher, timeout_s=left_s)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self.api.client.aclose()
+
+    def _wanted(self, query: Query) -> Search:
+        text = shortened(one_line(query.text), self.provider.most_characters, self.provider.most_words)
+        since, until = None, None
+        if query.filter is not None:
+            self._check(query.filter, query)
+            since, until = _days(query.filter)
+        # The query's language is one that the documents have.
+        return Search(text, detect(text), min(MOST_RESULTS, query.limit), since, until)
+
+    def _check(self, wanted: Filter, query: Query) -> None:
+        """Of the documents' fields a page has at most one: when it was published."""
+        kinds = {one.fields[_PUBLISHED].item for one in query.scope.collections if _PUBLISHED in one.fields}
+        dated = self.provider.dates and kinds == {"date"}
+        others = keys_of(wanted) - ({_PUBLISHED} if dated else set())
+        if others:
+            raise BadFilter(
+                f"a web page has none of the documents' metadata: it cannot be filtered by {listing(others, 5)}",
+                where="filter",
+                valid=(_PUBLISHED,) if dated else (),
+            )
+
+
+def _distinct(found: list[Found]) -> list[Found]:
+    """The pages that have an address, each once, however it was linked to."""
+    kept: dict[str, Found] = {}
+    for one in found:
+        page = _page_of(one.url)
+        if page:
+            kept.setdefault(page, replace(one, id=page))
+    return list(kept.values())
+
+
+def _page_of(url: str | None) -> str | None:
+    """The address without what differs between links to one page; None when it is none."""
+    try:
+        parts = urlsplit(url or "")
+        if not parts.hostname:
+            return None
+    except ValueError:
+        return None
+    kept = [one for one in parts.query.split("&") if not one.lower().startswith(_TRACKING)]
+    return parts._replace(
+        scheme=parts.scheme.lower(),
+        netloc=parts.netloc.lower(),
+        path=parts.path or "/",
+        query="&".join(kept),
+        fragment="",
+    ).geturl()
+
+
+def _satisfies(one: Found, wanted: Filter) -> bool:
+    """Whether the page is known to satisfy a filter on when it was published."""
+    published = one.metadata.get(_PUBLISHED)
+    return published is not None and matches(wanted, {_PUBLISHED: published})
+
+
+def _days(wanted: Filter) -> tuple[date | None, date | None]:
+    """The days between which a filter's pages lie, one day wider on each side: providers' days begin elsewhere."""
+    match wanted:
+        case And(parts):
+            bounds = [_days(part) for part in parts]
+            return (
+                max((since for since, _ in bounds if since), default=None),
+                min((until for _, until in bounds if until), default=None),
+            )
+        case Compare("eq", _, str(value)):
+            return _shifted(value, -1), _shifted(value, 1)
+        case Compare("gt" | "gte", _, str(value)):
+            return _shifted(value, -1), None
+        case Compare("lt" | "lte", _, str(value)):
+            return None, _shifted(value, 1)
+    return None, None
+
+
+def _shifted(value: str, days: int) -> date:
+    ordinal = date.fromisoformat(value[:10]).toordinal() + days
+    return date.fromordinal(min(max(ordinal, 1), date.max.toordinal()))

@@ -1,0 +1,77 @@
+"""SearXNG: one's own metasearch engine, without a key; https://docs.searxng.org/dev/search_api.html."""
+
+import base64
+import logging
+from datetime import UTC, datetime
+from typing import Any
+
+from retrievers.core.errors import Unavailable
+from retrievers.http.found import Found
+from retrievers.ingest.clean import one_line
+from retrievers.web.provider import SOURCE, Api, Provider, Search, page, plain, results
+
+_log = logging.getLogger(__name__)
+_log.addHandler(logging.NullHandler())
+# Its engines count days differently: what is cut off must lie well behind the first day wanted.
+_RANGES = ((0, "day"), (27, "month"), (360, "year"))
+_MOST_SHOWN = 150
+
+
+async def search(api: Api, wanted: Search) -> list[Found]:
+    """The pages that the instance's engines find, best first by its own score."""
+    params = {
+        "q": wanted.text,
+        "format": "json",
+        "language": wanted.language,
+        "time_range": _time_range(wanted),
+    }
+    answer = await api.json("GET", "/search", headers=_authorization(api.key), params=params)
+    found = [
+        page(
+            plain(one.get("content")),
+            plain(one.get("title")),
+            one.get("url"),
+            score=one.get("score"),
+            published=one.get("publishedDate"),
+        )
+        for one in results(answer, "results")
+    ]
+    silent = _silent(answer.get("unresponsive_engines"))
+    if silent and not found:
+        raise Unavailable(SOURCE, f"no engine of searxng has answered: {silent}")
+    if silent:
+        _log.warning("some engines of searxng have not answered: %s", silent)
+    return found
+
+
+def _authorization(key: str) -> dict[str, str]:
+    """For an instance behind a proxy that wants a token, or a name and a password as `name:password`."""
+    if not key:
+        return {}
+    if ":" in key:
+        return {"Authorization": f"Basic {base64.b64encode(key.encode()).decode()}"}
+    return {"Authorization": f"Bearer {key}"}
+
+
+def _time_range(wanted: Search) -> str | None:
+    if wanted.since is None:
+        return None
+    days = (datetime.now(UTC).date() - wanted.since).days
+    return next((name for most, name in _RANGES if days <= most), None)
+
+
+def _silent(engines: Any) -> str:
+    """The engines that gave no answer, each with its reason."""
+    pairs = [one for one in engines if isinstance(one, list) and one] if isinstance(engines, list) else []
+    named = [f"{one[0]} ({one[1]})" if len(one) > 1 else str(one[0]) for one in pairs]
+    return one_line(", ".join(named), _MOST_SHOWN)
+
+
+PROVIDER = Provider(
+    search,
+    reasons={
+        401: "wants WEB_API_KEY: a token, or name:password",
+        403: "does not answer in JSON: add json to search.formats in its settings.yml",
+        429: "limits this client: let it pass in limiter.toml, or switch the limiter off",
+    },
+)

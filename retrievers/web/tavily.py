@@ -1,0 +1,39 @@
+"""Tavily: search made for models, with scores; https://docs.tavily.com."""
+
+from typing import Any
+
+from retrievers.http.found import Found
+from retrievers.web.provider import Api, Provider, Search, page, results
+
+
+async def search(api: Api, wanted: Search) -> list[Found]:
+    """The pages that Tavily finds."""
+    body: dict[str, Any] = {"query": wanted.text, "max_results": wanted.limit, "search_depth": "basic"}
+    if wanted.since or wanted.until:
+        # Only its news say when they were published.
+        body["topic"] = "news"
+        body |= {"start_date": wanted.since.isoformat()} if wanted.since else {}
+        body |= {"end_date": wanted.until.isoformat()} if wanted.until else {}
+    answer = await api.json("POST", "/search", headers={"Authorization": f"Bearer {api.key}"}, body=body)
+    return [
+        page(
+            one.get("content"),
+            one.get("title"),
+            one.get("url"),
+            score=one.get("score"),
+            published=one.get("published_date"),
+        )
+        for one in results(answer, "results")
+    ]
+
+
+PROVIDER = Provider(
+    search,
+    address="https://api.tavily.com",
+    needs_key=True,
+    most_characters=400,
+    reasons={
+        432: "has no credit left for WEB_API_KEY",
+        433: "has no credit left for WEB_API_KEY",
+    },
+)

@@ -1,0 +1,266 @@
+"""The HTTP client of providers' APIs and their answers as hits, against a real server that misbehaves."""
+
+import gzip
+import json
+import logging
+import math
+import time
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from itertools import repeat
+from typing import Any
+
+import pytest
+
+from agent.assemble import join_adjacent
+from agent.testing import Fault, ScriptedServer
+from retrievers.core.errors import Unavailable
+from retrievers.core.types import Query, Scope
+from retrievers.http.client import MOST_BYTES, Client, Refused
+from retrievers.http.found import MOST_CHARACTERS, Found, address, cleaned, hits_of, number, part, records
+
+KEY = "sk/very+secret key"
+QUERY = Query("q", "en", Scope("t", ()), limit=10)
+AT = datetime(2026, 11, 20, 8, tzinfo=UTC)
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    client = Client("web", secrets=[KEY, ""])
+    yield client
+    await client.aclose()
+
+
+@pytest.fixture(autouse=True)
+def no_key_in_logs(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    with caplog.at_level(logging.DEBUG):
+        yield
+    assert KEY not in caplog.text
+
+
+async def failure(client: Client, server: ScriptedServer, **more: Any) -> Unavailable:
+    with pytest.raises(Unavailable) as caught:
+        await client.json("GET", f"{server.root_url}/x", headers={"X-Key": KEY}, **more)
+    assert KEY not in str(caught.value)
+    assert not any(ord(character) < 32 for character in str(caught.value))
+    return caught.value
+
+
+async def test_a_request_is_sent_as_it_was_asked_for(client: Client):
+    with ScriptedServer(other=lambda request: {"seen": request.body}) as server:
+        answer = await client.json("POST", f"{server.root_url}/a", body={"text": "né \ud800"}, headers={"X-Key": "k"})
+        await client.json("GET", f"{server.root_url}/b?c=1", params={})
+        await client.json("GET", f"{server.root_url}/b", params={"q": "猫 \udc00&", "count": 5, "none": None})
+    assert answer == {"seen": {"text": "né ?"}}
+    posted, plain, asked = server.requests
+    assert (posted.method, posted.headers["content-type"], posted.headers["x-key"]) == ("POST", "application/json", "k")
+    assert plain.path == "/b?c=1"
+    assert asked.path in ("/b?q=%E7%8C%AB+%3F%26&count=5", "/b?q=%E7%8C%AB%20%3F%26&count=5")
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({"detail": {"error": f"Unauthorized: {KEY} is no key"}}, "HTTP 418: Unauthorized: *** is no key"),
+        ({"type": "ErrorResponse", "error": {"code": "X", "detail": "not valid"}}, "HTTP 418: not valid"),
+        ({"requestId": "1", "error": "sk%2Fvery%2Bsecret%20key", "tag": "T"}, "HTTP 418: ***"),
+        ({"errors": [{"message": "one\x1b[31m\n two"}]}, "HTTP 418: one [31m  two"),
+        ({"message": "m" * 500}, "HTTP 418: " + "m" * 190),
+        ({"message": 17}, "HTTP 418: I'm a Teapot"),
+        ("<html>", "HTTP 418: I'm a Teapot"),
+        (b"\xff\xfe\xfd", "HTTP 418: I'm a Teapot"),
+        ("[" * 50_000, "HTTP 418: I'm a Teapot"),
+    ],
+)
+async def test_an_error_says_what_the_provider_says(client: Client, body: Any, reason: str):
+    text = json.dumps(body) if isinstance(body, dict) else body
+    with ScriptedServer(faults=[Fault(status=418, body=text)]) as server:
+        error = await failure(client, server)
+    assert isinstance(error, Refused)
+    assert (error.status, error.reason, error.retry_after_s) == (418, reason, None)
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [Fault(status=500), Fault(status=429, headers={"Retry-After": "0"}), Fault(reset=True), Fault(truncated=True)],
+)
+async def test_what_may_pass_is_tried_again_once(client: Client, fault: Fault):
+    with ScriptedServer(faults=[fault], other=lambda _: {"ok": True}) as server:
+        assert await client.json("GET", f"{server.root_url}/x") == {"ok": True}
+    assert len(server.requests) == 2
+    with ScriptedServer(faults=repeat(fault), other=lambda _: {"ok": True}) as server:
+        await failure(client, server)
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("body", ["", "not JSON", "[" * 200_000, b"\xff\xfe\x00"])
+async def test_an_answer_that_is_not_json_is_paid_for_once(client: Client, body: bytes | str):
+    with ScriptedServer(faults=repeat(Fault(body=body)), other=lambda _: {}) as server:
+        assert (await failure(client, server)).reason == "its answer is not JSON"
+    assert len(server.requests) == 1
+
+
+async def test_a_long_wait_is_reported_and_not_waited_for(client: Client):
+    with ScriptedServer(faults=repeat(Fault(status=429, headers={"Retry-After": "30"}))) as server:
+        error = await failure(client, server)
+    assert (error.retry_after_s, len(server.requests)) == (30.0, 1)
+
+
+async def test_a_wait_that_there_is_no_time_for_is_reported_as_what_it_is(client: Client):
+    with ScriptedServer(faults=repeat(Fault(status=429, headers={"Retry-After": "1"}))) as server:
+        error = await failure(client, server, timeout_s=0.8)
+    assert isinstance(error, Refused)
+    assert (error.status, len(server.requests)) == (429, 1)
+
+
+async def test_a_wait_may_be_a_date(client: Client):
+    later = format_datetime(datetime.now(UTC) + timedelta(seconds=100), usegmt=True)
+    with ScriptedServer(faults=[Fault(status=503, headers={"Retry-After": later})]) as server:
+        error = await failure(client, server)
+    assert error.retry_after_s == pytest.approx(100, abs=5)
+
+
+@pytest.mark.parametrize("value", ["nan", "1e999", "soon", "Mon, 32 Foo 2026 99:99:99 GMT", "-5", ""])
+async def test_a_wait_that_says_nothing_is_none(client: Client, value: str):
+    with ScriptedServer(faults=repeat(Fault(status=429, headers={"Retry-After": value}))) as server:
+        error = await failure(client, server)
+    assert error.retry_after_s in (None, 0.0)
+    assert len(server.requests) == 2
+
+
+async def test_a_slow_answer_ends_in_time(client: Client):
+    with ScriptedServer(faults=[Fault(delay_s=30)]) as server:
+        started = time.monotonic()
+        assert (await failure(client, server, timeout_s=0.1)).reason == "no answer within 0.1 s"
+        assert time.monotonic() - started < 2
+
+
+async def test_a_redirect_is_not_followed_since_the_key_would_travel(client: Client):
+    with ScriptedServer() as other:
+        to = Fault(status=302, headers={"Location": f"{other.root_url}/y"}, body="")
+        with ScriptedServer(faults=[to]) as server:
+            assert (await failure(client, server)).reason == "HTTP 302: Found"
+        assert other.requests == []
+
+
+async def test_a_packed_answer_is_unpacked(client: Client):
+    packed = Fault(body=gzip.compress(b'{"a": [1, 2]}'), headers={"Content-Encoding": "gzip"})
+    with ScriptedServer(faults=[packed], other=lambda _: {}) as server:
+        assert await client.json("GET", f"{server.root_url}/x") == {"a": [1, 2]}
+    assert server.requests[0].headers["accept-encoding"] == "gzip"
+
+
+@pytest.mark.parametrize(
+    ("body", "encoding", "reason"),
+    [
+        (b'"' + b"a" * MOST_BYTES + b'"', "identity", "its answer is longer than 8 MiB"),
+        (gzip.compress(b" " * 100_000_000), "gzip", "its answer is longer than 8 MiB"),
+        (b"no gzip", "gzip", "its answer cannot be unpacked"),
+        (gzip.compress(b"{}")[:-12], "gzip", "its answer is not JSON"),
+        (b"{}", "br", "its answer is packed in a way that was not asked for"),
+    ],
+    ids=["long", "bomb", "not packed", "cut", "unknown"],
+)
+async def test_an_answer_is_bounded_however_it_is_packed(client: Client, body: bytes, encoding: str, reason: str):
+    fault = Fault(body=body, headers={"Content-Encoding": encoding})
+    with ScriptedServer(faults=[fault], other=lambda _: {}) as server:
+        assert (await failure(client, server)).reason == reason
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "key"),
+    [
+        ("http://127.0.0.1:1/\x00", KEY),
+        ("nonsense", KEY),
+        ("ftp://127.0.0.1/", KEY),
+        ("http://[::1/", KEY),
+        ("http://127.0.0.1:1/", KEY + "\r\nX-Other: 1"),
+        ("http://127.0.0.1:1/", KEY + "é"),
+    ],
+)
+async def test_an_address_or_a_key_that_cannot_be_sent_is_an_error_without_either(client: Client, url: str, key: str):
+    with pytest.raises(Unavailable) as caught:
+        await client.json("GET", url, headers={"X-Key": key})
+    assert "sk/" not in str(caught.value)
+
+
+# Answers as hits
+
+
+def ids(found: list[Found], query: Query = QUERY) -> list[str]:
+    return [hit.id.document_id for hit in hits_of(found, query, "web", at=AT)]
+
+
+def test_scores_order_the_hits_where_every_one_has_one():
+    one, two, three = (Found(text=name, id=name, score=score) for name, score in (("a", 0.2), ("b", 0.9), ("c", 0.2)))
+    assert ids([one, two, three]) == ["b", "a", "c"]
+    assert ids([three, two, one]) == ["b", "a", "c"]  # equal scores: by id
+    unscored = Found(text="d", id="d")
+    assert ids([one, unscored, two]) == ["a", "d", "b"]
+    assert ids([one, Found(text="n", id="n", score=math.nan), two]) == ["a", "n", "b"]
+
+
+def test_a_hit_is_cited_by_its_address_and_marked_untrusted():
+    (hit,) = hits_of(
+        [Found("text", "Title", "https://a.example/p", metadata={"untrusted": False})], QUERY, "web", at=AT
+    )
+    assert hit.chunk is not None
+    assert (hit.id, hit.source) == (("t", "web", "https://a.example/p", 0), "web")
+    assert (hit.chunk.url, hit.chunk.title, hit.chunk.start, hit.chunk.end) == ("https://a.example/p", "Title", 0, 4)
+    assert hit.chunk.metadata == {"untrusted": True, "retrieved_at": "2026-11-20T08:00:00+00:00"}
+
+
+def test_passages_of_one_document_are_no_neighbours():
+    found = [Found("one", id="d"), Found("two", id="d"), Found("one", id="d"), Found("three", id="d")]
+    chunks = [hit.chunk for hit in hits_of(found, QUERY, "cloud", at=AT) if hit.chunk]
+    assert [chunk.text for chunk in chunks] == ["one", "two", "three"]
+    assert [passage.text for passage in join_adjacent(chunks)] == ["one", "two", "three"]
+
+
+def test_what_is_empty_is_left_out_and_the_rest_cut():
+    found = [Found(" \x00\n"), Found("a\x00b\ud800\x1bc"), Found("x" * 30_000), *(Found(f"t{n}") for n in range(20))]
+    hits = hits_of(found, QUERY, "web", at=AT)
+    assert len(hits) == 10
+    assert [len(hit.chunk.text) for hit in hits[:2] if hit.chunk] == [3, MOST_CHARACTERS]
+    assert hits[0].id.document_id == "web-2"
+
+
+def test_long_ids_that_begin_alike_stay_apart():
+    one, two = ids([Found("one", id="x" * 600 + "1"), Found("two", id="x" * 600 + "2")])
+    assert one != two
+    assert len(one) == len(two) == 500
+
+
+@pytest.mark.parametrize(
+    ("value", "url"),
+    [
+        (" https://a.example/p?q=1#f ", "https://a.example/p?q=1#f"),
+        ("HTTP://a.example", "HTTP://a.example"),
+        ("https://a.example/猫", "https://a.example/猫"),
+        ("javascript:alert(1)", None),
+        ("\x01javascript:alert(1)", None),
+        ("data:text/html,x", None),
+        ("//a.example", None),
+        ("https://a.example/\njavascript:alert(1)", None),
+        ('https://a.example/"onmouseover="alert(1)', None),
+        ("https://a.example/<script>", None),
+        ("https://a.example/\ud800", None),
+        ("https://" + "a" * 3000, None),
+        (17, None),
+        (None, None),
+    ],
+)
+def test_only_web_addresses_are_links(value: object, url: str | None):
+    assert address(value) == url
+
+
+def test_values_of_other_types_are_none():
+    assert [number(value) for value in (1, 0.5, math.nan, math.inf, True, "1", None, 10**400)] == [1, 0.5, *[None] * 6]
+    assert [cleaned(value) for value in (" a ", 1, None, ["a"])] == ["a", "", "", ""]
+    assert records([{"a": 1}, 2, None, [], {}]) == [{"a": 1}, {}]
+    assert records({"a": 1}) == records("text") == records(None) == []
+    assert part({"a": {"b": 1}}, "a", "b") == 1
+    assert part({"a": [1]}, "a", "b") is part(None, "a") is None
