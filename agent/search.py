@@ -225,6 +225,7 @@ class Search:
                 source_timeout_s=self.settings.source_timeout_s,
                 timeout_s=asked.timeout_s,
                 outside=self.settings.outside_fallback,
+                metered_searches=self.settings.metered_searches,
             ),
             fallback=asked.request.fallback or self.settings.fallback,
             caller_sources=bool(named),

@@ -11,8 +11,10 @@ from psycopg.conninfo import conninfo_to_dict
 
 from agent.app import database_addresses
 from agent.settings import PREFIX, Settings, load_settings, unknown_variables
-from retrievers.core.errors import RetrievalError
+from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
+from retrievers.core.types import Query, Scope
 from retrievers.postgres.migrate import check_address
+from retrievers.registry import Resources
 
 _SAFE_VECTOR = (0, 8, 4)
 _LEAST_FREE_BYTES = 1 << 30
@@ -36,7 +38,7 @@ async def examine() -> list[Check]:
         settings = load_settings()
     except RetrievalError as error:
         return [Check("settings", False, str(error), "correct or remove that setting")]
-    return [
+    checks = [
         _settings(settings),
         await _database(settings),
         await _embedder(settings),
@@ -44,6 +46,7 @@ async def examine() -> list[Check]:
         _reranker(settings),
         _disk(settings),
     ]
+    return [*checks, await _cloud(settings)] if settings.cloud else checks
 
 
 def _settings(settings: Settings) -> Check:
@@ -152,6 +155,25 @@ def _reranker(settings: Settings) -> Check:
     """What orders the hits at last; both kinds are part of the program and need nothing."""
     kinds = {"none": "none: the fused order stays", "hybrid": "hybrid: by cosine and words in common with the question"}
     return Check("reranker", True, kinds[settings.reranker])
+
+
+async def _cloud(settings: Settings) -> Check:
+    """Whether the knowledge base answers a search for one passage."""
+    from retrievers.cloud import build
+
+    try:
+        cloud = build(Resources(None, None, None, settings.model_dump()))
+        assert cloud is not None  # it is set
+        try:
+            hits = await cloud.search(Query("test", "en", Scope(settings.tenant, ()), limit=1))
+        finally:
+            await cloud.aclose()
+    except BadRequest as error:
+        return Check("cloud", False, str(error), "correct CLOUD, CLOUD_API_KEY or CLOUD_BASE_URL")
+    except Unavailable as error:
+        mend = "" if "CLOUD" in error.reason else "see whether CLOUD_BASE_URL is right and its server runs"
+        return Check("cloud", False, f"{settings.cloud}: {error.reason}", mend)
+    return Check("cloud", True, f"{settings.cloud} answers, {'with' if hits else 'without'} a hit")
 
 
 def _disk(settings: Settings) -> Check:
