@@ -177,10 +177,10 @@ def _plain(value: object, depth: int) -> Any:
         return value
     if isinstance(value, int | float):
         return value if number(value) is not None else None
-    if isinstance(value, list) and depth < _MOST_DEPTH:
+    if isinstance(value, list) and depth <= _MOST_DEPTH:
         items = (_plain(one, depth + 1) for one in value[:_MOST_ITEMS])
         return [one for one in items if one is not None]
-    if isinstance(value, Mapping) and depth < _MOST_DEPTH:
+    if isinstance(value, Mapping) and depth <= _MOST_DEPTH:
         inner = (
             (one_line(str(key), _MOST_KEY), _plain(one, depth + 1)) for key, one in islice(value.items(), _MOST_KEYS)
         )

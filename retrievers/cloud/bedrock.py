@@ -53,7 +53,10 @@ class KnowledgeBase(Provider):
             settings["filter"] = wanted
         loop = asyncio.get_running_loop()
         answer = await loop.run_in_executor(self._threads, self._retrieve, search.text, settings)
-        return [_found(one) for one in records(part(answer, "retrievalResults"))]
+        if not isinstance(part(answer, "retrievalResults"), list):
+            # The library takes what it cannot read for an empty answer.
+            raise Unavailable(SOURCE, "its answer has no results")
+        return [_found(one) for one in records(answer["retrievalResults"])]
 
     async def aclose(self) -> None:
         """Let go of the threads. One that still waits for an answer ends by its timeout."""
