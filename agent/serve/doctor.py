@@ -161,6 +161,7 @@ async def _cloud(settings: Settings) -> Check:
     """Whether the knowledge base answers a search for one passage."""
     from retrievers.cloud import build
 
+    shown = _without_secret("cloud", settings.cloud or "")
     try:
         cloud = build(Resources(None, None, None, settings.model_dump()))
         assert cloud is not None  # it is set
@@ -172,8 +173,8 @@ async def _cloud(settings: Settings) -> Check:
         return Check("cloud", False, str(error), "correct CLOUD, CLOUD_API_KEY or CLOUD_BASE_URL")
     except Unavailable as error:
         mend = "" if "CLOUD" in error.reason else "see whether CLOUD_BASE_URL is right and its server runs"
-        return Check("cloud", False, f"{settings.cloud}: {error.reason}", mend)
-    return Check("cloud", True, f"{settings.cloud} answers, {'with' if hits else 'without'} a hit")
+        return Check("cloud", False, f"{shown}: {error.reason}", mend)
+    return Check("cloud", True, f"{shown} answers, {'with' if hits else 'without'} a hit")
 
 
 def _disk(settings: Settings) -> Check:
