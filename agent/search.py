@@ -186,7 +186,9 @@ class Search:
 
     def _affordable(self, steps: Sequence[Step], answers: Sequence[Answer]) -> tuple[Step, ...]:
         """The steps without those at a source outside that was asked as often for this question as it may be."""
-        asked = Counter(answer.step.source for answer in answers if answer.query is not None)
+        # What it refused has cost nothing.
+        paid = [one for one in answers if one.query is not None and not isinstance(one.error, BadRequest)]
+        asked = Counter(one.step.source for one in paid)
         kept = []
         for step in steps:
             outside = self.sources[step.source].card.kind == "outside"

@@ -38,15 +38,15 @@ async def examine() -> list[Check]:
         settings = load_settings()
     except RetrievalError as error:
         return [Check("settings", False, str(error), "correct or remove that setting")]
-    checks = [
+    return [
         _settings(settings),
         await _database(settings),
         await _embedder(settings),
         await _model(settings),
         _reranker(settings),
         _disk(settings),
+        *([await _cloud(settings)] if settings.cloud else []),
     ]
-    return [*checks, await _cloud(settings)] if settings.cloud else checks
 
 
 def _settings(settings: Settings) -> Check:
@@ -172,9 +172,13 @@ async def _cloud(settings: Settings) -> Check:
     except BadRequest as error:
         return Check("cloud", False, str(error), "correct CLOUD, CLOUD_API_KEY or CLOUD_BASE_URL")
     except Unavailable as error:
-        mend = "" if "CLOUD" in error.reason else "see whether CLOUD_BASE_URL is right and its server runs"
+        mend = (
+            ""
+            if "CLOUD" in error.reason or "pip install" in error.reason
+            else "see whether CLOUD_BASE_URL is right and its server runs"
+        )
         return Check("cloud", False, f"{shown}: {error.reason}", mend)
-    return Check("cloud", True, f"{shown} answers, {'with' if hits else 'without'} a hit")
+    return Check("cloud", True, f"{shown} answers, {'with' if hits else 'without'} a hit; one search was made")
 
 
 def _disk(settings: Settings) -> Check:

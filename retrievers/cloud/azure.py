@@ -21,10 +21,9 @@ from retrievers.cloud.base import (
     names,
     passage_of,
     web_address,
-    without_filter,
 )
-from retrievers.cloud.filters import Condition, sendable
-from retrievers.core.errors import Unavailable
+from retrievers.cloud.filters import Condition
+from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.http.found import Found, cleaned, number, part, records
 
 FORMS = (
@@ -47,16 +46,19 @@ class KnowledgeBase(Provider):
     async def find(self, search: Search) -> list[Found]:
         """See `Provider.find`. How many there are is the knowledge base's own setting."""
         body: dict[str, Any] = {"intents": [{"type": "semantic", "search": search.text}], "includeActivity": False}
-        if self.source is None:
-            without_filter(search, "set CLOUD to azure:KB_NAME/SOURCE_NAME to have the fields of its records")
-        else:
+        if self.source is None and search.checked:
+            mend = "set CLOUD to azure:KB_NAME/SOURCE_NAME to have the fields of its records"
+            raise BadRequest(
+                f"{SOURCE} cannot apply a filter to records of which it gives no fields: {mend}", where="filter"
+            )
+        if self.source is not None:
             body["knowledgeSourceParams"] = [
                 {
                     "kind": "searchIndex",
                     "knowledgeSourceName": self.source,
                     "includeReferences": True,
                     "includeReferenceSourceData": True,
-                    **_filter(search),
+                    **({} if search.filter is None else {"filterAddOn": search.filter}),
                 }
             ]
         answer = await self.access.http.json(
@@ -72,7 +74,23 @@ class KnowledgeBase(Provider):
         passages = _passages(answer)
         found = [_found(one, passages) for one in records(answer["references"])]
         # What comes without its fields cannot be held against a filter.
-        return [one for one in found if one.metadata or search.filter is None]
+        return [one for one in found if one.metadata or not search.checked]
+
+    @staticmethod
+    def spell(condition: Condition) -> str | None:
+        """A condition in OData; text is searched, not compared, inside values."""
+        key, op, value = condition.key, condition.op, condition.value
+        if not _FIELD.fullmatch(key) or op in ("contains", "prefix"):
+            return None
+        if op == "has":
+            return f"{key}/any(one: one eq {_literal(value)})"
+        if op == "in":
+            return "(" + " or ".join(f"{key} eq {_literal(one)}" for one in value) + ")"
+        return f"{key} {({'gte': 'ge', 'lte': 'le'}).get(op, op)} {_literal(value)}"
+
+    @staticmethod
+    def join(how: Literal["and", "or"], parts: list[str]) -> str:
+        return "(" + f" {how} ".join(parts) + ")"
 
 
 def _passages(answer: Any) -> dict[str, Any]:
@@ -101,34 +119,13 @@ def _found(reference: Any, passages: dict[str, Any]) -> Found:
     )
 
 
-def _filter(search: Search) -> dict[str, str]:
-    wanted = sendable(search.filter, search.fields, _spelled, _joined)
-    return {} if wanted is None else {"filterAddOn": wanted}
-
-
-def _spelled(condition: Condition) -> str | None:
-    """A condition in OData; text is searched, not compared, inside values."""
-    key, op, value = condition.key, condition.op, condition.value
-    if not _FIELD.fullmatch(key) or op in ("contains", "prefix"):
-        return None
-    if op == "has":
-        return f"{key}/any(one: one eq {_literal(value)})"
-    if op == "in":
-        return "(" + " or ".join(f"{key} eq {_literal(one)}" for one in value) + ")"
-    return f"{key} {({'gte': 'ge', 'lte': 'le'}).get(op, op)} {_literal(value)}"
-
-
 def _literal(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else repr(value)
 
 
-def _joined(how: Literal["and", "or"], parts: list[str]) -> str:
-    return "(" + f" {how} ".join(parts) + ")"
-
-
-def connect(rest: str, access: Access) -> KnowledgeBase:
+def knowledge_base(rest: str, access: Access) -> KnowledgeBase:
     """The knowledge base of that name.
 
     Raises:

@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 
 from retrievers.cloud.acs3 import query_string, signed_headers
 from retrievers.cloud.base import SOURCE, Access, Provider, Search, link_of, mapping, name_of, names
-from retrievers.cloud.filters import Condition, sendable
+from retrievers.cloud.filters import Condition
 from retrievers.core.errors import Unavailable
 from retrievers.http.client import Refused
 from retrievers.http.found import Found, number, part, records
@@ -92,9 +92,8 @@ class Index(Provider):
             "EnableReranking": "true",
             "RerankTopN": str(search.limit),
         }
-        groups = sendable(search.filter, search.fields, _spelled, _joined)
-        if groups is not None:
-            params["SearchFilters"] = json.dumps(groups, ensure_ascii=False)
+        if search.filter is not None:
+            params["SearchFilters"] = json.dumps(search.filter, ensure_ascii=False)
         path, query = f"/{quote(self.workspace, safe='-_.~')}/index/retrieve", query_string(params)
         headers = signed_headers(
             "POST",
@@ -121,6 +120,18 @@ class Index(Provider):
             _found(one.get("Text"), one.get("Score"), mapping(one.get("Metadata")))
             for one in records(part(answer, "Data", "Nodes"))
         ]
+
+    @staticmethod
+    def spell(condition: Condition) -> list[dict[str, Any]] | None:
+        """Equality alone, as a group of one."""
+        if condition.op != "eq" or isinstance(condition.value, bool):
+            return None
+        return [{condition.key: condition.value}]
+
+    @staticmethod
+    def join(how: Literal["and", "or"], parts: list[list[dict[str, Any]]]) -> list[dict[str, Any]] | None:
+        """Groups must all hold; there is no other way to join them."""
+        return [group for part in parts for group in part] if how == "and" else None
 
 
 def _check(answer: Any, code_key: str, message_key: str) -> None:
@@ -151,19 +162,7 @@ def _found(text: Any, score: Any, metadata: Any) -> Found:
     return Found(text, title, link_of(metadata), id, number(score), metadata)
 
 
-def _spelled(condition: Condition) -> list[dict[str, Any]] | None:
-    """Equality alone, as a group of one."""
-    if condition.op != "eq" or isinstance(condition.value, bool):
-        return None
-    return [{condition.key: condition.value}]
-
-
-def _joined(how: Literal["and", "or"], parts: list[list[dict[str, Any]]]) -> list[dict[str, Any]] | None:
-    """Groups must all hold; there is no other way to join them."""
-    return [group for part in parts for group in part] if how == "and" else None
-
-
-def connect(rest: str, access: Access) -> Provider:
+def knowledge_base(rest: str, access: Access) -> Provider:
     """The pipeline or index of that name.
 
     Raises:

@@ -5,12 +5,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from retrievers.core.errors import BadRequest
-from retrievers.core.fields import Field
-from retrievers.core.filters import Filter
+from retrievers.cloud.filters import Condition
 from retrievers.http.client import Client
 from retrievers.http.found import Found, address, cleaned, number
 from retrievers.ingest.clean import one_line
@@ -65,14 +63,14 @@ class Search:
 
     Attributes:
         limit: most hits wanted, 1 to the provider's `most`.
-        filter: what its answers will be held against; it may leave out what does not satisfy it, and nothing else.
-        fields: those that the filter names.
+        filter: in the provider's own language, made by its `spell` and `join`; None to apply none.
+        checked: the answers will be held against a filter, of which that may be a part.
     """
 
     text: str
     limit: int
-    filter: Filter | None = None
-    fields: Mapping[str, Field] = field(default_factory=dict)
+    filter: Any = None
+    checked: bool = False
 
 
 class Provider(ABC):
@@ -91,12 +89,33 @@ class Provider(ABC):
         Raises:
             Refused: it answered with an error; the status is that of HTTP which says the same.
             Unavailable: it did not answer.
-            BadRequest: the filter cannot be held against what it answers.
+            BadRequest: what it answers cannot be held against a filter.
         """
+
+    @staticmethod
+    def spell(condition: Condition) -> Any:
+        """A condition in the provider's language; None where that does not have it."""
+        return None
+
+    @staticmethod
+    def join(how: Literal["and", "or"], parts: list[Any]) -> Any:
+        """Two or more filters as one that is not narrower; None where there is none such."""
+        return None
 
     async def aclose(self) -> None:
         """Let go of what it holds beside the HTTP client, which is its owner's to close."""
         return
+
+
+def usable_key(key: str | None) -> str | None:
+    """The key as it is.
+
+    Raises:
+        ValueError: it holds what no header can.
+    """
+    if key and not (key.isascii() and key.isprintable()):
+        raise ValueError("CLOUD_API_KEY holds a character that no key has")
+    return key
 
 
 def names(rest: str, count: int) -> list[str]:
@@ -119,11 +138,12 @@ def web_address(url: str) -> str:
     """
     try:
         parts = urlsplit(url)
-        known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        plain = parts.username is None and parts.password is None and not parts.query + parts.fragment
+        known = plain and parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         known = False
     if not known or address(url) is None:
-        raise ValueError("its address must begin with https:// or http:// and name a host")
+        raise ValueError("its address must be https://HOST or http://HOST, without a password or a query")
     return url.rstrip("/")
 
 
@@ -186,9 +206,3 @@ def _plain(value: object, depth: int) -> Any:
         )
         return {key: one for key, one in inner if one is not None}
     return None
-
-
-def without_filter(search: Search, why: str) -> None:
-    """Raise BadRequest where there is a filter that nothing could be held against."""
-    if search.filter is not None:
-        raise BadRequest(f"{SOURCE} cannot apply a filter: {why}", where="filter")

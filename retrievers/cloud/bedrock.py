@@ -11,7 +11,7 @@ from threading import Lock
 from typing import Any, Literal
 
 from retrievers.cloud.base import SOURCE, Access, Provider, Search, mapping, name_of, names, passage_of
-from retrievers.cloud.filters import Condition, sendable
+from retrievers.cloud.filters import Condition
 from retrievers.core.errors import Unavailable
 from retrievers.http.client import Refused
 from retrievers.http.found import Found, cleaned, number, part, records
@@ -48,9 +48,8 @@ class KnowledgeBase(Provider):
     async def find(self, search: Search) -> list[Found]:
         """See `Provider.find`."""
         settings: dict[str, Any] = {"numberOfResults": search.limit}
-        wanted = sendable(search.filter, search.fields, _spelled, _joined)
-        if wanted is not None:
-            settings["filter"] = wanted
+        if search.filter is not None:
+            settings["filter"] = search.filter
         loop = asyncio.get_running_loop()
         answer = await loop.run_in_executor(self._threads, self._retrieve, search.text, settings)
         if not isinstance(part(answer, "retrievalResults"), list):
@@ -107,6 +106,17 @@ class KnowledgeBase(Provider):
             ),
         )
 
+    @staticmethod
+    def spell(condition: Condition) -> dict[str, Any] | None:
+        if len(condition.key) > _LONGEST_KEY:
+            return None
+        value = list(condition.value) if condition.op == "in" else condition.value
+        return {_NAMES[condition.op]: {"key": condition.key, "value": value}}
+
+    @staticmethod
+    def join(how: Literal["and", "or"], parts: list[dict[str, Any]]) -> dict[str, Any]:
+        return {f"{how}All": parts}
+
 
 def _refused(response: Any) -> Refused:
     status = part(response, "ResponseMetadata", "HTTPStatusCode")
@@ -132,18 +142,7 @@ def _found(result: Any) -> Found:
     )
 
 
-def _spelled(condition: Condition) -> dict[str, Any] | None:
-    if len(condition.key) > _LONGEST_KEY:
-        return None
-    value = list(condition.value) if condition.op == "in" else condition.value
-    return {_NAMES[condition.op]: {"key": condition.key, "value": value}}
-
-
-def _joined(how: Literal["and", "or"], parts: list[dict[str, Any]]) -> dict[str, Any]:
-    return {f"{how}All": parts}
-
-
-def connect(rest: str, access: Access) -> KnowledgeBase:
+def knowledge_base(rest: str, access: Access) -> KnowledgeBase:
     """The knowledge base of that id.
 
     Raises:

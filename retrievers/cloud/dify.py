@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from retrievers.cloud.base import SOURCE, Access, Provider, Search, link_of, mapping, name_of, names
-from retrievers.cloud.filters import Condition, sendable
+from retrievers.cloud.filters import Condition
 from retrievers.core.errors import Unavailable
 from retrievers.http.client import Refused
 from retrievers.http.found import Found, number, part, records
@@ -33,9 +33,8 @@ class Dify(Provider):
             "query": search.text,
             "retrieval_setting": {"top_k": search.limit, "score_threshold": 0.0},
         }
-        condition = sendable(search.filter, search.fields, _spelled, _joined)
-        if condition is not None:
-            body["metadata_condition"] = {"logical_operator": "and", "conditions": [], **condition}
+        if search.filter is not None:
+            body["metadata_condition"] = search.filter
         headers = {"Authorization": f"Bearer {self.access.key}"}
         try:
             answer = await self.access.http.json(
@@ -49,6 +48,31 @@ class Dify(Provider):
                 raise Unavailable(SOURCE, "its answer has no records")
             raise _refused(answer, f"error {code}: {part(answer, 'error_msg')}", 500, None)
         return [_found(one) for one in records(answer["records"])]
+
+    @staticmethod
+    def spell(condition: Condition) -> dict[str, Any] | None:
+        values = condition.value if condition.op == "in" else (condition.value,)
+        if all(isinstance(one, str) for one in values):
+            operator = _TEXT.get(condition.op)
+        else:
+            operator = None if any(isinstance(one, bool) for one in values) else _NUMBER.get(condition.op)
+        if operator is None:
+            return None
+        value = list(values) if condition.op == "in" else condition.value
+        return {
+            "logical_operator": "and",
+            "conditions": [{"name": condition.key, "comparison_operator": operator, "value": value}],
+        }
+
+    @staticmethod
+    def join(how: Literal["and", "or"], parts: list[dict[str, Any]]) -> dict[str, Any] | None:
+        """Conditions are one flat list under one operator: what is joined otherwise stays outside it."""
+        flat = [one for one in parts if len(one["conditions"]) == 1 or one["logical_operator"] == how]
+        if how == "or" and len(flat) < len(parts):
+            return None
+        if not flat:
+            return parts[0]
+        return {"logical_operator": how, "conditions": [condition for one in flat for condition in one["conditions"]]}
 
 
 def _found(record: Any) -> Found:
@@ -70,29 +94,7 @@ def _refused(body: Any, reason: str, status: int, retry_after_s: float | None) -
     return Refused(SOURCE, reason, known, retry_after_s=retry_after_s)
 
 
-def _spelled(condition: Condition) -> dict[str, Any] | None:
-    values = condition.value if condition.op == "in" else (condition.value,)
-    if all(isinstance(one, str) for one in values):
-        operator = _TEXT.get(condition.op)
-    else:
-        operator = None if any(isinstance(one, bool) for one in values) else _NUMBER.get(condition.op)
-    if operator is None:
-        return None
-    value = list(values) if condition.op == "in" else condition.value
-    return {"conditions": [{"name": condition.key, "comparison_operator": operator, "value": value}]}
-
-
-def _joined(how: Literal["and", "or"], parts: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Conditions are one flat list under one operator: what is joined otherwise stays outside it."""
-    flat = [one for one in parts if len(one["conditions"]) == 1 or one["logical_operator"] == how]
-    if how == "or" and len(flat) < len(parts):
-        return None
-    if not flat:
-        return parts[0]
-    return {"logical_operator": how, "conditions": [condition for one in flat for condition in one["conditions"]]}
-
-
-def connect(rest: str, access: Access) -> Dify:
+def knowledge_base(rest: str, access: Access) -> Dify:
     """The knowledge base of that name.
 
     Raises:

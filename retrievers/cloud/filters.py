@@ -8,14 +8,12 @@ keys that name the document itself.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from retrievers.core.errors import BadDocument
 from retrievers.core.fields import RESERVED, Field, Scalar, flatten, normalise
 from retrievers.core.filters import And, Compare, Filter, Or, keys_of, matches
 from retrievers.http.found import Found, cleaned, part
-
-Sent = TypeVar("Sent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +33,14 @@ class Condition:
 def sendable(
     wanted: Filter | None,
     fields: Mapping[str, Field],
-    spell: Callable[[Condition], Sent | None],
-    join: Callable[[Literal["and", "or"], list[Sent]], Sent | None],
-) -> Sent | None:
+    spell: Callable[[Condition], Any],
+    join: Callable[[Literal["and", "or"], list[Any]], Any],
+) -> Any:
     """As much of a filter as a provider can apply; None when that is nothing.
 
     Args:
         fields: those that the filter names.
-        spell: a condition in the provider's language; None where that does not have it.
-        join: two or more of them as one that is not narrower; None where there is none such.
+        spell, join: of the provider, see `Provider`.
     Returns:
         A filter that every document passes which satisfies the one wanted.
     """
@@ -64,9 +61,7 @@ def sendable(
             return None
 
 
-def _joined(
-    how: Literal["and", "or"], known: list[Sent], join: Callable[[Literal["and", "or"], list[Sent]], Sent | None]
-) -> Sent | None:
+def _joined(how: Literal["and", "or"], known: list[Any], join: Callable[[Literal["and", "or"], list[Any]], Any]) -> Any:
     if len(known) < 2:
         return known[0] if known else None
     return join(how, known)
@@ -89,11 +84,14 @@ def _condition(wanted: Compare, field: Field) -> Condition | None:
 def satisfies(found: Found, wanted: Filter, fields: Mapping[str, Field]) -> bool:
     """Whether an answer satisfies a filter by the metadata that came with it.
 
-    A value that is not of its field's type cannot be compared, and the answer is left out.
+    An answer that cannot be judged is left out: with a value that is not of its field's type, or without what every
+    document has, such as a language.
     """
     keys = keys_of(wanted)
-    own = {"id": found.id, "title": cleaned(found.title)}
+    own = {"id": found.id, "title": cleaned(found.title) or None}
     held = {key: value for key in keys if (value := _stored(found.metadata, key, own.get(key))) is not None}
+    if any(key in RESERVED and key not in held for key in keys):
+        return False
     try:
         flat = {key: value for key, value in flatten(held).items() if key in keys}
         return matches(wanted, normalise(flat, fields))

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from retrievers.cloud.base import SOURCE, Access, Provider, Search, link_of, mapping, name_of, names
-from retrievers.cloud.filters import Condition, sendable
+from retrievers.cloud.filters import Condition
 from retrievers.core.errors import Unavailable
 from retrievers.http.found import Found, cleaned, number, part, records
 
@@ -22,9 +22,8 @@ class VectorStore(Provider):
     async def find(self, search: Search) -> list[Found]:
         """See `Provider.find`."""
         body: dict[str, Any] = {"query": search.text, "max_num_results": search.limit}
-        wanted = sendable(search.filter, search.fields, _spelled, _joined)
-        if wanted is not None:
-            body["filters"] = wanted
+        if search.filter is not None:
+            body["filters"] = search.filter
         headers = {"Authorization": f"Bearer {self.access.key}"}
         answer = await self.access.http.json(
             "POST", self.url, headers=headers, body=body, timeout_s=self.access.timeout_s
@@ -32,6 +31,17 @@ class VectorStore(Provider):
         if not isinstance(part(answer, "data"), list):
             raise Unavailable(SOURCE, "its answer has no data")
         return [_found(one) for one in records(answer["data"])]
+
+    @staticmethod
+    def spell(condition: Condition) -> dict[str, Any] | None:
+        if condition.op in ("contains", "prefix", "has"):
+            return None
+        value = list(condition.value) if condition.op == "in" else condition.value
+        return {"type": condition.op, "key": condition.key, "value": value}
+
+    @staticmethod
+    def join(how: Literal["and", "or"], parts: list[dict[str, Any]]) -> dict[str, Any]:
+        return {"type": how, "filters": parts}
 
 
 def _found(result: Any) -> Found:
@@ -47,18 +57,7 @@ def _found(result: Any) -> Found:
     )
 
 
-def _spelled(condition: Condition) -> dict[str, Any] | None:
-    if condition.op in ("contains", "prefix", "has"):
-        return None
-    value = list(condition.value) if condition.op == "in" else condition.value
-    return {"type": condition.op, "key": condition.key, "value": value}
-
-
-def _joined(how: Literal["and", "or"], parts: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"type": how, "filters": parts}
-
-
-def connect(rest: str, access: Access) -> VectorStore:
+def knowledge_base(rest: str, access: Access) -> VectorStore:
     """The vector store of that id.
 
     Raises:

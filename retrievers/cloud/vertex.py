@@ -13,10 +13,10 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from retrievers.cloud.base import SOURCE, Access, Provider, Search, link_of, mapping, name_of, names, passage_of
-from retrievers.cloud.filters import Condition, sendable
+from retrievers.cloud.filters import Condition
 from retrievers.core.errors import Unavailable
 from retrievers.http.client import Refused
-from retrievers.http.found import Found, cleaned, part, records
+from retrievers.http.found import Found, address, cleaned, part, records
 
 FORMS = ("vertex:PROJECT/LOCATION/STORE",)
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
@@ -44,9 +44,8 @@ class DataStore(Provider):
                 "extractiveContentSpec": {"maxExtractiveSegmentCount": _SEGMENTS},
             },
         }
-        wanted = sendable(search.filter, search.fields, _spelled, _joined)
-        if wanted is not None:
-            body["filter"] = wanted
+        if search.filter is not None:
+            body["filter"] = search.filter
         headers = {"Authorization": f"Bearer {self.access.key or await self._token()}"}
         answer = await self.access.http.json(
             "POST", self.url, headers=headers, body=body, timeout_s=self.access.timeout_s
@@ -83,6 +82,24 @@ class DataStore(Provider):
                 SOURCE, f"there is no token from Google's credentials ({type(error).__name__})", 401
             ) from None
 
+    @staticmethod
+    def spell(condition: Condition) -> str | None:
+        key, op, value = condition.key, condition.op, condition.value
+        values = value if op == "in" else (value,)
+        if not _FIELD.fullmatch(key) or op in ("contains", "prefix"):
+            return None
+        if all(isinstance(one, str) for one in values):
+            return f"{key}: ANY({', '.join(json.dumps(one, ensure_ascii=False) for one in values)})"
+        if op == "has" or any(isinstance(one, bool | str) for one in values):
+            return None
+        if op == "in":
+            return "(" + " OR ".join(f"{key} = {one!r}" for one in values) + ")"
+        return f"{key} {_ORDER[op]} {value!r}"
+
+    @staticmethod
+    def join(how: Literal["and", "or"], parts: list[str]) -> str:
+        return "(" + f" {how.upper()} ".join(parts) + ")"
+
 
 def _found(document: Any) -> list[Found]:
     """The passages of one document; a record of a structured store is one by itself."""
@@ -92,30 +109,13 @@ def _found(document: Any) -> list[Found]:
     snippets = [cleaned(one.get("snippet")) for one in shown]
     texts = [text for text in segments if text] or [text for text in snippets if text] or [passage_of(stored)]
     link = name_of(derived.get("link"), part(document, "content", "uri"))
+    url = address(link) or link_of(stored)
     title = name_of(derived.get("title"), stored.get("title")) or ""
     id = name_of(document.get("id"), link)
-    return [Found(text, title, link or link_of(stored), id, None, stored) for text in texts]
+    return [Found(text, title, url, id, None, stored) for text in texts]
 
 
-def _spelled(condition: Condition) -> str | None:
-    key, op, value = condition.key, condition.op, condition.value
-    values = value if op == "in" else (value,)
-    if not _FIELD.fullmatch(key) or op in ("contains", "prefix"):
-        return None
-    if all(isinstance(one, str) for one in values):
-        return f"{key}: ANY({', '.join(json.dumps(one, ensure_ascii=False) for one in values)})"
-    if op == "has" or any(isinstance(one, bool | str) for one in values):
-        return None
-    if op == "in":
-        return "(" + " OR ".join(f"{key} = {one!r}" for one in values) + ")"
-    return f"{key} {_ORDER[op]} {value!r}"
-
-
-def _joined(how: Literal["and", "or"], parts: list[str]) -> str:
-    return "(" + f" {how.upper()} ".join(parts) + ")"
-
-
-def connect(rest: str, access: Access) -> DataStore:
+def knowledge_base(rest: str, access: Access) -> DataStore:
     """The data store of that name.
 
     Raises:

@@ -127,10 +127,9 @@ class Client:
             # The text may hold the address, and that a key.
             raise Unavailable(self._source, f"the connection failed ({type(error).__name__})") from None
         if not 200 <= answer.status_code < 300:
-            body = _error_body(data)
-            reason = f"HTTP {answer.status_code}: {_said(body) or answer.reason_phrase or 'no reason given'}"
-            wait_s = _retry_after_s(answer)
-            raise Refused(self._source, self._clean(reason), answer.status_code, retry_after_s=wait_s, body=body)
+            reason = f"HTTP {answer.status_code}: {self._said(data) or answer.reason_phrase or 'no reason given'}"
+            told = {"retry_after_s": _retry_after_s(answer), "body": _error_body(data)}
+            raise Refused(self._source, self._clean(reason), answer.status_code, **told)
         try:
             return json.loads(data)
         except (ValueError, RecursionError):
@@ -144,6 +143,20 @@ class Client:
                 raise Unavailable(self._source, f"its answer is longer than {MOST_BYTES >> 20} MiB")
         return bytes(data)
 
+    def _said(self, data: bytes) -> str:
+        """The message of an error's body, wherever the provider puts it."""
+        try:
+            found = json.loads(data[:100_000])
+        except (ValueError, RecursionError):
+            return ""
+        for _ in range(3):
+            if isinstance(found, Mapping):
+                keys = ("message", "Message", "detail", "error_msg", "msg", "error", "errors", "title")
+                found = next((found[key] for key in keys if found.get(key)), "")
+            elif isinstance(found, list):
+                found = found[0] if found else ""
+        return found if isinstance(found, str) else ""
+
     def _clean(self, text: str) -> str:
         for secret in self._secrets:
             text = text.replace(secret, "***")
@@ -155,17 +168,6 @@ def _error_body(data: bytes) -> Any:
         return json.loads(data[:100_000])
     except (ValueError, RecursionError):
         return None
-
-
-def _said(body: Any) -> str:
-    """The message of an error's body, wherever the provider puts it."""
-    for _ in range(3):
-        if isinstance(body, Mapping):
-            keys = ("message", "Message", "detail", "error_msg", "msg", "error", "errors", "title")
-            body = next((body[key] for key in keys if body.get(key)), "")
-        elif isinstance(body, list):
-            body = body[0] if body else ""
-    return body if isinstance(body, str) else ""
 
 
 def _retry_after_s(answer: httpx2.Response) -> float | None:

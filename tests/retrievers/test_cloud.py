@@ -5,6 +5,8 @@ import hmac
 import json
 import logging
 import re
+import subprocess
+import sys
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
@@ -21,7 +23,8 @@ from agent import open_service
 from agent.serve import doctor
 from agent.settings import Settings
 from agent.testing import Fault, Request, ScriptedServer
-from retrievers.cloud import FORMS, Cloud, acs3, bedrock, build
+from retrievers.cloud import acs3, bedrock, build
+from retrievers.cloud.retriever import FORMS, Cloud
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.fields import Field
 from retrievers.core.filters import parse
@@ -275,8 +278,8 @@ async def test_openai_is_asked_for_passages_of_its_files():
         ("file-1", 0.9, "refunds.md", "Five days.\nNot more.", "https://x.example/refunds"),
         ("file-1", 0.7, "refunds.md", "Ten days for returns.", None),
     ]
-    assert [hit.id.ordinal for hit in hits] == [0, 1]
-    assert [hit.id.ordinal for hit in filtered] == [0]
+    assert len({hit.id for hit in hits}) == 2
+    assert [text for _, _, _, text, _ in shown(filtered)] == ["Five days.\nNot more."]
     first, second = server.requests
     assert (first.method, first.path) == ("POST", "/v1/vector_stores/vs_1/search")
     assert first.headers["authorization"] == f"Bearer {KEY}"
@@ -547,7 +550,7 @@ async def test_vertex_is_asked_with_a_token_and_gives_passages_in_its_own_order(
         ("d2", pytest.approx(1 / 3), "Returns", "Ten days.", "https://x.example/returns"),
         ("d3", 0.25, "d3", "team: green\ndays: 7", None),
     ]
-    assert [str(hit.id) for hit in filtered] == ["cloud/d1#0", "cloud/d1#1"]
+    assert [text for _, _, _, text, _ in shown(filtered)] == ["Five days.", "Not more."]
     first, second = server.requests
     assert first.path == (
         "/v1/projects/my-project/locations/eu/collections/default_collection/dataStores/store_1"
@@ -799,7 +802,7 @@ class Canned(Client):
 @every_provider
 async def test_hostile_answers_give_clean_hits_or_an_error(name: str, monkeypatch: pytest.MonkeyPatch):
     stated, key, good = PROVIDERS[name]
-    monkeypatch.setattr("retrievers.cloud.Client", Canned)
+    monkeypatch.setattr("retrievers.cloud.retriever.Client", Canned)
     monkeypatch.setattr(bedrock.KnowledgeBase, "_retrieve", lambda self, *_: self.access.http.answer)
     found = 0
     async with connected(stated, "http://h", key) as cloud:
@@ -854,6 +857,16 @@ async def test_metadata_is_kept_within_bounds():
     assert "k60" not in kept  # 64 keys, the empty one counted
 
 
+async def test_a_passage_without_a_name_is_named_after_its_text_and_not_after_its_place():
+    one, other = ({"content": text, "score": 1.0} for text in ("One.", "Other."))
+    answers = iter([{"records": [one, other]}, {"records": [other, one]}])
+    with ScriptedServer(other=lambda _: next(answers)) as server:
+        async with connected("dify:kb1", server.root_url) as cloud:
+            first, second = [{str(hit.id): hit.chunk.text for hit in await cloud.search(question())} for _ in "ab"]
+    assert first == second
+    assert len(first) == 2
+
+
 async def test_a_question_without_text_is_not_asked():
     with ScriptedServer() as server:
         async with connected("dify:kb1", server.root_url) as cloud:
@@ -871,21 +884,28 @@ async def test_half_a_surrogate_pair_in_the_question_does_not_keep_it_from_being
 # The setting.
 
 
-def test_without_the_setting_there_is_no_such_source():
-    assert build(Resources(None, None, None, {"cloud": None})) is None
+def test_without_the_setting_there_is_no_such_source_and_nothing_is_loaded_for_it():
+    for stated in (None, "", "  "):
+        assert build(Resources(None, None, None, {"cloud": stated})) is None
+    code = "import sys, retrievers.cloud; print({'httpx2', 'boto3', 'google.auth', 'tenacity'} & set(sys.modules))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "set()"
 
 
 @pytest.mark.parametrize(
     ("cloud", "key", "base_url", "expected"),
     [
-        ("pinecone:x", KEY, None, '"pinecone" is no provider; valid forms: bailian:pipeline/NAME, bailian:WORK'),
+        ("pinecone:x", KEY, None, 'there is no provider "pinecone"; valid forms: bailian:pipeline/NAME, bailian:WORK'),
         ("dify", KEY, "http://h", "dify cannot be used: its form is another; valid forms: dify:KNOWLEDGE_ID"),
         ("dify:", KEY, "http://h", "its form is another"),
         ("dify:a/b", KEY, "http://h", "its form is another"),
         ("dify:kb1", None, "http://h", "it needs a key: set CLOUD_API_KEY"),
         ("dify:kb1", KEY, None, "set CLOUD_BASE_URL"),
-        ("dify:kb1", KEY, "ftp://h", "its address must begin with https:// or http://"),
-        ("dify:kb1", KEY, "http://h:99999", "its address must begin with https:// or http://"),
+        ("dify:kb1", KEY, "ftp://h", "its address must be https://HOST"),
+        ("dify:kb1", KEY, "http://h:99999", "its address must be https://HOST"),
+        ("dify:kb1", KEY, "http://me:pw@h", "without a password or a query"),
+        ("dify:kb1", KEY, "http://h?a=b", "without a password or a query"),
+        ("dify:kb1", "sk-钥匙", "http://h", "CLOUD_API_KEY holds a character that no key has"),
         ("openai:vs", "", None, "it needs a key"),
         ("bailian:handbook", KEY, None, "valid forms: bailian:pipeline/NAME, bailian:WORKSPACE/INDEX_ID"),
         ("bailian:pipeline/", KEY, None, "its form is another"),
@@ -898,7 +918,7 @@ def test_without_the_setting_there_is_no_such_source():
         ("azure:kb", KEY, None, "set CLOUD_BASE_URL"),
         ("azure:kb", None, "http://h", "it needs a key"),
         ("azure:https://h", KEY, None, "its form is another"),
-        ("azure:https:///kb", KEY, None, "its address must begin with https:// or http:// and name a host"),
+        ("azure:https:///kb", KEY, None, "its address must be https://HOST"),
         ("azure:https://h/kb/s/t", KEY, None, "its form is another"),
         ("vertex:p/eu", KEY, None, "valid forms: vertex:PROJECT/LOCATION/STORE"),
     ],
@@ -994,7 +1014,7 @@ async def test_a_setting_that_cannot_be_used_is_told_when_the_service_opens(sett
 async def test_the_doctor_says_that_the_knowledge_base_answers():
     with ScriptedServer(other=lambda _: DIFY) as server:
         check = await doctor._cloud(Settings(cloud="dify:kb1", cloud_api_key=KEY, cloud_base_url=server.root_url))
-    assert (check.ok, check.found) == (True, "dify:kb1 answers, with a hit")
+    assert (check.ok, check.found) == (True, "dify:kb1 answers, with a hit; one search was made")
     assert len(server.requests) == 1
 
 

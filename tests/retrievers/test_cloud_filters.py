@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retrievers.cloud import Cloud, azure, bailian, bedrock, dify, openai_store, vertex
+from retrievers.cloud import azure, bailian, bedrock, dify, openai_store, vertex
 from retrievers.cloud.base import Provider, Search
 from retrievers.cloud.filters import satisfies, sendable
+from retrievers.cloud.retriever import Cloud
 from retrievers.core.errors import BadDocument
 from retrievers.core.fields import Field, flatten, normalise
 from retrievers.core.filters import Filter, matches, parse
@@ -31,12 +32,13 @@ FIELDS = {
     "a.b": Field("a.b", "string", "string"),
     "title": Field("title", "string", "string"),
     "id": Field("id", "string", "string"),
+    "language": Field("language", "string", "string"),
 }
 
 
 def sent(provider: Any, expression: object) -> Any:
     """What a provider's module makes of a filter expression."""
-    return sendable(parse(expression, FIELDS), FIELDS, provider._spelled, provider._joined)
+    return sendable(parse(expression, FIELDS), FIELDS, provider.spell, provider.join)
 
 
 def compare(type: str, key: str, value: object) -> dict[str, Any]:
@@ -72,7 +74,7 @@ QUOTES = compare("eq", "team", """a'b"c\\""")
     ],
 )
 def test_openai_is_sent_the_same_grammar_without_what_it_lacks(expression: object, expected: object):
-    assert sent(openai_store, expression) == expected
+    assert sent(openai_store.VectorStore, expression) == expected
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,7 @@ def test_openai_is_sent_the_same_grammar_without_what_it_lacks(expression: objec
     ],
 )
 def test_bedrock_is_sent_its_own_operators(expression: object, expected: object):
-    assert sent(bedrock, expression) == expected
+    assert sent(bedrock.KnowledgeBase, expression) == expected
 
 
 def condition(name: str, operator: str, value: object) -> dict[str, Any]:
@@ -116,7 +118,7 @@ def condition(name: str, operator: str, value: object) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("expression", "expected"),
     [
-        (RED, {"conditions": [condition("team", "is", "red")]}),
+        (RED, {"logical_operator": "and", "conditions": [condition("team", "is", "red")]}),
         (
             group("and", SINCE, BEGINS),
             {
@@ -143,7 +145,7 @@ def condition(name: str, operator: str, value: object) -> dict[str, Any]:
     ],
 )
 def test_dify_is_sent_one_flat_list(expression: object, expected: object):
-    assert sent(dify, expression) == expected
+    assert sent(dify.Dify, expression) == expected
 
 
 @pytest.mark.parametrize(
@@ -163,7 +165,7 @@ def test_dify_is_sent_one_flat_list(expression: object, expected: object):
     ],
 )
 def test_azure_is_sent_odata(expression: object, expected: object):
-    assert sent(azure, expression) == expected
+    assert sent(azure.KnowledgeBase, expression) == expected
 
 
 @pytest.mark.parametrize(
@@ -182,7 +184,7 @@ def test_azure_is_sent_odata(expression: object, expected: object):
     ],
 )
 def test_vertex_is_sent_an_expression(expression: object, expected: object):
-    assert sent(vertex, expression) == expected
+    assert sent(vertex.DataStore, expression) == expected
 
 
 @pytest.mark.parametrize(
@@ -195,7 +197,7 @@ def test_vertex_is_sent_an_expression(expression: object, expected: object):
     ],
 )
 def test_bailian_is_sent_equalities(expression: object, expected: object):
-    assert sent(bailian, expression) == expected
+    assert sent(bailian.Index, expression) == expected
 
 
 @pytest.mark.parametrize(
@@ -214,7 +216,10 @@ def test_bailian_is_sent_equalities(expression: object, expected: object):
         compare("gt", "team", "m"),
     ],
 )
-@pytest.mark.parametrize("provider", [azure, bailian, bedrock, dify, openai_store, vertex])
+@pytest.mark.parametrize(
+    "provider",
+    [azure.KnowledgeBase, bailian.Index, bedrock.KnowledgeBase, dify.Dify, openai_store.VectorStore, vertex.DataStore],
+)
 def test_what_providers_do_not_mean_alike_is_never_sent(provider: Any, expression: object):
     assert sent(provider, expression) is None
 
@@ -239,6 +244,9 @@ def test_what_providers_do_not_mean_alike_is_never_sent(provider: Any, expressio
         (compare("eq", "title", "The title"), {}, True),
         (compare("eq", "id", "its id"), {}, True),
         (compare("exists", "team", False), {"team": ""}, True),
+        # Every document has a language, though its provider may not tell.
+        (compare("ne", "language", "zh"), {}, False),
+        (compare("ne", "language", "zh"), {"language": "en"}, True),
         (OPEN, {"draft": "false"}, True),
         (OPEN, {"draft": 0}, False),
     ],
@@ -255,7 +263,7 @@ def test_an_answer_is_held_against_the_metadata_that_came_with_it(
 TEXTS = st.sampled_from(["red", "re", "blue", "x", "", "a'b"])
 NUMBERS = st.sampled_from([0, 1, 2020, 2.5, -3])
 SCALARS = {"string": TEXTS, "number": NUMBERS, "boolean": st.booleans(), "date": st.dates().map(str)}
-KEYS = [key for key in FIELDS if key not in ("title", "id", "public")]
+KEYS = [key for key in FIELDS if key not in ("title", "id", "public", "language")]
 
 
 def stored(key: str) -> st.SearchStrategy[Any]:
@@ -411,12 +419,17 @@ def compared(operator: str, held: Any, value: Any) -> bool:
 
 @pytest.mark.parametrize(
     ("provider", "passes"),
-    [(openai_store, openai_passes), (bedrock, bedrock_passes), (dify, dify_passes), (bailian, bailian_passes)],
+    [
+        (openai_store.VectorStore, openai_passes),
+        (bedrock.KnowledgeBase, bedrock_passes),
+        (dify.Dify, dify_passes),
+        (bailian.Index, bailian_passes),
+    ],
 )
 @given(wanted=EXPRESSIONS, document=PROPER)
 def test_what_is_sent_is_never_narrower_than_the_filter(
     provider: Any, passes: Any, wanted: Filter, document: dict[str, Any]
 ):
-    narrowed = sendable(wanted, FIELDS, provider._spelled, provider._joined)
+    narrowed = sendable(wanted, FIELDS, provider.spell, provider.join)
     if narrowed is not None and matches(wanted, ingested(document)):
         assert passes(json.loads(json.dumps(narrowed)), document)
