@@ -20,6 +20,13 @@ _SAFE_VECTOR = (0, 8, 4)
 _LEAST_FREE_BYTES = 1 << 30
 # litellm alone takes up to 7 s to be imported.
 _MODEL_TIMEOUT_S = 15.0
+_CLOUD_MENDS = {
+    "CLOUD": "correct that setting",
+    "pip install": "install it",
+    "limit is reached": "wait, or look at the quota of the key",
+}
+"""What to do, by what the reason holds."""
+_CLOUD_SILENT = "see whether CLOUD_BASE_URL is right and its server runs; until it answers, it is left out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,11 +179,7 @@ async def _cloud(settings: Settings) -> Check:
     except BadRequest as error:
         return Check("cloud", False, str(error), "correct CLOUD, CLOUD_API_KEY or CLOUD_BASE_URL")
     except Unavailable as error:
-        mend = (
-            ""
-            if "CLOUD" in error.reason or "pip install" in error.reason
-            else "see whether CLOUD_BASE_URL is right and its server runs"
-        )
+        mend = next((mend for sign, mend in _CLOUD_MENDS.items() if sign in error.reason), _CLOUD_SILENT)
         return Check("cloud", False, f"{shown}: {error.reason}", mend)
     return Check("cloud", True, f"{shown} answers, {'with' if hits else 'without'} a hit; one search was made")
 

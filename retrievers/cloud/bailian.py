@@ -65,10 +65,13 @@ class Pipeline(Provider):
         answer = await self.access.http.json(
             "GET", f"{self.url}/pipeline_simple", headers=headers, params=params, timeout_s=self.access.timeout_s
         )
-        id = name_of(part(answer, "id"))
+        if not isinstance(answer, dict):
+            raise Unavailable(SOURCE, "its answer is of no known form")
+        id = name_of(answer.get("id"))
         if id is None:
-            said = name_of(part(answer, "message"), part(answer, "code")) or "no reason given"
-            raise Refused(SOURCE, f"Index:{self.name} NotExist: {said}", 404)
+            code = name_of(answer.get("code")) or ""
+            said = name_of(answer.get("message"), code) or "no reason given"
+            raise Refused(SOURCE, f"Index:{self.name} NotExist: {said}", _status(code, 404))
         return id
 
 
@@ -135,7 +138,7 @@ class Index(Provider):
 
 
 def _check(answer: Any, code_key: str, message_key: str) -> None:
-    """Raises Refused for an error inside an answer of status 200."""
+    """Raise Refused for an error inside an answer of status 200."""
     code, success = part(answer, code_key), part(answer, "Success")
     if code is None and success is None:
         raise Unavailable(SOURCE, "its answer is of no known form")

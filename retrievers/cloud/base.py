@@ -28,6 +28,7 @@ class Access:
         key: CLOUD_API_KEY; None where the provider's own library is to look for credentials.
         base_url: CLOUD_BASE_URL without a slash at its end; None for the provider's own.
         timeout_s: for one search.
+        http: for requests; its owner closes it.
     """
 
     key: str | None = field(repr=False)
@@ -103,7 +104,7 @@ class Provider(ABC):
         return None
 
     async def aclose(self) -> None:
-        """Let go of what it holds beside the HTTP client, which is its owner's to close."""
+        """Let go of what it holds beside the HTTP client of its `Access`."""
         return
 
 

@@ -316,12 +316,20 @@ async def test_a_pipeline_of_bailian_is_looked_up_by_its_name_once():
     }
 
 
-async def test_a_pipeline_that_does_not_exist_is_named():
-    with ScriptedServer(other=lambda _: {"code": "Success", "id": None}) as server:
+@pytest.mark.parametrize(
+    ("answer", "status", "expected"),
+    [
+        ({"code": "Success", "id": None}, 404, r"correct CLOUD .*Index:handbook NotExist"),
+        ({"code": "Index:handbook NotExist"}, 404, r"correct CLOUD .*Index:handbook NotExist"),
+        ({"code": "InvalidApiKey", "message": "no such key"}, 403, r"set CLOUD_API_KEY .*no such key"),
+    ],
+)
+async def test_a_pipeline_that_is_not_found_is_named(answer: Any, status: int, expected: str):
+    with ScriptedServer(other=lambda _: answer) as server:
         async with connected("bailian:pipeline/handbook", server.root_url) as cloud:
-            with pytest.raises(Refused, match=r"correct CLOUD .*Index:handbook NotExist") as raised:
+            with pytest.raises(Refused, match=expected) as raised:
                 await cloud.search(question())
-    assert raised.value.status == 404
+    assert raised.value.status == status
 
 
 async def test_a_pipeline_that_was_made_anew_is_looked_up_again():
@@ -618,6 +626,18 @@ async def test_vertex_whose_credentials_are_refused_says_what_to_set(google_acco
         async with connected("vertex:p/eu/s", server.root_url, None) as cloud:
             with pytest.raises(Refused, match=r"set CLOUD_API_KEY .*RefreshError"):
                 await cloud.search(question())
+
+
+@pytest.mark.parametrize(
+    ("stated", "package", "extra"), [("bedrock:r/k", "boto3", "aws"), ("vertex:p/eu/s", "google.auth", "google")]
+)
+async def test_a_package_that_is_missing_is_named(
+    stated: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, package, None)
+    async with connected(stated, "http://127.0.0.1:9", None) as cloud:
+        with pytest.raises(Unavailable, match=rf"is missing: pip install 'signalbox\[{extra}\]'"):
+            await cloud.search(question())
 
 
 # What may go wrong with any of them.
@@ -1021,7 +1041,8 @@ async def test_the_doctor_says_that_the_knowledge_base_answers():
 @pytest.mark.parametrize(
     ("fault", "found", "mend"),
     [
-        (Fault(status=401, body=json.dumps({"message": f"bad {KEY}"})), "the key was refused", ""),
+        (Fault(status=401, body=json.dumps({"message": f"bad {KEY}"})), "the key was refused", "correct that setting"),
+        (Fault(status=429, headers={"Retry-After": "30"}), "its limit is reached", "quota"),
         (Fault(reset=True), "the connection failed", "CLOUD_BASE_URL"),
     ],
 )
