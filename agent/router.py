@@ -46,12 +46,14 @@ class Limits:
 
     Attributes:
         searches: most search texts asked of a source.
+        metered_searches: the same for a source outside, which is paid by the search.
         outside: whether the ladder may end outside, which shows the question to others.
     """
 
     source_timeout_s: float
     timeout_s: float
     searches: int = 8
+    metered_searches: int = 1
     outside: bool = False
 
 
@@ -211,14 +213,15 @@ class _Ladder:
         self.rungs.append(Rung(self._number + len(self.rungs), tuple(steps), wanted, dropped, when))
 
     def _asked(self, sources: Sequence[str]) -> list[tuple[str, str]]:
-        """Every search of every source; one that is paid by the search, or calculates, is asked once."""
+        """Every search of every source; one that is paid by the search is asked less, one that calculates once."""
+        most = {"documents": self._limits.searches, "outside": self._limits.metered_searches, "metadata": 1}
         searches = list(dict.fromkeys(self._intent.searches))[: self._limits.searches]
         searches = searches or [self._intent.question]
         return [
             (search, source)
             for place, search in enumerate(searches)
             for source in sources
-            if place == 0 or self._cards[source].kind == "documents"
+            if place < most[self._cards[source].kind]
         ]
 
 

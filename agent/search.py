@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -120,11 +121,10 @@ class Search:
         elif later is not None:
             degraded += ("intent_model_unavailable",)
         course = second or first
+        rungs = [replace(rung, steps=self._affordable(rung.steps, answers)) for rung in course.plan.rungs[1:]]
         # What has failed once is not asked again, whichever reading asked it.
         before = [*used, *(answer for answer in answers if answer.unavailable)]
-        more, last = await climb(
-            course.plan.rungs[1:], self._queries(asked, course), sources, deadline=by, before=before
-        )
+        more, last = await climb(rungs, self._queries(asked, course), sources, deadline=by, before=before)
         return Found(
             course=course,
             later=second.intent if second else None,
@@ -163,7 +163,8 @@ class Search:
         known = {_key(one.step, one.query): one for one in answers if one.query and not one.failed}
         keys = [_key(step, make(step, rung.filter)) for step in rung.steps]
         same = [known[key] for key in keys if key in known]
-        fresh = tuple(step for step, key in zip(rung.steps, keys, strict=True) if key not in known)
+        new = [step for step, key in zip(rung.steps, keys, strict=True) if key not in known]
+        fresh = self._affordable(new, answers)
         failed = [answer for answer in answers if answer.unavailable]
         more, _ = await climb(
             [replace(rung, steps=fresh)] if fresh else [],
@@ -182,6 +183,19 @@ class Search:
             and self.sources[one.step.source].card.kind != "metadata"
         ]
         return rung, more, [*same, *more, *await self._satisfying(asked, others, rung.filter)]
+
+    def _affordable(self, steps: Sequence[Step], answers: Sequence[Answer]) -> tuple[Step, ...]:
+        """The steps without those at a source outside that was asked as often for this question as it may be."""
+        # What it refused has cost nothing.
+        paid = [one for one in answers if one.query is not None and not isinstance(one.error, BadRequest)]
+        asked = Counter(one.step.source for one in paid)
+        kept = []
+        for step in steps:
+            outside = self.sources[step.source].card.kind == "outside"
+            if not outside or asked[step.source] < self.settings.metered_searches:
+                asked[step.source] += 1
+                kept.append(step)
+        return tuple(kept)
 
     async def _satisfying(self, asked: Asked, answers: Sequence[Answer], wanted: Filter | None) -> list[Answer]:
         """The answers without the hits that do not satisfy the filter, or of which that cannot be known."""
@@ -225,6 +239,7 @@ class Search:
                 source_timeout_s=self.settings.source_timeout_s,
                 timeout_s=asked.timeout_s,
                 outside=self.settings.outside_fallback,
+                metered_searches=self.settings.metered_searches,
             ),
             fallback=asked.request.fallback or self.settings.fallback,
             caller_sources=bool(named),

@@ -12,13 +12,22 @@ from psycopg.conninfo import conninfo_to_dict
 
 from agent.app import database_addresses
 from agent.settings import PREFIX, Settings, load_settings, unknown_variables
-from retrievers.core.errors import RetrievalError
+from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
+from retrievers.core.types import Query, Scope
 from retrievers.postgres.migrate import check_address
+from retrievers.registry import Resources
 
 _SAFE_VECTOR = (0, 8, 4)
 _LEAST_FREE_BYTES = 1 << 30
 # litellm alone takes up to 7 s to be imported.
 _MODEL_TIMEOUT_S = 15.0
+_CLOUD_MENDS = {
+    "CLOUD": "correct that setting",
+    "pip install": "install it",
+    "limit is reached": "wait, or look at the quota of the key",
+}
+"""What to do, by what the reason holds."""
+_CLOUD_SILENT = "see whether CLOUD_BASE_URL is right and its server runs; until it answers, it is left out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,7 @@ async def examine() -> list[Check]:
         _reranker(settings),
         *([await _web(settings)] if settings.web_provider else []),
         _disk(settings),
+        *([await _cloud(settings)] if settings.cloud else []),
     ]
 
 
@@ -182,6 +192,26 @@ async def _web(settings: Settings) -> Check:
     finally:
         await source.aclose()
     return Check(name, True, f"{shown}; a search gave {len(found)} pages")
+
+
+async def _cloud(settings: Settings) -> Check:
+    """Whether the knowledge base answers a search for one passage."""
+    from retrievers.cloud import build
+
+    shown = _without_secret("cloud", settings.cloud or "")
+    try:
+        cloud = build(Resources(None, None, None, settings.model_dump()))
+        assert cloud is not None  # it is set
+        try:
+            hits = await cloud.search(Query("test", "en", Scope(settings.tenant, ()), limit=1))
+        finally:
+            await cloud.aclose()
+    except BadRequest as error:
+        return Check("cloud", False, str(error), "correct CLOUD, CLOUD_API_KEY or CLOUD_BASE_URL")
+    except Unavailable as error:
+        mend = next((mend for sign, mend in _CLOUD_MENDS.items() if sign in error.reason), _CLOUD_SILENT)
+        return Check("cloud", False, f"{shown}: {error.reason}", mend)
+    return Check("cloud", True, f"{shown} answers, {'with' if hits else 'without'} a hit; one search was made")
 
 
 def _disk(settings: Settings) -> Check:

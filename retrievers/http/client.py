@@ -37,11 +37,14 @@ class Refused(Unavailable):
 
     Attributes:
         status: of HTTP.
+        body: the JSON of the answer, for what a provider says in codes of its own; None when it is none.
     """
 
-    def __init__(self, source: str, reason: str, status: int, *, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self, source: str, reason: str, status: int, *, retry_after_s: float | None = None, body: Any = None
+    ) -> None:
         super().__init__(source, reason, retry_after_s=retry_after_s)
-        self.status = status
+        self.status, self.body = status, body
 
 
 class _Lost(Unavailable):
@@ -137,7 +140,8 @@ class Client:
             raise _Lost(self._source, f"the connection failed ({type(error).__name__})") from None
         if not 200 <= answer.status_code < 300:
             reason = f"HTTP {answer.status_code}: {self._said(data) or answer.reason_phrase or 'no reason given'}"
-            raise Refused(self._source, self._clean(reason), answer.status_code, retry_after_s=_retry_after_s(answer))
+            told = {"retry_after_s": _retry_after_s(answer), "body": _error_body(data)}
+            raise Refused(self._source, self._clean(reason), answer.status_code, **told)
         try:
             return json.loads(data)
         except (ValueError, RecursionError):
@@ -188,6 +192,13 @@ def _tls() -> ssl.SSLContext:
 def _encodable(text: str) -> str:
     """Text that has an UTF-8 form: half a surrogate pair becomes a question mark."""
     return text.encode(errors="replace").decode()
+
+
+def _error_body(data: bytes) -> Any:
+    try:
+        return json.loads(data[:100_000])
+    except (ValueError, RecursionError):
+        return None
 
 
 def _retry_after_s(answer: httpx2.Response) -> float | None:

@@ -53,6 +53,16 @@ def test_every_search_is_asked_of_every_chosen_source():
     assert {step.step for step in found.steps} == {1}
 
 
+def test_a_source_outside_is_asked_as_many_searches_as_it_may_cost():
+    question = intent("fulltext", "outer", searches=("q", "r", "s"))
+    assert asked(planned(question)) == [
+        ["q@fulltext", "q@outer", "r@fulltext", "s@fulltext"],
+        ["q@vector", "r@vector", "s@vector"],
+    ]
+    dearer = planned(question, limits=Limits(3, 10, metered_searches=2))
+    assert asked(dearer)[0] == ["q@fulltext", "q@outer", "r@fulltext", "r@outer", "s@fulltext"]
+
+
 def test_without_a_choice_all_that_searches_documents_is_asked():
     assert asked(planned(intent())) == [["q@vector", "q@fulltext"]]
 

@@ -286,6 +286,21 @@ async def test_a_models_searches_join_those_of_the_rules(teams: Service):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("most", "searches"), [(1, ["penguins"]), (2, ["penguins", "swim sea"])])
+async def test_a_source_outside_is_not_asked_again_for_a_model_unless_it_may_cost_that(
+    teams: Service, most: int, searches: list[str]
+):
+    outer = Stub(Card("outer", "news", "outside"), lambda query: [])
+    chosen = {"sources": [{"name": name, "confidence": 1.0, "reason": ""} for name in ("fulltext", "outer")]}
+    later = {**chosen, "searches": ("swim sea", "ice", "snow")}
+    asked = reading(teams, Scripted(chosen, later=later, later_s=0.05), outer=outer)
+    settings = asked.settings.model_copy(update={"metered_searches": most})
+    asked = replace(asked, pipeline=replace(asked.pipeline, settings=settings))
+    result = await asked.retrieve("penguins")
+    assert [query.text for query in outer.asked] == searches
+    assert {"swim sea", "ice", "snow"} <= {step.search for step in result.plan if step.source == "fulltext"}
+
+
 async def test_a_models_filter_replaces_that_of_the_rules_and_hits_it_forbids_are_left_out(teams: Service):
     asked = reading(
         teams,

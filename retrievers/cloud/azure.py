@@ -1,0 +1,144 @@
+"""A knowledge base of Azure AI Search, by agentic retrieval: `azure:KB_NAME` or `azure:https://HOST/KB_NAME`.
+
+With the name of its knowledge source behind that, `azure:KB_NAME/SOURCE_NAME`, records come with their fields,
+and filters can be applied.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+from urllib.parse import quote, urlsplit
+
+from retrievers.cloud.base import (
+    SOURCE,
+    Access,
+    Provider,
+    Search,
+    link_of,
+    mapping,
+    name_of,
+    names,
+    passage_of,
+    web_address,
+)
+from retrievers.cloud.filters import Condition
+from retrievers.core.errors import BadRequest, Unavailable
+from retrievers.http.found import Found, cleaned, number, part, records
+
+FORMS = (
+    "azure:KB_NAME",
+    "azure:KB_NAME/SOURCE_NAME",
+    "azure:https://HOST/KB_NAME",
+    "azure:https://HOST/KB_NAME/SOURCE_NAME",
+)
+_VERSION = "2026-04-01"
+_FIELD = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
+
+
+@dataclass(frozen=True, slots=True)
+class KnowledgeBase(Provider):
+    access: Access
+    url: str
+    source: str | None
+    most: int = 100
+
+    async def find(self, search: Search) -> list[Found]:
+        """See `Provider.find`. How many there are is the knowledge base's own setting."""
+        body: dict[str, Any] = {"intents": [{"type": "semantic", "search": search.text}], "includeActivity": False}
+        if self.source is None and search.checked:
+            mend = "set CLOUD to azure:KB_NAME/SOURCE_NAME to have the fields of its records"
+            raise BadRequest(
+                f"{SOURCE} cannot apply a filter to records of which it gives no fields: {mend}", where="filter"
+            )
+        if self.source is not None:
+            body["knowledgeSourceParams"] = [
+                {
+                    "kind": "searchIndex",
+                    "knowledgeSourceName": self.source,
+                    "includeReferences": True,
+                    "includeReferenceSourceData": True,
+                    **({} if search.filter is None else {"filterAddOn": search.filter}),
+                }
+            ]
+        answer = await self.access.http.json(
+            "POST",
+            self.url,
+            headers={"api-key": self.access.needed_key()},
+            params={"api-version": _VERSION},
+            body=body,
+            timeout_s=self.access.timeout_s,
+        )
+        if not isinstance(part(answer, "references"), list):
+            raise Unavailable(SOURCE, "its answer has no references")
+        passages = _passages(answer)
+        found = [_found(one, passages) for one in records(answer["references"])]
+        # What comes without its fields cannot be held against a filter.
+        return [one for one in found if one.metadata or not search.checked]
+
+    @staticmethod
+    def spell(condition: Condition) -> str | None:
+        """A condition in OData; text is searched, not compared, inside values."""
+        key, op, value = condition.key, condition.op, condition.value
+        if not _FIELD.fullmatch(key) or op in ("contains", "prefix"):
+            return None
+        if op == "has":
+            return f"{key}/any(one: one eq {_literal(value)})"
+        if op == "in":
+            return "(" + " or ".join(f"{key} eq {_literal(one)}" for one in value) + ")"
+        return f"{key} {({'gte': 'ge', 'lte': 'le'}).get(op, op)} {_literal(value)}"
+
+    @staticmethod
+    def join(how: Literal["and", "or"], parts: list[str]) -> str:
+        return "(" + f" {how} ".join(parts) + ")"
+
+
+def _passages(answer: Any) -> dict[str, Any]:
+    """The extracted passages by the id of their reference: JSON inside a text."""
+    passages: dict[str, Any] = {}
+    for message in records(part(answer, "response")):
+        for content in records(message.get("content")):
+            try:
+                extracted = json.loads(content["text"])
+            except (KeyError, TypeError, ValueError, RecursionError):
+                continue  # an answer in words, of a knowledge base that is set to give one
+            passages |= {str(one.get("ref_id")): one for one in records(extracted)}
+    return passages
+
+
+def _found(reference: Any, passages: dict[str, Any]) -> Found:
+    stored = mapping(reference.get("sourceData"))
+    passage = mapping(passages.get(str(reference.get("id"))))
+    return Found(
+        text=cleaned(passage.get("content")) or passage_of(stored),
+        title=name_of(passage.get("title"), stored.get("title"), reference.get("title")) or "",
+        url=link_of(stored),
+        id=name_of(reference.get("docKey"), reference.get("id")),
+        score=number(reference.get("rerankerScore")),
+        metadata=stored,
+    )
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else repr(value)
+
+
+def knowledge_base(rest: str, access: Access) -> KnowledgeBase:
+    """The knowledge base of that name.
+
+    Raises:
+        ValueError: the setting, its key or its address cannot be.
+    """
+    access.needed_key()
+    base_url = access.base_url
+    if "://" in rest:
+        parts = urlsplit(web_address(rest))
+        base_url, rest = f"{parts.scheme}://{parts.netloc}", parts.path.strip("/")
+    if base_url is None:
+        raise ValueError("it has no address of its own: set CLOUD_BASE_URL to that of the search service")
+    count = 2 if "/" in rest else 1
+    name, source = [*names(rest, count), None][:2]
+    escaped = quote(str(name).replace("'", "''"), safe="")
+    return KnowledgeBase(access, f"{base_url}/knowledgebases('{escaped}')/retrieve", source)

@@ -1,0 +1,182 @@
+"""A knowledge base at Alibaba Cloud's Bailian, by either of its APIs.
+
+`bailian:pipeline/NAME` is DashScope's pipeline of that name. `bailian:WORKSPACE/INDEX_ID` is the Retrieve API
+of 2023-12-29, in Beijing unless CLOUD_BASE_URL names the endpoint of another region.
+"""
+
+import json
+import uuid
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal
+from urllib.parse import quote, urlsplit
+
+from retrievers.cloud.acs3 import query_string, signed_headers
+from retrievers.cloud.base import SOURCE, Access, Provider, Search, link_of, mapping, name_of, names
+from retrievers.cloud.filters import Condition
+from retrievers.core.errors import Unavailable
+from retrievers.http.client import Refused
+from retrievers.http.found import Found, number, part, records
+
+FORMS = ("bailian:pipeline/NAME", "bailian:WORKSPACE/INDEX_ID")
+_MOST = 20
+"""Passages that its reranking gives; without that, those of the two searches come unranked."""
+_CANDIDATES = 100
+_PIPELINES = "https://dashscope.aliyuncs.com"
+_RETRIEVE = "https://bailian.cn-beijing.aliyuncs.com"
+_LONGEST_QUERY = 1_000
+"""Characters: the question is part of the address, where a Chinese character takes nine."""
+
+
+@dataclass(slots=True)
+class Pipeline(Provider):
+    access: Access
+    name: str
+    url: str
+    most: int = _MOST
+    _id: str | None = field(default=None, init=False)
+
+    async def find(self, search: Search) -> list[Found]:
+        """See `Provider.find`. The API has no filters: all of one is applied to its answer."""
+        headers = {"Authorization": f"Bearer {self.access.key}"}
+        self._id = self._id or await self._looked_up(headers)
+        body = {
+            "query": search.text,
+            "dense_similarity_top_k": _CANDIDATES,
+            "sparse_similarity_top_k": _CANDIDATES,
+            "enable_reranking": True,
+            "rerank_top_n": search.limit,
+        }
+        url = f"{self.url}/pipeline/{quote(self._id, safe='')}/retrieve"
+        try:
+            answer = await self.access.http.json(
+                "POST", url, headers=headers, body=body, timeout_s=self.access.timeout_s
+            )
+        except Refused as error:
+            if error.status == 404:
+                self._id = None  # it may have been made anew under the same name
+            raise
+        _check(answer, "code", "message")
+        nodes = [(mapping(one.get("node")), one.get("score")) for one in records(part(answer, "nodes"))]
+        return [_found(node.get("text"), score, mapping(node.get("metadata"))) for node, score in nodes]
+
+    async def _looked_up(self, headers: dict[str, str]) -> str:
+        params = {"pipeline_name": self.name}
+        answer = await self.access.http.json(
+            "GET", f"{self.url}/pipeline_simple", headers=headers, params=params, timeout_s=self.access.timeout_s
+        )
+        if not isinstance(answer, dict):
+            raise Unavailable(SOURCE, "its answer is of no known form")
+        id = name_of(answer.get("id"))
+        if id is None:
+            code = name_of(answer.get("code")) or ""
+            said = name_of(answer.get("message"), code) or "no reason given"
+            raise Refused(SOURCE, f"Index:{self.name} NotExist: {said}", _status(code, 404))
+        return id
+
+
+@dataclass(frozen=True, slots=True)
+class Index(Provider):
+    access: Access
+    workspace: str
+    index_id: str
+    url: str
+    key_id: str
+    secret: str = field(repr=False)
+    most: int = _MOST
+
+    async def find(self, search: Search) -> list[Found]:
+        """See `Provider.find`."""
+        params = {
+            "IndexId": self.index_id,
+            "Query": search.text[:_LONGEST_QUERY],
+            "DenseSimilarityTopK": str(_CANDIDATES),
+            "SparseSimilarityTopK": str(_CANDIDATES),
+            "EnableReranking": "true",
+            "RerankTopN": str(search.limit),
+        }
+        if search.filter is not None:
+            params["SearchFilters"] = json.dumps(search.filter, ensure_ascii=False)
+        path, query = f"/{quote(self.workspace, safe='-_.~')}/index/retrieve", query_string(params)
+        headers = signed_headers(
+            "POST",
+            urlsplit(self.url).netloc,
+            path,
+            query,
+            action="Retrieve",
+            version="2023-12-29",
+            key_id=self.key_id,
+            secret=self.secret,
+            date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            nonce=uuid.uuid4().hex,
+        )
+        try:
+            # Once: the service refuses a signature that it has seen before.
+            answer = await self.access.http.json(
+                "POST", f"{self.url}{path}?{query}", headers=headers, timeout_s=self.access.timeout_s, attempts=1
+            )
+        except Refused as error:
+            status = _status(name_of(part(error.body, "Code")) or "", error.status)
+            raise Refused(SOURCE, error.reason, status, retry_after_s=error.retry_after_s) from None
+        _check(answer, "Code", "Message")
+        return [
+            _found(one.get("Text"), one.get("Score"), mapping(one.get("Metadata")))
+            for one in records(part(answer, "Data", "Nodes"))
+        ]
+
+    @staticmethod
+    def spell(condition: Condition) -> list[dict[str, Any]] | None:
+        """Equality alone, as a group of one."""
+        if condition.op != "eq" or isinstance(condition.value, bool):
+            return None
+        return [{condition.key: condition.value}]
+
+    @staticmethod
+    def join(how: Literal["and", "or"], parts: list[list[dict[str, Any]]]) -> list[dict[str, Any]] | None:
+        """Groups must all hold; there is no other way to join them."""
+        return [group for part in parts for group in part] if how == "and" else None
+
+
+def _check(answer: Any, code_key: str, message_key: str) -> None:
+    """Raise Refused for an error inside an answer of status 200."""
+    code, success = part(answer, code_key), part(answer, "Success")
+    if code is None and success is None:
+        raise Unavailable(SOURCE, "its answer is of no known form")
+    if success is False or (success is None and code != "Success"):
+        said = name_of(part(answer, message_key), code) or "no reason given"
+        status = name_of(part(answer, "Status")) or ""
+        known = _status(name_of(code) or "", int(status) if status.isdecimal() and len(status) == 3 else 500)
+        raise Refused(SOURCE, f"{name_of(code) or 'error'}: {said}", known)
+
+
+def _status(code: str, otherwise: int) -> int:
+    """The status of HTTP that says what an error code does; an unknown key, too, comes with 404."""
+    code = code.lower()
+    if any(word in code for word in ("accesskey", "signature", "apikey", "forbidden", "permission", "denied")):
+        return 403
+    if "throttl" in code or "quota" in code:
+        return 429
+    return 404 if "notexist" in code or "notfound" in code or "not_exist" in code else otherwise
+
+
+def _found(text: Any, score: Any, metadata: Any) -> Found:
+    title = name_of(metadata.get("title"), metadata.get("doc_name")) or ""
+    id = name_of(metadata.get("doc_id"), metadata.get("doc_name"))
+    return Found(text, title, link_of(metadata), id, number(score), metadata)
+
+
+def knowledge_base(rest: str, access: Access) -> Provider:
+    """The pipeline or index of that name.
+
+    Raises:
+        ValueError: the setting or its key cannot be.
+    """
+    first, second = names(rest, 2)
+    if first == "pipeline":
+        access.needed_key()
+        return Pipeline(access, second, f"{access.base_url or _PIPELINES}/api/v1/indices")
+    key_id, secret = access.key_pair()
+    base_url = access.base_url or _RETRIEVE
+    if urlsplit(base_url).path:
+        raise ValueError("CLOUD_BASE_URL must be an endpoint without a path")
+    return Index(access, first, second, base_url, key_id, secret)

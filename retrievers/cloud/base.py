@@ -1,0 +1,209 @@
+"""What the providers of knowledge bases share: how they are reached, asked and read."""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from retrievers.cloud.filters import Condition
+from retrievers.http.client import Client
+from retrievers.http.found import Found, address, cleaned, number
+from retrievers.ingest.clean import one_line
+
+SOURCE = "cloud"
+_MOST_KEYS, _MOST_ITEMS, _MOST_DEPTH = 64, 50, 3
+_MOST_KEY, _MOST_VALUE, _MOST_METADATA = 128, 2_000, 16_000
+_TEXT_KEYS = ("content", "text", "chunk", "page_chunk", "snippet", "description", "summary")
+_LINK_KEYS = ("url", "source_url", "link", "uri", "source", "path")
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How a provider is reached.
+
+    Attributes:
+        key: CLOUD_API_KEY; None where the provider's own library is to look for credentials.
+        base_url: CLOUD_BASE_URL without a slash at its end; None for the provider's own.
+        timeout_s: for one search.
+        http: for requests; its owner closes it.
+    """
+
+    key: str | None = field(repr=False)
+    base_url: str | None
+    timeout_s: float
+    http: Client
+
+    def needed_key(self) -> str:
+        """The key.
+
+        Raises:
+            ValueError: there is none.
+        """
+        if not self.key:
+            raise ValueError("it needs a key: set CLOUD_API_KEY")
+        return self.key
+
+    def key_pair(self) -> tuple[str, str]:
+        """The two halves of a key of the form ID:SECRET.
+
+        Raises:
+            ValueError: it has no such form.
+        """
+        id, _, secret = self.needed_key().partition(":")
+        if not id or not secret:
+            raise ValueError("its key has two halves: set CLOUD_API_KEY to ID:SECRET")
+        return id, secret
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """One question to a provider.
+
+    Attributes:
+        limit: most hits wanted, 1 to the provider's `most`.
+        filter: in the provider's own language, made by its `spell` and `join`; None to apply none.
+        checked: the answers will be held against a filter, of which that may be a part.
+    """
+
+    text: str
+    limit: int
+    filter: Any = None
+    checked: bool = False
+
+
+class Provider(ABC):
+    """One knowledge base at a provider.
+
+    Attributes:
+        most: most hits of one search.
+    """
+
+    most: int
+
+    @abstractmethod
+    async def find(self, search: Search) -> list[Found]:
+        """What it found, with the metadata as it is stored there.
+
+        Raises:
+            Refused: it answered with an error; the status is that of HTTP which says the same.
+            Unavailable: it did not answer.
+            BadRequest: what it answers cannot be held against a filter.
+        """
+
+    @staticmethod
+    def spell(condition: Condition) -> Any:
+        """A condition in the provider's language; None where that does not have it."""
+        return None
+
+    @staticmethod
+    def join(how: Literal["and", "or"], parts: list[Any]) -> Any:
+        """Two or more filters as one that is not narrower; None where there is none such."""
+        return None
+
+    async def aclose(self) -> None:
+        """Let go of what it holds beside the HTTP client of its `Access`."""
+        return
+
+
+def usable_key(key: str | None) -> str | None:
+    """The key as it is.
+
+    Raises:
+        ValueError: it holds what no header can.
+    """
+    if key and not (key.isascii() and key.isprintable()):
+        raise ValueError("CLOUD_API_KEY holds a character that no key has")
+    return key
+
+
+def names(rest: str, count: int) -> list[str]:
+    """The parts of a setting between slashes.
+
+    Raises:
+        ValueError: there are more or fewer of them, or one is empty.
+    """
+    parts = rest.split("/")
+    if len(parts) != count or not all(part.strip() for part in parts):
+        raise ValueError("its form is another")
+    return parts
+
+
+def web_address(url: str) -> str:
+    """An address that requests can be sent to, without a slash at its end.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        parts = urlsplit(url)
+        plain = parts.username is None and parts.password is None and not parts.query + parts.fragment
+        known = plain and parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        known = False
+    if not known or address(url) is None:
+        raise ValueError("its address must be https://HOST or http://HOST, without a password or a query")
+    return url.rstrip("/")
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    """The object; an empty one for anything else."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def name_of(*values: object) -> str | None:
+    """The first that can name something."""
+    for value in values:
+        if isinstance(value, str) and value.strip():
+            return value
+        if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**38:
+            return str(value)
+    return None
+
+
+def link_of(metadata: Mapping[str, Any]) -> str | None:
+    """The web address that metadata names."""
+    return next((link for key in _LINK_KEYS if (link := address(metadata.get(key)))), None)
+
+
+def passage_of(stored: Mapping[str, Any]) -> str:
+    """The text of a record whose fields are the knowledge base's own: its content, or else all it says."""
+    for key in _TEXT_KEYS:
+        if text := cleaned(stored.get(key)):
+            return text
+    return "\n".join(
+        f"{key}: {value}" for key, value in bounded(stored).items() if isinstance(value, str | int | float)
+    )
+
+
+def bounded(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata that can be shown, stored and sent: cleaned, without nulls, and no more of it than one can read."""
+    kept: dict[str, Any] = {}
+    left = _MOST_METADATA
+    for key, value in islice(metadata.items(), _MOST_KEYS):
+        plain = _plain(value, 1)
+        size = len(json.dumps(plain))
+        if plain is not None and size <= left:
+            kept[one_line(str(key), _MOST_KEY)] = plain
+            left -= size
+    return kept
+
+
+def _plain(value: object, depth: int) -> Any:
+    if isinstance(value, str):
+        return cleaned(value)[:_MOST_VALUE]
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int | float):
+        return value if number(value) is not None else None
+    if isinstance(value, list) and depth <= _MOST_DEPTH:
+        items = (_plain(one, depth + 1) for one in value[:_MOST_ITEMS])
+        return [one for one in items if one is not None]
+    if isinstance(value, Mapping) and depth <= _MOST_DEPTH:
+        inner = (
+            (one_line(str(key), _MOST_KEY), _plain(one, depth + 1)) for key, one in islice(value.items(), _MOST_KEYS)
+        )
+        return {key: one for key, one in inner if one is not None}
+    return None

@@ -1,0 +1,154 @@
+"""A knowledge base of Amazon Bedrock: `bedrock:REGION/KB_ID`, through boto3.
+
+CLOUD_API_KEY is ACCESS_KEY_ID:SECRET_ACCESS_KEY; without it boto3 looks where AWS keeps credentials.
+"""
+
+import asyncio
+import importlib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, Literal
+
+from retrievers.cloud.base import SOURCE, Access, Provider, Search, mapping, name_of, names, passage_of
+from retrievers.cloud.filters import Condition
+from retrievers.core.errors import Unavailable
+from retrievers.http.client import Refused
+from retrievers.http.found import Found, cleaned, number, part, records
+
+FORMS = ("bedrock:REGION/KB_ID",)
+_THREADS = 8
+_NAMES = {
+    "eq": "equals",
+    "gt": "greaterThan",
+    "gte": "greaterThanOrEquals",
+    "lt": "lessThan",
+    "lte": "lessThanOrEquals",
+    "in": "in",
+    "contains": "stringContains",
+    "prefix": "startsWith",
+    "has": "listContains",
+}
+_LONGEST_KEY = 100
+
+
+@dataclass(slots=True)
+class KnowledgeBase(Provider):
+    access: Access
+    region: str
+    id: str
+    most: int = 100
+    # Threads of its own: those that wait for a slow answer must not be missing elsewhere.
+    _threads: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(_THREADS, "bedrock"), init=False, repr=False
+    )
+    _lock: Lock = field(default_factory=Lock, init=False, repr=False)
+    _client: Any = field(default=None, init=False, repr=False)
+
+    async def find(self, search: Search) -> list[Found]:
+        """See `Provider.find`."""
+        settings: dict[str, Any] = {"numberOfResults": search.limit}
+        if search.filter is not None:
+            settings["filter"] = search.filter
+        loop = asyncio.get_running_loop()
+        answer = await loop.run_in_executor(self._threads, self._retrieve, search.text, settings)
+        if not isinstance(part(answer, "retrievalResults"), list):
+            # The library takes what it cannot read for an empty answer.
+            raise Unavailable(SOURCE, "its answer has no results")
+        return [_found(one) for one in records(answer["retrievalResults"])]
+
+    async def aclose(self) -> None:
+        """Let go of the threads. One that still waits for an answer ends by its timeout."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._client is not None:
+            self._client.close()
+
+    def _retrieve(self, text: str, settings: dict[str, Any]) -> Any:
+        try:
+            errors = importlib.import_module("botocore.exceptions")
+            boto3 = importlib.import_module("boto3")
+        except ImportError as error:
+            raise Unavailable(SOURCE, "boto3 is missing: pip install 'signalbox[aws]'") from error
+        try:
+            return self._opened(boto3).retrieve(
+                knowledgeBaseId=self.id,
+                retrievalQuery={"text": text},
+                retrievalConfiguration={"vectorSearchConfiguration": settings},
+            )
+        except errors.ClientError as error:
+            raise _refused(error.response) from None
+        except (errors.NoCredentialsError, errors.PartialCredentialsError, errors.CredentialRetrievalError):
+            raise Refused(SOURCE, "there are no AWS credentials", 401) from None
+        except errors.ParamValidationError as error:
+            raise Refused(SOURCE, str(error), 400) from None
+        except Exception as error:  # the library and its parsers raise types of their own
+            # Its text may hold the address.
+            raise Unavailable(SOURCE, f"the connection failed ({type(error).__name__})") from None
+
+    def _opened(self, boto3: Any) -> Any:
+        with self._lock:
+            if self._client is None:
+                self._client = self._open(boto3)
+            return self._client
+
+    def _open(self, boto3: Any) -> Any:
+        config = importlib.import_module("botocore.config")
+        id, secret = self.access.key_pair() if self.access.key else (None, None)
+        session = boto3.session.Session(aws_access_key_id=id, aws_secret_access_key=secret, region_name=self.region)
+        return session.client(
+            "bedrock-agent-runtime",
+            endpoint_url=self.access.base_url,
+            config=config.Config(
+                connect_timeout=self.access.timeout_s,
+                read_timeout=self.access.timeout_s,
+                retries={"total_max_attempts": 1},
+                max_pool_connections=_THREADS,
+            ),
+        )
+
+    @staticmethod
+    def spell(condition: Condition) -> dict[str, Any] | None:
+        if len(condition.key) > _LONGEST_KEY:
+            return None
+        value = list(condition.value) if condition.op == "in" else condition.value
+        return {_NAMES[condition.op]: {"key": condition.key, "value": value}}
+
+    @staticmethod
+    def join(how: Literal["and", "or"], parts: list[dict[str, Any]]) -> dict[str, Any]:
+        return {f"{how}All": parts}
+
+
+def _refused(response: Any) -> Refused:
+    status = part(response, "ResponseMetadata", "HTTPStatusCode")
+    code, said = part(response, "Error", "Code"), part(response, "Error", "Message")
+    wait_s = part(response, "ResponseMetadata", "HTTPHeaders", "retry-after")
+    seconds = float(wait_s) if isinstance(wait_s, str) and wait_s.isdecimal() else None
+    return Refused(SOURCE, f"{code}: {said}", status if isinstance(status, int) else 500, retry_after_s=seconds)
+
+
+def _found(result: Any) -> Found:
+    metadata, content, location = (mapping(result.get(key)) for key in ("metadata", "content", "location"))
+    row = {str(one.get("columnName")): one.get("columnValue") for one in records(content.get("row"))}
+    # {"type": "S3", "s3Location": {"uri": "s3://..."}} and ten more of that kind.
+    place = next((mapping(one) for one in location.values() if isinstance(one, dict)), mapping(None))
+    where = name_of(place.get("url"), place.get("uri"), place.get("id"))
+    return Found(
+        text=cleaned(content.get("text")) or passage_of(row),
+        title=name_of(metadata.get("title")) or (where or "").rstrip("/").rpartition("/")[2],
+        url=where,
+        id=name_of(where, result.get("documentId")),
+        score=number(result.get("score")),
+        metadata=metadata,
+    )
+
+
+def knowledge_base(rest: str, access: Access) -> KnowledgeBase:
+    """The knowledge base of that id.
+
+    Raises:
+        ValueError: the setting or its key cannot be.
+    """
+    region, id = names(rest, 2)
+    if access.key:
+        access.key_pair()
+    return KnowledgeBase(access, region, id)

@@ -1,0 +1,106 @@
+"""A knowledge base behind Dify's external knowledge API: `dify:KNOWLEDGE_ID` with CLOUD_BASE_URL.
+
+The address is what Dify itself is given: `/retrieval` is added to it.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from retrievers.cloud.base import SOURCE, Access, Provider, Search, link_of, mapping, name_of, names
+from retrievers.cloud.filters import Condition
+from retrievers.core.errors import Unavailable
+from retrievers.http.client import Refused
+from retrievers.http.found import Found, number, part, records
+
+FORMS = ("dify:KNOWLEDGE_ID",)
+_STATUS = {1001: 401, 1002: 403, 2001: 404}
+"""Of HTTP, for the error codes of the API: a malformed key, one that is refused, an unknown knowledge base."""
+_TEXT = {"eq": "is", "in": "in", "contains": "contains", "prefix": "start with"}
+_NUMBER = {"eq": "=", "gt": ">", "gte": "≥", "lt": "<", "lte": "≤"}
+
+
+@dataclass(frozen=True, slots=True)
+class Dify(Provider):
+    access: Access
+    knowledge_id: str
+    url: str
+    most: int = 100
+
+    async def find(self, search: Search) -> list[Found]:
+        """See `Provider.find`."""
+        body: dict[str, Any] = {
+            "knowledge_id": self.knowledge_id,
+            "query": search.text,
+            "retrieval_setting": {"top_k": search.limit, "score_threshold": 0.0},
+        }
+        if search.filter is not None:
+            body["metadata_condition"] = search.filter
+        headers = {"Authorization": f"Bearer {self.access.key}"}
+        try:
+            answer = await self.access.http.json(
+                "POST", self.url, headers=headers, body=body, timeout_s=self.access.timeout_s
+            )
+        except Refused as error:
+            raise _refused(error.body, error.reason, error.status, error.retry_after_s) from None
+        if "records" not in mapping(answer):
+            code = part(answer, "error_code")
+            if code is None:
+                raise Unavailable(SOURCE, "its answer has no records")
+            raise _refused(answer, f"error {code}: {part(answer, 'error_msg')}", 500, None)
+        return [_found(one) for one in records(answer["records"])]
+
+    @staticmethod
+    def spell(condition: Condition) -> dict[str, Any] | None:
+        values = condition.value if condition.op == "in" else (condition.value,)
+        if all(isinstance(one, str) for one in values):
+            operator = _TEXT.get(condition.op)
+        else:
+            operator = None if any(isinstance(one, bool) for one in values) else _NUMBER.get(condition.op)
+        if operator is None:
+            return None
+        value = list(values) if condition.op == "in" else condition.value
+        return {
+            "logical_operator": "and",
+            "conditions": [{"name": condition.key, "comparison_operator": operator, "value": value}],
+        }
+
+    @staticmethod
+    def join(how: Literal["and", "or"], parts: list[dict[str, Any]]) -> dict[str, Any] | None:
+        """Conditions are one flat list under one operator: what is joined otherwise stays outside it."""
+        flat = [one for one in parts if len(one["conditions"]) == 1 or one["logical_operator"] == how]
+        if how == "or" and len(flat) < len(parts):
+            return None
+        if not flat:
+            return parts[0]
+        return {"logical_operator": how, "conditions": [condition for one in flat for condition in one["conditions"]]}
+
+
+def _found(record: Any) -> Found:
+    metadata = mapping(record.get("metadata"))
+    link = link_of(metadata)
+    return Found(
+        text=record.get("content"),
+        title=record.get("title"),
+        url=link,
+        id=name_of(metadata.get("document_id"), link, metadata.get("path"), record.get("title")),
+        score=number(record.get("score")),
+        metadata=metadata,
+    )
+
+
+def _refused(body: Any, reason: str, status: int, retry_after_s: float | None) -> Refused:
+    code = part(body, "error_code")
+    known = _STATUS.get(code, status) if isinstance(code, int) else status
+    return Refused(SOURCE, reason, known, retry_after_s=retry_after_s)
+
+
+def knowledge_base(rest: str, access: Access) -> Dify:
+    """The knowledge base of that name.
+
+    Raises:
+        ValueError: the setting, its key or its address cannot be.
+    """
+    access.needed_key()
+    if access.base_url is None:
+        raise ValueError("it has no address of its own: set CLOUD_BASE_URL to what Dify is given")
+    return Dify(access, names(rest, 1)[0], f"{access.base_url}/retrieval")

@@ -1,0 +1,107 @@
+"""Filters at a provider: what it can apply of one beforehand, and the check of all of it on what it answers.
+
+The check decides. What is sent only saves answers that would not pass it, so it must never be narrower than
+the filter. Three things are therefore never sent: negations and `exists`, since providers differ on documents
+that lack the field, and they leave out little; dates, which are stored as text, numbers or seconds; and the
+keys that name the document itself.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from retrievers.core.errors import BadDocument
+from retrievers.core.fields import RESERVED, Field, Scalar, flatten, normalise
+from retrievers.core.filters import And, Compare, Filter, Or, keys_of, matches
+from retrievers.http.found import Found, cleaned, part
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A comparison that a provider may know.
+
+    Attributes:
+        op: `has` on a list that must hold the value; the others on a single value. The order is that of numbers.
+        value: a tuple for `in`, of one type.
+    """
+
+    op: Literal["eq", "gt", "gte", "lt", "lte", "in", "contains", "prefix", "has"]
+    key: str
+    value: Any
+
+
+def sendable(
+    wanted: Filter | None,
+    fields: Mapping[str, Field],
+    spell: Callable[[Condition], Any],
+    join: Callable[[Literal["and", "or"], list[Any]], Any],
+) -> Any:
+    """As much of a filter as a provider can apply; None when that is nothing.
+
+    Args:
+        fields: those that the filter names.
+        spell, join: of the provider, see `Provider`.
+    Returns:
+        A filter that every document passes which satisfies the one wanted.
+    """
+    match wanted:
+        case And(parts):
+            known = [one for part in parts if (one := sendable(part, fields, spell, join)) is not None]
+            return _joined("and", known, join)
+        case Or(parts):
+            every = [sendable(part, fields, spell, join) for part in parts]
+            known = [one for one in every if one is not None]
+            return _joined("or", known, join) if len(known) == len(every) else None
+        case Compare("in", key, tuple() as values) if key in fields and fields[key].type == "list":
+            return sendable(Or(tuple(Compare("eq", key, one) for one in values)), fields, spell, join)
+        case Compare():
+            condition = _condition(wanted, fields[wanted.key])
+            return spell(condition) if condition else None
+        case _:
+            return None
+
+
+def _joined(how: Literal["and", "or"], known: list[Any], join: Callable[[Literal["and", "or"], list[Any]], Any]) -> Any:
+    if len(known) < 2:
+        return known[0] if known else None
+    return join(how, known)
+
+
+def _condition(wanted: Compare, field: Field) -> Condition | None:
+    """The comparison as providers understand it; None for what they do not, or not alike."""
+    op, key, value = wanted.op, wanted.key, wanted.value
+    if key in RESERVED or field.item == "date" or field.separator is not None or value in ((), ""):
+        return None
+    if field.type == "list":
+        return Condition("has", key, value) if op in ("eq", "contains") else None
+    if op == "eq" or (op == "in" and field.item != "boolean"):
+        return Condition(op, key, value)
+    if op in ("gt", "gte", "lt", "lte") and field.item == "number":
+        return Condition(op, key, value)
+    return Condition(op, key, value) if op in ("contains", "prefix") and field.item == "string" else None
+
+
+def satisfies(found: Found, wanted: Filter, fields: Mapping[str, Field]) -> bool:
+    """Whether an answer satisfies a filter by the metadata that came with it.
+
+    An answer that cannot be judged is left out: with a value that is not of its field's type, or without what every
+    document has, such as a language.
+    """
+    keys = keys_of(wanted)
+    own = {"id": found.id, "title": cleaned(found.title) or None}
+    held = {key: value for key in keys if (value := _stored(found.metadata, key, own.get(key))) is not None}
+    if any(key in RESERVED and key not in held for key in keys):
+        return False
+    try:
+        flat = {key: value for key, value in flatten(held).items() if key in keys}
+        return matches(wanted, normalise(flat, fields))
+    except BadDocument:
+        return False
+
+
+def _stored(metadata: Mapping[str, Any], key: str, otherwise: Scalar | None) -> Any:
+    """The value of a key, which may be a path of keys between dots."""
+    stored = metadata.get(key)
+    if stored is None and "." in key:
+        stored = part(metadata, *key.split("."))
+    return otherwise if stored is None else stored

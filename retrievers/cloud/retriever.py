@@ -1,0 +1,131 @@
+"""The retriever over one knowledge base of any provider, and how it comes from the settings."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from types import ModuleType
+from typing import Any
+
+from retrievers.cloud import CARD, azure, bailian, bedrock, dify, openai_store, vertex
+from retrievers.cloud.base import SOURCE, Access, Provider, Search, bounded, usable_key, web_address
+from retrievers.cloud.filters import satisfies, sendable
+from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
+from retrievers.core.types import Card, Hit, Query
+from retrievers.http.client import Client, Refused
+from retrievers.http.found import Found, address, cleaned, hits_of
+from retrievers.ingest.clean import one_line
+from retrievers.postgres.catalogue import filterable
+
+_PROVIDERS: Mapping[str, ModuleType] = {
+    "bailian": bailian,
+    "bedrock": bedrock,
+    "azure": azure,
+    "vertex": vertex,
+    "dify": dify,
+    "openai": openai_store,
+}
+FORMS: tuple[str, ...] = tuple(form for provider in _PROVIDERS.values() for form in provider.FORMS)
+_LONGEST_REASON = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Cloud:
+    """The retriever over one knowledge base.
+
+    Args:
+        secrets: what no error may repeat.
+    """
+
+    provider: Provider
+    http: Client
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def card(self) -> Card:
+        """See `Retriever.card`."""
+        return CARD
+
+    async def search(self, query: Query) -> list[Hit]:
+        """Hits by the provider's score, whatever that is; see `Retriever.search`.
+
+        Raises:
+            Unavailable: the provider cannot be asked now, or not with this key or name.
+            BadRequest: it does not take the filter, or answers nothing the filter could be held against.
+        """
+        text = cleaned(query.text)
+        if not text:
+            return []
+        fields = filterable(query.scope) if query.filter else {}
+        sent = sendable(query.filter, fields, self.provider.spell, self.provider.join)
+        # Of what it finds, some may have to be left out.
+        limit = self.provider.most if query.filter else min(query.limit, self.provider.most)
+        try:
+            found = await self.provider.find(Search(text, limit, sent, checked=query.filter is not None))
+        except Refused as error:
+            # Without its cause: that may repeat a key.
+            raise self._meant(error, filtered=sent is not None) from None
+        except Unavailable as error:
+            raise Unavailable(SOURCE, self._clean(error.reason), retry_after_s=error.retry_after_s) from None
+        if query.filter:
+            found = [one for one in found if satisfies(one, query.filter, fields)]
+        return hits_of([_presentable(one) for one in found], query, SOURCE)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self.provider.aclose()
+        await self.http.aclose()
+
+    def _meant(self, error: Refused, *, filtered: bool) -> RetrievalError:
+        """What an error answer means to whoever reads it."""
+        reason = self._clean(error.reason)
+        if error.status in (400, 422) and filtered:
+            return BadRequest(f"{SOURCE} does not take the filter: {reason}", where="filter")
+        if error.status in (401, 403):
+            reason = f"the key was refused, set CLOUD_API_KEY to one that may search it ({reason})"
+        if error.status == 404:
+            reason = f"there is no such knowledge base, correct CLOUD or CLOUD_BASE_URL ({reason})"
+        if error.status == 429:
+            reason = f"its limit is reached ({reason})"
+        return Refused(SOURCE, reason, error.status, retry_after_s=error.retry_after_s)
+
+    def _clean(self, reason: str) -> str:
+        for secret in self.secrets:
+            reason = reason.replace(secret, "***")
+        return one_line(reason, _LONGEST_REASON)
+
+
+def open_cloud(options: Mapping[str, Any]) -> Cloud:
+    """The knowledge base of the settings, of which CLOUD is set; see `retrievers.cloud.build`."""
+    name, _, rest = options["cloud"].strip().partition(":")
+    provider = _PROVIDERS.get(name)
+    if provider is None:
+        raise _unusable(f'there is no provider "{one_line(name, 40)}"', FORMS)
+    key = (options.get("cloud_api_key") or "").strip() or None
+    stated = (options.get("cloud_base_url") or "").strip()
+    http = Client(SOURCE, secrets=_secrets(key))
+    try:
+        base_url = web_address(stated) if stated else None
+        access = Access(usable_key(key), base_url, float(options.get("source_timeout_s", 3.0)), http)
+        knowledge_base: Callable[[str, Access], Provider] = provider.knowledge_base
+        return Cloud(knowledge_base(rest, access), http, _secrets(key))
+    except ValueError as error:
+        raise _unusable(f"{name} cannot be used: {error}", provider.FORMS) from None
+
+
+def _presentable(found: Found) -> Found:
+    """With bounded metadata, and with a name that its place among the answers has no part in."""
+    text = cleaned(found.text)
+    id = found.id or address(found.url) or hashlib.sha256(text.encode()).hexdigest()[:16]
+    return replace(found, text=text, id=id, metadata=bounded(found.metadata))
+
+
+def _unusable(reason: str, forms: tuple[str, ...]) -> BadRequest:
+    return BadRequest(f"setting CLOUD: {reason}; valid forms: {', '.join(forms)}", where="cloud", valid=forms)
+
+
+def _secrets(key: str | None) -> tuple[str, ...]:
+    """The key, and the half of it that is secret; the longer one first, so that nothing of it is left."""
+    if not key:
+        return ()
+    secret = key.partition(":")[2]
+    return (key, secret) if secret else (key,)

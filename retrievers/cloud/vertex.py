@@ -1,0 +1,128 @@
+"""A data store of Vertex AI Search: `vertex:PROJECT/LOCATION/STORE`.
+
+CLOUD_API_KEY is a bearer token; without it google-auth looks where Google keeps credentials.
+"""
+
+import asyncio
+import importlib
+import json
+import re
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+from urllib.parse import quote
+
+from retrievers.cloud.base import SOURCE, Access, Provider, Search, link_of, mapping, name_of, names, passage_of
+from retrievers.cloud.filters import Condition
+from retrievers.core.errors import Unavailable
+from retrievers.http.client import Refused
+from retrievers.http.found import Found, address, cleaned, part, records
+
+FORMS = ("vertex:PROJECT/LOCATION/STORE",)
+_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+_FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*")
+_ORDER = {"eq": "=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
+_SEGMENTS = 3
+"""Most passages of one document."""
+
+
+@dataclass(slots=True)
+class DataStore(Provider):
+    access: Access
+    url: str
+    most: int = 100
+    _credentials: Any = field(default=None, init=False, repr=False)
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False, repr=False)
+
+    async def find(self, search: Search) -> list[Found]:
+        """See `Provider.find`. It gives no scores: the order is its own."""
+        body: dict[str, Any] = {
+            "query": search.text,
+            "pageSize": search.limit,
+            "contentSearchSpec": {
+                "snippetSpec": {"returnSnippet": True},
+                "extractiveContentSpec": {"maxExtractiveSegmentCount": _SEGMENTS},
+            },
+        }
+        if search.filter is not None:
+            body["filter"] = search.filter
+        headers = {"Authorization": f"Bearer {self.access.key or await self._token()}"}
+        answer = await self.access.http.json(
+            "POST", self.url, headers=headers, body=body, timeout_s=self.access.timeout_s
+        )
+        # Without hits the list is left out.
+        if not isinstance(answer, dict):
+            raise Unavailable(SOURCE, "its answer is of no known form")
+        return [one for result in records(answer.get("results")) for one in _found(mapping(result.get("document")))]
+
+    async def _token(self) -> str:
+        async with self._lock:
+            try:
+                return await asyncio.to_thread(self._refreshed)
+            except ImportError as error:
+                raise Unavailable(SOURCE, "google-auth is missing: pip install 'signalbox[google]'") from error
+
+    def _refreshed(self) -> str:
+        requests = importlib.import_module("requests")
+        auth = importlib.import_module("google.auth")
+        transport = importlib.import_module("google.auth.transport.requests")
+        errors = importlib.import_module("google.auth.exceptions")
+        try:
+            if self._credentials is None:
+                self._credentials, _ = auth.default(scopes=[_SCOPE])
+            if not self._credentials.valid:
+                with requests.Session() as session:
+                    request = partial(transport.Request(session), timeout=self.access.timeout_s)
+                    self._credentials.refresh(request)
+            return str(self._credentials.token)
+        except errors.TransportError as error:
+            raise Unavailable(SOURCE, f"there is no token: the connection failed ({type(error).__name__})") from None
+        except errors.GoogleAuthError as error:
+            raise Refused(
+                SOURCE, f"there is no token from Google's credentials ({type(error).__name__})", 401
+            ) from None
+
+    @staticmethod
+    def spell(condition: Condition) -> str | None:
+        key, op, value = condition.key, condition.op, condition.value
+        values = value if op == "in" else (value,)
+        if not _FIELD.fullmatch(key) or op in ("contains", "prefix"):
+            return None
+        if all(isinstance(one, str) for one in values):
+            return f"{key}: ANY({', '.join(json.dumps(one, ensure_ascii=False) for one in values)})"
+        if op == "has" or any(isinstance(one, bool | str) for one in values):
+            return None
+        if op == "in":
+            return "(" + " OR ".join(f"{key} = {one!r}" for one in values) + ")"
+        return f"{key} {_ORDER[op]} {value!r}"
+
+    @staticmethod
+    def join(how: Literal["and", "or"], parts: list[str]) -> str:
+        return "(" + f" {how.upper()} ".join(parts) + ")"
+
+
+def _found(document: Any) -> list[Found]:
+    """The passages of one document; a record of a structured store is one by itself."""
+    stored, derived = mapping(document.get("structData")), mapping(document.get("derivedStructData"))
+    segments = [cleaned(one.get("content")) for one in records(derived.get("extractive_segments"))]
+    shown = [one for one in records(derived.get("snippets")) if one.get("snippet_status") == "SUCCESS"]
+    snippets = [cleaned(one.get("snippet")) for one in shown]
+    texts = [text for text in segments if text] or [text for text in snippets if text] or [passage_of(stored)]
+    link = name_of(derived.get("link"), part(document, "content", "uri"))
+    url = address(link) or link_of(stored)
+    title = name_of(derived.get("title"), stored.get("title")) or ""
+    id = name_of(document.get("id"), link)
+    return [Found(text, title, url, id, None, stored) for text in texts]
+
+
+def knowledge_base(rest: str, access: Access) -> DataStore:
+    """The data store of that name.
+
+    Raises:
+        ValueError: the setting cannot be.
+    """
+    project, location, store = (quote(one, safe="") for one in names(rest, 3))
+    host = "discoveryengine.googleapis.com"
+    base_url = access.base_url or f"https://{host if location == 'global' else f'{location}-{host}'}"
+    place = f"projects/{project}/locations/{location}/collections/default_collection/dataStores/{store}"
+    return DataStore(access, f"{base_url}/v1/{place}/servingConfigs/default_config:search")
