@@ -1,4 +1,4 @@
-"""Rerankers: one file each, behind the protocol of `agent.rerank.base`; `open_reranker` builds the one a setting names."""
+"""Rerankers: one file each, behind the protocol in `base`; `open_reranker` builds the one a setting names."""
 
 import re
 from pathlib import Path
@@ -39,7 +39,12 @@ def shown(name: str) -> str:
 
 
 def open_reranker(
-    name: str, *, model_name: str | None = None, api_key: str | None = None, llm: "Model | None" = None
+    name: str,
+    *,
+    model_name: str | None = None,
+    api_key: str | None = None,
+    llm: "Model | None" = None,
+    minimum: float | None = None,
 ) -> "Reranker | None":
     """The reranker that a setting names; None for "none". Nothing is loaded or called before it is used.
 
@@ -48,6 +53,7 @@ def open_reranker(
         model_name: what a server at an address is asked for; other kinds name their model themselves.
         api_key: of a server; litellm looks for it where it looks for that provider's when None.
         llm: the service's model, for "llm".
+        minimum: the score below which hits are to be left out, which not every kind allows.
     Raises:
         BadSetting: no reranker can have that name, or it cannot be used as it is set.
     """
@@ -57,6 +63,10 @@ def open_reranker(
         raise BadSetting(f"RERANKER: {error}", where="reranker") from None
     if api_key and not (api_key.isascii() and api_key.isprintable()):
         raise BadSetting("RERANKER_API_KEY holds a character that no key has", where="reranker_api_key")
+    if minimum is not None and kind in ("none", "llm"):
+        raise BadSetting(
+            f"RERANK_MIN_SCORE: {name} gives no scores that could be compared with it", where="rerank_min_score"
+        )
     if model_name and kind != "http":
         raise BadSetting(
             f"RERANKER_MODEL is for a server at http:URL; {name} names its model itself", where="reranker_model"

@@ -67,7 +67,7 @@ def normalised(scores: Sequence[float]) -> list[float]:
         RAGFlow, rag/llm/rerank_model.py: _normalize_rank.
     """
     low, high = min(scores, default=0.0), max(scores, default=0.0)
-    if 0 <= low and high <= 1:
+    if low >= 0 and high <= 1:
         return list(scores)
     if high - low < _LEAST_SPAN:
         return [min(max(score, 0.0), 1.0) for score in scores]

@@ -27,12 +27,17 @@ class Order(BaseModel):
     @classmethod
     def _numbers(cls, value: object) -> object:
         """Models put numbers into texts, and now and then words beside them."""
-        return [number for one in value if (number := _number(one)) is not None] if isinstance(value, list) else value
+        if not isinstance(value, list):
+            return value
+        numbers = [number for one in value if (number := _number(one)) is not None]
+        if value and not numbers:
+            raise ValueError("it holds no number")
+        return numbers
 
 
 @dataclass(frozen=True, slots=True)
 class ListwiseReranker:
-    """The model's order; what it does not name keeps the order it had, behind what it names.
+    """The model's order; what it does not name keeps the order it had, behind what it names: all of it, maybe.
 
     Scores say the place alone, from 1 down, so they mean nothing beside those of another question.
 
@@ -78,7 +83,7 @@ class ListwiseReranker:
             schema=Order,
         )
         named = dict.fromkeys(number - 1 for number in reply.parsed.order if 1 <= number <= len(window))
-        if not named:
+        if reply.parsed.order and not named:
             raise ModelFailed("its reply names none of the passages")
         return list(named | dict.fromkeys(range(len(window))))
 
