@@ -56,7 +56,9 @@ def passage(hit: Fused) -> str:
 
 
 def sigmoid(logit: float) -> float:
-    """The logit as a probability, for any finite one."""
+    """The logit as a probability; NaN for one that is not finite."""
+    if not math.isfinite(logit):
+        return math.nan
     return 1 / (1 + math.exp(-logit)) if logit > -700 else 0.0
 
 
