@@ -336,7 +336,8 @@ class Pipeline:
         if not pool:
             return ranking, None  # all of it was deleted meanwhile
         given_s = _RERANK_SHARE * (asked.at(1.0) - time.monotonic())
-        patience = Patience(given_s, _RERANK_PATIENCE * self.settings.timeout_s, self.breakers.of("the reranker"))
+        breaker = self.breakers.of(f"the reranker {reranker.name}")
+        patience = Patience(given_s, _RERANK_PATIENCE * self.settings.timeout_s, breaker)
         minimum = self.settings.rerank_min_score if reranker.name == shown(self.settings.reranker) else None
         ranking = [*pool, *ranking[RERANK_POOL:]]
         return await rerank(

@@ -1,7 +1,9 @@
 """Rerankers of the other providers litellm knows: bedrock, vertex_ai, watsonx, voyage and so on."""
 
 import asyncio
+import importlib
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -31,6 +33,10 @@ class LiteLLMReranker:
         self._options: dict[str, Any] = {"num_retries": 0, "max_retries": 0}
         if api_key:
             self._options["api_key"] = api_key
+        # Before the thread: the event loop would wait for the lock of an import that is under way.
+        importlib.import_module("openai")
+        # Importing it takes seconds, more than a question has for it.
+        threading.Thread(target=remote._import_litellm, daemon=True).start()
 
     async def rerank(self, question: str, language: str, pool: Sequence[Fused], *, deadline: float) -> list[float]:
         """Scores as the provider gives them, see `Reranker.rerank`."""

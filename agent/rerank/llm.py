@@ -64,7 +64,7 @@ class ListwiseReranker:
             places[start : start + WINDOW] = [shown[number] for number in order]
         scores = [0.0] * len(pool)
         for rank, place in enumerate(places):
-            scores[place] = 1 - rank / len(pool)
+            scores[place] = (len(pool) - rank) / len(pool)
         return scores
 
     async def aclose(self) -> None:

@@ -198,7 +198,7 @@ async def test_a_logit_that_is_no_number_is_none_as_a_score_either(folder):
 
 
 async def test_a_folder_without_a_model_says_what_it_needs(tmp_path: Path):
-    with pytest.raises(Unavailable, match="needs tokenizer.json and model.onnx"):
+    with pytest.raises(Unavailable, match=r"needs tokenizer\.json and model.onnx"):
         await judged(tmp_path, "good")
 
 
