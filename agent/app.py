@@ -251,13 +251,7 @@ async def open_service(settings: Settings | None = None, **changes: Any) -> Asyn
         settings = load_settings(changes)
     model = open_model(settings.llm, base_url=settings.llm_base_url, api_key=settings.llm_api_key)
     embedder = open_embedder(settings.embedder, base_url=settings.embedder_base_url, api_key=settings.embedder_api_key)
-    reranker = open_reranker(
-        settings.reranker,
-        model_name=settings.reranker_model,
-        api_key=settings.reranker_api_key,
-        llm=model,
-        minimum=settings.rerank_min_score,
-    )
+    reranker = open_reranker(settings, model)
     try:
         with _embedded(settings) as server:
             owner, service = _addresses(settings, server)

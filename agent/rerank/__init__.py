@@ -9,6 +9,7 @@ from agent.errors import BadSetting
 if TYPE_CHECKING:
     from agent.llm import Model
     from agent.rerank.base import Reranker
+    from agent.settings import Settings
 
 FORMS = "none, hybrid, onnx:DIR, fastembed:NAME, http:URL, llm, or a litellm rerank string such as cohere/rerank-v3.5"
 
@@ -38,39 +39,29 @@ def shown(name: str) -> str:
     return name.partition("?")[0]
 
 
-def open_reranker(
-    name: str,
-    *,
-    model_name: str | None = None,
-    api_key: str | None = None,
-    llm: "Model | None" = None,
-    minimum: float | None = None,
-) -> "Reranker | None":
-    """The reranker that a setting names; None for "none". Nothing is loaded or called before it is used.
+def open_reranker(settings: "Settings", llm: "Model | None" = None) -> "Reranker | None":
+    """The reranker of the settings; None for "none". Nothing is loaded or called before it is used.
 
     Args:
-        name: one of `FORMS`.
-        model_name: what a server at an address is asked for; other kinds name their model themselves.
-        api_key: of a server; litellm looks for it where it looks for that provider's when None.
         llm: the service's model, for "llm".
-        minimum: the score below which hits are to be left out, which not every kind allows.
     Raises:
-        BadSetting: no reranker can have that name, or it cannot be used as it is set.
+        BadSetting: it cannot be used as it is set.
     """
-    try:
-        kind, rest = kind_of(name)
-    except ValueError as error:
-        raise BadSetting(f"RERANKER: {error}", where="reranker") from None
-    if api_key and not (api_key.isascii() and api_key.isprintable()):
+    kind, rest = kind_of(settings.reranker)
+    key = settings.reranker_api_key
+    if key and not (key.isascii() and key.isprintable()):
         raise BadSetting("RERANKER_API_KEY holds a character that no key has", where="reranker_api_key")
-    if minimum is not None and kind in ("none", "llm"):
-        raise BadSetting(
-            f"RERANK_MIN_SCORE: {name} gives no scores that could be compared with it", where="rerank_min_score"
-        )
-    if model_name and kind != "http":
-        raise BadSetting(
-            f"RERANKER_MODEL is for a server at http:URL; {name} names its model itself", where="reranker_model"
-        )
+    if settings.reranker_model and kind != "http":
+        reason = f"RERANKER_MODEL is for a server at http:URL; {settings.reranker} says all itself"
+        raise BadSetting(reason, where="reranker_model")
+    reranker = _built(kind, rest, settings, llm)
+    if settings.rerank_min_score is not None and (reranker is None or not reranker.comparable):
+        reason = f"RERANK_MIN_SCORE: {settings.reranker} gives no scores that could be compared with it"
+        raise BadSetting(reason, where="rerank_min_score")
+    return reranker
+
+
+def _built(kind: str, rest: str, settings: "Settings", llm: "Model | None") -> "Reranker | None":
     # Each kind is imported by those who use it.
     match kind:
         case "hybrid":
@@ -80,7 +71,7 @@ def open_reranker(
         case "onnx":
             from agent.rerank.onnx import OnnxReranker
 
-            return OnnxReranker(Path(rest).expanduser(), name)
+            return OnnxReranker(Path(rest).expanduser(), settings.reranker)
         case "fastembed":
             from agent.rerank.fastembed import FastEmbedReranker
 
@@ -88,11 +79,12 @@ def open_reranker(
         case "http":
             from agent.rerank.http import HttpReranker
 
-            return HttpReranker(rest, name=shown(name), model=model_name, api_key=api_key)
+            name, key = shown(settings.reranker), settings.reranker_api_key
+            return HttpReranker(rest, name=name, model=settings.reranker_model, api_key=key)
         case "litellm":
             from agent.rerank.litellm import LiteLLMReranker
 
-            return LiteLLMReranker(name, api_key=api_key)
+            return LiteLLMReranker(settings.reranker, api_key=settings.reranker_api_key)
         case "llm":
             from agent.rerank.llm import ListwiseReranker
 

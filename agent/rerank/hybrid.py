@@ -1,5 +1,6 @@
 """Hybrid rerank: words in common with the question and cosine, without a model (RAGFlow's formula)."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,11 +28,16 @@ class Hybrid:
 
     async def rerank(self, question: str, language: str, pool: Sequence[Fused], *, deadline: float) -> list[float]:
         """Scores in [0, 1], see `Reranker.rerank`."""
-        asked = _terms(question, language)
-        return [_score(asked, language, hit) for hit in pool]
+        # Not on the event loop: a pool is analysed for tens of milliseconds.
+        return await asyncio.to_thread(_scores, question, language, pool)
 
     async def aclose(self) -> None:
         """There is nothing to let go of."""
+
+
+def _scores(question: str, language: str, pool: Sequence[Fused]) -> list[float]:
+    asked = _terms(question, language)
+    return [_score(asked, language, hit) for hit in pool]
 
 
 def _score(asked: Sequence[str], language: str, hit: Fused) -> float:

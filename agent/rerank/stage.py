@@ -3,6 +3,7 @@
 A reranker can only improve an answer, so whatever is wrong with it, the fused order stands and is said to.
 """
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,10 @@ from agent.rerank.base import Reranker, check_scores, ordered
 from agent.retrieve import within
 from retrievers.core.errors import Unavailable
 from retrievers.core.types import ChunkId
+
+_log = logging.getLogger(__name__)
+# Without a handler of the program's own, the lines would go to stderr as they are.
+_log.addHandler(logging.NullHandler())
 
 # A reranker that stops by itself at the deadline may do so a little before it.
 _SLACK_S = 0.05
@@ -79,6 +84,7 @@ async def rerank(
     try:
         scores = await _scores(reranker, question, language, judged, patience)
     except Unavailable as error:
+        _log.warning("the hits were not reranked: %s", error)
         failed = Reranking(
             reranker.name, question, reranker.comparable, error=error.reason, degraded=("rerank_unavailable",)
         )

@@ -163,13 +163,7 @@ async def _reranker(settings: Settings) -> Check:
         return Check("reranker", True, "none: the fused order stays")
     try:
         model = open_model(settings.llm, base_url=settings.llm_base_url, api_key=settings.llm_api_key)
-        reranker = open_reranker(
-            settings.reranker,
-            model_name=settings.reranker_model,
-            api_key=settings.reranker_api_key,
-            llm=model,
-            minimum=settings.rerank_min_score,
-        )
+        reranker = open_reranker(settings, model)
         assert reranker is not None  # it is set
         try:
             if name == "llm":

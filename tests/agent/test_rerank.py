@@ -103,21 +103,21 @@ def test_what_names_none_is_refused_with_the_forms_there_are(name: str):
 )  # fmt: skip
 def test_a_setting_that_cannot_be_used_is_refused_before_anything_is_asked(name: str, reason: str):
     with pytest.raises(BadSetting, match=reason) as raised:
-        open_reranker(name)
+        open_reranker(Settings(reranker=name))
     assert "pw" not in str(raised.value)
 
 
 def test_a_setting_that_would_do_nothing_is_refused():
-    with pytest.raises(BadSetting, match="hybrid names its model itself"):
-        open_reranker("hybrid", model_name="m")
+    with pytest.raises(BadSetting, match="hybrid says all itself"):
+        open_reranker(Settings(reranker="hybrid", reranker_model="m"))
     with pytest.raises(BadSetting, match="none gives no scores"):
-        open_reranker("none", minimum=0.5)
+        open_reranker(Settings(rerank_min_score=0.5))
     with pytest.raises(BadSetting, match="RERANKER_API_KEY holds a character"):
-        open_reranker("http://h/rerank", api_key="schlüssel\n")
+        open_reranker(Settings(reranker="http://h/rerank", reranker_api_key="schlüssel\n"))
 
 
 def test_a_key_in_an_address_is_not_in_the_name():
-    reranker = open_reranker("http://h/v1/rerank?key=secret")
+    reranker = open_reranker(Settings(reranker="http://h/v1/rerank?key=secret"))
     assert reranker is not None
     assert reranker.name == "http://h/v1/rerank"
 
@@ -154,7 +154,7 @@ def voyage(request: Received) -> Any:
 
 
 async def judged(url: str, *texts: str, times: int = 1, wait_s: float = 10, **options: Any) -> list[float]:
-    reranker = open_reranker(f"http:{url}", **options)
+    reranker = open_reranker(Settings(reranker=f"http:{url}", **options))
     assert reranker is not None
     pool = [hit(str(n), text) for n, text in enumerate(texts)]
     try:
@@ -168,7 +168,9 @@ async def judged(url: str, *texts: str, times: int = 1, wait_s: float = 10, **op
 @pytest.mark.parametrize("path", ["/v2/rerank", "/v1/rerank", "/compatible-api/v1/reranks"])
 async def test_coheres_shape_is_told_by_the_path(path: str):
     with ScriptedServer(other=cohere) as server:
-        scores = await judged(server.root_url + path, "a 0.1", "b 0.9", "c 0.5", model_name="m", api_key=KEY)
+        scores = await judged(
+            server.root_url + path, "a 0.1", "b 0.9", "c 0.5", reranker_model="m", reranker_api_key=KEY
+        )
     assert scores == [0.1, 0.9, 0.5]
     [request] = server.requests
     assert (request.method, request.path) == ("POST", path)
@@ -249,7 +251,7 @@ async def test_a_server_that_fails_is_asked_once_more_at_most_and_its_reason_hol
         ScriptedServer(other=cohere, faults=itertools.repeat(fault)) as server,
         pytest.raises(Unavailable, match=reason) as raised,
     ):
-        await judged(f"{server.root_url}/v1/rerank", "a 0.1", "b 0.9", api_key=KEY, wait_s=wait_s)
+        await judged(f"{server.root_url}/v1/rerank", "a 0.1", "b 0.9", reranker_api_key=KEY, wait_s=wait_s)
     assert len(server.requests) == requests
     assert KEY not in "".join(traceback.format_exception(raised.value))
 
@@ -261,7 +263,7 @@ async def test_litellm_reaches_other_providers_without_retries_of_its_own(monkey
     pool = [hit("a", "a 0.1"), hit("b", "b 0.9")]
     with ScriptedServer(other=cohere) as server:
         monkeypatch.setenv("HOSTED_VLLM_API_BASE", server.root_url)
-        reranker = open_reranker("hosted_vllm/m", api_key=KEY)
+        reranker = open_reranker(Settings(reranker="hosted_vllm/m", reranker_api_key=KEY))
         assert reranker is not None
         assert await reranker.rerank("what?", "en", pool, deadline=time.monotonic() + 60) == [0.1, 0.9]
         [request] = server.requests
@@ -409,7 +411,7 @@ async def listwise(replies: Any) -> AsyncIterator[tuple[ListwiseReranker, Script
         model = open_model("openai/m", base_url=server.base_url)
         assert model is not None
         try:
-            reranker = open_reranker("llm", llm=model)
+            reranker = open_reranker(Settings(reranker="llm"), model)
             assert isinstance(reranker, ListwiseReranker)
             yield reranker, server
         finally:

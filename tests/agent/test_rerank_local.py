@@ -22,6 +22,7 @@ from agent.errors import BadSetting
 from agent.fusion import Fused
 from agent.rerank import onnx, open_reranker
 from agent.rerank.base import Reranker
+from agent.settings import Settings
 from retrievers.core.errors import Unavailable
 from retrievers.core.types import Chunk, ChunkId
 
@@ -108,7 +109,7 @@ def folder(tmp_path: Path) -> Callable[..., Path]:
 
 @asynccontextmanager
 async def opened(name: str) -> AsyncIterator[Reranker]:
-    reranker = open_reranker(name)
+    reranker = open_reranker(Settings(reranker=name))
     assert reranker is not None
     yield reranker
     await reranker.aclose()
@@ -204,7 +205,7 @@ async def test_a_folder_without_a_model_says_what_it_needs(tmp_path: Path):
 
 def test_a_folder_that_is_none_is_a_bad_setting(tmp_path: Path):
     with pytest.raises(BadSetting, match="is not a folder"):
-        open_reranker(f"onnx:{tmp_path / 'nowhere'}")
+        open_reranker(Settings(reranker=f"onnx:{tmp_path / 'nowhere'}"))
 
 
 # fastembed
