@@ -12,6 +12,7 @@ from psycopg.conninfo import conninfo_to_dict
 from agent.app import database_addresses
 from agent.fusion import Fused
 from agent.llm import no_answer
+from agent.rerank import shown
 from agent.rerank.base import Reranker
 from agent.retrieve import within
 from agent.settings import PREFIX, Settings, load_settings, unknown_variables
@@ -64,6 +65,8 @@ def _settings(settings: Settings) -> Check:
 def _without_secret(key: str, value: str) -> str:
     if key.endswith("key"):
         return "***"
+    if key == "reranker":
+        return shown(value)
     if key in ("database_url", "service_url"):
         return _without_password(value)
     return re.sub(r"(://)[^/]*@", r"\1***@", value)
@@ -156,7 +159,7 @@ def _mend_model(reason: str, settings: Settings) -> str:
 async def _reranker(settings: Settings) -> Check:
     """What orders the hits at last, tried on two passages; a model is not asked, the check of it says enough."""
     from agent.llm import open_model
-    from agent.rerank import open_reranker, shown
+    from agent.rerank import open_reranker
 
     name = shown(settings.reranker)
     if name == "none":
