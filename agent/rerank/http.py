@@ -52,11 +52,12 @@ class HttpReranker:
     async def rerank(self, question: str, language: str, pool: Sequence[Fused], *, deadline: float) -> list[float]:
         """Scores as the server gives them, see `Reranker.rerank`."""
         texts = [passage(hit)[:MOST_CHARACTERS] for hit in pool]
-        for shape in self._shapes:
+        shapes = self._shapes
+        for shape in shapes:
             try:
                 scores = await (self._tei if shape == "tei" else self._cohere)(question, texts, deadline)
             except Refused as error:
-                if shape == self._shapes[-1] or error.status not in _REFUSES_THE_FORM:
+                if shape == shapes[-1] or error.status not in _REFUSES_THE_FORM:
                     raise
             else:
                 self._shapes = (shape,)

@@ -13,7 +13,7 @@ from agent.app import database_addresses
 from agent.fusion import Fused
 from agent.llm import no_answer
 from agent.rerank import shown
-from agent.rerank.base import Reranker
+from agent.rerank.base import Reranker, check_scores
 from agent.retrieve import within
 from agent.settings import PREFIX, Settings, load_settings, unknown_variables
 from retrievers.core.errors import RetrievalError, Unavailable
@@ -165,7 +165,8 @@ async def _reranker(settings: Settings) -> Check:
     if name == "none":
         return Check("reranker", True, "none: the fused order stays")
     try:
-        model = open_model(settings.llm, base_url=settings.llm_base_url, api_key=settings.llm_api_key)
+        llm = settings.llm if name == "llm" else None
+        model = open_model(llm, base_url=settings.llm_base_url, api_key=settings.llm_api_key)
         reranker = open_reranker(settings, model)
         assert reranker is not None  # it is set
         try:
@@ -189,13 +190,14 @@ async def _try(reranker: Reranker) -> tuple[float, bool]:
     texts = ("Green tea is made of leaves that are steamed soon after the harvest.", "The parliament has two houses.")
     ids = [ChunkId("", "", str(number), 0) for number in range(2)]
     pool = [Fused(id, 0.5, 0.5, {}, {}, Chunk(id, "", text)) for id, text in zip(ids, texts, strict=True)]
-    started = time.monotonic()
+    started, source = time.monotonic(), f"the reranker {reranker.name}"
     judging = reranker.rerank("How is green tea made?", "en", pool, deadline=started + _MODEL_TIMEOUT_S)
     try:
-        answer, other = await within(judging, _MODEL_TIMEOUT_S)
+        scores = await within(judging, _MODEL_TIMEOUT_S)
     except TimeoutError:
-        raise Unavailable(f"the reranker {reranker.name}", no_answer(_MODEL_TIMEOUT_S)) from None
-    return (time.monotonic() - started) * 1000, answer > other
+        raise Unavailable(source, no_answer(_MODEL_TIMEOUT_S)) from None
+    check_scores(scores, len(pool), source)
+    return (time.monotonic() - started) * 1000, scores[0] > scores[1]
 
 
 def _mend_reranker(reason: str, settings: Settings) -> str:

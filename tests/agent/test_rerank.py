@@ -195,6 +195,16 @@ async def test_under_a_path_that_tells_nothing_the_shape_is_learned_once():
     assert {request.path for request in server.requests} == {"/rerank?v=1"}
 
 
+async def test_questions_at_once_learn_the_shape_side_by_side():
+    with ScriptedServer(other=cohere) as server:
+        reranker = open_reranker(Settings(reranker=f"{server.root_url}/rerank"))
+        assert reranker is not None
+        pool, deadline = [hit("a", "a 0.1"), hit("b", "b 0.9")], time.monotonic() + 10
+        found = await asyncio.gather(*(reranker.rerank("q", "en", pool, deadline=deadline) for _ in range(5)))
+        await reranker.aclose()
+    assert found == [[0.1, 0.9]] * 5
+
+
 async def test_scores_under_another_name_are_read_too():
     with ScriptedServer(other=voyage) as server:
         assert await judged(f"{server.root_url}/v1/rerank", "a 0.1", "b 0.9") == [0.1, 0.9]
@@ -699,6 +709,10 @@ async def test_the_doctor_says_when_a_reranker_prefers_the_wrong_passage():
     with ScriptedServer(other=lambda _: [{"index": 0, "score": 0.1}, {"index": 1, "score": 0.9}]) as server:
         check = await doctor._reranker(Settings(reranker=f"http:{server.root_url}/rerank"))
     assert (check.ok, "something else before the answer" in check.mend) == (True, True)
+
+
+async def test_a_model_that_is_not_used_to_rerank_is_no_fault_of_the_reranker():
+    assert (await doctor._reranker(Settings(reranker="hybrid", llm="replay:/nowhere"))).ok
 
 
 @pytest.mark.parametrize(
