@@ -18,6 +18,7 @@ from agent.errors import readable
 from agent.intent.cascade import Cascade
 from agent.llm import open_model
 from agent.pipeline import Decision, Pipeline
+from agent.rerank import open_reranker
 from agent.settings import Settings, load_settings
 from agent.trace import Trace, TraceStore
 from agent.types import MAX_TOP_K, AugmentRequest, Prompt, Request, Result
@@ -95,6 +96,9 @@ class Service:
     ) -> Result:
         """The request of a trace again, as of its own day, without calling a model: its recorded replies are used.
 
+        Nor is a reranker called that asks a server: its recorded scores are used where the same passages come up,
+        and where others do, the answer's `degraded` says that they were not reranked.
+
         Args:
             changes: settings that differ from those of the first run, by name; see `agent.trace.REPLAYABLE`.
         Returns:
@@ -120,7 +124,13 @@ class Service:
             model = replaying.model_of(before, changes)
             reader = replace(reader, settings=settings, model=model, breaker=Breaker())
         # What failed for others lately says nothing about this run, nor this run about theirs.
-        pipeline = replace(self.pipeline, settings=settings, reader=reader, breakers=Breakers())
+        pipeline = replace(
+            self.pipeline,
+            settings=settings,
+            reader=reader,
+            reranker=replaying.reranker_of(before, settings, changes, self.pipeline.reranker),
+            breakers=Breakers(),
+        )
         result: Result
         if isinstance(request, AugmentRequest):
             result, decision = await pipeline.decide_prompt(who, request)
@@ -267,6 +277,7 @@ async def open_service(settings: Settings | None = None, **changes: Any) -> Asyn
         settings = load_settings(changes)
     model = open_model(settings.llm, base_url=settings.llm_base_url, api_key=settings.llm_api_key)
     embedder = open_embedder(settings.embedder, base_url=settings.embedder_base_url, api_key=settings.embedder_api_key)
+    reranker = open_reranker(settings, model)
     try:
         with _embedded(settings) as server:
             owner, service = _addresses(settings, server)
@@ -279,12 +290,14 @@ async def open_service(settings: Settings | None = None, **changes: Any) -> Asyn
                 cards = {name: one.card for name, one in sources.items()}
                 columns = getattr(sources.get("sql"), "columns", None)
                 reader = Cascade(settings, catalogue, cards, embedder, model, columns)
-                pipeline = Pipeline(settings, catalogue, sources, embedder, reader)
+                pipeline = Pipeline(settings, catalogue, sources, embedder, reader, reranker)
                 async with _closed(sources.values()), TraceStore(database, days=settings.trace_days) as traces:
                     _settle_heap()
                     yield Service(settings, database, embedder, catalogue, pipeline, traces)
     finally:
         await embedder.aclose()
+        if reranker is not None:
+            await reranker.aclose()
         if model is not None:
             await model.aclose()
 

@@ -19,7 +19,11 @@ from agent.fusion import Fused
 from agent.highlight import Highlighter
 from agent.intent.reading import IntentReader, Reading, Stated
 from agent.llm import Calls
-from agent.rerank import hybrid
+from agent.rerank import shown
+from agent.rerank.base import Reranker
+from agent.rerank.hybrid import Hybrid
+from agent.rerank.llm import ListwiseReranker
+from agent.rerank.stage import Patience, Reranking, rerank
 from agent.retrieve import Answer, within
 from agent.search import Asked, Found, Search, unread
 from agent.settings import Settings
@@ -33,10 +37,14 @@ from retrievers.postgres.catalogue import Catalogue, filterable
 from retrievers.text import glosses
 
 RERANK_POOL = 64
+"""Hits that are reranked, whatever the page."""
 SUPERSEDED_WEIGHT = 0.5
 """Of a search that the first reading made and the model's did not, beside 1 for the model's own."""
 GLOSSED_WEIGHT = 0.8
 """Of the same search in the English of a dictionary."""
+
+# Of what is left of the request's time, and of a request's time by the settings: see `agent.rerank.stage.Patience`.
+_RERANK_SHARE, _RERANK_PATIENCE = 0.4, 0.2
 
 _READ_BY = 0.5
 """Share of the request's time at which the first reading must have ended."""
@@ -67,6 +75,7 @@ class Decision:
         calls: of the model; one that was given up may be noted after the result is there.
         weights: full text's share of the fused score, per search where the method has one.
         elapsed_ms: per stage, in their order.
+        reranking: what a reranker made of the ranking; None where none was to.
     """
 
     tenant: str
@@ -81,6 +90,7 @@ class Decision:
     calls: Calls = field(default_factory=Calls)
     weights: Mapping[str, float] = field(default_factory=dict)
     elapsed_ms: Mapping[str, float] = field(default_factory=dict)
+    reranking: Reranking | None = None
 
 
 class _Clock:
@@ -109,6 +119,7 @@ class Pipeline:
         sources: retrievers by name, in the order of preference.
         embedder: of the questions; its languages tell how far vectors can be trusted.
         reader: of questions; without one, and for requests with intent "off", nothing is read into them.
+        reranker: the one of the settings; "none" and "hybrid" are at hand without.
     """
 
     settings: Settings
@@ -116,6 +127,7 @@ class Pipeline:
     sources: Mapping[str, Retriever]
     embedder: Embedder
     reader: IntentReader | None = None
+    reranker: Reranker | None = None
     breakers: Breakers = field(default_factory=Breakers)
 
     async def retrieve(self, tenant: str, request: Request) -> Result:
@@ -187,10 +199,21 @@ class Pipeline:
             raise refused[0]  # nothing was read into the question: what the caller asked for is at fault
         ranking, weights = self._fused(found)
         clock.ended("fusion")
-        page = await self._page(asked, intent, found.rung.filter if found.rung else wanted, ranking)
-        clock.ended("page")
+        held = found.rung.filter if found.rung else wanted
         table = _table(found) if intent.kind != "none" else None
-        status = "found" if ranking or table else "nothing_found"
+        final: list[Fused] = ranking
+        reranking: Reranking | None = None
+        # What was calculated has an order of its own: the earliest first, say.
+        if table is None and (reranker := self._reranker(request, reading.calls)) is not None and ranking:
+            final, reranking = await self._reranked(reranker, asked, intent, held, ranking)
+            clock.ended("rerank")
+        if table is None and self.settings.rank_features and final:
+            pool = await self._loaded(scope, held, final[:RERANK_POOL])
+            final = [*await self._featured(asked, intent, pool), *final[RERANK_POOL:]]
+        first, last = (request.page - 1) * request.top_k, request.page * request.top_k
+        page = await self._loaded(scope, held, final[first:last])
+        clock.ended("page")
+        status = "found" if final or table else "nothing_found"
         result = Result.model_construct(
             trace_id=uuid.uuid4().hex,
             query=intent.question,
@@ -205,13 +228,14 @@ class Pipeline:
                 *found.degraded,
                 *(f"{answer.step.source}_unavailable" for answer in found.answers if answer.unavailable),
                 *self._partial(found, scope),
+                *(reranking.degraded if reranking else ()),
             ),
             status="no_retrieval_needed" if intent.kind == "none" else status,
             took_ms=round((time.monotonic() - started) * 1000, 3),
         )
         decision = Decision(
             tenant, request, scope, reading.first, found.later, found.answers, tuple(ranking), tuple(page),
-            reading.stated, reading.calls, weights, clock.elapsed_ms,
+            reading.stated, reading.calls, weights, clock.elapsed_ms, reranking,
         )  # fmt: skip
         return result, decision
 
@@ -239,12 +263,7 @@ class Pipeline:
                 where="sources",
                 valid=tuple(self.sources),
             )
-        if request.reranker not in (None, "none", "hybrid"):
-            raise BadRequest(
-                f'there is no reranker "{request.reranker}"; there are: "hybrid", "none"',
-                where="reranker",
-                valid=("none", "hybrid"),
-            )
+        self._reranker(request, Calls())
 
     async def _scope(self, tenant: str, request: Request) -> tuple[Scope, Filter | None]:
         scope = await self.catalogue.scope(tenant, request.collection)
@@ -302,17 +321,40 @@ class Pipeline:
         same = {one.embedder == self.embedder.name for one in scope.collections if one.chunks}
         return ("vector_partial",) if asked and same == {True, False} else ()
 
-    async def _page(self, asked: Asked, intent: Intent, wanted: Filter | None, ranking: list[Fused]) -> list[Fused]:
-        """The page of the final ranking, with texts. The pool that is reranked does not depend on the page."""
-        request, scope = asked.request, asked.scope
-        first, last = (request.page - 1) * request.top_k, request.page * request.top_k
-        if (request.reranker or self.settings.reranker) == "hybrid":
-            pool = await self._loaded(scope, wanted, ranking[:RERANK_POOL])
-            ranking = [*hybrid.rerank(intent.question, intent.language, pool), *ranking[RERANK_POOL:]]
-        if self.settings.rank_features:
-            pool = await self._loaded(scope, wanted, ranking[:RERANK_POOL])
-            ranking = [*await self._featured(asked, intent, pool), *ranking[RERANK_POOL:]]
-        return await self._loaded(scope, wanted, ranking[first:last])
+    def _reranker(self, request: Request, calls: Calls) -> Reranker | None:
+        """The reranker of a request: the configured one or one that needs nothing, never an address or a folder.
+
+        Raises:
+            BadRequest: the request names another.
+        """
+        configured = self.reranker.name if self.reranker is not None else shown(self.settings.reranker)
+        name = request.reranker or configured
+        if name == "none":
+            return None
+        if self.reranker is not None and name == configured:
+            return self.reranker.noted(calls) if isinstance(self.reranker, ListwiseReranker) else self.reranker
+        if name == "hybrid":
+            return Hybrid()
+        valid = tuple(dict.fromkeys(("none", "hybrid", configured)))
+        raise BadRequest(
+            f'there is no reranker "{name}" for a request; there are: {listing(valid)}', where="reranker", valid=valid
+        )
+
+    async def _reranked(
+        self, reranker: Reranker, asked: Asked, intent: Intent, wanted: Filter | None, ranking: list[Fused]
+    ) -> tuple[list[Fused], Reranking | None]:
+        """The final ranking that every page is cut from: the pool does not depend on the page."""
+        pool = await self._loaded(asked.scope, wanted, ranking[:RERANK_POOL])
+        if not pool:
+            return ranking, None  # all of it was deleted meanwhile
+        given_s = _RERANK_SHARE * (asked.at(1.0) - time.monotonic())
+        breaker = self.breakers.of(f"the reranker {reranker.name}")
+        patience = Patience(given_s, _RERANK_PATIENCE * self.settings.timeout_s, breaker)
+        minimum = self.settings.rerank_min_score if reranker.name == shown(self.settings.reranker) else None
+        ranking = [*pool, *ranking[RERANK_POOL:]]
+        return await rerank(
+            reranker, intent.question, intent.language, ranking, patience, pool=len(pool), minimum=minimum
+        )
 
     async def _featured(self, asked: Asked, intent: Intent, pool: Sequence[Fused]) -> list[Fused]:
         """The pool with the rank features of the settings; where feedback cannot be read, without it."""

@@ -10,6 +10,10 @@ from pydantic import ValidationError
 
 from agent.errors import BadSetting, readable
 from agent.llm import Call, Recorded
+from agent.rerank import shown
+from agent.rerank.base import Reranker
+from agent.rerank.llm import ListwiseReranker
+from agent.rerank.recorded import RecordedReranker
 from agent.settings import Settings
 from agent.trace import REPLAYABLE, Json, shown_settings
 from agent.types import AugmentRequest, Request
@@ -27,6 +31,8 @@ def settings_for(trace: Json, current: Settings, changes: Mapping[str, Any]) -> 
     """
     given = {name.lower(): value for name, value in changes.items()}
     for name in given:
+        if name == "reranker":
+            _check_reranker(str(given[name]), current, trace)
         if name not in REPLAYABLE:
             what = "a replay cannot change" if name in Settings.model_fields else "there is no setting"
             known = listing((one.upper() for one in REPLAYABLE), 40)
@@ -79,6 +85,28 @@ def model_of(trace: Json, changes: Mapping[str, Any] | None = None) -> Recorded 
     return Recorded((Call.from_json(call) for call in trace.get("calls") or ()), "the trace")
 
 
+def reranker_of(
+    trace: Json, settings: Settings, changes: Mapping[str, Any] | None, configured: Reranker | None
+) -> Reranker | None:
+    """The reranker of a replay; None for those that every pipeline has at hand.
+
+    The service's own serves where it runs in this process. Where a server or a model was asked, or another one
+    was configured then, what the trace holds is given again.
+
+    Args:
+        settings: those of the replay.
+        configured: the service's own.
+    """
+    name = shown(settings.reranker)
+    if name in ("none", "hybrid"):
+        return None
+    if configured is not None and configured.name == name and not configured.remote:
+        return configured
+    if name == "llm":
+        return ListwiseReranker(model_of(trace, changes) or Recorded((), "the trace"))
+    return RecordedReranker(name, trace.get("reranking") or {})
+
+
 def compare(before: Json, after: Json) -> Json:
     """What is different in a second run of a request, both as `TraceStore.load` gives them.
 
@@ -103,6 +131,18 @@ def compare(before: Json, after: Json) -> Json:
         "sources": _by_source(before, after),
         "hits": hits,
     }  # fmt: skip
+
+
+def _check_reranker(name: str, current: Settings, trace: Json) -> None:
+    """A replay is asked for by callers too, who must not make the service open an address or a folder."""
+    then = str((trace.get("settings") or {}).get("reranker") or "none")
+    valid = tuple(dict.fromkeys(("none", "hybrid", shown(current.reranker), then)))
+    if shown(name) not in valid:
+        raise BadSetting(
+            f'setting RERANKER: a replay cannot use "{shown(name)[:80]}"; it can use: {listing(valid)}',
+            where="reranker",
+            valid=valid,
+        )
 
 
 def _place(collection: Json) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from agent import rank_features
+from agent import rank_features, rerank
 from agent.errors import BadSetting, readable
 from agent.transform import Name
 from retrievers.core.errors import listing
@@ -37,7 +37,12 @@ class Settings(BaseModel):
     llm_base_url: str | None = Field(None, description="endpoint of an OpenAI-compatible model")
     llm_api_key: str | None = Field(None, repr=False, description="key of the model")
     transforms: tuple[Name, ...] = Field((), description="what a model makes of a question before it is searched")
-    reranker: Literal["none", "hybrid"] = Field("none", description="none (the fused order) or hybrid")
+    reranker: str = Field("none", max_length=2000, description=rerank.FORMS)
+    reranker_model: str | None = Field(None, description="model that a reranker at http:URL is asked for")
+    reranker_api_key: str | None = Field(None, repr=False, description="key of the reranker")
+    rerank_min_score: float | None = Field(
+        None, ge=0, le=1, description="hits that the reranker scores lower are left out; no such bound when unset"
+    )
     fusion: Literal["convex", "rrf", "weighted_sum"] = Field("convex", description="how rankings are merged")
     rank_features: str = Field(
         "", description=f"what else ranks hits: {rank_features.FORM}, any of them, between commas; nothing when unset"
@@ -78,6 +83,12 @@ class Settings(BaseModel):
     pool_size: int = Field(10, ge=1, le=200, description="most database connections")
     trace_days: int = Field(30, ge=0, le=3650, description="how long a decision record is kept; 0 keeps none")
     tenant: str = Field("default", min_length=1, max_length=128, description="tenant of the command line")
+
+    @field_validator("reranker")
+    @classmethod
+    def _is_a_reranker(cls, value: str) -> str:
+        rerank.kind_of(value)
+        return value
 
     @field_validator("time_zone")
     @classmethod

@@ -26,6 +26,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 import prompts
 from agent import assemble
 from agent.pipeline import Decision
+from agent.rerank.stage import Reranking
 from agent.settings import Settings
 from agent.types import AugmentRequest, Prompt, Request, Result
 from retrievers.core.errors import BadRequest
@@ -39,7 +40,8 @@ _MOST_ROWS = 100
 _LONGEST_TITLE = 200
 
 REPLAYABLE = (
-    "intent", "transforms", "fusion", "lexical_weight", "rank_features", "reranker", "fallback", "timeout_s",
+    "intent", "transforms", "fusion", "lexical_weight", "rank_features", "reranker", "rerank_min_score", "fallback",
+    "timeout_s",
     "source_timeout_s", "time_zone", "week_start", "fiscal_year_start", "llm",
 )  # fmt: skip
 """Settings that decide what is found, and that a replay may change. No other is recorded, but the embedder."""
@@ -142,6 +144,7 @@ class Trace:
             ],
             "lexical_weights": dict(decision.weights),
             "ranked": len(decision.ranking),
+            "reranking": _reranking(decision.reranking),
             # What each source gave a passage stands in its answer.
             "ranking": [[str(one.id), one.fused] for one in decision.ranking[:MOST_HITS]],
             "hits": [
@@ -369,6 +372,15 @@ def _table(result: Result) -> Json | None:
         return None
     rows = [list(row) for row in islice(result.table.rows, _MOST_ROWS)]
     return {"columns": result.table.columns, "rows": rows, "count": len(result.table.rows), "sql": result.table.sql}
+
+
+def _reranking(done: Reranking | None) -> Json | None:
+    if done is None:
+        return None
+    names = ("by", "question", "comparable", "error", "minimum", "left_out")
+    return {name: getattr(done, name) for name in names} | {
+        "scores": [[str(id), score] for id, score in done.scores.items()]
+    }
 
 
 def _prompt(result: Result, request: Request) -> Json | None:

@@ -1,1 +1,94 @@
-"""Rerankers: one file each, with `rerank(question, language, hits)`; `none` keeps the fused order."""
+"""Rerankers: one file each, behind the protocol in `base`; `open_reranker` builds the one a setting names."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.errors import BadSetting
+
+if TYPE_CHECKING:
+    from agent.llm import Model
+    from agent.rerank.base import Reranker
+    from agent.settings import Settings
+
+FORMS = "none, hybrid, onnx:DIR, fastembed:NAME, http:URL, llm, or a litellm rerank string such as cohere/rerank-v3.5"
+
+_ALONE = ("none", "hybrid", "llm")
+_WITH_MORE = ("onnx", "fastembed", "http")
+_LITELLM = re.compile(r"[\w.-]+/[^\s/]\S*")
+
+
+def kind_of(name: str) -> tuple[str, str]:
+    """The kind of reranker that a setting names, and what is said of it.
+
+    Raises:
+        ValueError: no reranker can have that name; the message lists the forms.
+    """
+    if name.startswith(("http://", "https://")):
+        return "http", name
+    kind, _, rest = name.partition(":")
+    if (kind in _ALONE and name == kind) or (kind in _WITH_MORE and rest):
+        return kind, rest
+    if _LITELLM.fullmatch(name):
+        return "litellm", name
+    raise ValueError(f'there is no reranker "{shown(name)[:80]}"; give {FORMS}')
+
+
+def shown(name: str) -> str:
+    """The name as traces, errors and requests have it: the query of an address may hold a key."""
+    return name.partition("?")[0]
+
+
+def open_reranker(settings: "Settings", llm: "Model | None" = None) -> "Reranker | None":
+    """The reranker of the settings; None for "none". Nothing is loaded or called before it is used.
+
+    Args:
+        llm: the service's model, for "llm".
+    Raises:
+        BadSetting: it cannot be used as it is set.
+    """
+    kind, rest = kind_of(settings.reranker)
+    key = settings.reranker_api_key
+    if key and not (key.isascii() and key.isprintable()):
+        raise BadSetting("RERANKER_API_KEY holds a character that no key has", where="reranker_api_key")
+    if settings.reranker_model and kind != "http":
+        reason = f"RERANKER_MODEL is for a server at http:URL; {settings.reranker} says all itself"
+        raise BadSetting(reason, where="reranker_model")
+    reranker = _built(kind, rest, settings, llm)
+    if settings.rerank_min_score is not None and (reranker is None or not reranker.comparable):
+        reason = f"RERANK_MIN_SCORE: {settings.reranker} gives no scores that could be compared with it"
+        raise BadSetting(reason, where="rerank_min_score")
+    return reranker
+
+
+def _built(kind: str, rest: str, settings: "Settings", llm: "Model | None") -> "Reranker | None":
+    # Each kind is imported by those who use it.
+    match kind:
+        case "hybrid":
+            from agent.rerank.hybrid import Hybrid
+
+            return Hybrid()
+        case "onnx":
+            from agent.rerank.onnx import OnnxReranker
+
+            return OnnxReranker(Path(rest).expanduser(), settings.reranker)
+        case "fastembed":
+            from agent.rerank.fastembed import FastEmbedReranker
+
+            return FastEmbedReranker(rest)
+        case "http":
+            from agent.rerank.http import HttpReranker
+
+            name, key = shown(settings.reranker), settings.reranker_api_key
+            return HttpReranker(rest, name=name, model=settings.reranker_model, api_key=key)
+        case "litellm":
+            from agent.rerank.litellm import LiteLLMReranker
+
+            return LiteLLMReranker(settings.reranker, api_key=settings.reranker_api_key)
+        case "llm":
+            from agent.rerank.llm import ListwiseReranker
+
+            if llm is None:
+                raise BadSetting("RERANKER=llm needs a model: set LLM", where="reranker")
+            return ListwiseReranker(llm)
+    return None

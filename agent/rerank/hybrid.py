@@ -1,7 +1,9 @@
 """Hybrid rerank: words in common with the question and cosine, without a model (RAGFlow's formula)."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from agent.fusion import Fused
@@ -12,25 +14,37 @@ VECTOR_WEIGHT = 0.3
 _UNIGRAM, _BIGRAM = 0.4, 0.6
 
 
-def rerank(question: str, language: str, hits: Sequence[Fused]) -> list[Fused]:
-    """Order hits by 0.7 x token similarity + 0.3 x cosine.
+@dataclass(frozen=True, slots=True)
+class Hybrid:
+    """0.7 x token similarity + 0.3 x cosine, which is the score of the source "vector", 0 without one.
 
-    Args:
-        hits: with their chunks loaded; the cosine is the score of the source "vector", 0 without one.
-    Returns:
-        The same hits, each with the score "rerank", best first, ties by chunk id.
     Source:
         RAGFlow, rag/nlp/query.py: hybrid_similarity and token_similarity.
     """
+
+    name: str = "hybrid"
+    remote: bool = False
+    comparable: bool = True
+
+    async def rerank(self, question: str, language: str, pool: Sequence[Fused], *, deadline: float) -> list[float]:
+        """Scores in [0, 1], see `Reranker.rerank`."""
+        # Not on the event loop: a pool is analysed for tens of milliseconds.
+        return await asyncio.to_thread(_scores, question, language, pool)
+
+    async def aclose(self) -> None:
+        """There is nothing to let go of."""
+
+
+def _scores(question: str, language: str, pool: Sequence[Fused]) -> list[float]:
     asked = _terms(question, language)
-    scored = []
-    for hit in hits:
-        assert hit.chunk is not None
-        held = [_terms(hit.chunk.title, language), _terms(hit.chunk.text, language)]
-        similarity = _similarity(asked, held)
-        score = TOKEN_WEIGHT * similarity + VECTOR_WEIGHT * max(hit.scores.get("vector", 0.0), 0.0)
-        scored.append(hit._replace(score=score, scores={**hit.scores, "rerank": score}))
-    return sorted(scored, key=lambda hit: (-hit.score, hit.id))
+    return [_score(asked, language, hit) for hit in pool]
+
+
+def _score(asked: Sequence[str], language: str, hit: Fused) -> float:
+    assert hit.chunk is not None
+    held = [_terms(hit.chunk.title, language), _terms(hit.chunk.text, language)]
+    cosine = min(max(hit.scores.get("vector", 0.0), 0.0), 1.0)
+    return TOKEN_WEIGHT * _similarity(asked, held) + VECTOR_WEIGHT * cosine
 
 
 def _terms(text: str, language: str) -> list[str]:

@@ -61,6 +61,10 @@ TopK = Annotated[int, typer.Option(help="how many hits, 1 to 100")]
 Page = Annotated[int, typer.Option(help="which page of hits, from 1")]
 Sources = Annotated[list[str] | None, typer.Option("--source", help="ask this source only; may be repeated")]
 IntentMode = Annotated[str | None, typer.Option("--intent", help="auto, rules, llm or off; the setting when left out")]
+RerankerName = Annotated[
+    str | None,
+    typer.Option("--reranker", help="none, hybrid or the one of the settings, which serves when left out"),
+]
 Now = Annotated[str | None, typer.Option(help="ask as of this day or moment, ISO 8601; today when left out")]
 Fallback = Annotated[
     str | None,
@@ -98,6 +102,7 @@ def retrieve(
     page: Page = 1,
     sources: Sources = None,
     intent: IntentMode = None,
+    reranker: RerankerName = None,
     now: Now = None,
     fallback: Fallback = None,
     tenant: Tenant = None,
@@ -119,6 +124,7 @@ def retrieve(
             page=page,
             sources=tuple(sources) if sources else None,
             intent=intent,
+            reranker=reranker,
             now=now,
             fallback=fallback,
             explain=explain,
@@ -141,6 +147,7 @@ def augment(
     top_k: TopK = 10,
     sources: Sources = None,
     intent: IntentMode = None,
+    reranker: RerankerName = None,
     now: Now = None,
     fallback: Fallback = None,
     tenant: Tenant = None,
@@ -161,6 +168,7 @@ def augment(
             top_k=top_k,
             sources=tuple(sources) if sources else None,
             intent=intent,
+            reranker=reranker,
             now=now,
             fallback=fallback,
             template=template,

@@ -11,9 +11,14 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from agent.app import database_addresses
+from agent.fusion import Fused
+from agent.llm import no_answer
+from agent.rerank import shown
+from agent.rerank.base import Reranker, check_scores
+from agent.retrieve import within
 from agent.settings import PREFIX, Settings, load_settings, unknown_variables
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
-from retrievers.core.types import Query, Scope
+from retrievers.core.types import Chunk, ChunkId, Query, Scope
 from retrievers.postgres.migrate import check_address
 from retrievers.registry import Resources
 
@@ -51,7 +56,7 @@ async def examine() -> list[Check]:
         await _database(settings),
         await _embedder(settings),
         await _model(settings),
-        _reranker(settings),
+        await _reranker(settings),
         *([await _web(settings)] if settings.web_provider else []),
         _disk(settings),
         *([await _cloud(settings)] if settings.cloud else []),
@@ -71,6 +76,8 @@ def _settings(settings: Settings) -> Check:
 def _without_secret(key: str, value: str) -> str:
     if key.endswith("key"):
         return "***"
+    if key == "reranker":
+        return shown(value)
     if key in ("database_url", "service_url"):
         return _without_password(value)
     return re.sub(r"(://)[^/]*@", r"\1***@", value)
@@ -160,20 +167,69 @@ def _mend_model(reason: str, settings: Settings) -> str:
     return "see whether LLM_BASE_URL is right and its server runs; until it answers, rules read the questions"
 
 
-def _reranker(settings: Settings) -> Check:
-    """What orders the hits at last; both kinds are part of the program and need nothing."""
-    kinds = {"none": "none: the fused order stays", "hybrid": "hybrid: by cosine and words in common with the question"}
-    return Check("reranker", True, kinds[settings.reranker])
+async def _reranker(settings: Settings) -> Check:
+    """What orders the hits at last, tried on two passages; a model is not asked, the check of it says enough."""
+    from agent.llm import open_model
+    from agent.rerank import open_reranker
+
+    name = shown(settings.reranker)
+    if name == "none":
+        return Check("reranker", True, "none: the fused order stays")
+    try:
+        llm = settings.llm if name == "llm" else None
+        model = open_model(llm, base_url=settings.llm_base_url, api_key=settings.llm_api_key)
+        reranker = open_reranker(settings, model)
+        assert reranker is not None  # it is set
+        try:
+            if name == "llm":
+                return Check("reranker", True, "llm: the model above is shown the passages, some at a time")
+            took_ms, sensible = await _try(reranker)
+        finally:
+            await reranker.aclose()
+            if model is not None:
+                await model.aclose()
+    except Unavailable as error:
+        return Check("reranker", False, str(error), _mend_reranker(error.reason, settings))
+    except RetrievalError as error:
+        return Check("reranker", False, str(error), "correct RERANKER and the settings beside it")
+    mend = "" if sensible else "it puts a passage about something else before the answer: is it a reranker's model?"
+    return Check("reranker", True, f"{name}, two passages judged in {took_ms:.0f} ms", mend)
+
+
+async def _try(reranker: Reranker) -> tuple[float, bool]:
+    """How long two passages take, the first use of the model included, and whether the right one comes first."""
+    texts = ("Green tea is made of leaves that are steamed soon after the harvest.", "The parliament has two houses.")
+    ids = [ChunkId("", "", str(number), 0) for number in range(2)]
+    pool = [Fused(id, 0.5, 0.5, {}, {}, Chunk(id, "", text)) for id, text in zip(ids, texts, strict=True)]
+    started, source = time.monotonic(), f"the reranker {reranker.name}"
+    judging = reranker.rerank("How is green tea made?", "en", pool, deadline=started + _MODEL_TIMEOUT_S)
+    try:
+        scores = await within(judging, _MODEL_TIMEOUT_S)
+    except TimeoutError:
+        raise Unavailable(source, no_answer(_MODEL_TIMEOUT_S)) from None
+    check_scores(scores, len(pool), source)
+    return (time.monotonic() - started) * 1000, scores[0] > scores[1]
+
+
+def _mend_reranker(reason: str, settings: Settings) -> str:
+    if "HTTP 401" in reason or "HTTP 403" in reason:
+        return "set RERANKER_API_KEY to a key of that server" if settings.reranker_api_key else "set RERANKER_API_KEY"
+    if "HTTP 404" in reason:
+        return "correct RERANKER: the address is used as it is, its path included"
+    if "HTTP 429" in reason:
+        return "wait, or look at the quota of the key"
+    if "pip install" in reason:
+        return reason.partition(": ")[2]
+    return "see whether RERANKER is right and can be reached; until it answers, the fused order stays"
 
 
 async def _web(settings: Settings) -> Check:
     """The web source. One that needs no key is asked; a search with a key is paid for."""
-    from retrievers import registry, web
-    from retrievers.core.types import Query, Scope
+    from retrievers import web
 
     name = "web search"
     try:
-        source = web.build(registry.Resources(None, None, None, settings.model_dump()))
+        source = web.build(Resources(None, None, None, settings.model_dump()))
     except RetrievalError as error:
         return Check(name, False, str(error), "correct WEB_PROVIDER, WEB_API_KEY or WEB_BASE_URL")
     if source is None:

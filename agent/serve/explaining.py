@@ -88,7 +88,9 @@ def show_trace(trace: Json, console: Console | None = None) -> None:
         "Given up to find something", page.grid((in_words(o["dropped"]), o["reason"]) for o in trace["relaxed"])
     )
     page.section("Done without", page.grid([("", ", ".join(trace["degraded"]))] if trace["degraded"] else []))
-    page.section(f"Ranking: {len(trace['hits'])} shown of {trace['ranked']}", _ranking(trace), _weights(trace))
+    page.section(
+        f"Ranking: {len(trace['hits'])} shown of {trace['ranked']}", _ranking(trace), _weights(trace), _reranked(trace)
+    )
     page.section("Calculated", *_calculated(trace["table"]))
     page.section("Model calls", _calls(trace["calls"]))
     page.section("Prompt", *_prompt(trace))
@@ -312,6 +314,16 @@ def _ranking(trace: Json) -> Table | Text | None:
         cells += [_figure(hit["scores"].get(source), hit["ranks"].get(source)) for source in sources]
         table.add_row(*map(_text, cells), _text(f"{_short(hit['title'])}  [{hit['id']}]"))
     return table
+
+
+def _reranked(trace: Json) -> Text | None:
+    done = trace.get("reranking")
+    if not done:
+        return None
+    if done["error"]:
+        return _text(f"not reranked by {done['by']}: {done['error']}", "yellow")
+    left_out = f"; {_counted(done['left_out'], 'hit')} below {done['minimum']:g} left out" if done["left_out"] else ""
+    return _text(f"reranked by {done['by']}: the first {_counted(done['scores'], 'hit')}{left_out}", "dim")
 
 
 def _figure(score: float | None, rank: int | None) -> str:

@@ -1,7 +1,6 @@
 """Sentence models as ONNX folders, run locally; `minilm` is the one in the package."""
 
 import asyncio
-import json
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,12 +13,12 @@ import numpy as np
 from retrievers.core.errors import Unavailable
 from retrievers.embed import Vectors
 from retrievers.embed.cache import QueryCache
+from retrievers.embed.graph import Graph, batches, read_json
 
 MINILM = Path(__file__).parent / "minilm"
 
 # Tokens per batch, padding included: enough to fill the cores, small enough to stay in their caches.
 _BATCH_TOKENS = 4096
-_LONGEST_TOKENS = 512
 
 
 class OnnxEmbedder:
@@ -53,11 +52,11 @@ class OnnxEmbedder:
             return np.zeros((0, await self.dimension()), dtype=np.float32)
         model = self._model
         encoded = await self._in_thread(model.tokenize, texts, "document")
-        batches = model.batches(encoded)
-        computed = await asyncio.gather(*(self._in_thread(model.run, [encoded[n] for n in batch]) for batch in batches))
+        parts = batches(encoded, _BATCH_TOKENS)
+        computed = await asyncio.gather(*(self._in_thread(model.run, [encoded[n] for n in part]) for part in parts))
         vectors = np.empty((len(texts), computed[0].shape[1]), dtype=np.float32)
-        for batch, rows in zip(batches, computed, strict=True):
-            vectors[batch] = rows
+        for part, rows in zip(parts, computed, strict=True):
+            vectors[part] = rows
         return vectors
 
     async def embed_query(self, text: str) -> Vectors:
@@ -91,55 +90,21 @@ class OnnxEmbedder:
 
 class _Model:
     def __init__(self, folder: Path) -> None:
-        import onnxruntime
-        from tokenizers import Tokenizer
-
-        graph = next((path for path in (folder / "model.onnx", folder / "onnx" / "model.onnx") if path.exists()), None)
-        if graph is None or not (folder / "tokenizer.json").exists():
-            raise FileNotFoundError("it needs tokenizer.json and model.onnx")
-        self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        self._tokenizer.enable_truncation(_max_tokens(folder))
-        self._tokenizer.no_padding()
-        self._prompts = _json(folder / "config_sentence_transformers.json").get("prompts") or {}
-        pooling = _json(folder / "1_Pooling" / "config.json")
+        self._graph = Graph(folder)
+        self._prompts = read_json(folder / "config_sentence_transformers.json").get("prompts") or {}
+        pooling = read_json(folder / "1_Pooling" / "config.json")
         self._first_token = bool(pooling.get("pooling_mode_cls_token"))
-        self._pad = self._tokenizer.token_to_id("[PAD]") or self._tokenizer.token_to_id("<pad>") or 0
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1
-        options.log_severity_level = 3
-        self._session = onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
-        self._inputs = {value.name for value in self._session.get_inputs()}
-        outputs = [value.name for value in self._session.get_outputs()]
-        self._pooled = "sentence_embedding" in outputs
-        self._output = "sentence_embedding" if self._pooled else outputs[0]
+        self._pooled = "sentence_embedding" in self._graph.outputs
+        self._output = "sentence_embedding" if self._pooled else self._graph.outputs[0]
 
-    def tokenize(self, texts: Sequence[str], kind: str) -> list[list[int]]:
-        """Token ids of each text, with the model's prompt for that kind of text before it."""
+    def tokenize(self, texts: Sequence[str], kind: str) -> list[Any]:
+        """Tokens of each text, with the model's prompt for that kind of text before it."""
         prompt = self._prompts.get(kind, "")
-        return [item.ids for item in self._tokenizer.encode_batch([prompt + text for text in texts])]
+        return self._graph.tokenize([prompt + text for text in texts])
 
-    def batches(self, encoded: Sequence[Sequence[int]]) -> list[list[int]]:
-        """Positions of the texts in batches of similar length, so that little is padded."""
-        order = sorted(range(len(encoded)), key=lambda n: -len(encoded[n]))
-        found = []
-        start = 0
-        while start < len(order):
-            size = max(1, _BATCH_TOKENS // max(len(encoded[order[start]]), 1))
-            found.append(order[start : start + size])
-            start += size
-        return found
-
-    def run(self, batch: list[list[int]]) -> Vectors:
+    def run(self, batch: Sequence[Any]) -> Vectors:
         """Unit vectors of one batch."""
-        longest = max(len(tokens) for tokens in batch)
-        ids = np.full((len(batch), longest), self._pad, dtype=np.int64)
-        mask = np.zeros((len(batch), longest), dtype=np.int64)
-        for row, tokens in enumerate(batch):
-            ids[row, : len(tokens)] = tokens
-            mask[row, : len(tokens)] = 1
-        feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-        output = self._session.run([self._output], {name: feed[name] for name in self._inputs if name in feed})[0]
-        values = np.asarray(output, dtype=np.float32)
+        values, mask = self._graph.run(batch, self._output)
         if not self._pooled:
             if self._first_token:
                 values = values[:, 0]
@@ -148,14 +113,3 @@ class _Model:
                 values = (values * weights).sum(axis=1) / np.maximum(weights.sum(axis=1), 1e-9)
         norms = np.linalg.norm(values, axis=1, keepdims=True)
         return np.asarray(values / np.maximum(norms, 1e-12), dtype=np.float32)
-
-
-def _max_tokens(folder: Path) -> int:
-    stated = _json(folder / "sentence_bert_config.json").get("max_seq_length")
-    stated = stated or _json(folder / "tokenizer_config.json").get("model_max_length")
-    return min(int(stated), _LONGEST_TOKENS) if isinstance(stated, int | float) else _LONGEST_TOKENS
-
-
-def _json(path: Path) -> dict[str, Any]:
-    data = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return data if isinstance(data, dict) else {}

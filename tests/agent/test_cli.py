@@ -139,6 +139,10 @@ def test_documents_are_ingested_found_described_and_deleted(filled: Signalbox, t
         (["retrieve", "oil", "--top-k", "2"], lambda value: len(value["hits"]) == 2 and value["status"] == "found"),
         (["retrieve", "oil", "--source", "fulltext"], lambda value: [h["document_id"] for h in value["hits"]] == ["a"]),
         (["retrieve", "oil", "--top-k", "1", "--page", "2"], lambda value: value["hits"][0]["rank"] == 2),
+        (
+            ["retrieve", "oil", "--reranker", "hybrid"],
+            lambda value: all("rerank" in h["scores"] for h in value["hits"]),
+        ),
         (["augment", "oil"], lambda value: "Oil the main bearing" in value["prompt"] and value["citations"]),
         (["collections"], lambda value: value[0]["name"] == "docs" and value[0]["documents"] == 3),
         (["collections", "show", "docs"], lambda value: {f["name"] for f in value["fields"]} >= {"team", "day"}),

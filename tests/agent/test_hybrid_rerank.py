@@ -1,13 +1,21 @@
+import asyncio
+from collections.abc import Sequence
+
 import pytest
 
 from agent.fusion import Fused
-from agent.rerank.hybrid import rerank
+from agent.rerank.base import ordered
+from agent.rerank.hybrid import Hybrid
 from retrievers.core.types import Chunk, ChunkId
 
 
 def hit(name: str, text: str, *, title: str = "", **scores: float) -> Fused:
     id = ChunkId("t", "c", name, 0)
     return Fused(id, 0.1, 0.1, scores, dict.fromkeys(scores, 1), Chunk(id, title, text))
+
+
+def rerank(question: str, language: str, hits: Sequence[Fused]) -> list[Fused]:
+    return ordered(hits, asyncio.run(Hybrid().rerank(question, language, hits, deadline=0)))
 
 
 def scores(question: str, *hits: Fused) -> dict[str, float]:

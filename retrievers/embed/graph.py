@@ -1,0 +1,86 @@
+"""A text model as an ONNX folder: its tokenizer, and runs of its graph on the processor."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_LONGEST_TOKENS = 512
+
+
+class Graph:
+    """`model.onnx` (or `onnx/model.onnx`) and `tokenizer.json` of a folder; safe to share between threads.
+
+    Every run is single-threaded: runs side by side keep the cores busy, and no run waits for another's threads.
+
+    Attributes:
+        outputs: names of the graph's outputs.
+    Raises:
+        FileNotFoundError: a file is missing.
+        Exception: of the runtime or the tokenizer, for files that they cannot read.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        import onnxruntime
+        from tokenizers import Tokenizer
+
+        graph = next((path for path in (folder / "model.onnx", folder / "onnx" / "model.onnx") if path.exists()), None)
+        if graph is None or not (folder / "tokenizer.json").exists():
+            raise FileNotFoundError("it needs tokenizer.json and model.onnx")
+        self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self._tokenizer.enable_truncation(_max_tokens(folder))
+        self._tokenizer.no_padding()
+        self._pad = self._tokenizer.token_to_id("[PAD]") or self._tokenizer.token_to_id("<pad>") or 0
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.log_severity_level = 3
+        self._session = onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
+        self._inputs = {value.name for value in self._session.get_inputs()}
+        self.outputs = [value.name for value in self._session.get_outputs()]
+
+    def tokenize(self, texts: Sequence[str] | Sequence[tuple[str, str]]) -> list[Any]:
+        """The tokens of each text, or of each pair of texts, cut to the model's length; of a pair the longer text."""
+        return list(self._tokenizer.encode_batch(texts))
+
+    def run(self, batch: Sequence[Any], output: str) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """One output of a batch of tokenized texts, first axis in their order; and which tokens are not padding."""
+        longest = max(len(tokens) for tokens in batch)
+        ids = np.full((len(batch), longest), self._pad, dtype=np.int64)
+        mask, types = np.zeros_like(ids), np.zeros_like(ids)
+        for row, tokens in enumerate(batch):
+            length = len(tokens)
+            ids[row, :length], types[row, :length], mask[row, :length] = tokens.ids, tokens.type_ids, 1
+        feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+        values = self._session.run([output], {name: feed[name] for name in self._inputs if name in feed})[0]
+        return np.asarray(values, dtype=np.float32), mask
+
+
+def batches(encoded: Sequence[Sequence[Any]], most_tokens: int) -> list[list[int]]:
+    """Positions of tokenized texts in batches of similar length, longest first, so that little is padded.
+
+    Args:
+        most_tokens: of one batch, padding included; a text alone may have more.
+    """
+    order = sorted(range(len(encoded)), key=lambda n: -len(encoded[n]))
+    found = []
+    start = 0
+    while start < len(order):
+        size = max(1, most_tokens // max(len(encoded[order[start]]), 1))
+        found.append(order[start : start + size])
+        start += size
+    return found
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a file; {} when there is no file, or something else in it."""
+    data = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return data if isinstance(data, dict) else {}
+
+
+def _max_tokens(folder: Path) -> int:
+    stated = read_json(folder / "sentence_bert_config.json").get("max_seq_length")
+    stated = stated or read_json(folder / "tokenizer_config.json").get("model_max_length")
+    return min(int(stated), _LONGEST_TOKENS) if isinstance(stated, int | float) else _LONGEST_TOKENS
