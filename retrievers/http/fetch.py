@@ -175,8 +175,7 @@ class Fetcher:
             raise Unavailable(target.host, "its name is not found")
         for address in addresses:
             if reason := refusal(address):
-                at = "" if target.is_address else f"{target.host} is at "
-                raise BadRequest(f"{at}{address}, which is {reason}")
+                raise BadRequest(f"{'it' if target.is_address else target.host} is at {address}, which is {reason}")
         return Site(target, tuple(dict.fromkeys(addresses)))
 
     async def _get(self, site: Site) -> "_Body | str":
