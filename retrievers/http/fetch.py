@@ -334,6 +334,8 @@ def _decoded(data: bytes, charset: str | None) -> str:
 
 
 def _described(error: Exception) -> str:
-    if isinstance(error.__cause__, ssl.SSLCertVerificationError):
-        return f"its certificate is not valid: {one_line(error.__cause__.verify_message, 200)}"
+    # httpcore2 puts what happened below into its own error, and cuts the chain of causes.
+    match error.args:
+        case [ssl.SSLCertVerificationError() as cause]:
+            return f"its certificate is not valid: {one_line(cause.verify_message, 200)}"
     return f"the connection failed ({type(error).__name__})"

@@ -17,9 +17,11 @@ _PORTS = {"http": 80, "https": 443}
 _MOST_HOST, _MOST_LABEL = 253, 63
 # RFC 3986, appendix B, with a scheme and an authority that must be there.
 _PARTS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)([^?#]*)(\?[^#]*)?(#.*)?")
+_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _AUTHORITY = re.compile(r"(\[[^\[\]]*\]|[^\[\]:]*)(?::(.*))?")
 _IPV6 = re.compile(r"\[([0-9A-Fa-f:.]+)\]")
-_HOST_NAME = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
+_LABEL = "[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?"
+_HOST_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 # No character of these means anything else in a path or query than itself.
 _SAFE = "/%:@!$&'()*+,;=~-._?[]|"
@@ -92,10 +94,10 @@ def redirected(base: Target, location: str) -> Target:
             could have written.
     """
     _check_characters(location)
-    try:
-        target = read_url(urljoin(base.url, location))
-    except ValueError:  # of urljoin: brackets that do not match, say
-        raise BadRequest("it is no URL") from None
+    if location.startswith("//"):
+        location = f"{base.scheme}:{location}"
+    # The library takes "http:///a" for a path of the page that redirects; browsers for the host a.
+    target = read_url(location if _ABSOLUTE.match(location) else urljoin(base.url, location))
     if base.scheme == "https" and target.scheme == "http":
         raise BadRequest("it leads from https to http")
     return target

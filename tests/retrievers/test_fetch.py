@@ -6,6 +6,8 @@ fetcher would connect to elsewhere is noted. The guard itself is the real one in
 
 import asyncio
 import gzip
+import re
+import runpy
 import shutil
 import socket
 import ssl
@@ -21,6 +23,7 @@ from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.http.extract import extract
 from retrievers.http.fetch import MOST_BYTES, Fetcher
 
+FORBIDDEN: list[str] = runpy.run_path(str(Path(__file__).with_name("data_urls.py")))["FORBIDDEN"]
 PUBLIC = "93.184.215.14"
 ARTICLE = """<!doctype html><html><head><title>Oiling the bearing</title>
 <meta property="article:published_time" content="2024-03-01T10:00:00Z"></head><body>
@@ -108,64 +111,6 @@ def fetcher(internet: Internet) -> Fetcher:
 
 # -- what is refused -------------------------------------------------------------------------------------------------
 
-ADDRESSES = """
-    127.0.0.1 127.0.0.2 127.255.255.254 0.0.0.0 0.1.2.3 10.0.0.1 10.255.255.255 100.64.0.1 100.100.100.200
-    169.254.169.254 169.254.170.2 169.254.0.23 168.63.129.16 172.16.0.1 172.31.255.254 192.168.0.1 192.168.255.255
-    192.0.0.192 192.0.0.1 192.0.2.1 198.18.0.1 198.51.100.7 203.0.113.9 192.88.99.1 224.0.0.1 239.255.255.250
-    240.0.0.1 255.255.255.255
-    [::] [::1] [0:0:0:0:0:0:0:1] [::127.0.0.1] [::ffff:127.0.0.1] [::FFFF:7F00:1] [::ffff:169.254.169.254]
-    [::ffff:0:127.0.0.1] [::ffff:10.0.0.1] [::ffff:192.168.1.1] [64:ff9b::127.0.0.1] [64:ff9b::a9fe:a9fe]
-    [64:ff9b:1::1] [64:ff9b:1:a9fe:a9:fe00::] [2002:7f00:1::] [2002:a9fe:a9fe::1] [2002:c0a8:1::]
-    [2001:0:7f00:1::] [2001:0:808:808::80ff:fffe] [2001:db8::1] [3fff::1] [2001:2::1] [100::1]
-    [fc00::1] [fd00:ec2::254] [fd20:ce::254] [fe80::1] [fec0::1] [ff02::1] [ff0e::fb] [5f00::1] [4000::1]
-    [2606:4700::5efe:127.0.0.1] [2606:4700::200:5efe:10.0.0.1]
-""".split()
-ODD_ADDRESSES = """
-    127.1 127.0.1 0 0.0 1 2130706433 3232235777 2852039166 0x7f000001 0x7f.1 0x7f.0.0.1 0x7F.0x0.0x0.0x1 0X7F000001
-    0177.0.0.1 0177.1 017700000001 00000177.0.0.1 127.0.0.01 127.00.0.1 127.0.0.0x1 0xa9fea9fe 0251.0376.0251.0376
-    169.254.43518 127.0.0.1.1 127.0.0.256 256.256.256.256 4294967297 127.0.0.1. 127.0.0.1.. 127..0.1 .127.0.0.1
-    １２７.0.0.1 ①②⑦.⓪.⓪.① 127。0。0。1 127．0．0．1 127｡0｡0｡1 𝟏𝟐𝟕.𝟎.𝟎.𝟏 ١٢٧.٠.٠.١ １２７．１ ２１３０７０６４３３ 0ｘ7f.1 ８.８.８.８
-    %31%32%37.0.0.1 127%2e0.0.1 127.0.0.1%00.public.example 127.0.0.1%20
-    [::1%lo] [::1%25lo] [fe80::1%eth0] [fe80::1%25eth0] [2606:4700::1%1] [::1 [127.0.0.1] [::ffff:127.1] [::ffff:0x7f.1]
-    [v1.127.0.0.1] [] [:] [::1]] [[::1]] ::1 [localhost] [::1].public.example
-""".split()
-NAMES = """
-    localhost LOCALHOST LocalHost ｌocalhost loc%61lhost localhost. localhost.. a.localhost a.b.LOCALHOST localhost.localdomain
-    printer.local printer.LOCAL metadata.google.internal metadata.google.internal. instance-data metadata metadata.
-    router.lan nas.home files.corp wiki.intranet db.private router.home.arpa x.onion no.invalid
-    kubernetes.default.svc redis.cache.svc.cluster.local intranet ⓛⓞⓒⓐⓛⓗⓞⓢⓣ ʟocalhost
-    public..example .public.example public.example. public.example.. pub*lic.example public.example,127.0.0.1
-    public!.example pub'lic.example $(id).example -.- 。 xn--a\u0300.example
-""".split() + ["a" * 64 + ".example", ".".join(["a" * 60] * 5)]
-OTHERS = [
-    *("", " ", "127.0.0.1", "localhost:80", "//127.0.0.1/", "/etc/passwd", "public.example", "http:", "http:/", "http://"),
-    *("http:///", "http:127.0.0.1", "http:/127.0.0.1/", "http:///127.0.0.1/", "http:////127.0.0.1", "://127.0.0.1"),
-    *("http://?@127.0.0.1/", "http://#127.0.0.1", "http://:80/", "https://"),
-    *("file:///etc/passwd", "file://127.0.0.1/etc/passwd", "ftp://public.example/", "gopher://127.0.0.1:80/_GET"),
-    *("dict://127.0.0.1:80/", "ldap://127.0.0.1/", "ws://public.example/", "jar:http://127.0.0.1!/", "data:text/html,x"),
-    *("javascript:alert(1)", "about:blank", "unix:///var/run/docker.sock", "http+unix://%2Fvar%2Frun/x", "view-source:http://a.b"),
-    *("httpx://public.example", "HTTPS1://public.example/", "ｈttp://public.example/", "netdoc:///etc/passwd"),
-    *("http://user@public.example/", "http://user:pass@public.example/", "http://@public.example/", "http://:@127.0.0.1/"),
-    *("http://public.example@127.0.0.1/", "http://public.example:80@127.0.0.1/", "http://127.0.0.1@public.example/"),
-    *("http://a@b@public.example/", "http://public.example%40127.0.0.1/", "http://public.example＠127.0.0.1/"),
-    *("http://public.example:22/", "http://public.example:8080/", "https://public.example:6379/", "http://public.example:0/"),
-    *("http://public.example:65536/", "http://public.example:-80/", "http://public.example:080/", "http://public.example:８０/"),
-    *("http://public.example:80:80/", "http://public.example:80a/", "http://public.example:http/", "http://public.example:+80/"),
-    *("http://public.example\\@127.0.0.1/", "http:\\\\127.0.0.1\\", "http://127.0.0.1\\.public.example/", "http:/\\127.0.0.1"),
-    *(" http://public.example/", "http://public.example/ ", "http://public.example /", "http:// public.example/", "\thttp://public.example/"),
-    *("http://public.example/\n", "http://public.example/\r\nHost: x", "http://public.example\r\n/", "ht\ntp://127.0.0.1/"),
-    *("http://public.example/\0", "http://public.example\0.evil.example/", "http://127.0.0.1\0/", "http://public.example/\x7f"),
-    *("http://public.example/\u2028", "http://public.example/\u00a0", "http://pub\u00adlic.example/", "http://127.0.0\u200b.1/"),
-    *("http://public.example/\u3000x", "http://\u202epublic.example/", "\ufeffhttp://public.example/", "http://public.example/\ud800"),
-    "http://public.example/" + "a" * 2_000,
-]  # fmt: skip
-FORBIDDEN = [
-    *(f"http://{host}/" for host in ADDRESSES + ODD_ADDRESSES + NAMES),
-    *(f"https://{host}/x?y" for host in ADDRESSES[::7] + ODD_ADDRESSES[::7] + NAMES[::7]),
-    *(f"http://{host}:80/" for host in ADDRESSES[::9]),
-    *OTHERS,
-]
-
 
 @pytest.fixture
 def connects(monkeypatch: pytest.MonkeyPatch) -> list[object]:
@@ -204,25 +149,20 @@ async def test_a_forbidden_url_is_refused_without_a_connection(url: str, connect
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_a_redirect_to_a_forbidden_url_is_not_followed(status: int, internet: Internet, fetcher: Fetcher):
-    absolute = [url for url in FORBIDDEN if "://" in url and url == url.strip() and not set("\0\r\n\x7f\ud800") & set(url)]
-    assert len(absolute) >= 200
-    for number, url in enumerate(absolute):
-        # Without a scheme too, where that says the same.
-        for place, location in enumerate({url, url.removeprefix("http:")}):
-            internet.answers[f"/{number}/{place}"] = redirect(location, status)
-            internet.connected.clear()
-            with pytest.raises((BadRequest, Unavailable)) as refused:
-                await fetcher.fetch(f"http://public.example/{number}/{place}")
-            assert {address for address, _ in internet.connected} == {PUBLIC}, location
-            if urlish(location):
-                assert isinstance(refused.value, BadRequest), location
-                assert str(refused.value).startswith("a redirect to "), location
-                assert len(internet.connected) == 1, location
+    # What names a host or a scheme, and can stand in a header; without its scheme as well.
+    absolute = [url for url in FORBIDDEN if re.match(r"[a-z+]+:|//", url, re.IGNORECASE) and sendable(url)]
+    locations = [*absolute, *(url.removeprefix("http:") for url in absolute if url.startswith("http://"))]
+    assert len(locations) >= 400
+    for number, location in enumerate(locations):
+        internet.answers[f"/{number}"] = redirect(location, status)
+        internet.connected.clear()
+        with pytest.raises(BadRequest, match=r"^a redirect to "):
+            await fetcher.fetch(f"http://public.example/{number}")
+        assert internet.connected == [(PUBLIC, 80)], location
 
 
-def urlish(location: str) -> bool:
-    """Whether a location names a host, so that it is not one of another page of the same."""
-    return location.startswith(("http://", "https://", "//")) and location[-1] != "/" or location.count("/") > 2
+def sendable(location: str) -> bool:
+    return location == location.strip() and not set("\0\r\n\x7f\ud800") & set(location)
 
 
 @pytest.mark.parametrize("location", ["http://public.example/\0", "/a\x01b", "http://127.0.0.1/\x7f"])
@@ -241,13 +181,15 @@ async def test_a_meta_refresh_is_not_followed(internet: Internet, fetcher: Fetch
     assert internet.connected == [(PUBLIC, 80)]
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "10.1.2.3", "169.254.169.254", "::1", "fe80::1%eth0", "64:ff9b::7f00:1"])
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1", "10.1.2.3", "169.254.169.254", "::1", "fe80::1%eth0", "64:ff9b::7f00:1"]
+)
 async def test_a_name_is_refused_for_any_of_its_addresses(address: str, internet: Internet, fetcher: Fetcher):
     for found in ([address], [PUBLIC, address], [address, PUBLIC]):
         internet.names["mixed.example"] = [found]
         with pytest.raises(BadRequest, match=f"mixed.example is at {address}, which is "):
             await fetcher.fetch("http://mixed.example/")
-        with pytest.raises(BadRequest, match="^the URL is refused: "):
+        with pytest.raises(BadRequest, match=r"^the URL is refused: "):
             await fetcher.check("http://mixed.example/")
     assert internet.connected == []
 
@@ -265,7 +207,7 @@ async def test_a_name_that_moves_inside_after_the_check_is_still_fetched_from_wh
 async def test_a_name_is_judged_again_at_every_redirect(internet: Internet, fetcher: Fetcher):
     internet.names["rebinding.example"] = [[PUBLIC], ["127.0.0.1"]]
     internet.answers["/"] = redirect("/again")
-    with pytest.raises(BadRequest, match='^a redirect to "/again" is refused: rebinding.example is at 127.0.0.1'):
+    with pytest.raises(BadRequest, match=r'^a redirect to "/again" is refused: rebinding.example is at 127.0.0.1'):
         await fetcher.fetch("http://rebinding.example/")
     assert internet.connected == [(PUBLIC, 80)]
 
@@ -389,7 +331,7 @@ async def test_a_loop_of_redirects_ends(internet: Internet, fetcher: Fetcher):
         ("text/plain; charset=no-such", "Öl", "Öl"),
         ("text/plain; charset=utf-8", b"\xef\xbb\xbfmarked", "marked"),
         ("text/plain", "marked".encode("utf-16"), "marked"),
-        ("text/xml", "<?xml version='1.0' encoding='big5'?><a>軸</a>".encode("big5"), "<?xml version='1.0' encoding='big5'?><a>軸</a>"),
+        ("text/xml", "<?xml encoding='big5'?><a>軸</a>".encode("big5"), "<?xml encoding='big5'?><a>軸</a>"),
         ("text/plain", b"bell \x07 escape \x1b[2J nul \x00 end", "bell   escape  [2J nul   end"),
     ],
 )  # fmt: skip
@@ -404,7 +346,9 @@ async def test_what_is_not_html_is_given_as_sent_in_its_own_character_set(
 
 
 async def test_a_page_in_gbk_is_read_by_what_its_meta_says(internet: Internet, fetcher: Fetcher):
-    markup = '<html><head><meta charset="gbk"><title>轴承</title></head><body><p>每年冬天给主轴承上油。</p></body></html>'
+    markup = (
+        '<html><head><meta charset="gbk"><title>轴承</title></head><body><p>每年冬天给主轴承上油。</p></body></html>'
+    )
     internet.answers["/"] = answer(markup.encode("gbk"), Content_Type="text/html")
     page = await fetcher.fetch("http://public.example/")
     assert (page.title, page.text) == ("轴承", "每年冬天给主轴承上油。")
@@ -490,10 +434,10 @@ BROKEN: Mapping[str, tuple[bytes, str]] = {
     "endless head": (b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 40_000, "the connection failed (RemoteProtocolError)"),
     "not packed": (answer("plain", Content_Encoding="gzip"), "its page is not packed as it says"),
     "packed and cut": (answer(gzip.compress(b"oil" * 99)[:-4], Content_Encoding="gzip"), "its page breaks off"),
-    "packed as asked by nobody": (answer("x", Content_Encoding="br"), "its page is packed as br, which was not asked"),
-    "packed twice": (answer("x", Content_Encoding="gzip, gzip"), "its page is packed as gzip, gzip, which was not asked"),
+    "packed as asked by nobody": (answer("x", Content_Encoding="br"), "its page is packed as br, which was not"),
+    "packed twice": (answer("x", Content_Encoding="gzip, gzip"), "its page is packed as gzip, gzip, which"),
     "gzip bomb": (
-        answer(gzip.compress(bytes(200 * 1024 * 1024), 1), Content_Type="text/plain", Content_Encoding="gzip"),
+        answer(gzip.compress(bytes(4 * MOST_BYTES)), Content_Type="text/plain", Content_Encoding="gzip"),
         "its page is longer than 5 MiB",
     ),
     "too long": (answer(b"x" * (MOST_BYTES + 1), Content_Type="text/plain"), "its page is longer than 5 MiB"),
@@ -587,7 +531,7 @@ async def test_a_name_that_is_not_found_in_time_is_unavailable():
         return [PUBLIC]
 
     fetcher = Fetcher(resolve=resolve)
-    with pytest.raises(Unavailable, match="its name is not found within 0.05 s"):
+    with pytest.raises(Unavailable, match=r"its name is not found within 0.05 s"):
         await fetcher.check("http://slow.example/", timeout_s=0.05)
     with pytest.raises(Unavailable, match=r"no page within 0.05 s"):
         await fetcher.fetch("http://slow.example/", timeout_s=0.05)
@@ -603,16 +547,22 @@ async def test_markup_that_keeps_a_reader_busy_is_given_up_at_the_deadline(inter
     # Two minutes and a half of work for Python's own parser.
     internet.answers["/"] = answer("<a " * 33_000)
     started = time.monotonic()
-    with pytest.raises(Unavailable, match="no page within 1.5 s"):
+    with pytest.raises(Unavailable, match=r"no page within 1.5 s"):
         await fetcher.fetch("http://public.example/", timeout_s=1.5)
     assert time.monotonic() - started < 4
 
 
 async def test_markup_that_cannot_be_read_is_none():
-    assert await extract("<![if") is None
+    assert await extract("<p>&#" + "9" * 5_000) is None
 
 
 # -- https -----------------------------------------------------------------------------------------------------------
+
+
+MAKE_CERTIFICATE = (
+    "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
+    " -subj /CN=public.example -addext subjectAltName=DNS:public.example"
+).split()
 
 
 @pytest.fixture
@@ -623,12 +573,8 @@ async def secure(
     if shutil.which("openssl") is None:
         pytest.skip("there is no openssl to make a certificate with")
     certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
-    subprocess.run(
-        f"openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -keyout {key} -out {certificate}"
-        " -subj /CN=public.example -addext subjectAltName=DNS:public.example".split(),
-        check=True,
-        capture_output=True,
-    )  # fmt: skip
+    command = [*MAKE_CERTIFICATE, "-keyout", key, "-out", certificate]
+    await asyncio.to_thread(subprocess.run, command, check=True, capture_output=True)
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     names: list[str | None] = []
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -660,10 +606,8 @@ async def test_a_certificate_of_another_name_is_not_accepted(
     assert internet.asked == []
 
 
-async def test_a_redirect_from_https_to_http_is_refused(
-    secure: list[str | None], internet: Internet, fetcher: Fetcher
-):
+async def test_a_redirect_from_https_to_http_is_refused(secure: list[str | None], internet: Internet, fetcher: Fetcher):
     internet.answers["/"] = redirect("http://public.example/plain")
-    with pytest.raises(BadRequest, match="is refused: it leads from https to http$"):
+    with pytest.raises(BadRequest, match=r"is refused: it leads from https to http$"):
         await fetcher.fetch("https://public.example/")
     assert internet.connected == [(PUBLIC, 443)]
