@@ -9,7 +9,7 @@ import json
 import os
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from retrievers.core.errors import BadDocument
 from retrievers.ingest.html import read_page
@@ -33,8 +33,12 @@ class Extract:
     published: str | None
 
 
-async def extract(markup: str) -> Extract | None:
-    """The page behind some markup; None when it cannot be read. Cancelling ends the process."""
+async def extract(markup: str) -> Extract:
+    """The page behind some markup. Cancelling ends the process.
+
+    Raises:
+        BadDocument: the markup cannot be read.
+    """
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", __name__),
         stdin=asyncio.subprocess.PIPE,
@@ -49,7 +53,12 @@ async def extract(markup: str) -> Extract | None:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    return Extract(**json.loads(answer)) if process.returncode == 0 else None
+    if process.returncode != 0:
+        raise BadDocument(f"reading it ended with {process.returncode}")
+    found = json.loads(answer)
+    if isinstance(found, str):
+        raise BadDocument(found)
+    return Extract(**found)
 
 
 def read(markup: str) -> Extract:
@@ -84,18 +93,19 @@ def _forbid_sockets(event: str, arguments: object) -> None:
         raise PermissionError(event)
 
 
-def _main() -> int:
+def _main() -> None:
+    """Markup in, JSON out: an `Extract`, or the reason why there is none."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_CPU, (_MOST_CPU_S, _MOST_CPU_S))
     sys.addaudithook(_forbid_sockets)
     try:
-        found = read(sys.stdin.read())
-    except BadDocument:
-        return 1
-    json.dump({"title": found.title, "text": found.text, "published": found.published}, sys.stdout)
-    return 0
+        json.dump(asdict(read(sys.stdin.read())), sys.stdout)
+    except BadDocument as error:
+        json.dump(str(error), sys.stdout)
+    except Exception as error:  # of a library, which may raise anything over markup of strangers
+        json.dump(f"{type(error).__name__}: {error}", sys.stdout)
 
 
 if __name__ == "__main__":
-    sys.exit(_main())
+    _main()

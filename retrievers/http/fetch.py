@@ -197,10 +197,11 @@ class Fetcher:
         title, published = "", None
         if body.content_type in _HTML:
             markup = _decoded(body.data, body.charset or declared_charset(body.data))
-            async with self._extracting:
-                found = await extract(markup)
-            if found is None:
-                raise Unavailable(target.host, "its page cannot be read")
+            try:
+                async with self._extracting:
+                    found = await extract(markup)
+            except BadDocument as error:
+                raise Unavailable(target.host, f"its page cannot be read: {one_line(str(error), 200)}") from None
             title, text, published = found.title, found.text, found.published
         else:
             declared = _XML_ENCODING.match(body.data)

@@ -20,7 +20,6 @@ import httpcore2
 import pytest
 
 from retrievers.core.errors import BadRequest, Unavailable
-from retrievers.http.extract import extract
 from retrievers.http.fetch import MOST_BYTES, Fetcher
 
 FORBIDDEN: list[str] = runpy.run_path(str(Path(__file__).with_name("data_urls.py")))["FORBIDDEN"]
@@ -425,6 +424,7 @@ BROKEN: Mapping[str, tuple[bytes, str]] = {
     "hostile type": (answer("x", Content_Type="a\u00a0b" * 50), "its page is of the type a"),
     "empty": (answer(""), "its page holds no text"),
     "only scripts": (answer("<html><body><script>go()</script></body></html>"), "its page holds no text"),
+    "unreadable": (answer("<p>&#" + "9" * 5_000), "its page cannot be read: not readable as HTML: "),
     "only spaces": (answer(" \n\x00 ", Content_Type="text/plain"), "its page holds no text"),
     "broken chunks": (chunked(b"5\r\nhello\r\nzz\r\n"), "the connection failed (RemoteProtocolError)"),
     "chunks cut off": (chunked(b"50\r\nhello"), "the connection failed (RemoteProtocolError)"),
@@ -550,10 +550,6 @@ async def test_markup_that_keeps_a_reader_busy_is_given_up_at_the_deadline(inter
     with pytest.raises(Unavailable, match=r"no page within 1.5 s"):
         await fetcher.fetch("http://public.example/", timeout_s=1.5)
     assert time.monotonic() - started < 4
-
-
-async def test_markup_that_cannot_be_read_is_none():
-    assert await extract("<p>&#" + "9" * 5_000) is None
 
 
 # -- https -----------------------------------------------------------------------------------------------------------
