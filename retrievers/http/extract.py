@@ -10,13 +10,19 @@ import os
 import re
 import sys
 from dataclasses import asdict, dataclass
+from datetime import date
 
 from retrievers.core.errors import BadDocument
 from retrievers.ingest.html import read_page
 
 _MOST_CPU_S = 60
 """In case the service is gone and nobody ends the process at the deadline."""
-_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+# In meta elements, JSON-LD and microdata: a name, and not far behind it a day.
+_PUBLISHED = re.compile(
+    r"""(?:article:published_time|datepublished|publish(?:ed)?[_-]?date|pubdate|citation_(?:publication_|online_)?date
+    |dc(?:terms)?\.(?:date|issued|created)(?:\.issued)?|name=["']?date)["']?[^<>{}]{0,100}?([0-9]{4}-[0-9]{2}-[0-9]{2})(?![0-9])""",
+    re.IGNORECASE | re.VERBOSE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,23 +75,27 @@ def read(markup: str) -> Extract:
     """
     from trafilatura import bare_extraction
 
+    published = _published(markup)
     found = bare_extraction(
         markup,
         include_comments=False,
         include_formatting=True,
         with_metadata=True,
-        # Only what the page states: a guess from its text would be a wrong fact.
-        date_extraction_params={"original_date": True, "extensive_search": False},
+        date_extraction_params={"extensive_search": False},
     )
     if found is not None and (found.text or "").strip():
-        return Extract(found.title or "", found.text, _day(found.date))
+        return Extract(found.title or "", found.text, published)
     page = read_page(markup)
-    return Extract(page.title, page.text, _day(page.metadata.get("date")))
+    return Extract(page.title, page.text, published)
 
 
-def _day(stated: str | None) -> str | None:
-    day = _DAY.match(stated or "")
-    return day[0] if day else None
+def _published(markup: str) -> str | None:
+    """The day the page states; the library would take one from the text as well, and that would be a wrong fact."""
+    stated = _PUBLISHED.search(markup)
+    try:
+        return date.fromisoformat(stated[1]).isoformat() if stated else None
+    except ValueError:
+        return None
 
 
 def _forbid_sockets(event: str, arguments: object) -> None:

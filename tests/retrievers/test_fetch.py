@@ -258,6 +258,34 @@ async def test_a_page_is_given_as_its_article_with_title_and_date(internet: Inte
     ]
 
 
+@pytest.mark.parametrize(
+    "stated",
+    [
+        '<meta name="date" content="2024-03-01">',
+        '<meta name=DC.date.issued content=2024-03-01>',
+        '<meta name="citation_publication_date" content="2024-03-01">',
+        '<script type="application/ld+json">{"dateModified": "2025-01-01", "datePublished" : "2024-03-01T08Z"}</script>',
+        '<time itemprop="datePublished" datetime="2024-03-01">1 March</time>',
+    ],
+)  # fmt: skip
+async def test_the_day_of_a_page_is_the_one_it_states(stated: str, internet: Internet, fetcher: Fetcher):
+    internet.answers["/"] = answer(f"<title>Oil</title>{stated}<p>Written 2019-05-03.</p>")
+    assert (await fetcher.fetch("http://public.example/")).published == "2024-03-01"
+
+
+async def test_a_day_that_does_not_exist_is_none(internet: Internet, fetcher: Fetcher):
+    internet.answers["/"] = answer('<meta name="date" content="2024-02-31"><p>Oil</p>')
+    assert (await fetcher.fetch("http://public.example/")).published is None
+
+
+async def test_a_date_in_the_text_is_not_taken_for_the_day_of_the_page(internet: Internet, fetcher: Fetcher):
+    dated = "<p>The turbine was built on 3 May 2019 and inspected on 2021-06-07, as its book of service tells.</p>"
+    internet.answers["/"] = answer(re.sub("<meta[^>]*>", "", ARTICLE).replace("<h2>", f"{dated}<h2>"))
+    page = await fetcher.fetch("http://public.example/")
+    assert "3 May 2019" in page.text
+    assert page.published is None
+
+
 async def test_a_request_carries_the_name_and_nothing_of_the_environment(
     internet: Internet, fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
