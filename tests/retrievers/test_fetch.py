@@ -20,6 +20,7 @@ import httpcore2
 import pytest
 
 from retrievers.core.errors import BadRequest, Unavailable
+from retrievers.http.extract import read
 from retrievers.http.fetch import MOST_BYTES, Fetcher
 
 FORBIDDEN: list[str] = runpy.run_path(str(Path(__file__).with_name("data_urls.py")))["FORBIDDEN"]
@@ -113,7 +114,7 @@ def fetcher(internet: Internet) -> Fetcher:
 
 @pytest.fixture
 def connects(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """What any socket of this process connects to; every name is at 127.0.0.1, and lookups are noted as well."""
+    """What any socket of this process connects to. Every name is at 127.0.0.1: the worst a resolver can say."""
     seen: list[object] = []
 
     def connect(self: socket.socket, address: object) -> None:
@@ -259,23 +260,19 @@ async def test_a_page_is_given_as_its_article_with_title_and_date(internet: Inte
 
 
 @pytest.mark.parametrize(
-    "stated",
+    ("stated", "day"),
     [
-        '<meta name="date" content="2024-03-01">',
-        '<meta name=DC.date.issued content=2024-03-01>',
-        '<meta name="citation_publication_date" content="2024-03-01">',
-        '<script type="application/ld+json">{"dateModified": "2025-01-01", "datePublished" : "2024-03-01T08Z"}</script>',
-        '<time itemprop="datePublished" datetime="2024-03-01">1 March</time>',
+        ('<meta name="date" content="2024-03-01">', "2024-03-01"),
+        ("<meta name=DC.date.issued content=2024-03-01>", "2024-03-01"),
+        ('<meta name="citation_publication_date" content="2024-03-01">', "2024-03-01"),
+        ('<script>{"dateModified": "2025-01-01", "datePublished" : "2024-03-01T08Z"}</script>', "2024-03-01"),
+        ('<time itemprop="datePublished" datetime="2024-03-01">1 March</time>', "2024-03-01"),
+        ('<meta name="date" content="2024-02-31">', None),
+        ('<meta name="update" content="2024-03-01">', None),
     ],
-)  # fmt: skip
-async def test_the_day_of_a_page_is_the_one_it_states(stated: str, internet: Internet, fetcher: Fetcher):
-    internet.answers["/"] = answer(f"<title>Oil</title>{stated}<p>Written 2019-05-03.</p>")
-    assert (await fetcher.fetch("http://public.example/")).published == "2024-03-01"
-
-
-async def test_a_day_that_does_not_exist_is_none(internet: Internet, fetcher: Fetcher):
-    internet.answers["/"] = answer('<meta name="date" content="2024-02-31"><p>Oil</p>')
-    assert (await fetcher.fetch("http://public.example/")).published is None
+)
+def test_the_day_of_a_page_is_the_one_it_states(stated: str, day: str | None):
+    assert read(f"<title>Oil</title>{stated}<p>Written 2019-05-03.</p>").published == day
 
 
 async def test_a_date_in_the_text_is_not_taken_for_the_day_of_the_page(internet: Internet, fetcher: Fetcher):
@@ -578,6 +575,32 @@ async def test_markup_that_keeps_a_reader_busy_is_given_up_at_the_deadline(inter
     with pytest.raises(Unavailable, match=r"no page within 1.5 s"):
         await fetcher.fetch("http://public.example/", timeout_s=1.5)
     assert time.monotonic() - started < 4
+
+
+TAKEN_OVER = """
+import os, socket
+def bare_extraction(markup, **options):
+    try:
+        socket.create_connection(("127.0.0.1", int(markup.split()[0])))
+    except PermissionError as error:
+        raise RuntimeError(f"{error} is forbidden; {sorted(os.environ)}")
+"""
+
+
+async def test_a_reader_that_a_page_has_taken_over_has_no_network_and_no_keys(
+    internet: Internet, fetcher: Fetcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "trafilatura.py").write_text(TAKEN_OVER, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("SIGNALBOX_LLM_API_KEY", "secret")
+    internet.answers["/"] = answer(f"{internet.port} <p>")
+    with pytest.raises(Unavailable) as error:
+        await fetcher.fetch("http://public.example/")
+    told = r"its page cannot be read: RuntimeError: socket\.\w+ is forbidden; \[(.*)\]"
+    found = re.search(told, str(error.value))
+    assert found is not None, str(error.value)
+    assert set(re.findall(r"\w+", found[1])) <= {"PYTHONPATH", "PYTHONUTF8", "LC_CTYPE"}
+    assert len(internet.asked) == 1
 
 
 # -- https -----------------------------------------------------------------------------------------------------------
