@@ -275,6 +275,18 @@ def sql(
 
 
 @app.command()
+def fetch(
+    url: Annotated[str, typer.Argument(help="http or https, of the public internet", metavar="URL")],
+    check: Annotated[bool, typer.Option("--check", help="judge only, do not connect")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """One page of the web as text, through the guarded fetcher: addresses inside the network are refused."""
+    from agent.serve import fetching
+
+    return asyncio.run(fetching.run(url, check=check, as_json=as_json))
+
+
+@app.command()
 def migrate(as_json: AsJson = False) -> int:
     """Bring the schema up to date and make the service's login; needed only where the service may not do so itself."""
     from agent.app import database_addresses

@@ -1,0 +1,342 @@
+"""Pages of the web as text, for URLs that anybody may have written.
+
+A URL is judged by its wording, its name is resolved once, every address it has is judged, and the connection goes to
+one of these very addresses; so for each redirect. There is no way around: what is judged is what is connected to.
+"""
+
+import asyncio
+import codecs
+import math
+import re
+import socket
+import ssl
+import time
+import zlib
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from http.client import responses
+
+import httpcore2
+
+from retrievers.core.errors import BadDocument, BadRequest, Unavailable
+from retrievers.http.addresses import refusal
+from retrievers.http.extract import extract
+from retrievers.http.urls import Target, read_url, redirected
+from retrievers.ingest.clean import Cleaner, decode, one_line
+from retrievers.ingest.html import declared_charset
+
+MOST_BYTES = 5 * 1024 * 1024
+"""Of one page, unpacked."""
+MOST_REDIRECTS = 5
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_CONNECT_S = 3.0
+"""For one address, where there are more."""
+_MOST_ADDRESSES = 4
+_MOST_EXTRACTIONS = 2
+"""At once: each keeps a processor busy."""
+_CACHED_CHARACTERS = 8_000_000
+_MOST_TITLE = 300
+_HTML = frozenset({"text/html", "application/xhtml+xml"})
+_AS_IT_IS = re.compile(r"text/(plain|markdown|x-markdown|xml)|application/([\w.-]+\+)?(json|xml)")
+_CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w.:-]+)", re.IGNORECASE | re.ASCII)
+_XML_ENCODING = re.compile(rb"<\?xml[^>]{0,200}encoding\s*=\s*[\"']([\w.:-]+)")
+_HEADERS = (
+    ("User-Agent", "signalbox"),
+    ("Accept", "text/html, application/xhtml+xml, text/markdown, text/plain, application/json, application/xml;q=0.5"),
+    ("Accept-Encoding", "gzip"),
+    ("Connection", "close"),
+)
+_HTTP_ERRORS = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException)
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+"""The addresses of a host name, for a port; OSError when it has none."""
+Connect = Callable[[str, int], Awaitable[httpcore2.AsyncNetworkStream]]
+"""A connection to an address and port; OSError or an error of httpcore2 when there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page as text.
+
+    Attributes:
+        url: where it was found, after redirects.
+        title: "" when it states none.
+        text: of HTML the article, with headings and lists as Markdown; of other types what was sent.
+        published: the day it states, in ISO form.
+        content_type: without parameters ("text/html").
+    """
+
+    url: str
+    title: str
+    text: str
+    published: str | None
+    content_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What may be connected to.
+
+    Attributes:
+        addresses: every address of the host, each a public one, in the resolver's order.
+    """
+
+    target: Target
+    addresses: tuple[str, ...]
+
+
+async def _resolve(host: str, port: int) -> Sequence[str]:
+    loop = asyncio.get_running_loop()
+    return [str(found[4][0]) for found in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+
+
+async def _connect(address: str, port: int) -> httpcore2.AsyncNetworkStream:
+    return await httpcore2.AnyIOBackend().connect_tcp(address, port)
+
+
+class Fetcher:
+    """Reads pages, a few at once.
+
+    Proxies, netrc and cookies are not used, and no request carries more than the URL.
+
+    Args:
+        cache_s: how long a page is kept, in seconds.
+        resolve: looks names up; what it answers is judged.
+        connect: connects to an address that was judged.
+    """
+
+    def __init__(self, *, cache_s: float = 15 * 60.0, resolve: Resolve = _resolve, connect: Connect = _connect) -> None:
+        self._cache = _Cache(cache_s)
+        self._resolve = resolve
+        self._connect = connect
+        self._extracting = asyncio.Semaphore(_MOST_EXTRACTIONS)
+
+    async def fetch(self, url: str, *, timeout_s: float = 10.0) -> Page:
+        """The page at a URL.
+
+        Args:
+            timeout_s: for all of it: looking up, redirects, a body that comes byte by byte, reading the text.
+        Raises:
+            BadRequest: the URL, an address of its host, or one that it redirects to is not allowed.
+            Unavailable: there is no answer in time, or none with a text.
+        """
+        with _refused("the URL"):
+            target = read_url(url)
+        if (known := self._cache.get(target.url)) is not None:
+            return known
+        try:
+            async with asyncio.timeout(timeout_s):
+                page = await self._page(target)
+        except TimeoutError:
+            raise Unavailable(target.host, f"no page within {timeout_s:.3g} s") from None
+        self._cache.put(target.url, page)
+        return page
+
+    async def check(self, url: str, *, timeout_s: float = 10.0) -> Site:
+        """Judge a URL and the addresses of its host; nothing is connected to.
+
+        Raises:
+            BadRequest: it is not allowed.
+            Unavailable: its name is not found in time.
+        """
+        with _refused("the URL"):
+            target = read_url(url)
+            try:
+                async with asyncio.timeout(timeout_s):
+                    return await self._site(target)
+            except TimeoutError:
+                raise Unavailable(target.host, f"its name is not found within {timeout_s:.3g} s") from None
+
+    async def _page(self, target: Target) -> Page:
+        whose = "the URL"
+        for _ in range(MOST_REDIRECTS + 1):
+            with _refused(whose):
+                site = await self._site(target)
+            answer = await self._get(site)
+            if isinstance(answer, _Body):
+                return await self._read(target, answer)
+            whose = f'a redirect to "{one_line(answer, 200)}"'
+            with _refused(whose):
+                target = redirected(target, answer)
+        raise Unavailable(target.host, f"it redirects more than {MOST_REDIRECTS} times")
+
+    async def _site(self, target: Target) -> Site:
+        if target.is_address:
+            addresses: Sequence[str] = [target.host]
+        else:
+            try:
+                addresses = await self._resolve(target.host, target.port)
+            except OSError:
+                addresses = []
+        if not addresses:
+            raise Unavailable(target.host, "its name is not found")
+        for address in addresses:
+            if reason := refusal(address):
+                raise BadRequest(f"{'it' if target.is_address else target.host} is at {address}, which is {reason}")
+        return Site(target, tuple(dict.fromkeys(addresses)))
+
+    async def _get(self, site: Site) -> "_Body | str":
+        """What is there; or the place that a redirect names."""
+        target = site.target
+        url = httpcore2.URL(scheme=target.scheme, host=target.host, port=target.port, target=target.path)
+        headers = [("Host", target.authority), *_HEADERS]
+        pinned = _Pinned(site.addresses, self._connect)
+        try:
+            async with (
+                httpcore2.AsyncConnectionPool(ssl_context=self._tls, network_backend=pinned) as pool,
+                pool.stream("GET", url, headers=headers) as response,
+            ):
+                return await _received(target.host, response)
+        except _HTTP_ERRORS as error:
+            raise Unavailable(target.host, _described(error)) from None
+
+    async def _read(self, target: Target, body: "_Body") -> Page:
+        title, published = "", None
+        if body.content_type in _HTML:
+            markup = _decoded(body.data, body.charset or declared_charset(body.data))
+            try:
+                async with self._extracting:
+                    found = await extract(markup)
+            except BadDocument as error:
+                raise Unavailable(target.host, f"its page cannot be read: {one_line(str(error), 200)}") from None
+            title, text, published = found.title, found.text, found.published
+        else:
+            declared = _XML_ENCODING.match(body.data)
+            text = _decoded(body.data, body.charset or (declared[1].decode() if declared else None))
+        text = Cleaner().text(text).strip()
+        if not text:
+            raise Unavailable(target.host, "its page holds no text")
+        return Page(target.url, one_line(title, _MOST_TITLE), text, published, body.content_type)
+
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        """Checks certificates and names. Made once: reading the authorities takes a while."""
+        return httpcore2.default_ssl_context()
+
+
+class _Pinned(httpcore2.AsyncNetworkBackend):
+    """Connects to addresses that were judged, whatever name it is asked for."""
+
+    def __init__(self, addresses: Sequence[str], connect: Connect) -> None:
+        self._addresses = addresses[:_MOST_ADDRESSES]
+        self._connect = connect
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109 (the name is httpcore's)
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        """See `AsyncNetworkBackend.connect_tcp`."""
+        *others, last = self._addresses
+        for address in others:
+            try:
+                async with asyncio.timeout(_CONNECT_S):
+                    return await self._connect(address, port)
+            except (OSError, *_HTTP_ERRORS):
+                continue
+        try:
+            return await self._connect(last, port)
+        except OSError as error:
+            raise httpcore2.ConnectError(str(error)) from error
+
+
+class _Cache:
+    """Pages by URL, the latest ones, up to an age and a number of characters."""
+
+    def __init__(self, age_s: float) -> None:
+        self._age_s = age_s
+        self._pages: OrderedDict[str, tuple[float, Page]] = OrderedDict()
+
+    def get(self, url: str) -> Page | None:
+        read_at, page = self._pages.get(url, (-math.inf, None))
+        return page if time.monotonic() - read_at < self._age_s else None
+
+    def put(self, url: str, page: Page) -> None:
+        self._pages.pop(url, None)
+        self._pages[url] = time.monotonic(), page
+        while sum(len(page.text) for _, page in self._pages.values()) > _CACHED_CHARACTERS:
+            self._pages.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """What a server sent, unpacked. `content_type` is in lower case; `charset` as the header says."""
+
+    data: bytes
+    content_type: str
+    charset: str | None
+
+
+@contextmanager
+def _refused(whose: str) -> Iterator[None]:
+    try:
+        yield
+    except BadRequest as error:
+        raise BadRequest(f"{whose} is refused: {error}", where="url") from None
+
+
+async def _received(host: str, response: httpcore2.Response) -> _Body | str:
+    """The body; or the place that a redirect names.
+
+    Raises:
+        Unavailable: an error, a body that is too long, or one of a type that is not read.
+    """
+    headers = {name.lower(): value.decode("utf-8", "surrogateescape") for name, value in response.headers}
+    location = headers.get(b"location")
+    if response.status in _REDIRECTS and location:
+        return location
+    if not 200 <= response.status < 300:
+        raise Unavailable(host, f"HTTP {response.status} {responses.get(response.status, '')}".rstrip())
+    stated, _, parameters = headers.get(b"content-type", "").partition(";")
+    content_type = stated.strip().lower()
+    if content_type not in _HTML and not _AS_IT_IS.fullmatch(content_type):
+        what = f"of the type {one_line(content_type, 60)}" if content_type else "of no stated type"
+        raise Unavailable(host, f"its page is {what}; HTML, text, Markdown, JSON and XML are read")
+    charset = _CHARSET.search(parameters)
+    data = await _unpacked(host, response, headers.get(b"content-encoding", "").strip().lower())
+    return _Body(data, content_type, charset[1] if charset else None)
+
+
+async def _unpacked(host: str, response: httpcore2.Response, encoding: str) -> bytes:
+    if encoding not in ("", "identity", "gzip", "x-gzip"):
+        raise Unavailable(host, f"its page is packed as {one_line(encoding, 60)}, which was not asked for")
+    gzip = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16) if "gzip" in encoding else None
+    data, received = bytearray(), 0
+    async for part in response.aiter_stream():
+        received += len(part)
+        try:
+            data += gzip.decompress(part, MOST_BYTES + 1 - len(data)) if gzip else part
+        except zlib.error:
+            raise Unavailable(host, "its page is not packed as it says") from None
+        if max(received, len(data)) > MOST_BYTES:
+            raise Unavailable(host, f"its page is longer than {MOST_BYTES >> 20} MiB")
+    if gzip and not gzip.eof:
+        raise Unavailable(host, "its page breaks off")
+    return bytes(data)
+
+
+def _decoded(data: bytes, charset: str | None) -> str:
+    """Text in the character set that is stated, else the one that fits; what fits in none is replaced."""
+    try:
+        if charset is not None and codecs.lookup(charset).name == "utf-8":
+            return data.decode("utf-8-sig", "replace")
+    except LookupError:
+        pass
+    try:
+        return decode(data, declared=charset)[0]
+    except BadDocument:
+        return data.decode("utf-8-sig", "replace")
+
+
+def _described(error: Exception) -> str:
+    # httpcore2 puts what happened below into its own error, and cuts the chain of causes.
+    match error.args:
+        case [ssl.SSLCertVerificationError() as cause]:
+            return f"its certificate is not valid: {one_line(cause.verify_message, 200)}"
+    return f"the connection failed ({type(error).__name__})"

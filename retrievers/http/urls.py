@@ -1,0 +1,166 @@
+"""URLs of pages: taken apart strictly, and refused by their wording before anything is resolved."""
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
+from urllib.parse import quote, urljoin
+
+import idna
+
+from retrievers.core.errors import BadRequest
+from retrievers.ingest.clean import one_line
+
+MOST_CHARACTERS = 2_000
+"""Of one URL."""
+_PORTS = {"http": 80, "https": 443}
+_MOST_HOST, _MOST_LABEL = 253, 63
+# RFC 3986, appendix B, with a scheme and an authority that must be there.
+_PARTS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)([^?#]*)(\?[^#]*)?(#.*)?")
+_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_AUTHORITY = re.compile(r"(\[[^\[\]]*\]|[^\[\]:]*)(?::(.*))?")
+_IPV6 = re.compile(r"\[([0-9A-Fa-f:.]+)\]")
+_LABEL = "[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?"
+_HOST_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+# No character of these means anything else in a path or query than itself.
+_SAFE = "/%:@!$&'()*+,;=~-._?[]|"
+_NOT_PUBLIC = frozenset(
+    "corp home home.arpa internal intranet invalid lan local localdomain localhost onion private svc".split()
+)
+"""Ends of names that only mean something inside a network (RFC 6761, 6762, 8375, ICANN's .internal, common use)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is asked for, and where.
+
+    Attributes:
+        host: a name in lower case and ASCII, or an address; IPv6 without brackets.
+        path: with the query; ASCII, begins with "/".
+    """
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+
+    @property
+    def authority(self) -> str:
+        """Of the URL, and the `Host` of a request."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """The URL in normal form, without a fragment."""
+        return f"{self.scheme}://{self.authority}{self.path}"
+
+    @property
+    def is_address(self) -> bool:
+        """Whether the host is written as an address, so that there is nothing to resolve."""
+        return ":" in self.host or _NUMBER.fullmatch(self.host.rpartition(".")[2]) is not None
+
+
+def read_url(url: str) -> Target:
+    """A URL taken apart.
+
+    Raises:
+        BadRequest: it is not a plain http or https URL of a host that may be public; says what is wrong.
+    """
+    _check_characters(url)
+    parts = _PARTS.fullmatch(url)
+    if parts is None:
+        raise BadRequest("it is not of the form https://host/path")
+    scheme = parts[1].lower()
+    if scheme not in _PORTS:
+        raise BadRequest(f'the scheme "{_shown(scheme)}" is not allowed: http and https are')
+    if "@" in parts[2]:
+        raise BadRequest("a user or password in it is not allowed")
+    authority = _AUTHORITY.fullmatch(parts[2])
+    if authority is None:
+        raise BadRequest(f'"{_shown(parts[2])}" is not a host with a port')
+    path = quote((parts[3] or "/") + (parts[4] or ""), safe=_SAFE)
+    return Target(scheme, _host(authority[1]), _port(authority[2], scheme), path)
+
+
+def redirected(base: Target, location: str) -> Target:
+    """Where a redirect leads.
+
+    Args:
+        location: of the header, absolute or relative.
+    Raises:
+        BadRequest: as of `read_url`, or it leaves https: who asked for that is not given what anyone on the way
+            could have written.
+    """
+    _check_characters(location)
+    if location.startswith("//"):
+        location = f"{base.scheme}:{location}"
+    # The library takes "http:///a" for a path of the page that redirects; browsers for the host a.
+    target = read_url(location if _ABSOLUTE.match(location) else urljoin(base.url, location))
+    if base.scheme == "https" and target.scheme == "http":
+        raise BadRequest("it leads from https to http")
+    return target
+
+
+def _check_characters(url: str) -> None:
+    if len(url) > MOST_CHARACTERS:
+        raise BadRequest(f"it is longer than {MOST_CHARACTERS:,} characters")
+    # Controls, separators and invisible characters: parsers drop or split at them, each in its own way.
+    odd = next((one for one in url if unicodedata.category(one)[0] in "CZ" or one == "\\"), None)
+    if odd is not None:
+        raise BadRequest(f"the character U+{ord(odd):04X} is not allowed: encode it as %XX")
+
+
+def _host(written: str) -> str:
+    if written.startswith("["):
+        return _ipv6(written)
+    try:
+        # As browsers read it: what looks like a letter, digit or dot becomes that one.
+        host = written.lower() if written.isascii() else idna.encode(written, uts46=True).decode()
+    except (idna.IDNAError, ValueError):
+        raise BadRequest(f'"{_shown(written)}" is no host name') from None
+    labels = host.split(".")
+    if len(host) > _MOST_HOST or any(len(label) > _MOST_LABEL for label in labels):
+        raise BadRequest("its host name is too long")
+    if not _HOST_NAME.fullmatch(host):
+        raise BadRequest(f'"{_shown(written)}" is no host name: letters, digits, "-" and single dots between them')
+    if _NUMBER.fullmatch(labels[-1]):
+        return _ipv4(host, written)
+    ends = (".".join(labels[first:]) for first in range(len(labels)))
+    if len(labels) == 1 or any(end in _NOT_PUBLIC for end in ends):
+        raise BadRequest(f'"{_shown(written)}" is not a name of the public internet')
+    return host
+
+
+def _ipv4(host: str, written: str) -> str:
+    """An address in the one form that every parser reads alike: resolvers take 127.1 and 0x7f.1 as well."""
+    try:
+        if host == written:
+            return str(IPv4Address(host))
+    except ValueError:
+        pass
+    raise BadRequest(f'"{_shown(written)}" is not an address in the form of 93.184.215.14')
+
+
+def _ipv6(written: str) -> str:
+    inner = _IPV6.fullmatch(written)
+    try:
+        if inner is not None:
+            return str(IPv6Address(inner[1]))
+    except ValueError:
+        pass
+    raise BadRequest(f'"{_shown(written)}" is not an IPv6 address; zones are not allowed')
+
+
+def _port(written: str | None, scheme: str) -> int:
+    if not written:
+        return _PORTS[scheme]
+    allowed = {str(port): port for port in _PORTS.values()}
+    if written not in allowed:
+        raise BadRequest(f'the port "{_shown(written)}" is not allowed: 80 and 443 are')
+    return allowed[written]
+
+
+def _shown(text: str) -> str:
+    return one_line(text, 100)
