@@ -68,7 +68,7 @@ class Cloud:
             raise Unavailable(SOURCE, self._clean(error.reason), retry_after_s=error.retry_after_s) from None
         if query.filter:
             found = [one for one in found if satisfies(one, query.filter, fields)]
-        return hits_of([_presentable(one) for one in found], query, SOURCE)
+        return hits_of([_presentable(one) for one in found], query, SOURCE, by_text=True)
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -35,12 +35,16 @@ class Found:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
-def hits_of(found: Sequence[Found], query: Query, source: str, *, at: datetime | None = None) -> list[Hit]:
+def hits_of(
+    found: Sequence[Found], query: Query, source: str, *, at: datetime | None = None, by_text: bool = False
+) -> list[Hit]:
     """Hits in the order of their scores, or of the provider where it gives none; what is empty or repeated left out.
 
     Args:
         source: the retriever's name, which stands in the place of the collection.
         at: when it was asked; the metadata says so in `retrieved_at`.
+        by_text: passages of a document are told by their texts, so that another search's are the same or others;
+            else by their order, and what comes first of a document in two searches counts as one.
     Returns:
         At most `query.limit`. Their metadata says `untrusted`: nobody here has written or checked them.
     """
@@ -56,7 +60,7 @@ def hits_of(found: Sequence[Found], query: Query, source: str, *, at: datetime |
         document_id = _bounded(one_line(one.id or url or f"{source}-{place}"))
         # Several passages of one document are several hits; where they stand in it is not known, so none may pass
         # for the neighbour of another.
-        ordinal = ordinals.get(document_id, 0)
+        ordinal = _of_text(text) if by_text else ordinals.get(document_id, 0)
         id = ChunkId(query.scope.tenant, source, document_id, ordinal)
         if any(hit.chunk and hit.chunk.text == text for known, hit in best.items() if known[:3] == id[:3]):
             continue
@@ -67,6 +71,11 @@ def hits_of(found: Sequence[Found], query: Query, source: str, *, at: datetime |
         score = float(one.score) if scored and one.score is not None else 1.0 / place
         best[id] = Hit(id, score, source, chunk)
     return sorted(best.values(), key=lambda hit: (-hit.score, hit.id))[: query.limit]
+
+
+def _of_text(text: str) -> int:
+    """A number for a text, even, so that no two are neighbours."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4]) >> 2 << 1
 
 
 def cleaned(value: object) -> str:

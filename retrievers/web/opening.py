@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from retrievers.core.errors import BadRequest, listing
 from retrievers.http.client import Client
+from retrievers.http.fetch import Fetcher
 from retrievers.ingest.clean import one_line
 from retrievers.web import brave, ddgs, exa, searxng, tavily
 from retrievers.web.provider import SOURCE, Api, Provider
@@ -45,7 +46,7 @@ def open_web(options: Mapping[str, Any]) -> Web:
     address = _address(name, provider, own_address, options)
     timeout_s = float(options.get("source_timeout_s", 3.0))
     api = Api(name, Client(SOURCE, secrets=[key]), address, key, timeout_s, provider.reasons)
-    return Web(provider, api, fetcher=None)
+    return Web(provider, api, Fetcher() if options.get("web_fetch") else None)
 
 
 def _address(name: str, provider: Provider, own: str, options: Mapping[str, Any]) -> str:
