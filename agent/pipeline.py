@@ -22,9 +22,9 @@ from agent.retrieve import Answer, within
 from agent.search import Asked, Found, Search, unread
 from agent.settings import Settings
 from agent.types import AugmentRequest, Intent, Prompt, RankedHit, Request, Result, Table
-from retrievers.core.errors import BadRequest, Unavailable, listing
+from retrievers.core.errors import BadRequest, Unavailable, UnknownCollection, listing
 from retrievers.core.filters import Filter, in_words, parse
-from retrievers.core.types import Hit, Retriever, Scope
+from retrievers.core.types import Hit, Holder, Retriever, Scope
 from retrievers.embed import Embedder
 from retrievers.postgres.catalogue import Catalogue, filterable
 from retrievers.text import glosses
@@ -239,15 +239,28 @@ class Pipeline:
             )
 
     async def _scope(self, tenant: str, request: Request) -> tuple[Scope, Filter | None]:
-        scope = await self.catalogue.scope(tenant, request.collection)
+        scope = await self._visible(tenant, request.collection)
         if request.filter is None:
             return scope, None
         try:
             return scope, parse(request.filter, filterable(scope))
         except BadRequest:
             # The field may have come since the catalogue was read.
-            scope = await self.catalogue.scope(tenant, request.collection, fresh=True)
+            scope = await self._visible(tenant, request.collection, fresh=True)
             return scope, parse(request.filter, filterable(scope))
+
+    async def _visible(self, tenant: str, collection: str | None, *, fresh: bool = False) -> Scope:
+        """What the request may read: collections of the database, and what sources hold beside it."""
+        holders = [source for source in self.sources.values() if isinstance(source, Holder)]
+        held = [await holder.collection(fresh=fresh) for holder in holders]
+        beside = tuple(one for one in held if collection in (None, one.name))
+        try:
+            scope = await self.catalogue.scope(tenant, collection, fresh=fresh)
+        except UnknownCollection:
+            if not beside:
+                raise
+            scope = Scope(tenant, ())
+        return replace(scope, beside=beside)
 
     def _fused(self, found: Found) -> tuple[list[Fused], dict[str, float]]:
         """Stage one merges the sources of each search, stage two the searches; with full text's share in each."""

@@ -242,7 +242,7 @@ class Search:
                 language = question_language(step.search, asked.scope)
             metadata = self.sources[step.source].card.kind == "metadata"
             if not metadata:
-                gloss = gloss_for(step.search, [one.languages for one in asked.scope.collections])
+                gloss = gloss_for(step.search, [one.languages for one in asked.scope.all])
                 return Query(step.search, language, asked.scope, wanted, DEPTH, gloss=gloss)
             return Query(step.search, language, asked.scope, wanted, DEPTH, course.aggregate, course.statement)
 

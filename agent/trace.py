@@ -123,7 +123,7 @@ class Trace:
             "versions": {"signalbox": _version(), "embedder": self.embedder},
             "scope": [
                 {"tenant": one.tenant, "name": one.name, "version": one.version, "chunks": one.chunks}
-                for one in decision.scope.collections
+                for one in decision.scope.all
             ],
             "query": result.query,
             "intent": result.intent.model_dump(),
