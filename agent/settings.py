@@ -58,7 +58,9 @@ class Settings(BaseModel):
     outside_fallback: bool = Field(
         False, description="ask the web or the cloud as well when nothing was found inside: they see the question"
     )
-    local: Path | None = Field()
+    local: Path | None = Field(
+        None, description="a folder of documents to search without a database; every tenant may read it"
+    )
     intent: Literal["auto", "rules", "llm", "off"] = Field(
         "auto",
         description="auto: rules at once, a model where it can help; rules; llm: a model for every question; off",
