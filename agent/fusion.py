@@ -12,6 +12,8 @@ from retrievers.core.types import Chunk, ChunkId, Hit
 
 Rankings = Mapping[str, Sequence[Hit]]
 
+DEPTH = 100
+"""Hits asked of each source: fixed, so that a page is always cut from the same ranking."""
 RANK_OFFSET = 60.0
 """Of reciprocal ranks, as in the paper."""
 
@@ -71,7 +73,7 @@ def convex(rankings: Rankings, *, lexical_weight: float) -> list[Fused]:
 def by_measure(rankings: Rankings) -> Rankings:
     """The rankings with the hits of sources that measure as others do (`Hit.parts`) among those others' hits.
 
-    A measure's ranking is as deep as the deepest source's: what is further down was not asked of the others.
+    A measure's ranking is as deep as one source's may be, as if one source had all documents.
     """
     if not any(hit.parts for hits in rankings.values() for hit in hits):
         return rankings
@@ -80,8 +82,7 @@ def by_measure(rankings: Rankings) -> Rankings:
         for hit in hits:
             for measure, score in (hit.parts or {source: hit.score}).items():
                 joint.setdefault(measure, []).append(hit._replace(score=score))
-    deepest = max(map(len, rankings.values()))
-    return {name: sorted(hits, key=lambda hit: (-hit.score, hit.id))[:deepest] for name, hits in joint.items()}
+    return {name: sorted(hits, key=lambda hit: (-hit.score, hit.id))[:DEPTH] for name, hits in joint.items()}
 
 
 def reciprocal_rank(rankings: Rankings, *, k: float = RANK_OFFSET) -> list[Fused]:

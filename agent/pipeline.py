@@ -256,8 +256,15 @@ class Pipeline:
         beside = tuple(one for one in held if collection in (None, one.name))
         try:
             scope = await self.catalogue.scope(tenant, collection, fresh=fresh)
-        except UnknownCollection:
-            if not beside:
+        except UnknownCollection as error:
+            if held and not beside:
+                names = {*error.valid, *(one.name for one in held)}
+                raise UnknownCollection(
+                    f'there is no collection "{collection}"; there are: {listing(names)}',
+                    where="collection",
+                    valid=names,
+                ) from None
+            if not held:
                 raise
             scope = Scope(tenant, ())
         return replace(scope, beside=beside)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from agent import router
 from agent.breaker import Breakers
+from agent.fusion import DEPTH
 from agent.intent.off import Off, question_language
 from agent.intent.reading import Reading
 from agent.llm import no_answer
@@ -23,9 +24,6 @@ from retrievers.core.types import Chunk, ChunkId, Query, Retriever, Scope
 from retrievers.embed import Embedder
 from retrievers.postgres.catalogue import Catalogue, filterable
 from retrievers.text.glosses import gloss_for
-
-DEPTH = 100
-"""Hits asked of each source: fixed, so that a page is always cut from the same ranking."""
 
 # Shares of the request's time at which a model's reading and the searches must have ended: what comes after
 # each needs the rest.

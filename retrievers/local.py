@@ -165,7 +165,7 @@ class Local:
             await asyncio.wait({self._embedding}, timeout=PATIENCE_S)
         vectors = self._vectors if self._corpus is corpus else None
         question = await self._embedder.embed_query(query.gloss or query.text) if vectors is not None else None
-        if question is not None and vectors is not None and question.shape != vectors.shape[1:]:
+        if question is not None and vectors is not None and len(vectors) and question.shape != vectors.shape[1:]:
             raise Unavailable(CARD.name, f"the embedder {self._embedder.name} changed its vectors' length")
         known = self._embedder.languages
         foreign = known is not None and ("en" if query.gloss else query.language) not in known
