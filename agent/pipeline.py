@@ -7,12 +7,13 @@ the searches of the first reading run; its reading joins them when it arrives.
 import asyncio
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import prompts
 from agent import assemble, fusion
 from agent.breaker import Breakers
+from agent.context import Around, surroundings
 from agent.fusion import Fused
 from agent.highlight import Highlighter
 from agent.intent.reading import IntentReader, Reading, Stated
@@ -24,7 +25,7 @@ from agent.settings import Settings
 from agent.types import AugmentRequest, Intent, Prompt, RankedHit, Request, Result, Table
 from retrievers.core.errors import BadRequest, Unavailable, UnknownCollection, listing
 from retrievers.core.filters import Filter, in_words, parse
-from retrievers.core.types import Hit, Holder, Retriever, Scope
+from retrievers.core.types import Chunk, ChunkId, Hit, Holder, Retriever, Scope
 from retrievers.embed import Embedder
 from retrievers.postgres.catalogue import Catalogue, filterable
 from retrievers.text import glosses
@@ -60,6 +61,7 @@ class Decision:
         stated: the constraints the first reading found in the question, with how sure each is.
         calls: of the model; one that was given up may be noted after the result is there.
         weights: full text's share of the fused score, per search where the method has one.
+        wanted: the filter that every hit satisfies.
         elapsed_ms: per stage, in their order.
     """
 
@@ -75,6 +77,7 @@ class Decision:
     calls: Calls = field(default_factory=Calls)
     weights: Mapping[str, float] = field(default_factory=dict)
     elapsed_ms: Mapping[str, float] = field(default_factory=dict)
+    wanted: Filter | None = None
 
 
 class _Clock:
@@ -132,6 +135,7 @@ class Pipeline:
         result, decision = await self.decide(tenant, request)
         clock = _Clock(dict(decision.elapsed_ms))
         chunks = [hit.chunk for hit in decision.page if hit.chunk is not None]
+        around, degraded = await self._surroundings(request, decision, chunks)
         try:
             made = assemble.assemble(
                 result.query,
@@ -140,16 +144,46 @@ class Pipeline:
                 template=request.template,
                 left_out=[in_words(relaxed.dropped) for relaxed in result.relaxed],
                 looked=result.status != "no_retrieval_needed",
+                around=around,
             )
         except prompts.BadTemplate as error:
             raise BadRequest(str(error), where="template", valid=prompts.names()) from error
         fields = {name: getattr(result, name) for name in Result.model_fields}
+        fields["degraded"] = _distinct(*result.degraded, *degraded)
         fields["took_ms"] = round((time.perf_counter() - started) * 1000, 3)
         prompt = Prompt.model_construct(
             **fields, messages=made.messages, prompt=made.prompt, citations=made.citations, tokens=made.tokens
         )
         clock.ended("assemble")
         return prompt, replace(decision, elapsed_ms=clock.elapsed_ms)
+
+    async def _surroundings(
+        self, request: AugmentRequest, decision: Decision, chunks: Sequence[Chunk]
+    ) -> tuple[Around, tuple[str, ...]]:
+        """What stands around the passages, where it is asked for; without it the passages alone are an answer."""
+        kind = request.context or self.settings.context
+        if kind == "passage":
+            return {}, ()
+
+        async def load(ids: Iterable[ChunkId]) -> Mapping[ChunkId, Chunk]:
+            return await self._chunks(decision.scope, ids, decision.wanted)
+
+        reading = surroundings(chunks, kind, load, budget_tokens=request.budget_tokens)
+        try:
+            return await within(reading, self.settings.source_timeout_s), ()
+        except (Unavailable, OSError):
+            return {}, ("context_unavailable",)
+
+    async def _chunks(self, scope: Scope, ids: Iterable[ChunkId], wanted: Filter | None) -> Mapping[ChunkId, Chunk]:
+        """Chunks of the database and of the sources that hold their own; what comes from elsewhere has no others."""
+        known = list(ids)
+        stored = {(one.tenant, one.name) for one in scope.collections}
+        held = {(one.tenant, one.name) for one in scope.beside}
+        chunks = await self.catalogue.load(scope, [id for id in known if id[:2] in stored], wanted)
+        for source in self.sources.values():
+            if isinstance(source, Holder):
+                chunks.update(source.load([id for id in known if id[:2] in held], wanted))
+        return chunks
 
     async def decide(self, tenant: str, request: Request) -> tuple[Result, Decision]:
         """The result with how it came about; raises as `retrieve` does."""
@@ -181,7 +215,8 @@ class Pipeline:
             raise refused[0]  # nothing was read into the question: what the caller asked for is at fault
         ranking, weights = self._fused(found)
         clock.ended("fusion")
-        page = await self._page(asked, intent, found.rung.filter if found.rung else wanted, ranking)
+        satisfied = found.rung.filter if found.rung else wanted
+        page = await self._page(asked, intent, satisfied, ranking)
         clock.ended("page")
         table = _table(found) if intent.kind != "none" else None
         status = "found" if ranking or table else "nothing_found"
@@ -205,7 +240,7 @@ class Pipeline:
         )
         decision = Decision(
             tenant, request, scope, reading.first, found.later, found.answers, tuple(ranking), tuple(page),
-            reading.stated, reading.calls, weights, clock.elapsed_ms,
+            reading.stated, reading.calls, weights, clock.elapsed_ms, satisfied,
         )  # fmt: skip
         return result, decision
 

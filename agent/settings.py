@@ -61,6 +61,10 @@ class Settings(BaseModel):
     local: Path | None = Field(
         None, description="a folder of documents to search without a database; every tenant may read it"
     )
+    context: Literal["passage", "window", "section"] = Field(
+        "passage",
+        description="what a prompt shows: the passages found; window: also those beside them; section: all of theirs",
+    )
     intent: Literal["auto", "rules", "llm", "off"] = Field(
         "auto",
         description="auto: rules at once, a model where it can help; rules; llm: a model for every question; off",

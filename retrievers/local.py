@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable, listing
 from retrievers.core.fields import Field
-from retrievers.core.types import PLATFORM, Card, Collection, Hit, Query, Scope
+from retrievers.core.filters import Filter
+from retrievers.core.types import PLATFORM, Card, Chunk, ChunkId, Collection, Hit, Query, Scope
 from retrievers.embed import Embedder, Vectors
 from retrievers.ingest.documents import Document, Rejected
 from retrievers.ingest.read import read, read_record
@@ -131,6 +132,14 @@ class Local:
         if fresh:
             await self._settled(PATIENCE_S)
         return self._corpus.collection if self._corpus else Collection(0, PLATFORM, CARD.name)
+
+    def load(self, ids: Iterable[ChunkId], wanted_by: Filter | None = None) -> Mapping[ChunkId, Chunk]:
+        """See `Holder.load`."""
+        if self._corpus is None:
+            return {}
+        corpus, allowed = self._corpus, self._corpus.allowed(wanted_by, datetime.now(UTC))
+        places = (corpus.find(id) for id in ids)
+        return {corpus.chunks[n].id: corpus.chunks[n] for n in places if n is not None and allowed[n]}
 
     async def scope(self, tenant: str = PLATFORM) -> Scope:
         """These documents alone, for use without the service; waits until they are read."""

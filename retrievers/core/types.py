@@ -1,7 +1,7 @@
 """The values that pass between the stages. All are frozen; a stage returns new ones."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -230,6 +230,10 @@ class Holder(Protocol):
         Args:
             fresh: wait a moment for what has changed; otherwise as last read.
         """
+        ...
+
+    def load(self, ids: Iterable[ChunkId], wanted_by: Filter | None = None) -> Mapping[ChunkId, Chunk]:
+        """The chunks of those identities; what it does not hold, or the filter does not allow, is left out."""
         ...
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -58,6 +59,11 @@ class Corpus:
         if wanted is not None:
             documents &= np.fromiter((matches(wanted, one) for one in self.values), np.bool_, len(self.values))
         return documents[self.owners]
+
+    def find(self, id: ChunkId) -> int | None:
+        """The place of a passage."""
+        place = bisect_left(self.chunks, id, key=lambda chunk: chunk.id)
+        return place if place < len(self.chunks) and self.chunks[place].id == id else None
 
 
 def gather(
