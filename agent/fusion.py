@@ -73,15 +73,20 @@ def convex(rankings: Rankings, *, lexical_weight: float) -> list[Fused]:
 def by_measure(rankings: Rankings) -> Rankings:
     """The rankings with the hits of sources that measure as others do (`Hit.parts`) among those others' hits.
 
-    A measure's ranking is as deep as one source's may be, as if one source had all documents.
+    A measure's ranking is as deep as one source's may be, as if one source had all documents. Where others answered
+    by some of the measures only, those alone count: by the rest nothing could be compared.
     """
     if not any(hit.parts for hits in rankings.values() for hit in hits):
         return rankings
     joint: dict[str, list[Hit]] = {}
+    measured = {source: {name for hit in hits for name in hit.parts or ()} for source, hits in rankings.items()}
+    plain = {source for source, names in measured.items() if not names}
     for source, hits in rankings.items():
+        counted = (measured[source] & plain) or measured[source] or {source}
         for hit in hits:
-            for measure, score in (hit.parts or {source: hit.score}).items():
-                joint.setdefault(measure, []).append(hit._replace(score=score))
+            parts = hit.parts or {source: hit.score}
+            for measure in counted & parts.keys():
+                joint.setdefault(measure, []).append(hit._replace(score=parts[measure]))
     return {name: sorted(hits, key=lambda hit: (-hit.score, hit.id))[:DEPTH] for name, hits in joint.items()}
 
 

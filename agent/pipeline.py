@@ -315,7 +315,8 @@ class Pipeline:
                 languages[search] = "en" if answer.query.gloss else answer.query.language
             # What was calculated has an order of its own, whose scores say nothing beside those of texts.
             ranking = rankings.setdefault((search, self.sources[source].card.kind == "metadata"), {})
-            if answer.hits or source not in ranking:
+            # A source that failed has said nothing, not even that there is nothing.
+            if answer.hits or (source not in ranking and not answer.failed):
                 ranking[source] = answer.hits
         default = found.course.intent.language
         merged: list[list[Fused]] = []

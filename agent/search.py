@@ -20,7 +20,7 @@ from agent.types import Intent, Request, SourceChoice, Step
 from retrievers.core.aggregates import Aggregate, parse_aggregate
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.filters import Filter, to_json
-from retrievers.core.types import Chunk, ChunkId, Query, Retriever, Scope
+from retrievers.core.types import Chunk, ChunkId, Holder, Query, Retriever, Scope
 from retrievers.embed import Embedder
 from retrievers.postgres.catalogue import Catalogue, filterable
 from retrievers.text.glosses import gloss_for
@@ -209,6 +209,12 @@ class Search:
         if named:
             choices = [SourceChoice(name=one, confidence=1.0, reason="named by the caller") for one in named]
             intent = intent.model_copy(update={"sources": tuple(choices)})
+        elif asked.scope.beside and any(self._searches_documents(choice.name) for choice in intent.sources):
+            # Which way the documents are searched says nothing about documents that stand elsewhere.
+            chosen = {choice.name for choice in intent.sources}
+            others = [name for name, one in self.sources.items() if isinstance(one, Holder) and name not in chosen]
+            choices = [SourceChoice(name=one, confidence=1.0, reason="it has documents of its own") for one in others]
+            intent = intent.model_copy(update={"sources": (*intent.sources, *choices)})
         fields = filterable(asked.scope)
         firm, soft = (reading.firm, reading.soft) if reading is not None else ((), ())
         constraints = router.constraints_of(intent, asked.wanted, fields, firm=firm, soft=soft)
@@ -228,6 +234,9 @@ class Search:
         statement = asked_for.get("statement")
         aggregate = parse_aggregate(asked_for, fields) if asked_for and statement is None else None
         return Course(intent, constraints, aggregate, statement, plan)
+
+    def _searches_documents(self, name: str) -> bool:
+        return name in self.sources and self.sources[name].card.kind == "documents"
 
     def _queries(self, asked: Asked, course: Course) -> MakeQuery:
         """How the query of a step is made."""

@@ -25,6 +25,7 @@ from retrievers.core.types import PLATFORM, Card, Chunk, ChunkId, Collection, Hi
 from retrievers.embed import Embedder, Vectors
 from retrievers.ingest.documents import Document, Rejected
 from retrievers.ingest.read import read, read_record
+from retrievers.ingest.schema import NAME as SCHEMA_NAME
 from retrievers.ingest.schema import read_schema_file, schema_of
 from retrievers.memory.corpus import MOST_PASSAGES, Corpus, TooManyPassages, gather
 from retrievers.registry import Resources
@@ -73,9 +74,9 @@ class Local:
         self._embedder = embedder
         self._items, self._fields, self._look, self._named = items, fields, look, named
         self._corpus: Corpus | None = None
-        self._error: RetrievalError | None = None
+        self._wrong = ""
         self._seen: Hashable = object()  # unlike anything that is seen
-        self._looked_at = self._embedded_at = float("-inf")
+        self._look_after = self._embed_after = float("-inf")
         self._refreshing: asyncio.Task[None] | None = None
         self._embedding: asyncio.Task[None] | None = None
         self._known: dict[bytes, Vectors] = {}
@@ -130,16 +131,14 @@ class Local:
         """See `Holder.collection`. Without documents while they are read for the first time."""
         self._refresh()
         if fresh:
-            await self._settled(PATIENCE_S)
+            await _ended(self._refreshing, PATIENCE_S)
         return self._corpus.collection if self._corpus else Collection(0, PLATFORM, CARD.name)
 
     def load(self, ids: Iterable[ChunkId], wanted_by: Filter | None = None) -> Mapping[ChunkId, Chunk]:
         """See `Holder.load`."""
-        if self._corpus is None:
-            return {}
-        corpus, allowed = self._corpus, self._corpus.allowed(wanted_by, datetime.now(UTC))
-        places = (corpus.find(id) for id in ids)
-        return {corpus.chunks[n].id: corpus.chunks[n] for n in places if n is not None and allowed[n]}
+        corpus, now = self._corpus, datetime.now(UTC)
+        found = (corpus.find(id, wanted_by, now) for id in ids) if corpus is not None else ()
+        return {chunk.id: chunk for chunk in found if chunk is not None}
 
     async def scope(self, tenant: str = PLATFORM) -> Scope:
         """These documents alone, for use without the service; waits until they are read."""
@@ -148,13 +147,14 @@ class Local:
 
     async def ready(self, *, vectors: bool = True) -> None:
         """Wait until everything is read and, with `vectors`, embedded; raises as `search` does."""
+        await _ended(self._refreshing, None)
+        self._look_after = float("-inf")
         self._refresh()
-        await self._settled(None)
+        await _ended(self._refreshing, None)
         self._read()
         if vectors:
             self._embed()
-            if self._embedding is not None:
-                await asyncio.wait({self._embedding})
+            await _ended(self._embedding, None)
             if self._vectors is None:
                 raise Unavailable(CARD.name, "the embedder gave no vectors for the documents")
 
@@ -167,11 +167,11 @@ class Local:
         """
         _check_scope(query.scope)
         self._refresh()
-        await self._settled(PATIENCE_S)
+        await _ended(self._refreshing, PATIENCE_S)
         corpus = self._read()
         self._embed()
-        if self._embedding is not None and self._missing(corpus) <= _BATCH_PASSAGES:
-            await asyncio.wait({self._embedding}, timeout=PATIENCE_S)
+        if self._vectors is None and sum(digest not in self._known for digest in corpus.digests) <= _BATCH_PASSAGES:
+            await _ended(self._embedding, PATIENCE_S)
         vectors = self._vectors if self._corpus is corpus else None
         question = await self._embedder.embed_query(query.gloss or query.text) if vectors is not None else None
         if question is not None and vectors is not None and len(vectors) and question.shape != vectors.shape[1:]:
@@ -193,8 +193,8 @@ class Local:
 
     def _read(self) -> Corpus:
         """The documents as they were last read."""
-        if self._error is not None:
-            raise self._error
+        if self._wrong:
+            raise Unavailable(CARD.name, self._wrong)
         if self._corpus is None:
             raise Unavailable(CARD.name, f"{self._named} is still being read", retry_after_s=5)
         return self._corpus
@@ -202,24 +202,21 @@ class Local:
     def _refresh(self) -> None:
         """Look for changes behind the caller's back, unless that was done a moment ago."""
         running = self._refreshing is not None and not self._refreshing.done()
-        if not running and time.monotonic() - self._looked_at >= LOOK_EVERY_S:
+        if not running and time.monotonic() >= self._look_after:
             self._refreshing = asyncio.create_task(self._read_again())
 
-    async def _settled(self, timeout_s: float | None) -> None:
-        if self._refreshing is not None:
-            # Waited for, and not cancelled with whoever waits.
-            await asyncio.wait({self._refreshing}, timeout=timeout_s)
-            if self._refreshing.done() and not self._refreshing.cancelled():
-                self._refreshing.result()  # a mistake of ours is not to be taken for "still being read"
-
     async def _read_again(self) -> None:
+        began = time.monotonic()
+        seen: Hashable = object()
         try:
             seen = await asyncio.to_thread(self._look)
+            # Of a large folder looking takes a while: at most a tenth of the time goes into it.
+            self._look_after = began + max(LOOK_EVERY_S, 10 * (time.monotonic() - began))
             if seen != self._seen:
                 corpus = await asyncio.to_thread(self._gather)
                 self._report(corpus)
-                self._corpus, self._vectors, self._error = corpus, None, None
-                self._seen, self._embedded_at = seen, float("-inf")
+                self._corpus, self._vectors, self._wrong = corpus, None, ""
+                self._seen, self._embed_after = seen, float("-inf")
         except TooManyPassages:
             self._fail(
                 f"{self._named} holds more than {MOST_PASSAGES:,} passages, the most that are kept in memory: put them "
@@ -228,9 +225,8 @@ class Local:
             )
         except (OSError, BadRequest) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
+            self._look_after = began + LOOK_EVERY_S
             self._fail(f"{self._named} cannot be read: {reason or type(error).__name__}", object())
-        finally:
-            self._looked_at = time.monotonic()
 
     def _gather(self) -> Corpus:
         return gather(self._items(), CARD.name, declared=self._fields(), stopped=self._stop.is_set)
@@ -238,8 +234,8 @@ class Local:
     def _fail(self, reason: str, seen: Hashable) -> None:
         # What it held before may have been taken away on purpose: it is not shown any more.
         self._corpus, self._vectors, self._seen = None, None, seen
-        self._error = Unavailable(CARD.name, reason)
-        _log.warning("%s", self._error)
+        self._wrong = reason
+        _log.warning("%s", reason)
 
     def _report(self, corpus: Corpus) -> None:
         held = corpus.collection
@@ -251,14 +247,11 @@ class Local:
 
     # Vectors.
 
-    def _missing(self, corpus: Corpus) -> int:
-        return sum(digest not in self._known for digest in corpus.digests)
-
     def _embed(self) -> None:
         """Make the vectors behind the caller's back, unless that is being done or has failed a moment ago."""
         running = self._embedding is not None and not self._embedding.done()
-        waited = time.monotonic() - self._embedded_at >= _EMBED_AGAIN_S
-        if self._corpus is not None and self._vectors is None and not running and waited:
+        due = time.monotonic() >= self._embed_after
+        if self._corpus is not None and self._vectors is None and not running and due:
             self._embedding = asyncio.create_task(self._embed_missing(self._corpus))
 
     async def _embed_missing(self, corpus: Corpus) -> None:
@@ -272,12 +265,21 @@ class Local:
                 if self._corpus is not corpus:
                     return  # the documents have changed: the next search begins anew with what is known
         except RetrievalError as error:
-            self._embedded_at = time.monotonic()
+            self._embed_after = time.monotonic() + _EMBED_AGAIN_S
             _log.warning("the local documents are searched by their words alone: %s", error)
             return
         self._known = {digest: self._known[digest] for digest in texts}
         rows = [self._known[digest] for digest in corpus.digests]
         self._vectors = np.stack(rows) if rows else np.zeros((0, 1), np.float32)
+
+
+async def _ended(task: asyncio.Task[None] | None, timeout_s: float | None) -> None:
+    """Wait for work that several may wait for: it is not cancelled with whoever waits."""
+    if task is None:
+        return
+    await asyncio.wait({task}, timeout=timeout_s)
+    if task.done() and not task.cancelled():
+        task.result()  # a mistake of ours must not pass for work that is not done yet
 
 
 def _check_scope(scope: Scope) -> None:
@@ -341,7 +343,11 @@ def _best(scores: NDArray[np.float64], among: NDArray[np.bool_], limit: int) -> 
 
 def _declared(folder: Path) -> Mapping[str, Field]:
     schema = schema_of(folder)
-    return read_schema_file(schema) if schema else {}
+    try:
+        return read_schema_file(schema) if schema else {}
+    except BadRequest as error:
+        # Whoever asks is not told where the folder is.
+        raise BadRequest(str(error).replace(f"{schema}: ", f"{SCHEMA_NAME}: "), where="local") from error
 
 
 def _files(root: Path) -> Hashable:

@@ -60,10 +60,14 @@ class Corpus:
             documents &= np.fromiter((matches(wanted, one) for one in self.values), np.bool_, len(self.values))
         return documents[self.owners]
 
-    def find(self, id: ChunkId) -> int | None:
-        """The place of a passage."""
+    def find(self, id: ChunkId, wanted: Filter | None, now: datetime) -> Chunk | None:
+        """The passage of that id; None when there is none, or it is not allowed."""
         place = bisect_left(self.chunks, id, key=lambda chunk: chunk.id)
-        return place if place < len(self.chunks) and self.chunks[place].id == id else None
+        if place == len(self.chunks) or self.chunks[place].id != id:
+            return None
+        owner = self.owners[place]
+        allowed = self.expiries[owner] > now.timestamp() and (wanted is None or matches(wanted, self.values[owner]))
+        return self.chunks[place] if allowed else None
 
 
 def gather(

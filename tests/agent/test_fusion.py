@@ -280,3 +280,13 @@ def test_what_one_source_with_all_documents_would_not_have_returned_is_left_out(
     far = Hit(ChunkId("t", "c", "far", 0), 1.0, "local", parts={"vector": 0.1})
     fused = convex({"vector": near, "local": [far]}, lexical_weight=0.5)
     assert [one.id for one in fused] == [hit.id for hit in near]
+
+
+def test_only_what_others_have_measured_too_counts_beside_them():
+    a, x = ChunkId("t", "c", "a", 0), ChunkId("t", "c", "x", 0)
+    here = [Hit(x, 1.0, "local", parts={"fulltext": 6.0, "vector": 0.9})]
+    beside = convex({"fulltext": [Hit(a, 8.0, "fulltext")], "local": here}, lexical_weight=0.5)
+    assert [(one.id.document_id, one.score) for one in beside] == [("a", 1.0), ("x", 0.0)]
+    # Asked, and without a hit: then the words of the folder alone were found.
+    alone = convex({"fulltext": [], "vector": [Hit(a, 0.95, "vector")], "local": here}, lexical_weight=0.6)
+    assert [(one.id.document_id, round(one.score, 6)) for one in alone] == [("x", 0.6), ("a", 0.4)]

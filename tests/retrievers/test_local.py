@@ -176,6 +176,7 @@ class Failing(HashEmbedder):
 async def test_words_are_searched_while_there_are_no_vectors(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr("retrievers.local._EMBED_AGAIN_S", 0.0)
     embedder = Failing()
     local = Local.of(documents({"a": "Refunds take five days.", "b": "Storms."}), embedder)
     hits = await local.search(Query("refunds", "en", await local.scope()))
@@ -186,7 +187,6 @@ async def test_words_are_searched_while_there_are_no_vectors(
     with pytest.raises(Unavailable, match="gave no vectors"):
         await local.ready()
     embedder.down = False
-    monkeypatch.setattr("retrievers.local._EMBED_AGAIN_S", 0.0)
     assert ids(await search(local, "refunds")) == ["a", "b"]
 
 
@@ -285,7 +285,7 @@ async def test_the_folders_own_schema_declares_its_fields(tmp_path: Path):
 async def test_a_schema_that_is_none_is_said_and_nothing_is_guessed(tmp_path: Path):
     (tmp_path / "schema.json").write_text('{"fields": {"code": {"type": "text"}}}')
     (tmp_path / "a.txt").write_text("Refunds.")
-    with pytest.raises(Unavailable, match=r'cannot be read: .*"code": type must be one of'):
+    with pytest.raises(Unavailable, match=r'cannot be read: schema\.json: schema field "code"'):
         await Local.folder(tmp_path, EMBEDDER).ready()
 
 
@@ -494,6 +494,17 @@ async def test_a_folder_and_a_collection_are_fused_by_what_they_measure(both: Se
     # An irrelevant passage is not lifted by being the best of its own source.
     result = await both.retrieve("when does the shop open, at nine", intent="off")
     assert result.hits[0].document_id == "s2"
+
+
+async def test_a_question_of_identifiers_is_asked_of_the_folder_too(both: Service):
+    cards = {name: source.card for name, source in both.pipeline.sources.items()}
+    reader = Cascade(both.settings, both.catalogue, cards, EMBEDDER)
+    pipeline = replace(both.pipeline, reader=reader)
+    result = await pipeline.retrieve("default", Request(query="CVE-2024-5565"))
+    assert [(one.source, one.reason) for one in result.outcomes if one.step == 1] == [
+        ("fulltext", None),
+        ("local", None),
+    ]
 
 
 async def test_a_callers_filter_holds_for_the_folder_too(both: Service):
