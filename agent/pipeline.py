@@ -286,20 +286,20 @@ class Pipeline:
 
     async def _visible(self, tenant: str, collection: str | None, *, fresh: bool = False) -> Scope:
         """What the request may read: collections of the database, and what sources hold beside it."""
-        holders = [source for source in self.sources.values() if isinstance(source, Holder)]
-        held = [await holder.collection(fresh=fresh) for holder in holders]
-        beside = tuple(one for one in held if collection in (None, one.name))
+        holders = {name: source for name, source in self.sources.items() if isinstance(source, Holder)}
+        asked = [one for name, one in holders.items() if collection in (None, name)]
+        beside = tuple([await one.collection(fresh=fresh) for one in asked])
         try:
             scope = await self.catalogue.scope(tenant, collection, fresh=fresh)
         except UnknownCollection as error:
-            if held and not beside:
-                names = {*error.valid, *(one.name for one in held)}
+            if holders and not beside:
+                names = {*error.valid, *holders}
                 raise UnknownCollection(
                     f'there is no collection "{collection}"; there are: {listing(names)}',
                     where="collection",
                     valid=names,
                 ) from None
-            if not held:
+            if not holders:
                 raise
             scope = Scope(tenant, ())
         return replace(scope, beside=beside)

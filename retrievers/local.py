@@ -16,20 +16,20 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable, listing
 from retrievers.core.fields import Field
 from retrievers.core.filters import Filter
 from retrievers.core.types import PLATFORM, Card, Chunk, ChunkId, Collection, Hit, Query, Scope
 from retrievers.embed import Embedder, Vectors
+from retrievers.ingest.clean import printable
 from retrievers.ingest.documents import Document, Rejected
 from retrievers.ingest.read import read, read_record
 from retrievers.ingest.schema import NAME as SCHEMA_NAME
 from retrievers.ingest.schema import read_schema_file, schema_of
 from retrievers.memory.corpus import MOST_PASSAGES, Corpus, TooManyPassages, gather
+from retrievers.memory.ranking import rank
 from retrievers.registry import Resources
-from retrievers.text.questions import question_terms, quoted_phrases, weigh
 
 CARD = Card(name="local", good_for="documents of a folder on the service's machine, as they are now")
 
@@ -111,15 +111,17 @@ class Local:
         path = path.expanduser()
         if not path.is_dir():
             what = "is not a folder" if path.exists() else "does not exist"
-            raise BadRequest(f'setting LOCAL: "{path}" {what}; it takes a folder of documents', where="local")
+            raise BadRequest(
+                f'setting LOCAL: "{printable(str(path))}" {what}; it takes a folder of documents', where="local"
+            )
         if not os.access(path, os.R_OK | os.X_OK):
-            raise BadRequest(f'setting LOCAL: there is no permission to read "{path}"', where="local")
+            raise BadRequest(f'setting LOCAL: there is no permission to read "{printable(str(path))}"', where="local")
         return cls(
             embedder,
             partial(read, [path]),
             fields=partial(_declared, path),
             look=partial(_files, path),
-            named=f'the folder "{path.name}"',
+            named=f'the folder "{printable(path.name)}"',
         )
 
     @property
@@ -173,13 +175,21 @@ class Local:
         if self._vectors is None and sum(digest not in self._known for digest in corpus.digests) <= _BATCH_PASSAGES:
             await _ended(self._embedding, PATIENCE_S)
         vectors = self._vectors if self._corpus is corpus else None
-        question = await self._embedder.embed_query(query.gloss or query.text) if vectors is not None else None
+        question = await self._vector_of(query) if vectors is not None else None
         if question is not None and vectors is not None and len(vectors) and question.shape != vectors.shape[1:]:
             raise Unavailable(CARD.name, f"the embedder {self._embedder.name} changed its vectors' length")
         known = self._embedder.languages
         foreign = known is not None and ("en" if query.gloss else query.language) not in known
         lexical = _FOREIGN_LEXICAL if foreign else _LEXICAL
-        return await asyncio.to_thread(_ranked, corpus, vectors, question, query, lexical)
+        return await asyncio.to_thread(rank, corpus, query, vectors, question, lexical_weight=lexical, source=CARD.name)
+
+    async def _vector_of(self, query: Query) -> Vectors | None:
+        """None while the embedder is down: its words are searched still."""
+        try:
+            return await self._embedder.embed_query(query.gloss or query.text)
+        except Unavailable as error:
+            _log.warning("%s", error)
+            return None
 
     async def aclose(self) -> None:
         """End what is still being read and embedded."""
@@ -292,53 +302,6 @@ def _check_scope(scope: Scope) -> None:
             "of the folder: ingest it under another name",
             where="collection",
         )
-
-
-def _ranked(
-    corpus: Corpus, vectors: Vectors | None, question: Vectors | None, query: Query, lexical: float
-) -> list[Hit]:
-    """The passages nearest by each measure, ordered by both."""
-    allowed = corpus.allowed(query.filter, datetime.now(UTC))
-    measured = {"fulltext": _best(*_bm25(corpus, query, allowed), query.limit)}
-    if vectors is not None and question is not None and len(vectors):
-        measured["vector"] = _best((vectors @ question).astype(np.float64), allowed, query.limit)
-    weights = {"fulltext": lexical, "vector": 1 - lexical}
-    total = sum(weights[measure] for measure, found in measured.items() if found)
-    scores: dict[int, float] = {}
-    for measure, found in measured.items():
-        low, high = min(found.values(), default=0.0), max(found.values(), default=0.0)
-        for place, score in found.items():
-            scaled = (score - low) / (high - low) if high > low else 1.0
-            scores[place] = scores.get(place, 0.0) + weights[measure] / total * scaled
-    ordered = sorted(scores, key=lambda place: (-scores[place], place))[: query.limit]
-    return [
-        Hit(
-            corpus.chunks[place].id,
-            scores[place],
-            CARD.name,
-            corpus.chunks[place],
-            parts={measure: found[place] for measure, found in measured.items() if place in found},
-        )
-        for place in ordered
-    ]
-
-
-def _bm25(corpus: Corpus, query: Query, allowed: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """BM25 of every passage, and which of them count: what is quoted must occur, where it occurs at all."""
-    shares = question_terms(query.text, query.language, query.gloss)
-    postings = corpus.postings
-    scores = postings.scores(weigh(shares, postings.passages_with(shares), len(postings)))
-    found = allowed & (scores > 0)
-    phrases = quoted_phrases(query.text, query.language)
-    quoting = found & postings.holding(phrases) if phrases else found
-    return scores, quoting if quoting.any() else found
-
-
-def _best(scores: NDArray[np.float64], among: NDArray[np.bool_], limit: int) -> dict[int, float]:
-    """Place to score of the best, ties by place."""
-    places = np.flatnonzero(among)
-    chosen = places[np.argsort(-scores[places], kind="stable")[:limit]]
-    return {int(place): float(scores[place]) for place in chosen}
 
 
 def _declared(folder: Path) -> Mapping[str, Field]:

@@ -225,7 +225,7 @@ class Holder(Protocol):
     """A retriever with documents of its own, beside the collections of the database."""
 
     async def collection(self, *, fresh: bool = False) -> Collection:
-        """What it holds, as `Scope.beside` names it.
+        """What it holds, as `Scope.beside` says it; the collection's name is the source's.
 
         Args:
             fresh: wait a moment for what has changed; otherwise as last read.

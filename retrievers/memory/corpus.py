@@ -17,6 +17,7 @@ from retrievers.core.filters import Filter, matches
 from retrievers.core.types import PLATFORM, Chunk, ChunkId, Collection
 from retrievers.ingest.documents import Document, Rejected
 from retrievers.ingest.prepare import check, digest_of, field_values, prepare
+from retrievers.ingest.record import rejected
 from retrievers.memory.postings import Postings
 from retrievers.text import split
 
@@ -103,7 +104,7 @@ def gather(
         try:
             own = field_values(document, fields)
         except BadDocument as error:
-            failed.append(Rejected(document.where, document.id, str(error)))
+            failed.append(rejected(document.where, document.id, str(error)))
             continue
         prepared = prepare(document, own, digest_of(document, own))
         if len(chunks) + len(prepared.passages) > MOST_PASSAGES:
@@ -161,11 +162,11 @@ def _distinct(
             check(item)
             flatten(item.metadata)
         except BadDocument as error:
-            failed.append(Rejected(item.where, item.id, str(error)))
+            failed.append(rejected(item.where, item.id, str(error)))
             continue
         first = documents.setdefault(item.id, item)
         if first is not item:
-            failed.append(Rejected(item.where, item.id, f'the id "{item.id}" was already given at {first.where}'))
+            failed.append(rejected(item.where, item.id, f'the id "{item.id}" was already given at {first.where}'))
             continue
         characters += len(item.text)
         if characters > _MOST_CHARACTERS or len(documents) > MOST_PASSAGES:

@@ -190,6 +190,17 @@ async def test_words_are_searched_while_there_are_no_vectors(
     assert ids(await search(local, "refunds")) == ["a", "b"]
 
 
+async def test_words_are_searched_while_a_question_gets_no_vector(monkeypatch: pytest.MonkeyPatch):
+    local = Local.of(documents({"a": "Refunds take five days.", "b": "Storms."}), HashEmbedder())
+    await local.ready()
+
+    async def refuse(self: HashEmbedder, text: str) -> Vectors:
+        raise Unavailable("the embedder", "out of quota")
+
+    monkeypatch.setattr(HashEmbedder, "embed_query", refuse)
+    assert ids(await search(local, "refunds")) == ["a"]
+
+
 async def test_reading_goes_on_when_whoever_asked_has_left():
     going = asyncio.Event()
     loop = asyncio.get_running_loop()
