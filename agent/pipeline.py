@@ -292,15 +292,12 @@ class Pipeline:
         try:
             scope = await self.catalogue.scope(tenant, collection, fresh=fresh)
         except UnknownCollection as error:
-            if holders and not beside:
-                names = {*error.valid, *holders}
-                raise UnknownCollection(
-                    f'there is no collection "{collection}"; there are: {listing(names)}',
-                    where="collection",
-                    valid=names,
-                ) from None
             if not holders:
                 raise
+            if not beside:
+                names = {*error.valid, *holders}
+                what = f'there is no collection "{collection}"; there are: {listing(names)}'
+                raise UnknownCollection(what, where="collection", valid=names) from None
             scope = Scope(tenant, ())
         return replace(scope, beside=beside)
 
