@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from agent import router
 from agent.breaker import Breakers
-from agent.fusion import DEPTH
+from agent.fusion import DEPTH as DEPTH
 from agent.intent.off import Off, question_language
 from agent.intent.reading import Reading
 from agent.llm import no_answer
