@@ -25,7 +25,7 @@ from agent.types import MAX_TOP_K, AugmentRequest, Prompt, Request, Result
 from retrievers import registry
 from retrievers.core.errors import BadRequest, Unavailable, UnknownCollection
 from retrievers.core.fields import Field
-from retrievers.core.types import ChunkId, Closeable, Collection, Retriever
+from retrievers.core.types import ChunkId, Closing, Collection, Retriever
 from retrievers.embed import Embedder
 from retrievers.embed.factory import open_embedder
 from retrievers.ingest import store
@@ -291,7 +291,7 @@ async def open_service(settings: Settings | None = None, **changes: Any) -> Asyn
                 columns = getattr(sources.get("sql"), "columns", None)
                 reader = Cascade(settings, catalogue, cards, embedder, model, columns)
                 pipeline = Pipeline(settings, catalogue, sources, embedder, reader, reranker)
-                async with _closed(sources.values()), TraceStore(database, days=settings.trace_days) as traces:
+                async with _closing(sources.values()), TraceStore(database, days=settings.trace_days) as traces:
                     _settle_heap()
                     yield Service(settings, database, embedder, catalogue, pipeline, traces)
     finally:
@@ -303,13 +303,13 @@ async def open_service(settings: Settings | None = None, **changes: Any) -> Asyn
 
 
 @asynccontextmanager
-async def _closed(sources: Iterable[Retriever]) -> AsyncIterator[None]:
-    """Sources that hold connections of their own are closed at the end."""
+async def _closing(sources: Iterable[Retriever]) -> AsyncIterator[None]:
+    """Sources that hold connections or work of their own let go of them."""
     try:
         yield
     finally:
         for source in sources:
-            if isinstance(source, Closeable):
+            if isinstance(source, Closing):
                 await source.aclose()
 
 

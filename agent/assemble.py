@@ -1,17 +1,21 @@
 """Assembly: ranked hits into one prompt with numbered citations.
 
 Passages that say the same are dropped, neighbours of one document are joined, and the rest is cut to the
-token budget. Text and titles go in verbatim, between fence lines that occur in none of them.
+token budget; what the budget leaves goes to the passages around them. Text and titles go in verbatim,
+between fence lines that occur in none of them.
 """
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 import prompts
+from agent.context import Around, adjacent, beside
+from agent.tokens import estimate_tokens as estimate_tokens
 from agent.types import Citation, Message
-from retrievers.core.types import Chunk
+from retrievers.core.types import Chunk, ChunkId
 
 DEFAULT_TEMPLATE = "answer"
 EMPTY_TEMPLATE = "empty"
@@ -27,7 +31,6 @@ _SHORT_TITLE = 60
 _LONGEST_HEAD = 300
 _FENCE_LINE = "-----{}-----"
 
-_CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]")
 _WORDS = re.compile(r"[\u3400-\u9fff]|[^\W_]+")
 
 
@@ -65,6 +68,7 @@ def assemble(
     template: str | None = None,
     left_out: Sequence[str] = (),
     looked: bool = True,
+    around: Around | None = None,
 ) -> Assembled:
     """The prompt for a question.
 
@@ -76,10 +80,15 @@ def assemble(
             template for empty context is used instead.
         left_out: conditions that the request states and no passage satisfies, in words.
         looked: whether anything was searched for; small talk needs no passages.
+        around: see `agent.context.surroundings`; shown as far as the budget goes, nearest first, once every
+            passage that fits is there.
     Raises:
         prompts.BadTemplate: the template does not exist or has other inputs.
     """
+    found = {chunk.id: chunk for chunk in reversed(chunks)}
     passages = _within(join_adjacent(distinct(chunks)), budget_tokens)
+    if around:
+        passages = _surrounded(passages, found, around, budget_tokens)
     system = prompts.load(SYSTEM_TEMPLATE).render({})
     if passages:
         fence = _fence(question, passages)
@@ -94,7 +103,7 @@ def assemble(
     return Assembled(
         messages=(Message(role="system", content=system), Message.model_construct(role="user", content=prompt)),
         prompt=prompt,
-        citations=tuple(_citation(n, passage) for n, passage in enumerate(passages, 1)),
+        citations=tuple(_citation(n, passage, found.keys()) for n, passage in enumerate(passages, 1)),
         tokens=estimate_tokens(system) + estimate_tokens(prompt),
     )
 
@@ -111,7 +120,7 @@ def distinct(chunks: Sequence[Chunk]) -> list[Chunk]:
     seen: set[object] = set()
     wordings: list[frozenset[int]] = []
     for chunk in chunks:
-        text = " ".join(chunk.text.split())
+        text = _wording(chunk)
         if chunk.id in seen or text in seen:
             continue
         seen.update((chunk.id, text))
@@ -121,6 +130,10 @@ def distinct(chunks: Sequence[Chunk]) -> list[Chunk]:
         wordings.append(wording)
         kept.append(chunk)
     return kept
+
+
+def _wording(chunk: Chunk) -> str:
+    return " ".join(chunk.text.split())
 
 
 def join_adjacent(chunks: Sequence[Chunk]) -> list[Passage]:
@@ -143,12 +156,6 @@ def join_adjacent(chunks: Sequence[Chunk]) -> list[Passage]:
         taken.update(one.id for one in run)
         passages.append(Passage(run, chunk.id.ordinal - first))
     return passages
-
-
-def estimate_tokens(text: str) -> int:
-    """Tokens a text takes in common models, rather too many than too few: 1 per CJK character, 1 per 3.5 others."""
-    cjk = len(_CJK.findall(text))
-    return cjk + -(-(len(text) - cjk) * 2 // 7)
 
 
 def _within(passages: Sequence[Passage], budget_tokens: int) -> list[Passage]:
@@ -186,6 +193,52 @@ def _shrunk(passage: Passage, tokens: int) -> Passage | None:
                 first, last, grew = start, end, True
                 break
     return Passage(passage.chunks[first:last], passage.best - first)
+
+
+def _surrounded(
+    passages: Sequence[Passage], found: Mapping[ChunkId, Chunk], around: Around, budget_tokens: int
+) -> list[Passage]:
+    """The passages, each in turn grown to both sides; one that reaches another takes it in at the better place."""
+    grown = dict(enumerate(passages))
+    owners = {chunk.id: number for number, passage in grown.items() for chunk in passage.chunks}
+    shown = {_wording(chunk) for passage in passages for chunk in passage.chunks}
+    left = budget_tokens - sum(map(_cost, passages))
+    for number, passage in enumerate(passages):
+        if owners[passage.chunks[0].id] != number or any(chunk != found[chunk.id] for chunk in passage.chunks):
+            continue  # taken in by another, or cut to the budget
+        place, allowed = number, _allowed(passage.chunks, around)
+        sides = deque((1, -1))
+        while sides:
+            side = sides.popleft()
+            chunks = grown[place].chunks
+            edge = chunks[-1] if side > 0 else chunks[0]
+            id = beside(edge, side)
+            other = owners.get(id)
+            if other is not None:
+                added: tuple[Chunk, ...] = grown[other].chunks
+            elif id in allowed and _wording(allowed[id]) not in shown:
+                added = (allowed[id],)
+            else:
+                continue
+            # Of two passages joined, one head goes: white space alone is added.
+            text = "" if other is not None else added[0].text
+            cost = estimate_tokens(text + (edge if side > 0 else added[-1]).gap)
+            if cost > left or not adjacent(edge, added[0] if side > 0 else added[-1]):
+                continue
+            left -= cost
+            shown.update(map(_wording, added))
+            if other is not None:
+                del grown[max(place, other)]
+                place = min(place, other)
+                allowed |= _allowed(added, around)
+            grown[place] = Passage((*chunks, *added) if side > 0 else (*added, *chunks))
+            owners.update((chunk.id, place) for chunk in grown[place].chunks)
+            sides.append(side)
+    return [grown[number] for number in sorted(grown)]
+
+
+def _allowed(chunks: Sequence[Chunk], around: Around) -> dict[ChunkId, Chunk]:
+    return {id: one for chunk in chunks for id, one in around.get(chunk.id, {}).items()}
 
 
 def _cost(passage: Passage) -> int:
@@ -238,12 +291,13 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _citation(n: int, passage: Passage) -> Citation:
+def _citation(n: int, passage: Passage, found: Set[ChunkId]) -> Citation:
+    """Of the whole block; the chunk it names is the first of those that were found."""
     first, last = passage.chunks[0], passage.chunks[-1]
     return Citation(
         n=n,
         document_id=first.id.document_id,
-        chunk_id=str(first.id),
+        chunk_id=str(next(chunk.id for chunk in passage.chunks if chunk.id in found)),
         title=first.title,
         url=first.url,
         start=first.start,

@@ -12,6 +12,8 @@ from retrievers.core.types import Chunk, ChunkId, Hit
 
 Rankings = Mapping[str, Sequence[Hit]]
 
+DEPTH = 100
+"""Hits asked of each source: fixed, so that a page is always cut from the same ranking."""
 RANK_OFFSET = 60.0
 """Of reciprocal ranks, as in the paper."""
 
@@ -56,8 +58,9 @@ def convex(rankings: Rankings, *, lexical_weight: float) -> list[Fused]:
     """
     if not 0 <= lexical_weight <= 1:
         raise ValueError(f"lexical_weight is {lexical_weight}, outside [0, 1]")
-    others = [source for source in rankings if source != "fulltext" and rankings[source]]
-    present = {source for source in rankings if rankings[source]}
+    measures = by_measure(rankings)
+    others = [source for source in measures if source != "fulltext" and measures[source]]
+    present = {source for source in measures if measures[source]}
     weights = {source: (1 - lexical_weight) / len(others) for source in others}
     weights["fulltext"] = lexical_weight
     # A source that found nothing leaves its share to the others.
@@ -65,6 +68,26 @@ def convex(rankings: Rankings, *, lexical_weight: float) -> list[Fused]:
     if not total:
         weights, total = dict.fromkeys(present, 1.0), float(len(present))
     return _summed(rankings, lambda source, hits: _min_max(hits, weights[source] / total))
+
+
+def by_measure(rankings: Rankings) -> Rankings:
+    """The rankings with the hits of sources that measure as others do (`Hit.parts`) among those others' hits.
+
+    A measure's ranking is as deep as one source's may be, as if one source had all documents. Where others answered
+    by some of the measures only, those alone count: by the rest nothing could be compared.
+    """
+    if not any(hit.parts for hits in rankings.values() for hit in hits):
+        return rankings
+    joint: dict[str, list[Hit]] = {}
+    measured = {source: {name for hit in hits for name in hit.parts or ()} for source, hits in rankings.items()}
+    plain = {source for source, names in measured.items() if not names}
+    for source, hits in rankings.items():
+        counted = (measured[source] & plain) or measured[source] or {source}
+        for hit in hits:
+            parts = hit.parts or {source: hit.score}
+            for measure in counted & parts.keys():
+                joint.setdefault(measure, []).append(hit._replace(score=parts[measure]))
+    return {name: sorted(hits, key=lambda hit: (-hit.score, hit.id))[:DEPTH] for name, hits in joint.items()}
 
 
 def reciprocal_rank(rankings: Rankings, *, k: float = RANK_OFFSET) -> list[Fused]:
@@ -136,9 +159,10 @@ def _min_max(hits: Sequence[Hit], weight: float) -> list[float]:
 
 def _summed(rankings: Rankings, contributions: Callable[[str, Sequence[Hit]], list[float]]) -> list[Fused]:
     found: dict[ChunkId, tuple[list[float], dict[str, float], dict[str, int], Chunk | None]] = {}
+    measures = by_measure(rankings)
     # Sources in a fixed order, and exact sums: equal scores must be equal, whoever gave which share.
-    for source in sorted(rankings):
-        hits = rankings[source]
+    for source in sorted(measures):
+        hits = measures[source]
         if not hits:
             continue
         for rank, (hit, share) in enumerate(zip(hits, contributions(source, hits), strict=True), 1):
@@ -150,6 +174,14 @@ def _summed(rankings: Rankings, contributions: Callable[[str, Sequence[Hit]], li
                 shares.append(share)
                 scores[source], ranks[source] = hit.score, rank
                 found[hit.id] = (shares, scores, ranks, chunk or hit.chunk)
+    for source, hits in rankings.items():
+        for rank, hit in enumerate(hits, 1):
+            if hit.parts and hit.id in found:
+                # It is this source that found it; by the measures' names alone one would not know.
+                _, scores, ranks, _ = found[hit.id]
+                scores[source] = hit.score
+                ranks.clear()
+                ranks[source] = rank
     ranking = []
     for id, (shares, scores, ranks, chunk) in found.items():
         total = math.fsum(shares)
@@ -173,7 +205,7 @@ def lexical_weight(language: str, rankings: Rankings, *, languages: frozenset[st
     """
     if languages is not None and language not in languages:
         return FOREIGN_WEIGHT
-    hits = rankings.get("fulltext", ())
+    hits = by_measure(rankings).get("fulltext", ())
     if len(hits) < _SHAPE_RANK or hits[0].score <= 0:
         return LEXICAL_WEIGHT
     margin = 1 - hits[_SHAPE_RANK - 1].score / hits[0].score

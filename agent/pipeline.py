@@ -7,7 +7,7 @@ the searches of the first reading run; its reading joins them when it arrives.
 import asyncio
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 import prompts
 from agent import assemble, fusion, rank_features
 from agent.breaker import Breakers
+from agent.context import Around, surroundings
 from agent.fusion import Fused
 from agent.highlight import Highlighter
 from agent.intent.reading import IntentReader, Reading, Stated
@@ -28,10 +29,10 @@ from agent.retrieve import Answer, within
 from agent.search import Asked, Found, Search, unread
 from agent.settings import Settings
 from agent.types import AugmentRequest, Intent, Prompt, RankedHit, Request, Result, Table
-from retrievers.core.errors import BadDocument, BadRequest, Unavailable, listing
+from retrievers.core.errors import BadDocument, BadRequest, Unavailable, UnknownCollection, listing
 from retrievers.core.fields import Field, Values, flatten, normalise
 from retrievers.core.filters import Filter, in_words, parse
-from retrievers.core.types import Hit, Retriever, Scope
+from retrievers.core.types import Chunk, ChunkId, Hit, Holder, Retriever, Scope
 from retrievers.embed import Embedder
 from retrievers.postgres.catalogue import Catalogue, filterable
 from retrievers.text import glosses
@@ -74,6 +75,7 @@ class Decision:
         stated: the constraints the first reading found in the question, with how sure each is.
         calls: of the model; one that was given up may be noted after the result is there.
         weights: full text's share of the fused score, per search where the method has one.
+        wanted: the filter that every hit satisfies.
         elapsed_ms: per stage, in their order.
         reranking: what a reranker made of the ranking; None where none was to.
     """
@@ -90,6 +92,7 @@ class Decision:
     calls: Calls = field(default_factory=Calls)
     weights: Mapping[str, float] = field(default_factory=dict)
     elapsed_ms: Mapping[str, float] = field(default_factory=dict)
+    wanted: Filter | None = None
     reranking: Reranking | None = None
 
 
@@ -150,6 +153,7 @@ class Pipeline:
         result, decision = await self.decide(tenant, request)
         clock = _Clock(dict(decision.elapsed_ms))
         chunks = [hit.chunk for hit in decision.page if hit.chunk is not None]
+        around, degraded = await self._surroundings(request, decision, chunks)
         try:
             made = assemble.assemble(
                 result.query,
@@ -158,16 +162,46 @@ class Pipeline:
                 template=request.template,
                 left_out=[in_words(relaxed.dropped) for relaxed in result.relaxed],
                 looked=result.status != "no_retrieval_needed",
+                around=around,
             )
         except prompts.BadTemplate as error:
             raise BadRequest(str(error), where="template", valid=prompts.names()) from error
         fields = {name: getattr(result, name) for name in Result.model_fields}
+        fields["degraded"] = _distinct(*result.degraded, *degraded)
         fields["took_ms"] = round((time.perf_counter() - started) * 1000, 3)
         prompt = Prompt.model_construct(
             **fields, messages=made.messages, prompt=made.prompt, citations=made.citations, tokens=made.tokens
         )
         clock.ended("assemble")
         return prompt, replace(decision, elapsed_ms=clock.elapsed_ms)
+
+    async def _surroundings(
+        self, request: AugmentRequest, decision: Decision, chunks: Sequence[Chunk]
+    ) -> tuple[Around, tuple[str, ...]]:
+        """What stands around the passages, where it is asked for; without it the passages alone are an answer."""
+        kind = request.context or self.settings.context
+        if kind == "passage":
+            return {}, ()
+
+        async def load(ids: Iterable[ChunkId]) -> Mapping[ChunkId, Chunk]:
+            return await self._chunks(decision.scope, ids, decision.wanted)
+
+        reading = surroundings(chunks, kind, load, budget_tokens=request.budget_tokens)
+        try:
+            return await within(reading, self.settings.source_timeout_s), ()
+        except (Unavailable, OSError):
+            return {}, ("context_unavailable",)
+
+    async def _chunks(self, scope: Scope, ids: Iterable[ChunkId], wanted: Filter | None) -> Mapping[ChunkId, Chunk]:
+        """Chunks of the database and of the sources that hold their own; what comes from elsewhere has no others."""
+        known = list(ids)
+        stored = {(one.tenant, one.name) for one in scope.collections}
+        held = {(one.tenant, one.name) for one in scope.beside}
+        chunks = await self.catalogue.load(scope, [id for id in known if id[:2] in stored], wanted)
+        for source in self.sources.values():
+            if isinstance(source, Holder):
+                chunks.update(source.load([id for id in known if id[:2] in held], wanted))
+        return chunks
 
     async def decide(self, tenant: str, request: Request) -> tuple[Result, Decision]:
         """The result with how it came about; raises as `retrieve` does."""
@@ -235,7 +269,7 @@ class Pipeline:
         )
         decision = Decision(
             tenant, request, scope, reading.first, found.later, found.answers, tuple(ranking), tuple(page),
-            reading.stated, reading.calls, weights, clock.elapsed_ms, reranking,
+            reading.stated, reading.calls, weights, clock.elapsed_ms, held, reranking,
         )  # fmt: skip
         return result, decision
 
@@ -266,15 +300,32 @@ class Pipeline:
         self._reranker(request, Calls())
 
     async def _scope(self, tenant: str, request: Request) -> tuple[Scope, Filter | None]:
-        scope = await self.catalogue.scope(tenant, request.collection)
+        scope = await self._visible(tenant, request.collection)
         if request.filter is None:
             return scope, None
         try:
             return scope, parse(request.filter, filterable(scope))
         except BadRequest:
             # The field may have come since the catalogue was read.
-            scope = await self.catalogue.scope(tenant, request.collection, fresh=True)
+            scope = await self._visible(tenant, request.collection, fresh=True)
             return scope, parse(request.filter, filterable(scope))
+
+    async def _visible(self, tenant: str, collection: str | None, *, fresh: bool = False) -> Scope:
+        """What the request may read: collections of the database, and what sources hold beside it."""
+        holders = {name: source for name, source in self.sources.items() if isinstance(source, Holder)}
+        asked = [one for name, one in holders.items() if collection in (None, name)]
+        beside = tuple([await one.collection(fresh=fresh) for one in asked])
+        try:
+            scope = await self.catalogue.scope(tenant, collection, fresh=fresh)
+        except UnknownCollection as error:
+            if not holders:
+                raise
+            if not beside:
+                names = {*error.valid, *holders}
+                what = f'there is no collection "{collection}"; there are: {listing(names)}'
+                raise UnknownCollection(what, where="collection", valid=names) from None
+            scope = Scope(tenant, ())
+        return replace(scope, beside=beside)
 
     def _fused(self, found: Found) -> tuple[list[Fused], dict[str, float]]:
         """Stage one merges the sources of each search, stage two the searches; with full text's share in each."""
@@ -288,7 +339,8 @@ class Pipeline:
             # What was calculated, and what others have ranked, has an order of its own: its scores say nothing
             # beside those of the documents' texts.
             ranking = rankings.setdefault((search, self.sources[source].card.kind), {})
-            if answer.hits or source not in ranking:
+            # A source that failed has said nothing, not even that there is nothing.
+            if answer.hits or (source not in ranking and not answer.failed):
                 ranking[source] = answer.hits
         default = found.course.intent.language
         merged: list[list[Fused]] = []

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from agent import router
 from agent.breaker import Breakers
+from agent.fusion import DEPTH as DEPTH
 from agent.intent.off import Off, question_language
 from agent.intent.reading import Reading
 from agent.llm import no_answer
@@ -20,13 +21,10 @@ from agent.types import Intent, Request, SourceChoice, Step
 from retrievers.core.aggregates import Aggregate, parse_aggregate
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.filters import Filter, to_json
-from retrievers.core.types import Chunk, ChunkId, Query, Retriever, Scope
+from retrievers.core.types import Chunk, ChunkId, Holder, Query, Retriever, Scope
 from retrievers.embed import Embedder
 from retrievers.postgres.catalogue import Catalogue, filterable
 from retrievers.text.glosses import gloss_for
-
-DEPTH = 100
-"""Hits asked of each source: fixed, so that a page is always cut from the same ranking."""
 
 # Shares of the request's time at which a model's reading and the searches must have ended: what comes after
 # each needs the rest.
@@ -225,6 +223,12 @@ class Search:
         if named:
             choices = [SourceChoice(name=one, confidence=1.0, reason="named by the caller") for one in named]
             intent = intent.model_copy(update={"sources": tuple(choices)})
+        elif asked.scope.beside and any(self._searches_documents(choice.name) for choice in intent.sources):
+            # Which way the documents are searched says nothing about documents that stand elsewhere.
+            chosen = {choice.name for choice in intent.sources}
+            others = [name for name, one in self.sources.items() if isinstance(one, Holder) and name not in chosen]
+            choices = [SourceChoice(name=one, confidence=1.0, reason="it has documents of its own") for one in others]
+            intent = intent.model_copy(update={"sources": (*intent.sources, *choices)})
         fields = filterable(asked.scope)
         firm, soft = (reading.firm, reading.soft) if reading is not None else ((), ())
         constraints = router.constraints_of(intent, asked.wanted, fields, firm=firm, soft=soft)
@@ -250,6 +254,9 @@ class Search:
         aggregate = parse_aggregate(asked_for, fields) if asked_for and statement is None else None
         return Course(intent, constraints, aggregate, statement, plan)
 
+    def _searches_documents(self, name: str) -> bool:
+        return name in self.sources and self.sources[name].card.kind == "documents"
+
     def _queries(self, asked: Asked, course: Course) -> MakeQuery:
         """How the query of a step is made."""
         intent = course.intent
@@ -261,7 +268,7 @@ class Search:
                 language = question_language(step.search, asked.scope)
             metadata = self.sources[step.source].card.kind == "metadata"
             if not metadata:
-                gloss = gloss_for(step.search, [one.languages for one in asked.scope.collections])
+                gloss = gloss_for(step.search, [one.languages for one in asked.scope.all])
                 return Query(step.search, language, asked.scope, wanted, DEPTH, gloss=gloss)
             return Query(step.search, language, asked.scope, wanted, DEPTH, course.aggregate, course.statement)
 

@@ -67,7 +67,13 @@ class Settings(BaseModel):
     outside_fallback: bool = Field(
         False, description="ask the web or the cloud as well when nothing was found inside: they see the question"
     )
-    local: Path | None = Field(None, description="a folder of documents to search without a database")
+    local: Path | None = Field(
+        None, description="a folder of documents to search without a database; every tenant may read it"
+    )
+    context: Literal["passage", "window", "section"] = Field(
+        "passage",
+        description="what a prompt shows: the passages found; window: also those beside them; section: all of theirs",
+    )
     intent: Literal["auto", "rules", "llm", "off"] = Field(
         "auto",
         description="auto: rules at once, a model where it can help; rules; llm: a model for every question; off",

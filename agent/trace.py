@@ -40,8 +40,8 @@ _MOST_ROWS = 100
 _LONGEST_TITLE = 200
 
 REPLAYABLE = (
-    "intent", "transforms", "fusion", "lexical_weight", "rank_features", "reranker", "rerank_min_score", "fallback",
-    "timeout_s",
+    "intent", "transforms", "fusion", "lexical_weight", "rank_features", "reranker", "rerank_min_score", "context",
+    "fallback", "timeout_s",
     "source_timeout_s", "time_zone", "week_start", "fiscal_year_start", "llm",
 )  # fmt: skip
 """Settings that decide what is found, and that a replay may change. No other is recorded, but the embedder."""
@@ -125,7 +125,7 @@ class Trace:
             "versions": {"signalbox": _version(), "embedder": self.embedder},
             "scope": [
                 {"tenant": one.tenant, "name": one.name, "version": one.version, "chunks": one.chunks}
-                for one in decision.scope.collections
+                for one in decision.scope.all
             ],
             "query": result.query,
             "intent": result.intent.model_dump(),

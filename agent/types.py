@@ -54,6 +54,7 @@ class AugmentRequest(Request):
 
     template: Annotated[str, Field(max_length=100)] | None = None
     budget_tokens: Annotated[int, Field(ge=50, le=1_000_000)] = 3000
+    context: Literal["passage", "window", "section"] | None = None
 
 
 class SourceChoice(Shape):

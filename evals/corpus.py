@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Iterator
 
 from agent.app import Service
-from agent.serve.ingesting import read_schema_file
 from evals.datasets import Dataset
 from retrievers.core.errors import BadRequest
 from retrievers.core.types import Collection
@@ -12,7 +11,7 @@ from retrievers.ingest import store
 from retrievers.ingest.documents import Document, Rejected
 from retrievers.ingest.read import read
 from retrievers.ingest.run import Report
-from retrievers.ingest.schema import schema_of
+from retrievers.ingest.schema import read_schema_file, schema_of
 
 TENANT = "eval"
 

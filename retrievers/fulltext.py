@@ -4,7 +4,6 @@ Candidates come from the index on lexemes, by the question's rarest terms first 
 hold one of them; BM25 over all of the question's terms ranks them. Text in quotes must occur as it is.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,20 +17,12 @@ from retrievers.postgres.database import Database
 from retrievers.postgres.hits import hits_of
 from retrievers.registry import Resources
 from retrievers.text import weights
-from retrievers.text.analysis import Term, analyse
+from retrievers.text.questions import Phrase, question_terms, quoted_phrases, weigh
 
 CARD = Card(name="fulltext", good_for="exact words: names, codes, identifiers, error messages, quoted phrases")
 
 CANDIDATES = 1000
 """Passages to score: terms are taken, rarest first, until so many hold one of them."""
-MOST_TERMS = 64
-# Whole identifiers and character pairs repeat what their parts say already.
-_EXTRA = 0.5
-
-# A gloss is one of the senses of a word, the right one or not.
-_GLOSS = 0.5
-
-_QUOTED = re.compile(r'"([^"]{2,200})"|“([^”]{2,200})”|「([^」]{2,200})」|『([^』]{2,200})』|《([^》]{2,200})》')
 
 _SEARCH = """
     SELECT tenant, collection, document_id, ordinal, score
@@ -54,19 +45,17 @@ class FullText:
 
     async def search(self, query: Query) -> list[Hit]:
         """Hits by BM25, above 0 and unbounded; see `Retriever.search`."""
-        terms = _weighted(analyse(query.text, query.language))
-        for gloss in analyse(query.gloss, "en"):
-            terms.setdefault(gloss.text, _GLOSS)
-        counts = await self.catalogue.term_counts(query.scope, terms)
-        chunks = sum(collection.chunks for collection in query.scope.collections)
-        total = {term: sum(known.get(term, 0) for known in counts.values()) for term in terms}
-        present = sorted((term for term in terms if total[term]), key=lambda term: (total[term], term))[:MOST_TERMS]
-        if not present:
+        shares = question_terms(query.text, query.language, query.gloss)
+        counts = await self.catalogue.term_counts(query.scope, shares)
+        total = {term: sum(known.get(term, 0) for known in counts.values()) for term in shares}
+        weighted = weigh(shares, total, sum(collection.chunks for collection in query.scope.collections))
+        if not weighted:
             return []
+        present = list(weighted)
         question: dict[int, float] = {}
-        for term in present:
+        for term, weight in weighted.items():
             dimension = weights.hashed(term)
-            question[dimension] = max(question.get(dimension, 0.0), terms[term] * weights.idf(total[term], chunks))
+            question[dimension] = max(question.get(dimension, 0.0), weight)
         phrases = _phrases(query, counts)
         hits: list[Hit] = []
         if phrases is not None:
@@ -94,14 +83,6 @@ class FullText:
         return hits_of(rows, query, CARD.name)
 
 
-def _weighted(terms: list[Term]) -> dict[str, float]:
-    """The question's distinct terms; derived ones count less, repeated ones once."""
-    weighted: dict[str, float] = {}
-    for term in terms:
-        weighted[term.text] = max(weighted.get(term.text, 0.0), _EXTRA if term.extra else 1.0)
-    return weighted
-
-
 def _candidates(present: list[str], total: Mapping[str, int], counts: Counts, budget: int | None = None) -> str:
     """A tsquery for the rarest terms that together reach the budget, or for every term."""
     chosen: list[str] = []
@@ -116,27 +97,20 @@ def _candidates(present: list[str], total: Mapping[str, int], counts: Counts, bu
 
 def _phrases(query: Query, counts: Counts) -> str | None:
     """A tsquery that asks for every quoted phrase, None when the question quotes nothing."""
-    quoted = [next(group for group in found.groups() if group) for found in _QUOTED.finditer(query.text)]
-    phrases = [[term for term in analyse(text, query.language) if not term.extra] for text in quoted]
-    phrases = [terms for terms in phrases if terms]
+    phrases = quoted_phrases(query.text, query.language)
     if not phrases:
         return None
     per_collection = []
     for number in counts:
-        per_collection.append(" & ".join(f"({_phrase(number, terms)})" for terms in phrases))
+        per_collection.append(" & ".join(f"({_phrase(number, phrase)})" for phrase in phrases))
     return " | ".join(f"({one})" for one in per_collection)
 
 
-def _phrase(number: int, terms: list[Term]) -> str:
-    """Adjacent terms at their distances; of several at one position (Chinese search mode) the longest counts."""
-    longest: dict[int, str] = {}
-    for term in terms:
-        if len(term.text) > len(longest.get(term.position, "")):
-            longest[term.position] = term.text
-    positions = sorted(longest)
-    text = _lexeme(number, longest[positions[0]])
-    for before, position in pairwise(positions):
-        text += f" <{position - before}> {_lexeme(number, longest[position])}"
+def _phrase(number: int, phrase: Phrase) -> str:
+    """Adjacent terms at their distances."""
+    text = _lexeme(number, phrase[0][1])
+    for (before, _), (position, term) in pairwise(phrase):
+        text += f" <{position - before}> {_lexeme(number, term)}"
     return text
 
 

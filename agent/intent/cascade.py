@@ -230,7 +230,7 @@ def _offered(cards: Mapping[str, Card]) -> list[Card]:
 def _languages(scope: Scope) -> tuple[str, ...]:
     """The languages the documents are in, the commonest first."""
     counts: dict[str, int] = {}
-    for one in scope.collections:
+    for one in scope.all:
         for language, count in one.languages.items():
             counts[language] = counts.get(language, 0) + count
     return tuple(sorted(counts, key=lambda language: (-counts[language], language)))
@@ -289,7 +289,7 @@ class _Stating:
 
     def _in_both_languages(self, made: RulesReading) -> tuple[str, ...]:
         """The searches; a Chinese one over documents in both languages is made in English as well."""
-        languages = [one.languages for one in self.scope.collections]
+        languages = [one.languages for one in self.scope.all]
         english = english_search(made.searches[0], languages) if made.kind == "retrieve" and made.searches else ""
         return (*made.searches, english) if english else made.searches
 
@@ -344,7 +344,7 @@ class _Stating:
         return Intent(
             kind=kind, question=question, language=language,  # type: ignore[arg-type]
             searches=tuple(searches) or ((question,) if kind != "none" else ()),
-            collections=tuple(sorted({one.name for one in self.scope.collections})),
+            collections=tuple(sorted({one.name for one in self.scope.all})),
             filter=filter, soft_filter=soft_filter, sources=tuple(sources), aggregate=aggregate,
             by=by, confidence=max(0.0, min(1.0, confidence)), rejected=tuple(rejected),  # type: ignore[arg-type]
         )  # fmt: skip

@@ -37,7 +37,7 @@ def read(request: Request, scope: Scope, wanted: Filter | None, sources: Sequenc
         question=question,
         language=question_language(question, scope),
         searches=(question,),
-        collections=tuple(sorted({collection.name for collection in scope.collections})),
+        collections=tuple(sorted({collection.name for collection in scope.all})),
         filter=to_json(wanted) if wanted else None,
         sources=tuple(
             SourceChoice(name=name, confidence=1.0, reason="named by the caller" if request.sources else "default")
@@ -49,5 +49,5 @@ def read(request: Request, scope: Scope, wanted: Filter | None, sources: Sequenc
 
 def question_language(question: str, scope: Scope) -> str:
     """The question's language, among those of the collections: a short text alone is weak evidence."""
-    written = {language for collection in scope.collections for language in collection.languages}
+    written = {language for collection in scope.all for language in collection.languages}
     return detect(question, written or None)

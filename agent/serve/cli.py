@@ -153,6 +153,7 @@ def augment(
     tenant: Tenant = None,
     template: Annotated[str | None, typer.Option(help="prompt template, answer when left out")] = None,
     budget_tokens: Annotated[int, typer.Option(help="most tokens of passages")] = 3000,
+    context: Annotated[str | None, typer.Option(help="passage, window or section; the setting when left out")] = None,
     as_json: AsJson = False,
 ) -> int:
     """The single prompt with numbered citations."""
@@ -173,6 +174,7 @@ def augment(
             fallback=fallback,
             template=template,
             budget_tokens=budget_tokens,
+            context=context,
         )
         if as_json:
             output.write_json(prompt.model_dump(mode="json"))

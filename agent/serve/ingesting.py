@@ -1,6 +1,5 @@
 """The `ingest` command: progress while it runs, one line per bad document, a summary."""
 
-import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -10,12 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from agent.serve import output
-from retrievers.core.errors import BadDocument, BadRequest
-from retrievers.core.fields import Field, read_schema
 from retrievers.ingest.documents import Document, Rejected
 from retrievers.ingest.read import input_bytes, read
 from retrievers.ingest.run import Report
-from retrievers.ingest.schema import schema_of
+from retrievers.ingest.schema import read_schema_file, schema_of
 
 if TYPE_CHECKING:
     from agent.app import Service
@@ -54,20 +51,6 @@ async def run(
     else:
         print(_summary(collection, report, time.monotonic() - started))
     return 2 if report.failed else 0
-
-
-def read_schema_file(path: Path) -> dict[str, Field]:
-    """The fields declared in a schema file.
-
-    Raises:
-        BadRequest: it cannot be read, or is none; the message names it.
-    """
-    try:
-        return read_schema(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, RecursionError) as error:
-        raise BadRequest(f"{path}: the schema cannot be read: {error}", where="schema") from error
-    except BadDocument as error:
-        raise BadRequest(f"{path}: {error}", where="schema") from error
 
 
 def _summary(collection: str, report: Report, elapsed_s: float) -> str:

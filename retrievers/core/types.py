@@ -1,7 +1,7 @@
 """The values that pass between the stages. All are frozen; a stage returns new ones."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -62,7 +62,8 @@ class Hit(NamedTuple):
 
     `chunk` is None until its text is read: searches in PostgreSQL return identities, and only the few
     that survive fusion are read. Scores of different sources are not comparable. `table` is what the
-    source calculated, on the first of its hits.
+    source calculated, on the first of its hits. `parts` is what the score is made of, where a source
+    measures as others do: by the name of the source whose scores each can be compared with.
     """
 
     id: ChunkId
@@ -70,6 +71,7 @@ class Hit(NamedTuple):
     source: str
     chunk: Chunk | None = None
     table: Table | None = None
+    parts: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +143,21 @@ class FieldCatalogue:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What one request may read: the tenant, and the collections already resolved for it."""
+    """What one request may read: the tenant, and the collections already resolved for it.
+
+    Attributes:
+        collections: of the database.
+        beside: what sources hold themselves, each as a collection whose number means nothing.
+    """
 
     tenant: str
     collections: tuple[Collection, ...]
+    beside: tuple[Collection, ...] = ()
+
+    @property
+    def all(self) -> tuple[Collection, ...]:
+        """Everything that is searched."""
+        return (*self.collections, *self.beside)
 
     def allows(self, chunk: ChunkId) -> bool:
         """Whether the chunk belongs to the tenant or to the platform. The database has checked before."""
@@ -208,9 +221,26 @@ class Retriever(Protocol):
 
 
 @runtime_checkable
-class Closeable(Protocol):
-    """A retriever that holds connections of its own."""
+class Holder(Protocol):
+    """A retriever with documents of its own, beside the collections of the database."""
+
+    async def collection(self, *, fresh: bool = False) -> Collection:
+        """What it holds, as `Scope.beside` says it; the collection's name is the source's.
+
+        Args:
+            fresh: wait a moment for what has changed; otherwise as last read.
+        """
+        ...
+
+    def load(self, ids: Iterable[ChunkId], wanted_by: Filter | None = None) -> Mapping[ChunkId, Chunk]:
+        """The chunks of those identities; what it does not hold, or the filter does not allow, is left out."""
+        ...
+
+
+@runtime_checkable
+class Closing(Protocol):
+    """A retriever with something to let go of when the service ends."""
 
     async def aclose(self) -> None:
-        """Close them."""
+        """Let go of it."""
         ...

@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from retrievers.core.errors import BadRequest
@@ -179,7 +179,7 @@ class Views:
         """The view over the collections of a scope."""
         key = tuple((one.tenant, one.number, one.version) for one in scope.collections)
         if key not in self._known:
-            fields = filterable(scope)
+            fields = filterable(replace(scope, beside=()))
             dates = [name for name, field in fields.items() if field.item == "date"]
             own = {name for one in scope.collections for name in one.fields}
             timed: list[str] = []

@@ -177,7 +177,7 @@ class FieldReader:
             stored = tuple(
                 replace(one, fields=current[one.number].fields) for one in scope.collections if one.number in current
             )
-            fields = filterable(replace(scope, collections=stored))
+            fields = filterable(replace(scope, collections=stored, beside=()))
             catalogue = FieldCatalogue(
                 key=tuple((one.number, one.version) for one in held),
                 documents=sum(one.documents for one in held),
@@ -283,7 +283,8 @@ def filterable(scope: Scope) -> Mapping[str, Field]:
     """The fields a filter over the scope may name.
 
     A field that is of one type here and of another there can be used within one collection only; where
-    it is a list in one of them it is treated as a list.
+    it is a list in one of them it is treated as a list. What is held beside the database adds fields and
+    changes none: a folder must not make a collection's filters invalid.
     """
     fields = {name: Field(name, kind, kind) for name, kind in RESERVED.items()}
     disagreed: set[str] = set()
@@ -293,4 +294,6 @@ def filterable(scope: Scope) -> Mapping[str, Field]:
             disagreed.add(name)
         elif known is None or name in RESERVED or field.type == "list":
             fields[name] = field
+    for one in scope.beside:
+        fields = {**one.fields, **fields}
     return {name: field for name, field in fields.items() if name not in disagreed}

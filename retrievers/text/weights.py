@@ -8,6 +8,10 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from retrievers.text.analysis import Term, analyse
 
@@ -26,6 +30,8 @@ _MOST_CHARACTERS = 20_000
 # Average lengths live on a grid of 10 % steps: BM25 hardly notices, and stored vectors depend on the
 # documents alone, not on the order or the batches in which they came.
 _STEP = math.log(1.1)
+
+Number = TypeVar("Number", float, NDArray[np.float64])
 
 Positions = dict[str, list[tuple[int, str]]]
 
@@ -81,14 +87,28 @@ def document_weights(found: Mapping[str, Iterable[tuple[int, str]]], length: int
         length: words of the passage.
         mean: the collection's mean length in use (`on_grid`).
     """
-    norm = K1 * (1 - B + B * length / mean)
+    norm = length_norm(length, mean)
     weights: dict[int, float] = {}
     for term, places in found.items():
-        frequency = sum(FIELDS[label] for _, label in places)
         dimension = hashed(term)
         # Terms whose hashes collide (1 in 10^9) share their weight.
-        weights[dimension] = weights.get(dimension, 0.0) + frequency * (K1 + 1) / (frequency + norm)
+        weights[dimension] = weights.get(dimension, 0.0) + saturated(frequency(places), norm)
     return weights
+
+
+def frequency(places: Iterable[tuple[int, str]]) -> float:
+    """How often a term occurs, each place counted by its field (BM25F)."""
+    return sum(FIELDS[label] for _, label in places)
+
+
+def length_norm(length: Number, mean: float) -> Number:
+    """What a passage's length in words, beside the mean one, adds to the denominator of `saturated`."""
+    return K1 * (1 - B + B * length / mean)
+
+
+def saturated(count: Number, norm: Number) -> Number:
+    """A term's weight in a passage, in [0, K1 + 1); numbers or arrays."""
+    return count * (K1 + 1) / (count + norm)
 
 
 def idf(documents: int, chunks: int) -> float:

@@ -251,3 +251,42 @@ def test_a_search_of_more_weight_leads_and_there_is_a_weight_for_each():
 
 def ranked(name: str) -> Fused:
     return Fused(ChunkId("t", "c", name, 0), 1.0, 1.0, {}, {})
+
+
+def test_a_source_that_measures_as_others_do_is_compared_with_them_measure_by_measure():
+    # fulltext: a 8, x 6, b 4; vector: x 0.9, b 0.5, a 0.1. The local x lies between by words and leads by meaning.
+    a, b, x = (ChunkId("t", "c", name, 0) for name in "abx")
+    rankings = {
+        "fulltext": [Hit(a, 8.0, "fulltext"), Hit(b, 4.0, "fulltext")],
+        "vector": [Hit(b, 0.5, "vector"), Hit(a, 0.1, "vector")],
+        "local": [Hit(x, 1.0, "local", parts={"fulltext": 6.0, "vector": 0.9})],
+    }
+    fused = convex(rankings, lexical_weight=0.5)
+    assert [(one.id.document_id, round(one.score, 6)) for one in fused] == [("x", 0.75), ("a", 0.5), ("b", 0.25)]
+    assert fused[0].scores == {"fulltext": 6.0, "vector": 0.9, "local": 1.0}
+    assert fused[0].ranks == {"local": 1}
+    assert fused[1].ranks == {"fulltext": 1, "vector": 3}
+
+
+def test_reciprocal_ranks_are_those_among_all_documents():
+    a, x = ChunkId("t", "c", "a", 0), ChunkId("t", "c", "x", 0)
+    rankings = {"vector": [Hit(a, 0.5, "vector")], "local": [Hit(x, 1.0, "local", parts={"vector": 0.4})]}
+    fused = reciprocal_rank(rankings, k=1)
+    assert [(one.id.document_id, one.score) for one in fused] == [("a", 1 / 2), ("x", 1 / 3)]
+
+
+def test_what_one_source_with_all_documents_would_not_have_returned_is_left_out():
+    near = [Hit(ChunkId("t", "c", f"{n:03}", 0), 1 - n / 1000, "vector") for n in range(100)]
+    far = Hit(ChunkId("t", "c", "far", 0), 1.0, "local", parts={"vector": 0.1})
+    fused = convex({"vector": near, "local": [far]}, lexical_weight=0.5)
+    assert [one.id for one in fused] == [hit.id for hit in near]
+
+
+def test_only_what_others_have_measured_too_counts_beside_them():
+    a, x = ChunkId("t", "c", "a", 0), ChunkId("t", "c", "x", 0)
+    here = [Hit(x, 1.0, "local", parts={"fulltext": 6.0, "vector": 0.9})]
+    beside = convex({"fulltext": [Hit(a, 8.0, "fulltext")], "local": here}, lexical_weight=0.5)
+    assert [(one.id.document_id, one.score) for one in beside] == [("a", 1.0), ("x", 0.0)]
+    # Asked, and without a hit: then the words of the folder alone were found.
+    alone = convex({"fulltext": [], "vector": [Hit(a, 0.95, "vector")], "local": here}, lexical_weight=0.6)
+    assert [(one.id.document_id, round(one.score, 6)) for one in alone] == [("x", 0.6), ("a", 0.4)]

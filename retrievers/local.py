@@ -1,0 +1,349 @@
+"""Local retrieval: a folder or a list of documents held in memory, searched without a database.
+
+It measures as the database does: BM25 as full text, cosine as vectors, so that its hits are fused with
+theirs measure by measure. Its own score is both of them, each brought to [0, 1].
+"""
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from retrievers.core.errors import BadRequest, RetrievalError, Unavailable, listing
+from retrievers.core.fields import Field
+from retrievers.core.filters import Filter
+from retrievers.core.types import PLATFORM, Card, Chunk, ChunkId, Collection, Hit, Query, Scope
+from retrievers.embed import Embedder, Vectors
+from retrievers.ingest.clean import printable
+from retrievers.ingest.documents import Document, Rejected
+from retrievers.ingest.read import read, read_record
+from retrievers.ingest.schema import NAME as SCHEMA_NAME
+from retrievers.ingest.schema import read_schema_file, schema_of
+from retrievers.memory.corpus import MOST_PASSAGES, Corpus, TooManyPassages, gather
+from retrievers.memory.ranking import rank
+from retrievers.registry import Resources
+
+CARD = Card(name="local", good_for="documents of a folder on the service's machine, as they are now")
+
+LOOK_EVERY_S = 1.0
+"""How often the folder is looked at for changes, at most, while it is searched."""
+PATIENCE_S = 1.0
+"""How long a search waits for what has changed to be read."""
+
+# The balance of words and vectors where no other source takes part in it; beside others the fusion decides.
+_LEXICAL, _FOREIGN_LEXICAL = 0.6, 0.95
+# Small: questions wait for the embedder behind a batch.
+_BATCH_PASSAGES = 16
+_EMBED_AGAIN_S = 30.0
+_MOST_REPORTED = 20
+
+_log = logging.getLogger(__name__)
+_log.addHandler(logging.NullHandler())
+
+
+class Local:
+    """Documents in memory, as a retriever.
+
+        local = Local.of([{"id": "refunds", "text": "Refunds take five days."}], embedder)
+        scope = await local.scope()
+        hits = await local.search(Query("how long do refunds take", "en", scope))
+        late = parse({"type": "gte", "key": "year", "value": 2024}, scope.beside[0].fields)  # for Query.filter
+
+    Nothing is read before it is asked for. Words are searched as soon as the texts are read, meaning as soon
+    as they have vectors, which takes seconds for each hundred passages; `ready` waits for that. Made by `of`
+    and `folder`.
+    """
+
+    def __init__(
+        self,
+        embedder: Embedder,
+        items: Callable[[], Iterable[Document | Rejected]],
+        *,
+        fields: Callable[[], Mapping[str, Field]] = dict,
+        look: Callable[[], Hashable] = lambda: None,
+        named: str = "the documents",
+    ) -> None:
+        self._embedder = embedder
+        self._items, self._fields, self._look, self._named = items, fields, look, named
+        self._corpus: Corpus | None = None
+        self._wrong = ""
+        self._seen: Hashable = object()  # unlike anything that is seen
+        self._look_after = self._embed_after = float("-inf")
+        self._refreshing: asyncio.Task[None] | None = None
+        self._embedding: asyncio.Task[None] | None = None
+        self._known: dict[bytes, Vectors] = {}
+        self._vectors: Vectors | None = None
+        self._stop = threading.Event()
+
+    @classmethod
+    def of(
+        cls,
+        documents: Iterable[Document | Mapping[str, Any]],
+        embedder: Embedder,
+        *,
+        fields: Mapping[str, Field] | None = None,
+    ) -> Self:
+        """Over documents, or mappings as `retrievers.ingest.read_record` takes them.
+
+        Args:
+            fields: declared types; those of other fields are inferred.
+        """
+        given = [
+            one if isinstance(one, Document) else read_record(one, f"documents[{n}]") for n, one in enumerate(documents)
+        ]
+        return cls(embedder, lambda: given, fields=lambda: fields or {})
+
+    @classmethod
+    def folder(cls, path: Path, embedder: Embedder) -> Self:
+        """Over the files of a folder, read as `signalbox ingest` reads them, and again when they change.
+
+        Raises:
+            BadRequest: there is no such folder, or it cannot be read.
+        """
+        path = path.expanduser()
+        if not path.is_dir():
+            what = "is not a folder" if path.exists() else "does not exist"
+            raise BadRequest(
+                f'setting LOCAL: "{printable(str(path))}" {what}; it takes a folder of documents', where="local"
+            )
+        if not os.access(path, os.R_OK | os.X_OK):
+            raise BadRequest(f'setting LOCAL: there is no permission to read "{printable(str(path))}"', where="local")
+        return cls(
+            embedder,
+            partial(read, [path]),
+            fields=partial(_declared, path),
+            look=partial(_files, path),
+            named=f'the folder "{printable(path.name)}"',
+        )
+
+    @property
+    def card(self) -> Card:
+        """See `Retriever.card`."""
+        return CARD
+
+    async def collection(self, *, fresh: bool = False) -> Collection:
+        """See `Holder.collection`. Without documents while they are read for the first time."""
+        self._refresh()
+        if fresh:
+            await _ended(self._refreshing, PATIENCE_S)
+        return self._corpus.collection if self._corpus else Collection(0, PLATFORM, CARD.name)
+
+    def load(self, ids: Iterable[ChunkId], wanted_by: Filter | None = None) -> Mapping[ChunkId, Chunk]:
+        """See `Holder.load`."""
+        corpus, now = self._corpus, datetime.now(UTC)
+        found = (corpus.find(id, wanted_by, now) for id in ids) if corpus is not None else ()
+        return {chunk.id: chunk for chunk in found if chunk is not None}
+
+    async def scope(self, tenant: str = PLATFORM) -> Scope:
+        """These documents alone, for use without the service; waits until they are read."""
+        await self.ready(vectors=False)
+        return Scope(tenant, (), (await self.collection(),))
+
+    async def ready(self, *, vectors: bool = True) -> None:
+        """Wait until everything is read and, with `vectors`, embedded; raises as `search` does."""
+        await _ended(self._refreshing, None)
+        self._look_after = float("-inf")
+        self._refresh()
+        await _ended(self._refreshing, None)
+        self._read()
+        if vectors:
+            self._embed()
+            await _ended(self._embedding, None)
+            if self._vectors is None:
+                raise Unavailable(CARD.name, "the embedder gave no vectors for the documents")
+
+    async def search(self, query: Query) -> list[Hit]:
+        """Hits by words and meaning in [0, 1], with their chunks; see `Retriever.search`.
+
+        Raises:
+            BadRequest: the scope does not hold these documents.
+            Unavailable: they cannot be read, or not yet.
+        """
+        _check_scope(query.scope)
+        self._refresh()
+        await _ended(self._refreshing, PATIENCE_S)
+        corpus = self._read()
+        self._embed()
+        if self._vectors is None and sum(digest not in self._known for digest in corpus.digests) <= _BATCH_PASSAGES:
+            await _ended(self._embedding, PATIENCE_S)
+        vectors = self._vectors if self._corpus is corpus else None
+        question = await self._vector_of(query) if vectors is not None else None
+        if question is not None and vectors is not None and len(vectors) and question.shape != vectors.shape[1:]:
+            raise Unavailable(CARD.name, f"the embedder {self._embedder.name} changed its vectors' length")
+        known = self._embedder.languages
+        foreign = known is not None and ("en" if query.gloss else query.language) not in known
+        lexical = _FOREIGN_LEXICAL if foreign else _LEXICAL
+        return await asyncio.to_thread(rank, corpus, query, vectors, question, lexical_weight=lexical, source=CARD.name)
+
+    async def _vector_of(self, query: Query) -> Vectors | None:
+        """None while the embedder is down: its words are searched still."""
+        try:
+            return await self._embedder.embed_query(query.gloss or query.text)
+        except Unavailable as error:
+            _log.warning("%s", error)
+            return None
+
+    async def aclose(self) -> None:
+        """End what is still being read and embedded."""
+        self._stop.set()
+        tasks = [task for task in (self._refreshing, self._embedding) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # Reading.
+
+    def _read(self) -> Corpus:
+        """The documents as they were last read."""
+        if self._wrong:
+            raise Unavailable(CARD.name, self._wrong)
+        if self._corpus is None:
+            raise Unavailable(CARD.name, f"{self._named} is still being read", retry_after_s=5)
+        return self._corpus
+
+    def _refresh(self) -> None:
+        """Look for changes behind the caller's back, unless that was done a moment ago."""
+        running = self._refreshing is not None and not self._refreshing.done()
+        if not running and time.monotonic() >= self._look_after:
+            self._refreshing = asyncio.create_task(self._read_again())
+
+    async def _read_again(self) -> None:
+        began = time.monotonic()
+        seen: Hashable = object()
+        try:
+            seen = await asyncio.to_thread(self._look)
+            # Of a large folder looking takes a while: at most a tenth of the time goes into it.
+            self._look_after = began + max(LOOK_EVERY_S, 10 * (time.monotonic() - began))
+            if seen != self._seen:
+                corpus = await asyncio.to_thread(self._gather)
+                self._report(corpus)
+                self._corpus, self._vectors, self._wrong = corpus, None, ""
+                self._seen, self._embed_after = seen, float("-inf")
+        except TooManyPassages:
+            self._fail(
+                f"{self._named} holds more than {MOST_PASSAGES:,} passages, the most that are kept in memory: put them "
+                "into a collection with `signalbox ingest`",
+                seen,
+            )
+        except (OSError, BadRequest) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            self._look_after = began + LOOK_EVERY_S
+            self._fail(f"{self._named} cannot be read: {reason or type(error).__name__}", object())
+
+    def _gather(self) -> Corpus:
+        return gather(self._items(), CARD.name, declared=self._fields(), stopped=self._stop.is_set)
+
+    def _fail(self, reason: str, seen: Hashable) -> None:
+        # What it held before may have been taken away on purpose: it is not shown any more.
+        self._corpus, self._vectors, self._seen = None, None, seen
+        self._wrong = reason
+        _log.warning("%s", reason)
+
+    def _report(self, corpus: Corpus) -> None:
+        held = corpus.collection
+        _log.info("%s: %d documents, %d passages", self._named, held.documents, held.chunks)
+        for one in corpus.failed[:_MOST_REPORTED]:
+            _log.warning("not searched: %s: %s", one.where, one.reason)
+        if len(corpus.failed) > _MOST_REPORTED:
+            _log.warning("not searched: %d more", len(corpus.failed) - _MOST_REPORTED)
+
+    # Vectors.
+
+    def _embed(self) -> None:
+        """Make the vectors behind the caller's back, unless that is being done or has failed a moment ago."""
+        running = self._embedding is not None and not self._embedding.done()
+        due = time.monotonic() >= self._embed_after
+        if self._corpus is not None and self._vectors is None and not running and due:
+            self._embedding = asyncio.create_task(self._embed_missing(self._corpus))
+
+    async def _embed_missing(self, corpus: Corpus) -> None:
+        texts = dict(zip(corpus.digests, corpus.embedded, strict=True))
+        missing = [digest for digest in texts if digest not in self._known]
+        try:
+            for start in range(0, len(missing), _BATCH_PASSAGES):
+                batch = missing[start : start + _BATCH_PASSAGES]
+                vectors = await self._embedder.embed([texts[digest] for digest in batch])
+                self._known.update(zip(batch, vectors, strict=True))
+                if self._corpus is not corpus:
+                    return  # the documents have changed: the next search begins anew with what is known
+        except RetrievalError as error:
+            self._embed_after = time.monotonic() + _EMBED_AGAIN_S
+            _log.warning("the local documents are searched by their words alone: %s", error)
+            return
+        self._known = {digest: self._known[digest] for digest in texts}
+        rows = [self._known[digest] for digest in corpus.digests]
+        self._vectors = np.stack(rows) if rows else np.zeros((0, 1), np.float32)
+
+
+async def _ended(task: asyncio.Task[None] | None, timeout_s: float | None) -> None:
+    """Wait for work that several may wait for: it is not cancelled with whoever waits."""
+    if task is None:
+        return
+    await asyncio.wait({task}, timeout=timeout_s)
+    if task.done() and not task.cancelled():
+        task.result()  # a mistake of ours must not pass for work that is not done yet
+
+
+def _check_scope(scope: Scope) -> None:
+    if not any(one.name == CARD.name for one in scope.beside):
+        asked = listing(one.name for one in scope.collections)
+        raise BadRequest(f"the local documents are no part of the collection asked for: {asked}", where="collection")
+    if any((one.tenant, one.name) == (PLATFORM, CARD.name) for one in scope.collections):
+        raise BadRequest(
+            f'the platform has a collection named "{CARD.name}" as well, whose passages could not be told from those '
+            "of the folder: ingest it under another name",
+            where="collection",
+        )
+
+
+def _declared(folder: Path) -> Mapping[str, Field]:
+    schema = schema_of(folder)
+    try:
+        return read_schema_file(schema) if schema else {}
+    except BadRequest as error:
+        # Whoever asks is not told where the folder is.
+        raise BadRequest(str(error).replace(f"{schema}: ", f"{SCHEMA_NAME}: "), where="local") from error
+
+
+def _files(root: Path) -> Hashable:
+    """What changes with any file of the folder: paths, sizes and times. Hidden ones are not read.
+
+    Raises:
+        OSError: the folder itself cannot be read.
+    """
+    seen: list[tuple[str, int, int]] = []
+    waiting = [root]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            entries = list(os.scandir(folder))
+        except OSError:
+            if folder == root:
+                raise
+            continue  # reading it says what is wrong with it
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(folder / entry.name)
+                continue
+            try:
+                status = entry.stat()
+            except OSError:
+                continue
+            seen.append((entry.path, status.st_mtime_ns, status.st_size))
+    return frozenset(seen)
+
+
+def build(resources: Resources) -> Local | None:
+    """The retriever over the folder of the setting LOCAL."""
+    path = resources.options.get("local")
+    return Local.folder(Path(path), resources.embedder) if path else None

@@ -1,0 +1,1 @@
+"""Documents held in memory, searchable without a database."""

@@ -1,0 +1,183 @@
+"""Documents read, split and analysed as ingestion does it, and kept in memory."""
+
+import hashlib
+import math
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retrievers.core.errors import BadDocument
+from retrievers.core.fields import Field, Values, flatten, infer_fields
+from retrievers.core.filters import Filter, matches
+from retrievers.core.types import PLATFORM, Chunk, ChunkId, Collection
+from retrievers.ingest.documents import Document, Rejected
+from retrievers.ingest.prepare import check, digest_of, field_values, prepare
+from retrievers.ingest.record import rejected
+from retrievers.memory.postings import Postings
+from retrievers.text import split
+
+MOST_PASSAGES = 20_000
+_MOST_CHARACTERS = MOST_PASSAGES * split.CAPACITY * 1.15
+
+
+class TooManyPassages(Exception):
+    """More than memory is meant for."""
+
+
+class Stopped(Exception):
+    """Nobody waits for it any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """Passages in the order of their ids, so that the order of equal scores is theirs.
+
+    Attributes:
+        embedded: the text of each passage that gets a vector; `digests` tell equal ones.
+        owners: per passage the place of its document in `values` and `expiries`.
+        expiries: when each document ends, in seconds since 1970; infinity for never.
+        failed: what could not be read, with the reason.
+    """
+
+    collection: Collection
+    chunks: Sequence[Chunk]
+    embedded: Sequence[str]
+    digests: Sequence[bytes]
+    postings: Postings
+    owners: NDArray[np.int64]
+    values: Sequence[Values]
+    expiries: NDArray[np.float64]
+    failed: Sequence[Rejected]
+
+    def allowed(self, wanted: Filter | None, now: datetime) -> NDArray[np.bool_]:
+        """Which passages satisfy the filter and have not expired, shape (passages,)."""
+        documents = self.expiries > now.timestamp()
+        if wanted is not None:
+            documents &= np.fromiter((matches(wanted, one) for one in self.values), np.bool_, len(self.values))
+        return documents[self.owners]
+
+    def find(self, id: ChunkId, wanted: Filter | None, now: datetime) -> Chunk | None:
+        """The passage of that id; None when there is none, or it is not allowed."""
+        place = bisect_left(self.chunks, id, key=lambda chunk: chunk.id)
+        if place == len(self.chunks) or self.chunks[place].id != id:
+            return None
+        owner = self.owners[place]
+        allowed = self.expiries[owner] > now.timestamp() and (wanted is None or matches(wanted, self.values[owner]))
+        return self.chunks[place] if allowed else None
+
+
+def gather(
+    items: Iterable[Document | Rejected],
+    name: str,
+    *,
+    declared: Mapping[str, Field] | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Corpus:
+    """Read and prepare documents; one that cannot be used is in `failed` and loses nobody else.
+
+    Args:
+        name: of the collection that the passages' ids say, which is the platform's.
+        declared: field types; those of other fields are inferred from all documents.
+        stopped: asked before every document.
+    Raises:
+        TooManyPassages: there are more than `MOST_PASSAGES`.
+        Stopped: `stopped` said so.
+    """
+    documents, failed = _distinct(items, stopped)
+    fields = {**_inferred(documents), **(declared or {})}
+    chunks: list[Chunk] = []
+    embedded: list[str] = []
+    digests: list[bytes] = []
+    postings = Postings()
+    owners: list[int] = []
+    values: list[Values] = []
+    expiries: list[float] = []
+    languages: Counter[str] = Counter()
+    version = hashlib.sha256()
+    for document in sorted(documents, key=lambda one: one.id):
+        _go_on(stopped)
+        try:
+            own = field_values(document, fields)
+        except BadDocument as error:
+            failed.append(rejected(document.where, document.id, str(error)))
+            continue
+        prepared = prepare(document, own, digest_of(document, own))
+        if len(chunks) + len(prepared.passages) > MOST_PASSAGES:
+            raise TooManyPassages
+        for ordinal, one in enumerate(prepared.passages):
+            id = ChunkId(PLATFORM, name, document.id, ordinal)
+            chunks.append(
+                Chunk(
+                    id,
+                    document.title,
+                    one.text,
+                    document.url,
+                    one.heading,
+                    one.start,
+                    one.end,
+                    document.metadata,
+                    one.gap,
+                )
+            )
+            embedded.append(one.embedded)
+            digests.append(one.digest)
+            postings.add(one.lexemes, one.length)
+            owners.append(len(values))
+        values.append(prepared.fields)
+        expiries.append(document.expires_at.timestamp() if document.expires_at else math.inf)
+        languages[prepared.language] += 1
+        version.update(prepared.digest)
+    collection = Collection(
+        number=0,
+        tenant=PLATFORM,
+        name=name,
+        documents=len(values),
+        chunks=len(chunks),
+        languages=languages,
+        fields=fields,
+        version=int.from_bytes(version.digest()[:4]),
+    )
+    places = np.array(owners, np.int64)
+    return Corpus(collection, chunks, embedded, digests, postings, places, values, np.array(expiries), failed)
+
+
+def _distinct(
+    items: Iterable[Document | Rejected], stopped: Callable[[], bool]
+) -> tuple[list[Document], list[Rejected]]:
+    """The documents that can be used, of those with the same id the first; and the others with the reason."""
+    documents: dict[str, Document] = {}
+    failed: list[Rejected] = []
+    characters = 0
+    for item in items:
+        _go_on(stopped)
+        if isinstance(item, Rejected):
+            failed.append(item)
+            continue
+        try:
+            check(item)
+            flatten(item.metadata)
+        except BadDocument as error:
+            failed.append(rejected(item.where, item.id, str(error)))
+            continue
+        first = documents.setdefault(item.id, item)
+        if first is not item:
+            failed.append(rejected(item.where, item.id, f'the id "{item.id}" was already given at {first.where}'))
+            continue
+        characters += len(item.text)
+        if characters > _MOST_CHARACTERS or len(documents) > MOST_PASSAGES:
+            raise TooManyPassages
+    return list(documents.values()), failed
+
+
+def _inferred(documents: Iterable[Document]) -> dict[str, Field]:
+    return infer_fields(flatten(document.metadata) for document in documents)
+
+
+def _go_on(stopped: Callable[[], bool]) -> None:
+    if stopped():
+        raise Stopped

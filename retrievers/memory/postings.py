@@ -1,0 +1,91 @@
+"""BM25 over passages in memory: the scores that full text gives, from postings instead of a database."""
+
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retrievers.text import weights
+from retrievers.text.questions import Phrase
+
+Scores = NDArray[np.float64]
+
+# A place is a passage and a position in it; positions end at 16383, so what is subtracted from one in a
+# phrase never reaches a position of the passage before.
+_POSITIONS = 1 << 32
+
+
+class _Posting:
+    """Where one term occurs. Arrays of numbers: objects for each place would take ten times the memory."""
+
+    __slots__ = ("counts", "passages", "places")
+
+    def __init__(self) -> None:
+        self.passages = array("q")
+        self.counts = array("d")
+        self.places = array("q")
+
+
+class Postings:
+    """The terms of passages, which are numbered from 0 in the order they are added."""
+
+    def __init__(self) -> None:
+        self._terms: dict[str, _Posting] = {}
+        self._lengths = array("d")
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    def add(self, lexemes: weights.Positions, length: int) -> None:
+        """Add a passage, as `weights.lexemes` gives it."""
+        number = len(self._lengths)
+        for term, places in lexemes.items():
+            posting = self._terms.get(term)
+            if posting is None:
+                posting = self._terms[term] = _Posting()
+            posting.passages.append(number)
+            posting.counts.append(weights.frequency(places))
+            posting.places.extend(number * _POSITIONS + position for position, _ in places)
+        self._lengths.append(length)
+
+    def passages_with(self, terms: Iterable[str]) -> dict[str, int]:
+        """In how many passages each term occurs; absent terms are left out."""
+        return {term: len(self._terms[term].passages) for term in terms if term in self._terms}
+
+    def scores(self, question: Mapping[str, float]) -> Scores:
+        """BM25 of every passage, shape (passages,); 0 where none of the terms occurs.
+
+        Args:
+            question: weights of terms that occur, see `questions.weigh`.
+        """
+        lengths = np.frombuffer(self._lengths) if self._lengths else np.zeros(0)
+        mean = weights.on_grid(float(lengths.mean())) if self._lengths else 1.0
+        norms = weights.length_norm(lengths, mean)
+        scores = np.zeros(len(lengths))
+        for term, weight in question.items():
+            posting = self._terms[term]
+            passages = np.frombuffer(posting.passages, np.int64)
+            scores[passages] += weight * weights.saturated(np.frombuffer(posting.counts), norms[passages])
+        return scores
+
+    def holding(self, phrases: Sequence[Phrase]) -> NDArray[np.bool_]:
+        """Which passages hold every phrase, shape (passages,)."""
+        held = np.ones(len(self), np.bool_)
+        for phrase in phrases:
+            one = np.zeros(len(self), np.bool_)
+            one[self._starts(phrase) // _POSITIONS] = True
+            held &= one
+        return held
+
+    def _starts(self, phrase: Phrase) -> NDArray[np.int64]:
+        """The places where the phrase begins."""
+        first = phrase[0][0]
+        starts: NDArray[np.int64] | None = None
+        for position, term in phrase:
+            if term not in self._terms:
+                return np.zeros(0, np.int64)
+            places = np.frombuffer(self._terms[term].places, np.int64) - (position - first)
+            starts = places if starts is None else np.intersect1d(starts, places)
+        assert starts is not None, "a phrase has at least one word"
+        return starts

@@ -1,0 +1,72 @@
+"""Passages in memory, ranked by words and by meaning as the database ranks its own."""
+
+from datetime import UTC, datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retrievers.core.types import Hit, Query
+from retrievers.embed import Vectors
+from retrievers.memory.corpus import Corpus
+from retrievers.text.questions import question_terms, quoted_phrases, weigh
+
+
+def rank(
+    corpus: Corpus,
+    query: Query,
+    vectors: Vectors | None,
+    question: Vectors | None,
+    *,
+    lexical_weight: float,
+    source: str,
+) -> list[Hit]:
+    """The best passages by each measure, ordered by both, each brought to [0, 1] (min-max).
+
+    Args:
+        vectors: of the passages, shape (passages, dimension); None while there are none.
+        question: the question's vector, shape (dimension,); None without one: words alone count then.
+        lexical_weight: share of the words, in [0, 1].
+    Returns:
+        At most `query.limit` hits with their chunks; `parts` holds BM25 as "fulltext" and cosine as "vector".
+    """
+    allowed = corpus.allowed(query.filter, datetime.now(UTC))
+    measured = {"fulltext": _best(*_bm25(corpus, query, allowed), query.limit)}
+    if vectors is not None and question is not None and len(vectors):
+        measured["vector"] = _best((vectors @ question).astype(np.float64), allowed, query.limit)
+    weights = {"fulltext": lexical_weight, "vector": 1 - lexical_weight}
+    total = sum(weights[measure] for measure, found in measured.items() if found)
+    scores: dict[int, float] = {}
+    for measure, found in measured.items():
+        low, high = min(found.values(), default=0.0), max(found.values(), default=0.0)
+        for place, score in found.items():
+            scaled = (score - low) / (high - low) if high > low else 1.0
+            scores[place] = scores.get(place, 0.0) + weights[measure] / total * scaled
+    ordered = sorted(scores, key=lambda place: (-scores[place], place))[: query.limit]
+    return [
+        Hit(
+            corpus.chunks[place].id,
+            scores[place],
+            source,
+            corpus.chunks[place],
+            parts={measure: found[place] for measure, found in measured.items() if place in found},
+        )
+        for place in ordered
+    ]
+
+
+def _bm25(corpus: Corpus, query: Query, allowed: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """BM25 of every passage, and which of them count: what is quoted must occur, where it occurs at all."""
+    shares = question_terms(query.text, query.language, query.gloss)
+    postings = corpus.postings
+    scores = postings.scores(weigh(shares, postings.passages_with(shares), len(postings)))
+    found = allowed & (scores > 0)
+    phrases = quoted_phrases(query.text, query.language)
+    quoting = found & postings.holding(phrases) if phrases else found
+    return scores, quoting if quoting.any() else found
+
+
+def _best(scores: NDArray[np.float64], among: NDArray[np.bool_], limit: int) -> dict[int, float]:
+    """Place to score of the best, ties by place."""
+    places = np.flatnonzero(among)
+    chosen = places[np.argsort(-scores[places], kind="stable")[:limit]]
+    return {int(place): float(scores[place]) for place in chosen}
