@@ -61,6 +61,7 @@ class Decision:
         calls: of the model; one that was given up may be noted after the result is there.
         weights: full text's share of the fused score, per search where the method has one.
         elapsed_ms: per stage, in their order.
+        passages: what stands under each number of the prompt, when one was made.
     """
 
     tenant: str
@@ -75,6 +76,7 @@ class Decision:
     calls: Calls = field(default_factory=Calls)
     weights: Mapping[str, float] = field(default_factory=dict)
     elapsed_ms: Mapping[str, float] = field(default_factory=dict)
+    passages: tuple[str, ...] = ()
 
 
 class _Clock:
@@ -134,7 +136,7 @@ class Pipeline:
         chunks = [hit.chunk for hit in decision.page if hit.chunk is not None]
         try:
             made = assemble.assemble(
-                result.query,
+                _in_own_words(request.question, result.query),
                 chunks,
                 budget_tokens=request.budget_tokens,
                 template=request.template,
@@ -149,7 +151,7 @@ class Pipeline:
             **fields, messages=made.messages, prompt=made.prompt, citations=made.citations, tokens=made.tokens
         )
         clock.ended("assemble")
-        return prompt, replace(decision, elapsed_ms=clock.elapsed_ms)
+        return prompt, replace(decision, elapsed_ms=clock.elapsed_ms, passages=made.passages)
 
     async def decide(self, tenant: str, request: Request) -> tuple[Result, Decision]:
         """The result with how it came about; raises as `retrieve` does."""
@@ -307,6 +309,14 @@ class Pipeline:
         chunks = await self.catalogue.load(scope, [hit.id for hit in hits if hit.chunk is None], wanted)
         loaded = (hit._replace(chunk=hit.chunk or chunks.get(hit.id)) for hit in hits)
         return [hit for hit in loaded if hit.chunk is not None]
+
+
+def _in_own_words(asked: str, question: str) -> str:
+    """The self-contained question, with the asker's own words where a model has put it into another language:
+
+    the answer is to be in theirs.
+    """
+    return question if glosses.is_chinese(asked) == glosses.is_chinese(question) else f"{asked} ({question})"
 
 
 def _weight(search: str, intent: Intent) -> float:
