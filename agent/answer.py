@@ -15,7 +15,7 @@ from agent import judge
 from agent.assemble import estimate_tokens
 from agent.breaker import Breaker
 from agent.faithfulness import check, faithfulness, in_sentences, says_nothing_found
-from agent.links import LinkGuard
+from agent.links import LinkGuard, safe
 from agent.llm import Model, ModelFailed, Reply
 from agent.llm_json import without_thoughts
 from agent.pipeline import Decision
@@ -32,6 +32,10 @@ _MOST_HISTORY_TOKENS = 3000
 
 NOTHING_FOUND = ("The documents do not answer this.", "文档中没有找到答案。")
 NOT_SEARCHED = ("The documents could not be searched.", "文档无法检索。")
+NOBODY_ANSWERS = ("Nothing was looked up for this, and no model answers it.", "此问无需检索，也没有模型作答。")
+"""In English and in Chinese."""
+_PATIENCE = 0.6
+"""Share of the settings' time after which a model that has not begun counts as failed: the breaker is everybody's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +66,17 @@ class Answerer:
         """
         if prompt.status == "nothing_found":
             failed = prompt.outcomes and all(one.status in ("timeout", "error") for one in prompt.outcomes)
-            text = (NOT_SEARCHED if failed else NOTHING_FOUND)[is_chinese(request.question)]
+            text = _worded(NOT_SEARCHED if failed else NOTHING_FOUND, request)
             yield text
             yield _made(prompt, decision, text)
             return
         if self.model is None:
-            text = _passages(decision.passages)
+            text = _unanswered(request, prompt, decision)
             yield text
             yield _made(prompt, decision, text, degraded="no_model")
             return
         pieces: list[str] = []
-        guard = LinkGuard({one.url for one in prompt.citations if one.url})
+        guard = LinkGuard(_addresses(prompt))
         model, problem = "", False
         try:
             async with aclosing(self._spoken(request, prompt, decision, started)) as spoken:
@@ -89,7 +93,7 @@ class Answerer:
             yield shown
         text = without_thoughts("".join(pieces))
         if not text:
-            text = _passages(decision.passages)
+            text = _unanswered(request, prompt, decision)
             yield text
             yield _made(prompt, decision, text, degraded="model_unavailable")
             return
@@ -104,7 +108,7 @@ class Answerer:
         assert self.model is not None
         if not self.breaker.admit():
             raise ModelFailed("it failed too often and is left alone for a while", fault="down")
-        begins_by = started + (request.timeout_s or self.settings.timeout_s)
+        asked, begins_by = time.monotonic(), started + (request.timeout_s or self.settings.timeout_s)
         works: bool | None = None
         try:
             pieces = decision.calls.watch(self.model).stream(
@@ -124,7 +128,8 @@ class Answerer:
                     yield piece
             works = True
         except ModelFailed as error:
-            works = False if error.fault in ("down", "late") else None
+            silent = error.fault == "late" and time.monotonic() - asked >= _PATIENCE * self.settings.timeout_s
+            works = False if silent or error.fault == "down" else None
             raise
         finally:
             if works is None:
@@ -207,9 +212,19 @@ def _usage(decision: Decision) -> Usage:
     return Usage.model_validate(sum(calls[1:], calls[0]).to_json()) if calls else Usage()
 
 
-def _passages(passages: Sequence[str]) -> str:
-    """What stands in for an answer that nobody gives."""
-    return "\n\n".join(passage.strip() for passage in passages)
+def _unanswered(request: AskRequest, prompt: Prompt, decision: Decision) -> str:
+    """What stands in for an answer that nobody gives: the passages."""
+    if not decision.passages:
+        return _worded(NOBODY_ANSWERS, request)
+    return safe("\n\n".join(passage.strip() for passage in decision.passages), _addresses(prompt))
+
+
+def _worded(texts: tuple[str, str], request: AskRequest) -> str:
+    return texts[is_chinese(request.question)]
+
+
+def _addresses(prompt: Prompt) -> set[str]:
+    return {one.url for one in prompt.citations if one.url}
 
 
 def _declines(text: str, sentences: Sequence[Sentence]) -> bool:

@@ -55,9 +55,12 @@ _NAME = re.compile(
 )
 _NEGATIONS = frozenset("no not never neither nor none nothing nobody without cannot".split())
 _CHINESE_NEGATIONS = frozenset(
-    """不 没 没有 未 无 非 并非 不是 不能 不会 不可 不得 不再 从未 并未 尚未 未能 无法 不曾 毫无 不必 不应 不可以
-    从不 决不 绝不""".split()
+    "不 没 没有 未 无 非 并非 从未 并未 尚未 未能 未曾 无法 毫无 从不 决不 绝不 不可以 不存在 不允许".split()
 )
+_NO_NEGATIONS = frozenset(
+    "不同 不断 不仅 不过 不久 不少 不论 不管 不但 不如 不安 不良 不足 不满 不幸 不料 不惜 不禁 不只 不错 不妨".split()
+)
+"""Words that begin with 不 and deny nothing; the others of two characters do."""
 _SHORT = 40
 """Characters up to which a language is not told from a text."""
 _REACH = 2
@@ -169,12 +172,17 @@ def _negated(text: str, language: str) -> frozenset[str]:
     stops = STOP_WORDS.get(language, frozenset())
     for token in _tokens(text):
         folded = fold(token)
-        if folded in _NEGATIONS or folded.endswith(("n't", "n’t")) or token in _CHINESE_NEGATIONS:
+        if folded in _NEGATIONS or folded.endswith(("n't", "n’t")) or _denies(token):
             reach = _REACH
         elif reach and folded not in stops:
             negated.add(stem(folded, language))
             reach -= 1
     return frozenset(negated)
+
+
+def _denies(word: str) -> bool:
+    short = word.startswith("不") and len(word) == 2 and word not in _NO_NEGATIONS
+    return short or word in _CHINESE_NEGATIONS
 
 
 def _tokens(text: str) -> Iterable[str]:
@@ -243,8 +251,9 @@ def look(said: Facts, passages: Sequence[Evidence]) -> Finding:
     ways = frozenset().union(*chosen.numbers) if chosen.numbers else frozenset()
     missing = [min(one) for one in said.numbers if not one & ways]
     missing += sorted(said.names - chosen.words - chosen.names)
-    nearest = max(windows, key=lambda one: len(said.words & one[0].words))[0]
-    missing += [f"not {word}" for word in sorted((said.negated & nearest.words) - nearest.negated)]
+    every = (one for passage in passages for one in passage.sentences)
+    nearest = max(every, key=lambda one: len(said.words & one.words))
+    missing += [f"not {word}" for word in sorted((said.negated & chosen.words) - chosen.negated)]
     missing += [f"without not {word}" for word in sorted((nearest.negated & said.words) - said.negated)]
     return Finding(covered, tuple(missing), place)
 
