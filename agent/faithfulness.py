@@ -73,7 +73,7 @@ _COURTESY = re.compile(
     re.IGNORECASE,
 )
 _NOT_IN_THE_DOCUMENTS = re.compile(
-    r"\b(?:(?:can|could)(?:not|n['’]t| not)|unable to|not able to|impossible to)\s(?:be\s)?"
+    r"\b(?:(?:can|could)(?:not|n?['’]t| not)|unable to|not able to|impossible to)\s(?:be\s)?"
     r"(?:answer|determine|say|tell|find|establish|confirm)"
     r"|\b(?:documents?|passages?|sources?|context|texts?|information)\b[^.;]{0,40}"
     r"(?:(?:do|does|did)(?:n['’]t| not)|never)\s(?:\w+\s)?"
@@ -96,13 +96,13 @@ class Facts:
         words: stems; of Chinese, words and pairs of characters.
         numbers: one entry per figure, with every way to write it.
         names: stems of words that only names are written like.
-        negated: stems that a negation stands before.
+        negated: per negation the stems of the words behind it.
     """
 
     words: frozenset[str]
     numbers: frozenset[frozenset[str]]
     names: frozenset[str]
-    negated: frozenset[str]
+    negated: frozenset[frozenset[str]]
 
     def __or__(self, other: "Facts") -> "Facts":
         return Facts(
@@ -126,19 +126,19 @@ def _read(text: str) -> Facts:
     text = unicodedata.normalize("NFKC", text)
     detected = detect(text) if len(text) > _SHORT else DEFAULT
     language = detected if detected in STOP_WORDS else DEFAULT
-    terms = [term.text for term in analyse(text, language)]
+    undated = _MONTH.sub(" ", text)
+    terms = [term.text for term in analyse(undated, language)]
     words = frozenset(term for term in terms if not any(c.isdigit() for c in term))
-    return Facts(words, _numbers(text), _names(text, language), _negated(text, language))
+    return Facts(words, _numbers(text), _names(undated, language), _negated(text, language))
 
 
 def _numbers(text: str) -> frozenset[frozenset[str]]:
     found: set[frozenset[str]] = set()
     for amount in _AMOUNT.finditer(text):
         digits = re.sub("[,，]", "", amount["number"])
-        plain = digits.lstrip("0") or "0"
-        ways = {plain, digits}
+        ways = {digits.lstrip("0") or "0", digits}
         if amount["unit"] and (value := parse_amount(f"{digits} {amount['unit']}".lower())) is not None:
-            ways |= {str(int(value)) if value == int(value) else str(value)}
+            ways = {str(int(value)) if value == int(value) else str(value)}
         found.add(frozenset(ways))
     for word in _NUMBER_WORD.finditer(text):
         found.add(frozenset({str(parse_count(word[0]))}))
@@ -165,19 +165,20 @@ def _names(text: str, language: str) -> frozenset[str]:
     return frozenset(names)
 
 
-def _negated(text: str, language: str) -> frozenset[str]:
-    """The content words that stand directly behind a negation."""
-    negated: set[str] = set()
+def _negated(text: str, language: str) -> frozenset[frozenset[str]]:
+    """The content words that stand directly behind each negation."""
+    groups: list[set[str]] = []
     reach = 0
     stops = STOP_WORDS.get(language, frozenset())
     for token in _tokens(text):
         folded = fold(token)
         if folded in _NEGATIONS or folded.endswith(("n't", "n’t")) or _denies(token):
+            groups.append(set())
             reach = _REACH
         elif reach and folded not in stops:
-            negated.add(stem(folded, language))
+            groups[-1].add(stem(folded, language))
             reach -= 1
-    return frozenset(negated)
+    return frozenset(frozenset(group) for group in groups if group)
 
 
 def _denies(word: str) -> bool:
@@ -253,9 +254,15 @@ def look(said: Facts, passages: Sequence[Evidence]) -> Finding:
     missing += sorted(said.names - chosen.words - chosen.names)
     every = (one for passage in passages for one in passage.sentences)
     nearest = max(every, key=lambda one: len(said.words & one.words))
-    missing += [f"not {word}" for word in sorted((said.negated & chosen.words) - chosen.negated)]
-    missing += [f"without not {word}" for word in sorted((nearest.negated & said.words) - said.negated)]
+    missing += [f"not {' '.join(sorted(one))}" for one in _only_here(said, chosen)]
+    missing += [f"{' '.join(sorted(one))} without not" for one in _only_here(nearest, said)]
     return Finding(covered, tuple(missing), place)
+
+
+def _only_here(one: Facts, other: Facts) -> list[frozenset[str]]:
+    """What one text denies and the other speaks of and does not."""
+    denied = frozenset().union(*other.negated) if other.negated else frozenset()
+    return [group for group in one.negated if group & other.words and not group & denied]
 
 
 def in_sentences(answer: str, passages: int) -> tuple[Sentence, ...]:

@@ -1,8 +1,8 @@
 """Addresses in an answer: what a passage talked the model into linking must neither load nor open.
 
 A picture or link whose address carries words of the conversation is how a hostile document gets them out (EchoLeak).
-So an address that is not exactly that of a cited document is shown as code, and what would make a link of it in
-Markdown or HTML is broken apart. It works on a stream, so nothing is taken back that a reader has seen.
+So what makes a link of an address in Markdown or HTML is broken apart by a blank, unless the address is exactly that of
+a cited document. Everything can still be read. It works on a stream, so nothing is taken back that a reader has seen.
 """
 
 import re
@@ -10,8 +10,8 @@ from collections.abc import Collection
 
 # Chinese marks end an address: no blank does in Chinese.
 _IN_ADDRESS = r"[^\s，。；、！？（）《》「」【】]"
-_URL = re.compile(rf"(?:[a-z][a-z0-9+.-]{{1,20}}://|www\.)(?:(?![<>`\"']){_IN_ADDRESS})+", re.IGNORECASE)
-_PUNCTUATION = ".,;:!?)]}*_~'\""
+_URL = re.compile(rf"(?P<scheme>[a-z][a-z0-9+.-]{{1,20}}://|www\.)(?:(?![<>`\"'\\]){_IN_ADDRESS})+", re.IGNORECASE)
+_PUNCTUATION = ".,;:!?)]}*_~"
 _FENCE = re.compile(r"[ \t>]*(?:```|~~~)")
 # What an unfinished text may still become: a link, a definition, a tag, an address.
 _PENDING = re.compile(
@@ -62,25 +62,24 @@ class LinkGuard:
         if not text:
             return ""
         text = _UNSEEN.sub("", text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
-        text = _TAG.sub(r"\\<", _LINK.sub(self._apart, text))
+        text = _TAG.sub("< ", _LINK.sub(self._apart, text))
         return "".join(self._without_addresses(line) for line in text.splitlines(keepends=True))
 
     def _without_addresses(self, line: str) -> str:
         if self._last.endswith("\n") and _FENCE.match(line):
             self._fenced = not self._fenced
         self._last = line
-        # In a block of code an address is no link, and marks would be read as code.
-        return line if self._fenced else _URL.sub(self._as_code, line)
+        # In a block of code an address is no link, and a blank would spoil a command.
+        return line if self._fenced else _URL.sub(self._parted, line)
 
     def _apart(self, found: re.Match[str]) -> str:
         address = found["address"]
         return "]" if address in self._allowed or not _ELSEWHERE.search(address) else "] "
 
-    def _as_code(self, found: re.Match[str]) -> str:
-        address = found[0].rstrip(_PUNCTUATION)
-        if address in self._allowed or found.string[: found.start()].endswith("`"):
-            return found[0]
-        return f"`{address}`{found[0][len(address) :]}"
+    def _parted(self, found: re.Match[str]) -> str:
+        scheme, address = found["scheme"], found[0]
+        known = address.rstrip(_PUNCTUATION) in self._allowed
+        return address if known else f"{scheme} {address.removeprefix(scheme)}"
 
 
 def safe(text: str, allowed: Collection[str]) -> str:

@@ -80,7 +80,7 @@ def _ends(line: str, start: int) -> Iterator[int]:
     while found := _END.search(line, at):
         at = found.end()
         behind = _CITED_BEHIND.match(line, at)
-        if found[0].startswith(".") and not behind and not _is_full_stop(line, found):
+        if found[0].startswith((".", "…")) and not behind and not _is_full_stop(line, found):
             continue
         at = behind.end() if behind else at
         yield at
