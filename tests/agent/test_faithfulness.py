@@ -109,7 +109,8 @@ async def test_sentences_lie_where_they_say_and_scores_follow_what_is_borne_out(
     "sentence",
     [
         "What is a rotor?", "Here is what the documents say:", "I hope this helps you with the rotor.", "Yes.",
-        "The documents do not mention the price of a turbine.", "您好，很高兴为您服务。", "文档中没有提到价格。", "转子是什么？",
+        "The documents do not mention the price of a turbine.", "您好，很高兴为您服务。", "文档中没有提到价格。",
+        "转子是什么？",
     ],
 )  # fmt: skip
 async def test_a_sentence_that_states_nothing_is_not_judged(sentence: str):
@@ -218,11 +219,13 @@ async def test_true_sentences_of_real_documents_are_told_from_changed_ones(
         found = [await check((Sentence(text=s, start=0, end=1, citations=(1,)),), (p,)) for s, p in cases]
         return sum(one[0].supported is True for one in found) / len(found)
 
-    numbered = [(re.sub(r"(?<![\w.])\d+(?![\w.])", "8675", s, count=1), p) for s, p in pairs]
+    elsewhere = [
+        (sentence, pairs[n - 1][1]) for n, (sentence, passage) in enumerate(pairs) if passage != pairs[n - 1][1]
+    ]
+    number = re.compile(r"(?<![A-Za-z0-9_.])\d+(?![A-Za-z0-9_.])")
+    changed = [(number.sub("8675", sentence, count=1), passage) for sentence, passage in pairs]
+    wrong = [one for one in changed if one not in pairs]
+    assert wrong
     assert await share(pairs) >= 0.95
-    assert (
-        await share([(s, p) for (s, p), (was, _) in zip(numbered, pairs, strict=True) if s != was] or pairs[:0]) <= 0.05
-    )
-    assert (
-        await share([(s, pairs[n - 1][1]) for n, (s, _) in enumerate(pairs) if pairs[n - 1][1] != pairs[n][1]]) <= 0.05
-    )
+    assert await share(wrong) <= 0.05
+    assert await share(elsewhere) <= 0.05
