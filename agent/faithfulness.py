@@ -44,9 +44,14 @@ _NUMBER_WORD = re.compile(
 )
 _CHINESE_NUMBER = re.compile(r"[零〇一二两三四五六七八九十百千]{1,8}")
 _MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
+_MONTH_NAME = rf"(?:{'|'.join(_MONTHS)})[a-z]{{0,6}}"
 _MONTH = re.compile(
-    rf"\b({'|'.join(_MONTHS)})[a-z]{{0,6}}\.?(?=\s\d|,?\s(?:of\s)?\d)|(?<=\d\s)({'|'.join(_MONTHS)})[a-z]{{0,6}}\b"
-    rf"|(?<=\d-)({'|'.join(_MONTHS)})(?=-\d)",
+    rf"\b{_MONTH_NAME}\.?(?=,?\s(?:of\s)?\d)|(?<=\d\s){_MONTH_NAME}\b|(?<=\d-){_MONTH_NAME}(?=-\d)", re.IGNORECASE
+)
+_DATE = re.compile(
+    r"(?<!\d)(?P<year>\d{4})(?:-(?P<month>\d{1,2})(?:-(?P<day>\d{1,2}))?|年(?P<month_zh>\d{1,2})月(?:(?P<day_zh>\d{1,2})日)?)"
+    rf"|\b(?P<name>{_MONTH_NAME})\.?\s(?:(?P<day_en>\d{{1,2}})(?:st|nd|rd|th)?,?\s)?(?:of\s)?(?P<year_en>\d{{4}})"
+    rf"|\b(?P<day_eu>\d{{1,2}})(?:st|nd|rd|th)?[\s-](?P<name_eu>{_MONTH_NAME})\.?,?[\s-](?P<year_eu>\d{{4}})",
     re.IGNORECASE,
 )
 _L = r"[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
@@ -143,8 +148,17 @@ def _numbers(text: str) -> frozenset[frozenset[str]]:
     for word in _NUMBER_WORD.finditer(text):
         found.add(frozenset({str(parse_count(word[0]))}))
     for month in _MONTH.finditer(text):
-        found.add(frozenset({str(_MONTHS.index(next(filter(None, month.groups())).lower()) + 1)}))
+        found.add(frozenset({_month(month[0])}))
+    for date in _DATE.finditer(text):
+        part = {name.partition("_")[0]: value for name, value in date.groupdict().items() if value}
+        month_of = f"{part['year']}-{_month(part['name']) if 'name' in part else int(part['month'])}"
+        # Whoever states the day states the month too, not the other way round.
+        found |= {frozenset({month_of}), *({frozenset({f"{month_of}-{int(part['day'])}"})} if "day" in part else ())}
     return frozenset(found)
+
+
+def _month(name: str) -> str:
+    return str(_MONTHS.index(name[:3].lower()) + 1)
 
 
 def _spelled(text: str) -> frozenset[frozenset[str]]:
@@ -322,7 +336,8 @@ async def _judge(text: str, cites: Sequence[Evidence], embedder: Embedder | None
         return False, 0.0
     said = read(text)
     found = look(said, cites)
-    if all(is_chinese(text) != any(map(is_chinese, one.texts)) for one in cites):
+    scripts = {is_chinese(place) for one in cites for place in one.texts[1:] or one.texts}
+    if is_chinese(text) not in scripts:
         # Wordings of two languages cannot be compared, but figures can.
         wrong = [one for one in said.numbers if not any(one & other for place in cites for other in _figures(place))]
         return (False, 0.0) if wrong else (None, None)

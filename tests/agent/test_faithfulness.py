@@ -29,7 +29,10 @@ Storm Xaver reached Denmark in December 2013. It cost 1.5 million euros."""
 CHINESE = """[3] 风力发电机
 
 风速超过25米每秒时，转子会自动停止。轴承由维护团队每三个月加油一次。暴风雨中不得攀登塔架。2015年发电量为1500兆瓦时。"""
-PASSAGES = (WIND, STORM, CHINESE)
+DATES = """[4] Xaver
+
+Xaver came on 2013-12-05, and in October 2014 it was gone. 泽维尔风暴于2013年12月5日到达丹麦。"""
+PASSAGES = (WIND, STORM, CHINESE, DATES)
 
 
 async def judged(answer: str, embedder: Embedder | None = None) -> list[bool | None]:
@@ -49,6 +52,9 @@ async def judged(answer: str, embedder: Embedder | None = None) -> list[bool | N
         "The storm Xaver reached Denmark in 2013 and cost 1,500,000 euros [2].",
         "The rotor stops in wind faster than 25 m/s [1], and storm Xaver cost 1.5 million euros [2].",
         "**The rotor** stops when wind is faster than `25` m/s [1].",
+        "Xaver came on 5 December 2013 and was gone by October 2014 [4].",
+        "Xaver came on December 5th, 2013 [4].",
+        "泽维尔风暴于2013年12月5日到达丹麦[4]。",
         "风速超过25米每秒，转子自动停止【3】。",
         "维护团队每3个月给轴承加油一次[3]。",
         "暴风雨中不得攀登塔架［3］。",
@@ -66,6 +72,10 @@ async def test_a_sentence_that_its_passages_state_is_supported(sentence: str):
         "In 2016 the plant produced 1,500 MWh for about 400 households [1].",
         "The tower must be climbed in a storm [1].",
         "The rotor does not stop when the wind is faster than 25 m/s [1].",
+        # Both the year and the month are there, in two dates.
+        "Xaver came in October 2013, and it was gone by December 2014 [4].",
+        "The storm Xaver came in 2013 on 14 December 2014 [4].",
+        "泽维尔风暴于2014年12月到达丹麦[4]。",
         "Clara Voss wrote this on September 29, 2014 [1].",
         "Anna Berg wrote this on October 29, 2014 [1].",
         "The storm Xaver reached Norway in December 2013 [2].",
