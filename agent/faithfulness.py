@@ -4,11 +4,13 @@ What is read of a sentence is looked for where the passages come nearest to it. 
 rewords; a number, a name or a negation that is not there speaks against it. The check knows wordings, not meanings.
 """
 
+import asyncio
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import or_
 
 import rjieba
 
@@ -24,17 +26,20 @@ from retrievers.text.languages import DEFAULT, STOP_WORDS, detect
 SUPPORTED_FROM = 0.6
 """Least share of a sentence's words that its passages must hold."""
 _PARAPHRASED_FROM = 0.3
+"""From this share on, the likeness of the nearest place can make up for missing words."""
 _ALIKE_FROM = 0.6
-"""Where fewer of the words are there, this cosine to the nearest place makes up for them."""
+"""Least cosine that does. Of claims beside abstracts on other subjects, none reached it."""
 _WIDTH = 2
+"""Sentences of a passage that are read together."""
 _PLACES = 2
+"""Such places per cited passage that a sentence may draw on."""
 _UNCONFIRMED = 0.5
 """What is left of the score when a number, a name or a negation is not borne out."""
 
 _HARD_WRAP = re.compile(r"(?<=\S)[ \t]*\n[ \t]*(?=[^\s\-*•#>|\d])")
 _MARKUP = re.compile(r"[`*_]{1,3}|\[(?=[^\]]*\]\()|(?<=\])\([^)\s]*\)|\]\(")
 _AMOUNT = re.compile(
-    r"(?<![A-Za-z0-9_.])(?P<number>\d[\d,，]*(?:\.\d+)*)(?:\s?(?P<unit>thousand|million|billion|[百千]?[万亿]))?",
+    r"(?<![A-Za-z0-9_.])(?P<number>\d[\d,，]{0,30}(?:\.\d{1,30}){0,4})(?:\s?(?P<unit>thousand|million|billion|[百千]?[万亿]))?",
     re.IGNORECASE,
 )
 _NUMBER_WORD = re.compile(
@@ -54,6 +59,7 @@ _DATE = re.compile(
     rf"|\b(?P<day_eu>\d{{1,2}})(?:st|nd|rd|th)?[\s-](?P<name_eu>{_MONTH_NAME})\.?,?[\s-](?P<year_eu>\d{{4}})",
     re.IGNORECASE,
 )
+# A letter, digit or underscore of a script that is written with blanks.
 _L = r"[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 _NAME = re.compile(
     rf"(?<![A-Za-z0-9_.])(?:[A-Z](?:{_L}|['’])*{_L}|[A-Za-z]+\d{_L}*|{_L}*[a-z][A-Z]{_L}*|[a-z]{_L}*_{_L}+)"
@@ -208,7 +214,12 @@ def _tokens(text: str) -> Iterable[str]:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One passage: what its head says, and what each of its sentences does."""
+    """One passage.
+
+    Attributes:
+        head: what its title and metadata say, which run on into the first sentence; they hold for all of it.
+        sentences: what each sentence says, that one included.
+    """
 
     head: Facts
     sentences: tuple[Facts, ...]
@@ -218,7 +229,7 @@ class Evidence:
 def evidence(passage: str) -> Evidence:
     """A passage as the prompt shows it, its head (title, metadata) in the first lines."""
     text = _HARD_WRAP.sub(" ", passage)
-    texts = tuple(text[span.start : span.end] for span in spans(text))
+    texts = tuple(text[span.start : span.end] for span in spans(text, code=True))
     facts = []
     for one in texts:
         said = read(one)
@@ -248,14 +259,10 @@ def look(said: Facts, passages: Sequence[Evidence]) -> Finding:
     for passage in passages:
         around |= passage.head
         for first in range(max(1, len(passage.sentences) - _WIDTH + 1)):
-            joined = _NOTHING
-            for one in passage.sentences[first : first + _WIDTH]:
-                joined |= one
+            joined = reduce(or_, passage.sentences[first : first + _WIDTH], _NOTHING)
             windows.append((joined, " ".join(passage.texts[first : first + _WIDTH])))
-    if not windows:
-        return Finding(0.0, (), "")
     chosen, place = around, ""
-    for number in range(_PLACES * max(1, len(passages))):
+    for number in range(_PLACES * len(passages)):
         best, text = max(windows, key=lambda one: len(said.words & (one[0].words | chosen.words)))
         if number and not (said.words & best.words) - chosen.words:
             break
@@ -266,8 +273,8 @@ def look(said: Facts, passages: Sequence[Evidence]) -> Finding:
     ways = frozenset().union(*chosen.numbers) if chosen.numbers else frozenset()
     missing = [min(one) for one in said.numbers if not one & ways]
     missing += sorted(said.names - chosen.words - chosen.names)
-    every = (one for passage in passages for one in passage.sentences)
-    nearest = max(every, key=lambda one: len(said.words & one.words))
+    single = (one for passage in passages for one in passage.sentences)
+    nearest = max(single, key=lambda one: len(said.words & one.words), default=_NOTHING)
     missing += [f"not {' '.join(sorted(one))}" for one in _only_here(said, chosen)]
     missing += [f"{' '.join(sorted(one))} without not" for one in _only_here(nearest, said)]
     return Finding(covered, tuple(missing), place)
@@ -318,48 +325,53 @@ async def check(
         passages: what stands under each number of the prompt, from 1.
         embedder: asked where words alone do not decide, for languages it knows.
     """
+    # Some milliseconds a sentence, during which others are to be answered.
+    judged = await asyncio.to_thread(_by_wording, sentences, passages)
+    return tuple([one if place is None else await _by_likeness(one, place, embedder) for one, place in judged])
+
+
+def _by_wording(sentences: Sequence[Sentence], passages: Sequence[str]) -> list[tuple[Sentence, str | None]]:
+    """The sentences, judged; with the place to compare with where words alone do not decide."""
     known: dict[int, Evidence] = {}
-    judged = []
+    judged: list[tuple[Sentence, str | None]] = []
     for sentence in sentences:
         if not claims(sentence.text):
-            judged.append(sentence)
+            judged.append((sentence, None))
             continue
         for n in sentence.citations:
             known[n] = known.get(n) or evidence(passages[n - 1])
-        supported, score = await _judge(sentence.text, [known[n] for n in sentence.citations], embedder)
-        judged.append(sentence.model_copy(update={"supported": supported, "score": score}))
-    return tuple(judged)
+        cites = [known[n] for n in sentence.citations]
+        said, place = read(sentence.text), None
+        supported: bool | None
+        score: float | None
+        if not cites:
+            supported, score = False, 0.0
+        elif not _comparable(sentence.text, cites):
+            figures = [ways for one in cites for facts in one.sentences for ways in facts.numbers]
+            wrong = any(not any(ways & other for other in figures) for ways in said.numbers)
+            supported, score = (False, 0.0) if wrong else (None, None)
+        else:
+            found = look(said, cites)
+            score = round(found.covered * (_UNCONFIRMED if found.missing else 1), 4)
+            supported = not found.missing and score >= SUPPORTED_FROM
+            if not found.missing and _PARAPHRASED_FROM <= score < SUPPORTED_FROM:
+                place = found.place
+        judged.append((sentence.model_copy(update={"supported": supported, "score": score}), place))
+    return judged
 
 
-async def _judge(text: str, cites: Sequence[Evidence], embedder: Embedder | None) -> tuple[bool | None, float | None]:
-    if not cites:
-        return False, 0.0
-    said = read(text)
-    found = look(said, cites)
-    scripts = {is_chinese(place) for one in cites for place in one.texts[1:] or one.texts}
-    if is_chinese(text) not in scripts:
-        # Wordings of two languages cannot be compared, but figures can.
-        wrong = [one for one in said.numbers if not any(one & other for place in cites for other in _figures(place))]
-        return (False, 0.0) if wrong else (None, None)
-    score = found.covered
-    if not found.missing and _PARAPHRASED_FROM <= score < SUPPORTED_FROM and embedder is not None:
-        score = max(score, await _alike(text, found.place, embedder))
-    if found.missing:
-        score *= _UNCONFIRMED
-    return not found.missing and score >= SUPPORTED_FROM, round(score, 4)
+def _comparable(text: str, cites: Sequence[Evidence]) -> bool:
+    """Whether text and passages share a script: wordings of two languages cannot be compared, only their figures."""
+    return is_chinese(text) in {is_chinese(place) for one in cites for place in one.texts[1:] or one.texts}
 
 
-def _figures(passage: Evidence) -> Iterator[frozenset[str]]:
-    for facts in passage.sentences:
-        yield from facts.numbers
-
-
-async def _alike(text: str, place: str, embedder: Embedder) -> float:
-    """Cosine of a sentence and a place; 0 where the embedder cannot say."""
-    if embedder.languages is not None and detect(text) not in embedder.languages:
-        return 0.0
+async def _by_likeness(sentence: Sentence, place: str, embedder: Embedder | None) -> Sentence:
+    """The sentence as its cosine to the place has it, where the embedder can say."""
+    if embedder is None or (embedder.languages is not None and detect(sentence.text) not in embedder.languages):
+        return sentence
     try:
-        one, other = await embedder.embed([without_citations(text), place])
+        one, other = await embedder.embed([without_citations(sentence.text), place])
     except Unavailable:
-        return 0.0
-    return float(one @ other)
+        return sentence
+    score = max(sentence.score or 0.0, round(float(one @ other), 4))
+    return sentence.model_copy(update={"supported": score >= _ALIKE_FROM, "score": min(score, 1.0)})

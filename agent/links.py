@@ -22,10 +22,12 @@ _PENDING = re.compile(
     re.IGNORECASE,
 )
 _LONGEST_PENDING = 4000
-_LINK = re.compile(r"\](?=(?:\(|:)\s*(?P<address><|[^\s)]+))")
+# What is cut off behind its blanks may have any address.
+_LINK = re.compile(r"\](?=[(:]\s*(?:(?P<address><|[^\s)]+)|\Z))")
 # A tag with attributes; one that is not closed may still get some.
 _TAG = re.compile(r"<(?=[a-z!/?](?![^<>=]*>))", re.IGNORECASE)
 # A relative address stays with whoever shows the answer. In angle brackets one may hold blanks, and words behind them.
+_UNKNOWN = "//"
 _ELSEWHERE = re.compile(r"[:\\&<]|//")
 # ESC and its like drive a terminal; tag characters and direction marks hide words from a reader.
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]")
@@ -47,8 +49,8 @@ class LinkGuard:
     def feed(self, piece: str) -> str:
         """What can be shown by now."""
         self._held += piece
-        pending = _PENDING.search(self._held)
-        if pending is None or len(self._held) - pending.start() > _LONGEST_PENDING:
+        pending = _PENDING.search(self._held, max(0, len(self._held) - _LONGEST_PENDING))
+        if pending is None or len(self._held) - pending.start() == _LONGEST_PENDING:
             return self.end()
         ready, self._held = self._held[: pending.start()], self._held[pending.start() :]
         return self._safe(ready)
@@ -73,7 +75,7 @@ class LinkGuard:
         return line if self._fenced else _URL.sub(self._parted, line)
 
     def _apart(self, found: re.Match[str]) -> str:
-        address = found["address"]
+        address = found["address"] or _UNKNOWN
         return "]" if address in self._allowed or not _ELSEWHERE.search(address) else "] "
 
     def _parted(self, found: re.Match[str]) -> str:

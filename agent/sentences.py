@@ -26,6 +26,7 @@ _ABBREVIATION = re.compile(
     r"(?:\b(?:e\.g|i\.e|cf|vs|al|approx|ca|Dr|Mr|Mrs|Ms|Prof|St|Jr|Sr|Inc|Ltd|Co|Fig|Figs|Eq|Sec|Vol|No|pp"
     r"|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)|\b[A-Z](?:\.[A-Z])*)\Z"
 )
+_LONGEST_ABBREVIATION = 12
 
 
 class Span(NamedTuple):
@@ -36,14 +37,14 @@ class Span(NamedTuple):
     heading: bool = False
 
 
-def spans(text: str) -> list[Span]:
-    """The sentences of a text in order, without marks of lists, rules, and blocks of code."""
+def spans(text: str, *, code: bool = False) -> list[Span]:
+    """The sentences of a text in order, without marks of lists and rules, and without blocks of code unless asked for."""
     found: list[Span] = []
     at, fenced = 0, False
     for line in text.splitlines(keepends=True):
         if _FENCE.match(line):
             fenced = not fenced
-        elif not fenced and not _RULE.fullmatch(line):
+        elif (code or not fenced) and not _RULE.fullmatch(line):
             heading = _HEADING.match(line) is not None
             found += [Span(at + start, at + end, heading) for start, end in _in_line(line)]
         at += len(line)
@@ -89,4 +90,7 @@ def _ends(line: str, start: int) -> Iterator[int]:
 
 def _is_full_stop(line: str, stop: re.Match[str]) -> bool:
     rest = line[stop.end() :].lstrip()
-    return not rest[:1].islower() and _ABBREVIATION.search(line, 0, stop.start()) is None
+    return (
+        not rest[:1].islower()
+        and _ABBREVIATION.search(line, max(0, stop.start() - _LONGEST_ABBREVIATION), stop.start()) is None
+    )

@@ -202,7 +202,18 @@ async def test_an_embedder_that_fails_or_does_not_know_the_language_is_done_with
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[", "[1]" * 50, "1" * 3000, "不" * 500, "a\ud800b [1].", "́" * 300 + " [1]", "(" * 500]
+    "text",
+    [
+        "",
+        "[",
+        "[1]" * 50,
+        "1" * 3000,
+        "不" * 500,
+        "a\ud800b [1].",
+        "́" * 300 + " [1]",
+        "(" * 500,
+        "9" * 6000 + " million [1]",
+    ],
 )
 async def test_no_text_is_too_odd_to_be_checked(text: str):
     assert all(value in (None, False) for value in await judged(text))

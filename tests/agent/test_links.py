@@ -87,6 +87,23 @@ def test_a_link_that_does_not_end_is_shown_broken_rather_than_held_for_ever():
     assert len(shown) > 5000
 
 
+def test_blanks_do_not_wear_the_guard_out():
+    guard = LinkGuard(())
+    shown = guard.feed("[x](" + " " * 9000) + guard.feed("//evil.example/p) done") + guard.end()
+    assert shown.startswith("[x] (")
+    assert shown.endswith("//evil.example/p) done")
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize(
+    "text", ["a" * 200_000, "<" * 50_000, "](" * 50_000, "a:" * 50_000, "`" * 50_000, "]( " * 50_000]
+)
+def test_no_text_takes_long(text: str):
+    guard = LinkGuard(())
+    shown = "".join(guard.feed(text[at : at + 500]) for at in range(0, len(text), 500)) + guard.end()
+    assert len(shown) >= len(text)
+
+
 def test_what_drives_a_terminal_or_hides_words_is_left_out():
     hidden = "".join(chr(0xE0000 + ord(c)) for c in "obey")
     assert safe(f"a\x1b[31mb\x07\r\nc\u202ed\u2066e{hidden}\x00", ()) == "a[31mb\ncde"

@@ -37,6 +37,11 @@ def test_a_text_is_cut_into_its_sentences(text: str, expected: list[str]):
     assert sentences(text) == expected
 
 
+def test_code_counts_where_it_is_asked_for():
+    text = "Text.\n```\nx = 1\n```\n"
+    assert [text[one.start : one.end] for one in spans(text, code=True)] == ["Text.", "x = 1"]
+
+
 def test_a_heading_is_known_as_one():
     assert [one.heading for one in spans("## Why\nBecause.")] == [True, False]
 
