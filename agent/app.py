@@ -112,11 +112,19 @@ class Service:
     async def _answered(
         self, pipeline: Pipeline, answerer: Answerer, tenant: str, request: AskRequest
     ) -> AsyncGenerator[str | tuple[Answer, Decision]]:
+        """The pieces of an answer, then the answer with how it came about."""
         started = time.monotonic()
         prompt, decision = await pipeline.decide_prompt(tenant, request)
+        found_ms = (time.monotonic() - started) * 1000
         async with aclosing(answerer.stream(request, prompt, decision, started)) as pieces:
             async for piece in pieces:
-                yield piece if isinstance(piece, str) else (piece, decision)
+                if isinstance(piece, str):
+                    yield piece
+                    continue
+                took_ms = (time.monotonic() - started) * 1000
+                elapsed_ms = {**decision.elapsed_ms, "answer": round(took_ms - found_ms, 3)}
+                answer = piece.model_copy(update={"took_ms": round(took_ms, 3)})
+                yield answer, replace(decision, elapsed_ms=elapsed_ms)
 
     async def explain(self, trace_id: str, *, tenant: str | None = None) -> dict[str, Any]:
         """How an answer came about: the record of `agent.trace.Trace.record`, with `trace_id` and `request`.

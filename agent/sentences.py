@@ -38,7 +38,7 @@ class Span(NamedTuple):
 
 
 def spans(text: str, *, code: bool = False) -> list[Span]:
-    """The sentences of a text in order, without marks of lists and rules, and without blocks of code unless asked for."""
+    """The sentences of a text in order, without marks of lists, and rules; blocks of code only when asked for."""
     found: list[Span] = []
     at, fenced = 0, False
     for line in text.splitlines(keepends=True):

@@ -26,7 +26,7 @@ _MOST_VALID = 8
 _MOST_ROWS = 10
 _MOST_CELL = 60
 _FIXED = ("collection", "sources", "top_k", "intent", "reranker", "fallback", "timeout_s", "template")
-_STAGES = ("scope", "intent", "search", "fusion", "page", "assemble")
+_STAGES = ("scope", "intent", "search", "fusion", "page", "assemble", "answer")
 _COLOURS = {"ok": "green", "empty": "yellow", "timeout": "red", "error": "red", "skipped": "dim"}
 
 

@@ -362,6 +362,8 @@ async def test_the_service_answers_records_and_replays_without_asking_the_model_
     assert set(trace["prompts"]) == {"answer/v1", "system/v1"}
     assert (again.answer, again.sentences, again.trace_id != answer.trace_id) == (said, answer.sentences, True)
     assert other.degraded == ("no_model",)
+    assert list(trace["elapsed_ms"])[-2:] == ["assemble", "answer"]
+    assert trace["took_ms"] >= trace["elapsed_ms"]["answer"] > 0
 
     file = StringIO()
     show_trace(trace, Console(file=file, width=160, highlight=False, markup=False, emoji=False))
