@@ -3,8 +3,9 @@
 import asyncio
 import gc
 import logging
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -13,6 +14,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from agent import replay as replaying
+from agent.answer import Answerer
 from agent.breaker import Breaker, Breakers
 from agent.errors import readable
 from agent.intent.cascade import Cascade
@@ -21,7 +23,7 @@ from agent.pipeline import Decision, Pipeline
 from agent.rerank import open_reranker
 from agent.settings import Settings, load_settings
 from agent.trace import Trace, TraceStore
-from agent.types import MAX_TOP_K, AugmentRequest, Prompt, Request, Result
+from agent.types import MAX_TOP_K, Answer, AskRequest, AugmentRequest, Prompt, Request, Result
 from retrievers import registry
 from retrievers.core.errors import BadRequest, Unavailable, UnknownCollection
 from retrievers.core.fields import Field
@@ -56,6 +58,7 @@ class Service:
     embedder: Embedder
     catalogue: Catalogue
     pipeline: Pipeline
+    answerer: Answerer
     traces: TraceStore
 
     async def retrieve(self, query: str | None = None, *, tenant: str | None = None, **options: Any) -> Result:
@@ -81,6 +84,49 @@ class Service:
         prompt, decision = await self.pipeline.decide_prompt(self._tenant(tenant), self._as_of(request, at))
         trace = self._keep(self.settings, prompt, decision, at, clocked=request.now is None)
         return prompt.model_copy(update={"explanation": trace.json()}) if request.explain else prompt
+
+    async def ask(self, query: str | None = None, *, tenant: str | None = None, **options: Any) -> Answer:
+        """The answer with its citations; options of `agent.types.AskRequest`, raises as `retrieve`.
+
+        Without a model, or when it fails, the prompt's passages are the answer and `degraded` says so.
+        """
+        async with aclosing(self.ask_stream(query, tenant=tenant, **options)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, Answer):
+                    return piece
+        raise AssertionError("a stream ends with its answer")
+
+    async def ask_stream(
+        self, query: str | None = None, *, tenant: str | None = None, **options: Any
+    ) -> AsyncGenerator[str | Answer]:
+        """The answer as it comes: pieces of its text, then the `Answer`, whose text is the pieces together."""
+        at = datetime.now(UTC)
+        request = self._as_of(_request(AskRequest, query, options), at)
+        async with aclosing(self._answered(self.pipeline, self.answerer, self._tenant(tenant), request)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, str):
+                    yield piece
+                    continue
+                answer, decision = piece
+                trace = self._keep(self.settings, answer, decision, at, clocked=options.get("now") is None)
+                yield answer.model_copy(update={"explanation": trace.json()}) if request.explain else answer
+
+    async def _answered(
+        self, pipeline: Pipeline, answerer: Answerer, tenant: str, request: AskRequest
+    ) -> AsyncGenerator[str | tuple[Answer, Decision]]:
+        """The pieces of an answer, then the answer with how it came about."""
+        started = time.monotonic()
+        prompt, decision = await pipeline.decide_prompt(tenant, request)
+        found_ms = (time.monotonic() - started) * 1000
+        async with aclosing(answerer.stream(request, prompt, decision, started)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, str):
+                    yield piece
+                    continue
+                took_ms = (time.monotonic() - started) * 1000
+                elapsed_ms = {**decision.elapsed_ms, "answer": round(took_ms - found_ms, 3)}
+                answer = piece.model_copy(update={"took_ms": round(took_ms, 3)})
+                yield answer, replace(decision, elapsed_ms=elapsed_ms)
 
     async def explain(self, trace_id: str, *, tenant: str | None = None) -> dict[str, Any]:
         """How an answer came about: the record of `agent.trace.Trace.record`, with `trace_id` and `request`.
@@ -132,7 +178,13 @@ class Service:
             breakers=Breakers(),
         )
         result: Result
-        if isinstance(request, AugmentRequest):
+        if isinstance(request, AskRequest):
+            model = replaying.model_of(before, changes)
+            answerer = replace(self.answerer, settings=settings, model=model, breaker=Breaker())
+            async for piece in self._answered(pipeline, answerer, who, request):
+                if not isinstance(piece, str):
+                    result, decision = piece
+        elif isinstance(request, AugmentRequest):
             result, decision = await pipeline.decide_prompt(who, request)
         else:
             result, decision = await pipeline.decide(who, request)
@@ -291,9 +343,10 @@ async def open_service(settings: Settings | None = None, **changes: Any) -> Asyn
                 columns = getattr(sources.get("sql"), "columns", None)
                 reader = Cascade(settings, catalogue, cards, embedder, model, columns)
                 pipeline = Pipeline(settings, catalogue, sources, embedder, reader, reranker)
+                answerer = Answerer(settings, embedder, model, reader.breaker)
                 async with _closing(sources.values()), TraceStore(database, days=settings.trace_days) as traces:
                     _settle_heap()
-                    yield Service(settings, database, embedder, catalogue, pipeline, traces)
+                    yield Service(settings, database, embedder, catalogue, pipeline, answerer, traces)
     finally:
         await embedder.aclose()
         if reranker is not None:

@@ -58,6 +58,8 @@ class Assembled:
     prompt: str
     citations: tuple[Citation, ...]
     tokens: int
+    passages: tuple[str, ...] = ()
+    """What stands under each number: title, metadata and text."""
 
 
 def assemble(
@@ -105,6 +107,7 @@ def assemble(
         prompt=prompt,
         citations=tuple(_citation(n, passage, found.keys()) for n, passage in enumerate(passages, 1)),
         tokens=estimate_tokens(system) + estimate_tokens(prompt),
+        passages=tuple(_block(n, passage, "") for n, passage in enumerate(passages, 1)),
     )
 
 
@@ -302,6 +305,7 @@ def _citation(n: int, passage: Passage, found: Set[ChunkId]) -> Citation:
         url=first.url,
         start=first.start,
         end=last.end,
+        heading=first.heading,
     )
 
 

@@ -12,7 +12,8 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import Any, Literal, Protocol
 from pydantic import BaseModel
 
 from agent.errors import BadSetting
-from agent.llm_json import BadReply, parse
+from agent.llm_json import BadReply, parse, without_thoughts
 from retrievers.core.errors import Unavailable
 
 Messages = Sequence[Mapping[str, str]]
@@ -30,6 +31,8 @@ Messages = Sequence[Mapping[str, str]]
 Fault = Literal["down", "late", "answer"]
 
 _SHOWN_QUESTION = 80
+_REPLAYED_PIECE = 24
+"""Characters of a piece when a recorded answer is streamed."""
 
 
 class ModelFailed(Unavailable):
@@ -148,6 +151,17 @@ class Model(Protocol):
         """
         ...
 
+    def stream(
+        self, messages: Messages, *, stage: str, deadline: float, key: Mapping[str, Any]
+    ) -> AsyncGenerator[str | Reply]:
+        """One answer as it comes: pieces of its text, without what was thought aloud, and at the end the whole Reply.
+
+        Args: as of `complete`; the deadline is that of the last piece.
+        Raises:
+            ModelFailed: no answer, also after some pieces: it broke off, was cut at the token limit, or came too late.
+        """
+        ...
+
     async def probe(self, deadline: float) -> str:
         """Whether it would answer, in a line; raises ModelFailed when it would not."""
         ...
@@ -240,27 +254,47 @@ class _Watched:
         try:
             reply = await self.model.complete(messages, stage=stage, deadline=deadline, key=key, schema=schema)
         except BaseException as error:
-            elapsed_s = time.monotonic() - started
-            if isinstance(error, asyncio.CancelledError):
-                reason = no_answer(elapsed_s)
-            else:
-                reason = error.reason if isinstance(error, ModelFailed) else type(error).__name__
-            self.calls.records.append(
-                Call(
-                    stage,
-                    key,
-                    None,
-                    self.model.name,
-                    attempts=tries.count,
-                    elapsed_ms=round(elapsed_s * 1000, 3),
-                    error=reason,
-                )
-            )
+            self._note_failure(stage, key, error, started, tries)
             raise
         finally:
             _tries.reset(outer)
         self.calls.records.append(_call(stage, key, reply))
         return reply
+
+    async def stream(
+        self, messages: Messages, *, stage: str, deadline: float, key: Mapping[str, Any]
+    ) -> AsyncGenerator[str | Reply]:
+        started, tries = time.monotonic(), _Tries()
+        try:
+            async with aclosing(self.model.stream(messages, stage=stage, deadline=deadline, key=key)) as pieces:
+                # Tries are repeated before the first piece only, and each further one may come in another context.
+                outer = _tries.set(tries)
+                try:
+                    piece = await anext(pieces)
+                finally:
+                    _tries.reset(outer)
+                while isinstance(piece, str):
+                    yield piece
+                    piece = await anext(pieces)
+        except BaseException as error:
+            self._note_failure(stage, key, error, started, tries)
+            raise
+        self.calls.records.append(_call(stage, key, piece))
+        yield piece
+
+    def _note_failure(
+        self, stage: str, key: Mapping[str, Any], error: BaseException, started: float, tries: _Tries
+    ) -> None:
+        elapsed_s = time.monotonic() - started
+        if isinstance(error, asyncio.CancelledError):
+            reason = no_answer(elapsed_s)
+        elif isinstance(error, GeneratorExit):
+            reason = "nobody read it to its end"
+        else:
+            reason = error.reason if isinstance(error, ModelFailed) else type(error).__name__
+        elapsed_ms = round(elapsed_s * 1000, 3)
+        failed = Call(stage, key, None, self.model.name, attempts=tries.count, elapsed_ms=elapsed_ms, error=reason)
+        self.calls.records.append(failed)
 
     async def probe(self, deadline: float) -> str:
         return await self.model.probe(deadline)
@@ -312,17 +346,32 @@ class Recorded:
         schema: type[BaseModel] | None = None,
     ) -> Reply:
         """The recorded answer, see `Model.complete`."""
+        call, text = self._recorded(stage, key)
+        try:
+            parsed = parse(text, schema) if schema else None
+        except BadReply as error:
+            raise ModelFailed(f"its reply cannot be used: {error.reason}") from None
+        return Reply(text, parsed, call.usage, call.model or self.name)
+
+    async def stream(
+        self, messages: Messages, *, stage: str, deadline: float, key: Mapping[str, Any]
+    ) -> AsyncGenerator[str | Reply]:
+        """The recorded answer in pieces, see `Model.stream`."""
+        call, text = self._recorded(stage, key)
+        spoken = without_thoughts(text)
+        for start in range(0, len(spoken), _REPLAYED_PIECE):
+            yield spoken[start : start + _REPLAYED_PIECE]
+        yield Reply(text, None, call.usage, call.model or self.name)
+
+    def _recorded(self, stage: str, key: Mapping[str, Any]) -> tuple[Call, str]:
+        """The call with its text; raises ModelFailed where there is none."""
         call = self._calls.get(_identity(stage, key))
         if call is None:
             question = str(key.get("question", ""))[:_SHOWN_QUESTION]
             raise ModelFailed(f'{self.name} has no reply for stage "{stage}", question "{question}" and its other keys')
         if call.text is None:
             raise ModelFailed(call.error or "it failed when it was recorded")
-        try:
-            parsed = parse(call.text, schema) if schema else None
-        except BadReply as error:
-            raise ModelFailed(f"its reply cannot be used: {error.reason}") from None
-        return Reply(call.text, parsed, call.usage, call.model or self.name)
+        return call, call.text
 
     async def probe(self, deadline: float) -> str:
         """How much is recorded."""
@@ -359,14 +408,27 @@ class Recorder:
     ) -> Reply:
         """The model's answer, see `Model.complete`; a failure is not recorded."""
         reply = await self._model.complete(messages, stage=stage, deadline=deadline, key=key, schema=schema)
+        self._append(_call(stage, key, reply))
+        return reply
+
+    async def stream(
+        self, messages: Messages, *, stage: str, deadline: float, key: Mapping[str, Any]
+    ) -> AsyncGenerator[str | Reply]:
+        """The model's answer, see `Model.stream`; it is recorded whole, and a failure is not."""
+        async with aclosing(self._model.stream(messages, stage=stage, deadline=deadline, key=key)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, Reply):
+                    self._append(_call(stage, key, piece))
+                yield piece
+
+    def _append(self, call: Call) -> None:
         # A model may write half of a surrogate pair, which no file can hold.
-        line = json.dumps(_call(stage, key, reply).to_json(), ensure_ascii=False).encode(errors="replace") + b"\n"
+        line = json.dumps(call.to_json(), ensure_ascii=False).encode(errors="replace") + b"\n"
         try:
             with self._lock, self._path.open("ab") as file:
                 file.write(line)
         except OSError as error:
             raise ModelFailed(f"the recording {self._path} cannot be written: {error.strerror}") from error
-        return reply
 
     async def probe(self, deadline: float) -> str:
         """What the model says of itself."""

@@ -10,7 +10,8 @@ import json
 import re
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
@@ -19,7 +20,7 @@ from typing import Any, Protocol, TypeVar
 from pydantic import BaseModel
 
 from agent.llm import Fault, Messages, ModelFailed, Reply, Usage, begin_try, no_answer
-from agent.llm_json import BadReply, parse, strict_schema, without_thoughts
+from agent.llm_json import BadReply, Spoken, ends_unmarked_thoughts, parse, strict_schema, without_thoughts
 from retrievers.embed.retry import RetryPolicy, of_the_connection, repeat, retry_after_s, status_of
 
 T = TypeVar("T")
@@ -34,6 +35,7 @@ _FIRST_WAIT_S = 0.25
 _LONGEST_WAIT_S = 2.0
 _LONGEST_ASKED_S = 60.0
 _LARGEST_ANSWER = 4 << 20
+_DONE: dict[str, Any] = {"done": True}
 _PROSE_BEFORE_STEPPING_DOWN = 2
 _LONGEST_SENT_BACK = 8000
 
@@ -41,11 +43,16 @@ _REFUSALS = (400, 404, 405, 415, 422, 501)
 _OF_THE_FORM = re.compile(
     r"response_?format|json|schema|structured|grammar|guided|strict|tool|function|unsupported|not support|parameter"
 )
+_OF_THE_USAGE = re.compile(r"stream_options|include_usage")
 _OF_THE_TEMPERATURE = re.compile(r"temperature")
 _OF_THE_LENGTH = re.compile(r"context.{0,9}(length|window)|too (long|many tokens)|maximum.{0,20}tokens")
 _OF_THE_MODEL = re.compile(
     r"model_not_found|model\b.{0,80}(not found|not exist|unknown)|(unknown|invalid|no such) model"
 )
+_CUT = {
+    "length": "its answer was cut at the token limit",
+    "content_filter": "its provider's filter stopped the answer",
+}
 _MEANINGS = {
     401: "its key is refused",
     403: "its key may not use it",
@@ -73,6 +80,13 @@ class Wire(Protocol):
         Raises:
             ModelFailed: the answer is no JSON or too large.
             openai.OpenAIError: what the SDK raises; what its HTTP client does may also come through.
+        """
+        ...
+
+    def events(self, body: dict[str, Any], timeout_s: float) -> AsyncGenerator[dict[str, Any]]:
+        """The decoded chunks of a streamed chat completion; the last is `_DONE` when the server says that it was.
+
+        Raises: as `send` does.
         """
         ...
 
@@ -114,6 +128,8 @@ class Chat:
         self._rung = Rung.SCHEMA
         self._prose = 0
         self._options: dict[str, Any] = {"temperature": 0}
+        self._stream_options: dict[str, Any] = {"stream_options": {"include_usage": True}}
+        self._thinks_first = False
 
     async def complete(
         self,
@@ -136,6 +152,37 @@ class Chat:
             raise ModelFailed(no_answer(given_s), fault="late") from None
         elapsed_ms = round((time.monotonic() - run.started) * 1000, 3)
         return Reply(text, parsed, run.usage, self._model, run.attempts, elapsed_ms)
+
+    async def stream(
+        self, messages: Messages, *, stage: str, deadline: float, key: Mapping[str, Any]
+    ) -> AsyncGenerator[str | Reply]:
+        """One answer as it comes, see `Model.stream`. Only what fails before the first piece is tried again."""
+        run = _Run(deadline)
+        given_s = run.left_s()
+        if given_s <= 0:
+            raise ModelFailed("no time was left for it", fault="late")
+        spoken, text, finished = Spoken(thinks_first=self._thinks_first), "", None
+        events, event = await self._begin([_clean(message) for message in messages], run)
+        async with aclosing(events):
+            while event is not None:
+                # Some servers count up in every chunk: the last figure is that of the whole.
+                run.usage = Usage.from_json(event["usage"]) if event.get("usage") else run.usage
+                said, finished = self._delta(event, finished)
+                text += said
+                if piece := spoken.feed(said):
+                    yield piece
+                if finished in _CUT:
+                    raise ModelFailed(_CUT[finished])
+                event = await _following(events, run, given_s)
+        if finished is None:
+            raise ModelFailed("its answer broke off", fault="down")
+        if piece := spoken.end():
+            yield piece
+        self._thinks_first = self._thinks_first or ends_unmarked_thoughts(text)
+        if not without_thoughts(text):
+            raise ModelFailed("its answer is empty")
+        elapsed_ms = round((time.monotonic() - run.started) * 1000, 3)
+        yield Reply(text, None, run.usage, self._model, run.attempts, elapsed_ms)
 
     async def probe(self, deadline: float) -> str:
         """Whether the server knows the model; without a list of models, whether it answers a short prompt."""
@@ -204,6 +251,45 @@ class Chat:
                 self._rung = max(self._rung, rung)
             return text, rung
 
+    async def _begin(
+        self, messages: list[dict[str, str]], run: _Run
+    ) -> tuple[AsyncGenerator[dict[str, Any]], dict[str, Any] | None]:
+        """A stream and its first event."""
+
+        async def begin(timeout_s: float) -> tuple[AsyncGenerator[dict[str, Any]], dict[str, Any] | None]:
+            events = self._wire.events(body, timeout_s)
+            try:
+                return events, await anext(events, None)
+            except BaseException:
+                await events.aclose()
+                raise
+
+        while True:
+            body = {"model": self._model, "messages": messages, "stream": True, **self._options, **self._stream_options}
+            try:
+                return await _tried(begin, run)
+            except Refused as refusal:
+                if self._stream_options and _OF_THE_USAGE.search(refusal.said):
+                    self._stream_options = {}
+                else:
+                    self._step_down(Rung.TEXT, refusal)
+
+    def _delta(self, event: dict[str, Any], finished: str | None) -> tuple[str, str | None]:
+        """The text that an event adds, and why the answer ended, once that is known."""
+        if event.get("error"):
+            raise ModelFailed("its answer holds an error")
+        choices = event.get("choices")
+        choice = choices[0] if isinstance(choices, list) and choices else None
+        if not isinstance(choice, dict):
+            return "", finished or ("stop" if event == _DONE else None)
+        # A server that does not stream answers with a whole message.
+        delta = choice.get("delta") or choice.get("message")
+        delta = delta if isinstance(delta, dict) else {}
+        if delta.get("refusal"):
+            raise ModelFailed("it refused to answer")
+        reason = choice.get("finish_reason")
+        return _content(delta.get("content")), str(reason) if reason else finished
+
     def _step_down(self, rung: Rung, refusal: Refused) -> Rung:
         """The form to try next.
 
@@ -236,11 +322,9 @@ class Chat:
             raise ModelFailed("its answer holds an error" if data.get("error") else "its answer holds no message")
         if message.get("refusal"):
             raise ModelFailed("it refused to answer")
-        if choice.get("finish_reason") == "length":
+        if choice.get("finish_reason") in _CUT:
             # What is missing cannot be repaired: the next answer would be cut as well.
-            raise ModelFailed("its answer was cut at the token limit")
-        if choice.get("finish_reason") == "content_filter":
-            raise ModelFailed("its provider's filter stopped the answer")
+            raise ModelFailed(_CUT[choice["finish_reason"]])
         return _arguments(message.get("tool_calls")) or _content(message.get("content"))
 
 
@@ -270,10 +354,24 @@ class OpenAIWire:
                 content += part
                 if len(content) > _LARGEST_ANSWER:
                     raise ModelFailed("its answer is larger than 4 MiB")
-        try:
-            return json.loads(bytes(content))
-        except (ValueError, RecursionError):
-            raise ModelFailed("its answer is not JSON") from None
+        return _decoded(bytes(content))
+
+    async def events(self, body: dict[str, Any], timeout_s: float) -> AsyncGenerator[dict[str, Any]]:
+        """The chunks as they come, see `Wire.events`."""
+        create = self._client.chat.completions.with_streaming_response.create
+        size, rest = 0, b""
+        async with create(**body, timeout=timeout_s) as response:
+            streams = "event-stream" in response.headers.get("content-type", "")
+            async for part in response.iter_bytes():
+                size += len(part)
+                if size > _LARGEST_ANSWER:
+                    raise ModelFailed("its answer is larger than 4 MiB")
+                *lines, rest = (rest + part).split(b"\n") if streams else (rest + part,)
+                for line in lines:
+                    if line.startswith(b"data:"):
+                        yield _chunk(line.removeprefix(b"data:").strip())
+        if not streams:
+            yield _chunk(rest)
 
     async def models(self, timeout_s: float) -> list[str] | None:
         """Ids of the models there are, see `Wire.models`."""
@@ -308,6 +406,13 @@ class LiteLLMWire:
         cost = (getattr(answer, "_hidden_params", None) or {}).get("response_cost")
         return data | {"usage": {**(data.get("usage") or {}), "cost": cost}}
 
+    async def events(self, body: dict[str, Any], timeout_s: float) -> AsyncGenerator[dict[str, Any]]:
+        """The chunks as they come, see `Wire.events`."""
+        litellm = await asyncio.to_thread(_litellm)
+        async for chunk in await litellm.acompletion(**body, **self._options, timeout=timeout_s):
+            yield chunk.model_dump()
+        yield _DONE
+
     async def models(self, timeout_s: float) -> list[str] | None:
         """Nobody says."""
         return None
@@ -315,6 +420,21 @@ class LiteLLMWire:
     async def aclose(self) -> None:
         """Close the connections; litellm keeps them for all its users together."""
         await (await asyncio.to_thread(_litellm)).close_litellm_async_clients()
+
+
+def _decoded(content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        raise ModelFailed("its answer is not JSON") from None
+
+
+def _chunk(data: bytes) -> dict[str, Any]:
+    """One event of a stream."""
+    chunk = _DONE if data == b"[DONE]" else _decoded(data)
+    if not isinstance(chunk, dict):
+        raise ModelFailed("its answer is no JSON object")
+    return chunk
 
 
 def _litellm() -> Any:
@@ -343,13 +463,38 @@ async def _tried(send: Callable[[float], Awaitable[T]], run: _Run) -> T:
     try:
         return await repeat(once, policy=policy, timeout_s=given_s)
     except (TimeoutError, ConnectionError, openai.OpenAIError) as error:
-        tries = run.attempts - before
-        reason, fault = _reason(error, given_s)
-        reason = f"after {tries} tries: {reason}" if tries > 1 else reason
         # The SDK's error stays out of the chain: it may quote the key.
-        raise ModelFailed(reason, retry_after_s=retry_after_s(error), fault=fault) from None
+        raise _failed(error, given_s, run.attempts - before) from None
     finally:
         run.retries_left = max(0, run.retries_left - (run.attempts - before - 1))
+
+
+async def _following(events: AsyncGenerator[dict[str, Any]], run: _Run, given_s: float) -> dict[str, Any] | None:
+    """The next event of a stream that has begun; None at its end.
+
+    Raises:
+        ModelFailed: it broke off, or the time is over.
+    """
+    import openai
+
+    try:
+        async with asyncio.timeout(run.left_s()):
+            return await _plainly(anext(events, None))
+    except Refused as refusal:
+        raise ModelFailed(_of_status(refusal.status), fault=_fault_of_status(refusal.status)) from None
+    except (TimeoutError, ConnectionError, openai.OpenAIError) as error:
+        raise _failed(error, given_s) from None
+    except Exception as error:
+        # What the HTTP client raises when a connection ends amid a chunk.
+        if not of_the_connection(error):
+            raise
+        raise ModelFailed("its answer broke off", fault="down") from None
+
+
+def _failed(error: Exception, given_s: float, tries: int = 1) -> ModelFailed:
+    reason, fault = _reason(error, given_s)
+    reason = f"after {tries} tries: {reason}" if tries > 1 else reason
+    return ModelFailed(reason, retry_after_s=retry_after_s(error), fault=fault)
 
 
 async def _plainly(answer: Awaitable[T]) -> T:

@@ -6,13 +6,17 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from itertools import islice
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 S = TypeVar("S", bound=BaseModel)
 
-_TAG = "(?:think|thinking|thought|reasoning)"
+_TAG_NAMES = ("think", "thinking", "thought", "reasoning")
+_TAG = f"(?:{'|'.join(_TAG_NAMES)})"
+_OPENING_TAGS = tuple(f"<{name}>" for name in _TAG_NAMES)
+_THOUGHT_BEGINS = re.compile(rf"<{_TAG}>", re.IGNORECASE)
+_THOUGHT_ENDS = re.compile(rf"</{_TAG}>", re.IGNORECASE)
 # Only before the answer: inside it the tags may be what the question is about. Some servers put the opening
 # tag into the prompt, and an answer cut short has no closing one.
 _THOUGHTS = re.compile(rf"\A\s*(?:<{_TAG}>.*?</{_TAG}>\s*)+", re.DOTALL | re.IGNORECASE)
@@ -48,6 +52,52 @@ def without_thoughts(text: str) -> str:
     """The answer without what the model thought aloud before it."""
     text = _THOUGHTS.sub("", text.removeprefix("\ufeff"))
     return _NOTHING_ELSE.sub("", _THOUGHTS_END.sub("", text)).strip()
+
+
+class Spoken:
+    """What of a reply that comes in pieces is the answer: `without_thoughts` for streams.
+
+    Args:
+        thinks_first: the model begins with thoughts that no opening tag marks, so all is held back until they end.
+    """
+
+    def __init__(self, *, thinks_first: bool = False) -> None:
+        self._held = ""
+        self._unmarked = thinks_first
+        self._state: Literal["beginning", "thinking", "speaking"] = "thinking" if thinks_first else "beginning"
+
+    def feed(self, piece: str) -> str:
+        """What can be said of the answer now, "" while it is not clear that it has begun."""
+        if self._state == "speaking":
+            return piece
+        self._held += piece
+        if self._state == "thinking":
+            ended = _THOUGHT_ENDS.search(self._held)
+            if ended is None:
+                return ""
+            self._held, self._unmarked, self._state = self._held[ended.end() :], False, "beginning"
+        self._held = self._held.lstrip("\ufeff \t\r\n")
+        if _THOUGHT_BEGINS.match(self._held):
+            self._state = "thinking"
+            return self.feed("")
+        if not self._held or any(tag.startswith(self._held.lower()) for tag in _OPENING_TAGS):
+            return ""
+        self._state = "speaking"
+        return self._flushed()
+
+    def end(self) -> str:
+        """What was held back and is part of the answer after all."""
+        return "" if self._state == "thinking" and not self._unmarked else self._flushed()
+
+    def _flushed(self) -> str:
+        held, self._held = self._held, ""
+        return held
+
+
+def ends_unmarked_thoughts(text: str) -> bool:
+    """Whether a reply begins with thoughts that only a closing tag shows to be some."""
+    text = text.removeprefix("\ufeff").lstrip()
+    return not _THOUGHT_BEGINS.match(text) and _THOUGHTS_END.match(text) is not None
 
 
 def json_in(text: str, *, finite: bool = True) -> Any:

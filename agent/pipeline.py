@@ -78,6 +78,7 @@ class Decision:
         wanted: the filter that every hit satisfies.
         elapsed_ms: per stage, in their order.
         reranking: what a reranker made of the ranking; None where none was to.
+        passages: what stands under each number of the prompt, when one was made.
     """
 
     tenant: str
@@ -94,6 +95,7 @@ class Decision:
     elapsed_ms: Mapping[str, float] = field(default_factory=dict)
     wanted: Filter | None = None
     reranking: Reranking | None = None
+    passages: tuple[str, ...] = ()
 
 
 class _Clock:
@@ -156,7 +158,7 @@ class Pipeline:
         around, degraded = await self._surroundings(request, decision, chunks)
         try:
             made = assemble.assemble(
-                result.query,
+                _in_own_words(request.question, result.query),
                 chunks,
                 budget_tokens=request.budget_tokens,
                 template=request.template,
@@ -173,7 +175,7 @@ class Pipeline:
             **fields, messages=made.messages, prompt=made.prompt, citations=made.citations, tokens=made.tokens
         )
         clock.ended("assemble")
-        return prompt, replace(decision, elapsed_ms=clock.elapsed_ms)
+        return prompt, replace(decision, elapsed_ms=clock.elapsed_ms, passages=made.passages)
 
     async def _surroundings(
         self, request: AugmentRequest, decision: Decision, chunks: Sequence[Chunk]
@@ -440,6 +442,14 @@ def _values(hit: Fused, fields: Mapping[str, Field]) -> Values:
         return normalise({key: value for key, value in flat.items() if key in fields}, fields)
     except BadDocument:
         return {}
+
+
+def _in_own_words(asked: str, question: str) -> str:
+    """The self-contained question, with the asker's own words where a model has put it into another language:
+
+    the answer is to be in theirs.
+    """
+    return question if glosses.is_chinese(asked) == glosses.is_chinese(question) else f"{asked} ({question})"
 
 
 def _weight(search: str, intent: Intent) -> float:

@@ -16,8 +16,10 @@ from agent.rerank.llm import ListwiseReranker
 from agent.rerank.recorded import RecordedReranker
 from agent.settings import Settings
 from agent.trace import REPLAYABLE, Json, shown_settings
-from agent.types import AugmentRequest, Request
+from agent.types import AskRequest, AugmentRequest, Request
 from retrievers.core.errors import listing
+
+_SHAPES: Mapping[object, type[Request]] = {"augment": AugmentRequest, "ask": AskRequest}
 
 
 def settings_for(trace: Json, current: Settings, changes: Mapping[str, Any]) -> Settings:
@@ -64,7 +66,7 @@ def request_of(trace: Json, settings: Settings, changes: Mapping[str, Any] | Non
     """
     given = {name.lower() for name in changes or ()}
     stored = {name: value for name, value in trace["request"].items() if name not in given and name != "kind"}
-    shape = AugmentRequest if trace["request"].get("kind") == "augment" else Request
+    shape = _SHAPES.get(trace["request"].get("kind"), Request)
     try:
         request = shape.model_validate(stored)
     except ValidationError as error:

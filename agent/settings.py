@@ -85,6 +85,10 @@ class Settings(BaseModel):
         "ordered_backoff", description="what is asked when none of the sources chosen for a question exists"
     )
     timeout_s: float = Field(10.0, gt=0, le=120, description="the whole request")
+    answer_timeout_s: float = Field(
+        60.0, gt=0, le=600, description="a model's whole answer; it must begin within TIMEOUT_S"
+    )
+    judge: Literal["off", "llm"] = Field("off", description="llm: a model also checks each answer by its passages")
     source_timeout_s: float = Field(3.0, gt=0, le=120, description="one source")
     pool_size: int = Field(10, ge=1, le=200, description="most database connections")
     trace_days: int = Field(30, ge=0, le=3650, description="how long a decision record is kept; 0 keeps none")

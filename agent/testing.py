@@ -38,6 +38,7 @@ class Fault:
         status: answered instead of 200, with an error in OpenAI's shape.
         headers: sent with the answer ({"Retry-After": "1"}).
         delay_s: seconds before the answer.
+        pause_s: seconds before every further part of a stream, one part being one event.
         body: sent as it is, in place of the JSON ("" for an empty body).
         truncated: the connection ends after half of the body.
         reset: the connection is reset instead of an answer.
@@ -46,6 +47,7 @@ class Fault:
     status: int | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     delay_s: float = 0.0
+    pause_s: float = 0.0
     body: bytes | str | None = None
     truncated: bool = False
     reset: bool = False
@@ -315,5 +317,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if fault.truncated:
             parts = (b"".join(parts)[: length // 2],)
-        for part in parts:
+        for number, part in enumerate(parts):
+            if number:
+                self.server.script._closing.wait(fault.pause_s)
             self.wfile.write(part)

@@ -24,11 +24,12 @@ from typing import Any, Self
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 import prompts
+from agent import answer as answering
 from agent import assemble
 from agent.pipeline import Decision
 from agent.rerank.stage import Reranking
 from agent.settings import Settings
-from agent.types import AugmentRequest, Prompt, Request, Result
+from agent.types import Answer, AskRequest, AugmentRequest, Prompt, Request, Result
 from retrievers.core.errors import BadRequest
 from retrievers.postgres.database import Database
 
@@ -41,8 +42,7 @@ _LONGEST_TITLE = 200
 
 REPLAYABLE = (
     "intent", "transforms", "fusion", "lexical_weight", "rank_features", "reranker", "rerank_min_score", "context",
-    "fallback", "timeout_s",
-    "source_timeout_s", "time_zone", "week_start", "fiscal_year_start", "llm",
+    "fallback", "timeout_s", "source_timeout_s", "time_zone", "week_start", "fiscal_year_start", "llm", "judge",
 )  # fmt: skip
 """Settings that decide what is found, and that a replay may change. No other is recorded, but the embedder."""
 
@@ -109,7 +109,8 @@ class Trace:
 
     def request(self) -> Json:
         """The request, as `request_of` reads it back."""
-        kind = "augment" if isinstance(self.decision.request, AugmentRequest) else "retrieve"
+        kinds: tuple[tuple[type[Request], str], ...] = ((AskRequest, "ask"), (AugmentRequest, "augment"))
+        kind = next((kind for shape, kind in kinds if isinstance(self.decision.request, shape)), "retrieve")
         return {"kind": kind, **self.decision.request.model_dump(exclude_none=True)}
 
     def record(self) -> Json:
@@ -168,6 +169,7 @@ class Trace:
             "elapsed_ms": dict(decision.elapsed_ms),
             "calls": decision.calls.to_json(),
             "prompt": _prompt(result, decision.request),
+            "answer": _answer(result),
             "prompts": self._digests(),
         }
 
@@ -178,7 +180,8 @@ class Trace:
 
     def _digests(self) -> dict[str, str]:
         """Which words every prompt template had, by its name."""
-        used = [call.stage for call in self.decision.calls.records]
+        # The template of an answer is the request's.
+        used = [call.stage for call in self.decision.calls.records if call.stage != answering.STAGE]
         request = self.decision.request
         if isinstance(self.result, Prompt) and isinstance(request, AugmentRequest):
             answer = request.template or assemble.DEFAULT_TEMPLATE
@@ -396,6 +399,15 @@ def _prompt(result: Result, request: Request) -> Json | None:
             {**citation.model_dump(), "title": citation.title[:_LONGEST_TITLE]} for citation in result.citations
         ],
     }
+
+
+def _answer(result: Result) -> Json | None:
+    """What a model answered and what the check said of it; passages that stand in for an answer are not kept."""
+    if not isinstance(result, Answer):
+        return None
+    kept = result.model_dump(include={"answered", "faithfulness", "checked_by", "model", "usage"})
+    sentences = [one.model_dump(exclude={"text"}) for one in result.sentences]
+    return {**kept, "text": result.answer if result.model else None, "sentences": sentences}
 
 
 def _storable(value: Any) -> Any:

@@ -48,6 +48,15 @@ class Request(Shape):
             return self.query
         return next((m.content for m in reversed(self.messages or ()) if m.role == "user"), "")
 
+    @property
+    def history(self) -> tuple[Message, ...]:
+        """The turns before the question."""
+        turns = self.messages or ()
+        if self.query is not None:
+            return turns
+        last = max((place for place, turn in enumerate(turns) if turn.role == "user"), default=len(turns))
+        return turns[:last]
+
 
 class AugmentRequest(Request):
     """A request for the prompt instead of the hits."""
@@ -55,6 +64,12 @@ class AugmentRequest(Request):
     template: Annotated[str, Field(max_length=100)] | None = None
     budget_tokens: Annotated[int, Field(ge=50, le=1_000_000)] = 3000
     context: Literal["passage", "window", "section"] | None = None
+
+
+class AskRequest(AugmentRequest):
+    """A request for the answer. `judge` says whether a model checks it as well; the setting when None."""
+
+    judge: Literal["off", "llm"] | None = None
 
 
 class SourceChoice(Shape):
@@ -167,7 +182,7 @@ class Result(Shape):
 
 
 class Citation(Shape):
-    """The place in a document that a number in the prompt stands for: characters [start, end)."""
+    """The place in a document that a number in the prompt stands for: characters [start, end), under `heading`."""
 
     n: int
     document_id: str
@@ -176,6 +191,7 @@ class Citation(Shape):
     url: str | None
     start: int
     end: int
+    heading: str = ""
 
 
 class Prompt(Result):
@@ -185,3 +201,50 @@ class Prompt(Result):
     prompt: str
     citations: tuple[Citation, ...]
     tokens: int
+
+
+class Sentence(Shape):
+    """One sentence of an answer: its characters [start, end), and whether the passages bear it out.
+
+    Attributes:
+        citations: numbers of passages that it cites; a number that no passage has is none.
+        supported: None where it claims nothing, or where only a model could tell.
+        score: how far the cited passages bear it out, from 0 to 1; None where `supported` is.
+    """
+
+    text: str
+    start: int
+    end: int
+    citations: tuple[int, ...] = ()
+    supported: bool | None = None
+    score: float | None = None
+
+
+class Usage(Shape):
+    """Tokens that a request's model calls took, and US dollars where somebody says."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float | None = None
+
+
+class Answer(Prompt):
+    """A prompt with what a model answered to it.
+
+    Attributes:
+        answer: the text as it was streamed; without a model, the prompt's passages.
+        answered: False when it says that the documents do not hold the answer, or when nobody answered.
+        sentences: of `answer` where a model wrote it, in order.
+        faithfulness: share of the claiming sentences that are supported; None where none claims anything.
+        checked_by: what judged the sentences.
+        model: who wrote it; None when no model did.
+        usage: of all calls of the request.
+    """
+
+    answer: str
+    answered: bool
+    sentences: tuple[Sentence, ...] = ()
+    faithfulness: float | None = None
+    checked_by: Literal["rules", "llm"] = "rules"
+    model: str | None = None
+    usage: Usage = Usage()

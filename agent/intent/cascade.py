@@ -77,7 +77,7 @@ class Cascade:
         mode = request.intent or self.settings.intent
         if mode == "llm" and self.model is None:
             raise BadRequest('intent "llm" needs a model: set LLM', where="intent", valid=("auto", "rules", "off"))
-        question, history = request.question, _before(request)
+        question, history = request.question, request.history
         context = await self._context(question, request, scope)
         made = rules.read_rules(question, history, context)
         made = await similarity.refine(made, self.cards, self.embedder, question_language(question, scope))
@@ -183,15 +183,6 @@ class Cascade:
         return intent.model_copy(
             update={"kind": "aggregate", "aggregate": {"op": "sql", "statement": statement}, "sources": sources}
         )
-
-
-def _before(request: Request) -> tuple[Message, ...]:
-    """The turns before the question."""
-    turns = list(request.messages or ())
-    if request.query is not None:
-        return tuple(turns)
-    last = max((place for place, turn in enumerate(turns) if turn.role == "user"), default=len(turns))
-    return tuple(turns[:last])
 
 
 def local(now: datetime | None, zone: tzinfo) -> datetime:

@@ -187,6 +187,50 @@ def augment(
 
 
 @app.command()
+def ask(
+    question: Question,
+    collection: OneCollection = None,
+    filter: FilterJson = None,
+    top_k: TopK = 10,
+    sources: Sources = None,
+    intent: IntentMode = None,
+    now: Now = None,
+    fallback: Fallback = None,
+    tenant: Tenant = None,
+    template: Annotated[str | None, typer.Option(help="prompt template, answer when left out")] = None,
+    budget_tokens: Annotated[int, typer.Option(help="most tokens of passages")] = 3000,
+    history: Annotated[
+        Path | None, typer.Option(help="the conversation before: JSON list or JSONL of {role, content}")
+    ] = None,
+    judge: Annotated[str | None, typer.Option(help="off, or llm: a model also checks the answer")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """The answer, streamed, with the passages it cites; without a model: the passages."""
+    from agent.serve import asking
+
+    async def run(service: "Service") -> int:
+        return await asking.run(
+            service,
+            question,
+            tenant=tenant,
+            as_json=as_json,
+            messages=asking.read_history(history) if history else None,
+            collection=collection,
+            filter=_read_json("--filter", filter),
+            top_k=top_k,
+            sources=tuple(sources) if sources else None,
+            intent=intent,
+            now=now,
+            fallback=fallback,
+            template=template,
+            budget_tokens=budget_tokens,
+            judge=judge,
+        )
+
+    return _with_service(run)
+
+
+@app.command()
 def explain(trace_id: TraceId, tenant: Tenant = None, as_json: AsJson = False) -> int:
     """How an answer came about: what was understood, asked, found, ranked and left out."""
     from agent.serve import explaining

@@ -26,7 +26,7 @@ _MOST_VALID = 8
 _MOST_ROWS = 10
 _MOST_CELL = 60
 _FIXED = ("collection", "sources", "top_k", "intent", "reranker", "fallback", "timeout_s", "template")
-_STAGES = ("scope", "intent", "search", "fusion", "page", "assemble")
+_STAGES = ("scope", "intent", "search", "fusion", "page", "assemble", "answer")
 _COLOURS = {"ok": "green", "empty": "yellow", "timeout": "red", "error": "red", "skipped": "dim"}
 
 
@@ -94,6 +94,7 @@ def show_trace(trace: Json, console: Console | None = None) -> None:
     page.section("Calculated", *_calculated(trace["table"]))
     page.section("Model calls", _calls(trace["calls"]))
     page.section("Prompt", *_prompt(trace))
+    page.section("Answer", page.grid(_answer(trace.get("answer"))))
     page.section("Time", page.grid([("", _times(trace))]))
 
 
@@ -393,6 +394,22 @@ def _prompt(trace: Json) -> tuple[Table | Text, ...]:
     templates = ", ".join(f"{name} {digest}" for name, digest in trace["prompts"].items())
     about = f"about {prompt['tokens']:,} tokens, digest {prompt['digest'][:12]}, templates {templates}"
     return table, _text(about, "dim")
+
+
+def _answer(answer: Json | None) -> Iterable[tuple[str, str]]:
+    """What was answered and what the check said; nothing where only hits or a prompt were asked for."""
+    if answer is None:
+        return
+    if answer["text"] is not None:
+        yield "text", answer["text"]
+        yield "answered", f"{'yes' if answer['answered'] else 'no, not in the documents'}, by {answer['model']}"
+    if answer["faithfulness"] is not None:
+        by = "a model" if answer["checked_by"] == "llm" else "its wording"
+        yield "borne out", f"{answer['faithfulness']:.0%} of its claims, checked by {by}"
+    for one in answer["sentences"]:
+        if one["supported"] is False:
+            cites = "".join(f"[{n}]" for n in one["citations"]) or "nothing"
+            yield "doubtful", f"{_short(answer['text'][one['start'] : one['end']], 200)} (cites {cites})"
 
 
 def _times(trace: Json) -> str:

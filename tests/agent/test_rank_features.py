@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from agent.answer import Answerer
 from agent.app import Service
 from agent.errors import BadSetting
 from agent.fusion import Fused
@@ -110,7 +111,9 @@ def service_on(database: Database, **changes: Any) -> Service:
     built = {name: registry.build(name, resources) for name in registry.names()}
     settings = Settings(**changes)
     pipeline = Pipeline(settings, catalogue, {name: one for name, one in built.items() if one}, EMBEDDER)
-    return Service(settings, database, EMBEDDER, catalogue, pipeline, TraceStore(database, days=30))
+    return Service(
+        settings, database, EMBEDDER, catalogue, pipeline, Answerer(settings, EMBEDDER), TraceStore(database, days=30)
+    )
 
 
 def note(id: str, **metadata: Any) -> Document:

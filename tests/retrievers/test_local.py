@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg.conninfo import make_conninfo
 
+from agent.answer import Answerer
 from agent.app import Service
 from agent.intent.cascade import Cascade
 from agent.pipeline import Pipeline
@@ -60,7 +61,9 @@ def service_on(database: Database, **changes: Any) -> Service:
     built = {name: registry.build(name, resources) for name in registry.names()}
     sources = {name: source for name, source in built.items() if source is not None}
     pipeline = Pipeline(chosen, catalogue, sources, EMBEDDER)
-    return Service(chosen, database, EMBEDDER, catalogue, pipeline, TraceStore(database, days=0))
+    return Service(
+        chosen, database, EMBEDDER, catalogue, pipeline, Answerer(chosen, EMBEDDER), TraceStore(database, days=0)
+    )
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg.conninfo import make_conninfo
 
+from agent.answer import Answerer
 from agent.app import Service
 from agent.pipeline import Pipeline
 from agent.settings import Settings
@@ -43,7 +44,9 @@ def service_on(database: Database, embedder: Embedder = EMBEDDER, **changes: Any
     sources = {name: source for name, source in built.items() if source is not None}
     chosen = Settings(**changes)
     pipeline = Pipeline(chosen, catalogue, sources, embedder)
-    return Service(chosen, database, embedder, catalogue, pipeline, TraceStore(database, days=0))
+    return Service(
+        chosen, database, embedder, catalogue, pipeline, Answerer(chosen, embedder), TraceStore(database, days=0)
+    )
 
 
 @pytest.fixture

@@ -1,0 +1,231 @@
+"""The answer: one model call over the prompt, streamed, and every sentence of it checked against what it cites.
+
+No model is asked where nothing was found: it could only answer from what it knew before, and a fixed sentence
+says the same at once and for nothing.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from agent import judge
+from agent.assemble import estimate_tokens
+from agent.breaker import Breaker
+from agent.faithfulness import check, faithfulness, in_sentences, says_nothing_found
+from agent.links import LinkGuard, safe
+from agent.llm import Model, ModelFailed, Reply
+from agent.llm_json import without_thoughts
+from agent.pipeline import Decision
+from agent.sentences import without_citations
+from agent.settings import Settings
+from agent.types import Answer, AskRequest, Message, Prompt, Sentence, Usage
+from retrievers.embed import Embedder
+from retrievers.text.glosses import is_chinese
+
+STAGE = "answer"
+MOST_TURNS = 20
+"""Turns of a conversation that the model sees, the newest."""
+_MOST_HISTORY_TOKENS = 3000
+
+NOTHING_FOUND = ("The documents do not answer this.", "文档中没有找到答案。")
+NOT_SEARCHED = ("The documents could not be searched.", "文档无法检索。")
+NOBODY_ANSWERS = ("Nothing was looked up for this, and no model answers it.", "此问无需检索，也没有模型作答。")
+"""In English and in Chinese."""
+_PATIENCE = 0.6
+"""Share of the settings' time after which a model that has not begun counts as failed: the breaker is everybody's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answerer:
+    """Answers prompts.
+
+    Args:
+        embedder: the second opinion of the check.
+        model: None means that nobody answers, and the passages are handed on.
+        breaker: of the model, the same as that of everybody who calls it.
+    """
+
+    settings: Settings
+    embedder: Embedder
+    model: Model | None = None
+    breaker: Breaker = field(default_factory=Breaker)
+
+    async def stream(
+        self, request: AskRequest, prompt: Prompt, decision: Decision, started: float
+    ) -> AsyncGenerator[str | Answer]:
+        """The answer's text in pieces, then the whole Answer, whose `answer` is those pieces together.
+
+        A model that fails is no error: what came of its answer is kept, or the passages stand in for it, and
+        `degraded` says so.
+
+        Args:
+            started: when the request came, a moment of `time.monotonic()`.
+        """
+        if prompt.status == "nothing_found":
+            failed = prompt.outcomes and all(one.status in ("timeout", "error") for one in prompt.outcomes)
+            text = _worded(NOT_SEARCHED if failed else NOTHING_FOUND, request)
+            yield text
+            yield _made(prompt, decision, text)
+            return
+        if self.model is None:
+            text = _unanswered(request, prompt, decision)
+            yield text
+            yield _made(prompt, decision, text, degraded="no_model")
+            return
+        pieces: list[str] = []
+        guard = LinkGuard(_addresses(prompt))
+        model, problem = "", False
+        try:
+            async with aclosing(self._spoken(request, prompt, decision, started)) as spoken:
+                async for piece in spoken:
+                    if isinstance(piece, Reply):
+                        model = piece.model
+                    elif shown := guard.feed(piece):
+                        pieces.append(shown)
+                        yield shown
+        except ModelFailed:
+            problem = True
+        if shown := guard.end():
+            pieces.append(shown)
+            yield shown
+        text = without_thoughts("".join(pieces))
+        if not text:
+            text = _unanswered(request, prompt, decision)
+            yield text
+            yield _made(prompt, decision, text, degraded="model_unavailable")
+            return
+        cut = "answer_cut" if problem else None
+        answer = _made(prompt, decision, text, degraded=cut, model=model or self.model.name)
+        yield await self._checked(answer, request, decision, self._ends_at(request, started))
+
+    async def _spoken(
+        self, request: AskRequest, prompt: Prompt, decision: Decision, started: float
+    ) -> AsyncGenerator[str | Reply]:
+        """What the model says; its first words within the request's time, its last within that of answers."""
+        assert self.model is not None
+        if not self.breaker.admit():
+            raise ModelFailed("it failed too often and is left alone for a while", fault="down")
+        asked, begins_by = time.monotonic(), started + (request.timeout_s or self.settings.timeout_s)
+        works: bool | None = None
+        try:
+            pieces = decision.calls.watch(self.model).stream(
+                messages(prompt, request.history),
+                stage=STAGE,
+                deadline=self._ends_at(request, started),
+                key=_key(request, prompt),
+            )
+            async with aclosing(pieces):
+                try:
+                    async with asyncio.timeout(begins_by - time.monotonic()):
+                        piece = await anext(pieces)
+                except TimeoutError:
+                    raise ModelFailed("it did not begin to answer in time", fault="late") from None
+                yield piece
+                async for piece in pieces:
+                    yield piece
+            works = True
+        except ModelFailed as error:
+            silent = error.fault == "late" and time.monotonic() - asked >= _PATIENCE * self.settings.timeout_s
+            works = False if silent or error.fault == "down" else None
+            raise
+        finally:
+            if works is None:
+                self.breaker.gave_up()
+            else:
+                self.breaker.succeeded() if works else self.breaker.failed()
+
+    def _ends_at(self, request: AskRequest, started: float) -> float:
+        """By when the answer is whole: a time that the request names is the whole of it."""
+        return started + (request.timeout_s or max(self.settings.timeout_s, self.settings.answer_timeout_s))
+
+    async def _checked(self, answer: Answer, request: AskRequest, decision: Decision, deadline: float) -> Answer:
+        """The answer with its sentences judged."""
+        found = in_sentences(answer.answer, len(decision.passages))
+        by: Literal["rules", "llm"] = "rules"
+        degraded = answer.degraded
+        if decision.passages:
+            found = await check(found, decision.passages, self.embedder)
+            if (request.judge or self.settings.judge) == "llm":
+                try:
+                    assert self.model is not None
+                    model = decision.calls.watch(self.model)
+                    key = _key(request, answer)
+                    found = await judge.judge(model, found, decision.passages, deadline, key)
+                    by = "llm"
+                except ModelFailed:
+                    degraded = (*degraded, "judge_unavailable")
+        return answer.model_copy(
+            update={
+                "answered": not _declines(answer.answer, found),
+                "sentences": found,
+                "faithfulness": faithfulness(found),
+                "checked_by": by,
+                "degraded": degraded,
+                "usage": _usage(decision),
+            }
+        )
+
+
+def messages(prompt: Prompt, history: Sequence[Message]) -> list[dict[str, str]]:
+    """The prompt with the conversation before it, for a model.
+
+    The caller's own system turns join ours, since many servers take one only at the beginning. Numbers that
+    earlier answers cite are of other passages, so they go.
+    """
+    system, question = prompt.messages
+    instructions = [system.content, *(turn.content for turn in history if turn.role == "system")]
+    turns: list[dict[str, str]] = []
+    left = _MOST_HISTORY_TOKENS
+    for turn in reversed([turn for turn in history if turn.role != "system"][-MOST_TURNS:]):
+        text = without_citations(turn.content) if turn.role == "assistant" else turn.content
+        left -= estimate_tokens(text)
+        if left < 0:
+            break
+        turns.insert(0, {"role": turn.role, "content": text})
+    asked = {"role": "user", "content": question.content}
+    return [{"role": "system", "content": "\n\n".join(instructions)}, *turns, asked]
+
+
+def _key(request: AskRequest, prompt: Prompt) -> dict[str, Any]:
+    """What was asked: numbers in a recorded answer mean something beside the same passages only."""
+    return {
+        "question": request.question,
+        "history": [turn.model_dump() for turn in request.history],
+        "passages": [[one.chunk_id, one.start, one.end] for one in prompt.citations],
+        "template": request.template,
+    }
+
+
+def _made(
+    prompt: Prompt, decision: Decision, text: str, *, degraded: str | None = None, model: str | None = None
+) -> Answer:
+    fields = {name: getattr(prompt, name) for name in Prompt.model_fields}
+    fields["degraded"] = (*prompt.degraded, degraded) if degraded else prompt.degraded
+    return Answer.model_construct(**fields, answer=text, answered=False, model=model, usage=_usage(decision))
+
+
+def _usage(decision: Decision) -> Usage:
+    calls = [call.usage for call in decision.calls.records]
+    return Usage.model_validate(sum(calls[1:], calls[0]).to_json()) if calls else Usage()
+
+
+def _unanswered(request: AskRequest, prompt: Prompt, decision: Decision) -> str:
+    """What stands in for an answer that nobody gives: the passages."""
+    if not decision.passages:
+        return _worded(NOBODY_ANSWERS, request)
+    return safe("\n\n".join(passage.strip() for passage in decision.passages), _addresses(prompt))
+
+
+def _worded(texts: tuple[str, str], request: AskRequest) -> str:
+    return texts[is_chinese(request.question)]
+
+
+def _addresses(prompt: Prompt) -> set[str]:
+    return {one.url for one in prompt.citations if one.url}
+
+
+def _declines(text: str, sentences: Sequence[Sentence]) -> bool:
+    return says_nothing_found(text) and not any(one.supported for one in sentences)

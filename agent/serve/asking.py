@@ -1,0 +1,94 @@
+"""`signalbox ask`: the answer as it comes, then what it cites and what the check found."""
+
+import json
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from agent.errors import readable
+from agent.serve import output
+from agent.serve.output import plain
+from agent.types import Answer, Message
+from retrievers.core.errors import BadRequest
+
+if TYPE_CHECKING:
+    from agent.app import Service
+
+_LARGEST_HISTORY = 8 << 20
+_TURNS = TypeAdapter(list[Message])
+_DONE_WITHOUT = {
+    "no_model": "no model is set: these are the passages; set LLM to have them answered from",
+    "model_unavailable": "the model gave no answer: these are the passages",
+    "answer_cut": "the answer broke off here",
+    "judge_unavailable": "the model did not check the answer: it was checked by its wording",
+}
+
+
+async def run(service: "Service", question: str, *, tenant: str | None, as_json: bool, **options: Any) -> int:
+    """Answer a question; returns the exit code. Options are those of `agent.types.AskRequest`."""
+    if as_json:
+        answer = await service.ask(question, tenant=tenant, **options)
+        output.write_json(answer.model_dump(mode="json"))
+        return 0
+    ended = "\n"
+    async with aclosing(service.ask_stream(question, tenant=tenant, **options)) as pieces:
+        async for piece in pieces:
+            if isinstance(piece, str):
+                print(plain(piece), end="", flush=True)
+                ended = piece[-1:]
+            else:
+                print("" if ended == "\n" else "\n", end="")
+                show_answer(piece)
+                output.note_trace(service.traces, piece.trace_id, tenant)
+    return 0
+
+
+def show_answer(answer: Answer) -> None:
+    """What stands below an answer's text: the passages it cites, and the sentences they do not bear out."""
+    cited = {n for sentence in answer.sentences for n in sentence.citations}
+    listed = [one for one in answer.citations if one.n in cited or not answer.sentences]
+    if listed:
+        print()
+    for one in listed:
+        heading = f", {plain(one.heading)}" if one.heading else ""
+        print(f"[{one.n}] {plain(one.title)}{heading} ({plain(one.url or one.document_id)})")
+    doubtful = [sentence for sentence in answer.sentences if sentence.supported is False]
+    if doubtful:
+        print("\nNot borne out by what is cited:")
+    for sentence in doubtful:
+        print(f"[?] {' '.join(plain(sentence.text).split())}{'' if sentence.citations else '  (cites nothing)'}")
+    for name in answer.degraded:
+        output.note(_DONE_WITHOUT.get(name, f"done without: {name}"))
+    borne_out = f", {answer.faithfulness:.0%} of its claims borne out" if answer.faithfulness is not None else ""
+    tokens = answer.usage.prompt_tokens + answer.usage.completion_tokens
+    output.note(f"{answer.model or 'no model'}, {tokens:,} tokens{borne_out}")
+
+
+def read_history(path: Path) -> list[Message]:
+    """The turns of a conversation from a file: a JSON list of {"role", "content"}, or one of them per line.
+
+    Raises:
+        BadRequest: the file cannot be read, or something in it is no turn; says where.
+    """
+    where = f"--history {path}"
+    try:
+        if path.stat().st_size > _LARGEST_HISTORY:
+            raise BadRequest(f"{where}: it is larger than 8 MiB", where="--history")
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise BadRequest(f"{where}: {reason}", where="--history") from None
+    try:
+        if text.lstrip().startswith("["):
+            turns = json.loads(text)
+        else:
+            turns = [json.loads(line) for line in text.split("\n") if line.strip()]
+    except (ValueError, RecursionError) as error:
+        reason = str(error)[:200] if isinstance(error, ValueError) else "nested too deeply"
+        raise BadRequest(f"{where}: not JSON: {reason}", where="--history") from None
+    try:
+        return _TURNS.validate_python(turns)
+    except ValidationError as error:
+        raise BadRequest(f"{where}: turn {readable(error)}", where="--history") from None

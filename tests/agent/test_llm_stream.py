@@ -1,0 +1,274 @@
+"""Streamed answers against real HTTP: pieces as they come, faults before and amid them, recordings."""
+
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.llm import Calls, Model, ModelFailed, Recorded, Reply, Usage, open_model
+from agent.llm_chat import Chat, LiteLLMWire
+from agent.llm_json import Spoken, without_thoughts
+from agent.testing import Fault, ScriptedServer
+
+KEY = "sk-very-secret-key-0123"
+ASKED = [{"role": "user", "content": "What is the capital of France?"}]
+QUESTION = {"question": "capital?"}
+
+
+@asynccontextmanager
+async def model_at(server: ScriptedServer, name: str = "openai/small") -> AsyncIterator[Model]:
+    model = open_model(name, base_url=server.base_url, api_key=KEY)
+    assert model is not None
+    yield model
+    await model.aclose()
+
+
+async def heard(model: Model, timeout_s: float = 20.0) -> tuple[list[str], Reply]:
+    *pieces, reply = [
+        piece async for piece in model.stream(ASKED, stage="s", deadline=time.monotonic() + timeout_s, key=QUESTION)
+    ]
+    assert isinstance(reply, Reply)
+    assert all(isinstance(piece, str) for piece in pieces)
+    return pieces, reply
+
+
+async def failure(server: ScriptedServer, timeout_s: float = 20.0) -> tuple[list[str], ModelFailed]:
+    """What came before the answer failed, and why it did."""
+    pieces: list[str] = []
+
+    async def listen(model: Model) -> None:
+        async for piece in model.stream(ASKED, stage="s", deadline=time.monotonic() + timeout_s, key=QUESTION):
+            assert isinstance(piece, str)
+            pieces.append(piece)
+
+    async with model_at(server) as model:
+        with pytest.raises(ModelFailed) as caught:
+            await listen(model)
+    assert KEY not in str(caught.value)
+    return pieces, caught.value
+
+
+def events(*chunks: Any) -> Fault:
+    """A server that streams these chunks, and says nothing about their end."""
+    sent = "".join(f"data: {chunk if isinstance(chunk, str) else json.dumps(chunk)}\n\n" for chunk in chunks)
+    return Fault(body=sent)
+
+
+def says(text: str | None, finish_reason: str | None = None, **more: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": {"content": text} | more, "finish_reason": finish_reason}]}
+
+
+async def test_an_answer_comes_in_pieces_with_its_usage_at_the_end():
+    with ScriptedServer(["It is Paris."]) as server:
+        async with model_at(server) as model:
+            pieces, reply = await heard(model)
+    assert pieces == ["It", " is", " Paris."]
+    assert (reply.text, reply.model, reply.attempts) == ("It is Paris.", "small", 1)
+    assert reply.usage == Usage(6, 3, None)
+    assert server.requests[0].body["stream_options"] == {"include_usage": True}
+
+
+async def test_the_first_piece_is_there_before_the_last_is_sent():
+    with ScriptedServer(["one two three four five"], faults=[Fault(pause_s=0.1)]) as server:
+        async with model_at(server) as model:
+            times = [
+                time.monotonic()
+                async for _ in model.stream(ASKED, stage="s", deadline=time.monotonic() + 20, key=QUESTION)
+            ]
+    assert times[-1] - times[0] > 0.3
+
+
+async def test_thoughts_are_held_back_and_kept_in_the_reply():
+    said = "<think>France, so Paris.</think>\n\nParis it is."
+    with ScriptedServer([said]) as server:
+        async with model_at(server) as model:
+            pieces, reply = await heard(model)
+    assert "".join(pieces) == "Paris it is."
+    assert reply.text == said
+
+
+async def test_a_model_whose_thoughts_have_no_opening_tag_is_known_after_its_first_answer():
+    said = "France, so Paris.</think>Paris it is."
+    with ScriptedServer([said, said, "No thought."]) as server:
+        async with model_at(server) as model:
+            first, _ = await heard(model)
+            second, _ = await heard(model)
+            third, _ = await heard(model)
+    assert "".join(first) == said
+    assert "".join(second) == "Paris it is."
+    assert "".join(third) == "No thought."
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["plain", "<think>a</think>b", " <Think>a</Think> <reasoning>c</reasoning>\nb", "<thi", "<b>bold</b>", "a <think>"],
+)
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_pieces_of_any_size_give_what_the_whole_would(said: str, size: int):
+    spoken = Spoken()
+    given = [spoken.feed(said[at : at + size]) for at in range(0, len(said), size)]
+    assert "".join([*given, spoken.end()]).strip() == without_thoughts(said)
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_a_failure_before_the_first_piece_is_tried_again(status: int):
+    with ScriptedServer(["Paris."], faults=[Fault(status=status)]) as server:
+        async with model_at(server) as model:
+            pieces, reply = await heard(model)
+    assert pieces == ["Paris."]
+    assert reply.attempts == 2
+
+
+async def test_a_server_that_is_down_says_so_after_its_tries():
+    with ScriptedServer(faults=[Fault(status=503)] * 9) as server:
+        pieces, error = await failure(server)
+    assert pieces == []
+    assert error.reason == "after 3 tries: HTTP 503, the server failed"
+    assert error.fault == "down"
+
+
+async def test_an_answer_that_breaks_off_keeps_what_came_and_fails_without_another_try():
+    with ScriptedServer(["one two three four"], faults=[Fault(truncated=True)]) as server:
+        pieces, error = await failure(server)
+    assert pieces[0] == "one"
+    assert error.fault == "down"
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "came", "reason"),
+    [
+        (events(says("Par")), ["Par"], "its answer broke off"),
+        (events(says("Par", "length"), "[DONE]"), ["Par"], "its answer was cut at the token limit"),
+        (events(says("Par"), says(None, "content_filter")), ["Par"], "its provider's filter stopped the answer"),
+        (events(says(None, refusal="I will not.")), [], "it refused to answer"),
+        (events(says(""), says(None, "stop"), "[DONE]"), [], "its answer is empty"),
+        (events(says("<think>and so on", "stop"), "[DONE]"), [], "its answer is empty"),
+        (events("[DONE]"), [], "its answer is empty"),
+        (events(says("Par"), {"error": {"message": "overloaded"}}), ["Par"], "its answer holds an error"),
+        (events(says("Par"), "{"), ["Par"], "its answer is not JSON"),
+        (events(says("Par"), "[1]"), ["Par"], "its answer is no JSON object"),
+    ],
+)
+async def test_an_answer_that_is_none_says_why(fault: Fault, came: list[str], reason: str):
+    with ScriptedServer(["unused"], faults=[fault]) as server:
+        pieces, error = await failure(server)
+    assert pieces == came
+    assert error.reason == reason
+
+
+async def test_the_deadline_is_that_of_the_last_piece():
+    with ScriptedServer(["one two three four five six"], faults=[Fault(pause_s=0.2)]) as server:
+        started = time.monotonic()
+        pieces, error = await failure(server, timeout_s=0.5)
+    assert time.monotonic() - started < 2
+    assert pieces[:1] == ["one"]
+    assert (error.reason, error.fault) == ("no answer within 0.5 s", "late")
+
+
+async def test_no_time_at_all_asks_nobody():
+    with ScriptedServer(["Paris."]) as server:
+        pieces, error = await failure(server, timeout_s=-1)
+    assert (pieces, error.fault, server.requests) == ([], "late", [])
+
+
+async def test_a_server_that_does_not_stream_is_read_as_a_whole():
+    def plain(body: dict[str, Any]) -> str:
+        body.pop("stream")
+        return "Paris."
+
+    with ScriptedServer(plain) as server:
+        async with model_at(server) as model:
+            pieces, reply = await heard(model)
+    assert pieces == ["Paris."]
+    assert reply.usage.prompt_tokens == 6
+
+
+@pytest.mark.parametrize("part", ["stream_options", "temperature"])
+async def test_a_parameter_that_is_refused_is_left_out_from_then_on(part: str):
+    refusal = json.dumps({"error": {"message": f"{part} is not supported"}})
+    with ScriptedServer(["Paris.", "Rome."], faults=[Fault(status=400, body=refusal)]) as server:
+        async with model_at(server) as model:
+            await heard(model)
+            await heard(model)
+    assert [part in request.body for request in server.requests] == [True, False, False]
+
+
+async def test_a_refusal_of_the_prompt_is_not_repeated():
+    refusal = json.dumps({"error": {"message": "maximum context length is 8192 tokens"}})
+    with ScriptedServer(faults=[Fault(status=400, body=refusal)]) as server:
+        _, error = await failure(server)
+    assert error.reason == "the prompt is too long for it"
+    assert len(server.requests) == 1
+
+
+async def test_a_recorded_answer_is_streamed_as_it_was_said(tmp_path: Path):
+    path = tmp_path / "calls.jsonl"
+    with ScriptedServer(["<think>hm</think>The capital of France is the city of Paris."]) as server:
+        async with model_at(server, f"record:{path}=openai/small") as model:
+            said, reply = await heard(model)
+    pieces, again = await heard(Recorded.read(path))
+    assert "".join(pieces) == "".join(said) == "The capital of France is the city of Paris."
+    assert len(pieces) > 1
+    assert (again.text, again.usage, again.model) == (reply.text, reply.usage, "small")
+
+
+async def test_an_answer_that_failed_is_not_recorded(tmp_path: Path):
+    path = tmp_path / "calls.jsonl"
+    with ScriptedServer(["one two"], faults=[Fault(truncated=True)]) as server:
+        async with model_at(server, f"record:{path}=openai/small") as model:
+            with pytest.raises(ModelFailed):
+                await heard(model)
+    assert path.read_text() == ""
+    with pytest.raises(ModelFailed, match="has no reply for stage"):
+        await heard(Recorded.read(path))
+
+
+async def test_calls_are_noted_with_their_end_whatever_it_was():
+    calls = Calls()
+    faults = [None, Fault(status=500), Fault(status=500), Fault(status=500), None]
+    with ScriptedServer(["It is Paris.", "It is Rome."], faults=faults) as server:
+        async with model_at(server) as model:
+            watched = calls.watch(model)
+            await heard(watched)
+            with pytest.raises(ModelFailed):
+                await heard(watched)
+            async with aclosing(
+                watched.stream(ASKED, stage="s", deadline=time.monotonic() + 9, key=QUESTION)
+            ) as pieces:
+                await anext(pieces)
+    told = [(call.text, call.attempts, call.error) for call in calls.records]
+    assert told == [
+        ("It is Paris.", 1, None),
+        (None, 3, "after 3 tries: HTTP 500, the server failed"),
+        (None, 1, "nobody read it to its end"),
+    ]
+
+
+async def test_litellm_streams_through_the_same_reader(monkeypatch: pytest.MonkeyPatch):
+    class Chunk:
+        def __init__(self, data: dict[str, Any]) -> None:
+            self.data = data
+
+        def model_dump(self) -> dict[str, Any]:
+            return self.data
+
+    class LiteLLM:
+        async def acompletion(self, **asked: Any) -> AsyncIterator[Chunk]:
+            assert asked["stream"] is True
+
+            async def chunks() -> AsyncIterator[Chunk]:
+                yield Chunk(says("It is "))
+                yield Chunk(says("Paris."))
+                yield Chunk({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 3}})
+
+            return chunks()
+
+    monkeypatch.setattr("agent.llm_chat._litellm", LiteLLM)
+    pieces, reply = await heard(Chat("anthropic/x", "anthropic/x", LiteLLMWire(KEY)))
+    assert pieces == ["It is ", "Paris."]
+    assert reply.usage == Usage(5, 3, None)
