@@ -61,6 +61,7 @@ class Decision:
         calls: of the model; one that was given up may be noted after the result is there.
         weights: full text's share of the fused score, per search where the method has one.
         elapsed_ms: per stage, in their order.
+        found: what `Pipeline.fuse` made the ranking of.
     """
 
     tenant: str
@@ -75,6 +76,7 @@ class Decision:
     calls: Calls = field(default_factory=Calls)
     weights: Mapping[str, float] = field(default_factory=dict)
     elapsed_ms: Mapping[str, float] = field(default_factory=dict)
+    found: Found | None = None
 
 
 class _Clock:
@@ -179,7 +181,7 @@ class Pipeline:
         refused = [answer.error for answer in found.answers if isinstance(answer.error, BadRequest)]
         if intent.by == "caller" and refused and len(refused) == len(found.answers):
             raise refused[0]  # nothing was read into the question: what the caller asked for is at fault
-        ranking, weights = self._fused(found)
+        ranking, weights = self.fuse(found)
         clock.ended("fusion")
         page = await self._page(asked, intent, found.rung.filter if found.rung else wanted, ranking)
         clock.ended("page")
@@ -205,7 +207,7 @@ class Pipeline:
         )
         decision = Decision(
             tenant, request, scope, reading.first, found.later, found.answers, tuple(ranking), tuple(page),
-            reading.stated, reading.calls, weights, clock.elapsed_ms,
+            reading.stated, reading.calls, weights, clock.elapsed_ms, found,
         )  # fmt: skip
         return result, decision
 
@@ -249,7 +251,7 @@ class Pipeline:
             scope = await self.catalogue.scope(tenant, request.collection, fresh=True)
             return scope, parse(request.filter, filterable(scope))
 
-    def _fused(self, found: Found) -> tuple[list[Fused], dict[str, float]]:
+    def fuse(self, found: Found) -> tuple[list[Fused], dict[str, float]]:
         """Stage one merges the sources of each search, stage two the searches; with full text's share in each."""
         rankings: dict[tuple[str, bool], dict[str, Sequence[Hit]]] = {}
         languages: dict[str, str] = {}
