@@ -24,9 +24,6 @@ from retrievers.embed import Embedder
 from retrievers.postgres.catalogue import Catalogue, filterable
 from retrievers.text.glosses import gloss_for
 
-DEPTH = 100
-"""Hits asked of each source: fixed, so that a page is always cut from the same ranking."""
-
 # Shares of the request's time at which a model's reading and the searches must have ended: what comes after
 # each needs the rest.
 _JOIN_BY, _SEARCH_BY = 0.8, 0.9
@@ -243,8 +240,10 @@ class Search:
             metadata = self.sources[step.source].card.kind == "metadata"
             if not metadata:
                 gloss = gloss_for(step.search, [one.languages for one in asked.scope.collections])
-                return Query(step.search, language, asked.scope, wanted, DEPTH, gloss=gloss)
-            return Query(step.search, language, asked.scope, wanted, DEPTH, course.aggregate, course.statement)
+                return Query(step.search, language, asked.scope, wanted, self.settings.depth, gloss=gloss)
+            return Query(
+                step.search, language, asked.scope, wanted, self.settings.depth, course.aggregate, course.statement
+            )
 
         return make
 

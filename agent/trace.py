@@ -39,8 +39,8 @@ _MOST_ROWS = 100
 _LONGEST_TITLE = 200
 
 REPLAYABLE = (
-    "intent", "transforms", "fusion", "lexical_weight", "reranker", "fallback", "timeout_s", "source_timeout_s",
-    "time_zone", "week_start", "fiscal_year_start", "llm",
+    "intent", "transforms", "fusion", "lexical_weight", "depth", "reranker", "fallback", "timeout_s",
+    "source_timeout_s", "time_zone", "week_start", "fiscal_year_start", "llm",
 )  # fmt: skip
 """Settings that decide what is found, and that a replay may change. No other is recorded, but the embedder."""
 
