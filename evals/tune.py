@@ -168,7 +168,7 @@ def _tune_fusion(
         return _mean(tried(changes, known))
 
     before = {name: getattr(settings, name) for name in ("fusion", "lexical_weight", "depth")}
-    convex = [{"fusion": "convex", "lexical_weight": weight} for weight in (None, *_WEIGHTS)]
+    convex: list[dict[str, Any]] = [{"fusion": "convex", "lexical_weight": weight} for weight in (None, *_WEIGHTS)]
     methods = [{**one, "depth": settings.depth} for one in (*convex, {"fusion": "rrf"}, {"fusion": "weighted_sum"})]
     scored: list[tuple[float, dict[str, Any]]] = [(mean(before), before)]
     scored += [(mean(one), one) for one in methods if one != before]
