@@ -74,7 +74,7 @@ def parts(folder: Path, *, limit: int = MOST_QUESTIONS) -> Parts:
         tune, verify = _labelled(load(folder, first)), _labelled(dataset)
         names = (f"split {first}", "split test")
     else:
-        dataset = load(folder, "test" if "test" in known else known[0])
+        dataset = load(folder, "test" if "test" in known or not known else known[0])
         shuffled = random.Random(_SEED).sample(every := _labelled(dataset), len(every))
         tune, verify = shuffled[: len(every) // 2], shuffled[len(every) // 2 :]
         names = (f"a random half of split {dataset.split}", "the other half")
@@ -230,14 +230,15 @@ async def _train_ranker(
     gained = difference(old, new)
     helps = _above_zero(gained)
     if helps:
-        ltr.save(model, out)
+        _save(model, out)
         note(f"the ranker is in {out}")
+    fused = _mean(learn.judge(learned))
     weight = dict(zip(NAMES, model.booster.feature_importance("gain"), strict=True))
     total = sum(weight.values()) or 1.0
     return {
-        "before": {"tuned_on": _mean(learn.judge(learned)), "verified_on": _mean(old)},
+        "before": {"tuned_on": fused, "verified_on": _mean(old)},
         # On the questions it has learned from only what was held out in turn says anything.
-        "after": {"tuned_on": _mean(learn.judge(learned)) + max(gains.values()), "verified_on": _mean(new)},
+        "after": {"tuned_on": fused + max(gains.values()), "verified_on": _mean(new)},
         "difference": gained,
         "helps": helps,
         "file": str(out) if helps else None,
@@ -245,6 +246,13 @@ async def _train_ranker(
         "gain_by_trees": gains,
         "importance": {name: share / total for name, share in sorted(weight.items(), key=lambda one: -one[1])},
     }
+
+
+def _save(model: ltr.Model, path: Path) -> None:
+    try:
+        ltr.save(model, path)
+    except OSError as error:
+        raise BadRequest(f"{path}: cannot be written: {error.strerror}", where="--out") from error
 
 
 async def _examples(service: Service, settings: Settings, searched: Sequence[_Searched], note: Note) -> list[Example]:

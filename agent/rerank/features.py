@@ -1,7 +1,7 @@
 """What a learned ranker sees of a hit: named numbers, each within the pool that the hit stands in."""
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
 from itertools import pairwise
@@ -45,6 +45,8 @@ NAMES = (
 )
 
 _WINDOW_WORDS = 40
+# Of a question, as full text takes of it: some of these numbers cost its length times the passage's.
+_MOST_WORDS = 64
 _DAYS_A_YEAR = 365.25
 
 Matrix = NDArray[np.float64]
@@ -61,8 +63,9 @@ def features(question: str, language: str, pool: Sequence[Fused]) -> Matrix:
     Raises:
         ValueError: a hit has no chunk.
     """
-    asked = [term for term in analyse(question, language) if not term.extra]
-    identifiers = {term.text for term in analyse(question, language) if term.extra and "-" in term.text}
+    terms = analyse(question, language)
+    asked = [term for term in terms if not term.extra][:_MOST_WORDS]
+    identifiers = {term.text for term in terms if term.extra and "-" in term.text}
     passages = [_Passage(hit, language) for hit in pool]
     weights = _weights({term.text for term in asked}, passages)
     columns: dict[str, Sequence[float]] = {
@@ -131,23 +134,24 @@ def _shares(values: Sequence[float]) -> list[float]:
 def _of_documents(pool: Sequence[Fused]) -> dict[str, Sequence[float]]:
     shares = _shares([hit.fused for hit in pool])
     documents = [hit.id[:3] for hit in pool]
-    sums: Counter[tuple[str, str, str]] = Counter()
+    sums: defaultdict[tuple[str, str, str], float] = defaultdict(float)
     places = []
     seen: Counter[tuple[str, str, str]] = Counter()
     for document, share in zip(documents, shares, strict=True):
         seen[document] += 1
-        sums[document] += share  # type: ignore[assignment]
+        sums[document] += share
         places.append(1 / seen[document])
     return {
         "siblings": [float(seen[document]) for document in documents],
         "sibling_place": places,
-        "sibling_sum": [float(sums[document]) for document in documents],
+        "sibling_sum": [sums[document] for document in documents],
     }
 
 
 def _covered(weights: Mapping[str, float], held: Iterable[str]) -> float:
-    total = sum(weights.values())
-    return sum(weights[term] for term in set(held) & weights.keys()) / total if total else math.nan
+    total = math.fsum(weights.values())
+    # Exact sums: the order of a set differs from process to process.
+    return math.fsum(weights[term] for term in set(held) & weights.keys()) / total if total else math.nan
 
 
 def _covered_window(weights: Mapping[str, float], text: Sequence[Term]) -> float:

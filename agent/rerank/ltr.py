@@ -100,6 +100,7 @@ def save(model: Model, path: Path) -> None:
         "sha256": _digest(text),
         "model": text,
     }
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

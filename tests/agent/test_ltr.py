@@ -116,6 +116,13 @@ def test_a_question_without_words_and_an_empty_pool_have_features():
     assert math.isnan(column("phrase", "the", [hit("a", "word")])[0])
 
 
+def test_of_a_very_long_question_the_first_words_count():
+    pool = [hit("a", "apple"), hit("b", "pear")]
+
+    assert column("covered", "apple " + "word " * 1000 + "pear", pool)[1] == 0
+    assert column("question_words", "word " * 1000, pool) == [64, 64]
+
+
 def test_a_hit_without_its_text_is_a_mistake_of_the_caller():
     with pytest.raises(ValueError, match="has no chunk"):
         features("red", "en", [THREE[0]._replace(chunk=None)])

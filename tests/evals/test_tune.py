@@ -78,6 +78,13 @@ def test_too_few_questions_say_how_many_there_are(routed: Callable[..., Path]):
         parts(folder)
 
 
+def test_a_folder_without_judgements_is_a_bad_request(beir: Path):
+    (beir / "qrels" / "test.tsv").unlink()
+
+    with pytest.raises(BadRequest, match='no split "test"'):
+        parts(beir)
+
+
 # Paired differences.
 
 
