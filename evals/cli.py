@@ -208,7 +208,7 @@ def _show_tuned(found: Mapping[str, Any]) -> None:
 def _verdict(made: Mapping[str, Any]) -> str:
     if "difference" not in made:
         return f"not trained: {made['reason']}"
-    gained = made["difference"]
+    gained = made.get("pooled", made["difference"])
     figures = f"{gained['mean']:+.4f}, 95 % interval {gained['low']:+.4f} to {gained['high']:+.4f}, p {gained['p']:.3f}"
     said = "it helps" if made["helps"] else "not shown to help, left as it is"
     return f"{said} ({figures} on questions it was not found with)"

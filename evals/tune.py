@@ -96,15 +96,16 @@ def _labelled(dataset: Dataset) -> list[Question]:
 async def tune(given: Parts, settings: Settings, note: Note, *, out: Path) -> dict[str, Any]:
     """Search fusion and train a ranker on one part of the questions, and try both on the other.
 
-    A change is recommended only where the 95 % confidence interval of what it gains on the questions it was not
-    found with lies above zero; the ranker is written only then.
+    A change is recommended only where the 95 % confidence interval of what it gains on questions it was not found
+    with lies above zero; the ranker is written only then. For a fusion those are the questions to verify with. For
+    the ranker they are those and the others, as cross-validation has judged them, and it must gain on both.
 
     Args:
         settings: what is not tuned stays as it is here; its fusion is what is compared with.
         out: where the ranker is written.
     Returns:
         JSON values: `fusion` and `ltr`, each with `before` and `after` (nDCG@10 of both parts), `difference` on the
-        part to verify with, and `helps`; and `settings`, those to use.
+        part to verify with, and `helps`; `ltr` also `pooled`, that on all questions; and `settings`, those to use.
     Raises:
         BadRequest: the dataset cannot be used with these settings.
         Unavailable: a dependency is down, or no question could be answered.
@@ -227,8 +228,10 @@ async def _train_ranker(
     note(f"training on {usable} questions")
     model, gains = learn.train(learned)
     old, new = learn.judge(held_out), learn.judge(held_out, model.booster)
-    gained = difference(old, new)
-    helps = _above_zero(gained)
+    gained, apart = difference(old, new), gains[model.trained_on["trees"]]
+    # Every question counts once, judged by a ranker that has not seen it.
+    pooled = difference([0.0] * len(apart) + old, apart + new)
+    helps = _above_zero(pooled) and min(gained["mean"], _mean(apart)) > 0
     if helps:
         _save(model, out)
         note(f"the ranker is in {out}")
@@ -238,12 +241,13 @@ async def _train_ranker(
     return {
         "before": {"tuned_on": fused, "verified_on": _mean(old)},
         # On the questions it has learned from only what was held out in turn says anything.
-        "after": {"tuned_on": fused + max(gains.values()), "verified_on": _mean(new)},
+        "after": {"tuned_on": fused + _mean(apart), "verified_on": _mean(new)},
         "difference": gained,
+        "pooled": pooled,
         "helps": helps,
         "file": str(out) if helps else None,
         "trees": model.trained_on["trees"],
-        "gain_by_trees": gains,
+        "gain_by_trees": {trees: _mean(each) for trees, each in gains.items()},
         "importance": {name: share / total for name, share in sorted(weight.items(), key=lambda one: -one[1])},
     }
 

@@ -139,8 +139,8 @@ def test_training_finds_the_feature_that_decides():
 
     assert fused < 0.55
     assert learned > 0.9
-    assert max(gains.values()) > 0.3
-    assert model.trained_on["trees"] == max(gains, key=lambda trees: gains[trees])
+    assert {len(each) for each in gains.values()} == {60}
+    assert np.mean(gains[model.trained_on["trees"]]) == max(np.mean(each) for each in gains.values()) > 0.3
 
 
 def test_a_question_without_a_relevant_passage_in_its_pool_keeps_its_score():
@@ -199,7 +199,7 @@ def test_what_the_texts_do_not_say_is_learned_and_the_ranker_is_written(versions
     assert found["tuned_on"] == {"from": "split dev", "questions": 22}
     assert found["verified_on"] == {"from": "split test", "questions": 23}
     assert ranker["helps"] is True
-    assert ranker["difference"]["low"] > 0.05
+    assert min(ranker["difference"]["low"], ranker["pooled"]["low"]) > 0.05
     assert ranker["after"]["verified_on"] > 0.9 > ranker["before"]["verified_on"]
     assert "age_years" in list(ranker["importance"])[:3]
     assert found["settings"]["RERANKER"] == f"ltr:{out}"
