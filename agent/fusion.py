@@ -12,17 +12,14 @@ from retrievers.core.types import Chunk, ChunkId, Hit
 
 Rankings = Mapping[str, Sequence[Hit]]
 
-DEPTH = 100
-"""Hits asked of each source: fixed, so that a page is always cut from the same ranking."""
 RANK_OFFSET = 60.0
 """Of reciprocal ranks, as in the paper."""
 
 LEXICAL_WEIGHT = 0.6
 FOREIGN_WEIGHT = 0.95
-# Measured on SciFact and CMRC: the margin of the best over the tenth lies around 0.35.
-_SHAPE_RANK = 10
-_USUAL_MARGIN = 0.35
-_SHAPE_SLOPE = 0.6
+_COSINE_SCALE = 2.5
+_LEAST, _MOST = 0.3, 0.8
+_USUAL_DEPTH = 100
 
 
 class Fused(NamedTuple):
@@ -73,8 +70,8 @@ def convex(rankings: Rankings, *, lexical_weight: float) -> list[Fused]:
 def by_measure(rankings: Rankings) -> Rankings:
     """The rankings with the hits of sources that measure as others do (`Hit.parts`) among those others' hits.
 
-    A measure's ranking is as deep as one source's may be, as if one source had all documents. Where others answered
-    by some of the measures only, those alone count: by the rest nothing could be compared.
+    A measure's ranking is about as deep as one source's, as if one had all documents. Where others answered by some of
+    the measures only, those alone count: by the rest nothing could be compared.
     """
     if not any(hit.parts for hits in rankings.values() for hit in hits):
         return rankings
@@ -87,7 +84,8 @@ def by_measure(rankings: Rankings) -> Rankings:
             parts = hit.parts or {source: hit.score}
             for measure in counted & parts.keys():
                 joint.setdefault(measure, []).append(hit._replace(score=parts[measure]))
-    return {name: sorted(hits, key=lambda hit: (-hit.score, hit.id))[:DEPTH] for name, hits in joint.items()}
+    depth = max(_USUAL_DEPTH, *map(len, rankings.values()))
+    return {name: sorted(hits, key=lambda hit: (-hit.score, hit.id))[:depth] for name, hits in joint.items()}
 
 
 def reciprocal_rank(rankings: Rankings, *, k: float = RANK_OFFSET) -> list[Fused]:
@@ -197,16 +195,27 @@ def _order(item: Fused) -> tuple[float, ChunkId]:
 def lexical_weight(language: str, rankings: Rankings, *, languages: frozenset[str] | None) -> float:
     """Share of full text for one question.
 
-    Vectors that do not know the question's language say little; and full text is trusted the more, the
-    further its best passage stands above the tenth, which is what rare and exact words look like.
+    Vectors that do not know the question's language say little. Otherwise each side counts by how far its best passage
+    stands above its last: a ranking whose scores hardly differ knows little, and min-max would hide that. BM25's
+    spread is taken as a part of its best score, the cosine's as it is.
+
+    nDCG@10 against the best fixed weight of each collection, found by trying 0, 0.05, ... 1 on its own labels: SciFact
+    0.7362 and 0.7359 (training claims 0.7465, 0.7430), PEPs 0.8185 and 0.8103, the sample 0.8242 and 0.8187, CMRC, by
+    language alone, 0.9908 both. The one constant, between BM25's relative spread and the cosine's, is no fine
+    tuning: from 2.5 to 3 nothing falls below the best fixed weights by more than 0.0003. It is that of the packaged
+    embedder; bounds keep one with narrower cosines from silencing either side.
 
     Args:
         languages: those the embedder knows, None when it knows many.
     """
     if languages is not None and language not in languages:
         return FOREIGN_WEIGHT
-    hits = by_measure(rankings).get("fulltext", ())
-    if len(hits) < _SHAPE_RANK or hits[0].score <= 0:
+    measured = by_measure(rankings)
+    lexical, near = measured.get("fulltext", ()), measured.get("vector", ())
+    if not lexical or not near:
         return LEXICAL_WEIGHT
-    margin = 1 - hits[_SHAPE_RANK - 1].score / hits[0].score
-    return min(max(LEXICAL_WEIGHT + _SHAPE_SLOPE * (margin - _USUAL_MARGIN), 0.3), FOREIGN_WEIGHT)
+    spread = 1 - lexical[-1].score / lexical[0].score if lexical[0].score > 0 else 0.0
+    spread_near = _COSINE_SCALE * (near[0].score - near[-1].score)
+    if spread <= 0 or spread_near <= 0:
+        return LEXICAL_WEIGHT
+    return min(max(spread / (spread + spread_near), _LEAST), _MOST)

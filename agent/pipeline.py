@@ -79,6 +79,7 @@ class Decision:
         elapsed_ms: per stage, in their order.
         reranking: what a reranker made of the ranking; None where none was to.
         passages: what stands under each number of the prompt, when one was made.
+        found: what `Pipeline.fuse` made the ranking of.
     """
 
     tenant: str
@@ -96,6 +97,7 @@ class Decision:
     wanted: Filter | None = None
     reranking: Reranking | None = None
     passages: tuple[str, ...] = ()
+    found: Found | None = None
 
 
 class _Clock:
@@ -233,7 +235,7 @@ class Pipeline:
         refused = [answer.error for answer in found.answers if isinstance(answer.error, BadRequest)]
         if intent.by == "caller" and refused and len(refused) == len(found.answers):
             raise refused[0]  # nothing was read into the question: what the caller asked for is at fault
-        ranking, weights = self._fused(found)
+        ranking, weights = self.fuse(found)
         clock.ended("fusion")
         held = found.rung.filter if found.rung else wanted
         table = _table(found) if intent.kind != "none" else None
@@ -271,7 +273,7 @@ class Pipeline:
         )
         decision = Decision(
             tenant, request, scope, reading.first, found.later, found.answers, tuple(ranking), tuple(page),
-            reading.stated, reading.calls, weights, clock.elapsed_ms, held, reranking,
+            reading.stated, reading.calls, weights, clock.elapsed_ms, held, reranking, found=found,
         )  # fmt: skip
         return result, decision
 
@@ -329,7 +331,7 @@ class Pipeline:
             scope = Scope(tenant, ())
         return replace(scope, beside=beside)
 
-    def _fused(self, found: Found) -> tuple[list[Fused], dict[str, float]]:
+    def fuse(self, found: Found) -> tuple[list[Fused], dict[str, float]]:
         """Stage one merges the sources of each search, stage two the searches; with full text's share in each."""
         rankings: dict[tuple[str, str], dict[str, Sequence[Hit]]] = {}
         languages: dict[str, str] = {}

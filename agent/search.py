@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 from agent import router
 from agent.breaker import Breakers
-from agent.fusion import DEPTH as DEPTH
 from agent.intent.off import Off, question_language
 from agent.intent.reading import Reading
 from agent.llm import no_answer
@@ -259,7 +258,7 @@ class Search:
 
     def _queries(self, asked: Asked, course: Course) -> MakeQuery:
         """How the query of a step is made."""
-        intent = course.intent
+        intent, depth = course.intent, self.settings.depth
 
         def make(step: Step, wanted: Filter | None) -> Query:
             language = intent.language
@@ -269,8 +268,8 @@ class Search:
             metadata = self.sources[step.source].card.kind == "metadata"
             if not metadata:
                 gloss = gloss_for(step.search, [one.languages for one in asked.scope.all])
-                return Query(step.search, language, asked.scope, wanted, DEPTH, gloss=gloss)
-            return Query(step.search, language, asked.scope, wanted, DEPTH, course.aggregate, course.statement)
+                return Query(step.search, language, asked.scope, wanted, depth, gloss=gloss)
+            return Query(step.search, language, asked.scope, wanted, depth, course.aggregate, course.statement)
 
         return make
 

@@ -50,6 +50,7 @@ class Settings(BaseModel):
     lexical_weight: float | None = Field(
         None, ge=0, le=1, description="share of full text in convex; by question when unset"
     )
+    depth: int = Field(100, ge=10, le=1000, description="hits asked of each source, from which every page is cut")
     web_provider: str | None = Field(
         None, description="where the web is searched: tavily, brave, searxng:URL, exa or ddgs; not at all when unset"
     )

@@ -101,6 +101,36 @@ def bench(
     return 0
 
 
+@app.command()
+def tune(
+    dataset: Folder,
+    changes: Changes = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="write the ranker here instead of to SIGNALBOX_HOME/ltr.json")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=2, help="most questions of each part")] = 1000,
+    as_json: AsJson = False,
+) -> int:
+    """Find the fusion that suits a collection, and train a ranker for it.
+
+    Both are found on the questions of the split train or dev and tried on those of test; where there is only one
+    split, on a random half each. What does not hold on the second part is not recommended, nor written.
+    """
+    from agent.rerank.ltr import FILE, import_lightgbm
+    from agent.serve.output import note, write_json
+    from agent.settings import load_settings
+    from evals.tune import parts
+    from evals.tune import tune as search
+
+    given = load_settings(_settings(changes))
+    import_lightgbm()  # what is missing is said before the questions are asked
+    path = (out or given.home.expanduser() / FILE).absolute()
+    _check_writable(out)
+    found = asyncio.run(search(parts(dataset, limit=limit), given, note, out=path))
+    write_json(found) if as_json else _show_tuned(found)
+    return 0
+
+
 def _settings(changes: Sequence[str] | None) -> dict[str, str]:
     """The settings of --set, as text by key."""
     given = {}
@@ -150,6 +180,38 @@ def _show_run(found: Mapping[str, Any]) -> None:
     failed = sum(row["status"] == "error" for row in found["questions"])
     if failed:
         print(f"{failed} questions were not answered and count as missed")
+
+
+def _show_tuned(found: Mapping[str, Any]) -> None:
+    """Before and after on both parts, what of it holds, and the settings to use."""
+    tuned_on, verified_on = found["tuned_on"], found["verified_on"]
+    rows = []
+    for name, made in (("fusion", found["fusion"]), ("ranker", found["ltr"])):
+        if "before" not in made:
+            continue
+        for when in ("before", "after"):
+            rows.append((f"{name} {when}", *(f"{made[when][part]:.4f}" for part in ("tuned_on", "verified_on"))))
+    columns = (found["metric"], *(f"{one['from']} ({one['questions']})" for one in (tuned_on, verified_on)))
+    _show_table(found["dataset"], columns, rows)
+    best = ", ".join(f"{key.upper()}={value}" for key, value in found["fusion"]["after"]["settings"].items())
+    print(f"fusion found: {best}")
+    for name, made in (("fusion", found["fusion"]), ("ranker", found["ltr"])):
+        print(f"{name}: {_verdict(made)}")
+    if found["settings"]:
+        print(
+            "use:", *(f"  {key}={'' if value is None else value}" for key, value in found["settings"].items()), sep="\n"
+        )
+    else:
+        print("use: the settings in force")
+
+
+def _verdict(made: Mapping[str, Any]) -> str:
+    if "difference" not in made:
+        return f"not trained: {made['reason']}"
+    gained = made.get("pooled", made["difference"])
+    figures = f"{gained['mean']:+.4f}, 95 % interval {gained['low']:+.4f} to {gained['high']:+.4f}, p {gained['p']:.3f}"
+    said = "it helps" if made["helps"] else "not shown to help, left as it is"
+    return f"{said} ({figures} on questions it was not found with)"
 
 
 def _show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

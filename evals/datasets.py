@@ -87,6 +87,18 @@ def load(folder: Path, split: str = "test") -> Dataset:
     )
 
 
+def splits(folder: Path) -> tuple[str, ...]:
+    """The splits that a dataset folder has, sorted by name.
+
+    Raises:
+        BadRequest: as of `load`.
+    """
+    folder = folder.expanduser().absolute()
+    if (folder / QRELS).is_dir():
+        return tuple(sorted(file.stem for file in (folder / QRELS).glob("*.tsv")))
+    return tuple(sorted({question.split for question in load(folder, EVERY_SPLIT).questions}))
+
+
 def _beir(folder: Path, split: str) -> list[Question]:
     judged = _judgements(folder, split)
     questions = []

@@ -111,7 +111,7 @@ async def _ask_all(
         }
         started = time.perf_counter()
         try:
-            result = await service.retrieve(tenant=TENANT, **_request(question, dataset.name, wanted))
+            result = await service.retrieve(tenant=TENANT, **request_for(question, dataset.name, wanted))
             latency_ms = (time.perf_counter() - started) * 1000
             row |= _answered(result)
         except (BadRequest, Unavailable) as error:
@@ -130,7 +130,7 @@ async def _ask_all(
     return rows
 
 
-def _request(question: Question, collection: str, wanted: Mapping[str, Any] | None) -> dict[str, Any]:
+def request_for(question: Question, collection: str, wanted: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The request for a question; the keys are those of `agent.types.Request`."""
     request: dict[str, Any] = {"collection": collection, "top_k": MAX_TOP_K, "filter": wanted}
     if question.history:

@@ -11,10 +11,13 @@ if TYPE_CHECKING:
     from agent.rerank.base import Reranker
     from agent.settings import Settings
 
-FORMS = "none, hybrid, onnx:DIR, fastembed:NAME, http:URL, llm, or a litellm rerank string such as cohere/rerank-v3.5"
+FORMS = (
+    "none, hybrid, onnx:DIR, fastembed:NAME, http:URL, llm, ltr, ltr:FILE, or a litellm rerank string such as "
+    "cohere/rerank-v3.5"
+)
 
-_ALONE = ("none", "hybrid", "llm")
-_WITH_MORE = ("onnx", "fastembed", "http")
+_ALONE = ("none", "hybrid", "llm", "ltr")
+_WITH_MORE = ("onnx", "fastembed", "http", "ltr")
 _LITELLM = re.compile(r"[\w.-]+/[^\s/]\S*")
 
 
@@ -85,6 +88,10 @@ def _built(kind: str, rest: str, settings: "Settings", llm: "Model | None") -> "
             from agent.rerank.litellm import LiteLLMReranker
 
             return LiteLLMReranker(settings.reranker, api_key=settings.reranker_api_key)
+        case "ltr":
+            from agent.rerank.ltr import open_ranker
+
+            return open_ranker(settings.reranker, settings.home)
         case "llm":
             from agent.rerank.llm import ListwiseReranker
 

@@ -227,18 +227,26 @@ def test_a_language_the_embedder_does_not_know_leaves_the_word_to_full_text():
 
 
 @pytest.mark.parametrize(
-    ("tenth", "expected"),
-    [(6.5, 0.6), (5.0, 0.69), (10.0, 0.39), (0.0, 0.95), (0.1, 0.95), (8.0, 0.51)],
+    ("worst", "farthest", "expected"),
+    [
+        (4.0, 0.26, 0.5),  # spreads 0.6 and 2.5 x 0.24 = 0.6
+        (4.0, 0.38, 2 / 3),  # 0.6 and 2.5 x 0.12 = 0.3
+        (7.0, 0.26, 1 / 3),  # 0.3 and 0.6
+        (9.9, 0.10, 0.3),  # 0.01 and 1.0: never below 0.3
+        (0.0, 0.499, 0.8),  # 1.0 and 0.0025: never above 0.8
+        (10.0, 0.26, LEXICAL_WEIGHT),  # scores that do not differ say nothing
+        (4.0, 0.5, LEXICAL_WEIGHT),
+    ],
 )
-def test_full_text_weighs_more_the_further_its_best_hit_stands_out(tenth: float, expected: float):
-    # 0.6 + 0.6 * (margin - 0.35), where the margin is 1 - tenth / first, and never above 0.95.
-    hits = [Hit(id_of(f"d{n}"), score, "fulltext") for n, score in enumerate([10.0] * 9 + [tenth, 0.0])]
-    assert lexical_weight("en", {"fulltext": hits}, languages=frozenset({"en"})) == pytest.approx(expected, abs=0.006)
+def test_each_side_weighs_by_how_far_its_best_stands_above_its_last(worst: float, farthest: float, expected: float):
+    found = {"fulltext": fulltext(a=10.0, b=10.0, c=worst), "vector": vector(d=0.5, a=0.5, e=farthest)}
+
+    assert lexical_weight("en", found, languages=frozenset({"en"})) == pytest.approx(expected)
 
 
-def test_few_hits_say_nothing_about_the_weight():
-    hits = [Hit(id_of(f"d{n}"), 10.0 - n, "fulltext") for n in range(9)]
-    assert lexical_weight("en", {"fulltext": hits}, languages=None) == LEXICAL_WEIGHT
+@pytest.mark.parametrize("found", [{"fulltext": fulltext(a=9, b=1)}, {"vector": vector(a=0.9, b=0.1)}])
+def test_one_side_alone_says_nothing_about_the_weight(found: dict[str, list[Hit]]):
+    assert lexical_weight("en", found, languages=None) == LEXICAL_WEIGHT
 
 
 def test_a_search_of_more_weight_leads_and_there_is_a_weight_for_each():

@@ -248,7 +248,7 @@ async def test_other_settings_change_what_they_say_and_the_difference_names_it(s
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"NOPE": "1"}, 'there is no setting "NOPE"; it can change: "CONTEXT"'),
+        ({"NOPE": "1"}, 'there is no setting "NOPE"; it can change: "CONTEXT", "DEPTH"'),
         ({"DATABASE_URL": "postgresql://x"}, 'a replay cannot change "DATABASE_URL"'),
         ({"embedder": "x"}, 'a replay cannot change "EMBEDDER"'),
         ({"LEXICAL_WEIGHT": "7"}, "setting LEXICAL_WEIGHT (the command line): input should be less than or equal to 1"),

@@ -1,0 +1,293 @@
+"""Settings and a ranker that suit a collection, found on some of its questions and tried on others.
+
+Every question is searched once; all that is compared is made of what those searches gave.
+"""
+
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from agent.app import Service, open_service
+from agent.fusion import Fused
+from agent.pipeline import RERANK_POOL, Decision, Pipeline
+from agent.rerank import ltr
+from agent.rerank.features import NAMES, features
+from agent.search import Found
+from agent.settings import Settings
+from agent.types import Request
+from evals import learn, metrics
+from evals.corpus import TENANT, Note, store_corpus
+from evals.datasets import Dataset, Question, load, splits
+from evals.learn import METRIC, Example
+from evals.paired import Difference, difference
+from evals.run import request_for
+from retrievers.core.errors import BadRequest, RetrievalError
+
+MOST_QUESTIONS = 1000
+"""Of each part, so that a large dataset does not take hours."""
+
+_DEPTHS = (50, 100, 200)
+_WEIGHTS = tuple(round(0.05 * step, 2) for step in range(21))
+_LEAST_QUESTIONS = 2
+_SEED = 20261120
+_LINE_EVERY_S = 5.0
+# Nobody waits for a single answer here, and one that is cut short would be learned from.
+_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The questions to tune on and those to verify with, and where each part is from."""
+
+    dataset: Dataset
+    tune: Sequence[Question]
+    verify: Sequence[Question]
+    tune_from: str
+    verify_from: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Searched:
+    question: Question
+    decision: Decision
+    found: Found
+
+
+def parts(folder: Path, *, limit: int = MOST_QUESTIONS) -> Parts:
+    """The labelled questions of a folder in two parts: `train` or `dev`, and `test`.
+
+    Where there is no part to tune on, or none to verify with, the questions there are are dealt out in two halves by
+    chance, the same way each time. Questions without a relevant document are left out.
+
+    Args:
+        limit: most questions of each part; of more, as many are drawn by chance.
+    Raises:
+        BadRequest: the folder is no dataset, or has too few labelled questions.
+    """
+    known = splits(folder)
+    first = next((split for split in ("train", "dev") if split in known), None)
+    if first is not None and "test" in known:
+        dataset = load(folder, "test")
+        tune, verify = _labelled(load(folder, first)), _labelled(dataset)
+        names = (f"split {first}", "split test")
+    else:
+        dataset = load(folder, "test" if "test" in known or not known else known[0])
+        shuffled = random.Random(_SEED).sample(every := _labelled(dataset), len(every))
+        tune, verify = shuffled[: len(every) // 2], shuffled[len(every) // 2 :]
+        names = (f"a random half of split {dataset.split}", "the other half")
+    if min(len(tune), len(verify)) < _LEAST_QUESTIONS:
+        raise BadRequest(
+            f"{folder}: {len(tune)} questions to tune on ({names[0]}) and {len(verify)} to verify with ({names[1]}): "
+            f"of each at least {_LEAST_QUESTIONS} with relevant documents are needed",
+            where="dataset",
+        )
+    drawn = random.Random(_SEED)
+    tune, verify = (drawn.sample(part, min(limit, len(part))) for part in (tune, verify))
+    return Parts(dataset, tune, verify, *names)
+
+
+def _labelled(dataset: Dataset) -> list[Question]:
+    return [question for question in dataset.questions if question.relevant]
+
+
+async def tune(given: Parts, settings: Settings, note: Note, *, out: Path) -> dict[str, Any]:
+    """Search fusion and train a ranker on one part of the questions, and try both on the other.
+
+    A change is recommended only where the 95 % confidence interval of what it gains on questions it was not found
+    with lies above zero; the ranker is written only then. For a fusion those are the questions to verify with. For
+    the ranker they are those and the others, as cross-validation has judged them, and it must gain on both.
+
+    Args:
+        settings: what is not tuned stays as it is here; its fusion is what is compared with.
+        out: where the ranker is written.
+    Returns:
+        JSON values: `fusion` and `ltr`, each with `before` and `after` (nDCG@10 of both parts), `difference` on the
+        part to verify with, and `helps`; `ltr` also `pooled`, that on all questions; and `settings`, those to use.
+    Raises:
+        BadRequest: the dataset cannot be used with these settings.
+        Unavailable: a dependency is down, or no question could be answered.
+    """
+    metrics.require_ir_measures()
+    slow = {"timeout_s": _TIMEOUT_S, "source_timeout_s": _TIMEOUT_S, "depth": max(*_DEPTHS, settings.depth)}
+    async with open_service(settings.model_copy(update=slow)) as service:
+        await store_corpus(service, given.dataset, note)
+        known = await _search(service, given.dataset, given.tune, note)
+        unknown = await _search(service, given.dataset, given.verify, note)
+        pipeline = service.pipeline
+        fusion = _tune_fusion(pipeline, settings, known, unknown, note)
+        chosen = settings.model_copy(update=fusion["after"]["settings"] if fusion["helps"] else {})
+        ranker = await _train_ranker(service, chosen, known, unknown, note, out)
+    changed = {key.upper(): value for key, value in fusion["after"]["settings"].items()} if fusion["helps"] else {}
+    if ranker["helps"]:
+        changed["RERANKER"] = f"ltr:{out}"
+    return {
+        "dataset": given.dataset.name,
+        "metric": METRIC,
+        "tuned_on": {"from": given.tune_from, "questions": len(known)},
+        "verified_on": {"from": given.verify_from, "questions": len(unknown)},
+        "fusion": fusion,
+        "ltr": ranker,
+        "settings": changed,
+    }
+
+
+async def _search(service: Service, dataset: Dataset, questions: Sequence[Question], note: Note) -> list[_Searched]:
+    """Every question put to the service once; one it cannot answer is left out, and said so."""
+    searched: list[_Searched] = []
+    errors: list[RetrievalError] = []
+    last = time.monotonic()
+    for number, question in enumerate(questions, 1):
+        request = Request.model_validate(request_for(question, dataset.name))
+        try:
+            _, decision = await service.pipeline.decide(TENANT, request)
+        except RetrievalError as error:
+            errors.append(error)
+            note(f"question {question.id}: {error}")
+            continue
+        assert decision.found is not None
+        searched.append(_Searched(question, decision, decision.found))
+        if time.monotonic() - last >= _LINE_EVERY_S:
+            last = time.monotonic()
+            note(f"{number:,} of {len(questions):,} questions asked")
+    if not searched:
+        raise errors[0]
+    return searched
+
+
+def _tune_fusion(
+    pipeline: Pipeline, settings: Settings, known: Sequence[_Searched], unknown: Sequence[_Searched], note: Note
+) -> dict[str, Any]:
+    """Every method at the depth in force, then the best at the other depths."""
+
+    def tried(changes: Mapping[str, Any], searched: Sequence[_Searched]) -> list[float]:
+        return _judge(pipeline, settings.model_copy(update=changes), searched)
+
+    def mean(changes: Mapping[str, Any]) -> float:
+        return _mean(tried(changes, known))
+
+    before = {name: getattr(settings, name) for name in ("fusion", "lexical_weight", "depth")}
+    convex: list[dict[str, Any]] = [{"fusion": "convex", "lexical_weight": weight} for weight in (None, *_WEIGHTS)]
+    methods = [{**one, "depth": settings.depth} for one in (*convex, {"fusion": "rrf"}, {"fusion": "weighted_sum"})]
+    scored: list[tuple[float, dict[str, Any]]] = [(mean(before), before)]
+    scored += [(mean(one), one) for one in methods if one != before]
+    best = _best(scored)
+    deeper = [{**best, "depth": depth} for depth in _DEPTHS if depth != best["depth"]]
+    scored += [(mean(one), one) for one in deeper]
+    best = _best(scored)
+    note(f"{len(scored)} ways of fusion compared on {len(known)} questions")
+    old, new = tried(before, unknown), tried(best, unknown)
+    gained = difference(old, new)
+    return {
+        "before": {"settings": before, "tuned_on": scored[0][0], "verified_on": _mean(old)},
+        "after": {"settings": best, "tuned_on": mean(best), "verified_on": _mean(new)},
+        "difference": gained,
+        "helps": best != before and _above_zero(gained),
+        "tried": [{"settings": changes, METRIC: score} for score, changes in scored],
+    }
+
+
+def _best(scored: Sequence[tuple[float, dict[str, Any]]]) -> dict[str, Any]:
+    """The first of the best: what is in force is kept unless something is better."""
+    return max(scored, key=lambda one: one[0])[1]
+
+
+def _judge(pipeline: Pipeline, settings: Settings, searched: Sequence[_Searched]) -> list[float]:
+    """nDCG@10 per question, as fused by these settings."""
+    rankings = {
+        one.question.id: metrics.documents_of(hit.id.document_id for hit in _ranking(pipeline, settings, one.found))
+        for one in searched
+    }
+    found = metrics.ranking_scores(rankings, {one.question.id: one.question.relevant for one in searched})
+    return [found[one.question.id][METRIC] for one in searched]
+
+
+def _ranking(pipeline: Pipeline, settings: Settings, found: Found) -> list[Fused]:
+    """The fused ranking as it would be with these settings."""
+    cut = tuple(replace(answer, hits=answer.hits[: settings.depth]) for answer in found.used)
+    return replace(pipeline, settings=settings).fuse(replace(found, used=cut))[0]
+
+
+async def _train_ranker(
+    service: Service,
+    settings: Settings,
+    known: Sequence[_Searched],
+    unknown: Sequence[_Searched],
+    note: Note,
+    out: Path,
+) -> dict[str, Any]:
+    """A ranker over the pools of these settings; written to `out` when it helps."""
+    note("reading the texts of the pools")
+    learned, held_out = [await _examples(service, settings, part, note) for part in (known, unknown)]
+    usable = len(learn.usable(learned))
+    if usable < learn.LEAST_QUESTIONS:
+        reason = f"something can be learned from {usable} questions, {learn.LEAST_QUESTIONS} are needed"
+        return {"helps": False, "file": None, "reason": reason}
+    note(f"training on {usable} questions")
+    model, gains = learn.train(learned)
+    old, new = learn.judge(held_out), learn.judge(held_out, model.booster)
+    gained, apart = difference(old, new), gains[model.trained_on["trees"]]
+    # Every question counts once, judged by a ranker that has not seen it.
+    pooled = difference([0.0] * len(apart) + old, apart + new)
+    helps = _above_zero(pooled) and min(gained["mean"], _mean(apart)) > 0
+    if helps:
+        _save(model, out)
+        note(f"the ranker is in {out}")
+    fused = _mean(learn.judge(learned))
+    weight = dict(zip(NAMES, model.booster.feature_importance("gain"), strict=True))
+    total = sum(weight.values()) or 1.0
+    return {
+        "before": {"tuned_on": fused, "verified_on": _mean(old)},
+        # On the questions it has learned from only what was held out in turn says anything.
+        "after": {"tuned_on": fused + _mean(apart), "verified_on": _mean(new)},
+        "difference": gained,
+        "pooled": pooled,
+        "helps": helps,
+        "file": str(out) if helps else None,
+        "trees": model.trained_on["trees"],
+        "gain_by_trees": {trees: _mean(each) for trees, each in gains.items()},
+        "importance": {name: share / total for name, share in sorted(weight.items(), key=lambda one: -one[1])},
+    }
+
+
+def _save(model: ltr.Model, path: Path) -> None:
+    try:
+        ltr.save(model, path)
+    except OSError as error:
+        raise BadRequest(f"{path}: cannot be written: {error.strerror}", where="--out") from error
+
+
+async def _examples(service: Service, settings: Settings, searched: Sequence[_Searched], note: Note) -> list[Example]:
+    """The pool of every question with its features."""
+    examples = []
+    last = time.monotonic()
+    for one in searched:
+        ranking = _ranking(service.pipeline, settings, one.found)
+        wanted = [hit.id for hit in ranking[:RERANK_POOL] if hit.chunk is None]
+        chunks = await service.catalogue.load(one.decision.scope, wanted)
+        read = (hit._replace(chunk=hit.chunk or chunks.get(hit.id)) for hit in ranking[:RERANK_POOL])
+        pool = [hit for hit in read if hit.chunk is not None]
+        intent = one.found.course.intent
+        examples.append(
+            Example(
+                id=one.question.id,
+                rows=features(intent.question, intent.language, pool),
+                pool=[hit.id.document_id for hit in pool],
+                rest=[hit.id.document_id for hit in ranking[RERANK_POOL:]],
+                relevant=one.question.relevant,
+            )
+        )
+        if time.monotonic() - last >= _LINE_EVERY_S:
+            last = time.monotonic()
+            note(f"{len(examples):,} of {len(searched):,} pools read")
+    return examples
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _above_zero(gained: Difference) -> bool:
+    return gained["low"] > 0
