@@ -114,12 +114,18 @@ class Service:
         before = await self.traces.load(who, trace_id)
         settings = replaying.settings_for(before, self.settings, changes)
         request = replaying.request_of(before, settings, changes)
-        reader = self.pipeline.reader
+        reader, model = self.pipeline.reader, replaying.model_of(before, changes)
         if isinstance(reader, Cascade):
-            model = replaying.model_of(before, changes)
             reader = replace(reader, settings=settings, model=model, breaker=Breaker())
         # What failed for others lately says nothing about this run, nor this run about theirs.
-        pipeline = replace(self.pipeline, settings=settings, reader=reader, breakers=Breakers())
+        pipeline = replace(
+            self.pipeline,
+            settings=settings,
+            reader=reader,
+            breakers=Breakers(),
+            model=model,
+            model_breaker=Breaker(),
+        )
         result: Result
         if isinstance(request, AugmentRequest):
             result, decision = await pipeline.decide_prompt(who, request)
@@ -253,7 +259,9 @@ async def open_service(settings: Settings | None = None, **changes: Any) -> Asyn
                 cards = {name: one.card for name, one in sources.items()}
                 columns = getattr(sources.get("sql"), "columns", None)
                 reader = Cascade(settings, catalogue, cards, embedder, model, columns)
-                pipeline = Pipeline(settings, catalogue, sources, embedder, reader)
+                pipeline = Pipeline(
+                    settings, catalogue, sources, embedder, reader, model=model, model_breaker=reader.breaker
+                )
                 async with TraceStore(database, days=settings.trace_days) as traces:
                     _settle_heap()
                     yield Service(settings, database, embedder, catalogue, pipeline, traces)

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field, replace
 
 import prompts
 from agent import assemble, fusion
-from agent.breaker import Breakers
+from agent.breaker import Breaker, Breakers
 from agent.fusion import Fused
 from agent.highlight import Highlighter
 from agent.intent.reading import IntentReader, Reading, Stated
-from agent.llm import Calls
+from agent.llm import Calls, Model
+from agent.loop import Loop, Looped, Round, searches_by_part
 from agent.rerank import hybrid
 from agent.retrieve import Answer, within
 from agent.search import Asked, Found, Search, unread
@@ -43,6 +44,7 @@ _WAITS_FOR = {
     "intent": "the values and words of the documents",
     "search": "the sources",
     "fusion": "the rankings to be merged",
+    "loop": "further rounds of searching",
     "page": "the database to give the texts of the hits",
 }
 
@@ -59,7 +61,8 @@ class Decision:
         page: the result's hits, with their chunks.
         stated: the constraints the first reading found in the question, with how sure each is.
         calls: of the model; one that was given up may be noted after the result is there.
-        weights: full text's share of the fused score, per search where the method has one.
+        weights: full text's share of the fused score, per search of the first round where the method has one.
+        rounds: how it was judged what was found, and searched on.
         elapsed_ms: per stage, in their order.
     """
 
@@ -75,6 +78,7 @@ class Decision:
     calls: Calls = field(default_factory=Calls)
     weights: Mapping[str, float] = field(default_factory=dict)
     elapsed_ms: Mapping[str, float] = field(default_factory=dict)
+    rounds: tuple[Round, ...] = ()
 
 
 class _Clock:
@@ -103,6 +107,8 @@ class Pipeline:
         sources: retrievers by name, in the order of preference.
         embedder: of the questions; its languages tell how far vectors can be trusted.
         reader: of questions; without one, and for requests with intent "off", nothing is read into them.
+        model: judges what was found; None leaves that to rules.
+        model_breaker: the model's, shared with whoever else asks it.
     """
 
     settings: Settings
@@ -111,6 +117,8 @@ class Pipeline:
     embedder: Embedder
     reader: IntentReader | None = None
     breakers: Breakers = field(default_factory=Breakers)
+    model: Model | None = None
+    model_breaker: Breaker = field(default_factory=Breaker)
 
     async def retrieve(self, tenant: str, request: Request) -> Result:
         """Hits for a question.
@@ -179,8 +187,11 @@ class Pipeline:
         refused = [answer.error for answer in found.answers if isinstance(answer.error, BadRequest)]
         if intent.by == "caller" and refused and len(refused) == len(found.answers):
             raise refused[0]  # nothing was read into the question: what the caller asked for is at fault
-        ranking, weights = self._fused(found)
+        ranking, weights = self._by_part(found)
         clock.ended("fusion")
+        looped = await self._looped(asked, reading, search, found, ranking)
+        found, ranking = looped.found, looped.ranking
+        clock.ended("loop")
         page = await self._page(asked, intent, found.rung.filter if found.rung else wanted, ranking)
         clock.ended("page")
         table = _table(found) if intent.kind != "none" else None
@@ -193,19 +204,20 @@ class Pipeline:
             hits=_ranked(page, request, intent),
             table=table,
             outcomes=tuple(answer.outcome for answer in found.answers),
-            relaxed=found.rung.dropped if found.rung else (),
+            relaxed=(*(found.rung.dropped if found.rung else ()), *looped.relaxed),
             degraded=_distinct(
                 *reading.degraded,
                 *found.degraded,
                 *(f"{answer.step.source}_unavailable" for answer in found.answers if answer.unavailable),
                 *self._partial(found, scope),
+                *looped.degraded,
             ),
             status="no_retrieval_needed" if intent.kind == "none" else status,
             took_ms=round((time.monotonic() - started) * 1000, 3),
         )
         decision = Decision(
             tenant, request, scope, reading.first, found.later, found.answers, tuple(ranking), tuple(page),
-            reading.stated, reading.calls, weights, clock.elapsed_ms,
+            reading.stated, reading.calls, weights, clock.elapsed_ms, looped.rounds,
         )  # fmt: skip
         return result, decision
 
@@ -249,11 +261,34 @@ class Pipeline:
             scope = await self.catalogue.scope(tenant, request.collection, fresh=True)
             return scope, parse(request.filter, filterable(scope))
 
-    def _fused(self, found: Found) -> tuple[list[Fused], dict[str, float]]:
+    async def _looped(
+        self, asked: Asked, reading: Reading, search: Search, found: Found, ranking: list[Fused]
+    ) -> Looped:
+        """Further rounds of searching, as far as the request lets its question be read."""
+        mode = asked.request.intent or self.settings.intent
+        if mode == "off":
+            return Looped(found, ranking)
+        model = self.model if mode != "rules" else None
+        loop = Loop(
+            self.settings, search, model, self.model_breaker, lambda *given: self._fused(*given)[0], self._loaded
+        )
+        return await loop.run(asked, found, ranking, reading.calls)
+
+    def _by_part(self, found: Found) -> tuple[list[Fused], dict[str, float]]:
+        """The ranking of the first searches; those for separate parts of the question take turns."""
+        groups = searches_by_part(found.course.intent)
+        if len(groups) < 2:
+            return self._fused(found, found.used)
+        merged = [self._fused(found, [one for one in found.used if one.step.search in group]) for group in groups]
+        rankings = [ranking for ranking, _ in merged if ranking]
+        weights = {search: weight for _, one in merged for search, weight in one.items()}
+        return (fusion.take_turns(rankings) if rankings else []), weights
+
+    def _fused(self, found: Found, answers: Sequence[Answer]) -> tuple[list[Fused], dict[str, float]]:
         """Stage one merges the sources of each search, stage two the searches; with full text's share in each."""
         rankings: dict[tuple[str, bool], dict[str, Sequence[Hit]]] = {}
         languages: dict[str, str] = {}
-        for answer in found.used:
+        for answer in answers:
             search, source = answer.step.search, answer.step.source
             if answer.query is not None:
                 # A glossed question is English to the vectors.

@@ -1,6 +1,7 @@
 """The searches for one question: those of the first reading, those a model's reading adds, and the ladder."""
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -29,7 +30,7 @@ DEPTH = 100
 
 # Shares of the request's time at which a model's reading and the searches must have ended: what comes after
 # each needs the rest.
-_JOIN_BY, _SEARCH_BY = 0.8, 0.9
+_JOIN_BY, SEARCH_BY = 0.8, 0.9
 # What the slowest reading leaves to a source of the time that a request has by the settings.
 _LEAST_SHARE = 0.4
 
@@ -99,7 +100,7 @@ class Search:
             Unavailable: no source can be chosen, and the fallback strategy is to fail.
         """
         degraded: tuple[str, ...] = ()
-        sources, by = self._guarded(asked.scope), asked.at(_SEARCH_BY)
+        sources, by = self._guarded(asked.scope), asked.at(SEARCH_BY)
         later = asyncio.ensure_future(reading.later) if reading.later is not None else None
         try:
             try:
@@ -133,6 +134,44 @@ class Search:
             rung=last or rung,
             degraded=(*course.plan.degraded, *degraded),
         )
+
+    async def again(
+        self, asked: Asked, found: Found, search: str, *, number: int, deadline: float
+    ) -> tuple[list[Answer], Rung | None]:
+        """One more search of the documents, under what the searches before it ended with; then its own ladder.
+
+        Args:
+            number: of its first step.
+            deadline: on the clock of `time.monotonic`.
+        Returns:
+            What became of its steps, and the last rung that was run.
+        """
+        course, constraints = found.course, found.course.constraints
+        dropped = {json.dumps(one.dropped) for one in found.rung.dropped} if found.rung else set()
+        firm, soft = (
+            tuple(one for one in held if json.dumps(to_json(one)) not in dropped)
+            for held in (constraints.firm, constraints.soft)
+        )
+        choices = [one for one in course.intent.sources if self._is_of_documents(one.name)]
+        intent = course.intent.model_copy(
+            update={"kind": "retrieve", "searches": (search,), "aggregate": None, "sources": tuple(choices)}
+        )
+        plan = router.plan(
+            intent,
+            {name: source.card for name, source in self.sources.items()},
+            self.breakers.resting(self.sources),
+            constraints=replace(constraints, firm=firm, soft=soft),
+            limits=Limits(source_timeout_s=self.settings.source_timeout_s, timeout_s=asked.timeout_s),
+            fallback="ordered_backoff",
+            caller_sources=bool(asked.request.sources),
+            number=number,
+        )
+        make = self._queries(asked, replace(course, intent=intent, aggregate=None, statement=None))
+        failed = [answer for answer in found.answers if answer.unavailable]
+        return await climb(plan.rungs, make, self._guarded(asked.scope), deadline=deadline, before=failed)
+
+    def _is_of_documents(self, name: str) -> bool:
+        return name in self.sources and self.sources[name].card.kind == "documents"
 
     async def _second(self, asked: Asked, later: asyncio.Future[Intent | None], *, number: int) -> Course | None:
         """The model's reading; None when it does not come in time or cannot be used."""
@@ -169,7 +208,7 @@ class Search:
             [replace(rung, steps=fresh)] if fresh else [],
             make,
             sources,
-            deadline=asked.at(_SEARCH_BY),
+            deadline=asked.at(SEARCH_BY),
             before=failed,
         )
         # The same search under the right filter says all that the first one did, and more.
@@ -192,7 +231,7 @@ class Search:
         if ids:
             loading = self.catalogue.load(asked.scope, dict.fromkeys(ids), wanted)
             with suppress(Unavailable, OSError):
-                chunks = await within(loading, asked.at(_SEARCH_BY) - time.monotonic())
+                chunks = await within(loading, asked.at(SEARCH_BY) - time.monotonic())
         return [
             replace(one, hits=[hit._replace(chunk=chunks[hit.id]) for hit in one.hits if hit.id in chunks])
             if check

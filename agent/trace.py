@@ -40,7 +40,7 @@ _LONGEST_TITLE = 200
 
 REPLAYABLE = (
     "intent", "transforms", "fusion", "lexical_weight", "reranker", "fallback", "timeout_s", "source_timeout_s",
-    "time_zone", "week_start", "fiscal_year_start", "llm",
+    "max_rounds", "loop_calls", "loop_tokens", "loop_share", "time_zone", "week_start", "fiscal_year_start", "llm",
 )  # fmt: skip
 """Settings that decide what is found, and that a replay may change. No other is recorded, but the embedder."""
 
@@ -140,6 +140,7 @@ class Trace:
                 }
                 for answer in decision.answers
             ],
+            "rounds": [one.to_json() for one in decision.rounds],
             "lexical_weights": dict(decision.weights),
             "ranked": len(decision.ranking),
             # What each source gave a passage stands in its answer.
