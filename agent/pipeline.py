@@ -20,7 +20,7 @@ from agent.llm import Calls, Model
 from agent.loop import Loop, Looped, Round, searches_by_part
 from agent.rerank import hybrid
 from agent.retrieve import Answer, within
-from agent.search import Asked, Found, Search, unread
+from agent.search import MODEL_UNAVAILABLE, Asked, Found, Search, unread
 from agent.settings import Settings
 from agent.types import AugmentRequest, Intent, Prompt, RankedHit, Request, Result, Table
 from retrievers.core.errors import BadRequest, Unavailable, listing
@@ -268,7 +268,9 @@ class Pipeline:
         mode = asked.request.intent or self.settings.intent
         if mode == "off":
             return Looped(found, ranking)
-        model = self.model if mode != "rules" else None
+        # Who gave no reading in its time would use up what is left for a judgement.
+        asks = mode != "rules" and MODEL_UNAVAILABLE not in found.degraded
+        model = self.model if asks else None
         loop = Loop(
             self.settings, search, model, self.model_breaker, lambda *given: self._fused(*given)[0], self._loaded
         )

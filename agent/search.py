@@ -28,6 +28,9 @@ from retrievers.text.glosses import gloss_for
 DEPTH = 100
 """Hits asked of each source: fixed, so that a page is always cut from the same ranking."""
 
+MODEL_UNAVAILABLE = "intent_model_unavailable"
+"""In `Found.degraded`: a model was asked for its reading and gave none."""
+
 # Shares of the request's time at which a model's reading and the searches must have ended: what comes after
 # each needs the rest.
 _JOIN_BY, SEARCH_BY = 0.8, 0.9
@@ -119,7 +122,7 @@ class Search:
             rung, more, used = await self._join(asked, second, answers, sources)
             answers = [*answers, *more]
         elif later is not None:
-            degraded += ("intent_model_unavailable",)
+            degraded += (MODEL_UNAVAILABLE,)
         course = second or first
         # What has failed once is not asked again, whichever reading asked it.
         before = [*used, *(answer for answer in answers if answer.unavailable)]
