@@ -15,6 +15,7 @@ from agent import sufficiency
 from agent.breaker import Breaker
 from agent.coverage import coverage
 from agent.fusion import Fused, take_turns
+from agent.intent.rules import readable
 from agent.intent.turns import parts_perhaps
 from agent.llm import Calls, Model, ModelFailed
 from agent.retrieve import Answer
@@ -32,9 +33,9 @@ JUDGED = 10
 COVERED = 0.6
 """Coverage from which on a search, or a part of the question, counts as found.
 
-With a model's searches 94 % of the answers that were complete reach it, so that no judgement is asked for (PEPs). Without
-a model, of two questions asked in one breath both are answered on the first page for 76 % instead of 66 % (PEPs) and 100 %
-instead of 95 % (CMRC); a higher one searches more for nothing.
+With a model's searches 94 % of the complete answers reach it, so that no judgement is asked for (PEPs). Without a model
+76 % instead of 66 % of two questions asked in one breath are answered on the first page (PEPs), 100 instead of 95 %
+(CMRC); a higher one searches more for nothing.
 """
 
 # Of the time of a round the model has this much: what it names is still to be searched for.
@@ -127,8 +128,7 @@ def next_searches(parts: Sequence[Part], made: Sequence[str]) -> list[str]:
 def answers_first(ranking: Sequence[Fused], parts: Sequence[Part]) -> list[Fused]:
     """The ranking with the passages that answer a part in front, the parts in turn, none with more than its share."""
     share = JUDGED // max(len(parts), 1)
-    named = [[ranking[number - 1] for number in one.by[:share]] for one in parts if one.answered]
-    first = take_turns(named) if named else []
+    first = take_turns([[ranking[number - 1] for number in one.by[:share]] for one in parts if one.answered])
     held = {one.id for one in first}
     return [*first, *(one for one in ranking if one.id not in held)]
 
@@ -172,21 +172,21 @@ class Loop:
         Raises:
             Unavailable: the database cannot give the passages that are to be judged.
         """
-        things = self._things(found)
+        things = self._things(asked, found)
         if not things:
             return Looped(found, ranking)
         run = _Run(self, asked, found, ranking, calls.watch(self.model) if self.model is not None else None, things)
         return await run.rounds()
 
-    def _things(self, found: Found) -> list[str]:
+    def _things(self, asked: Asked, found: Found) -> list[str]:
         """What is looked for among the hits; nothing where no further round could help."""
         intent = found.course.intent
         if self.settings.max_rounds == 1 or intent.kind != "retrieve" or all(one.failed for one in found.answers):
             return []
         if self.model is None:
             # What rules read as parts has been searched for part by part already.
-            only = intent.searches if len(searches_by_part(intent)) == 1 else ()
-            return parts_perhaps(only[0]) if only else []
+            whole = intent.searches[0] if len(searches_by_part(intent)) == 1 and intent.searches else ""
+            return [] if _carries_over(asked, whole) else parts_perhaps(whole)
         # Transformers add other words for the same thing, which need not be found as well.
         searches = intent.searches[:1] if self.settings.transforms else intent.searches
         things = [part for search in searches for part in parts_perhaps(search) or [search]]
@@ -296,7 +296,7 @@ class _Run:
         rankings = [answers_first(self.ranking, parts)]
         for answers, rung in ran:
             rankings.append(await self._fused(answers, rung))
-        self.ranking = take_turns([one for one in rankings if one])
+        self.ranking = take_turns(rankings)
         more = [answer for answers, _ in ran for answer in answers]
         self.found = replace(self.found, answers=(*self.found.answers, *more))
         return sum(len(one.hits) for one in more)
@@ -315,6 +315,12 @@ class _Run:
         wanted = self.found.rung.filter if self.found.rung else self.asked.wanted
         first = await self.loop.load(self.asked.scope, wanted, self.ranking[:JUDGED])
         self.ranking = [*first, *self.ranking[JUDGED:]]
+
+
+def _carries_over(asked: Asked, search: str) -> bool:
+    """Whether a search holds more than the question: what a follow-up takes from the turns before it is no part."""
+    is_later = any(turn.role == "assistant" for turn in asked.request.messages or ())
+    return is_later and search != readable(asked.request.question)
 
 
 def _folded(search: str) -> str:

@@ -282,9 +282,8 @@ class Pipeline:
         if len(groups) < 2:
             return self._fused(found, found.used)
         merged = [self._fused(found, [one for one in found.used if one.step.search in group]) for group in groups]
-        rankings = [ranking for ranking, _ in merged if ranking]
         weights = {search: weight for _, one in merged for search, weight in one.items()}
-        return (fusion.take_turns(rankings) if rankings else []), weights
+        return fusion.take_turns([ranking for ranking, _ in merged]), weights
 
     def _fused(self, found: Found, answers: Sequence[Answer]) -> tuple[list[Fused], dict[str, float]]:
         """Stage one merges the sources of each search, stage two the searches; with full text's share in each."""

@@ -304,19 +304,24 @@ def parts_perhaps(text: str) -> list[str]:
     else:
         sentences = _SENTENCE_END.split(text)
         pieces = [piece for sentence in sentences for piece in _PARTS.split(sentence) if _may_ask(sentence, piece)]
-    pieces = [piece.strip(" ,;:，；：。?？!！") for piece in pieces]
-    parts = list(dict.fromkeys(piece for piece in pieces if _has_subject(piece)))
+    pieces = [piece.strip(" ,;:.，；：。?？!！") for piece in pieces]
+    # What leans on the question before it asks more of the same.
+    alone = [piece for place, piece in enumerate(pieces) if not place or not _LEANS.search(piece)]
+    parts = list(dict.fromkeys(piece for piece in alone if _has_subject(piece)))
     return parts if 1 < len(parts) <= _MOST_PARTS else []
 
 
 def _may_ask(sentence: str, piece: str) -> bool:
-    return sentence.rstrip().endswith(("?", "？")) or any(one.search(piece) for one in (_ASKS, _WANTS))
+    """Whether a sentence ends as a question, or one of its pieces begins as one: "list" also stands in statements."""
+    if sentence.rstrip().endswith(("?", "？")) or _WANTS.match(piece):
+        return True
+    return (_ASKS.search(piece) if has_chinese(piece) else _ASKS.match(piece.lstrip())) is not None
 
 
 def _has_subject(piece: str) -> bool:
-    """Whether it can be searched for: two words that carry meaning, or a run of Chinese."""
+    """Whether it can be searched for: two words that carry meaning, or one of Chinese."""
     words = plain_words(piece)
-    return len(words) > 1 or any(len(word) > 2 for word in words if has_chinese(word))
+    return len(words) > 1 or any(len(word) > 1 for word in words if has_chinese(word))
 
 
 def _is_question(piece: str) -> bool:
