@@ -251,7 +251,9 @@ class _Run:
         if self.model is None:
             return ruled, "rules", None
         intent = self.found.course.intent
-        question = sufficiency.Question(intent.question, self.asked.request.collection, tuple(self.made), top)
+        question = sufficiency.Question(
+            intent.question, self.asked.request.collection, tuple(self.made), top, self._filter
+        )
         tokens = sufficiency.tokens_of(question.messages())
         if not budget.calls or tokens > budget.tokens or budget.is_late():
             return ruled, "rules", "budget"
@@ -312,9 +314,13 @@ class _Run:
 
     async def _load_first(self) -> None:
         """Have the passages of the first hits; those deleted meanwhile leave their places to the next."""
-        wanted = self.found.rung.filter if self.found.rung else self.asked.wanted
-        first = await self.loop.load(self.asked.scope, wanted, self.ranking[:JUDGED])
+        first = await self.loop.load(self.asked.scope, self._filter, self.ranking[:JUDGED])
         self.ranking = [*first, *self.ranking[JUDGED:]]
+
+    @property
+    def _filter(self) -> Filter | None:
+        """What the hits of the first round satisfy, and those of the later ones as far as `relaxed` does not say."""
+        return self.found.rung.filter if self.found.rung else self.asked.wanted
 
 
 def _carries_over(asked: Asked, search: str) -> bool:

@@ -10,6 +10,7 @@ import prompts
 from agent.assemble import estimate_tokens
 from agent.fusion import Fused
 from agent.llm import Model, Usage
+from retrievers.core.filters import Filter, in_words, to_json
 
 STAGE = "sufficiency"
 MOST_PARTS = 4
@@ -58,26 +59,30 @@ class Question:
         collection: the one searched, None for all.
         searches: made so far.
         hits: with their chunks, best first.
+        filter: what all of them satisfy.
     """
 
     text: str
     collection: str | None
     searches: Sequence[str]
     hits: Sequence[Fused]
+    filter: Filter | None = None
 
     def messages(self) -> list[dict[str, str]]:
         """The prompt."""
         passages = "\n\n".join(_shown(number, hit) for number, hit in enumerate(self.hits, 1)) or "none"
         searches = "\n".join(self.searches)
-        fence = prompts.fence(self.text, searches, passages)
-        values = {"question": self.text, "searches": searches, "passages": passages, "fence": fence}
-        return prompts.load(STAGE).messages(values)
+        constraints = in_words(to_json(self.filter)) if self.filter else "nothing"
+        fence = prompts.fence(self.text, constraints, searches, passages)
+        values = {"question": self.text, "constraints": constraints, "searches": searches, "passages": passages}
+        return prompts.load(STAGE).messages({**values, "fence": fence})
 
     def key(self) -> dict[str, object]:
         """What identifies the call in a recording: the same question over other passages is another one."""
         return {
             "question": self.text,
             "collection": self.collection,
+            "filter": to_json(self.filter) if self.filter else None,
             "searches": list(self.searches),
             "passages": [str(hit.id) for hit in self.hits],
         }

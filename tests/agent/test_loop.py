@@ -289,6 +289,7 @@ async def test_hits_of_later_rounds_satisfy_the_callers_filter(owner_url: str, s
         assert [one.searches for one in decision.rounds[1:]] == [(WINDOWS["search"],)]
         assert {hit.metadata["team"] for hit in result.hits} == {"red"}
         assert result.relaxed == ()
+        assert "\nteam = red\n" in scripted.judged[0], "the judge is told, since no text says it"
 
 
 async def test_a_part_for_which_a_constraint_of_the_question_holds_nothing_is_searched_for_without_it(
