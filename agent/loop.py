@@ -25,7 +25,7 @@ from agent.settings import Settings
 from agent.sufficiency import Part
 from agent.types import Intent, Relaxed
 from retrievers.core.filters import Filter
-from retrievers.core.types import Scope
+from retrievers.core.types import ChunkId, Scope
 from retrievers.text import glosses
 
 JUDGED = 10
@@ -45,6 +45,7 @@ _DEGRADED = "sufficiency_unavailable"
 Stop = Literal["enough", "no_progress", "budget", "rounds", "failed"]
 
 _log = logging.getLogger(__name__)
+# Without a handler of the program's own, the lines would go to stderr as they are.
 _log.addHandler(logging.NullHandler())
 
 
@@ -176,13 +177,15 @@ class Loop:
         if not things:
             return Looped(found, ranking)
         run = _Run(self, asked, found, ranking, calls.watch(self.model) if self.model is not None else None, things)
-        return await run.rounds()
+        return await run.to_the_end()
 
     def _things(self, asked: Asked, found: Found) -> list[str]:
         """What is looked for among the hits; nothing where no further round could help."""
         intent = found.course.intent
         if self.settings.max_rounds == 1 or intent.kind != "retrieve" or all(one.failed for one in found.answers):
             return []
+        if intent.sources and not any(self.search.is_of_documents(one.name) for one in intent.sources):
+            return []  # what is asked of the world, no wording finds in the documents
         if self.model is None:
             # What rules read as parts has been searched for part by part already.
             whole = intent.searches[0] if len(searches_by_part(intent)) == 1 and intent.searches else ""
@@ -207,7 +210,8 @@ class _Run:
     relaxed: list[Relaxed] = field(default_factory=list)
     degraded: tuple[str, ...] = ()
 
-    async def rounds(self) -> Looped:
+    async def to_the_end(self) -> Looped:
+        """All rounds, see `Loop.run`."""
         settings, asked = self.loop.settings, self.asked
         share_s = settings.loop_share * asked.timeout_s
         budget = _Budget(
@@ -215,7 +219,7 @@ class _Run:
         )
         rounds: list[Round] = []
         searches = list(dict.fromkeys(self.found.course.intent.searches))
-        hits, before = sum(len(one.hits) for one in self.found.used), set[Any]()
+        hits, before = sum(len(one.hits) for one in self.found.used), set[ChunkId]()
         while True:
             self.made += searches
             await self._load_first()
@@ -241,8 +245,9 @@ class _Run:
             Part(thing, share >= COVERED, search="" if share >= COVERED else thing)
             for thing, share in zip(self.things, covered, strict=True)
         ]
+        # Words say nothing of a constraint that had to be left out.
         is_relaxed = self.found.rung is not None and bool(self.found.rung.dropped)
-        if all(one.answered for one in ruled) and not is_relaxed:
+        if all(one.answered for one in ruled) and not (is_relaxed and self.model is not None):
             return ruled, "rules", "enough"
         if number == self.loop.settings.max_rounds:
             return ruled, "rules", "rounds"
@@ -276,7 +281,8 @@ class _Run:
             works = True
         except ModelFailed as error:
             works = False if error.fault == "down" else None
-            _log.warning("the model's judgement was not used: %s", type(error).__name__)
+            reason = "".join(c if c.isprintable() else " " for c in error.reason)
+            _log.warning("the model's judgement was not used: %s", reason)
             return None
         finally:
             if works is None:

@@ -155,7 +155,7 @@ class Search:
             tuple(one for one in held if json.dumps(to_json(one)) not in dropped)
             for held in (constraints.firm, constraints.soft)
         )
-        choices = [one for one in course.intent.sources if self._is_of_documents(one.name)]
+        choices = [one for one in course.intent.sources if self.is_of_documents(one.name)]
         intent = course.intent.model_copy(
             update={"kind": "retrieve", "searches": (search,), "aggregate": None, "sources": tuple(choices)}
         )
@@ -173,7 +173,8 @@ class Search:
         failed = [answer for answer in found.answers if answer.unavailable]
         return await climb(plan.rungs, make, self._guarded(asked.scope), deadline=deadline, before=failed)
 
-    def _is_of_documents(self, name: str) -> bool:
+    def is_of_documents(self, name: str) -> bool:
+        """Whether there is such a source, and it searches the documents' texts."""
         return name in self.sources and self.sources[name].card.kind == "documents"
 
     async def _second(self, asked: Asked, later: asyncio.Future[Intent | None], *, number: int) -> Course | None:

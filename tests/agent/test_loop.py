@@ -67,9 +67,11 @@ async def opened(owner_url: str, service_url: str, **settings: Any) -> AsyncIter
 class Scripted:
     """A model that reads every question naively, as one search, and judges as it is told, one reply after the other."""
 
-    def __init__(self, *judgements: Any, filter: Mapping[str, Any] | None = None, **options: Any) -> None:
+    def __init__(
+        self, *judgements: Any, filter: Mapping[str, Any] | None = None, source: str = "fulltext", **options: Any
+    ) -> None:
         self.judgements = list(judgements)
-        self.filter = filter
+        self.filter, self.source = filter, source
         self.server = ScriptedServer(self._reply, **options)
 
     @property
@@ -85,7 +87,7 @@ class Scripted:
             return judgement if isinstance(judgement, str) else json.dumps({"parts": judgement})
         question = next(line for line in reversed(asked.splitlines()) if line and not line.startswith("-----"))
         reading = {"kind": "retrieve", "question": question, "searches": [question], "filter": self.filter}
-        return json.dumps({**reading, "language": "en", "sources": ["fulltext"], "confidence": 0.9})
+        return json.dumps({**reading, "language": "en", "sources": [self.source], "confidence": 0.9})
 
     @asynccontextmanager
     async def service(self, owner_url: str, service_url: str, **settings: Any) -> AsyncIterator[Service]:
@@ -209,17 +211,16 @@ async def test_a_replay_judges_and_searches_as_before_and_calls_nobody(owner_url
         assert len(scripted.server.requests) == 3
 
 
-@pytest.mark.parametrize(
-    "judgement",
-    ["That should do.", "{}", '{"parts": []}', '{"parts": "all"}', '{"parts": [{"part": 1}]}', "[" * 5000],
-)
-async def test_a_judgement_that_cannot_be_used_leaves_what_was_found(judgement: str, owner_url: str, service_url: str):
-    scripted = Scripted(judgement)
+async def test_a_judgement_that_cannot_be_used_leaves_what_was_found(owner_url: str, service_url: str):
+    scripted = Scripted("")
     async with scripted.service(owner_url, service_url) as service:
-        result, decision = await decided(service, TWO_PARTS)
-        assert result.degraded == ("sufficiency_unavailable",)
-        assert rounds(decision) == [("rules", "failed")]
-        assert len(result.hits) == 10
+        broken = ["{}", '{"parts": []}', '{"parts": "all"}', '{"parts": [{"part": 1}]}']
+        for judgement in ("That should do.", *broken, "[" * 5000):
+            scripted.judgements = [judgement]
+            result, decision = await decided(service, TWO_PARTS)
+            assert result.degraded == ("sufficiency_unavailable",), judgement
+            assert rounds(decision) == [("rules", "failed")]
+            assert len(result.hits) == 10
 
 
 async def test_the_rounds_end_when_rounds_calls_tokens_or_new_words_do(owner_url: str, service_url: str):
@@ -276,6 +277,15 @@ async def test_a_model_that_rests_is_not_asked_to_judge(owner_url: str, service_
         )
         assert result.degraded == ("sufficiency_unavailable",)
         assert scripted.judged == []
+
+
+async def test_what_is_asked_of_the_world_is_not_judged(owner_url: str, service_url: str):
+    scripted = Scripted("never asked", source="web")
+    async with scripted.service(owner_url, service_url) as service:
+        request = Request(query=TWO_PARTS, collection="notes")
+        result, decision = await service.pipeline.decide("default", request)
+        assert [one.name for one in result.intent.sources] == ["web"]
+        assert (decision.rounds, scripted.judged) == ((), [])
 
 
 # What no round may widen.
