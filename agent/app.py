@@ -165,9 +165,8 @@ class Service:
         before = await self.traces.load(who, trace_id)
         settings = replaying.settings_for(before, self.settings, changes)
         request = replaying.request_of(before, settings, changes)
-        reader = self.pipeline.reader
+        reader, model = self.pipeline.reader, replaying.model_of(before, changes)
         if isinstance(reader, Cascade):
-            model = replaying.model_of(before, changes)
             reader = replace(reader, settings=settings, model=model, breaker=Breaker())
         # What failed for others lately says nothing about this run, nor this run about theirs.
         pipeline = replace(
@@ -176,6 +175,8 @@ class Service:
             reader=reader,
             reranker=replaying.reranker_of(before, settings, changes, self.pipeline.reranker),
             breakers=Breakers(),
+            model=model,
+            model_breaker=Breaker(),
         )
         result: Result
         if isinstance(request, AskRequest):
@@ -342,7 +343,9 @@ async def open_service(settings: Settings | None = None, **changes: Any) -> Asyn
                 cards = {name: one.card for name, one in sources.items()}
                 columns = getattr(sources.get("sql"), "columns", None)
                 reader = Cascade(settings, catalogue, cards, embedder, model, columns)
-                pipeline = Pipeline(settings, catalogue, sources, embedder, reader, reranker)
+                pipeline = Pipeline(
+                    settings, catalogue, sources, embedder, reader, reranker, model=model, model_breaker=reader.breaker
+                )
                 answerer = Answerer(settings, embedder, model, reader.breaker)
                 async with _closing(sources.values()), TraceStore(database, days=settings.trace_days) as traces:
                     _settle_heap()

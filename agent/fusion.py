@@ -142,6 +142,39 @@ def fuse_searches(
     return sorted(found, key=_order)
 
 
+def take_turns(rankings: Sequence[Sequence[Fused]]) -> list[Fused]:
+    """Rankings of different things asked for into one in which each has its share of every top.
+
+    They take turns: each gives its best hit that none has given yet. So no part of a question is pushed off the page
+    by another one that more passages speak of.
+
+    Returns:
+        Every chunk once, with the best raw scores and ranks of all its rankings. Scores of different rankings cannot
+        be compared, so `score` is never more than that of the hit before; `fused` is what its own ranking gave.
+    """
+    if len(rankings) == 1:
+        return list(rankings[0])
+    merged: dict[ChunkId, Fused] = {}
+    for ranking in rankings:
+        for item in ranking:
+            known = merged.get(item.id)
+            merged[item.id] = _better(known, item) if known else item
+    taken: dict[ChunkId, None] = {}
+    waiting = [iter(ranking) for ranking in rankings]
+    while waiting:
+        for turn in list(waiting):
+            fresh = next((item.id for item in turn if item.id not in taken), None)
+            if fresh is None:
+                waiting.remove(turn)
+            else:
+                taken[fresh] = None
+    lowest, ordered = math.inf, []
+    for id in taken:
+        lowest = min(lowest, merged[id].score)
+        ordered.append(merged[id]._replace(score=lowest))
+    return ordered
+
+
 def _better(one: Fused, other: Fused) -> Fused:
     scores = {s: max(one.scores.get(s, -1e30), other.scores.get(s, -1e30)) for s in {**one.scores, **other.scores}}
     ranks = {s: min(one.ranks.get(s, 10**9), other.ranks.get(s, 10**9)) for s in {**one.ranks, **other.ranks}}

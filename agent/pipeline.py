@@ -14,19 +14,20 @@ from datetime import UTC, datetime
 
 import prompts
 from agent import assemble, fusion, rank_features
-from agent.breaker import Breakers
+from agent.breaker import Breaker, Breakers
 from agent.context import Around, surroundings
 from agent.fusion import Fused
 from agent.highlight import Highlighter
 from agent.intent.reading import IntentReader, Reading, Stated
-from agent.llm import Calls
+from agent.llm import Calls, Model
+from agent.loop import Loop, Looped, Round, searches_by_part
 from agent.rerank import shown
 from agent.rerank.base import Reranker
 from agent.rerank.hybrid import Hybrid
 from agent.rerank.llm import ListwiseReranker
 from agent.rerank.stage import Patience, Reranking, rerank
 from agent.retrieve import Answer, within
-from agent.search import Asked, Found, Search, unread
+from agent.search import MODEL_UNAVAILABLE, Asked, Found, Search, unread
 from agent.settings import Settings
 from agent.types import AugmentRequest, Intent, Prompt, RankedHit, Request, Result, Table
 from retrievers.core.errors import BadDocument, BadRequest, Unavailable, UnknownCollection, listing
@@ -58,6 +59,7 @@ _WAITS_FOR = {
     "intent": "the values and words of the documents",
     "search": "the sources",
     "fusion": "the rankings to be merged",
+    "loop": "further rounds of searching",
     "page": "the database to give the texts of the hits",
 }
 
@@ -74,7 +76,8 @@ class Decision:
         page: the result's hits, with their chunks.
         stated: the constraints the first reading found in the question, with how sure each is.
         calls: of the model; one that was given up may be noted after the result is there.
-        weights: full text's share of the fused score, per search where the method has one.
+        weights: full text's share of the fused score, per search of the first round where the method has one.
+        rounds: how it was judged what was found, and searched on.
         wanted: the filter that every hit satisfies.
         elapsed_ms: per stage, in their order.
         reranking: what a reranker made of the ranking; None where none was to.
@@ -98,6 +101,7 @@ class Decision:
     reranking: Reranking | None = None
     passages: tuple[str, ...] = ()
     found: Found | None = None
+    rounds: tuple[Round, ...] = ()
 
 
 class _Clock:
@@ -127,6 +131,8 @@ class Pipeline:
         embedder: of the questions; its languages tell how far vectors can be trusted.
         reader: of questions; without one, and for requests with intent "off", nothing is read into them.
         reranker: the one of the settings; "none" and "hybrid" are at hand without.
+        model: judges what was found; None leaves that to rules.
+        model_breaker: the model's, shared with whoever else asks it.
     """
 
     settings: Settings
@@ -136,6 +142,8 @@ class Pipeline:
     reader: IntentReader | None = None
     reranker: Reranker | None = None
     breakers: Breakers = field(default_factory=Breakers)
+    model: Model | None = None
+    model_breaker: Breaker = field(default_factory=Breaker)
 
     async def retrieve(self, tenant: str, request: Request) -> Result:
         """Hits for a question.
@@ -237,6 +245,9 @@ class Pipeline:
             raise refused[0]  # nothing was read into the question: what the caller asked for is at fault
         ranking, weights = self.fuse(found)
         clock.ended("fusion")
+        looped = await self._looped(asked, reading, search, found, ranking)
+        found, ranking = looped.found, looped.ranking
+        clock.ended("loop")
         held = found.rung.filter if found.rung else wanted
         table = _table(found) if intent.kind != "none" else None
         final: list[Fused] = ranking
@@ -260,13 +271,14 @@ class Pipeline:
             hits=_ranked(page, request, intent),
             table=table,
             outcomes=tuple(answer.outcome for answer in found.answers),
-            relaxed=found.rung.dropped if found.rung else (),
+            relaxed=(*(found.rung.dropped if found.rung else ()), *looped.relaxed),
             degraded=_distinct(
                 *reading.degraded,
                 *found.degraded,
                 *(f"{answer.step.source}_unavailable" for answer in found.answers if answer.unavailable),
                 *self._partial(found, scope),
                 *(reranking.degraded if reranking else ()),
+                *looped.degraded,
             ),
             status="no_retrieval_needed" if intent.kind == "none" else status,
             took_ms=round((time.monotonic() - started) * 1000, 3),
@@ -274,6 +286,7 @@ class Pipeline:
         decision = Decision(
             tenant, request, scope, reading.first, found.later, found.answers, tuple(ranking), tuple(page),
             reading.stated, reading.calls, weights, clock.elapsed_ms, held, reranking, found=found,
+            rounds=looped.rounds,
         )  # fmt: skip
         return result, decision
 
@@ -331,11 +344,35 @@ class Pipeline:
             scope = Scope(tenant, ())
         return replace(scope, beside=beside)
 
+    async def _looped(
+        self, asked: Asked, reading: Reading, search: Search, found: Found, ranking: list[Fused]
+    ) -> Looped:
+        """Further rounds of searching, as far as the request lets its question be read."""
+        mode = asked.request.intent or self.settings.intent
+        if mode == "off":
+            return Looped(found, ranking)
+        # Who gave no reading in its time would use up what is left for a judgement.
+        asks = mode != "rules" and MODEL_UNAVAILABLE not in found.degraded
+        model = self.model if asks else None
+        loop = Loop(
+            self.settings, search, model, self.model_breaker, lambda *given: self._fused(*given)[0], self._loaded
+        )
+        return await loop.run(asked, found, ranking, reading.calls)
+
     def fuse(self, found: Found) -> tuple[list[Fused], dict[str, float]]:
+        """The ranking of the first searches; those for separate parts of the question take turns."""
+        groups = searches_by_part(found.course.intent)
+        if len(groups) < 2:
+            return self._fused(found, found.used)
+        merged = [self._fused(found, [one for one in found.used if one.step.search in group]) for group in groups]
+        weights = {search: weight for _, one in merged for search, weight in one.items()}
+        return fusion.take_turns([ranking for ranking, _ in merged]), weights
+
+    def _fused(self, found: Found, answers: Sequence[Answer]) -> tuple[list[Fused], dict[str, float]]:
         """Stage one merges the sources of each search, stage two the searches; with full text's share in each."""
         rankings: dict[tuple[str, str], dict[str, Sequence[Hit]]] = {}
         languages: dict[str, str] = {}
-        for answer in found.used:
+        for answer in answers:
             search, source = answer.step.search, answer.step.source
             if answer.query is not None:
                 # A glossed question is English to the vectors.

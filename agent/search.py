@@ -1,6 +1,7 @@
 """The searches for one question: those of the first reading, those a model's reading adds, and the ladder."""
 
 import asyncio
+import json
 import logging
 import time
 from collections import Counter
@@ -25,9 +26,12 @@ from retrievers.embed import Embedder
 from retrievers.postgres.catalogue import Catalogue, filterable
 from retrievers.text.glosses import gloss_for
 
+MODEL_UNAVAILABLE = "intent_model_unavailable"
+"""In `Found.degraded`: a model was asked for its reading and gave none."""
+
 # Shares of the request's time at which a model's reading and the searches must have ended: what comes after
 # each needs the rest.
-_JOIN_BY, _SEARCH_BY = 0.8, 0.9
+_JOIN_BY, SEARCH_BY = 0.8, 0.9
 # What the slowest reading leaves to a source of the time that a request has by the settings.
 _LEAST_SHARE = 0.4
 
@@ -97,7 +101,7 @@ class Search:
             Unavailable: no source can be chosen, and the fallback strategy is to fail.
         """
         degraded: tuple[str, ...] = ()
-        sources, by = self._guarded(asked.scope), asked.at(_SEARCH_BY)
+        sources, by = self._guarded(asked.scope), asked.at(SEARCH_BY)
         later = asyncio.ensure_future(reading.later) if reading.later is not None else None
         try:
             try:
@@ -116,7 +120,7 @@ class Search:
             rung, more, used = await self._join(asked, second, answers, sources)
             answers = [*answers, *more]
         elif later is not None:
-            degraded += ("intent_model_unavailable",)
+            degraded += (MODEL_UNAVAILABLE,)
         course = second or first
         rungs = [replace(rung, steps=self._affordable(rung.steps, answers)) for rung in course.plan.rungs[1:]]
         # What has failed once is not asked again, whichever reading asked it.
@@ -130,6 +134,45 @@ class Search:
             rung=last or rung,
             degraded=(*course.plan.degraded, *degraded),
         )
+
+    async def again(
+        self, asked: Asked, found: Found, search: str, *, number: int, deadline: float
+    ) -> tuple[list[Answer], Rung | None]:
+        """One more search of the documents, under what the searches before it ended with; then its own ladder.
+
+        Args:
+            number: of its first step.
+            deadline: on the clock of `time.monotonic`.
+        Returns:
+            What became of its steps, and the last rung that was run.
+        """
+        course, constraints = found.course, found.course.constraints
+        dropped = {json.dumps(one.dropped) for one in found.rung.dropped} if found.rung else set()
+        firm, soft = (
+            tuple(one for one in held if json.dumps(to_json(one)) not in dropped)
+            for held in (constraints.firm, constraints.soft)
+        )
+        choices = [one for one in course.intent.sources if self.is_of_documents(one.name)]
+        intent = course.intent.model_copy(
+            update={"kind": "retrieve", "searches": (search,), "aggregate": None, "sources": tuple(choices)}
+        )
+        plan = router.plan(
+            intent,
+            {name: source.card for name, source in self.sources.items()},
+            self.breakers.resting(self.sources),
+            constraints=replace(constraints, firm=firm, soft=soft),
+            limits=self._limits(asked),
+            fallback="ordered_backoff",
+            caller_sources=bool(asked.request.sources),
+            number=number,
+        )
+        make = self._queries(asked, replace(course, intent=intent, aggregate=None, statement=None))
+        failed = [answer for answer in found.answers if answer.unavailable]
+        return await climb(plan.rungs, make, self._guarded(asked.scope), deadline=deadline, before=failed)
+
+    def is_of_documents(self, name: str) -> bool:
+        """Whether there is such a source, and it searches the documents' texts."""
+        return name in self.sources and self.sources[name].card.kind == "documents"
 
     async def _second(self, asked: Asked, later: asyncio.Future[Intent | None], *, number: int) -> Course | None:
         """The model's reading; None when it does not come in time or cannot be used."""
@@ -167,7 +210,7 @@ class Search:
             [replace(rung, steps=fresh)] if fresh else [],
             make,
             sources,
-            deadline=asked.at(_SEARCH_BY),
+            deadline=asked.at(SEARCH_BY),
             before=failed,
         )
         # The same search under the right filter says all that the first one did, and more.
@@ -203,7 +246,7 @@ class Search:
         if ids:
             loading = self.catalogue.load(asked.scope, dict.fromkeys(ids), wanted)
             with suppress(Unavailable, OSError):
-                chunks = await within(loading, asked.at(_SEARCH_BY) - time.monotonic())
+                chunks = await within(loading, asked.at(SEARCH_BY) - time.monotonic())
         return [
             replace(one, hits=[hit._replace(chunk=chunks[hit.id]) for hit in one.hits if hit.id in chunks])
             if check
@@ -238,12 +281,7 @@ class Search:
             {name: source.card for name, source in self.sources.items()},
             self.breakers.resting(self.sources),
             constraints=constraints,
-            limits=Limits(
-                source_timeout_s=self.settings.source_timeout_s,
-                timeout_s=asked.timeout_s,
-                outside=self.settings.outside_fallback,
-                metered_searches=self.settings.metered_searches,
-            ),
+            limits=self._limits(asked),
             fallback=asked.request.fallback or self.settings.fallback,
             caller_sources=bool(named),
             number=number,
@@ -255,6 +293,14 @@ class Search:
 
     def _searches_documents(self, name: str) -> bool:
         return name in self.sources and self.sources[name].card.kind == "documents"
+
+    def _limits(self, asked: Asked) -> Limits:
+        return Limits(
+            source_timeout_s=self.settings.source_timeout_s,
+            timeout_s=asked.timeout_s,
+            outside=self.settings.outside_fallback,
+            metered_searches=self.settings.metered_searches,
+        )
 
     def _queries(self, asked: Asked, course: Course) -> MakeQuery:
         """How the query of a step is made."""

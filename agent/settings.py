@@ -79,6 +79,14 @@ class Settings(BaseModel):
         "auto",
         description="auto: rules at once, a model where it can help; rules; llm: a model for every question; off",
     )
+    max_rounds: int = Field(
+        3, ge=1, le=8, description="most rounds of searching for what an answer still lacks; 1 is a single search"
+    )
+    loop_calls: int = Field(2, ge=0, le=8, description="most model calls that judge what was found")
+    loop_tokens: int = Field(12_000, ge=0, le=1_000_000, description="most tokens of these calls together")
+    loop_share: float = Field(
+        0.5, ge=0, le=1, description="share of TIMEOUT_S that the rounds after the first may take"
+    )
     time_zone: str = Field("UTC", description="where the askers' days begin, such as Asia/Shanghai")
     week_start: int = Field(0, ge=0, le=6, description="first day of the week, 0 for Monday to 6 for Sunday")
     fiscal_year_start: int = Field(1, ge=1, le=12, description="first month of the fiscal year")

@@ -42,8 +42,8 @@ _LONGEST_TITLE = 200
 
 REPLAYABLE = (
     "intent", "transforms", "fusion", "lexical_weight", "depth", "rank_features", "reranker", "rerank_min_score",
-    "context", "fallback", "timeout_s", "source_timeout_s", "time_zone", "week_start", "fiscal_year_start", "llm",
-    "judge",
+    "context", "fallback", "timeout_s", "source_timeout_s", "max_rounds", "loop_calls", "loop_tokens", "loop_share",
+    "time_zone", "week_start", "fiscal_year_start", "llm", "judge",
 )  # fmt: skip
 """Settings that decide what is found, and that a replay may change. No other is recorded, but the embedder."""
 
@@ -144,6 +144,7 @@ class Trace:
                 }
                 for answer in decision.answers
             ],
+            "rounds": [one.to_json() for one in decision.rounds],
             "lexical_weights": dict(decision.weights),
             "ranked": len(decision.ranking),
             "reranking": _reranking(decision.reranking),

@@ -112,6 +112,8 @@ async def tune(given: Parts, settings: Settings, note: Note, *, out: Path) -> di
     """
     metrics.require_ir_measures()
     slow = {"timeout_s": _TIMEOUT_S, "source_timeout_s": _TIMEOUT_S, "depth": max(*_DEPTHS, settings.depth)}
+    # What a further round finds depends on the ranking that is being tuned.
+    slow["max_rounds"] = 1
     async with open_service(settings.model_copy(update=slow)) as service:
         await store_corpus(service, given.dataset, note)
         known = await _search(service, given.dataset, given.tune, note)

@@ -11,7 +11,10 @@ HEAD = '+++\npurpose = "P"\ninputs = ["a", "b"]\n+++\n'
 
 
 def test_every_shipped_template_can_be_read_and_filled_in():
-    stages = "answer empty system intent compress rewrite translate expand decompose stepback hyde sql rerank"
+    stages = (
+        "answer empty system intent compress rewrite translate expand decompose stepback hyde sql rerank sufficiency "
+        "judge"
+    )
     assert {f"{stage}/v1" for stage in stages.split()} <= set(names())
     for name in names():
         prompt = load(name)

@@ -204,6 +204,18 @@ _ASKS = re.compile(
     r"怎么|什么|多少|几|谁|哪|如何|是否|吗|为何|为什么|呢|应该|还是|能不能|可不可以",
     re.IGNORECASE,
 )
+# "two things: this and that", 一是……，二是……: what follows is counted out.
+_COUNTED_OUT = re.compile(
+    r"^[^:：?？]{0,60}\b(?:both|two|three|four|several|following|few)\b[^:：?？]{0,30}[:：](?P<list>.+)$", re.IGNORECASE
+)
+_BETWEEN_LISTED = re.compile(r"\s*[,;，；]\s*(?:and\s+|以及)?|\s+and\s+|以及", re.IGNORECASE)
+_COUNTER_ZH = re.compile(r"(?:^|[，,；;。：:\s])(?:[一二三四]是|第[一二三四](?:[个点，,、]|是)|其[一二三四][，,是]?)")
+_SENTENCE_END = re.compile(r"(?<=[?？!！。;；])\s*(?=\S)|(?<=\w\.)\s+(?=[A-Z])")
+_WANTS = re.compile(
+    r"^\W*(?:please\s+)?(?:point|show|give|tell|find|explain|describe|list|compare|summari[sz]e|difference)\b|"
+    r"^\W*(?:请|介绍|说明|解释|比较|对比|列出)",
+    re.IGNORECASE,
+)
 _LONGEST_SMALL_TALK = 200
 _LONGEST_WISH = 120
 _MOST_PARTS = 5
@@ -277,6 +289,39 @@ def parts_of(text: str) -> list[str]:
         return [text]
     # What leans on the question before it ("how many is that?") is the same question.
     return [text] if any(_LEANS.search(piece) for piece in pieces[1:]) else pieces
+
+
+def parts_perhaps(text: str) -> list[str]:
+    """What may be the separate things one turn asks for, read more generously than by `parts_of`; [] for only one.
+
+    Too generous to be searched for alone, but good enough to look whether each of them was found.
+    """
+    counted = _COUNTED_OUT.match(text)
+    if counted is not None:
+        pieces = _BETWEEN_LISTED.split(counted["list"])
+    elif len(pieces := _COUNTER_ZH.split(text)) > 2:
+        pieces = pieces[1:]
+    else:
+        sentences = _SENTENCE_END.split(text)
+        pieces = [piece for sentence in sentences for piece in _PARTS.split(sentence) if _may_ask(sentence, piece)]
+    pieces = [piece.strip(" ,;:.，；：。?？!！") for piece in pieces]
+    # What leans on the question before it asks more of the same.
+    alone = [piece for place, piece in enumerate(pieces) if not place or not _LEANS.search(piece)]
+    parts = list(dict.fromkeys(piece for piece in alone if _has_subject(piece)))
+    return parts if 1 < len(parts) <= _MOST_PARTS else []
+
+
+def _may_ask(sentence: str, piece: str) -> bool:
+    """Whether a sentence ends as a question, or one of its pieces begins as one: "list" also stands in statements."""
+    if sentence.rstrip().endswith(("?", "？")) or _WANTS.match(piece):
+        return True
+    return (_ASKS.search(piece) if has_chinese(piece) else _ASKS.match(piece.lstrip())) is not None
+
+
+def _has_subject(piece: str) -> bool:
+    """Whether it can be searched for: two words that carry meaning, or one of Chinese."""
+    words = plain_words(piece)
+    return len(words) > 1 or any(len(word) > 1 for word in words if has_chinese(word))
 
 
 def _is_question(piece: str) -> bool:

@@ -26,7 +26,14 @@ _MOST_VALID = 8
 _MOST_ROWS = 10
 _MOST_CELL = 60
 _FIXED = ("collection", "sources", "top_k", "intent", "reranker", "fallback", "timeout_s", "template")
-_STAGES = ("scope", "intent", "search", "fusion", "page", "assemble", "answer")
+_STAGES = ("scope", "intent", "search", "fusion", "loop", "rerank", "page", "assemble", "answer")
+_STOPPED = {
+    "enough": "every part is answered",
+    "no_progress": "there was nothing new to search for, or nothing new came",
+    "budget": "calls, tokens or time were used up",
+    "rounds": "as many rounds as MAX_ROUNDS allows",
+    "failed": "the model gave no judgement",
+}
 _COLOURS = {"ok": "green", "empty": "yellow", "timeout": "red", "error": "red", "skipped": "dim"}
 
 
@@ -88,6 +95,7 @@ def show_trace(trace: Json, console: Console | None = None) -> None:
         "Given up to find something", page.grid((in_words(o["dropped"]), o["reason"]) for o in trace["relaxed"])
     )
     page.section("Done without", page.grid([("", ", ".join(trace["degraded"]))] if trace["degraded"] else []))
+    page.section("Rounds", _rounds(trace.get("rounds") or ()))
     page.section(
         f"Ranking: {len(trace['hits'])} shown of {trace['ranked']}", _ranking(trace), _weights(trace), _reranked(trace)
     )
@@ -260,6 +268,20 @@ def _rejected(rejected: Sequence[Json]) -> Iterable[tuple[str, str]]:
         more = f" and {len(one['valid']) - _MOST_VALID} more" if len(one["valid"]) > _MOST_VALID else ""
         valid = f"; there are: {', '.join(one['valid'][:_MOST_VALID])}{more}" if one["valid"] else ""
         yield one["what"], one["reason"] + valid
+
+
+def _rounds(rounds: Sequence[Json]) -> Table | None:
+    """What was asked for and found after each round, and why the last one was the last."""
+    table = _table("round", "asked for", "found in", "missing", "searched next", "judged by", right=["round"])
+    for one in rounds:
+        for place, part in enumerate(one["judged"]["parts"]):
+            found = ", ".join(f"[{number}]" for number in part["by"]) or ("yes" if part["answered"] else "no")
+            cells = [one["number"] if not place else "", _short(part["part"]), found, part["missing"]]
+            cells += ["" if one["stopped"] else _short(part["search"]), _reader(one) if not place else ""]
+            table.add_row(*map(_text, cells))
+        if one["stopped"]:
+            table.add_row("", _text(f"stopped: {_STOPPED[one['stopped']]}", "dim"))
+    return table if table.row_count else None
 
 
 def _is_spared(outcome: Json) -> bool:

@@ -123,7 +123,7 @@ async def test_a_record_tells_how_an_answer_came_about(service: Service):
     assert [id for id, _ in trace["ranking"]] == ["birds/b#0"]
     assert [one["document_id"] for one in trace["prompt"]["citations"]] == ["b"]
     assert set(trace["prompts"]) == {"answer/v1", "system/v1"}
-    assert list(trace["elapsed_ms"]) == ["scope", "intent", "search", "fusion", "page", "assemble"]
+    assert list(trace["elapsed_ms"]) == ["scope", "intent", "search", "fusion", "loop", "page", "assemble"]
     assert "Penguins swim" not in json.dumps(trace), "texts of documents are not kept"
 
 
