@@ -239,9 +239,34 @@ def test_a_language_the_embedder_does_not_know_leaves_the_word_to_full_text():
     ],
 )
 def test_each_side_weighs_by_how_far_its_best_stands_above_its_last(worst: float, farthest: float, expected: float):
-    found = {"fulltext": fulltext(a=10.0, b=10.0, c=worst), "vector": vector(d=0.5, a=0.5, e=farthest)}
+    assert lexical_weight("en", shaped(10.0, worst, farthest), languages=frozenset({"en"})) == pytest.approx(expected)
+
+
+def shaped(tenth: float, worst: float, farthest: float) -> dict[str, list[Hit]]:
+    """BM25 from 10 to `worst` with nine as good as the first, and cosines from 0.5 to `farthest`."""
+    best = dict.fromkeys("abcdefghi", 10.0)
+    return {"fulltext": fulltext(**best, j=tenth, z=worst), "vector": vector(d=0.5, a=0.5, e=farthest)}
+
+
+@pytest.mark.parametrize(
+    ("tenth", "expected"),
+    [
+        (4.1, 0.5),  # 0.59 below the best: common words
+        (3.0, 0.65),  # 0.7 below: 0.1 past the usual, times 1.5
+        (1.0, 0.95),  # never above the weight of a language that vectors do not know
+    ],
+)
+def test_what_stands_far_above_all_others_by_its_words_counts_for_more(tenth: float, expected: float):
+    spread = 1 - min(tenth, 4.0) / 10  # of BM25; the cosines' is made the same
+    found = shaped(tenth, min(tenth, 4.0), 0.5 - spread / 2.5)
 
     assert lexical_weight("en", found, languages=frozenset({"en"})) == pytest.approx(expected)
+
+
+def test_few_passages_with_any_of_the_words_leave_the_usual_weight():
+    found = {"fulltext": fulltext(a=10.0, b=1.0), "vector": vector(d=0.5, a=0.4)}
+
+    assert lexical_weight("en", found, languages=frozenset({"en"})) == LEXICAL_WEIGHT
 
 
 @pytest.mark.parametrize("found", [{"fulltext": fulltext(a=9, b=1)}, {"vector": vector(a=0.9, b=0.1)}])
