@@ -12,14 +12,17 @@ create := $(PYTHON) -m venv $(VENV)
 install := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 endif
 
+# A file's tests stay together: what they share is made once.
+parallel := --numprocesses auto --maxprocesses 4 --dist loadfile
+
 .PHONY: demo test test-fast lint schema clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/python -m evals.demo
 
 test: $(VENV)/.tools lint
-	$(BIN)/python -m pytest
-	SIGNALBOX_TEST_POSTGRES=16 $(BIN)/python -m pytest -m database
+	$(BIN)/python -m pytest $(parallel)
+	SIGNALBOX_TEST_POSTGRES=16 $(BIN)/python -m pytest $(parallel) -m database
 
 test-fast: $(VENV)/.tools
 	$(BIN)/python -m pytest -x -q -m "not database"
