@@ -317,7 +317,13 @@ class Pipeline:
         self._reranker(request, Calls())
 
     async def _scope(self, tenant: str, request: Request) -> tuple[Scope, Filter | None]:
-        scope = await self._visible(tenant, request.collection)
+        try:
+            scope = await self._visible(tenant, request.collection)
+        except UnknownCollection:
+            outside = {self.sources[one].card.kind for one in request.sources or ()} == {"outside"}
+            if not outside or request.collection is not None or request.filter is not None:
+                raise
+            scope = Scope(tenant, ())  # what lies outside can be asked before there is any collection
         if request.filter is None:
             return scope, None
         try:

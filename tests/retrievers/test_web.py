@@ -675,7 +675,7 @@ def test_a_provider_that_is_not_installed_says_how_to_install_it(monkeypatch: py
         build(Resources(None, None, None, {"web_provider": "ddgs"}))
 
 
-@pytest.mark.parametrize("name", set(PROVIDERS) - {"searxng", "ddgs"})
+@pytest.mark.parametrize("name", sorted(set(PROVIDERS) - {"searxng", "ddgs"}))
 def test_each_provider_has_its_own_address(name: str):
     web = build(Resources(None, None, None, {"web_provider": name, "web_api_key": KEY}))
     assert web is not None
@@ -836,3 +836,15 @@ async def test_the_doctor_tries_what_costs_nothing(fault: Fault | None, ok: bool
 async def test_the_doctor_names_the_setting_that_is_wrong():
     check = await doctor._web(Settings(web_provider="exa"))
     assert (check.ok, check.found) == (False, "setting WEB_API_KEY is missing: exa needs one")
+
+
+async def test_the_web_is_asked_before_there_is_any_collection(owner_url: str, service_url: str):
+    with ScriptedServer(other=lambda _: tavily(NEWS)) as server:
+        web = {"web_provider": "tavily", "web_api_key": KEY, "web_base_url": server.root_url}
+        async with open_service(Settings(database_url=owner_url, service_url=service_url, **web)) as service:
+            found = await service.retrieve(FRESH, sources=("web",))
+            assert [hit.url for hit in found.hits] == [NEWS["url"]]
+            with pytest.raises(BadRequest, match="no collection yet"):
+                await service.retrieve(FRESH, sources=("web",), filter={"type": "eq", "key": "a", "value": "b"})
+            with pytest.raises(BadRequest, match="no collection yet"):
+                await service.retrieve(FRESH, sources=("web", "vector"))
