@@ -12,6 +12,7 @@ from agent.fusion import (
     fuse_searches,
     lexical_weight,
     reciprocal_rank,
+    take_turns,
     weighted_sum,
 )
 from retrievers.core.types import Chunk, ChunkId, Hit
@@ -323,3 +324,35 @@ def test_only_what_others_have_measured_too_counts_beside_them():
     # Asked, and without a hit: then the words of the folder alone were found.
     alone = convex({"fulltext": [], "vector": [Hit(a, 0.95, "vector")], "local": here}, lexical_weight=0.6)
     assert [(one.id.document_id, round(one.score, 6)) for one in alone] == [("x", 0.6), ("a", 0.4)]
+
+
+# Turns.
+
+
+def passages(*names: str) -> list[Fused]:
+    """A ranking of passages by names like "a1": document a, passage 1; scores fall from 1 by tenths."""
+    return [
+        Fused(ChunkId("t", "c", name[0], int(name[1])), 1 - n / 10, 1 - n / 10, {}, {}) for n, name in enumerate(names)
+    ]
+
+
+def turns(*rankings: list[Fused], apart: int = 10) -> list[str]:
+    return [f"{one.id.document_id}{one.id.ordinal}" for one in take_turns(rankings, apart=apart)]
+
+
+def test_parts_take_turns_and_nothing_comes_twice():
+    assert turns(passages("a1", "b1", "c1"), passages("b1", "d1")) == ["a1", "b1", "c1", "d1"]
+    assert turns(passages("a1", "b1")) == ["a1", "b1"]
+    assert turns([], passages("a1")) == ["a1"]
+
+
+def test_on_the_page_of_several_parts_every_document_comes_before_any_comes_twice():
+    first, second = passages("a1", "a2", "a3", "b1"), passages("c1", "a4")
+    assert turns(first, second) == ["a1", "c1", "b1", "a4", "a2", "a3"]
+    assert turns(first, second, apart=0) == ["a1", "c1", "a2", "a4", "a3", "b1"]
+    assert turns(first, second, apart=3) == ["a1", "c1", "b1", "a4", "a2", "a3"]
+
+
+def test_scores_never_rise_down_a_page_of_turns():
+    scored = [one.score for one in take_turns([passages("a1", "b1", "c1"), passages("d1", "e1")])]
+    assert scored == sorted(scored, reverse=True)
