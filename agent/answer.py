@@ -65,8 +65,9 @@ class Answerer:
             started: when the request came, a moment of `time.monotonic()`.
         """
         if prompt.status == "nothing_found":
-            failed = prompt.outcomes and all(one.status in ("timeout", "error") for one in prompt.outcomes)
-            text = _worded(NOT_SEARCHED if failed else NOTHING_FOUND, request)
+            # A source that rests or was left out has not said that there is nothing.
+            searched = not prompt.outcomes or any(one.status in ("ok", "empty") for one in prompt.outcomes)
+            text = _worded(NOTHING_FOUND if searched else NOT_SEARCHED, request)
             yield text
             yield _made(prompt, decision, text)
             return
