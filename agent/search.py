@@ -136,39 +136,72 @@ class Search:
         )
 
     async def again(
-        self, asked: Asked, found: Found, search: str, *, number: int, deadline: float
-    ) -> tuple[list[Answer], Rung | None]:
-        """One more search of the documents, under what the searches before it ended with; then its own ladder.
+        self, asked: Asked, found: Found, searches: Sequence[str], *, judged: bool, deadline: float
+    ) -> list[tuple[list[Answer], Rung | None]]:
+        """More searches of the documents, under what the searches before ended with; each with its own ladder.
 
         Args:
-            number: of its first step.
+            judged: somebody has read what was found and misses this, so it is also searched for outside at once, as
+                far as that is allowed; otherwise only where the documents hold nothing.
             deadline: on the clock of `time.monotonic`.
         Returns:
-            What became of its steps, and the last rung that was run.
+            For each search what became of its steps, and the last rung that was run.
         """
+        outside = self._outside(asked, found, len(searches))
+        return await asyncio.gather(
+            *(
+                self._again(asked, found, search, names, judged=judged, deadline=deadline)
+                for search, names in zip(searches, outside, strict=True)
+            )
+        )
+
+    async def _again(
+        self, asked: Asked, found: Found, search: str, outside: Sequence[str], *, judged: bool, deadline: float
+    ) -> tuple[list[Answer], Rung | None]:
+        """One of them; `outside` are the sources outside that may be asked it, once."""
         course, constraints = found.course, found.course.constraints
         dropped = {json.dumps(one.dropped) for one in found.rung.dropped} if found.rung else set()
         firm, soft = (
             tuple(one for one in held if json.dumps(to_json(one)) not in dropped)
             for held in (constraints.firm, constraints.soft)
         )
-        choices = [one for one in course.intent.sources if self.is_of_documents(one.name)]
+        cards = {name: one.card for name, one in self.sources.items() if one.card.kind != "outside" or name in outside}
+        chosen = [one.name for one in course.intent.sources if self.is_of_documents(one.name)]
+        chosen = chosen or [name for name in cards if self.is_of_documents(name)]
+        chosen += outside if judged else ()
+        choices = tuple(SourceChoice(name=one, confidence=1.0, reason="to find what is missing") for one in chosen)
         intent = course.intent.model_copy(
-            update={"kind": "retrieve", "searches": (search,), "aggregate": None, "sources": tuple(choices)}
+            update={"kind": "retrieve", "searches": (search,), "aggregate": None, "sources": choices}
         )
         plan = router.plan(
             intent,
-            {name: source.card for name, source in self.sources.items()},
+            cards,
             self.breakers.resting(self.sources),
             constraints=replace(constraints, firm=firm, soft=soft),
             limits=self._limits(asked),
             fallback="ordered_backoff",
             caller_sources=bool(asked.request.sources),
-            number=number,
+            number=max((one.step.step for one in found.answers), default=0) + 1,
         )
         make = self._queries(asked, replace(course, intent=intent, aggregate=None, statement=None))
         failed = [answer for answer in found.answers if answer.unavailable]
-        return await climb(plan.rungs, make, self._guarded(asked.scope), deadline=deadline, before=failed)
+        sources = self._guarded(asked.scope)
+        answers, rung = await climb(plan.rungs[:1], make, sources, deadline=deadline, before=failed)
+        rungs = [replace(one, steps=self._affordable(one.steps, [*found.answers, *answers])) for one in plan.rungs[1:]]
+        more, last = await climb(rungs, make, sources, deadline=deadline, before=[*failed, *answers])
+        return [*answers, *more], last or rung
+
+    def _outside(self, asked: Asked, found: Found, searches: int) -> list[list[str]]:
+        """For each of so many more searches, the sources outside that may be asked it."""
+        chosen = {one.name for one in found.course.intent.sources}
+        allowed = self.settings.outside_fallback and not asked.request.sources
+        paid = self._paid(found.answers)
+        left = {
+            name: self.settings.metered_searches - paid[name]
+            for name, one in self.sources.items()
+            if one.card.kind == "outside" and (name in chosen or allowed)
+        }
+        return [[name for name, count in left.items() if place < count] for place in range(searches)]
 
     def is_of_documents(self, name: str) -> bool:
         """Whether there is such a source, and it searches the documents' texts."""
@@ -226,9 +259,7 @@ class Search:
 
     def _affordable(self, steps: Sequence[Step], answers: Sequence[Answer]) -> tuple[Step, ...]:
         """The steps without those at a source outside that was asked as often for this question as it may be."""
-        # What it refused has cost nothing.
-        paid = [one for one in answers if one.query is not None and not isinstance(one.error, BadRequest)]
-        asked = Counter(one.step.source for one in paid)
+        asked = self._paid(answers)
         kept = []
         for step in steps:
             outside = self.sources[step.source].card.kind == "outside"
@@ -236,6 +267,12 @@ class Search:
                 asked[step.source] += 1
                 kept.append(step)
         return tuple(kept)
+
+    def _paid(self, answers: Sequence[Answer]) -> Counter[str]:
+        """How often each source was asked; what it refused has cost nothing."""
+        return Counter(
+            one.step.source for one in answers if one.query is not None and not isinstance(one.error, BadRequest)
+        )
 
     async def _satisfying(self, asked: Asked, answers: Sequence[Answer], wanted: Filter | None) -> list[Answer]:
         """The answers without the hits that do not satisfy the filter, or of which that cannot be known."""
@@ -265,7 +302,7 @@ class Search:
         if named:
             choices = [SourceChoice(name=one, confidence=1.0, reason="named by the caller") for one in named]
             intent = intent.model_copy(update={"sources": tuple(choices)})
-        elif asked.scope.beside and any(self._searches_documents(choice.name) for choice in intent.sources):
+        elif asked.scope.beside and any(self.is_of_documents(choice.name) for choice in intent.sources):
             # Which way the documents are searched says nothing about documents that stand elsewhere.
             chosen = {choice.name for choice in intent.sources}
             others = [name for name, one in self.sources.items() if isinstance(one, Holder) and name not in chosen]
@@ -290,9 +327,6 @@ class Search:
         statement = asked_for.get("statement")
         aggregate = parse_aggregate(asked_for, fields) if asked_for and statement is None else None
         return Course(intent, constraints, aggregate, statement, plan)
-
-    def _searches_documents(self, name: str) -> bool:
-        return name in self.sources and self.sources[name].card.kind == "documents"
 
     def _limits(self, asked: Asked) -> Limits:
         return Limits(

@@ -32,7 +32,7 @@ _STOPPED = {
     "no_progress": "there was nothing new to search for, or nothing new came",
     "budget": "calls, tokens or time were used up",
     "rounds": "as many rounds as MAX_ROUNDS allows",
-    "failed": "the model gave no judgement",
+    "failed": "it could not be judged",
 }
 _COLOURS = {"ok": "green", "empty": "yellow", "timeout": "red", "error": "red", "skipped": "dim"}
 

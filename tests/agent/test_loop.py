@@ -24,6 +24,7 @@ from agent.settings import Settings
 from agent.sufficiency import MOST_PARTS, Part, Question, judge
 from agent.testing import Fault, ScriptedServer
 from agent.types import AugmentRequest, Intent, Request, Result
+from retrievers.core.errors import Unavailable
 from retrievers.core.types import Chunk, ChunkId, Collection, Scope
 from retrievers.ingest.documents import Document
 
@@ -104,6 +105,12 @@ async def decided(service: Service, question: str, **request: Any) -> tuple[Resu
 
 def documents(result: Result) -> list[str]:
     return [hit.document_id for hit in result.hits]
+
+
+def _searched(result: Result, source: str) -> list[str]:
+    """What the source was asked, not counting the steps that were not needed."""
+    ran = [step for step, outcome in zip(result.plan, result.outcomes, strict=True) if outcome.status != "skipped"]
+    return [step.search for step in ran if step.source == source]
 
 
 def rounds(decision: Decision) -> list[tuple[str, str | None]]:
@@ -223,6 +230,20 @@ async def test_a_judgement_that_cannot_be_used_leaves_what_was_found(owner_url: 
             assert len(result.hits) == 10
 
 
+async def test_without_the_rarity_of_words_what_was_found_is_the_answer(
+    owner_url: str, service_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    async def fail(*_: Any) -> None:
+        raise Unavailable("PostgreSQL", "the connection was lost")
+
+    monkeypatch.setattr("agent.loop.coverage", fail)
+    async with opened(owner_url, service_url) as service:
+        result, decision = await decided(service, TWO_THINGS)
+        assert rounds(decision) == [("rules", "failed")]
+        assert result.degraded == ("sufficiency_unavailable",)
+        assert len(result.hits) == 10
+
+
 async def test_the_rounds_end_when_rounds_calls_tokens_or_new_words_do(owner_url: str, service_url: str):
     scripted = Scripted([])
     async with scripted.service(owner_url, service_url) as service:
@@ -286,6 +307,42 @@ async def test_what_is_asked_of_the_world_is_not_judged(owner_url: str, service_
         result, decision = await service.pipeline.decide("default", request)
         assert [one.name for one in result.intent.sources] == ["web"]
         assert (decision.rounds, scripted.judged) == ((), [])
+
+
+async def test_what_the_documents_do_not_hold_is_searched_for_outside_where_that_is_allowed(
+    owner_url: str, service_url: str
+):
+    page = {
+        "title": "Float glass",
+        "url": "https://glass.example/float",
+        "content": "Panes float on tin.",
+        "score": 0.9,
+    }
+    paints = {"part": "what paints are made from", "answered": False, "search": "pigments bound by oil"}
+    scripted = Scripted(
+        [MARCHING, {**WINDOWS, "search": "float glass"}, paints],
+        [{**WINDOWS, "answered": True, "by": [2]}],
+        other=lambda _: {"query": "q", "results": [page], "answers": [], "unresponsive_engines": []},
+    )
+
+    def asked_outside() -> int:
+        return sum(one.path.startswith("/search") for one in scripted.server.requests)
+
+    web = {"web_provider": f"searxng:{scripted.server.root_url}", "outside_fallback": True}
+    async with scripted.service(owner_url, service_url, **web) as service:
+        result = await service.retrieve(TWO_PARTS, collection="notes")
+        assert "https://glass.example/float" in [hit.url for hit in result.hits[:4]]
+        # Two searches are missing something; one search outside is what a question may cost.
+        assert asked_outside() == 1
+        assert _searched(result, "web") == ["float glass"]
+
+        for changes, request in (({"outside_fallback": False}, {}), ({}, {"sources": ("fulltext",)})):
+            scripted.judgements = [[MARCHING, {**WINDOWS, "search": "float glass"}], [{**WINDOWS, "answered": True}]]
+            settings = service.settings.model_copy(update=changes)
+            pipeline = replace(service.pipeline, settings=settings)
+            inside, _ = await pipeline.decide("default", Request(query=TWO_PARTS, collection="notes", **request))
+            assert _searched(inside, "web") == []
+        assert asked_outside() == 1
 
 
 # What no round may widen.
