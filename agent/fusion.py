@@ -4,6 +4,7 @@ Every method keeps each source's raw score and rank, and orders ties by chunk id
 within one fused ranking only.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -31,6 +32,7 @@ class Fused(NamedTuple):
         score: what it is ordered by: the fused score, or a reranker's.
         fused: the fused score, also after reranking.
         scores, ranks: each source's own, and a reranker's score.
+        part: tells the parts of a question apart that take turns, see `take_turns`; the number itself says nothing.
     """
 
     id: ChunkId
@@ -39,6 +41,7 @@ class Fused(NamedTuple):
     scores: Mapping[str, float]
     ranks: Mapping[str, int]
     chunk: Chunk | None = None
+    part: int = 0
 
 
 def convex(rankings: Rankings, *, lexical_weight: float) -> list[Fused]:
@@ -161,20 +164,42 @@ def take_turns(rankings: Sequence[Sequence[Fused]]) -> list[Fused]:
         for item in ranking:
             known = merged.get(item.id)
             merged[item.id] = _better(known, item) if known else item
-    taken: dict[ChunkId, None] = {}
-    waiting = [iter(ranking) for ranking in rankings]
+    taken: dict[ChunkId, int] = {}
+    waiting = [(number, iter(ranking)) for number, ranking in enumerate(rankings)]
+    # A ranking may itself be of several parts.
+    parts: dict[tuple[int, int], int] = {}
     while waiting:
         for turn in list(waiting):
-            fresh = next((item.id for item in turn if item.id not in taken), None)
+            number, left = turn
+            fresh = next((item for item in left if item.id not in taken), None)
             if fresh is None:
                 waiting.remove(turn)
             else:
-                taken[fresh] = None
-    lowest, ordered = math.inf, []
-    for id in taken:
-        lowest = min(lowest, merged[id].score)
-        ordered.append(merged[id]._replace(score=lowest))
-    return ordered
+                taken[fresh.id] = parts.setdefault((number, fresh.part), len(parts))
+    return _never_rising([merged[id]._replace(part=part) for id, part in taken.items()])
+
+
+def in_turns(ranking: Sequence[Fused], ordered: Sequence[Fused]) -> list[Fused]:
+    """Hits of a ranking in another order, in which every part of the question keeps its turns.
+
+    By how well they answer the question as a whole, the passages for one of its parts may all stand behind those for
+    another: so a hit only changes places with others for the same part.
+
+    Args:
+        ordered: hits of the ranking, not necessarily all of them.
+    """
+    if len({hit.part for hit in ranking}) < 2:
+        return list(ordered)
+    waiting: dict[int, list[Fused]] = {}
+    for hit in reversed(ordered):
+        waiting.setdefault(hit.part, []).append(hit)
+    return _never_rising([waiting[hit.part].pop() for hit in ranking if waiting.get(hit.part)])
+
+
+def _never_rising(ordered: Sequence[Fused]) -> list[Fused]:
+    """The hits with scores that are never more than that of the hit before."""
+    lowest = itertools.accumulate((hit.score for hit in ordered), min)
+    return [hit._replace(score=score) for hit, score in zip(ordered, lowest, strict=True)]
 
 
 def _better(one: Fused, other: Fused) -> Fused:

@@ -131,7 +131,8 @@ def answers_first(ranking: Sequence[Fused], parts: Sequence[Part]) -> list[Fused
     share = JUDGED // max(len(parts), 1)
     first = take_turns([[ranking[number - 1] for number in one.by[:share]] for one in parts if one.answered])
     held = {one.id for one in first}
-    return [*first, *(one for one in ranking if one.id not in held)]
+    behind = max((one.part for one in first), default=-1) + 1
+    return [*first, *(one._replace(part=behind + one.part) for one in ranking if one.id not in held)]
 
 
 @dataclass(slots=True)
@@ -312,6 +313,9 @@ class _Run:
         for answers, rung in ran:
             rankings += await self._fused(answers, rung)
         self.ranking = take_turns(rankings)
+        if len(parts) == 1:
+            # Other words for one thing: what ranks hits after this may mix them.
+            self.ranking = [hit._replace(part=0) for hit in self.ranking]
         more = [answer for answers, _ in ran for answer in answers]
         self.found = replace(self.found, answers=(*self.found.answers, *more))
         return sum(len(one.hits) for one in more)

@@ -479,7 +479,7 @@ class Pipeline:
             catalogue=await self.catalogue.fields(scope),
             feedback=[said.get(document, 0.0) for document in documents],
         )
-        return rank_features.apply(features, pool, known), degraded
+        return fusion.in_turns(pool, rank_features.apply(features, pool, known)), degraded
 
     async def _loaded(self, scope: Scope, wanted: Filter | None, hits: Sequence[Fused]) -> list[Fused]:
         """The hits with their chunks read; one whose document was deleted meanwhile is left out."""

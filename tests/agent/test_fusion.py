@@ -10,8 +10,10 @@ from agent.fusion import (
     Fused,
     convex,
     fuse_searches,
+    in_turns,
     lexical_weight,
     reciprocal_rank,
+    take_turns,
     weighted_sum,
 )
 from retrievers.core.types import Chunk, ChunkId, Hit
@@ -323,3 +325,41 @@ def test_only_what_others_have_measured_too_counts_beside_them():
     # Asked, and without a hit: then the words of the folder alone were found.
     alone = convex({"fulltext": [], "vector": [Hit(a, 0.95, "vector")], "local": here}, lexical_weight=0.6)
     assert [(one.id.document_id, round(one.score, 6)) for one in alone] == [("x", 0.6), ("a", 0.4)]
+
+
+def falling(*names: str, score: float = 1.0) -> list[Fused]:
+    """Hits whose scores fall by a tenth each."""
+    return [
+        Fused(ChunkId("t", "c", name, 0), round(score - place / 10, 1), score, {}, {})
+        for place, name in enumerate(names)
+    ]
+
+
+def test_in_another_order_every_part_keeps_its_turns():
+    turns = take_turns([falling("a1", "a2", "a3"), falling("b1", "b2")])
+    assert [hit.id.document_id for hit in turns] == ["a1", "b1", "a2", "b2", "a3"]
+
+    by_name = {hit.id.document_id: hit for hit in turns}
+    said = {"a3": 0.9, "a1": 0.8, "a2": 0.7, "b2": 0.2, "b1": 0.1}
+    ordered = [by_name[name]._replace(score=score) for name, score in said.items()]
+    both = in_turns(turns, ordered)
+    assert [(hit.id.document_id, hit.score) for hit in both] == [
+        ("a3", 0.9), ("b2", 0.2), ("a1", 0.2), ("b1", 0.1), ("a2", 0.1),
+    ]  # fmt: skip
+    # Of a part without any more hits the turn is left out.
+    assert [hit.id.document_id for hit in in_turns(turns, ordered[:4])] == ["a3", "b2", "a1", "a2"]
+
+
+def test_of_turns_within_turns_each_part_is_its_own():
+    inner = take_turns([falling("a", "a2"), falling("b", "b2")])
+    outer = take_turns([inner, falling("c")])
+    assert [hit.id.document_id for hit in outer] == ["a", "c", "b", "a2", "b2"]
+    parts = {hit.id.document_id: hit.part for hit in outer}
+    assert parts["a"] == parts["a2"]
+    assert parts["b"] == parts["b2"]
+    assert len({parts["a"], parts["b"], parts["c"]}) == 3
+
+
+def test_a_question_of_one_part_has_no_turns():
+    ranking = take_turns([falling("a", "b")])
+    assert in_turns(ranking, ranking[::-1]) == ranking[::-1]

@@ -194,6 +194,32 @@ async def test_what_the_model_finds_missing_is_searched_for_and_stands_beside_wh
         assert "molten silica poured over tin" in scripted.judged[1]
 
 
+@pytest.mark.parametrize(
+    "settings", [{}, {"reranker": "hybrid"}, {"rank_features": "tags:team=3"}, {"fusion": "rrf", "reranker": "hybrid"}]
+)
+async def test_what_ranks_hits_after_the_rounds_pushes_no_part_off_the_page(
+    owner_url: str, service_url: str, settings: dict[str, Any]
+):
+    scripted = Scripted([MARCHING, WINDOWS], [MARCHING, {**WINDOWS, "answered": True, "by": [3]}])
+    async with scripted.service(owner_url, service_url, **settings) as service:
+        result, _ = await decided(service, TWO_PARTS)
+        assert documents(result)[1] == "panes"
+        assert documents(result)[0].startswith("m")
+        scores = [hit.score for hit in result.hits]
+        assert scores == sorted(scores, reverse=True)
+
+
+async def test_other_words_for_one_thing_are_mixed_by_a_reranker(owner_url: str, service_url: str):
+    furnace = {"part": "glass", "answered": False, "search": "glowing liquid"}
+    scripted = Scripted([furnace], [{**furnace, "answered": True, "by": [1]}])
+    async with scripted.service(owner_url, service_url, reranker="hybrid") as service:
+        result, decision = await decided(service, "penguins march to a glass furnace and furnace glass")
+        assert len(decision.rounds) == 2
+        assert {hit.part for hit in decision.ranking} == {0}
+        judged = [hit.scores["rerank"] for hit in result.hits]
+        assert judged == sorted(judged, reverse=True)
+
+
 async def test_a_first_round_that_speaks_of_all_that_was_asked_costs_no_judgement(owner_url: str, service_url: str):
     scripted = Scripted("never asked")
     async with scripted.service(owner_url, service_url) as service:
