@@ -148,7 +148,8 @@ class Answerer:
         by: Literal["rules", "llm"] = "rules"
         degraded = answer.degraded
         if decision.passages:
-            found = await check(found, decision.passages, self.embedder)
+            patience_s = self.settings.source_timeout_s
+            found = await check(found, decision.passages, self.embedder, patience_s=patience_s)
             if (request.judge or self.settings.judge) == "llm":
                 try:
                     assert self.model is not None

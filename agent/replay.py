@@ -88,7 +88,7 @@ def model_of(trace: Json, changes: Mapping[str, Any] | None = None) -> Recorded 
 
 
 def reranker_of(
-    trace: Json, settings: Settings, changes: Mapping[str, Any] | None, configured: Reranker | None
+    trace: Json, settings: Settings, configured: Reranker | None, model: Recorded | None
 ) -> Reranker | None:
     """The reranker of a replay; None for those that every pipeline has at hand.
 
@@ -98,6 +98,7 @@ def reranker_of(
     Args:
         settings: those of the replay.
         configured: the service's own.
+        model: see `model_of`.
     """
     name = shown(settings.reranker)
     if name in ("none", "hybrid"):
@@ -105,7 +106,7 @@ def reranker_of(
     if configured is not None and configured.name == name and not configured.remote:
         return configured
     if name == "llm":
-        return ListwiseReranker(model_of(trace, changes) or Recorded((), "the trace"))
+        return ListwiseReranker(model or Recorded((), "the trace"))
     return RecordedReranker(name, trace.get("reranking") or {})
 
 
