@@ -254,9 +254,14 @@ async def test_the_section_around_a_stored_passage_is_cited_exactly(service: Ser
 
 async def test_the_setting_is_what_a_request_does_not_say(service: Service):
     wide = await ask(service, context="window")
-    changed = await service.replay((await ask(service)).trace_id, changes={"context": "window"})
+    narrow = await ask(service)
+    changed, difference = await service.replay_compared(narrow.trace_id, changes={"context": "window"})
     assert isinstance(changed, Prompt)
     assert changed.citations == wide.citations
+    assert difference["same"], "the hits are"
+    assert list(difference["outcome"]) == ["prompt"]
+    told = difference["outcome"]["prompt"]
+    assert (told["before"]["tokens"], told["after"]["tokens"]) == (narrow.tokens, wide.tokens)
 
 
 async def test_hits_are_the_same_whatever_is_shown_around_them(service: Service):

@@ -239,8 +239,9 @@ async def test_a_replay_judges_and_searches_as_before_and_calls_nobody(owner_url
         assert "sufficiency/v1" in trace["prompts"]
         again, difference = await service.replay_compared(first.trace_id)
         assert (documents(again), again.degraded, difference["same"]) == (documents(first), (), True)
-        once = await service.replay(first.trace_id, changes={"MAX_ROUNDS": "1"})
+        once, difference = await service.replay_compared(first.trace_id, changes={"MAX_ROUNDS": "1"})
         assert "panes" not in documents(once)
+        assert difference["outcome"]["searched_further"] == {"before": [WINDOWS["search"]], "after": []}
         assert len(scripted.server.requests) == 3
 
 
