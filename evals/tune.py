@@ -111,7 +111,11 @@ async def tune(given: Parts, settings: Settings, note: Note, *, out: Path) -> di
         Unavailable: a dependency is down, or no question could be answered.
     """
     metrics.require_ir_measures()
-    slow: dict[str, Any] = {"timeout_s": _TIMEOUT_S, "source_timeout_s": _TIMEOUT_S, "depth": max(*_DEPTHS, settings.depth)}
+    slow: dict[str, Any] = {
+        "timeout_s": _TIMEOUT_S,
+        "source_timeout_s": _TIMEOUT_S,
+        "depth": max(*_DEPTHS, settings.depth),
+    }
     # What a further round finds depends on the ranking that is being tuned.
     slow["max_rounds"] = 1
     # Nothing is made of what ranks after the fusion: it may cost money, or be the very file that is to be written.
