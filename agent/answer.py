@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from agent import judge
-from agent.assemble import estimate_tokens
 from agent.breaker import Breaker
 from agent.faithfulness import check, faithfulness, in_sentences, says_nothing_found
 from agent.links import LinkGuard, safe
@@ -21,6 +20,7 @@ from agent.llm_json import without_thoughts
 from agent.pipeline import Decision
 from agent.sentences import without_citations
 from agent.settings import Settings
+from agent.tokens import estimate_tokens
 from agent.types import Answer, AskRequest, Message, Prompt, Sentence, Usage
 from retrievers.embed import Embedder
 from retrievers.text.glosses import is_chinese
