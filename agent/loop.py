@@ -308,10 +308,12 @@ class _Run:
         self, wanted: Sequence[str], parts: Sequence[Part], by: Literal["rules", "llm"], budget: _Budget
     ) -> int:
         """Search for what is missing and give each search its share of the ranking; returns how many hits came."""
-        ran = await self.loop.search.again(self.asked, self.found, wanted, judged=by == "llm", deadline=budget.deadline)
+        ran = await self.loop.search.again(
+            self.asked, self.found, wanted, outside=by == "llm", deadline=budget.deadline
+        )
         rankings = [answers_first(self.ranking, parts)]
         for answers, rung in ran:
-            rankings += await self._fused(answers, rung)
+            rankings.append(await self._fused(answers, rung))
         self.ranking = take_turns(rankings)
         if len(parts) == 1:
             # Other words for one thing: what ranks hits after this may mix them.
@@ -320,20 +322,15 @@ class _Run:
         self.found = replace(self.found, answers=(*self.found.answers, *more))
         return sum(len(one.hits) for one in more)
 
-    async def _fused(self, answers: Sequence[Answer], rung: Rung | None) -> list[list[Fused]]:
-        """The ranking of one search and, apart from it, of what came from outside.
-
-        The documents may well hold nothing of what is looked for, so what comes from outside has its own turn. Where
-        constraints were left out, only what can be shown is kept.
-        """
-        inside = [one for one in answers if self.loop.search.is_of_documents(one.step.source)]
-        outside = [one for one in answers if not self.loop.search.is_of_documents(one.step.source)]
-        rankings = [found for group in (inside, outside) if (found := self.loop.fuse(self.found, group))]
-        if rung is None or not rung.dropped or not rankings:
-            return rankings
+    async def _fused(self, answers: Sequence[Answer], rung: Rung | None) -> list[Fused]:
+        """The ranking of one search. Where it left out constraints, only what can be shown is kept."""
+        ranking = self.loop.fuse(self.found, answers)
+        if rung is None or not rung.dropped or not ranking:
+            return ranking
         reason = f'nothing was found with it for "{rung.steps[0].search}"'
-        self.relaxed += [Relaxed(dropped=one.dropped, reason=reason) for one in rung.dropped]
-        return [await self.loop.load(self.asked.scope, rung.filter, found[:JUDGED]) for found in rankings]
+        inside = self.loop.search.is_of_documents(rung.steps[0].source)
+        self.relaxed += [Relaxed(dropped=one.dropped, reason=reason if inside else one.reason) for one in rung.dropped]
+        return await self.loop.load(self.asked.scope, rung.filter, ranking[:JUDGED])
 
     async def _load_first(self) -> None:
         """Have the passages of the first hits; those deleted meanwhile leave their places to the next."""

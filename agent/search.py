@@ -17,7 +17,7 @@ from agent.llm import no_answer
 from agent.retrieve import Answer, MakeQuery, Sources, climb, leave, within
 from agent.router import Constraints, Limits, Plan, Rung
 from agent.settings import Settings
-from agent.types import Intent, Request, SourceChoice, Step
+from agent.types import Intent, Relaxed, Request, SourceChoice, Step
 from retrievers.core.aggregates import Aggregate, parse_aggregate
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.filters import Filter, to_json
@@ -136,72 +136,94 @@ class Search:
         )
 
     async def again(
-        self, asked: Asked, found: Found, searches: Sequence[str], *, judged: bool, deadline: float
+        self, asked: Asked, found: Found, searches: Sequence[str], *, outside: bool, deadline: float
     ) -> list[tuple[list[Answer], Rung | None]]:
         """More searches of the documents, under what the searches before ended with; each with its own ladder.
 
         Args:
-            judged: somebody has read what was found and misses this, so it is also searched for outside at once, as
-                far as that is allowed; otherwise only where the documents hold nothing.
+            outside: what is searched for is missing in the documents, so the sources outside that may be asked are
+                asked as well, by the question.
             deadline: on the clock of `time.monotonic`.
         Returns:
-            For each search what became of its steps, and the last rung that was run.
+            For each search, the one outside last, what became of its steps, and the last rung that was run.
         """
-        outside = self._outside(asked, found, len(searches))
-        return await asyncio.gather(
-            *(
-                self._again(asked, found, search, names, judged=judged, deadline=deadline)
-                for search, names in zip(searches, outside, strict=True)
-            )
-        )
+        more = [self._again(asked, found, search, deadline) for search in searches]
+        if outside and (names := self._outside(asked, found)):
+            more.append(self._ask_outside(asked, found, names, deadline))
+        return await asyncio.gather(*more)
 
     async def _again(
-        self, asked: Asked, found: Found, search: str, outside: Sequence[str], *, judged: bool, deadline: float
+        self, asked: Asked, found: Found, search: str, deadline: float
     ) -> tuple[list[Answer], Rung | None]:
-        """One of them; `outside` are the sources outside that may be asked it, once."""
         course, constraints = found.course, found.course.constraints
         dropped = {json.dumps(one.dropped) for one in found.rung.dropped} if found.rung else set()
         firm, soft = (
             tuple(one for one in held if json.dumps(to_json(one)) not in dropped)
             for held in (constraints.firm, constraints.soft)
         )
-        cards = {name: one.card for name, one in self.sources.items() if one.card.kind != "outside" or name in outside}
-        chosen = [one.name for one in course.intent.sources if self.is_of_documents(one.name)]
-        chosen = chosen or [name for name in cards if self.is_of_documents(name)]
-        chosen += outside if judged else ()
-        choices = tuple(SourceChoice(name=one, confidence=1.0, reason="to find what is missing") for one in chosen)
+        choices = tuple(one for one in course.intent.sources if self.is_of_documents(one.name))
+        held = replace(constraints, firm=firm, soft=soft)
+        return await self._climb_again(asked, found, search, choices, held, deadline)
+
+    async def _ask_outside(
+        self, asked: Asked, found: Found, names: Sequence[str], deadline: float
+    ) -> tuple[list[Answer], Rung | None]:
+        """The question put to sources outside.
+
+        A search text that a model has made after it read the documents could carry what they say to others: it is
+        never sent. Of the constraints the caller's alone hold, as on the ladder; the question's own words say the rest.
+        """
+        constraints = found.course.constraints
+        choices = tuple(SourceChoice(name=one, confidence=1.0, reason="to find what is missing") for one in names)
+        bare = replace(constraints, firm=(), soft=())
+        answers, rung = await self._climb_again(asked, found, found.course.intent.question, choices, bare, deadline)
+        left_out = (*constraints.firm, *constraints.soft) if any(one.gave for one in answers) else ()
+        dropped = tuple(Relaxed(dropped=to_json(one), reason="a source outside cannot tell") for one in left_out)
+        return answers, replace(rung, dropped=dropped) if rung else None
+
+    async def _climb_again(
+        self,
+        asked: Asked,
+        found: Found,
+        search: str,
+        choices: tuple[SourceChoice, ...],
+        constraints: Constraints,
+        deadline: float,
+    ) -> tuple[list[Answer], Rung | None]:
+        course = found.course
         intent = course.intent.model_copy(
             update={"kind": "retrieve", "searches": (search,), "aggregate": None, "sources": choices}
         )
+        outside = any(not self.is_of_documents(one.name) for one in choices)
         plan = router.plan(
             intent,
-            cards,
+            {name: source.card for name, source in self.sources.items()},
             self.breakers.resting(self.sources),
-            constraints=replace(constraints, firm=firm, soft=soft),
-            limits=self._limits(asked),
+            constraints=constraints,
+            limits=replace(self._limits(asked), outside=False),
             fallback="ordered_backoff",
-            caller_sources=bool(asked.request.sources),
+            # Outside is no way round to the documents, which have a search of their own.
+            caller_sources=outside or bool(asked.request.sources),
             number=max((one.step.step for one in found.answers), default=0) + 1,
         )
         make = self._queries(asked, replace(course, intent=intent, aggregate=None, statement=None))
         failed = [answer for answer in found.answers if answer.unavailable]
-        sources = self._guarded(asked.scope)
-        answers, rung = await climb(plan.rungs[:1], make, sources, deadline=deadline, before=failed)
-        rungs = [replace(one, steps=self._affordable(one.steps, [*found.answers, *answers])) for one in plan.rungs[1:]]
-        more, last = await climb(rungs, make, sources, deadline=deadline, before=[*failed, *answers])
-        return [*answers, *more], last or rung
+        return await climb(plan.rungs, make, self._guarded(asked.scope), deadline=deadline, before=failed)
 
-    def _outside(self, asked: Asked, found: Found, searches: int) -> list[list[str]]:
-        """For each of so many more searches, the sources outside that may be asked it."""
+    def _outside(self, asked: Asked, found: Found) -> list[str]:
+        """The sources outside that may be asked the question, and were not yet."""
         chosen = {one.name for one in found.course.intent.sources}
         allowed = self.settings.outside_fallback and not asked.request.sources
-        paid = self._paid(found.answers)
-        left = {
-            name: self.settings.metered_searches - paid[name]
+        question, paid = found.course.intent.question, self._paid(found.answers)
+        known = {one.step.source for one in found.answers if one.query is not None and one.step.search == question}
+        return [
+            name
             for name, one in self.sources.items()
-            if one.card.kind == "outside" and (name in chosen or allowed)
-        }
-        return [[name for name, count in left.items() if place < count] for place in range(searches)]
+            if one.card.kind == "outside"
+            and (name in chosen or allowed)
+            and name not in known
+            and paid[name] < self.settings.metered_searches
+        ]
 
     def is_of_documents(self, name: str) -> bool:
         """Whether there is such a source, and it searches the documents' texts."""

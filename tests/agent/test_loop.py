@@ -347,7 +347,7 @@ async def test_what_the_documents_do_not_hold_is_searched_for_outside_where_that
     }
     paints = {"part": "what paints are made from", "answered": False, "search": "pigments bound by oil"}
     scripted = Scripted(
-        [MARCHING, {**WINDOWS, "search": "float glass"}, paints],
+        [MARCHING, WINDOWS, paints],
         [{**WINDOWS, "answered": True, "by": [2]}],
         other=lambda _: {"query": "q", "results": [page], "answers": [], "unresponsive_engines": []},
     )
@@ -358,18 +358,42 @@ async def test_what_the_documents_do_not_hold_is_searched_for_outside_where_that
     web = {"web_provider": f"searxng:{scripted.server.root_url}", "outside_fallback": True}
     async with scripted.service(owner_url, service_url, **web) as service:
         result = await service.retrieve(TWO_PARTS, collection="notes")
-        assert "https://glass.example/float" in [hit.url for hit in result.hits[:4]]
-        # Two searches are missing something; one search outside is what a question may cost.
+        # The ranking so far, the two searches of the documents and that of the web take turns.
+        assert result.hits[3].url == page["url"]
+        assert result.relaxed == ()
+        # Two parts are missing; one search outside is what a question may cost, and it gives away nothing that the
+        # model may have read in the documents.
         assert asked_outside() == 1
-        assert _searched(result, "web") == ["float glass"]
+        assert _searched(result, "web") == [TWO_PARTS]
 
         for changes, request in (({"outside_fallback": False}, {}), ({}, {"sources": ("fulltext",)})):
-            scripted.judgements = [[MARCHING, {**WINDOWS, "search": "float glass"}], [{**WINDOWS, "answered": True}]]
+            scripted.judgements = [[MARCHING, WINDOWS], [{**WINDOWS, "answered": True}]]
             settings = service.settings.model_copy(update=changes)
             pipeline = replace(service.pipeline, settings=settings)
             inside, _ = await pipeline.decide("default", Request(query=TWO_PARTS, collection="notes", **request))
             assert _searched(inside, "web") == []
         assert asked_outside() == 1
+
+
+async def test_outside_only_the_callers_filter_holds_and_the_rest_is_said_to_be_left_out(
+    owner_url: str, service_url: str
+):
+    page = {"title": "Float glass", "url": "https://glass.example/float", "content": "Panes float on tin."}
+    red = {"type": "eq", "key": "team", "value": "red"}
+    scripted = Scripted(
+        [MARCHING, {**WINDOWS, "search": "penguins on ice"}],
+        filter=red,
+        other=lambda _: {"query": "q", "results": [page], "answers": [], "unresponsive_engines": []},
+    )
+    web = {"web_provider": f"searxng:{scripted.server.root_url}", "outside_fallback": True, "max_rounds": 2}
+    async with scripted.service(owner_url, service_url, **web) as service:
+        inferred = await service.retrieve(TWO_PARTS, collection="notes")
+        assert page["url"] in [hit.url for hit in inferred.hits]
+        assert [(one.dropped, one.reason) for one in inferred.relaxed] == [(red, "a source outside cannot tell")]
+
+        callers = await service.retrieve(TWO_PARTS, collection="notes", filter=red)
+        assert {hit.metadata.get("team") for hit in callers.hits} == {"red"}
+        assert callers.relaxed == ()
 
 
 # What no round may widen.
