@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from agent import judge
-from agent.assemble import estimate_tokens
 from agent.breaker import Breaker
 from agent.faithfulness import check, faithfulness, in_sentences, says_nothing_found
 from agent.links import LinkGuard, safe
@@ -21,6 +20,7 @@ from agent.llm_json import without_thoughts
 from agent.pipeline import Decision
 from agent.sentences import without_citations
 from agent.settings import Settings
+from agent.tokens import estimate_tokens
 from agent.types import Answer, AskRequest, Message, Prompt, Sentence, Usage
 from retrievers.embed import Embedder
 from retrievers.text.glosses import is_chinese
@@ -65,8 +65,9 @@ class Answerer:
             started: when the request came, a moment of `time.monotonic()`.
         """
         if prompt.status == "nothing_found":
-            failed = prompt.outcomes and all(one.status in ("timeout", "error") for one in prompt.outcomes)
-            text = _worded(NOT_SEARCHED if failed else NOTHING_FOUND, request)
+            # A source that rests or was left out has not said that there is nothing.
+            searched = not prompt.outcomes or any(one.status in ("ok", "empty") for one in prompt.outcomes)
+            text = _worded(NOTHING_FOUND if searched else NOT_SEARCHED, request)
             yield text
             yield _made(prompt, decision, text)
             return
@@ -147,7 +148,8 @@ class Answerer:
         by: Literal["rules", "llm"] = "rules"
         degraded = answer.degraded
         if decision.passages:
-            found = await check(found, decision.passages, self.embedder)
+            patience_s = self.settings.source_timeout_s
+            found = await check(found, decision.passages, self.embedder, patience_s=patience_s)
             if (request.judge or self.settings.judge) == "llm":
                 try:
                     assert self.model is not None

@@ -173,14 +173,13 @@ class Service:
             self.pipeline,
             settings=settings,
             reader=reader,
-            reranker=replaying.reranker_of(before, settings, changes, self.pipeline.reranker),
+            reranker=replaying.reranker_of(before, settings, self.pipeline.reranker, model),
             breakers=Breakers(),
             model=model,
             model_breaker=Breaker(),
         )
         result: Result
         if isinstance(request, AskRequest):
-            model = replaying.model_of(before, changes)
             answerer = replace(self.answerer, settings=settings, model=model, breaker=Breaker())
             async for piece in self._answered(pipeline, answerer, who, request):
                 if not isinstance(piece, str):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import prompts
 from agent.context import Around, adjacent, beside
-from agent.tokens import estimate_tokens as estimate_tokens
+from agent.tokens import estimate_tokens
 from agent.types import Citation, Message
 from retrievers.core.types import Chunk, ChunkId
 

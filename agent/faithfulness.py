@@ -15,6 +15,7 @@ from operator import or_
 import rjieba
 
 from agent.intent.numerals import parse_amount, parse_count
+from agent.retrieve import within
 from agent.sentences import cited, spans, without_citations
 from agent.types import Sentence
 from retrievers.core.errors import Unavailable
@@ -317,17 +318,27 @@ def faithfulness(sentences: Iterable[Sentence]) -> float | None:
 
 
 async def check(
-    sentences: Sequence[Sentence], passages: Sequence[str], embedder: Embedder | None = None
+    sentences: Sequence[Sentence],
+    passages: Sequence[str],
+    embedder: Embedder | None = None,
+    *,
+    patience_s: float = 3.0,
 ) -> tuple[Sentence, ...]:
     """The sentences, each judged by the passages it cites; one that claims something and cites none is unsupported.
 
     Args:
         passages: what stands under each number of the prompt, from 1.
         embedder: asked where words alone do not decide, for languages it knows.
+        patience_s: how long it is waited for; without its answer the words alone decide.
     """
     # Some milliseconds a sentence, during which others are to be answered.
     judged = await asyncio.to_thread(_by_wording, sentences, passages)
-    return tuple([one if place is None else await _by_likeness(one, place, embedder) for one, place in judged])
+    checked = [one for one, _ in judged]
+    unsure = {n: (one, place) for n, (one, place) in enumerate(judged) if place and _knows(embedder, one.text)}
+    if embedder is not None and unsure:
+        for n, one in zip(unsure, await _by_likeness(list(unsure.values()), embedder, patience_s), strict=True):
+            checked[n] = one
+    return tuple(checked)
 
 
 def _by_wording(sentences: Sequence[Sentence], passages: Sequence[str]) -> list[tuple[Sentence, str | None]]:
@@ -365,13 +376,21 @@ def _comparable(text: str, cites: Sequence[Evidence]) -> bool:
     return is_chinese(text) in {is_chinese(place) for one in cites for place in one.texts[1:] or one.texts}
 
 
-async def _by_likeness(sentence: Sentence, place: str, embedder: Embedder | None) -> Sentence:
-    """The sentence as its cosine to the place has it, where the embedder can say."""
-    if embedder is None or (embedder.languages is not None and detect(sentence.text) not in embedder.languages):
-        return sentence
+def _knows(embedder: Embedder | None, text: str) -> bool:
+    return embedder is not None and (embedder.languages is None or detect(text) in embedder.languages)
+
+
+async def _by_likeness(
+    unsure: Sequence[tuple[Sentence, str]], embedder: Embedder, patience_s: float
+) -> Sequence[Sentence]:
+    """The sentences as their cosines to the places have them, where the embedder says so in time."""
+    texts = [text for one, place in unsure for text in (without_citations(one.text), place)]
     try:
-        one, other = await embedder.embed([without_citations(sentence.text), place])
-    except Unavailable:
-        return sentence
-    score = max(sentence.score or 0.0, round(float(one @ other), 4))
-    return sentence.model_copy(update={"supported": score >= _ALIKE_FROM, "score": min(score, 1.0)})
+        vectors = await within(embedder.embed(texts), patience_s)
+    except (Unavailable, OSError):
+        return [one for one, _ in unsure]
+    judged = []
+    for (sentence, _), said, held in zip(unsure, vectors[::2], vectors[1::2], strict=True):
+        score = max(sentence.score or 0.0, round(float(said @ held), 4))
+        judged.append(sentence.model_copy(update={"supported": score >= _ALIKE_FROM, "score": min(score, 1.0)}))
+    return judged

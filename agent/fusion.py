@@ -4,6 +4,7 @@ Every method keeps each source's raw score and rank, and orders ties by chunk id
 within one fused ranking only.
 """
 
+import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +35,7 @@ class Fused(NamedTuple):
         score: what it is ordered by: the fused score, or a reranker's.
         fused: the fused score, also after reranking.
         scores, ranks: each source's own, and a reranker's score.
+        part: tells the parts of a question apart that take turns, see `take_turns`; the number itself says nothing.
     """
 
     id: ChunkId
@@ -42,6 +44,7 @@ class Fused(NamedTuple):
     scores: Mapping[str, float]
     ranks: Mapping[str, int]
     chunk: Chunk | None = None
+    part: int = 0
 
 
 def convex(rankings: Rankings, *, lexical_weight: float) -> list[Fused]:
@@ -168,26 +171,47 @@ def take_turns(rankings: Sequence[Sequence[Fused]], *, apart: int = PAGE) -> lis
         for item in ranking:
             known = merged.get(item.id)
             merged[item.id] = _better(known, item) if known else item
-    taken: dict[ChunkId, None] = {}
+    taken: dict[ChunkId, int] = {}
     documents: set[tuple[str, str, str]] = set()
-    waiting = [deque(item.id for item in ranking) for ranking in rankings]
-    while any(waiting):
-        for turn in waiting:
-            while turn and turn[0] in taken:
-                turn.popleft()
-            if not turn:
+    waiting = [(number, deque(ranking)) for number, ranking in enumerate(rankings)]
+    # A ranking may itself be of several parts.
+    parts: dict[tuple[int, int], int] = {}
+    while any(left for _, left in waiting):
+        for number, left in waiting:
+            while left and left[0].id in taken:
+                left.popleft()
+            if not left:
                 continue
-            first = turn[0]
-            if len(taken) < apart and first[:3] in documents:
-                others = (id for id in turn if id[:3] not in documents and id not in taken)
+            first = left[0]
+            if len(taken) < apart and first.id[:3] in documents:
+                others = (item for item in left if item.id[:3] not in documents and item.id not in taken)
                 first = next(others, first)
-            taken[first] = None
-            documents.add(first[:3])
-    lowest, ordered = math.inf, []
-    for id in taken:
-        lowest = min(lowest, merged[id].score)
-        ordered.append(merged[id]._replace(score=lowest))
-    return ordered
+            taken[first.id] = parts.setdefault((number, first.part), len(parts))
+            documents.add(first.id[:3])
+    return _never_rising([merged[id]._replace(part=part) for id, part in taken.items()])
+
+
+def in_turns(ranking: Sequence[Fused], ordered: Sequence[Fused]) -> list[Fused]:
+    """Hits of a ranking in another order, in which every part of the question keeps its turns.
+
+    By how well they answer the question as a whole, the passages for one of its parts may all stand behind those for
+    another: so a hit only changes places with others for the same part.
+
+    Args:
+        ordered: hits of the ranking, not necessarily all of them.
+    """
+    if len({hit.part for hit in ranking}) < 2:
+        return list(ordered)
+    waiting: dict[int, list[Fused]] = {}
+    for hit in reversed(ordered):
+        waiting.setdefault(hit.part, []).append(hit)
+    return _never_rising([waiting[hit.part].pop() for hit in ranking if waiting.get(hit.part)])
+
+
+def _never_rising(ordered: Sequence[Fused]) -> list[Fused]:
+    """The hits with scores that are never more than that of the hit before."""
+    lowest = itertools.accumulate((hit.score for hit in ordered), min)
+    return [hit._replace(score=score) for hit, score in zip(ordered, lowest, strict=True)]
 
 
 def _better(one: Fused, other: Fused) -> Fused:

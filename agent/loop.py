@@ -4,7 +4,6 @@ Rules look first: where the words of everything that was searched for stand toge
 Where they do not, a model judges; without one, a part whose words were not found gets a search of its own.
 """
 
-import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,12 +17,13 @@ from agent.fusion import Fused, take_turns
 from agent.intent.rules import readable
 from agent.intent.turns import parts_perhaps
 from agent.llm import Calls, Model, ModelFailed
-from agent.retrieve import Answer
+from agent.retrieve import Answer, within
 from agent.router import Rung
 from agent.search import SEARCH_BY, Asked, Found, Search
 from agent.settings import Settings
 from agent.sufficiency import Part
 from agent.types import Intent, Relaxed
+from retrievers.core.errors import Unavailable
 from retrievers.core.filters import Filter
 from retrievers.core.types import ChunkId, Scope
 from retrievers.text import glosses
@@ -59,7 +59,7 @@ class Round:
         by: who judged.
         hits: of its searches, all sources together.
         added: passages that it brought among the first `JUDGED`.
-        stopped: why it was the last; None when another followed. `failed`: the model gave no judgement.
+        stopped: why it was the last; None when another followed. `failed`: nobody could judge.
     """
 
     number: int
@@ -131,7 +131,8 @@ def answers_first(ranking: Sequence[Fused], parts: Sequence[Part]) -> list[Fused
     share = JUDGED // max(len(parts), 1)
     first = take_turns([[ranking[number - 1] for number in one.by[:share]] for one in parts if one.answered])
     held = {one.id for one in first}
-    return [*first, *(one for one in ranking if one.id not in held)]
+    behind = max((one.part for one in first), default=-1) + 1
+    return [*first, *(one._replace(part=behind + one.part) for one in ranking if one.id not in held)]
 
 
 @dataclass(slots=True)
@@ -232,7 +233,7 @@ class _Run:
             rounds.append(Round(len(rounds) + 1, tuple(searches), tuple(parts), by, hits, added, stopped))
             if stopped is not None:
                 return Looped(self.found, self.ranking, tuple(rounds), tuple(self.relaxed), self.degraded)
-            hits = await self._search(wanted, parts, budget)
+            hits = await self._search(wanted, parts, by, budget)
             searches = wanted
 
     async def _judged(
@@ -240,7 +241,10 @@ class _Run:
     ) -> tuple[list[Part], Literal["rules", "llm"], Stop | None]:
         """The parts, who judged them, and why no round follows, as far as that depends on the judgement."""
         top = self.ranking[:JUDGED]
-        covered = await coverage(self.things, top, self.asked.scope, self.loop.search.catalogue)
+        covered = await self._covered(top)
+        if covered is None:
+            self.degraded = (_DEGRADED,)
+            return [], "rules", "failed"
         ruled = [
             Part(thing, share >= COVERED, search="" if share >= COVERED else thing)
             for thing, share in zip(self.things, covered, strict=True)
@@ -268,6 +272,14 @@ class _Run:
             return ruled, "rules", "failed"
         return parts, "llm", "enough" if all(one.answered for one in parts) else None
 
+    async def _covered(self, top: Sequence[Fused]) -> list[float] | None:
+        """How far each thing asked for is covered; None when the database does not say how rare its words are."""
+        counting = coverage(self.things, top, self.asked.scope, self.loop.search.catalogue)
+        try:
+            return await within(counting, self.asked.at(SEARCH_BY) - time.monotonic())
+        except (Unavailable, TimeoutError, OSError):
+            return None
+
     async def _asked_model(self, model: Model, question: sufficiency.Question, budget: _Budget) -> list[Part] | None:
         """The model's judgement; None when it gave none that can be used."""
         breaker = self.loop.breaker
@@ -292,19 +304,20 @@ class _Run:
         budget.tokens -= usage.prompt_tokens + usage.completion_tokens
         return parts
 
-    async def _search(self, wanted: Sequence[str], parts: Sequence[Part], budget: _Budget) -> int:
+    async def _search(
+        self, wanted: Sequence[str], parts: Sequence[Part], by: Literal["rules", "llm"], budget: _Budget
+    ) -> int:
         """Search for what is missing and give each search its share of the ranking; returns how many hits came."""
-        number = max((one.step.step for one in self.found.answers), default=0) + 1
-        ran = await asyncio.gather(
-            *(
-                self.loop.search.again(self.asked, self.found, search, number=number, deadline=budget.deadline)
-                for search in wanted
-            )
+        ran = await self.loop.search.again(
+            self.asked, self.found, wanted, outside=by == "llm", deadline=budget.deadline
         )
         rankings = [answers_first(self.ranking, parts)]
         for answers, rung in ran:
             rankings.append(await self._fused(answers, rung))
         self.ranking = take_turns(rankings)
+        if len(parts) == 1:
+            # Other words for one thing: what ranks hits after this may mix them.
+            self.ranking = [hit._replace(part=0) for hit in self.ranking]
         more = [answer for answers, _ in ran for answer in answers]
         self.found = replace(self.found, answers=(*self.found.answers, *more))
         return sum(len(one.hits) for one in more)
@@ -315,7 +328,8 @@ class _Run:
         if rung is None or not rung.dropped or not ranking:
             return ranking
         reason = f'nothing was found with it for "{rung.steps[0].search}"'
-        self.relaxed += [Relaxed(dropped=one.dropped, reason=reason) for one in rung.dropped]
+        inside = self.loop.search.is_of_documents(rung.steps[0].source)
+        self.relaxed += [Relaxed(dropped=one.dropped, reason=reason if inside else one.reason) for one in rung.dropped]
         return await self.loop.load(self.asked.scope, rung.filter, ranking[:JUDGED])
 
     async def _load_first(self) -> None:

@@ -8,7 +8,6 @@ import asyncio
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -50,6 +49,9 @@ _RERANK_SHARE, _RERANK_PATIENCE = 0.4, 0.2
 
 _READ_BY = 0.5
 """Share of the request's time at which the first reading must have ended."""
+
+_FEATURED_BY = 0.95
+"""Share of the request's time at which feedback must have been read: the page is still to be loaded."""
 
 # Sources that are there when they are configured.
 _SETTINGS = {"web": "WEB_PROVIDER", "cloud": "CLOUD", "local": "LOCAL"}
@@ -161,18 +163,19 @@ class Pipeline:
 
     async def decide_prompt(self, tenant: str, request: AugmentRequest) -> tuple[Prompt, Decision]:
         """The prompt with how it came about; raises as `retrieve` does."""
-        started = time.perf_counter()
+        started = time.monotonic()
         result, decision = await self.decide(tenant, request)
         clock = _Clock(dict(decision.elapsed_ms))
         chunks = [hit.chunk for hit in decision.page if hit.chunk is not None]
-        around, degraded = await self._surroundings(request, decision, chunks)
+        left_s = started + (request.timeout_s or self.settings.timeout_s) - time.monotonic()
+        around, degraded = await self._surroundings(request, decision, chunks, left_s)
         try:
             made = assemble.assemble(
                 _in_own_words(request.question, result.query),
                 chunks,
                 budget_tokens=request.budget_tokens,
                 template=request.template,
-                left_out=[in_words(relaxed.dropped) for relaxed in result.relaxed],
+                left_out=_distinct(*(in_words(relaxed.dropped) for relaxed in result.relaxed)),
                 looked=result.status != "no_retrieval_needed",
                 around=around,
             )
@@ -180,7 +183,7 @@ class Pipeline:
             raise BadRequest(str(error), where="template", valid=prompts.names()) from error
         fields = {name: getattr(result, name) for name in Result.model_fields}
         fields["degraded"] = _distinct(*result.degraded, *degraded)
-        fields["took_ms"] = round((time.perf_counter() - started) * 1000, 3)
+        fields["took_ms"] = round((time.monotonic() - started) * 1000, 3)
         prompt = Prompt.model_construct(
             **fields, messages=made.messages, prompt=made.prompt, citations=made.citations, tokens=made.tokens
         )
@@ -188,7 +191,7 @@ class Pipeline:
         return prompt, replace(decision, elapsed_ms=clock.elapsed_ms, passages=made.passages)
 
     async def _surroundings(
-        self, request: AugmentRequest, decision: Decision, chunks: Sequence[Chunk]
+        self, request: AugmentRequest, decision: Decision, chunks: Sequence[Chunk], left_s: float
     ) -> tuple[Around, tuple[str, ...]]:
         """What stands around the passages, where it is asked for; without it the passages alone are an answer."""
         kind = request.context or self.settings.context
@@ -200,7 +203,7 @@ class Pipeline:
 
         reading = surroundings(chunks, kind, load, budget_tokens=request.budget_tokens)
         try:
-            return await within(reading, self.settings.source_timeout_s), ()
+            return await within(reading, min(self.settings.source_timeout_s, left_s)), ()
         except (Unavailable, OSError):
             return {}, ("context_unavailable",)
 
@@ -252,13 +255,15 @@ class Pipeline:
         table = _table(found) if intent.kind != "none" else None
         final: list[Fused] = ranking
         reranking: Reranking | None = None
+        unfeatured: tuple[str, ...] = ()
         # What was calculated has an order of its own: the earliest first, say.
         if table is None and (reranker := self._reranker(request, reading.calls)) is not None and ranking:
             final, reranking = await self._reranked(reranker, asked, intent, held, ranking)
             clock.ended("rerank")
         if table is None and self.settings.rank_features and final:
             pool = await self._loaded(scope, held, final[:RERANK_POOL])
-            final = [*await self._featured(asked, intent, pool), *final[RERANK_POOL:]]
+            pool, unfeatured = await self._featured(asked, intent, pool)
+            final = [*pool, *final[RERANK_POOL:]]
         first, last = (request.page - 1) * request.top_k, request.page * request.top_k
         page = await self._loaded(scope, held, final[first:last])
         clock.ended("page")
@@ -279,6 +284,7 @@ class Pipeline:
                 *self._partial(found, scope),
                 *(reranking.degraded if reranking else ()),
                 *looped.degraded,
+                *unfeatured,
             ),
             status="no_retrieval_needed" if intent.kind == "none" else status,
             took_ms=round((time.monotonic() - started) * 1000, 3),
@@ -455,15 +461,23 @@ class Pipeline:
             reranker, intent.question, intent.language, ranking, patience, pool=len(pool), minimum=minimum
         )
 
-    async def _featured(self, asked: Asked, intent: Intent, pool: Sequence[Fused]) -> list[Fused]:
-        """The pool with the rank features of the settings; where feedback cannot be read, without it."""
+    async def _featured(
+        self, asked: Asked, intent: Intent, pool: Sequence[Fused]
+    ) -> tuple[list[Fused], tuple[str, ...]]:
+        """The pool with the rank features of the settings; where feedback cannot be read, without it, which is said."""
         features, scope = rank_features.parse(self.settings.rank_features), asked.scope
         fields = filterable(scope)
         documents = [hit.id[:3] for hit in pool]
         said: Mapping[tuple[str, str, str], float] = {}
+        degraded: tuple[str, ...] = ()
         if any(feature.kind == "feedback" for feature in features):
-            with suppress(Unavailable, OSError):
-                said = await self.catalogue.feedback(scope, set(documents))
+            reading = self.catalogue.feedback(scope, set(documents))
+            try:
+                said = await within(
+                    reading, min(self.settings.source_timeout_s, asked.at(_FEATURED_BY) - time.monotonic())
+                )
+            except (Unavailable, OSError):
+                degraded = ("feedback_unavailable",)
         known = rank_features.Known(
             question=intent.question,
             now=asked.request.now or datetime.now(UTC),
@@ -471,7 +485,7 @@ class Pipeline:
             catalogue=await self.catalogue.fields(scope),
             feedback=[said.get(document, 0.0) for document in documents],
         )
-        return rank_features.apply(features, pool, known)
+        return fusion.in_turns(pool, rank_features.apply(features, pool, known)), degraded
 
     async def _loaded(self, scope: Scope, wanted: Filter | None, hits: Sequence[Fused]) -> list[Fused]:
         """The hits with their chunks read; one whose document was deleted meanwhile is left out."""

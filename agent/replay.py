@@ -88,7 +88,7 @@ def model_of(trace: Json, changes: Mapping[str, Any] | None = None) -> Recorded 
 
 
 def reranker_of(
-    trace: Json, settings: Settings, changes: Mapping[str, Any] | None, configured: Reranker | None
+    trace: Json, settings: Settings, configured: Reranker | None, model: Recorded | None
 ) -> Reranker | None:
     """The reranker of a replay; None for those that every pipeline has at hand.
 
@@ -98,6 +98,7 @@ def reranker_of(
     Args:
         settings: those of the replay.
         configured: the service's own.
+        model: see `model_of`.
     """
     name = shown(settings.reranker)
     if name in ("none", "hybrid"):
@@ -105,7 +106,7 @@ def reranker_of(
     if configured is not None and configured.name == name and not configured.remote:
         return configured
     if name == "llm":
-        return ListwiseReranker(model_of(trace, changes) or Recorded((), "the trace"))
+        return ListwiseReranker(model or Recorded((), "the trace"))
     return RecordedReranker(name, trace.get("reranking") or {})
 
 
@@ -127,7 +128,7 @@ def compare(before: Json, after: Json) -> Json:
             before["intent"], after["intent"], ("by", "kind", "question", "language", "searches", "filter",
             "soft_filter", "aggregate", "sources", "rejected"),
         ),
-        "outcome": _changed(before, after, ("status", "relaxed", "degraded", "table", "lexical_weights")),
+        "outcome": _changed(_came_out(before), _came_out(after), tuple(_came_out(before))),
         "data": [one["name"] for one in after["scope"] if one not in before["scope"]]
         + [one["name"] for one in before["scope"] if _place(one) not in {_place(other) for other in after["scope"]}],
         "sources": _by_source(before, after),
@@ -155,6 +156,17 @@ def _changed(before: Json, after: Json, names: Sequence[str] | None = None) -> d
     names = names if names is not None else sorted({*before, *after})
     pairs = {name: (before.get(name), after.get(name)) for name in names}
     return {name: {"before": old, "after": new} for name, (old, new) in pairs.items() if old != new}
+
+
+def _came_out(trace: Json) -> Json:
+    """What is compared of an outcome beside its hits; what a trace of an older version does not hold is None."""
+    prompt, answer = trace.get("prompt"), trace.get("answer")
+    return {
+        **{name: trace.get(name) for name in ("status", "relaxed", "degraded", "table", "lexical_weights")},
+        "searched_further": [search for one in (trace.get("rounds") or ())[1:] for search in one["searches"]],
+        "prompt": {"tokens": prompt["tokens"], "digest": prompt["digest"][:12]} if prompt else None,
+        "answer": answer["text"] if answer else None,
+    }
 
 
 def _by_source(before: Json, after: Json) -> dict[str, dict[str, int | None]]:

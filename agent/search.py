@@ -17,7 +17,7 @@ from agent.llm import no_answer
 from agent.retrieve import Answer, MakeQuery, Sources, climb, leave, within
 from agent.router import Constraints, Limits, Plan, Rung
 from agent.settings import Settings
-from agent.types import Intent, Request, SourceChoice, Step
+from agent.types import Intent, Relaxed, Request, SourceChoice, Step
 from retrievers.core.aggregates import Aggregate, parse_aggregate
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.filters import Filter, to_json
@@ -136,39 +136,94 @@ class Search:
         )
 
     async def again(
-        self, asked: Asked, found: Found, search: str, *, number: int, deadline: float
-    ) -> tuple[list[Answer], Rung | None]:
-        """One more search of the documents, under what the searches before it ended with; then its own ladder.
+        self, asked: Asked, found: Found, searches: Sequence[str], *, outside: bool, deadline: float
+    ) -> list[tuple[list[Answer], Rung | None]]:
+        """More searches of the documents, under what the searches before ended with; each with its own ladder.
 
         Args:
-            number: of its first step.
+            outside: what is searched for is missing in the documents, so the sources outside that may be asked are
+                asked as well, by the question.
             deadline: on the clock of `time.monotonic`.
         Returns:
-            What became of its steps, and the last rung that was run.
+            For each search, the one outside last, what became of its steps, and the last rung that was run.
         """
+        more = [self._again(asked, found, search, deadline) for search in searches]
+        if outside and (names := self._outside(asked, found)):
+            more.append(self._ask_outside(asked, found, names, deadline))
+        return await asyncio.gather(*more)
+
+    async def _again(
+        self, asked: Asked, found: Found, search: str, deadline: float
+    ) -> tuple[list[Answer], Rung | None]:
         course, constraints = found.course, found.course.constraints
         dropped = {json.dumps(one.dropped) for one in found.rung.dropped} if found.rung else set()
         firm, soft = (
             tuple(one for one in held if json.dumps(to_json(one)) not in dropped)
             for held in (constraints.firm, constraints.soft)
         )
-        choices = [one for one in course.intent.sources if self.is_of_documents(one.name)]
+        choices = tuple(one for one in course.intent.sources if self.is_of_documents(one.name))
+        held = replace(constraints, firm=firm, soft=soft)
+        return await self._climb_again(asked, found, search, choices, held, deadline)
+
+    async def _ask_outside(
+        self, asked: Asked, found: Found, names: Sequence[str], deadline: float
+    ) -> tuple[list[Answer], Rung | None]:
+        """The question put to sources outside.
+
+        A search text that a model has made after it read the documents could carry what they say to others: it is
+        never sent. Of the constraints the caller's alone hold, as on the ladder; the question's own words say the rest.
+        """
+        constraints = found.course.constraints
+        choices = tuple(SourceChoice(name=one, confidence=1.0, reason="to find what is missing") for one in names)
+        bare = replace(constraints, firm=(), soft=())
+        answers, rung = await self._climb_again(asked, found, found.course.intent.question, choices, bare, deadline)
+        left_out = (*constraints.firm, *constraints.soft) if any(one.gave for one in answers) else ()
+        dropped = tuple(Relaxed(dropped=to_json(one), reason="a source outside cannot tell") for one in left_out)
+        return answers, replace(rung, dropped=dropped) if rung else None
+
+    async def _climb_again(
+        self,
+        asked: Asked,
+        found: Found,
+        search: str,
+        choices: tuple[SourceChoice, ...],
+        constraints: Constraints,
+        deadline: float,
+    ) -> tuple[list[Answer], Rung | None]:
+        course = found.course
         intent = course.intent.model_copy(
-            update={"kind": "retrieve", "searches": (search,), "aggregate": None, "sources": tuple(choices)}
+            update={"kind": "retrieve", "searches": (search,), "aggregate": None, "sources": choices}
         )
+        outside = any(not self.is_of_documents(one.name) for one in choices)
         plan = router.plan(
             intent,
             {name: source.card for name, source in self.sources.items()},
             self.breakers.resting(self.sources),
-            constraints=replace(constraints, firm=firm, soft=soft),
-            limits=self._limits(asked),
+            constraints=constraints,
+            limits=replace(self._limits(asked), outside=False),
             fallback="ordered_backoff",
-            caller_sources=bool(asked.request.sources),
-            number=number,
+            # Outside is no way round to the documents, which have a search of their own.
+            caller_sources=outside or bool(asked.request.sources),
+            number=max((one.step.step for one in found.answers), default=0) + 1,
         )
         make = self._queries(asked, replace(course, intent=intent, aggregate=None, statement=None))
         failed = [answer for answer in found.answers if answer.unavailable]
         return await climb(plan.rungs, make, self._guarded(asked.scope), deadline=deadline, before=failed)
+
+    def _outside(self, asked: Asked, found: Found) -> list[str]:
+        """The sources outside that may be asked the question, and were not yet."""
+        chosen = {one.name for one in found.course.intent.sources}
+        allowed = self.settings.outside_fallback and not asked.request.sources
+        question, paid = found.course.intent.question, self._paid(found.answers)
+        known = {one.step.source for one in found.answers if one.query is not None and one.step.search == question}
+        return [
+            name
+            for name, one in self.sources.items()
+            if one.card.kind == "outside"
+            and (name in chosen or allowed)
+            and name not in known
+            and paid[name] < self.settings.metered_searches
+        ]
 
     def is_of_documents(self, name: str) -> bool:
         """Whether there is such a source, and it searches the documents' texts."""
@@ -226,9 +281,7 @@ class Search:
 
     def _affordable(self, steps: Sequence[Step], answers: Sequence[Answer]) -> tuple[Step, ...]:
         """The steps without those at a source outside that was asked as often for this question as it may be."""
-        # What it refused has cost nothing.
-        paid = [one for one in answers if one.query is not None and not isinstance(one.error, BadRequest)]
-        asked = Counter(one.step.source for one in paid)
+        asked = self._paid(answers)
         kept = []
         for step in steps:
             outside = self.sources[step.source].card.kind == "outside"
@@ -236,6 +289,12 @@ class Search:
                 asked[step.source] += 1
                 kept.append(step)
         return tuple(kept)
+
+    def _paid(self, answers: Sequence[Answer]) -> Counter[str]:
+        """How often each source was asked; what it refused has cost nothing."""
+        return Counter(
+            one.step.source for one in answers if one.query is not None and not isinstance(one.error, BadRequest)
+        )
 
     async def _satisfying(self, asked: Asked, answers: Sequence[Answer], wanted: Filter | None) -> list[Answer]:
         """The answers without the hits that do not satisfy the filter, or of which that cannot be known."""
@@ -265,7 +324,7 @@ class Search:
         if named:
             choices = [SourceChoice(name=one, confidence=1.0, reason="named by the caller") for one in named]
             intent = intent.model_copy(update={"sources": tuple(choices)})
-        elif asked.scope.beside and any(self._searches_documents(choice.name) for choice in intent.sources):
+        elif asked.scope.beside and any(self.is_of_documents(choice.name) for choice in intent.sources):
             # Which way the documents are searched says nothing about documents that stand elsewhere.
             chosen = {choice.name for choice in intent.sources}
             others = [name for name, one in self.sources.items() if isinstance(one, Holder) and name not in chosen]
@@ -290,9 +349,6 @@ class Search:
         statement = asked_for.get("statement")
         aggregate = parse_aggregate(asked_for, fields) if asked_for and statement is None else None
         return Course(intent, constraints, aggregate, statement, plan)
-
-    def _searches_documents(self, name: str) -> bool:
-        return name in self.sources and self.sources[name].card.kind == "documents"
 
     def _limits(self, asked: Asked) -> Limits:
         return Limits(

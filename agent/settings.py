@@ -66,7 +66,9 @@ class Settings(BaseModel):
         1, ge=1, le=8, description="most searches of one question at a source that is paid by the search"
     )
     outside_fallback: bool = Field(
-        False, description="ask the web or the cloud as well when nothing was found inside: they see the question"
+        False,
+        description="ask the web or the cloud as well when nothing was found inside, or a model misses a part of the "
+        "answer there: they see the question",
     )
     local: Path | None = Field(
         None, description="a folder of documents to search without a database; every tenant may read it"

@@ -7,9 +7,9 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 import prompts
-from agent.assemble import estimate_tokens
 from agent.fusion import Fused
 from agent.llm import Model, Usage
+from agent.tokens import estimate_tokens
 from retrievers.core.filters import Filter, in_words, to_json
 
 STAGE = "sufficiency"

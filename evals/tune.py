@@ -111,9 +111,15 @@ async def tune(given: Parts, settings: Settings, note: Note, *, out: Path) -> di
         Unavailable: a dependency is down, or no question could be answered.
     """
     metrics.require_ir_measures()
-    slow = {"timeout_s": _TIMEOUT_S, "source_timeout_s": _TIMEOUT_S, "depth": max(*_DEPTHS, settings.depth)}
+    slow: dict[str, Any] = {
+        "timeout_s": _TIMEOUT_S,
+        "source_timeout_s": _TIMEOUT_S,
+        "depth": max(*_DEPTHS, settings.depth),
+    }
     # What a further round finds depends on the ranking that is being tuned.
     slow["max_rounds"] = 1
+    # Nothing is made of what ranks after the fusion: it may cost money, or be the very file that is to be written.
+    slow |= {"reranker": "none", "reranker_model": None, "rerank_min_score": None, "rank_features": ""}
     async with open_service(settings.model_copy(update=slow)) as service:
         await store_corpus(service, given.dataset, note)
         known = await _search(service, given.dataset, given.tune, note)

@@ -6,10 +6,10 @@ from datetime import date, datetime
 from typing import Any
 
 import prompts
-from agent.assemble import estimate_tokens
 from agent.intent.reply import ModelReading, read_reply
 from agent.intent.reply_form import Form
 from agent.llm import Model
+from agent.tokens import estimate_tokens
 from agent.types import Message
 from retrievers.core.types import Card, FieldCatalogue, FieldValues
 

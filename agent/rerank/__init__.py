@@ -55,11 +55,11 @@ def open_reranker(settings: "Settings", llm: "Model | None" = None) -> "Reranker
     if key and not (key.isascii() and key.isprintable()):
         raise BadSetting("RERANKER_API_KEY holds a character that no key has", where="reranker_api_key")
     if settings.reranker_model and kind != "http":
-        reason = f"RERANKER_MODEL is for a server at http:URL; {settings.reranker} says all itself"
+        reason = f"RERANKER_MODEL is for a server at http:URL; {shown(settings.reranker)} says all itself"
         raise BadSetting(reason, where="reranker_model")
     reranker = _built(kind, rest, settings, llm)
     if settings.rerank_min_score is not None and (reranker is None or not reranker.comparable):
-        reason = f"RERANK_MIN_SCORE: {settings.reranker} gives no scores that could be compared with it"
+        reason = f"RERANK_MIN_SCORE: {shown(settings.reranker)} gives no scores that could be compared with it"
         raise BadSetting(reason, where="rerank_min_score")
     return reranker
 

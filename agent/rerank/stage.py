@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from agent.breaker import Breaker
-from agent.fusion import Fused
+from agent.fusion import Fused, in_turns
 from agent.llm import ModelFailed, no_answer
 from agent.rerank.base import Reranker, check_scores, ordered
 from agent.retrieve import within
@@ -72,7 +72,7 @@ async def rerank(
     pool: int,
     minimum: float | None = None,
 ) -> tuple[list[Fused], Reranking]:
-    """The ranking with its first hits in the reranker's order.
+    """The ranking with its first hits in the reranker's order, the parts of the question still in turns.
 
     Args:
         ranking: the fused one, not empty; chunks of the pool are loaded.
@@ -92,14 +92,14 @@ async def rerank(
     first = ordered(judged, scores)
     given = {hit.id: score for hit, score in zip(judged, scores, strict=True)}
     done = Reranking(reranker.name, question, reranker.comparable, given)
-    whole = [*first, *ranking[pool:]]
+    whole = [*in_turns(judged, first), *ranking[pool:]]
     if minimum is None:
         return whole, done
     if not reranker.comparable or not all(0 <= score <= 1 for score in scores):
         return whole, replace(done, degraded=("rerank_not_comparable",))
     kept = [hit for hit in first if hit.score >= minimum]
     degraded = () if kept else ("all_below_min_score",)
-    return kept, replace(done, minimum=minimum, left_out=len(whole) - len(kept), degraded=degraded)
+    return in_turns(judged, kept), replace(done, minimum=minimum, left_out=len(whole) - len(kept), degraded=degraded)
 
 
 async def _scores(

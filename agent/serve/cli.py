@@ -61,6 +61,9 @@ TopK = Annotated[int, typer.Option(help="how many hits, 1 to 100")]
 Page = Annotated[int, typer.Option(help="which page of hits, from 1")]
 Sources = Annotated[list[str] | None, typer.Option("--source", help="ask this source only; may be repeated")]
 IntentMode = Annotated[str | None, typer.Option("--intent", help="auto, rules, llm or off; the setting when left out")]
+ContextName = Annotated[
+    str | None, typer.Option("--context", help="passage, window or section; the setting when left out")
+]
 RerankerName = Annotated[
     str | None,
     typer.Option("--reranker", help="none, hybrid or the one of the settings, which serves when left out"),
@@ -153,7 +156,7 @@ def augment(
     tenant: Tenant = None,
     template: Annotated[str | None, typer.Option(help="prompt template, answer when left out")] = None,
     budget_tokens: Annotated[int, typer.Option(help="most tokens of passages")] = 3000,
-    context: Annotated[str | None, typer.Option(help="passage, window or section; the setting when left out")] = None,
+    context: ContextName = None,
     as_json: AsJson = False,
 ) -> int:
     """The single prompt with numbered citations."""
@@ -194,11 +197,13 @@ def ask(
     top_k: TopK = 10,
     sources: Sources = None,
     intent: IntentMode = None,
+    reranker: RerankerName = None,
     now: Now = None,
     fallback: Fallback = None,
     tenant: Tenant = None,
     template: Annotated[str | None, typer.Option(help="prompt template, answer when left out")] = None,
     budget_tokens: Annotated[int, typer.Option(help="most tokens of passages")] = 3000,
+    context: ContextName = None,
     history: Annotated[
         Path | None, typer.Option(help="the conversation before: JSON list or JSONL of {role, content}")
     ] = None,
@@ -220,10 +225,12 @@ def ask(
             top_k=top_k,
             sources=tuple(sources) if sources else None,
             intent=intent,
+            reranker=reranker,
             now=now,
             fallback=fallback,
             template=template,
             budget_tokens=budget_tokens,
+            context=context,
             judge=judge,
         )
 

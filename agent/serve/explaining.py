@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from agent import rank_features
 from agent.serve import output
 from agent.serve.output import plain
 from agent.trace import REPLAYABLE
@@ -25,14 +26,25 @@ _WIDTH = 150
 _MOST_VALID = 8
 _MOST_ROWS = 10
 _MOST_CELL = 60
-_FIXED = ("collection", "sources", "top_k", "intent", "reranker", "fallback", "timeout_s", "template")
+_FIXED = (
+    "collection",
+    "sources",
+    "top_k",
+    "intent",
+    "reranker",
+    "fallback",
+    "timeout_s",
+    "template",
+    "context",
+    "judge",
+)
 _STAGES = ("scope", "intent", "search", "fusion", "loop", "rerank", "page", "assemble", "answer")
 _STOPPED = {
     "enough": "every part is answered",
     "no_progress": "there was nothing new to search for, or nothing new came",
     "budget": "calls, tokens or time were used up",
     "rounds": "as many rounds as MAX_ROUNDS allows",
-    "failed": "the model gave no judgement",
+    "failed": "it could not be judged",
 }
 _COLOURS = {"ok": "green", "empty": "yellow", "timeout": "red", "error": "red", "skipped": "dim"}
 
@@ -327,13 +339,18 @@ def _ranking(trace: Json) -> Table | Text | None:
     sources = list(dict.fromkeys(source for hit in trace["hits"] for source in hit["ranks"]))
     fused = {id: rank for rank, (id, _) in enumerate(trace["ranking"], 1)}
     reranked = any("rerank" in hit["scores"] for hit in trace["hits"])
-    headed = [*(["reranked"] if reranked else []), "fused", *sources]
+    features = [kind for kind in rank_features.KINDS if any(kind in hit["scores"] for hit in trace["hits"])]
+    # What it is ordered by at last, where that is neither of the next two columns.
+    headed = [*(["score"] if features else []), *(["reranked"] if reranked else []), "fused", *features, *sources]
     table = _table("rank", *headed, "passage", right=["rank", *headed])
     for hit in trace["hits"]:
         cells = [str(hit["rank"])]
+        if features:
+            cells.append(_figure(hit["score"], None))
         if reranked:
             cells.append(_figure(hit["scores"].get("rerank"), None))
-        cells.append(_figure(hit["scores"].get("fused"), fused.get(hit["id"]) if reranked else None))
+        cells.append(_figure(hit["scores"].get("fused"), fused.get(hit["id"]) if reranked or features else None))
+        cells += [_figure(hit["scores"].get(kind), None) for kind in features]
         cells += [_figure(hit["scores"].get(source), hit["ranks"].get(source)) for source in sources]
         table.add_row(*map(_text, cells), _text(f"{_short(hit['title'])}  [{hit['id']}]"))
     return table

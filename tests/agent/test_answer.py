@@ -207,8 +207,16 @@ async def test_where_nothing_was_found_no_model_is_asked(question: str, place: i
 
 async def test_where_no_source_answered_the_answer_does_not_say_that_nothing_is_there():
     failed = Outcome(source="vector", step=1, status="error", hits=0, elapsed_ms=1.0)
-    _, answer = await reply_to(ScriptedServer(), prompt=found(texts=(), outcomes=(failed,)))
-    assert answer.answer == NOT_SEARCHED[0]
+    resting = Outcome(
+        source="fulltext", step=1, status="skipped", hits=0, elapsed_ms=0.0,
+        reason="fulltext failed too often lately; it is tried again soon",
+    )  # fmt: skip
+    for outcomes in [(failed,), (resting,), (failed, resting)]:
+        _, answer = await reply_to(ScriptedServer(), prompt=found(texts=(), outcomes=outcomes))
+        assert answer.answer == NOT_SEARCHED[0]
+    empty = failed.model_copy(update={"status": "empty"})
+    _, answer = await reply_to(ScriptedServer(), prompt=found(texts=(), outcomes=(empty, resting)))
+    assert answer.answer == NOTHING_FOUND[0]
 
 
 async def test_without_a_model_the_passages_are_handed_on():

@@ -104,6 +104,16 @@ def test_as_json_there_is_one_document_and_nothing_else(ask: Ask):
     assert {"messages", "prompt", "hits", "trace_id", "model", "usage"} <= set(told)
 
 
+def test_it_takes_the_options_of_the_prompt(ask: Ask):
+    alone = json.loads(ask("main bearing", "--top-k", "1", "--json").out)
+    wide = json.loads(ask("main bearing", "--top-k", "1", "--context", "window", "--reranker", "hybrid", "--json").out)
+    assert "rerank" not in alone["hits"][0]["scores"]
+    assert "rerank" in wide["hits"][0]["scores"]
+    assert alone["citations"][0]["end"] < wide["citations"][0]["end"]
+    refused = ask("main bearing", "--reranker", "http://elsewhere.example")
+    assert (refused.code, refused.out) == (2, "")
+
+
 def test_without_a_model_the_passages_are_printed(ask: Ask):
     answer = ask("When is the bearing oiled?")
     assert answer.code == 0

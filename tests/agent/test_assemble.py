@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 import prompts
-from agent.assemble import assemble, distinct, estimate_tokens, join_adjacent
+from agent.assemble import assemble, distinct, join_adjacent
+from agent.tokens import estimate_tokens
 from retrievers.core.types import Chunk, ChunkId
 
 ALPHABET = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda")

@@ -1,7 +1,9 @@
 """What stands around the passages found: exact spans, within the budget, in rank order, nothing twice."""
 
+import asyncio
 import random
 import re
+import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -252,9 +254,14 @@ async def test_the_section_around_a_stored_passage_is_cited_exactly(service: Ser
 
 async def test_the_setting_is_what_a_request_does_not_say(service: Service):
     wide = await ask(service, context="window")
-    changed = await service.replay((await ask(service)).trace_id, changes={"context": "window"})
+    narrow = await ask(service)
+    changed, difference = await service.replay_compared(narrow.trace_id, changes={"context": "window"})
     assert isinstance(changed, Prompt)
     assert changed.citations == wide.citations
+    assert difference["same"], "the hits are"
+    assert list(difference["outcome"]) == ["prompt"]
+    told = difference["outcome"]["prompt"]
+    assert (told["before"]["tokens"], told["after"]["tokens"]) == (narrow.tokens, wide.tokens)
 
 
 async def test_hits_are_the_same_whatever_is_shown_around_them(service: Service):
@@ -286,5 +293,24 @@ async def test_without_the_database_the_passages_alone_are_shown(service: Servic
 
     monkeypatch.setattr(Catalogue, "load", fail_later)
     prompt = await ask(service, context="window")
+    assert prompt.degraded == ("context_unavailable",)
+    assert len(prompt.citations) == 1
+
+
+async def test_surroundings_are_read_within_the_requests_time(service: Service, monkeypatch: pytest.MonkeyPatch):
+    load = Catalogue.load
+    calls = 0
+
+    async def hang_later(self: Catalogue, *given: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            await asyncio.sleep(30)
+        return await load(self, *given)
+
+    monkeypatch.setattr(Catalogue, "load", hang_later)
+    started = time.monotonic()
+    prompt = await ask(service, context="window", timeout_s=1.0)
+    assert time.monotonic() - started < 2  # one source alone may take 3 s
     assert prompt.degraded == ("context_unavailable",)
     assert len(prompt.citations) == 1

@@ -1,8 +1,10 @@
 """The offline check of an answer: what passages bear out, in English and Chinese, and what they do not."""
 
+import asyncio
 import json
 import random
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -172,6 +174,14 @@ class Alike(HashEmbedder):
         return np.array([[1.0, 0.0], [self.cosine, (1 - self.cosine**2) ** 0.5]])
 
 
+class Both(HashEmbedder):
+    """Finds every second pair of texts alike."""
+
+    async def embed(self, texts):
+        self.embedded += texts
+        return np.array([[[1.0, 0.0], [1.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]]] * (len(texts) // 4)).reshape(-1, 2)
+
+
 REWORDED = "Blades halt once gusts get faster than 25 m/s [1]."
 
 
@@ -180,6 +190,12 @@ async def test_where_words_do_not_decide_likeness_does(cosine: float, supported:
     embedder = Alike(cosine)
     assert await judged(REWORDED, embedder) == [supported]
     assert embedder.embedded[0] == "Blades halt once gusts get faster than 25 m/s ."
+
+
+async def test_the_embedder_is_asked_once_for_all_sentences_and_each_gets_its_own_likeness():
+    embedder = Both()
+    assert await judged(f"{REWORDED} The rotor stops [1]. {REWORDED}", embedder) == [True, True, False]
+    assert len(embedder.embedded) == 4
 
 
 async def test_likeness_does_not_outweigh_a_wrong_number_nor_is_it_asked_for_a_plain_case():
@@ -195,6 +211,15 @@ async def test_an_embedder_that_fails_or_does_not_know_the_language_is_done_with
         async def embed(self, texts):
             raise Unavailable("the embedder", "down")
 
+    class Slow(HashEmbedder):
+        async def embed(self, texts):
+            await asyncio.sleep(30)
+
+    started = time.monotonic()
+    sentences = in_sentences(f"{REWORDED} {REWORDED}", len(PASSAGES))
+    found = await check(sentences, PASSAGES, Slow(), patience_s=0.1)
+    assert [one.supported for one in found] == [False, False]
+    assert time.monotonic() - started < 2
     german = Alike(1.0)
     german.languages = frozenset({"de"})
     assert await judged(REWORDED, Down()) == [False]

@@ -10,6 +10,7 @@ from agent.fusion import (
     Fused,
     convex,
     fuse_searches,
+    in_turns,
     lexical_weight,
     reciprocal_rank,
     take_turns,
@@ -356,3 +357,41 @@ def test_on_the_page_of_several_parts_every_document_comes_before_any_comes_twic
 def test_scores_never_rise_down_a_page_of_turns():
     scored = [one.score for one in take_turns([passages("a1", "b1", "c1"), passages("d1", "e1")])]
     assert scored == sorted(scored, reverse=True)
+
+
+def falling(*names: str, score: float = 1.0) -> list[Fused]:
+    """Hits whose scores fall by a tenth each."""
+    return [
+        Fused(ChunkId("t", "c", name, 0), round(score - place / 10, 1), score, {}, {})
+        for place, name in enumerate(names)
+    ]
+
+
+def test_in_another_order_every_part_keeps_its_turns():
+    turns = take_turns([falling("a1", "a2", "a3"), falling("b1", "b2")])
+    assert [hit.id.document_id for hit in turns] == ["a1", "b1", "a2", "b2", "a3"]
+
+    by_name = {hit.id.document_id: hit for hit in turns}
+    said = {"a3": 0.9, "a1": 0.8, "a2": 0.7, "b2": 0.2, "b1": 0.1}
+    ordered = [by_name[name]._replace(score=score) for name, score in said.items()]
+    both = in_turns(turns, ordered)
+    assert [(hit.id.document_id, hit.score) for hit in both] == [
+        ("a3", 0.9), ("b2", 0.2), ("a1", 0.2), ("b1", 0.1), ("a2", 0.1),
+    ]  # fmt: skip
+    # Of a part without any more hits the turn is left out.
+    assert [hit.id.document_id for hit in in_turns(turns, ordered[:4])] == ["a3", "b2", "a1", "a2"]
+
+
+def test_of_turns_within_turns_each_part_is_its_own():
+    inner = take_turns([falling("a", "a2"), falling("b", "b2")])
+    outer = take_turns([inner, falling("c")])
+    assert [hit.id.document_id for hit in outer] == ["a", "c", "b", "a2", "b2"]
+    parts = {hit.id.document_id: hit.part for hit in outer}
+    assert parts["a"] == parts["a2"]
+    assert parts["b"] == parts["b2"]
+    assert len({parts["a"], parts["b"], parts["c"]}) == 3
+
+
+def test_a_question_of_one_part_has_no_turns():
+    ranking = take_turns([falling("a", "b")])
+    assert in_turns(ranking, ranking[::-1]) == ranking[::-1]

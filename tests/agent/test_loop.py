@@ -24,6 +24,7 @@ from agent.settings import Settings
 from agent.sufficiency import MOST_PARTS, Part, Question, judge
 from agent.testing import Fault, ScriptedServer
 from agent.types import AugmentRequest, Intent, Request, Result
+from retrievers.core.errors import Unavailable
 from retrievers.core.types import Chunk, ChunkId, Collection, Scope
 from retrievers.ingest.documents import Document
 
@@ -104,6 +105,12 @@ async def decided(service: Service, question: str, **request: Any) -> tuple[Resu
 
 def documents(result: Result) -> list[str]:
     return [hit.document_id for hit in result.hits]
+
+
+def _searched(result: Result, source: str) -> list[str]:
+    """What the source was asked, not counting the steps that were not needed."""
+    ran = [step for step, outcome in zip(result.plan, result.outcomes, strict=True) if outcome.status != "skipped"]
+    return [step.search for step in ran if step.source == source]
 
 
 def rounds(decision: Decision) -> list[tuple[str, str | None]]:
@@ -187,6 +194,32 @@ async def test_what_the_model_finds_missing_is_searched_for_and_stands_beside_wh
         assert "molten silica poured over tin" in scripted.judged[1]
 
 
+@pytest.mark.parametrize(
+    "settings", [{}, {"reranker": "hybrid"}, {"rank_features": "tags:team=3"}, {"fusion": "rrf", "reranker": "hybrid"}]
+)
+async def test_what_ranks_hits_after_the_rounds_pushes_no_part_off_the_page(
+    owner_url: str, service_url: str, settings: dict[str, Any]
+):
+    scripted = Scripted([MARCHING, WINDOWS], [MARCHING, {**WINDOWS, "answered": True, "by": [3]}])
+    async with scripted.service(owner_url, service_url, **settings) as service:
+        result, _ = await decided(service, TWO_PARTS)
+        assert documents(result)[1] == "panes"
+        assert documents(result)[0].startswith("m")
+        scores = [hit.score for hit in result.hits]
+        assert scores == sorted(scores, reverse=True)
+
+
+async def test_other_words_for_one_thing_are_mixed_by_a_reranker(owner_url: str, service_url: str):
+    furnace = {"part": "glass", "answered": False, "search": "glowing liquid"}
+    scripted = Scripted([furnace], [{**furnace, "answered": True, "by": [1]}])
+    async with scripted.service(owner_url, service_url, reranker="hybrid") as service:
+        result, decision = await decided(service, "penguins march to a glass furnace and furnace glass")
+        assert len(decision.rounds) == 2
+        assert {hit.part for hit in decision.ranking} == {0}
+        judged = [hit.scores["rerank"] for hit in result.hits]
+        assert judged == sorted(judged, reverse=True)
+
+
 async def test_a_first_round_that_speaks_of_all_that_was_asked_costs_no_judgement(owner_url: str, service_url: str):
     scripted = Scripted("never asked")
     async with scripted.service(owner_url, service_url) as service:
@@ -206,8 +239,9 @@ async def test_a_replay_judges_and_searches_as_before_and_calls_nobody(owner_url
         assert "sufficiency/v1" in trace["prompts"]
         again, difference = await service.replay_compared(first.trace_id)
         assert (documents(again), again.degraded, difference["same"]) == (documents(first), (), True)
-        once = await service.replay(first.trace_id, changes={"MAX_ROUNDS": "1"})
+        once, difference = await service.replay_compared(first.trace_id, changes={"MAX_ROUNDS": "1"})
         assert "panes" not in documents(once)
+        assert difference["outcome"]["searched_further"] == {"before": [WINDOWS["search"]], "after": []}
         assert len(scripted.server.requests) == 3
 
 
@@ -221,6 +255,20 @@ async def test_a_judgement_that_cannot_be_used_leaves_what_was_found(owner_url: 
             assert result.degraded == ("sufficiency_unavailable",), judgement
             assert rounds(decision) == [("rules", "failed")]
             assert len(result.hits) == 10
+
+
+async def test_without_the_rarity_of_words_what_was_found_is_the_answer(
+    owner_url: str, service_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    async def fail(*_: Any) -> None:
+        raise Unavailable("PostgreSQL", "the connection was lost")
+
+    monkeypatch.setattr("agent.loop.coverage", fail)
+    async with opened(owner_url, service_url) as service:
+        result, decision = await decided(service, TWO_THINGS)
+        assert rounds(decision) == [("rules", "failed")]
+        assert result.degraded == ("sufficiency_unavailable",)
+        assert len(result.hits) == 10
 
 
 async def test_the_rounds_end_when_rounds_calls_tokens_or_new_words_do(owner_url: str, service_url: str):
@@ -286,6 +334,66 @@ async def test_what_is_asked_of_the_world_is_not_judged(owner_url: str, service_
         result, decision = await service.pipeline.decide("default", request)
         assert [one.name for one in result.intent.sources] == ["web"]
         assert (decision.rounds, scripted.judged) == ((), [])
+
+
+async def test_what_the_documents_do_not_hold_is_searched_for_outside_where_that_is_allowed(
+    owner_url: str, service_url: str
+):
+    page = {
+        "title": "Float glass",
+        "url": "https://glass.example/float",
+        "content": "Panes float on tin.",
+        "score": 0.9,
+    }
+    paints = {"part": "what paints are made from", "answered": False, "search": "pigments bound by oil"}
+    scripted = Scripted(
+        [MARCHING, WINDOWS, paints],
+        [{**WINDOWS, "answered": True, "by": [2]}],
+        other=lambda _: {"query": "q", "results": [page], "answers": [], "unresponsive_engines": []},
+    )
+
+    def asked_outside() -> int:
+        return sum(one.path.startswith("/search") for one in scripted.server.requests)
+
+    web = {"web_provider": f"searxng:{scripted.server.root_url}", "outside_fallback": True}
+    async with scripted.service(owner_url, service_url, **web) as service:
+        result = await service.retrieve(TWO_PARTS, collection="notes")
+        # The ranking so far, the two searches of the documents and that of the web take turns.
+        assert result.hits[3].url == page["url"]
+        assert result.relaxed == ()
+        # Two parts are missing; one search outside is what a question may cost, and it gives away nothing that the
+        # model may have read in the documents.
+        assert asked_outside() == 1
+        assert _searched(result, "web") == [TWO_PARTS]
+
+        for changes, request in (({"outside_fallback": False}, {}), ({}, {"sources": ("fulltext",)})):
+            scripted.judgements = [[MARCHING, WINDOWS], [{**WINDOWS, "answered": True}]]
+            settings = service.settings.model_copy(update=changes)
+            pipeline = replace(service.pipeline, settings=settings)
+            inside, _ = await pipeline.decide("default", Request(query=TWO_PARTS, collection="notes", **request))
+            assert _searched(inside, "web") == []
+        assert asked_outside() == 1
+
+
+async def test_outside_only_the_callers_filter_holds_and_the_rest_is_said_to_be_left_out(
+    owner_url: str, service_url: str
+):
+    page = {"title": "Float glass", "url": "https://glass.example/float", "content": "Panes float on tin."}
+    red = {"type": "eq", "key": "team", "value": "red"}
+    scripted = Scripted(
+        [MARCHING, {**WINDOWS, "search": "penguins on ice"}],
+        filter=red,
+        other=lambda _: {"query": "q", "results": [page], "answers": [], "unresponsive_engines": []},
+    )
+    web = {"web_provider": f"searxng:{scripted.server.root_url}", "outside_fallback": True, "max_rounds": 2}
+    async with scripted.service(owner_url, service_url, **web) as service:
+        inferred = await service.retrieve(TWO_PARTS, collection="notes")
+        assert page["url"] in [hit.url for hit in inferred.hits]
+        assert [(one.dropped, one.reason) for one in inferred.relaxed] == [(red, "a source outside cannot tell")]
+
+        callers = await service.retrieve(TWO_PARTS, collection="notes", filter=red)
+        assert {hit.metadata.get("team") for hit in callers.hits} == {"red"}
+        assert callers.relaxed == ()
 
 
 # What no round may widen.

@@ -1,8 +1,11 @@
+import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from io import StringIO
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from agent.answer import Answerer
 from agent.app import Service
@@ -10,10 +13,11 @@ from agent.errors import BadSetting
 from agent.fusion import Fused
 from agent.pipeline import Pipeline
 from agent.rank_features import Known, RankFeature, apply, parse
+from agent.serve.explaining import show_trace
 from agent.settings import Settings, load_settings
 from agent.trace import TraceStore
 from retrievers import registry
-from retrievers.core.errors import BadRequest
+from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.fields import Field, Values
 from retrievers.core.types import ChunkId, FieldCatalogue, FieldValues
 from retrievers.ingest.documents import Document
@@ -162,3 +166,42 @@ async def test_feedback_moves_documents_and_is_nobody_elses(database: Database):
         await service.ingest([note("c")], "notes", tenant="t")
         again = await ask("turbine c")
         assert {one.document_id: one.scores["feedback"] for one in again.hits}["c"] == 0.0
+
+
+@pytest.mark.parametrize("fault", [Unavailable("PostgreSQL", "the connection was lost"), 30.0])
+async def test_without_feedback_the_hits_keep_their_order_and_it_is_said(
+    database: Database, monkeypatch: pytest.MonkeyPatch, fault: Unavailable | float
+):
+    async def fail(*_: Any) -> Mapping[Any, float]:
+        if isinstance(fault, Unavailable):
+            raise fault
+        await asyncio.sleep(fault)
+        return {}
+
+    monkeypatch.setattr(Catalogue, "feedback", fail)
+    plain, service = service_on(database), service_on(database, rank_features="feedback=10", source_timeout_s=0.2)
+    await plain.ingest([note("a"), note("b")], "notes", tenant="t")
+    before = await plain.retrieve("turbine b", collection="notes", tenant="t")
+    after = await service.retrieve("turbine b", collection="notes", tenant="t")
+    assert [one.id for one in after.hits] == [one.id for one in before.hits]
+    assert (before.degraded, after.degraded) == ((), ("feedback_unavailable",))
+
+
+async def test_an_explanation_shows_what_each_feature_gave(database: Database):
+    service = service_on(database, rank_features="recency:day/365=3")
+    await service.ingest([note("a", day="2020-01-01"), note("b", day="2026-11-01")], "notes", tenant="t")
+    result = await service.retrieve("turbine a", collection="notes", tenant="t", now=NOW, explain=True)
+    assert result.explanation is not None
+    shown = StringIO()
+    show_trace(
+        {**result.explanation, "created_at": "", "expires_at": ""},
+        Console(file=shown, width=200, highlight=False, markup=False),
+    )
+    shows = ("rank ", "[notes/")
+    head, first, second = [
+        line.split() for line in shown.getvalue().splitlines() if any(one in line for one in shows) and ":" not in line
+    ]
+    assert head[:4] == ["rank", "score", "fused", "recency"]
+    # The fused order is a, b; recency turns it round.
+    assert (first[0], first[3], second[0], second[3]) == ("1", "#2", "2", "#1")
+    assert float(first[4]) > 0.9 > float(second[4])

@@ -217,6 +217,11 @@ def test_what_is_not_shown_to_help_is_neither_recommended_nor_written(beir: Path
     assert list(tmp_path.glob("*.json")) == []
 
 
+def test_the_ranker_that_is_to_be_written_may_be_set_already(beir: Path, owner_url: str, tmp_path: Path):
+    stdout, _ = run(beir, owner_url, "--set", f"HOME={tmp_path}", "--set", "RERANKER=ltr")
+    assert "use: the settings in force" in stdout
+
+
 @pytest.fixture
 def reports(tmp_path: Path) -> Path:
     """Reports in Chinese, which the packaged embedder cannot tell apart, asked for by their words."""
