@@ -70,6 +70,9 @@ Fallback = Annotated[
     str | None,
     typer.Option(help="ordered_backoff, do_not_route, route_to_all or fail; the setting when left out"),
 ]
+PromptContext = Annotated[
+    str | None, typer.Option("--context", help="passage, window or section; the setting when left out")
+]
 TraceId = Annotated[str, typer.Argument(help="the trace_id of an answer", metavar="TRACE_ID")]
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON document on stdout and nothing else")]
 
@@ -153,7 +156,7 @@ def augment(
     tenant: Tenant = None,
     template: Annotated[str | None, typer.Option(help="prompt template, answer when left out")] = None,
     budget_tokens: Annotated[int, typer.Option(help="most tokens of passages")] = 3000,
-    context: Annotated[str | None, typer.Option(help="passage, window or section; the setting when left out")] = None,
+    context: PromptContext = None,
     as_json: AsJson = False,
 ) -> int:
     """The single prompt with numbered citations."""
@@ -161,11 +164,12 @@ def augment(
     async def run(service: "Service") -> int:
         from agent.serve import output
 
+        given = _read_json("--filter", filter)
         prompt = await service.augment(
             question,
             tenant=tenant,
             collection=collection,
-            filter=_read_json("--filter", filter),
+            filter=given,
             top_k=top_k,
             sources=tuple(sources) if sources else None,
             intent=intent,
@@ -179,7 +183,7 @@ def augment(
         if as_json:
             output.write_json(prompt.model_dump(mode="json"))
         else:
-            output.show_prompt(prompt)
+            output.show_prompt(prompt, given=given)
             output.note_trace(service.traces, prompt.trace_id, tenant)
         return DONE
 
@@ -194,11 +198,13 @@ def ask(
     top_k: TopK = 10,
     sources: Sources = None,
     intent: IntentMode = None,
+    reranker: RerankerName = None,
     now: Now = None,
     fallback: Fallback = None,
     tenant: Tenant = None,
     template: Annotated[str | None, typer.Option(help="prompt template, answer when left out")] = None,
     budget_tokens: Annotated[int, typer.Option(help="most tokens of passages")] = 3000,
+    context: PromptContext = None,
     history: Annotated[
         Path | None, typer.Option(help="the conversation before: JSON list or JSONL of {role, content}")
     ] = None,
@@ -220,10 +226,12 @@ def ask(
             top_k=top_k,
             sources=tuple(sources) if sources else None,
             intent=intent,
+            reranker=reranker,
             now=now,
             fallback=fallback,
             template=template,
             budget_tokens=budget_tokens,
+            context=context,
             judge=judge,
         )
 
