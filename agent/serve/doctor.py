@@ -238,13 +238,17 @@ async def _local(settings: Settings) -> Check:
             await source.aclose()
     except RetrievalError as error:
         return Check("local", False, str(error), "correct LOCAL, or put the folder there")
-    found = f"{settings.local}: {held.documents:,} documents, {held.chunks:,} passages"
+    found = f"{settings.local}: {_counted(held.documents, 'document')}, {_counted(held.chunks, 'passage')}"
     if not failed:
         return Check("local", True, found)
     more = f", and {len(failed) - 1:,} more" if len(failed) > 1 else ""
     return Check(
         "local", False, f"{found}; not searched: {failed[0].where}: {failed[0].reason}{more}", "mend that file"
     )
+
+
+def _counted(count: int, thing: str) -> str:
+    return f"{count:,} {thing}{'s' if count != 1 else ''}"
 
 
 async def _web(settings: Settings) -> Check:

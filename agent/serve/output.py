@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _SNIPPET_CHARACTERS = 240
 _MOST_ROWS = 20
+_COMES_WITH = {"web": "WEB_PROVIDER", "cloud": "CLOUD"}
 # A document's text must not be able to drive the terminal.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
@@ -98,6 +99,12 @@ def note_shortfalls(result: Result) -> None:
     for outcome in result.outcomes:
         if outcome.reason and not outcome.reason.startswith("not needed"):
             note(outcome.reason)
+    asked = {outcome.source for outcome in result.outcomes}
+    for source, setting in _COMES_WITH.items():
+        if f"{source}_unavailable" in result.degraded and source not in asked:
+            note(f"the {source} would have been asked, but is not set up: set {setting}")
+    if "rerank_unavailable" in result.degraded:
+        note("not reranked, the fused order stays: `signalbox explain` and `signalbox doctor` say why")
     for relaxed in result.relaxed:
         note(f"left out: {in_words(relaxed.dropped)} ({relaxed.reason})")
 

@@ -107,3 +107,18 @@ def test_why_no_source_answered_is_said_before_that_none_did(capfd: pytest.Captu
 
 def test_a_text_cannot_turn_the_direction_of_the_terminal():
     assert plain("safe\u202eevil\u2066x") == "safe evil x"
+
+
+def test_a_source_that_is_not_set_up_is_named_with_its_setting(capsys: pytest.CaptureFixture[str]):
+    show_result(result(degraded=("web_unavailable",)), explain=False)
+    assert "the web would have been asked, but is not set up: set WEB_PROVIDER" in capsys.readouterr().err
+    down = Outcome(source="web", step=1, status="error", hits=0, elapsed_ms=1, reason="web is unavailable: HTTP 500")
+    show_result(result(degraded=("web_unavailable",), outcomes=(down,)), explain=False)
+    err = capsys.readouterr().err
+    assert "web is unavailable: HTTP 500" in err
+    assert "not set up" not in err
+
+
+def test_hits_that_could_not_be_reranked_come_with_where_the_reason_stands(capsys: pytest.CaptureFixture[str]):
+    show_result(result(degraded=("rerank_unavailable",)), explain=False)
+    assert "not reranked, the fused order stays: `signalbox explain`" in capsys.readouterr().err
