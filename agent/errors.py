@@ -12,6 +12,7 @@ class BadSetting(BadRequest):
 def readable(error: ValidationError) -> BadRequest:
     """A pydantic error as one line that names the field and never echoes the input."""
     first = error.errors(include_input=False, include_url=False)[0]
+    message = first["msg"].removeprefix("Value error, ")
     where = ".".join(str(part) for part in first["loc"]) or "request"
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    return BadRequest(f"{where}: {first['msg'][:1].lower()}{first['msg'][1:]}{more}", where=where)
+    return BadRequest(f"{where}: {message[:1].lower()}{message[1:]}{more}", where=where)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from agent import rank_features, rerank
 from agent.errors import BadSetting, readable
@@ -104,6 +104,12 @@ class Settings(BaseModel):
     pool_size: int = Field(10, ge=1, le=200, description="most database connections")
     trace_days: int = Field(30, ge=0, le=3650, description="how long a decision record is kept; 0 keeps none")
     tenant: str = Field("default", min_length=1, max_length=128, description="tenant of the command line")
+
+    @field_validator("home", "local", mode="before")
+    @classmethod
+    def _default_when_empty(cls, value: object, info: ValidationInfo) -> object:
+        """An empty path would be the working folder, with all that happens to lie there."""
+        return cls.model_fields[str(info.field_name)].default if value == "" else value
 
     @field_validator("reranker")
     @classmethod

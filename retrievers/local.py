@@ -129,6 +129,11 @@ class Local:
         """See `Retriever.card`."""
         return CARD
 
+    @property
+    def failed(self) -> tuple[Rejected, ...]:
+        """What could not be read the last time, and is not searched."""
+        return tuple(self._corpus.failed) if self._corpus else ()
+
     async def collection(self, *, fresh: bool = False) -> Collection:
         """See `Holder.collection`. Without documents while they are read for the first time."""
         self._refresh()

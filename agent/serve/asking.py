@@ -1,6 +1,7 @@
 """`signalbox ask`: the answer as it comes, then what it cites and what the check found."""
 
 import json
+from collections.abc import Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 _LARGEST_HISTORY = 8 << 20
 _TURNS = TypeAdapter(list[Message])
 _DONE_WITHOUT = {
-    "no_model": "no model is set: these are the passages; set LLM to have them answered from",
-    "model_unavailable": "the model gave no answer: these are the passages",
+    "no_model": "no model is set: {shown}; set LLM to have questions answered",
+    "model_unavailable": "the model gave no answer: {shown}",
     "answer_cut": "the answer broke off here",
     "judge_unavailable": "the model did not check the answer: it was checked by its wording",
 }
@@ -40,13 +41,17 @@ async def run(service: "Service", question: str, *, tenant: str | None, as_json:
                 ended = piece[-1:]
             else:
                 print("" if ended == "\n" else "\n", end="")
-                show_answer(piece)
+                show_answer(piece, given=options.get("filter"))
                 output.note_trace(service.traces, piece.trace_id, tenant)
     return 0
 
 
-def show_answer(answer: Answer) -> None:
-    """What stands below an answer's text: the passages it cites, and the sentences they do not bear out."""
+def show_answer(answer: Answer, *, given: Mapping[str, Any] | None = None) -> None:
+    """What stands below an answer's text: the passages it cites, and the sentences they do not bear out.
+
+    Args:
+        given: the caller's own filter, which was not read from the question.
+    """
     cited = {n for sentence in answer.sentences for n in sentence.citations}
     listed = [one for one in answer.citations if one.n in cited or not answer.sentences]
     if listed:
@@ -58,12 +63,19 @@ def show_answer(answer: Answer) -> None:
     if doubtful:
         print("\nNot borne out by what is cited:")
     for sentence in doubtful:
-        print(f"[?] {' '.join(plain(sentence.text).split())}{'' if sentence.citations else '  (cites nothing)'}")
+        print(f"[?] {' '.join(plain(sentence.text).split())}{'' if sentence.citations else '  (cites no passage)'}")
+    output.note_reading(answer.intent, given)
+    output.note_shortfalls(answer)
     for name in answer.degraded:
-        output.note(_DONE_WITHOUT.get(name, f"done without: {name}"))
+        output.note(_done_without(name, answer))
     borne_out = f", {answer.faithfulness:.0%} of its claims borne out" if answer.faithfulness is not None else ""
     tokens = answer.usage.prompt_tokens + answer.usage.completion_tokens
     output.note(f"{answer.model or 'no model'}, {tokens:,} tokens{borne_out}")
+
+
+def _done_without(name: str, answer: Answer) -> str:
+    shown = "these are the passages" if answer.citations else "there are no passages to show instead"
+    return _DONE_WITHOUT.get(name, f"done without: {name}").format(shown=shown)
 
 
 def read_history(path: Path) -> list[Message]:

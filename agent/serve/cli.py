@@ -164,11 +164,12 @@ def augment(
     async def run(service: "Service") -> int:
         from agent.serve import output
 
+        given = _read_json("--filter", filter)
         prompt = await service.augment(
             question,
             tenant=tenant,
             collection=collection,
-            filter=_read_json("--filter", filter),
+            filter=given,
             top_k=top_k,
             sources=tuple(sources) if sources else None,
             intent=intent,
@@ -182,7 +183,7 @@ def augment(
         if as_json:
             output.write_json(prompt.model_dump(mode="json"))
         else:
-            output.show_prompt(prompt)
+            output.show_prompt(prompt, given=given)
             output.note_trace(service.traces, prompt.trace_id, tenant)
         return DONE
 

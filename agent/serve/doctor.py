@@ -57,9 +57,10 @@ async def examine() -> list[Check]:
         await _embedder(settings),
         await _model(settings),
         await _reranker(settings),
+        *([await _local(settings)] if settings.local else []),
         *([await _web(settings)] if settings.web_provider else []),
-        _disk(settings),
         *([await _cloud(settings)] if settings.cloud else []),
+        _disk(settings),
     ]
 
 
@@ -221,6 +222,33 @@ def _mend_reranker(reason: str, settings: Settings) -> str:
     if "pip install" in reason:
         return reason.partition(": ")[2]
     return "see whether RERANKER is right and can be reached; until it answers, the fused order stays"
+
+
+async def _local(settings: Settings) -> Check:
+    """Whether the folder can be read, and what in it cannot. Its texts are not embedded for that."""
+    from retrievers import local
+
+    try:
+        source = local.build(Resources(None, None, None, settings.model_dump()))
+        assert source is not None  # it is set
+        try:
+            await source.ready(vectors=False)
+            held, failed = await source.collection(), source.failed
+        finally:
+            await source.aclose()
+    except RetrievalError as error:
+        return Check("local", False, str(error), "correct LOCAL, or put the folder there")
+    found = f"{settings.local}: {_counted(held.documents, 'document')}, {_counted(held.chunks, 'passage')}"
+    if not failed:
+        return Check("local", True, found)
+    more = f", and {len(failed) - 1:,} more" if len(failed) > 1 else ""
+    return Check(
+        "local", False, f"{found}; not searched: {failed[0].where}: {failed[0].reason}{more}", "mend that file"
+    )
+
+
+def _counted(count: int, thing: str) -> str:
+    return f"{count:,} {thing}{'s' if count != 1 else ''}"
 
 
 async def _web(settings: Settings) -> Check:

@@ -75,7 +75,8 @@ async def replay(
         output.write_json(shown)
         return 0
     show_difference(difference, title=_title(trace_id, result.query, given))
-    output.note(f"{len(result.hits)} hits in {result.took_ms:.1f} ms, no model was called")
+    found = f"{len(result.hits)} hits" if len(result.hits) != 1 else "1 hit"
+    output.note(f"{found} in {result.took_ms:.1f} ms, no model was called")
     output.note_trace(service.traces, result.trace_id, tenant)
     return 0
 
@@ -447,7 +448,7 @@ def _answer(answer: Json | None) -> Iterable[tuple[str, str]]:
         yield "borne out", f"{answer['faithfulness']:.0%} of its claims, checked by {by}"
     for one in answer["sentences"]:
         if one["supported"] is False:
-            cites = "".join(f"[{n}]" for n in one["citations"]) or "nothing"
+            cites = "".join(f"[{n}]" for n in one["citations"]) or "no passage"
             yield "doubtful", f"{_short(answer['text'][one['start'] : one['end']], 200)} (cites {cites})"
 
 

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 _SNIPPET_CHARACTERS = 240
 _MOST_ROWS = 20
+_COMES_WITH = {"web": "WEB_PROVIDER", "cloud": "CLOUD"}
 # A document's text must not be able to drive the terminal.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def plain(text: str) -> str:
-    """The text without control characters."""
+    """The text without control characters, those that turn the direction of writing included."""
     return _CONTROL.sub(" ", text)
 
 
@@ -52,14 +53,8 @@ def show_result(result: Result, *, explain: bool, given: Mapping[str, Any] | Non
     """
     if explain:
         _show_record(result)
-    elif result.intent.by != "caller" and (result.intent.filter not in (None, given) or result.intent.aggregate):
-        # A wrong reading must be seen, or nobody can put it right.
-        asked = {key: value for key, value in (result.intent.aggregate or {}).items() if value not in (None, [], False)}
-        calculated = f"; calculate {', '.join(f'{key} {value}' for key, value in asked.items())}" if asked else ""
-        note(f"read as: {_chips(result.intent.filter)}{calculated} (--intent off asks without)")
-    if not explain:
-        for one in result.intent.rejected:
-            note(f"ignored: {_ignored(one)}")
+    else:
+        note_reading(result.intent, given)
     if result.table is not None:
         _show_table(result.table)
     for hit in result.hits:
@@ -73,21 +68,45 @@ def show_result(result: Result, *, explain: bool, given: Mapping[str, Any] | Non
         if facts:
             print(f"     {plain(facts)[:200]}")
         print(f"     {_snippet(hit.text)}\n")
+    note_shortfalls(result)
     if result.status == "no_retrieval_needed":
         print("nothing to look up")
     elif not result.hits and result.outcomes and all(one.status in ("timeout", "error") for one in result.outcomes):
         print("no source answered: see why above, or allow more time with TIMEOUT_S and SOURCE_TIMEOUT_S")
     elif not result.hits:
         print("nothing found")
-    for outcome in result.outcomes:
-        if outcome.reason and not outcome.reason.startswith("not needed"):
-            note(outcome.reason)
-    # An answer to another question than the one asked is never given silently.
-    for relaxed in result.relaxed:
-        note(f"left out: {in_words(relaxed.dropped)} ({relaxed.reason})")
     found = f"{len(result.hits)} hits" if len(result.hits) != 1 else "1 hit"
     degraded = f", degraded: {', '.join(result.degraded)}" if result.degraded else ""
     note(f"{found} in {result.took_ms:.1f} ms{degraded}")
+
+
+def note_reading(intent: Intent, given: Mapping[str, Any] | None) -> None:
+    """How the question was read: a wrong reading must be seen, or nobody can put it right.
+
+    Args:
+        given: the caller's own filter, which was not read from the question.
+    """
+    if intent.by != "caller" and (intent.filter not in (None, given) or intent.aggregate):
+        asked = {key: value for key, value in (intent.aggregate or {}).items() if value not in (None, [], False)}
+        calculated = f"; calculate {', '.join(f'{key} {value}' for key, value in asked.items())}" if asked else ""
+        note(f"read as: {_chips(intent.filter)}{calculated} (--intent off asks without)")
+    for one in intent.rejected:
+        note(f"ignored: {_ignored(one)}")
+
+
+def note_shortfalls(result: Result) -> None:
+    """What sources did not answer, and what of the question was let go of, which is never done silently."""
+    for outcome in result.outcomes:
+        if outcome.reason and not outcome.reason.startswith("not needed"):
+            note(outcome.reason)
+    asked = {outcome.source for outcome in result.outcomes}
+    for source, setting in _COMES_WITH.items():
+        if f"{source}_unavailable" in result.degraded and source not in asked:
+            note(f"the {source} would have been asked, but is not set up: set {setting}")
+    if "rerank_unavailable" in result.degraded:
+        note("not reranked, the fused order stays: `signalbox explain` and `signalbox doctor` say why")
+    for relaxed in result.relaxed:
+        note(f"left out: {in_words(relaxed.dropped)} ({relaxed.reason})")
 
 
 def intent_lines(intent: Intent) -> list[tuple[str, str]]:
@@ -124,7 +143,8 @@ def _show_record(result: Result) -> None:
         if outcome.status == "skipped" and (outcome.reason or "").startswith("not needed"):
             spared += 1
             continue
-        became = f"{outcome.status}, {outcome.hits} hits in {outcome.elapsed_ms:.1f} ms"
+        hits = "1 hit" if outcome.hits == 1 else f"{outcome.hits} hits"
+        became = f"{outcome.status}, {hits} in {outcome.elapsed_ms:.1f} ms"
         reason = f"  {outcome.reason}" if outcome.reason else ""
         lines.append((f"step {step.step}", f'{step.source} "{_short(step.search)}": {became}{reason}'))
     if spared:
@@ -170,15 +190,22 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else text[:59] + "…"
 
 
-def show_prompt(prompt: Prompt) -> None:
-    """The prompt as a model would get it, then what its numbers stand for."""
+def show_prompt(prompt: Prompt, *, given: Mapping[str, Any] | None = None) -> None:
+    """The prompt as a model would get it, then what its numbers stand for.
+
+    Args:
+        given: the caller's own filter, which was not read from the question.
+    """
+    note_reading(prompt.intent, given)
     print(plain(prompt.prompt))
     print()
     for citation in prompt.citations:
         where = f"{plain(citation.document_id)}, characters {citation.start} to {citation.end}"
         print(f"[{citation.n}] {plain(citation.title)} ({where}){'  ' + plain(citation.url) if citation.url else ''}")
     cited = f"{len(prompt.citations)} citations" if len(prompt.citations) != 1 else "1 citation"
-    note(f"about {prompt.tokens:,} tokens, {cited}, {prompt.took_ms:.1f} ms")
+    note_shortfalls(prompt)
+    degraded = f", degraded: {', '.join(prompt.degraded)}" if prompt.degraded else ""
+    note(f"about {prompt.tokens:,} tokens, {cited}, {prompt.took_ms:.1f} ms{degraded}")
 
 
 def show_collections(found: Sequence[Collection], *, as_json: bool) -> None:

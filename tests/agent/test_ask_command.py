@@ -83,7 +83,7 @@ def test_the_answer_is_followed_by_its_citations_and_what_is_not_borne_out(ask: 
         "[1] Oil [31m, Care (https://docs.example/oil)",
         "",
         "Not borne out by what is cited:",
-        "[?] It costs 9 euros.  (cites nothing)",
+        "[?] It costs 9 euros.  (cites no passage)",
     ]
     assert "signalbox: small, " in answer.err
     assert "50% of its claims borne out" in answer.err
@@ -119,6 +119,18 @@ def test_without_a_model_the_passages_are_printed(ask: Ask):
     assert answer.code == 0
     assert "Oil the main bearing every winter." in answer.out
     assert "no model is set: these are the passages" in answer.err
+
+
+def test_small_talk_without_a_model_promises_no_passages(ask: Ask):
+    answer = ask("hello!")
+    assert answer.code == 0
+    assert "no model is set: there are no passages to show instead" in answer.err
+
+
+def test_the_callers_filter_is_not_told_as_read_from_the_question(ask: Ask):
+    answer = ask("the bearing of 1999", "--filter", '{"type": "eq", "key": "id", "value": "a"}', "--reranker", "hybrid")
+    assert answer.code == 0
+    assert "read as:" not in answer.err
 
 
 def test_a_model_that_is_down_leaves_the_passages(ask: Ask):

@@ -1,11 +1,14 @@
 """What the command line prints of a result."""
 
+import sys
+from contextlib import redirect_stdout
 from typing import Any
 
 import pytest
 
-from agent.serve.output import show_result
-from agent.types import Intent, Outcome, Rejected, Relaxed, Result, SourceChoice, Step, Table
+from agent.serve.asking import show_answer
+from agent.serve.output import plain, show_prompt, show_result
+from agent.types import Answer, Intent, Outcome, Prompt, Rejected, Relaxed, Result, SourceChoice, Step, Table
 from retrievers.core.filters import in_words
 
 TEAM = {"type": "eq", "key": "team", "value": "red"}
@@ -75,3 +78,47 @@ def test_a_table_is_printed_in_columns(capsys: pytest.CaptureFixture[str]):
 def test_small_talk_is_told_from_a_search_without_a_hit(capsys: pytest.CaptureFixture[str]):
     show_result(result(status="no_retrieval_needed"), explain=False)
     assert capsys.readouterr().out == "nothing to look up\n"
+
+
+def test_a_prompt_and_an_answer_say_how_the_question_was_read_and_what_was_let_go_of(
+    capsys: pytest.CaptureFixture[str],
+):
+    relaxed = (Relaxed(dropped=SINCE, reason="nothing was found with it"),)
+    shown = result(relaxed=relaxed, degraded=("cloud_unavailable",)).model_dump()
+    made = {**shown, "messages": (), "prompt": "the prompt", "citations": (), "tokens": 2}
+    show_prompt(Prompt(**made))
+    prompt = capsys.readouterr().err
+    show_answer(Answer(**made, answer="No.", answered=True, sentences=()))
+    for err in (prompt, capsys.readouterr().err):
+        assert "read as: [team = red] [created >= 2024-01-01]" in err
+        assert "ignored: team = green" in err
+        assert "left out: created >= 2024-01-01 (nothing was found with it)" in err
+        assert "cloud_unavailable" in err
+
+
+def test_why_no_source_answered_is_said_before_that_none_did(capfd: pytest.CaptureFixture[str]):
+    failed = Outcome(source="vector", step=1, status="error", hits=0, elapsed_ms=1, reason="the embedder is down")
+    outcomes = (failed, failed.model_copy(update={"step": 2}))
+    with redirect_stdout(sys.stderr):
+        show_result(result(outcomes=outcomes), explain=False)
+    err = capfd.readouterr().err
+    assert err.index("the embedder is down") < err.index("no source answered: see why above")
+
+
+def test_a_text_cannot_turn_the_direction_of_the_terminal():
+    assert plain("safe\u202eevil\u2066x") == "safe evil x"
+
+
+def test_a_source_that_is_not_set_up_is_named_with_its_setting(capsys: pytest.CaptureFixture[str]):
+    show_result(result(degraded=("web_unavailable",)), explain=False)
+    assert "the web would have been asked, but is not set up: set WEB_PROVIDER" in capsys.readouterr().err
+    down = Outcome(source="web", step=1, status="error", hits=0, elapsed_ms=1, reason="web is unavailable: HTTP 500")
+    show_result(result(degraded=("web_unavailable",), outcomes=(down,)), explain=False)
+    err = capsys.readouterr().err
+    assert "web is unavailable: HTTP 500" in err
+    assert "not set up" not in err
+
+
+def test_hits_that_could_not_be_reranked_come_with_where_the_reason_stands(capsys: pytest.CaptureFixture[str]):
+    show_result(result(degraded=("rerank_unavailable",)), explain=False)
+    assert "not reranked, the fused order stays: `signalbox explain`" in capsys.readouterr().err

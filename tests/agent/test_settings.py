@@ -44,6 +44,20 @@ def test_the_file_of_the_working_folder_is_read(tmp_path: Path, monkeypatch: pyt
     assert load_settings().tenant == "here"
 
 
+@pytest.mark.parametrize("key", ["home", "local"])
+def test_an_empty_path_is_its_default_and_not_the_working_folder(
+    key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv(f"SIGNALBOX_{key.upper()}", "")
+    assert load_settings(folder=tmp_path) == Settings()
+
+
+def test_a_rule_of_a_setting_speaks_in_plain_words(tmp_path: Path):
+    assert str(problem(tmp_path, reranker="nope")).startswith(
+        'setting RERANKER (the command line): there is no reranker "nope"; give none, hybrid'
+    )
+
+
 def test_variables_of_another_version_are_ignored_but_unknown_keys_of_the_file_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
