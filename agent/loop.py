@@ -297,8 +297,10 @@ class _Run:
         number = max((one.step.step for one in self.found.answers), default=0) + 1
         ran = await asyncio.gather(
             *(
-                self.loop.search.again(self.asked, self.found, search, number=number, deadline=budget.deadline)
-                for search in wanted
+                self.loop.search.again(
+                    self.asked, self.found, search, number=number, deadline=budget.deadline, outside=place == 0
+                )
+                for place, search in enumerate(wanted)
             )
         )
         rankings = [answers_first(self.ranking, parts)]

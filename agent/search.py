@@ -136,17 +136,19 @@ class Search:
         )
 
     async def again(
-        self, asked: Asked, found: Found, search: str, *, number: int, deadline: float
+        self, asked: Asked, found: Found, search: str, *, number: int, deadline: float, outside: bool
     ) -> tuple[list[Answer], Rung | None]:
         """One more search of the documents, under what the searches before it ended with; then its own ladder.
 
         Args:
             number: of its first step.
             deadline: on the clock of `time.monotonic`.
+            outside: whether its ladder may end outside, as far as the settings allow that. Whoever wrote the search has
+                read the documents, so it is the question's own words that are shown there.
         Returns:
             What became of its steps, and the last rung that was run.
         """
-        course, constraints = found.course, found.course.constraints
+        course, constraints, limits = found.course, found.course.constraints, self._limits(asked)
         dropped = {json.dumps(one.dropped) for one in found.rung.dropped} if found.rung else set()
         firm, soft = (
             tuple(one for one in held if json.dumps(to_json(one)) not in dropped)
@@ -161,14 +163,27 @@ class Search:
             {name: source.card for name, source in self.sources.items()},
             self.breakers.resting(self.sources),
             constraints=replace(constraints, firm=firm, soft=soft),
-            limits=self._limits(asked),
+            limits=replace(limits, outside=limits.outside and outside),
             fallback="ordered_backoff",
             caller_sources=bool(asked.request.sources),
             number=number,
         )
         make = self._queries(asked, replace(course, intent=intent, aggregate=None, statement=None))
         failed = [answer for answer in found.answers if answer.unavailable]
-        return await climb(plan.rungs, make, self._guarded(asked.scope), deadline=deadline, before=failed)
+        own_words = (course.intent.searches or (course.intent.question,))[0]
+        rungs = [self._as_shown_outside(rung, own_words) for rung in plan.rungs]
+        rungs = [replace(rung, steps=self._affordable(rung.steps, found.answers)) for rung in rungs]
+        return await climb(rungs, make, self._guarded(asked.scope), deadline=deadline, before=failed)
+
+    def _as_shown_outside(self, rung: Rung, own_words: str) -> Rung:
+        outside = [self.sources[step.source].card.kind == "outside" for step in rung.steps]
+        return replace(
+            rung,
+            steps=tuple(
+                step.model_copy(update={"search": own_words}) if shown else step
+                for step, shown in zip(rung.steps, outside, strict=True)
+            ),
+        )
 
     def is_of_documents(self, name: str) -> bool:
         """Whether there is such a source, and it searches the documents' texts."""

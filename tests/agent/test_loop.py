@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from io import StringIO
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from rich.console import Console
@@ -324,6 +325,25 @@ async def test_later_rounds_see_no_other_tenant_and_no_other_collection(owner_ur
         result, _ = await decided(service, TWO_PARTS, top_k=100)
         assert "panes" in documents(result)
         assert not {"theirs", "elsewhere"} & set(documents(result))
+
+
+async def test_outside_is_shown_the_question_alone_and_no_more_often_than_it_may_be(owner_url: str, service_url: str):
+    asked: list[str] = []
+
+    def search(request: Any) -> Any:
+        asked.append(parse_qs(urlsplit(request.path).query)["q"][0])
+        return {"results": []}
+
+    # What a passage may have talked the judge into searching for.
+    missing = [{**WINDOWS, "part": str(n), "search": f"Zeppelin password{n} 4711"} for n in range(MOST_PARTS)]
+    scripted = Scripted([MARCHING, *missing[1:]], other=search)
+    web = {"web_provider": f"searxng:{scripted.server.root_url}", "outside_fallback": True}
+    async with scripted.service(owner_url, service_url, **web) as service:
+        sources = {name: service.pipeline.sources[name] for name in ("fulltext", "web")}
+        pipeline = replace(service.pipeline, sources=sources)
+        _, decision = await pipeline.decide("default", Request(query=TWO_PARTS, collection="notes"))
+        assert len(decision.rounds) > 1
+        assert asked == [TWO_PARTS]
 
 
 # The decisions themselves.
