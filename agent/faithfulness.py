@@ -5,7 +5,9 @@ rewords; a number, a name or a negation that is not there speaks against it. The
 """
 
 import asyncio
+import math
 import re
+import time
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -317,25 +319,34 @@ def faithfulness(sentences: Iterable[Sentence]) -> float | None:
 
 
 async def check(
-    sentences: Sequence[Sentence], passages: Sequence[str], embedder: Embedder | None = None
+    sentences: Sequence[Sentence],
+    passages: Sequence[str],
+    embedder: Embedder | None = None,
+    *,
+    deadline: float = math.inf,
 ) -> tuple[Sentence, ...]:
     """The sentences, each judged by the passages it cites; one that claims something and cites none is unsupported.
 
     Args:
         passages: what stands under each number of the prompt, from 1.
         embedder: asked where words alone do not decide, for languages it knows.
+        deadline: moment of `time.monotonic()`; what is not read by then stays unjudged.
     """
     # Some milliseconds a sentence, during which others are to be answered.
-    judged = await asyncio.to_thread(_by_wording, sentences, passages)
-    return tuple([one if place is None else await _by_likeness(one, place, embedder) for one, place in judged])
+    judged = await asyncio.to_thread(_by_wording, sentences, passages, deadline)
+    return tuple(
+        [one if place is None else await _by_likeness(one, place, embedder, deadline) for one, place in judged]
+    )
 
 
-def _by_wording(sentences: Sequence[Sentence], passages: Sequence[str]) -> list[tuple[Sentence, str | None]]:
+def _by_wording(
+    sentences: Sequence[Sentence], passages: Sequence[str], deadline: float
+) -> list[tuple[Sentence, str | None]]:
     """The sentences, judged; with the place to compare with where words alone do not decide."""
     known: dict[int, Evidence] = {}
     judged: list[tuple[Sentence, str | None]] = []
     for sentence in sentences:
-        if not claims(sentence.text):
+        if time.monotonic() >= deadline or not claims(sentence.text):
             judged.append((sentence, None))
             continue
         for n in sentence.citations:
@@ -365,13 +376,15 @@ def _comparable(text: str, cites: Sequence[Evidence]) -> bool:
     return is_chinese(text) in {is_chinese(place) for one in cites for place in one.texts[1:] or one.texts}
 
 
-async def _by_likeness(sentence: Sentence, place: str, embedder: Embedder | None) -> Sentence:
+async def _by_likeness(sentence: Sentence, place: str, embedder: Embedder | None, deadline: float) -> Sentence:
     """The sentence as its cosine to the place has it, where the embedder can say."""
     if embedder is None or (embedder.languages is not None and detect(sentence.text) not in embedder.languages):
         return sentence
     try:
-        one, other = await embedder.embed([without_citations(sentence.text), place])
-    except Unavailable:
+        left_s = None if math.isinf(deadline) else deadline - time.monotonic()
+        async with asyncio.timeout(left_s):
+            one, other = await embedder.embed([without_citations(sentence.text), place])
+    except (Unavailable, TimeoutError):
         return sentence
     score = max(sentence.score or 0.0, round(float(one @ other), 4))
     return sentence.model_copy(update={"supported": score >= _ALIKE_FROM, "score": min(score, 1.0)})
