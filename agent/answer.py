@@ -23,6 +23,7 @@ from agent.sentences import without_citations
 from agent.settings import Settings
 from agent.types import Answer, AskRequest, Message, Prompt, Sentence, Usage
 from retrievers.embed import Embedder
+from retrievers.http.found import address
 from retrievers.text.glosses import is_chinese
 
 STAGE = "answer"
@@ -229,7 +230,7 @@ def _worded(texts: tuple[str, str], request: AskRequest) -> str:
 
 
 def _addresses(prompt: Prompt) -> set[str]:
-    return {one.url for one in prompt.citations if one.url}
+    return {url for one in prompt.citations if (url := address(one.url))}
 
 
 def _declines(text: str, sentences: Sequence[Sentence]) -> bool:
