@@ -126,6 +126,9 @@ class Search:
         # What has failed once is not asked again, whichever reading asked it.
         before = [*used, *(answer for answer in answers if answer.unavailable)]
         more, last = await climb(rungs, self._queries(asked, course), sources, deadline=by, before=before)
+        if not any(one.gave for one in (*used, *more)):
+            again, paid = self._paid(course.plan.rungs[1:], answers)
+            last, used = again or last, [*used, *paid]
         return Found(
             course=course,
             later=second.intent if second else None,
@@ -238,6 +241,16 @@ class Search:
             and self.sources[one.step.source].card.kind != "metadata"
         ]
         return rung, more, [*same, *more, *await self._satisfying(asked, others, rung.filter)]
+
+    def _paid(self, rungs: Sequence[Rung], answers: Sequence[Answer]) -> tuple[Rung | None, list[Answer]]:
+        """What sources outside, which may not be asked again, have answered to the first rung that would take it."""
+        for rung in rungs:
+            needed = router.conjuncts(rung.filter)
+            names = {step.source for step in rung.steps if self.sources[step.source].card.kind == "outside"}
+            given = [one for one in answers if one.gave and one.query is not None and one.step.source in names]
+            if fitting := [one for one in given if one.query and needed <= router.conjuncts(one.query.filter)]:
+                return rung, fitting
+        return None, []
 
     def _affordable(self, steps: Sequence[Step], answers: Sequence[Answer]) -> tuple[Step, ...]:
         """The steps without those at a source outside that was asked as often for this question as it may be."""

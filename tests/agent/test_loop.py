@@ -346,6 +346,22 @@ async def test_outside_is_shown_the_question_alone_and_no_more_often_than_it_may
         assert asked == [TWO_PARTS]
 
 
+async def test_what_a_paid_source_has_answered_is_kept_when_a_model_reads_a_filter_it_cannot_take(
+    owner_url: str, service_url: str
+):
+    page = {"url": "https://news.example/1", "title": "Glass", "content": "Float glass is poured over tin."}
+    red = {"type": "eq", "key": "team", "value": "red"}
+    scripted = Scripted("never asked", filter=red, source="web", other=lambda request: {"results": [page]})
+    web = {"web_provider": f"searxng:{scripted.server.root_url}", "intent": "llm"}
+    async with scripted.service(owner_url, service_url, **web) as service:
+        result = await service.retrieve("How is glass made these days?", sources=("web",))
+        assert [hit.url for hit in result.hits] == [page["url"]]
+        assert [one.dropped for one in result.relaxed] == [red]
+        # The caller's own filter stands, whatever has been paid for.
+        kept = await service.retrieve("How is glass made these days?", sources=("web",), filter=red)
+        assert kept.hits == ()
+
+
 # The decisions themselves.
 
 
