@@ -23,6 +23,7 @@ from agent.settings import Settings
 from agent.tokens import estimate_tokens
 from agent.types import Answer, AskRequest, Message, Prompt, Sentence, Usage
 from retrievers.embed import Embedder
+from retrievers.http.found import address
 from retrievers.text.glosses import is_chinese
 
 STAGE = "answer"
@@ -34,6 +35,8 @@ NOTHING_FOUND = ("The documents do not answer this.", "文档中没有找到答�
 NOT_SEARCHED = ("The documents could not be searched.", "文档无法检索。")
 NOBODY_ANSWERS = ("Nothing was looked up for this, and no model answers it.", "此问无需检索，也没有模型作答。")
 """In English and in Chinese."""
+_CHECK_S = 0.3
+"""For the check of an answer that has used up its time."""
 _PATIENCE = 0.6
 """Share of the settings' time after which a model that has not begun counts as failed: the breaker is everybody's."""
 
@@ -144,12 +147,16 @@ class Answerer:
 
     async def _checked(self, answer: Answer, request: AskRequest, decision: Decision, deadline: float) -> Answer:
         """The answer with its sentences judged."""
-        found = in_sentences(answer.answer, len(decision.passages))
+        found = await asyncio.to_thread(in_sentences, answer.answer, len(decision.passages))
         by: Literal["rules", "llm"] = "rules"
         degraded = answer.degraded
         if decision.passages:
-            patience_s = self.settings.source_timeout_s
-            found = await check(found, decision.passages, self.embedder, patience_s=patience_s)
+            by_then = max(deadline, time.monotonic() + _CHECK_S)
+            found = await check(
+                found, decision.passages, self.embedder, deadline=by_then, patience_s=self.settings.source_timeout_s
+            )
+            if time.monotonic() >= by_then:
+                degraded = (*degraded, "check_cut")
             if (request.judge or self.settings.judge) == "llm":
                 try:
                     assert self.model is not None
@@ -226,7 +233,7 @@ def _worded(texts: tuple[str, str], request: AskRequest) -> str:
 
 
 def _addresses(prompt: Prompt) -> set[str]:
-    return {one.url for one in prompt.citations if one.url}
+    return {url for one in prompt.citations if (url := address(one.url))}
 
 
 def _declines(text: str, sentences: Sequence[Sentence]) -> bool:

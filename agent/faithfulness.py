@@ -5,7 +5,9 @@ rewords; a number, a name or a negation that is not there speaks against it. The
 """
 
 import asyncio
+import math
 import re
+import time
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -322,6 +324,7 @@ async def check(
     passages: Sequence[str],
     embedder: Embedder | None = None,
     *,
+    deadline: float = math.inf,
     patience_s: float = 3.0,
 ) -> tuple[Sentence, ...]:
     """The sentences, each judged by the passages it cites; one that claims something and cites none is unsupported.
@@ -329,24 +332,28 @@ async def check(
     Args:
         passages: what stands under each number of the prompt, from 1.
         embedder: asked where words alone do not decide, for languages it knows.
-        patience_s: how long it is waited for; without its answer the words alone decide.
+        deadline: moment of `time.monotonic()`; what is not read by then stays unjudged.
+        patience_s: how long the embedder is waited for; without its answer the words alone decide.
     """
     # Some milliseconds a sentence, during which others are to be answered.
-    judged = await asyncio.to_thread(_by_wording, sentences, passages)
+    judged = await asyncio.to_thread(_by_wording, sentences, passages, deadline)
     checked = [one for one, _ in judged]
     unsure = {n: (one, place) for n, (one, place) in enumerate(judged) if place and _knows(embedder, one.text)}
-    if embedder is not None and unsure:
-        for n, one in zip(unsure, await _by_likeness(list(unsure.values()), embedder, patience_s), strict=True):
+    left_s = min(patience_s, deadline - time.monotonic())
+    if embedder is not None and unsure and left_s > 0:
+        for n, one in zip(unsure, await _by_likeness(list(unsure.values()), embedder, left_s), strict=True):
             checked[n] = one
     return tuple(checked)
 
 
-def _by_wording(sentences: Sequence[Sentence], passages: Sequence[str]) -> list[tuple[Sentence, str | None]]:
+def _by_wording(
+    sentences: Sequence[Sentence], passages: Sequence[str], deadline: float
+) -> list[tuple[Sentence, str | None]]:
     """The sentences, judged; with the place to compare with where words alone do not decide."""
     known: dict[int, Evidence] = {}
     judged: list[tuple[Sentence, str | None]] = []
     for sentence in sentences:
-        if not claims(sentence.text):
+        if time.monotonic() >= deadline or not claims(sentence.text):
             judged.append((sentence, None))
             continue
         for n in sentence.citations:

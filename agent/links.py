@@ -12,25 +12,36 @@ from collections.abc import Collection
 _IN_ADDRESS = r"[^\s，。；、！？（）《》「」【】]"
 _URL = re.compile(rf"(?P<scheme>[a-z][a-z0-9+.-]{{1,20}}://|www\.)(?:(?![<>`\"'\\]){_IN_ADDRESS})+", re.IGNORECASE)
 _PUNCTUATION = ".,;:!?)]}*_~"
-_FENCE = re.compile(r"[ \t>]*(?:```|~~~)")
-# What an unfinished text may still become: a link, a definition, a tag, an address.
+# A block of code begins and ends at the margin. In a list, a quotation or HTML, where it ends depends on those.
+_OPENS = re.compile(r"(?P<mark>`{3,})[^`]*|(?P<tildes>~{3,}).*", re.DOTALL)
+_CLOSES = re.compile(r" {0,3}(?P<mark>`{3,}|~{3,})[ \t]*\n?")
+_UNCLEAR = re.compile(r"[ \t>*+.)\d-]*(?:```|~~~|<[a-z!/?])", re.IGNORECASE)
+# What an unfinished text may still become: a link, a definition, a tag, an address. Possessive, and each part bounded,
+# for whoever writes the text must not be able to make this slow.
 _PENDING = re.compile(
-    rf"(?:\](?:[(:]\s*{_IN_ADDRESS}*)?"
-    r"|<(?:[a-z!/?][^<>=]*)?"
-    rf"|[a-z][a-z0-9+.-]*(?::{_IN_ADDRESS}*)?"
-    r"|[`~ \t>]+|[\ud800-\udbff])\Z",
+    r"(?:\](?:[(:]\s*+[^\s\]，。；、！？（）《》「」【】]*+)?+"
+    r"|<(?:[a-z!/?][^<>=]*+)?+"
+    rf"|[a-z][a-z0-9+.-]{{0,20}}+(?::(?:/(?:/{_IN_ADDRESS}*+)?+)?+)?+"
+    rf"|www\.{_IN_ADDRESS}*+"
+    r"|(?<![`~ \t>])[`~ \t>]++|[\ud800-\udbff])\Z",
     re.IGNORECASE,
 )
-_LONGEST_PENDING = 4000
+_LONGEST_PENDING = 2000
 # What is cut off behind its blanks may have any address.
-_LINK = re.compile(r"\](?=[(:]\s*(?:(?P<address><|[^\s)]+)|\Z))")
-# A tag with attributes; one that is not closed may still get some.
-_TAG = re.compile(r"<(?=[a-z!/?](?![^<>=]*>))", re.IGNORECASE)
+_LINK = re.compile(r"\](?=[(:]\s*+(?:(?P<address><|[^\s)\]]++)|\Z))")
+# A tag with attributes; one that is not closed may still get some. Tags that do without; addresses without slashes.
+_TAG = re.compile(
+    r"<(?=[a-z!/?](?![^<>=]*+>)|[!?]|[a-z][a-z0-9+.-]*+:(?!//)"
+    r"|(?:iframe|noembed|noframes|plaintext|pre|script|style|textarea|title|xmp)\b)",
+    re.IGNORECASE,
+)
 # A relative address stays with whoever shows the answer. In angle brackets one may hold blanks, and words behind them.
 _UNKNOWN = "//"
 _ELSEWHERE = re.compile(r"[:\\&<]|//")
 # ESC and its like drive a terminal; tag characters and direction marks hide words from a reader.
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]")
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
+)
 
 
 class LinkGuard:
@@ -43,8 +54,9 @@ class LinkGuard:
     def __init__(self, allowed: Collection[str]) -> None:
         self._allowed = frozenset(allowed)
         self._held = ""
-        self._last = "\n"
-        self._fenced = False
+        self._line: list[str] = []
+        self._fence = ""
+        self._clear = True
 
     def feed(self, piece: str) -> str:
         """What can be shown by now."""
@@ -67,12 +79,25 @@ class LinkGuard:
         text = _TAG.sub("< ", _LINK.sub(self._apart, text))
         return "".join(self._without_addresses(line) for line in text.splitlines(keepends=True))
 
-    def _without_addresses(self, line: str) -> str:
-        if self._last.endswith("\n") and _FENCE.match(line):
-            self._fenced = not self._fenced
-        self._last = line
+    def _without_addresses(self, text: str) -> str:
+        """A line, or a part of one."""
         # In a block of code an address is no link, and a blank would spoil a command.
-        return line if self._fenced else _URL.sub(self._parted, line)
+        shown = text if self._fence else _URL.sub(self._parted, text)
+        self._line.append(shown)
+        if text.endswith("\n"):
+            self._end_line("".join(self._line))
+            self._line.clear()
+        return shown
+
+    def _end_line(self, line: str) -> None:
+        """Note whether a block of code begins or ends here; once that is unclear, none counts as one any more."""
+        if self._fence:
+            closes = _CLOSES.fullmatch(line)
+            self._fence = "" if closes and closes["mark"].startswith(self._fence) else self._fence
+        elif opens := _OPENS.fullmatch(line):
+            self._fence = (opens["mark"] or opens["tildes"]) if self._clear else ""
+        elif _UNCLEAR.match(line):
+            self._clear = False
 
     def _apart(self, found: re.Match[str]) -> str:
         address = found["address"] or _UNKNOWN

@@ -24,6 +24,7 @@ from pydantic import BaseModel
 from agent.errors import BadSetting
 from agent.llm_json import BadReply, parse, without_thoughts
 from retrievers.core.errors import Unavailable
+from retrievers.http.found import number
 
 Messages = Sequence[Mapping[str, str]]
 """Turns of a conversation, each with `role` and `content`."""
@@ -31,6 +32,7 @@ Messages = Sequence[Mapping[str, str]]
 Fault = Literal["down", "late", "answer"]
 
 _SHOWN_QUESTION = 80
+_MOST_TOKENS = 1 << 40
 _REPLAYED_PIECE = 24
 """Characters of a piece when a recorded answer is streamed."""
 
@@ -97,11 +99,12 @@ class Usage:
         """The usage a server or a recording states; what is no number counts as unsaid."""
         given = data if isinstance(data, Mapping) else {}
         prompt, completion, cost = (given.get(key) for key in ("prompt_tokens", "completion_tokens", "cost"))
-        return cls(
-            prompt if isinstance(prompt, int) else 0,
-            completion if isinstance(completion, int) else 0,
-            float(cost) if isinstance(cost, int | float) and not isinstance(cost, bool) else None,
-        )
+        cost = number(cost)
+        return cls(_count(prompt), _count(completion), cost if cost is not None and cost >= 0 else None)
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST_TOKENS else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,13 +330,13 @@ class Recorded:
         except (OSError, UnicodeDecodeError) as error:
             raise BadSetting(f"the recording {path} cannot be read: {error}", where="llm") from error
         calls = []
-        for number, line in enumerate(lines, 1):
+        for place, line in enumerate(lines, 1):
             if not line.strip():
                 continue
             try:
                 calls.append(Call.from_json(json.loads(line)))
             except (ValueError, RecursionError) as error:
-                raise BadSetting(f"the recording {path}, line {number}: {error}", where="llm") from error
+                raise BadSetting(f"the recording {path}, line {place}: {error}", where="llm") from error
         return cls(calls, f"the recording {path}")
 
     async def complete(

@@ -35,6 +35,7 @@ _FIRST_WAIT_S = 0.25
 _LONGEST_WAIT_S = 2.0
 _LONGEST_ASKED_S = 60.0
 _LARGEST_ANSWER = 4 << 20
+_LONGEST_TEXT = 200_000
 _DONE: dict[str, Any] = {"done": True}
 _PROSE_BEFORE_STEPPING_DOWN = 2
 _LONGEST_SENT_BACK = 8000
@@ -169,6 +170,8 @@ class Chat:
                 run.usage = Usage.from_json(event["usage"]) if event.get("usage") else run.usage
                 said, finished = self._delta(event, finished)
                 text += said
+                if len(text) > _LONGEST_TEXT:
+                    raise ModelFailed(f"its answer is longer than {_LONGEST_TEXT:,} characters")
                 if piece := spoken.feed(said):
                     yield piece
                 if finished in _CUT:

@@ -126,6 +126,9 @@ class Search:
         # What has failed once is not asked again, whichever reading asked it.
         before = [*used, *(answer for answer in answers if answer.unavailable)]
         more, last = await climb(rungs, self._queries(asked, course), sources, deadline=by, before=before)
+        if not any(one.gave for one in (*used, *more)):
+            again, kept = self._answered_outside(course.plan.rungs[1:], answers)
+            last, used = again or last, [*used, *kept]
         return Found(
             course=course,
             later=second.intent if second else None,
@@ -289,6 +292,16 @@ class Search:
                 asked[step.source] += 1
                 kept.append(step)
         return tuple(kept)
+
+    def _answered_outside(self, rungs: Sequence[Rung], answers: Sequence[Answer]) -> tuple[Rung | None, list[Answer]]:
+        """What sources outside, which may not be asked again, have answered to the first rung that would take it."""
+        for rung in rungs:
+            needed = router.conjuncts(rung.filter)
+            names = {step.source for step in rung.steps if self.sources[step.source].card.kind == "outside"}
+            given = [one for one in answers if one.gave and one.query is not None and one.step.source in names]
+            if fitting := [one for one in given if one.query and needed <= router.conjuncts(one.query.filter)]:
+                return rung, fitting
+        return None, []
 
     def _paid(self, answers: Sequence[Answer]) -> Counter[str]:
         """How often each source was asked; what it refused has cost nothing."""

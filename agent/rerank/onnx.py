@@ -61,16 +61,20 @@ class OnnxReranker:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _tokenize(self, question: str, texts: Sequence[str]) -> list[Any]:
-        return self._graph.tokenize([(question, text) for text in texts])
+        graph = self._graph
+        try:
+            return graph.tokenize([(question, text) for text in texts])
+        except Exception as error:  # the tokenizer raises types of its own
+            raise Unavailable(self._source, f"its tokenizer fails ({type(error).__name__})") from error
 
     def _judge(self, batch: Sequence[Any], deadline: float) -> list[float]:
         if time.monotonic() > deadline:
             raise Unavailable(self._source, "it took too long")
         try:
             values, _ = self._graph.run(batch, self._graph.outputs[0])
+            labels = values.reshape(len(batch), -1)
         except Exception as error:  # the runtime raises types of its own
             raise Unavailable(self._source, f"its model cannot be run ({type(error).__name__})") from error
-        labels = values.reshape(len(batch), -1)
         if labels.shape[1] not in (1, 2):
             raise Unavailable(self._source, f"its model gives {labels.shape[1]} values per pair: no cross-encoder's")
         logits = labels[:, 0] if labels.shape[1] == 1 else labels[:, 1] - labels[:, 0]

@@ -209,11 +209,13 @@ def in_words(expression: Mapping[str, Any]) -> str:
     if kind == "not":
         return f"not ({in_words(expression['filter'])})"
     if kind == "exists":
-        return f"{expression['key']} is {'there' if expression.get('value', True) else 'missing'}"
-    value = expression.get("value")
+        return (
+            f"{' '.join(str(expression['key']).split())} is {'there' if expression.get('value', True) else 'missing'}"
+        )
+    value, key = expression.get("value"), " ".join(str(expression.get("key")).split())
     text = " ".join((", ".join(map(str, value)) if isinstance(value, list) else str(value)).split())
     shown = text if len(text) <= 60 else text[:59] + "…"
-    return f"{expression.get('key')} {_IN_WORDS.get(str(kind), kind)} {shown}"
+    return f"{key} {_IN_WORDS.get(str(kind), kind)} {shown}"
 
 
 def keys_of(wanted: Filter) -> set[str]:

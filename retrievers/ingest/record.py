@@ -15,6 +15,8 @@ MAX_ID_CHARACTERS = 512
 MAX_REASON_CHARACTERS = 200
 TEXT_KEYS = ("text", "content", "body")
 
+# An address that runs in the page of whoever opens it.
+_CODE = re.compile(r"(?:javascript|vbscript|data):", re.IGNORECASE)
 _UNFIT_FOR_ID = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
@@ -69,6 +71,8 @@ def build_document(
             )
         title = _take_title(fields) or cleaner.text(title)
         url = _take_url(fields)
+        if url and _CODE.match("".join(url.split())):
+            url, notes = None, (*notes, "its url was left out: it is code, no address")
         important, questions = _take_phrases(fields, "important"), _take_phrases(fields, "questions")
         public, expires_at = _take_public(fields), _take_moment(fields, "expires_at")
         inner = fields.pop("metadata", None)
@@ -149,7 +153,7 @@ def _take_url(fields: dict[str, Any]) -> str | None:
     url = fields.pop("url", None)
     if url is not None and not isinstance(url, str):
         raise BadDocument(f'"url" is {kind(url)}; it must be text')
-    return (url or "").strip() or None
+    return one_line(url or "") or None
 
 
 def _take_phrases(fields: dict[str, Any], key: str) -> tuple[str, ...]:

@@ -268,6 +268,22 @@ async def test_what_came_of_an_answer_that_broke_off_is_kept_and_checked():
     assert answer.sentences[0].text.startswith("The rotor stops")
 
 
+async def test_the_check_of_a_very_long_answer_ends_in_time_and_says_that_it_was_cut():
+    said = "".join(f"Wind number {n} is not strong where rotor number {n + 1} turns [1]. " for n in range(3000))[
+        :190_000
+    ]
+    chunk = {"choices": [{"index": 0, "delta": {"content": said}, "finish_reason": "stop"}]}
+    began = time.monotonic()
+    _, answer = await reply_to(
+        ScriptedServer(["unused"], faults=[Fault(body=f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n")]),
+        settings={"timeout_s": 0.5, "answer_timeout_s": 0.5},
+    )
+    assert time.monotonic() - began < 2
+    assert answer.degraded == ("check_cut",)
+    assert answer.sentences[0].supported is not None
+    assert answer.sentences[-1].supported is None
+
+
 async def test_a_model_that_keeps_failing_is_left_alone():
     server = ScriptedServer([GOOD], faults=[Fault(status=401)] * 2 + [Fault(reset=True)] * 99)
     with server:

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import time
 
 import pytest
 
@@ -122,3 +123,48 @@ def test_no_markdown_link_to_elsewhere_is_left_in_any_text():
         assert not re.search(r"\]\(\s*<?https?:", shown), text
         assert not re.search(r"\]:\s*<?https?:", shown), text
         assert not re.search(r"<[a-z][^<>]*=", shown), text
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("<https:evil.example/secret>", "< https:evil.example/secret>"),
+        ("<javascript:alert(1)>", "< javascript:alert(1)>"),
+        ("<style>@import '//evil.example/p'</style>", "< style>@import '//evil.example/p'< /style>"),
+        ("<script>steal()", "< script>steal()"),
+        ("<!-- a -->", "< !-- a -->"),
+        ("a\u061cb", "ab"),
+    ],
+)
+def test_addresses_without_slashes_and_tags_that_need_no_attribute_are_broken_apart(written: str, shown: str):
+    assert safe(written, {CITED}) == shown
+    guard = LinkGuard({CITED})
+    assert "".join(map(guard.feed, written)) + guard.end() == shown
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "    ```",
+        "> ```\n",
+        "- a\n  ```\n",
+        "```a```",
+        "```\n~~~\n```",
+        "```\n``` no\n```",
+        "````\n```\n````",
+        "<div>\n```\n",
+    ],
+)
+def test_what_only_looks_like_a_block_of_code_opens_none(before: str):
+    assert safe(f"{before}\nhttps://evil.example/p", {CITED}).endswith("\nhttps:// evil.example/p")
+
+
+@pytest.mark.parametrize(
+    "text", ["a" * 4000 + "!", "a." * 2000 + " ", "www." * 1000 + " ", "](" * 2000, " " * 4000 + "x"]
+)
+def test_no_text_makes_the_guard_slow(text: str):
+    guard, began = LinkGuard({CITED}), time.process_time()
+    for _ in range(25):
+        guard.feed(text)
+    guard.end()
+    assert time.process_time() - began < 1  # 100 kB; before, 2 to 27 s

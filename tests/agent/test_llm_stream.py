@@ -152,6 +152,7 @@ async def test_an_answer_that_breaks_off_keeps_what_came_and_fails_without_anoth
         (events(says("Par"), {"error": {"message": "overloaded"}}), ["Par"], "its answer holds an error"),
         (events(says("Par"), "{"), ["Par"], "its answer is not JSON"),
         (events(says("Par"), "[1]"), ["Par"], "its answer is no JSON object"),
+        (events(says("Par"), says("a" * 200_000)), ["Par"], "its answer is longer than 200,000 characters"),
     ],
 )
 async def test_an_answer_that_is_none_says_why(fault: Fault, came: list[str], reason: str):
@@ -272,3 +273,13 @@ async def test_litellm_streams_through_the_same_reader(monkeypatch: pytest.Monke
     pieces, reply = await heard(Chat("anthropic/x", "anthropic/x", LiteLLMWire(KEY)))
     assert pieces == ["It is ", "Paris."]
     assert reply.usage == Usage(5, 3, None)
+
+
+@pytest.mark.parametrize("figure", ["NaN", "Infinity", "1e999", "9" * 400, "-1", "true", '"x"', "[1]"])
+async def test_a_figure_that_cannot_be_counts_as_unsaid(figure: str):
+    usage = f'{{"choices": [], "usage": {{"prompt_tokens": {figure}, "completion_tokens": 3, "cost": {figure}}}}}'
+    with ScriptedServer(["unused"], faults=[events(says("Par", "stop"), usage, "[DONE]")]) as server:
+        async with model_at(server) as model:
+            _, reply = await heard(model)
+    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (0, 3)
+    assert reply.usage.cost is None

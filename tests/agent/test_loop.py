@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from io import StringIO
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from rich.console import Console
@@ -432,6 +433,41 @@ async def test_later_rounds_see_no_other_tenant_and_no_other_collection(owner_ur
         result, _ = await decided(service, TWO_PARTS, top_k=100)
         assert "panes" in documents(result)
         assert not {"theirs", "elsewhere"} & set(documents(result))
+
+
+async def test_outside_is_shown_the_question_alone_and_no_more_often_than_it_may_be(owner_url: str, service_url: str):
+    asked: list[str] = []
+
+    def search(request: Any) -> Any:
+        asked.append(parse_qs(urlsplit(request.path).query)["q"][0])
+        return {"results": []}
+
+    # What a passage may have talked the judge into searching for.
+    missing = [{**WINDOWS, "part": str(n), "search": f"Zeppelin password{n} 4711"} for n in range(MOST_PARTS)]
+    scripted = Scripted([MARCHING, *missing[1:]], other=search)
+    web = {"web_provider": f"searxng:{scripted.server.root_url}", "outside_fallback": True}
+    async with scripted.service(owner_url, service_url, **web) as service:
+        sources = {name: service.pipeline.sources[name] for name in ("fulltext", "web")}
+        pipeline = replace(service.pipeline, sources=sources)
+        _, decision = await pipeline.decide("default", Request(query=TWO_PARTS, collection="notes"))
+        assert len(decision.rounds) > 1
+        assert asked == [TWO_PARTS]
+
+
+async def test_what_a_paid_source_has_answered_is_kept_when_a_model_reads_a_filter_it_cannot_take(
+    owner_url: str, service_url: str
+):
+    page = {"url": "https://news.example/1", "title": "Glass", "content": "Float glass is poured over tin."}
+    red = {"type": "eq", "key": "team", "value": "red"}
+    scripted = Scripted("never asked", filter=red, source="web", other=lambda request: {"results": [page]})
+    web = {"web_provider": f"searxng:{scripted.server.root_url}", "intent": "llm"}
+    async with scripted.service(owner_url, service_url, **web) as service:
+        result = await service.retrieve("How is glass made these days?", sources=("web",))
+        assert [hit.url for hit in result.hits] == [page["url"]]
+        assert [one.dropped for one in result.relaxed] == [red]
+        # The caller's own filter stands, whatever has been paid for.
+        kept = await service.retrieve("How is glass made these days?", sources=("web",), filter=red)
+        assert kept.hits == ()
 
 
 # The decisions themselves.

@@ -86,6 +86,19 @@ def graph(columns: Sequence[dict[str, float]], *, counted: str = "token_type_ids
     return _field(1, 8) + _field(7, body) + _field(8, _field(2, 13))
 
 
+def constant(value: float) -> bytes:
+    """A model that gives one value, whatever the batch."""
+    body = _field(1, _node("Identity", ["value"], "logits")) + _field(
+        5, _tensor("value", _FLOAT, [1], struct.pack("<f", value))
+    )
+    body += _field(2, "constant") + _field(11, _value("input_ids", _INT64, "pairs", "tokens"))
+    body += _field(12, _value("logits", _FLOAT, "one"))
+    return _field(1, 8) + _field(7, body) + _field(8, _field(2, 13))
+
+
+ONE_VALUE = constant(1.0)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Callable[..., Path]:
     """Writes a cross-encoder's folder."""
@@ -186,11 +199,12 @@ async def test_a_run_that_nobody_waits_for_any_more_ends_at_the_deadline(folder)
         (graph([GOOD] * 3), "its model gives 3 values per pair: no cross-encoder's"),
         (graph([GOOD], counted="special_ids"), "its model cannot be run"),
         (b"no graph", "cannot load"),
+        (ONE_VALUE, "its model cannot be run"),
     ],
 )
 async def test_a_model_that_is_no_cross_encoder_is_said_so(folder, model: bytes, reason: str):
     with pytest.raises(Unavailable, match=reason) as raised:
-        await judged(folder(model), "good")
+        await judged(folder(model), "good", "bad")
     assert "\n" not in str(raised.value)
 
 
