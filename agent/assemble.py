@@ -69,6 +69,7 @@ def assemble(
     budget_tokens: int,
     template: str | None = None,
     left_out: Sequence[str] = (),
+    left_out_in_part: Sequence[str] = (),
     looked: bool = True,
     around: Around | None = None,
 ) -> Assembled:
@@ -81,6 +82,7 @@ def assemble(
         template: a prompt template with the inputs question, passages and fence; without passages the
             template for empty context is used instead.
         left_out: conditions that the request states and no passage satisfies, in words.
+        left_out_in_part: those that only some of the passages satisfy.
         looked: whether anything was searched for; small talk needs no passages.
         around: see `agent.context.surroundings`; shown as far as the budget goes, nearest first, once every
             passage that fits is there.
@@ -97,9 +99,10 @@ def assemble(
         blocks = "\n\n".join(_block(n, passage, fence) for n, passage in enumerate(passages, 1))
         values = {"question": question, "passages": blocks, "fence": fence}
         prompt = prompts.load(template or DEFAULT_TEMPLATE).render(values)
-        if left_out:
-            # An answer from them would be an answer to another request.
-            prompt = f"{_LEFT_OUT.format('; '.join(left_out))}\n\n{prompt}"
+        # An answer from them would be an answer to another request.
+        for said, conditions in ((_LEFT_OUT_IN_PART, left_out_in_part), (_LEFT_OUT, left_out)):
+            if conditions:
+                prompt = f"{said.format('; '.join(conditions))}\n\n{prompt}"
     else:
         prompt = prompts.load(EMPTY_TEMPLATE if looked else DIRECT_TEMPLATE).render({"question": question})
     return Assembled(
@@ -114,6 +117,10 @@ def assemble(
 _LEFT_OUT = (
     "Nothing was found that satisfies all the request states. The passages below were found without these conditions, "
     "so say that they were not met: {}"
+)
+_LEFT_OUT_IN_PART = (
+    "For a part of the request nothing was found that satisfies all it states. Some of the passages below were found "
+    "without these conditions, so say where they were not met: {}"
 )
 
 

@@ -169,13 +169,18 @@ class Pipeline:
         chunks = [hit.chunk for hit in decision.page if hit.chunk is not None]
         left_s = started + (request.timeout_s or self.settings.timeout_s) - time.monotonic()
         around, degraded = await self._surroundings(request, decision, chunks, left_s)
+        relaxed = _distinct(*(in_words(one.dropped) for one in result.relaxed))
+        rung = decision.found.rung if decision.found is not None else None
+        # What later rounds left out, the first may well have found something with.
+        left_out = _distinct(*(in_words(one.dropped) for one in (rung.dropped if rung else ())))
         try:
             made = assemble.assemble(
                 _in_own_words(request.question, result.query),
                 chunks,
                 budget_tokens=request.budget_tokens,
                 template=request.template,
-                left_out=_distinct(*(in_words(relaxed.dropped) for relaxed in result.relaxed)),
+                left_out=left_out,
+                left_out_in_part=[one for one in relaxed if one not in left_out],
                 looked=result.status != "no_retrieval_needed",
                 around=around,
             )

@@ -417,7 +417,10 @@ async def test_a_part_for_which_a_constraint_of_the_question_holds_nothing_is_se
     red = {"type": "eq", "key": "team", "value": "red"}
     scripted = Scripted([MARCHING, WINDOWS], [{**WINDOWS, "answered": True, "by": [2]}], filter=red)
     async with scripted.service(owner_url, service_url) as service:
-        result, _ = await decided(service, TWO_PARTS, top_k=100)
+        asked = AugmentRequest(query=TWO_PARTS, collection="notes", sources=("fulltext",), top_k=100)
+        result, _ = await service.pipeline.decide_prompt("default", asked)
+        assert result.prompt.startswith("For a part of the request nothing was found")
+        assert "so say where they were not met: team = red\n" in result.prompt
         assert documents(result)[1] == "panes"
         assert {hit.metadata["team"] for hit in result.hits if hit.document_id != "panes"} == {"red"}
         assert [(one.dropped, one.reason) for one in result.relaxed] == [
