@@ -78,6 +78,20 @@ def _done_without(name: str, answer: Answer) -> str:
     return _DONE_WITHOUT.get(name, f"done without: {name}").format(shown=shown)
 
 
+def _turn(line: str, where: str) -> Any:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError as error:
+        raise BadRequest(f"{where}, column {error.colno}: not JSON: {error.msg}", where="--history") from None
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits
+        raise _not_json(where, error) from None
+
+
+def _not_json(where: str, error: Exception) -> BadRequest:
+    reason = str(error)[:200] if isinstance(error, ValueError) else "nested too deeply"
+    return BadRequest(f"{where}: not JSON: {reason}", where="--history")
+
+
 def read_history(path: Path) -> list[Message]:
     """The turns of a conversation from a file: a JSON list of {"role", "content"}, or one of them per line.
 
@@ -96,10 +110,10 @@ def read_history(path: Path) -> list[Message]:
         if text.lstrip().startswith("["):
             turns = json.loads(text)
         else:
-            turns = [json.loads(line) for line in text.split("\n") if line.strip()]
+            lines = enumerate(text.split("\n"), 1)
+            turns = [_turn(line, f"{where}, line {number}") for number, line in lines if line.strip()]
     except (ValueError, RecursionError) as error:
-        reason = str(error)[:200] if isinstance(error, ValueError) else "nested too deeply"
-        raise BadRequest(f"{where}: not JSON: {reason}", where="--history") from None
+        raise _not_json(where, error) from None
     try:
         return _TURNS.validate_python(turns)
     except ValidationError as error:

@@ -4,20 +4,24 @@ import asyncio
 import re
 import shutil
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from agent import rank_features
 from agent.app import database_addresses
 from agent.fusion import Fused
 from agent.llm import no_answer
+from agent.rank_features import RankFeature
 from agent.rerank import shown
 from agent.rerank.base import Reranker, check_scores
 from agent.retrieve import within
 from agent.settings import PREFIX, Settings, load_settings, unknown_variables
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
+from retrievers.core.fields import Field
 from retrievers.core.types import Chunk, ChunkId, Query, Scope
 from retrievers.postgres.migrate import check_address
 from retrievers.registry import Resources
@@ -32,6 +36,8 @@ _CLOUD_MENDS = {
     "limit is reached": "wait, or look at the quota of the key",
 }
 """What to do, by what the reason holds."""
+_RANKED_BY = {"prior": ("number",), "recency": ("date",)}
+"""The types of field that rank features need; tags are of any."""
 _CLOUD_SILENT = "see whether CLOUD_BASE_URL is right and its server runs; until it answers, it is left out"
 
 
@@ -57,6 +63,7 @@ async def examine() -> list[Check]:
         await _embedder(settings),
         await _model(settings),
         await _reranker(settings),
+        *([await _rank_features(settings)] if settings.rank_features else []),
         *([await _local(settings)] if settings.local else []),
         *([await _web(settings)] if settings.web_provider else []),
         *([await _cloud(settings)] if settings.cloud else []),
@@ -222,6 +229,36 @@ def _mend_reranker(reason: str, settings: Settings) -> str:
     if "pip install" in reason:
         return reason.partition(": ")[2]
     return "see whether RERANKER is right and can be reached; until it answers, the fused order stays"
+
+
+async def _rank_features(settings: Settings) -> Check:
+    """Whether the tenant's collections have the fields that are to rank."""
+    from retrievers.postgres.catalogue import Catalogue
+    from retrievers.postgres.database import Database
+
+    name = "ranking"
+    try:
+        with database_addresses(settings) as (owner, service):
+            async with Database(owner, service, size=1) as database:
+                collections = await Catalogue(database).collections(settings.tenant)
+    except (RetrievalError, psycopg.Error):
+        return Check(name, False, settings.rank_features, "see the database above")
+    useless = _useless(rank_features.parse(settings.rank_features), [one.fields for one in collections])
+    mend = f"ranks nothing, no collection has it in that type: {', '.join(useless)}" if useless else ""
+    return Check(name, True, settings.rank_features, mend)
+
+
+def _useless(features: Sequence[RankFeature], fields: Sequence[Mapping[str, Field]]) -> list[str]:
+    """The features whose field no collection has, or none in the type that they rank by."""
+    return [
+        f"{feature.kind}:{feature.field}"
+        for feature in features
+        if feature.field
+        and not any(
+            feature.field in one and one[feature.field].item in _RANKED_BY.get(feature.kind, (one[feature.field].item,))
+            for one in fields
+        )
+    ]
 
 
 async def _local(settings: Settings) -> Check:

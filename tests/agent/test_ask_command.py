@@ -177,7 +177,7 @@ def test_the_conversation_before_comes_from_a_file(ask: Ask, tmp_path: Path, for
         (b'{"role": "user"}', "turn 0.content: field required"),
         (b'[{"role": "pirate", "content": "x"}]', "turn 0.role: input should be"),
         (b'["x"]', "turn 0: input should be"),
-        (b'{"role": "user", "content": "x"}\n{', "not JSON"),
+        (b'{"role": "user", "content": "x"}\n\n{', "line 3, column 2: not JSON"),
     ],
 )
 def test_a_history_that_is_none_is_one_line_and_bad_input(ask: Ask, tmp_path: Path, content: bytes | None, reason: str):
@@ -186,7 +186,7 @@ def test_a_history_that_is_none_is_one_line_and_bad_input(ask: Ask, tmp_path: Pa
         path.write_bytes(content)
     answer = ask("When?", "--history", str(path))
     assert (answer.code, answer.out, answer.err.count("\n")) == (2, "", 1)
-    assert answer.err.startswith(f"signalbox: --history {path}: ")
+    assert answer.err.startswith(f"signalbox: --history {path}")
     assert reason in answer.err
 
 

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from agent import rank_features
 from agent.serve import doctor
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer
+from retrievers.core.fields import Field
 
 KEY = "sk-very-secret-key-0123"
 
@@ -84,3 +86,14 @@ async def test_a_local_folder_that_is_not_there_is_said(tmp_path: Path):
     assert not check.ok
     assert f'"{tmp_path / "gone"}" does not exist' in check.found
     assert "LOCAL" in check.mend
+
+
+def test_rank_features_without_a_field_of_their_type_are_named():
+    fields = {
+        "stars": Field("stars", "number", "number"),
+        "day": Field("day", "date", "date"),
+        "team": Field("team", "list", "string"),
+    }
+    features = rank_features.parse("prior:day=1,recency:day/30=1,tags:team=1,feedback=1")
+    assert doctor._useless(features, [{}, fields]) == ["prior:day"]
+    assert doctor._useless(rank_features.parse("prior:stars=1,tags:tems=1"), [fields]) == ["tags:tems"]
