@@ -136,10 +136,7 @@ class Answerer:
             works = False if silent or error.fault == "down" else None
             raise
         finally:
-            if works is None:
-                self.breaker.gave_up()
-            else:
-                self.breaker.succeeded() if works else self.breaker.failed()
+            self.breaker.ended(works)
 
     def _ends_at(self, request: AskRequest, started: float) -> float:
         """By when the answer is whole: a time that the request names is the whole of it."""

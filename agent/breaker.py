@@ -18,7 +18,7 @@ State = Literal["closed", "open", "half-open"]
 class Breaker:
     """Counts the failures in a row of one source; safe to share between tasks and threads.
 
-    Every admitted request ends in exactly one of `succeeded`, `failed` and `gave_up`.
+    Every admitted request ends in exactly one of `succeeded`, `failed` and `gave_up`, or in `ended`.
 
     Args:
         now: the clock, in seconds; only differences count.
@@ -74,6 +74,15 @@ class Breaker:
         """There was no answer, but that says nothing of the source: the caller left or was in a hurry, say."""
         with self._lock:
             self._trial_at = None
+
+    def ended(self, works: bool | None) -> None:
+        """What became of an admitted request: the source works, does not, or nothing was learned of it (None)."""
+        if works is None:
+            self.gave_up()
+        elif works:
+            self.succeeded()
+        else:
+            self.failed()
 
     def _turned_away(self) -> bool:
         if self._opened_at is None:

@@ -297,10 +297,7 @@ class _Run:
             _log.warning("the model's judgement was not used: %s", reason)
             return None
         finally:
-            if works is None:
-                breaker.gave_up()
-            else:
-                breaker.succeeded() if works else breaker.failed()
+            breaker.ended(works)
         budget.tokens -= usage.prompt_tokens + usage.completion_tokens
         return parts
 

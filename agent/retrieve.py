@@ -154,12 +154,8 @@ async def _run(step: Step, query: Query, sources: Sources, deadline: float) -> A
         # The source works, but not for this query: it is left out, rather than the filter.
         status, error, works = "skipped", refused, True
     finally:
-        if works:
-            breaker.succeeded()
-        elif works is False and step.source in sources.guarded:
-            breaker.failed()
-        else:
-            breaker.gave_up()
+        # Of a source that is not guarded only what works is news.
+        breaker.ended(works if works or step.source in sources.guarded else None)
     collections = {(one.tenant, one.name) for one in query.scope.collections}
     kept = [hit for hit in found if _in_scope(hit, query.scope, collections)]
     reason = str(error) if error else None

@@ -52,11 +52,12 @@ def find_calculation(found: Found) -> Calculation | None:
         _count,
     ):
         made = reader(found)
-        is_sized = "at_least" in made.aggregate or "at_most" in made.aggregate if made is not None else False
-        if made is not None and len(unread_numbers(found)) > is_sized:
+        if made is None:
+            continue
+        is_sized = not made.aggregate.keys().isdisjoint(("at_least", "at_most"))
+        if len(unread_numbers(found)) > is_sized:
             return None  # a number that nothing was made of would be left out
-        if made is not None:
-            return _conditioned(_rounded(_with_existence(made), found.sentence.text), found)
+        return _conditioned(_rounded(_with_existence(made), found.sentence.text), found)
     return None
 
 

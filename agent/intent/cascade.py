@@ -144,10 +144,7 @@ class Cascade:
                 works = False if time.monotonic() - started >= patience_s else None
                 raise
             finally:
-                if works is None:
-                    self.breaker.gave_up()
-                else:
-                    self.breaker.succeeded() if works else self.breaker.failed()
+                self.breaker.ended(works)
             intent = stating.of_model(said, context, ruled)
             if said.kind == "aggregate" and intent.aggregate is None and self.columns is not None:
                 intent = await self._with_statement(self.columns, model, intent, stating, context, by)

@@ -126,10 +126,5 @@ async def _scores(
         # Its text may name addresses.
         raise Unavailable(source, f"the connection failed ({type(error).__name__})") from error
     finally:
-        if works:
-            patience.breaker.succeeded()
-        elif works is False:
-            patience.breaker.failed()
-        else:
-            patience.breaker.gave_up()
+        patience.breaker.ended(works)
     return scores
