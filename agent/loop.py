@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from agent import sufficiency
 from agent.breaker import Breaker
-from agent.coverage import coverage
+from agent.coverage import coverage, stands_out
 from agent.fusion import Fused, take_turns
 from agent.intent.rules import readable
 from agent.intent.turns import parts_perhaps
@@ -37,6 +37,9 @@ With a model's searches 94 % of the complete answers reach it, so that no judgem
 76 % instead of 66 % of two questions asked in one breath are answered on the first page (PEPs), 100 instead of 95 %
 (CMRC); a higher one searches more for nothing.
 """
+
+HALF_COVERED = 0.45
+"""The same for a search whose best vector stands out: its words stand there in other words."""
 
 # Of the time of a round the model has this much: what it names is still to be searched for.
 _JUDGE_BY = 0.8
@@ -245,10 +248,11 @@ class _Run:
         if covered is None:
             self.degraded = (_DEGRADED,)
             return [], "rules", "failed"
-        ruled = [
-            Part(thing, share >= COVERED, search="" if share >= COVERED else thing)
-            for thing, share in zip(self.things, covered, strict=True)
-        ]
+        ids = {hit.id for hit in top}
+        ruled = []
+        for thing, share in zip(self.things, covered, strict=True):
+            is_found = share >= COVERED or (share >= HALF_COVERED and stands_out(thing, self.found.used, ids))
+            ruled.append(Part(thing, is_found, search="" if is_found else thing))
         # Words say nothing of a constraint that had to be left out.
         is_relaxed = self.found.rung is not None and bool(self.found.rung.dropped)
         if all(one.answered for one in ruled) and not (is_relaxed and self.model is not None):

@@ -14,19 +14,20 @@ from rich.console import Console
 
 from agent import Service, open_service
 from agent.breaker import FAILURES, Breaker
-from agent.coverage import coverage
+from agent.coverage import coverage, stands_out
 from agent.fusion import Fused
 from agent.intent.turns import parts_perhaps
 from agent.llm import Calls, ModelFailed, open_model
 from agent.loop import answers_first, next_searches, searches_by_part
 from agent.pipeline import Decision
+from agent.retrieve import Answer
 from agent.serve.explaining import show_trace
 from agent.settings import Settings
 from agent.sufficiency import MOST_PARTS, Part, Question, judge
 from agent.testing import Fault, ScriptedServer
-from agent.types import AugmentRequest, Intent, Request, Result
+from agent.types import AugmentRequest, Intent, Outcome, Request, Result, Step
 from retrievers.core.errors import Unavailable
-from retrievers.core.types import Chunk, ChunkId, Collection, Scope
+from retrievers.core.types import Chunk, ChunkId, Collection, Hit, Scope
 from retrievers.ingest.documents import Document
 
 MARCH = [
@@ -519,6 +520,49 @@ async def test_coverage_is_the_largest_share_of_the_words_by_their_rarity(asked:
 async def test_a_title_covers_as_well_as_the_text():
     counts: Any = Counts({"fox": 1})
     assert await coverage(["fox", "hare"], [hit("a", title="Fox")], SCOPE, counts) == [1.0, 0.0]
+
+
+async def test_a_field_covers_the_word_that_is_its_name():
+    sponsored = hit("a", "Makes the lock optional.")
+    assert sponsored.chunk is not None
+    sponsored = sponsored._replace(chunk=replace(sponsored.chunk, metadata={"sponsor": "Ada"}))
+    counts: Any = Counts({"sponsor": 1, "lock": 1})
+    assert await coverage(["sponsor of the lock"], [sponsored], SCOPE, counts) == [1.0]
+    assert await coverage(["sponsor of the lock"], [hit("a", "The lock.")], SCOPE, counts) == [0.5]
+
+
+@pytest.mark.parametrize(
+    ("asked", "text", "share"),
+    [
+        # What no English document can hold is not missed beside a name that few hold ...
+        ("PYTHONUTF8 是什么时候加的", "Set PYTHONUTF8 to use UTF-8.", 1.0),
+        # ... but beside a word that is in nine of ten it is the question: ln(1 + 1.5 / 9.5) of it and two unknown words
+        ("red 启动器", "the red one", 0.0232),
+        # An identifier is more than the words in it: "set" and "name" in nine of ten beside the rare whole
+        ("__set_name__", "set a name", 0.1283),
+        ("__set_name__", "calls __set_name__ on it", 1.0),
+    ],
+)
+async def test_coverage_across_languages_goes_by_names_and_identifiers(asked: str, text: str, share: float):
+    counts: Any = Counts({"red": 9, "set": 9, "name": 9, "pythonutf8": 1, "set-name": 1})
+    assert await coverage([asked], [hit("a", text)], SCOPE, counts) == [share]
+
+
+def vectors(search: str, scores: Sequence[float], source: str = "vector") -> Answer:
+    hits = [Hit(ChunkId("acme", "notes", str(place), 0), score, source) for place, score in enumerate(scores)]
+    outcome = Outcome(source=source, step=1, status="ok", hits=len(hits), elapsed_ms=1.0)
+    return Answer(Step(source=source, search=search, filter=None, timeout_s=1.0), None, hits, outcome)
+
+
+def test_a_passage_stands_out_by_its_distance_from_the_usual_one():
+    best, others = ChunkId("acme", "notes", "0", 0), [0.3] * 29
+    high = vectors("fox", [0.5, *others])
+    assert stands_out("fox", [high], {best})
+    assert not stands_out("hare", [high], {best})  # of another search
+    assert not stands_out("fox", [high], {ChunkId("acme", "notes", "1", 0)})  # not among those shown
+    assert not stands_out("fox", [vectors("fox", [0.8, *[0.7] * 29])], {best})  # near, as all are to this embedder
+    assert not stands_out("fox", [vectors("fox", [0.5, 0.3, 0.3])], {best})  # too few to tell
+    assert not stands_out("fox", [vectors("fox", [9.0, *others], "fulltext")], {best})
 
 
 @pytest.mark.parametrize(
