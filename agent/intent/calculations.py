@@ -54,8 +54,7 @@ def find_calculation(found: Found) -> Calculation | None:
         made = reader(found)
         if made is None:
             continue
-        is_sized = not made.aggregate.keys().isdisjoint(("at_least", "at_most"))
-        if len(unread_numbers(found)) > is_sized:
+        if len(unread_numbers(found)) > (reader is _frequent):
             return None  # a number that nothing was made of would be left out
         return _conditioned(_rounded(_with_existence(made), found.sentence.text), found)
     return None
@@ -161,9 +160,11 @@ def _frequent(found: Found) -> Calculation | None:
     if counted:
         return Calculation({"op": "count", "of": counted[0], **sized}, found.pieces)
     group = _compared_group(found)
-    if group is None:
-        return None
-    return Calculation({"op": "count", "group_by": group, "order": "desc", **sized}, found.pieces)
+    if group is not None:
+        return Calculation({"op": "count", "group_by": group, "order": "desc", **sized}, found.pieces)
+    # "did Ann write more than 30 reports" is answered by their number.
+    is_answered = wording.YES_OR_NO.search(found.sentence.text) and found.pieces and not topic_of(found)
+    return Calculation({"op": "count"}, found.pieces) if is_answered else None
 
 
 def _group_size(found: Found) -> Json | None:
@@ -417,9 +418,11 @@ def _is_long_ago(text: str) -> bool:
 
 
 def _how_many(text: str) -> int:
-    """ "top three", "the 5 newest", 前十个; one when no number is said, with a runner-up two."""
-    if wording.SECOND.search(text):
-        return 2
+    """ "top three", "the 5 newest", 前十个; one when no number is said, with a runner-up two: it stands last."""
+    nth = wording.NTH.search(text)
+    if nth is not None:
+        said = nth["nth"] or nth["nth_zh"] or nth["nth_zh2"]
+        return wording.ORDINALS[said.casefold()] if said else 2
     count = wording.TOP_N.search(text)
     return (parse_count(count["n"] or count["n2"] or count["n3"] or count["n4"] or count["zh"]) if count else None) or 1
 

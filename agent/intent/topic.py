@@ -31,7 +31,7 @@ def topic_of(found: Found) -> list[str]:
     # What is not made of these is told by the numbers in them.
     for pattern in (wording.AT_LEAST, wording.AT_MOST, wording.EXACTLY, wording.TOP_N, wording.LEAVING_OUT):
         taken += [match.span() for match in pattern.finditer(sentence.text)]
-    for pattern in (wording.SECOND, wording.ORDERED, wording.PERIODICAL, wording.MERELY, wording.NAMING):
+    for pattern in (wording.NTH, wording.ORDERED, wording.PERIODICAL, wording.MERELY, wording.NAMING):
         taken += [match.span() for match in pattern.finditer(sentence.text)]
     taken += list(_explained(sentence))
     counts = wording.is_calculating(sentence.text) or _asks_for_an_end(sentence)

@@ -24,7 +24,7 @@ def unread_numbers(found: Found) -> list[tuple[int, int]]:
     read = [(one.start, one.end) for one in (*found.pieces, *found.lengths)]
     read += [(one.start, one.end) for one in found.dates]
     read += [(one.start, one.end) for one in sentence.mentions]
-    for pattern in (wording.TOP_N, wording.DECIMALS, wording.SECOND):
+    for pattern in (wording.TOP_N, wording.DECIMALS, wording.NTH):
         read += [match.span() for match in pattern.finditer(sentence.text)]
     numbers = [(token.start, token.end) for token in sentence.tokens if token.kind == "number"]
     numbers += [match.span() for match in wording.NUMBER_WORD.finditer(sentence.text)]

@@ -80,7 +80,7 @@ BREAKDOWN = _pattern(
 )
 COUNTED = _pattern(r"\bnumber\b|\bcount\b", r"多少|几")
 VERSUS = _pattern(
-    r"\b(?:vs\.?|versus|compar(?:e|ed|ing|ison)|(?:more|fewer)\b.*\bor\b|or\b.*\b(?:more|fewer)|of\s+each|each)\b",
+    r"\b(?:vs\.?|versus|compar(?:e|ed|ing|ison)|(?:more|fewer)\b.*\b(?:or|than)\b|or\b.*\b(?:more|fewer)|of\s+each|each)\b",
     r"相比|比较|对比|更多|更少|分别|各有|[哪谁][^，。？]{0,12}多(?!少)|还是",
 )
 WHICH_OF_TWO = _pattern(r"\b(?:which|who)\b", r"哪|谁")
@@ -94,7 +94,7 @@ MORE_THAN = _pattern(r"\bhow\s+many\s+more\b|\bdifference\b", r"多多少|多几
 MOST = _pattern(
     r"\b(?:(?<!at )most|top|busiest|commonest|biggest\s+number|more\s+\w+\s+than\s+any(?:one|body)?|"
     r"(?:largest|highest|greatest|biggest)\s+(?:number|count)\s+of|runner-?\s?up)\b",
-    rf"最多(?!\s*(?:\d|[一两二三四五六七八九十]+[位个名项种份篇]))|最常|产量最高|第二多|前{CHINESE_COUNT}名|排名|排第二|排?前{CHINESE_COUNT}的",
+    rf"最多(?!\s*(?:\d|[一两二三四五六七八九十]+[位个名项种份篇]))|最常|产量最高|第[二三四五]多|前{CHINESE_COUNT}名|排名|排第[二三四五]|排?前{CHINESE_COUNT}的",
 )
 MOST_OF_ZH = _pattern(r"最[多少]的\s*")
 LEAST = _pattern(r"\b(?:fewest|(?<!at )least|quietest|slowest)\b", r"最少")
@@ -105,7 +105,7 @@ WHICH_PERIOD = _pattern(
     r"\b(?:which|what)\s+(?:calendar\s+)?(year|month|quarter)s?\b",
     r"\b(?:busiest|slowest|most\s+active|peak)\s+(?:single\s+)?(year|month|quarter)s?\b",
     r"\bthe\s+(?:single\s+)?(year|month|quarter)s?\s+(?:in\s+which|which|that|with|when)\b",
-    r"哪(?:一|个|一个)?(年|月|季度)",
+    r"哪(?:一|个|一个|几个?|些)?(年|月|季度)",
 )
 # At the beginning, where it is what is to be done.
 NAMING = _pattern(r"^\W*(?:(?:please|(?:can|could|would)\s+you)\s+)*(?:name|enumerate)\b(?!\s+(?:of|is)\b)")
@@ -134,7 +134,7 @@ _SPAN = (
 )
 NEWEST = _pattern(
     rf"\b(?:newest|latest|most\s+recent(?:ly)?|youngest|(?:(?:the|very|^)\s*last)(?!\s+{_SPAN}))\b",
-    r"最新|最近(?:的)?一|最近(?=[^，。？?]{1,12}是哪一?[个篇份项条])|最晚|最后(?:一)?",
+    rf"最新|最近(?:的)?(?:一|{CHINESE_COUNT}\s*[个篇份项条])|最近(?=[^，。？?]{{1,12}}是哪一?[个篇份项条])|最晚|最后(?:一)?",
 )
 OLDEST = _pattern(r"\b(?:oldest|earliest|first)\b", r"最早|最老|最旧|第一(?:个|篇|份)|首个")
 LARGEST = _pattern(
@@ -156,7 +156,12 @@ TOP_N = _pattern(
     rf"(?P<n4>(?!one\b){EXACT})\b",
     rf"(?:最\S{{1,4}}|前)的?(?P<zh>{CHINESE_COUNT})\s*(?:个|篇|位|名|种|份|条|的)",
 )
-SECOND = _pattern(r"\brunner-?\s?up\b|\bsecond\s+(?:most|largest|highest|biggest)\b", r"第二多|第二名|排第二")
+NTH = _pattern(
+    r"\b(?P<runner>runner-?\s?up)\b",
+    r"\b(?P<nth>second|third|fourth|fifth)\s+(?:most|largest|highest|biggest)\b",
+    r"第(?P<nth_zh>[二三四五])(?:多|名)|排第(?P<nth_zh2>[二三四五])",
+)
+ORDINALS = {"second": 2, "third": 3, "fourth": 4, "fifth": 5, "二": 2, "三": 3, "四": 4, "五": 5}
 SEVERAL = _pattern(r"哪几|哪些", r"\bwhich\s+\w+s\b(?!\s+(?:is|has|was))")
 
 # How many documents a group must have: "authors with at least 30 reports", 写过 9 篇以上的人.
@@ -201,6 +206,7 @@ LACKING = _pattern(
 )
 
 # What must not be left out, and what is no question about how many there are, whatever else it says.
+YES_OR_NO = _pattern(r"^\W*(?:did|do|does|has|have|had|is|are|was|were)\b", r"[吗么]\W*$|是否|是不是|有没有")
 NO_CALCULATION = _pattern(
     r"^\W*(?:why|how(?!\s+(?:many|often|much|few)\b))\b|\bhow\s+many\s+\w+\s+(?:can|could|must|should|may|might|need)\b",
     r"\b(?:above|below|than)[\s-]+(?:the\s+)?(?:average|mean)\b|\babove-average\b|\bbelow-average\b|,\s*why\b",

@@ -150,6 +150,10 @@ CALCULATIONS = {
     "inspectors with only one complaint": {"group_by": "inspector", "at_least": 1, "at_most": 1},
     "how many people have inspected five records or more?": {"op": "count", "of": "inspector", "at_least": 5},
     "which year had more than 400 complaints": {"group_by": "year(filed)", "at_least": 401},
+    # whether there are so many is answered by their number
+    "did Grace Kim inspect more than 30 permits?": {"op": "count"},
+    "which inspector handled the third most complaints?": {"group_by": "inspector", "order": "desc", "limit": 3},
+    "did Grace Kim inspect more permits than Anders Holm?": {"op": "count", "group_by": "inspector"},
     # months are told with their years
     "complaints per month in 2025": {"op": "count", "group_by": "year_month(filed)"},
     # the document, not the number
@@ -212,6 +216,10 @@ CALCULATIONS_ZH = {
     "写过至少 9 份文件的作者有谁": (None, {"group_by": "authors", "at_least": 9}),
     "只写过一份文件的作者有多少": (None, {"op": "count", "of": "authors", "at_least": 1, "at_most": 1}),
     "作者超过五人的文件有几份": (None, {"where": {"type": "gt", "key": "len(authors)", "value": 5}}),
+    "哪几年的文件超过 40 份": (None, {"group_by": "year(published)", "at_least": 41}),
+    "最近的五份操作流程": ("doc_type=操作流程", {"op": "list", "of": "published", "order": "desc", "limit": 5}),
+    "谁写的文件第三多": (None, {"group_by": "authors", "order": "desc", "limit": 3}),
+    "张敏写过超过 3 份文件吗": ("authors=张敏", {"op": "count"}),
     "最近废止的文件是哪一份": ("status=已废止", {"op": "list", "of": "published", "limit": 1}),
     "作者最多的文件是哪份，有几位作者": (None, {"op": "list", "of": "len(authors)", "limit": 1}),
     "按科室统计文件数量，从多到少": (None, {"group_by": "department", "order": "desc"}),
