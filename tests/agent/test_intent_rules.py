@@ -153,7 +153,7 @@ CALCULATIONS = {
     # whether there are so many is answered by their number
     "did Grace Kim inspect more than 30 permits?": {"op": "count"},
     "which inspector handled the third most complaints?": {"group_by": "inspector", "order": "desc", "limit": 3},
-    "did Grace Kim inspect more permits than Anders Holm?": {"op": "count", "group_by": "inspector"},
+    "did Grace Kim have more permits than Anders Holm?": {"op": "count", "group_by": "inspector"},
     # months are told with their years
     "complaints per month in 2025": {"op": "count", "group_by": "year_month(filed)"},
     # the document, not the number
