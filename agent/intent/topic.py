@@ -27,6 +27,13 @@ def topic_of(found: Found) -> list[str]:
     taken = [(one.start, one.end) for one in (*found.pieces, *found.lengths)] + [
         (one.start, one.end) for one in found.dates
     ]
+    # Of "more permits than Anders Holm" the second name is part of the constraint that stands at the first.
+    meant = {(one.field, value) for one in found.constraints for value in one.values}
+    taken += [
+        (one.start, one.end)
+        for one in sentence.mentions
+        if any((name.field, name.value) in meant for name in one.known)
+    ]
     taken += [match.span() for match in _DEED.finditer(sentence.text)]
     # What is not made of these is told by the numbers in them.
     for pattern in (wording.AT_LEAST, wording.AT_MOST, wording.EXACTLY, wording.TOP_N, wording.LEAVING_OUT):
