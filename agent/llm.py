@@ -450,7 +450,7 @@ def open_model(name: str | None, *, base_url: str | None = None, api_key: str | 
             "replay:FILE" or "record:FILE=MODEL".
         base_url: an OpenAI-compatible endpoint, up to and with "/v1".
     Raises:
-        BadSetting: no model can have that name, address or key, or the recording cannot be opened.
+        BadSetting: no model can have that name or address, or the recording cannot be opened.
     """
     if not name:
         return None
@@ -466,8 +466,6 @@ def open_model(name: str | None, *, base_url: str | None = None, api_key: str | 
         return Recorder(model, Path(path).expanduser())
     if base_url and not base_url.startswith(("http://", "https://")):
         raise BadSetting("LLM_BASE_URL must begin with http:// or https://", where="llm_base_url")
-    if api_key and not (api_key.isascii() and api_key.isprintable()):
-        raise BadSetting("LLM_API_KEY holds a character that no key has", where="llm_api_key")
     from agent.llm_chat import open_chat
 
     return open_chat(name, base_url=base_url, api_key=api_key)

@@ -21,7 +21,7 @@ FILE = "signalbox.toml"
 class Settings(BaseModel):
     """Every setting with its default. Keys are the same in the file, the environment and `--set`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     home: Path = Field(Path("~/.signalbox"), description="folder of the embedded PostgreSQL")
     database_url: str | None = Field(None, description="PostgreSQL >= 16 with pgvector >= 0.8; embedded when unset")
@@ -110,6 +110,15 @@ class Settings(BaseModel):
     def _default_when_empty(cls, value: object, info: ValidationInfo) -> object:
         """An empty path would be the working folder, with all that happens to lie there."""
         return cls.model_fields[str(info.field_name)].default if value == "" else value
+
+    @field_validator("embedder_api_key", "llm_api_key", "reranker_api_key", "web_api_key", "cloud_api_key")
+    @classmethod
+    def _fits_a_header(cls, value: str | None) -> str | None:
+        """A key as it is sent: one read from a file ends in a line break."""
+        value = value.strip() if value else ""
+        if not (value.isascii() and value.isprintable()):
+            raise ValueError("it holds a character that no key has")
+        return value or None
 
     @field_validator("reranker")
     @classmethod

@@ -51,9 +51,6 @@ def open_reranker(settings: "Settings", llm: "Model | None" = None) -> "Reranker
         BadSetting: it cannot be used as it is set.
     """
     kind, rest = kind_of(settings.reranker)
-    key = settings.reranker_api_key
-    if key and not (key.isascii() and key.isprintable()):
-        raise BadSetting("RERANKER_API_KEY holds a character that no key has", where="reranker_api_key")
     if settings.reranker_model and kind != "http":
         reason = f"RERANKER_MODEL is for a server at http:URL; {shown(settings.reranker)} says all itself"
         raise BadSetting(reason, where="reranker_model")

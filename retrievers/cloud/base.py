@@ -108,17 +108,6 @@ class Provider(ABC):
         return
 
 
-def usable_key(key: str | None) -> str | None:
-    """The key as it is.
-
-    Raises:
-        ValueError: it holds what no header can.
-    """
-    if key and not (key.isascii() and key.isprintable()):
-        raise ValueError("CLOUD_API_KEY holds a character that no key has")
-    return key
-
-
 def names(rest: str, count: int) -> list[str]:
     """The parts of a setting between slashes.
 

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from retrievers.cloud import CARD, azure, bailian, bedrock, dify, openai_store, vertex
-from retrievers.cloud.base import SOURCE, Access, Provider, Search, bounded, usable_key, web_address
+from retrievers.cloud.base import SOURCE, Access, Provider, Search, bounded, web_address
 from retrievers.cloud.filters import satisfies, sendable
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
 from retrievers.core.types import Card, Hit, Query
@@ -100,12 +100,12 @@ def open_cloud(options: Mapping[str, Any]) -> Cloud:
     provider = _PROVIDERS.get(name)
     if provider is None:
         raise _unusable(f'there is no provider "{one_line(name, 40)}"', FORMS)
-    key = (options.get("cloud_api_key") or "").strip() or None
+    key = options.get("cloud_api_key")
     stated = (options.get("cloud_base_url") or "").strip()
     http = Client(SOURCE, secrets=_secrets(key))
     try:
         base_url = web_address(stated) if stated else None
-        access = Access(usable_key(key), base_url, float(options.get("source_timeout_s", 3.0)), http)
+        access = Access(key, base_url, float(options.get("source_timeout_s", 3.0)), http)
         knowledge_base: Callable[[str, Access], Provider] = provider.knowledge_base
         return Cloud(knowledge_base(rest, access), http, _secrets(key))
     except ValueError as error:

@@ -34,11 +34,9 @@ def open_web(options: Mapping[str, Any]) -> Web:
             where="web_provider",
             valid=valid,
         )
-    key = (options.get("web_api_key") or "").strip()
+    key = options.get("web_api_key") or ""
     if provider.needs_key and not key:
         raise BadRequest(f"setting WEB_API_KEY is missing: {name} needs one", where="web_api_key")
-    if not key.isascii() or not key.isprintable():
-        raise BadRequest("setting WEB_API_KEY holds a character that no key has", where="web_api_key")
     if provider.package and find_spec(provider.package) is None:
         raise BadRequest(
             f"setting WEB_PROVIDER: {name} is not installed: pip install 'signalbox[web]'", where="web_provider"

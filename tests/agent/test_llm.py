@@ -614,8 +614,6 @@ def test_a_recording_that_cannot_be_read_names_the_line(tmp_path: Path, line: st
         ("record:file", {}, "record:FILE=MODEL"),
         ("record:a=replay:b", {}, "record:FILE=MODEL"),
         ("openai/x", {"base_url": "localhost:8000"}, "LLM_BASE_URL must begin with http"),
-        ("openai/x", {"api_key": "schlüssel-0123"}, "LLM_API_KEY holds a character"),
-        ("openai/x", {"api_key": "key-0123\n"}, "LLM_API_KEY holds a character"),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_refused_without_the_key(name: str, options: dict[str, str], reason: str):

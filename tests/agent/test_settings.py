@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from agent.errors import BadSetting
 from agent.settings import FILE, Settings, load_settings
@@ -98,6 +99,27 @@ def test_values_that_do_not_fit_are_refused_by_name_and_not_echoed(tmp_path: Pat
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes):
     (tmp_path / FILE).write_bytes(content)
     assert f"{tmp_path / FILE} cannot be read: " in str(problem(tmp_path))
+
+
+KEYS = [name for name in Settings.model_fields if name.endswith("_key")]
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_a_key_that_no_header_can_hold_is_refused_and_not_repeated(name: str, tmp_path: Path):
+    for key in ("schlüssel-0123", "key-0123\nx", "key-0123\0"):
+        error = problem(tmp_path, **{name: key})
+        assert (error.where, str(error)) == (
+            name, f"setting {name.upper()} (the command line): it holds a character that no key has",
+        )  # fmt: skip
+        with pytest.raises(ValidationError) as raised:
+            Settings(**{name: key})
+        assert "0123" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_a_key_read_from_a_file_may_end_in_a_line_break_and_an_empty_one_is_none(name: str, tmp_path: Path):
+    assert getattr(load_settings({name: " key-0123\n"}, folder=tmp_path), name) == "key-0123"
+    assert getattr(load_settings({name: " \n"}, folder=tmp_path), name) is None
 
 
 def test_settings_cannot_be_changed():
