@@ -19,7 +19,7 @@ _BEARER = re.compile(r"bearer +(\S+)", re.IGNORECASE)
 _HOW = 'send the header "Authorization: Bearer KEY"'
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Caller:
     """On whose behalf a request is answered.
 
@@ -68,7 +68,7 @@ async def identifier(service: "Service", auth: Auth) -> Identify:
         Unavailable: the database cannot be asked.
     """
     if auth == "off":
-        return _everybody(service.settings.tenant)
+        return everyone(service.settings.tenant)
     if not await service.keys.any_live():
         raise BadSetting(
             "callers need a key (AUTH=keys) and there is none yet: make one with `signalbox keys create --tenant T`",
@@ -77,8 +77,8 @@ async def identifier(service: "Service", auth: Auth) -> Identify:
     return _holder(service)
 
 
-def _everybody(tenant: str) -> Identify:
-    """Every caller is the settings' tenant, whatever the header says: clients send one when they need not."""
+def everyone(tenant: str) -> Identify:
+    """With AUTH=off every caller is that tenant, whatever the header says: clients send one when they need not."""
 
     async def identify(authorization: str | None) -> Caller:
         return Caller(tenant, None)
