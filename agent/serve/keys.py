@@ -1,4 +1,4 @@
-"""`signalbox keys`: API keys, made, listed and revoked by whoever holds the database. What is heavy is imported late."""
+"""`signalbox keys`: API keys, made, listed and revoked by whoever holds the database."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator

@@ -346,6 +346,7 @@ CREATE TABLE signalbox.document (
     expires_at timestamp with time zone,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    enabled boolean DEFAULT true NOT NULL,
     CONSTRAINT document_id_check CHECK ((id <> ''::text))
 )
 WITH (toast_tuple_target='256');
@@ -631,7 +632,7 @@ CREATE POLICY platform ON signalbox.chunk FOR SELECT TO signalbox_app USING (((t
 
 CREATE POLICY platform ON signalbox.collection FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND (public_documents > 0) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
 
-CREATE POLICY platform ON signalbox.document FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND public AND ((expires_at IS NULL) OR (expires_at > now())) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
+CREATE POLICY platform ON signalbox.document FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND public AND enabled AND ((expires_at IS NULL) OR (expires_at > now())) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
 
 CREATE POLICY platform ON signalbox.field_count FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text) AND (EXISTS ( SELECT
    FROM signalbox.collection c
@@ -657,9 +658,9 @@ CREATE POLICY search ON signalbox.document FOR SELECT TO signalbox_search USING 
 
 CREATE POLICY search ON signalbox.term FOR SELECT TO signalbox_search USING (true);
 
-CREATE POLICY sql_own ON signalbox.document FOR SELECT TO signalbox_sql USING ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+CREATE POLICY sql_own ON signalbox.document FOR SELECT TO signalbox_sql USING (((tenant = ( SELECT signalbox.tenant() AS tenant)) AND enabled));
 
-CREATE POLICY sql_platform ON signalbox.document FOR SELECT TO signalbox_sql USING (((tenant = '0'::text) AND public AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
+CREATE POLICY sql_platform ON signalbox.document FOR SELECT TO signalbox_sql USING (((tenant = '0'::text) AND public AND enabled AND ((expires_at IS NULL) OR (expires_at > now())) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
 
 ALTER TABLE signalbox.term ENABLE ROW LEVEL SECURITY;
 
@@ -742,6 +743,8 @@ GRANT SELECT(expires_at) ON TABLE signalbox.document TO signalbox_sql;
 GRANT SELECT(created_at) ON TABLE signalbox.document TO signalbox_sql;
 
 GRANT SELECT(updated_at) ON TABLE signalbox.document TO signalbox_sql;
+
+GRANT SELECT(enabled) ON TABLE signalbox.document TO signalbox_sql;
 
 GRANT SELECT ON TABLE signalbox.embedder TO signalbox_app;
 

@@ -49,3 +49,13 @@ ALTER FUNCTION verified_key OWNER TO signalbox_keys;
 REVOKE CREATE ON SCHEMA signalbox FROM signalbox_keys;
 REVOKE ALL ON FUNCTION verified_key FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION verified_key TO signalbox_app;
+
+-- A document that is disabled is a row here and nothing else: no passage, no term, no field value and no count is
+-- made of it, so no search or catalogue has to leave it out. Whatever reads documents themselves does so here.
+ALTER TABLE document ADD COLUMN enabled boolean NOT NULL DEFAULT true;
+ALTER POLICY platform ON document
+    USING (tenant = '0' AND public AND enabled AND (expires_at IS NULL OR expires_at > now()) AND (SELECT tenant()) <> '');
+ALTER POLICY sql_own ON document USING (tenant = (SELECT tenant()) AND enabled);
+ALTER POLICY sql_platform ON document
+    USING (tenant = '0' AND public AND enabled AND (expires_at IS NULL OR expires_at > now()) AND (SELECT tenant()) <> '');
+GRANT SELECT (enabled) ON document TO signalbox_sql;
