@@ -103,6 +103,10 @@ class Settings(BaseModel):
     source_timeout_s: float = Field(3.0, gt=0, le=120, description="one source")
     pool_size: int = Field(10, ge=1, le=200, description="most database connections")
     trace_days: int = Field(30, ge=0, le=3650, description="how long a decision record is kept; 0 keeps none")
+    log_format: Literal["text", "json"] = Field("text", description="log lines of `signalbox serve`: text or json")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="the least that `signalbox serve` logs: debug, info, warning or error"
+    )
     tenant: str = Field("default", min_length=1, max_length=128, description="tenant of the command line")
 
     @field_validator("home", "local", mode="before")
