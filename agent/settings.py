@@ -157,6 +157,14 @@ def unknown_variables() -> tuple[str, ...]:
     return tuple(sorted(key for key in ours if key not in names))
 
 
+def spans_are_wanted() -> bool:
+    """Whether the standard environment of OpenTelemetry says where spans go, and does not switch them off."""
+    addresses = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+    off = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+    exporter = os.environ.get("OTEL_TRACES_EXPORTER", "").strip().lower()
+    return any(os.environ.get(name) for name in addresses) and not off and exporter != "none"
+
+
 def load_settings(given: Mapping[str, Any] | None = None, *, folder: Path | None = None) -> Settings:
     """The settings in force.
 

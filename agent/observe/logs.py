@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TextIO
 
 from retrievers.ingest.clean import one_line
@@ -23,6 +24,7 @@ _LONGEST_MESSAGE = 4000
 # A value this short is no secret, and would be found in words that are none.
 _SHORTEST_SECRET = 6
 _HIDDEN = "***"
+_MOST_CALLS = 8
 # Whatever the settings hold: credentials in an address, an Authorization header, a key of ours.
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+(?=@)|(?<=\bBearer )\S+|(?<=\bpassword=)\S+|(?<=\bsbx_)\w+", re.IGNORECASE)
 # Control characters, and those that turn the direction of writing.
@@ -137,7 +139,7 @@ def secrets_of(settings: "Settings") -> list[str]:
 
 
 def _described(error: BaseException) -> str:
-    """The error's type and where it was raised. Its text may quote what a user sent."""
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" at {frames[-1].filename.rpartition('site-packages/')[2]}:{frames[-1].lineno}" if frames else ""
-    return f"{type(error).__name__}{place}"
+    """The error's type and the innermost calls that led to it. Its text may quote what a user sent."""
+    frames = traceback.extract_tb(error.__traceback__)[-_MOST_CALLS:]
+    calls = (f"{PurePath(one.filename).name}:{one.lineno} {one.name}" for one in frames)
+    return " > ".join([*calls, type(error).__name__])
