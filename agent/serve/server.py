@@ -30,7 +30,7 @@ async def serve(host: str, port: int) -> int:
         address = listener.getsockname()[0]
         if not ipaddress.ip_address(address).is_loopback:
             raise BadRequest(f"{host} can be reached by others, and no keys are asked for", where="--host")
-        async with open_service() as service:
+        async with open_service() as service, service.worker:
             app = create_app(service)
             server = Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=GRACE_S, http="h11"))
             shown = f"[{address}]" if ":" in address else address

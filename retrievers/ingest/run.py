@@ -62,6 +62,16 @@ class Report:
         """Documents dealt with so far."""
         return self.inserted + self.updated + self.unchanged + len(self.failed)
 
+    def add(self, other: "Report") -> None:
+        """Count what another run did as well."""
+        self.inserted += other.inserted
+        self.updated += other.updated
+        self.unchanged += other.unchanged
+        self.chunks += other.chunks
+        self.embedded += other.embedded
+        self.failed += other.failed
+        self.notes += other.notes
+
 
 Progress = Callable[[Report], None]
 Written = Callable[[store.Connection, Report, int, int], Awaitable[None]]
@@ -131,9 +141,7 @@ class _Run:
         self._delivery = 0
         self._written: Written | None = None
 
-    async def all(
-        self, items: Iterable[Document | Rejected], delivery: int | None, written: Written | None
-    ) -> Report:
+    async def all(self, items: Iterable[Document | Rejected], delivery: int | None, written: Written | None) -> Report:
         self._written = written
         documents = enumerate(await self._admitted(items) if self._tenant == PLATFORM else items)
         sample = list(islice(documents, _SAMPLE_DOCUMENTS))
@@ -325,17 +333,16 @@ class _Run:
                 else:
                     self._report.unchanged += 1
                     self._report.notes.append(f"{document.where}: the same document as at {where}")
-            elif document.id in stored and (stored[document.id][0] == digest or self._is_late(stored[document.id][1])):
+            elif stored.get(document.id, (b"", 0))[0] == digest:
                 self._report.unchanged += 1
+            elif stored.get(document.id, (b"", 0))[1] == self._delivery:
+                reason = f'the id "{document.id}" was already given in this delivery; this one was left out'
+                self._fail(index, document.where, document.id, reason)
             else:
                 changed.append((index, prepare(document, values, digest)))
                 await asyncio.sleep(0)  # questions are answered between two documents
         self._existing.update(stored)
         return changed
-
-    def _is_late(self, stored: int) -> bool:
-        """Whether a later delivery than this brought what is stored."""
-        return stored > self._delivery
 
     async def _learn_new_keys(self, documents: Sequence[Document]) -> None:
         if any(key not in self._fields for document in documents for key in _flat_keys(document)):

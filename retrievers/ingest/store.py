@@ -145,8 +145,7 @@ async def replace_documents(
     """
     mean_length = (await _locked(connection, tenant, number))[1] or mean_length
     cursor = await connection.execute(
-        "SELECT id FROM signalbox.document"
-        " WHERE tenant = %s AND collection = %s AND id = ANY (%s) AND delivery > %s",
+        "SELECT id FROM signalbox.document WHERE tenant = %s AND collection = %s AND id = ANY (%s) AND delivery > %s",
         (tenant, number, [item.document.id for item in documents], delivery),
     )
     newer = frozenset(row[0] for row in await cursor.fetchall())
@@ -154,7 +153,9 @@ async def replace_documents(
     changes = values.Changes()
     await _remove(connection, tenant, number, [item.document.id for item in documents], changes)
     async with connection.cursor() as writer:
-        await writer.executemany(_INSERT_DOCUMENT, [_document_row(tenant, number, item, delivery) for item in documents])
+        await writer.executemany(
+            _INSERT_DOCUMENT, [_document_row(tenant, number, item, delivery) for item in documents]
+        )
         await writer.executemany(
             _INSERT_CHUNK,
             [

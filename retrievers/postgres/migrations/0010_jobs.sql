@@ -19,6 +19,7 @@ CREATE TABLE job (
     tries integer NOT NULL DEFAULT 0,
     deaths integer NOT NULL DEFAULT 0,
     in_hand integer,
+    parked integer[] NOT NULL DEFAULT '{}',
     documents integer,
     done integer NOT NULL DEFAULT 0,
     inserted integer NOT NULL DEFAULT 0,
@@ -39,6 +40,7 @@ COMMENT ON COLUMN job.lease IS 'token of the one worker that may write for it';
 COMMENT ON COLUMN job.tries IS 'how often a dependency failed it';
 COMMENT ON COLUMN job.deaths IS 'how many workers did not come back from it';
 COMMENT ON COLUMN job.in_hand IS 'the document a worker has in hand while it takes them one by one, to find the one it dies of';
+COMMENT ON COLUMN job.parked IS 'documents that workers died of: they are not tried again';
 CREATE INDEX job_free ON job (tenant, free_at) WHERE status IN ('queued', 'running');
 CREATE INDEX job_started ON job (tenant, started_at);
 CREATE INDEX job_delivery ON job (tenant, delivery);
