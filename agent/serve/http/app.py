@@ -6,7 +6,7 @@ from fastapi import FastAPI
 from starlette.middleware import Middleware
 
 from agent.app import Service
-from agent.serve.http import native, openapi, problems
+from agent.serve.http import documents, native, openapi, problems
 from agent.serve.http.admission import Admission, Gates
 from agent.serve.http.limits import Bodies, Callers, Envelope, Origins
 from agent.serve.identity import Identify, everyone
@@ -51,7 +51,7 @@ def create_app(service: Service, *, identify: Identify | None = None, loopback_o
     """Path to what makes a Response of a Problem there: doors whose clients expect errors of another form."""
     problems.install(app)
     # Further doors are included here: modules of this package with a function `router`.
-    routers = [door.router() for door in (native,)]
+    routers = [door.router() for door in (native, documents)]
     for router in routers:
         openapi.describe_bodies(router)
         app.include_router(router)
