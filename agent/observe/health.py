@@ -111,6 +111,9 @@ class Health:
         if "disk" in self._parts:
             free = shutil.disk_usage(self._service.settings.home.expanduser()).free
             self.note("disk", free >= LEAST_FREE_BYTES, "error", f"{free / 2**30:.1f} GiB free")
+        if (works := self._service.worker.works) is not None:
+            self._parts.setdefault("worker", Part(True, datetime.now(UTC)))
+            self.note("worker", works, "error", "it has stopped")
         self._looked_at = time.monotonic()
 
     def note(self, name: str, works: bool, reason: str = "", details: str = "") -> None:

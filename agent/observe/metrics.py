@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -23,17 +23,28 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
+class Gate(Protocol):
+    """Lets in so many requests at once, see `agent.serve.http.admission`."""
+
+    @property
+    def at_work(self) -> int: ...
+
+    @property
+    def waiting(self) -> int: ...
+
+
 class Metrics:
     """The figures of one service since it started; an observer of its questions, see `agent.observe.observer`.
 
     Args:
         health: what it says of each part is shown as well.
+        gates: what requests wait for, by name.
     """
 
-    def __init__(self, service: "Service", health: "Health") -> None:
+    def __init__(self, service: "Service", health: "Health", gates: Mapping[str, Gate]) -> None:
         registry = self._registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        registry.register(_Standing(service, health))
+        registry.register(_Standing(service, health, gates))
         build = Gauge("signalbox_build_info", "What runs.", ["version", "python"], registry=registry)
         build.labels(_version(), ".".join(map(str, sys.version_info[:3]))).set(1)
         self._requests = Counter(
@@ -131,8 +142,8 @@ def kind_of(request: Request) -> str:
 class _Standing(Collector):
     """What stands somewhere already, read when somebody looks."""
 
-    def __init__(self, service: "Service", health: "Health") -> None:
-        self._service, self._health = service, health
+    def __init__(self, service: "Service", health: "Health", gates: Mapping[str, Gate]) -> None:
+        self._service, self._health, self._gates = service, health, gates
 
     def collect(self) -> Iterable[Metric]:
         service, recent = self._service, self._service.embedder.recent
@@ -150,6 +161,10 @@ class _Standing(Collector):
             label="state",
         )
         yield _gauge("signalbox_pool_waiting", "Who waits for a database connection.", {"": pool.waiting})
+        at_work = {name: gate.at_work for name, gate in self._gates.items()}
+        waiting = {name: gate.waiting for name, gate in self._gates.items()}
+        yield _gauge("signalbox_gate_at_work", "Requests that are worked on.", at_work, label="gate")
+        yield _gauge("signalbox_gate_waiting", "Requests that wait for their turn.", waiting, label="gate")
         parts = self._health.parts()
         working = {name: float(part.works) for name, part in parts.items()}
         failures = {name: float(part.failures) for name, part in parts.items()}

@@ -141,8 +141,12 @@ class Gates:
 
     def close(self) -> None:
         """Turn everybody away: the service is stopping."""
-        for gate in (self.searches, self.answers, self.writes):
+        for gate in self.named().values():
             gate.close()
+
+    def named(self) -> dict[str, Gate]:
+        """The gates by what passes them."""
+        return {"searches": self.searches, "answers": self.answers, "writes": self.writes}
 
 
 class Admission:

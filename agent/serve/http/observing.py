@@ -3,6 +3,7 @@
 import logging
 import time
 import uuid
+from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from agent.observe import logs
 from agent.observe.health import Health
 from agent.observe.metrics import Metrics
 from agent.observe.observer import Observer
+from agent.serve.http.admission import Gate
 
 if TYPE_CHECKING:
     from agent.app import Service
@@ -30,9 +32,9 @@ _log = logging.getLogger("signalbox.http")
 class Observation:
     """What watches one service: the health of its parts, its metrics, its log lines and its spans."""
 
-    def __init__(self, service: "Service", tracing: "Tracing | None" = None) -> None:
+    def __init__(self, service: "Service", gates: Mapping[str, Gate], tracing: "Tracing | None" = None) -> None:
         self.health = Health(service)
-        self.metrics = Metrics(service, self.health)
+        self.metrics = Metrics(service, self.health, gates)
         self.tracing = tracing
         observers: list[Observer] = [self.health, self.metrics, logs.Naming()]
         for observer in (*observers, *([tracing] if tracing is not None else [])):
@@ -93,4 +95,6 @@ def _note(scope: Scope, route: str, status: int, elapsed_s: float) -> None:
     path = scope["path"][:_LONGEST_PATH] if route == UNMATCHED else route
     ms = round(elapsed_s * 1000, 1)
     fields = {"method": scope["method"], "route": route, "status": status, "ms": ms}
+    if (caller := scope["state"].get("caller")) is not None:
+        fields["tenant"] = caller.tenant
     _log.log(level, "%s %s", scope["method"], path, extra={"fields": fields})

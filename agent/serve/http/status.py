@@ -10,7 +10,7 @@ from agent.observe.metrics import CONTENT_TYPE
 from agent.serve.http.observing import Observation
 
 
-def _observation(request: Request) -> Observation:
+async def _observation(request: Request) -> Observation:
     observation: Observation = request.app.state.observation
     return observation
 
