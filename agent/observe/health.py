@@ -6,6 +6,7 @@ import shutil
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.breaker import State
@@ -109,7 +110,7 @@ class Health:
         except (Unavailable, OSError) as error:
             self.note("database", False, "error", str(error))
         if "disk" in self._parts:
-            free = shutil.disk_usage(self._service.settings.home.expanduser()).free
+            free = free_bytes(self._service.settings.home)
             self.note("disk", free >= LEAST_FREE_BYTES, "error", f"{free / 2**30:.1f} GiB free")
         if (works := self._service.worker.works) is not None:
             self._parts.setdefault("worker", Part(True, datetime.now(UTC)))
@@ -192,3 +193,9 @@ class Health:
         self._looked_at = float("-inf")
         if self._looking is None or self._looking.done():
             self._looking = asyncio.ensure_future(self._look())
+
+
+def free_bytes(folder: Path) -> int:
+    """What is free on the disk of a folder, which need not be there yet."""
+    folder = folder.expanduser()
+    return shutil.disk_usage(next(path for path in (folder, *folder.parents) if path.exists())).free

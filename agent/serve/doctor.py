@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from agent import rank_features
 from agent.app import database_addresses
 from agent.fusion import Fused
 from agent.llm import no_answer
+from agent.observe.health import LEAST_FREE_BYTES, free_bytes
 from agent.rank_features import RankFeature
 from agent.rerank import shown
 from agent.rerank.base import Reranker, check_scores
@@ -27,7 +27,6 @@ from retrievers.postgres.migrate import check_address
 from retrievers.registry import Resources
 
 _SAFE_VECTOR = (0, 8, 4)
-_LEAST_FREE_BYTES = 1 << 30
 # litellm alone takes up to 7 s to be imported.
 _MODEL_TIMEOUT_S = 15.0
 _CLOUD_MENDS = {
@@ -338,12 +337,7 @@ async def _cloud(settings: Settings) -> Check:
 def _disk(settings: Settings) -> Check:
     if settings.database_url:
         return Check("disk", True, "the database is elsewhere")
-    home = settings.home.expanduser()
-    free = shutil.disk_usage(next(path for path in (home, *home.parents) if path.exists())).free
-    found = f"{free / 2**30:.1f} GiB free at {home}"
-    return Check(
-        "disk",
-        free >= _LEAST_FREE_BYTES,
-        found,
-        "" if free >= _LEAST_FREE_BYTES else "free space, or set SIGNALBOX_HOME",
-    )
+    free = free_bytes(settings.home)
+    found = f"{free / 2**30:.1f} GiB free at {settings.home.expanduser()}"
+    enough = free >= LEAST_FREE_BYTES
+    return Check("disk", enough, found, "" if enough else "free space, or set SIGNALBOX_HOME")
