@@ -15,7 +15,7 @@ class QueryCache:
         found, missed: how often a question was asked for that was kept, and one that was not.
     """
 
-    def __init__(self, capacity: int = 1024) -> None:
+    def __init__(self, capacity: int = 4096) -> None:
         self._capacity = capacity
         self._vectors: OrderedDict[str, Vectors] = OrderedDict()
         self._lock = Lock()
