@@ -26,7 +26,7 @@ _SHORTEST_SECRET = 6
 _HIDDEN = "***"
 _MOST_CALLS = 8
 # Whatever the settings hold: credentials in an address, an Authorization header, a key of ours.
-_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+(?=@)|(?<=\bBearer )\S+|(?<=\bpassword=)\S+|(?<=\bsbx_)\w+", re.IGNORECASE)
+_CREDENTIALS = r"(?<=://)[^/@\s]+(?=@)|(?<=\bBearer )\S+|(?<=\bpassword=)\S+|(?<=\bsbx_)\w+"
 # Control characters, and those that turn the direction of writing.
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
@@ -77,7 +77,7 @@ class _Lines(logging.Formatter):
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         super().__init__()
         known = sorted({one for one in secrets if len(one) >= _SHORTEST_SECRET}, key=len, reverse=True)
-        self._secrets = re.compile("|".join(map(re.escape, known))) if known else None
+        self._secrets = re.compile("|".join([*map(re.escape, known), _CREDENTIALS]), re.IGNORECASE)
 
     def fields(self, record: logging.LogRecord) -> dict[str, Any]:
         """The line's fields, in their order."""
@@ -95,10 +95,10 @@ class _Lines(logging.Formatter):
         """The value without secrets and what could drive a terminal or begin a line of its own."""
         if isinstance(value, bool | int | float):
             return value
-        text = str(value)
-        if self._secrets is not None:
-            text = self._secrets.sub(_HIDDEN, text)
-        return _UNSAFE.sub(" ", one_line(_CREDENTIALS.sub(_HIDDEN, text), _LONGEST_MESSAGE))
+        text = self._secrets.sub(_HIDDEN, str(value))
+        if text.isascii() and text.isprintable() and len(text) <= _LONGEST_MESSAGE:
+            return text  # as nearly all are
+        return _UNSAFE.sub(" ", one_line(text, _LONGEST_MESSAGE))
 
 
 class JsonLines(_Lines):
