@@ -1,4 +1,7 @@
-"""What handlers are given: the service, who is calling, and the time that is left."""
+"""What handlers are given: the service, who is calling, and how long they waited.
+
+All are coroutines, though none waits: FastAPI would call others in a thread each.
+"""
 
 import time
 from typing import Annotated
@@ -11,7 +14,6 @@ from agent.serve.identity import Caller, Unauthenticated
 _NOTABLE_WAIT_S = 0.05
 
 
-# Plain functions would each be called in a thread.
 async def _service(request: Request) -> Service:
     service: Service = request.app.state.service
     return service
