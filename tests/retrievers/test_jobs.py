@@ -179,8 +179,8 @@ async def test_a_file_with_more_bad_lines_than_anybody_reads_ends_there(
 WORKER = """
 import asyncio, os, signal, sys
 from functools import partial
+from retrievers.ingest import run
 from retrievers.ingest.jobs import Jobs
-from retrievers.ingest.read import read_record
 from retrievers.ingest.run import ingest
 from retrievers.ingest.worker import Worker
 from retrievers.postgres.database import Database
