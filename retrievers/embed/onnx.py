@@ -37,7 +37,7 @@ class OnnxEmbedder:
     def __init__(self, folder: Path, name: str, *, languages: frozenset[str] | None = None) -> None:
         self.name, self.languages = name, languages
         self._folder = folder
-        self._recent = QueryCache()
+        self.recent = QueryCache()
         # The model runs single-threaded and batches run side by side: passages keep every core busy. Questions
         # have threads of their own: behind the batches of an ingestion one would wait for seconds.
         cores = os.cpu_count() or 1
@@ -63,10 +63,10 @@ class OnnxEmbedder:
 
     async def embed_query(self, text: str) -> Vectors:
         """Vector of a question, see `Embedder.embed_query`."""
-        vector = self._recent.get(text)
+        vector = self.recent.get(text)
         if vector is None:
             vector = await asyncio.get_running_loop().run_in_executor(self._questions, self._encode_query, text)
-            self._recent.put(text, vector)
+            self.recent.put(text, vector)
         return vector
 
     async def aclose(self) -> None:
