@@ -381,6 +381,7 @@ async def test_the_document_names_operations_bodies_and_problems(client: httpx2.
         operation["operationId"]: operation for one in document["paths"].values() for operation in one.values()
     }
     expected = "retrieve augment ask add_documents get_document delete_document list_collections get_collection"
+    expected += " upload_file list_jobs get_job retry_job"
     expected += " delete_collection list_traces get_trace replay_trace give_feedback healthz readyz metrics"
     assert set(expected.split()) <= set(operations)
     body = operations["retrieve"]["requestBody"]["content"]["application/json"]
