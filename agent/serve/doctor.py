@@ -4,7 +4,6 @@ import asyncio
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 
 import psycopg
@@ -19,6 +18,8 @@ from agent.rank_features import RankFeature
 from agent.rerank import shown
 from agent.rerank.base import Reranker, check_scores
 from agent.retrieve import within
+from agent.serve import doctor_serve
+from agent.serve.check import Check
 from agent.settings import PREFIX, Settings, load_settings, unknown_variables
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
 from retrievers.core.fields import Field
@@ -40,16 +41,6 @@ _RANKED_BY = {"prior": ("number",), "recency": ("date",)}
 _CLOUD_SILENT = "see whether CLOUD_BASE_URL is right and its server runs; until it answers, it is left out"
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing looked at. `mend` says what to do, also for what merely should be better."""
-
-    name: str
-    ok: bool
-    found: str
-    mend: str = ""
-
-
 async def examine() -> list[Check]:
     """Every check, in the order in which things depend on each other."""
     try:
@@ -67,6 +58,9 @@ async def examine() -> list[Check]:
         *([await _web(settings)] if settings.web_provider else []),
         *([await _cloud(settings)] if settings.cloud else []),
         _disk(settings),
+        await doctor_serve.access(settings),
+        await asyncio.to_thread(doctor_serve.port),
+        doctor_serve.logs(settings),
     ]
 
 
