@@ -5,6 +5,7 @@ where that asks for spans, and nowhere else. No span holds a question or the tex
 """
 
 import json
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from retrievers.core.errors import Unavailable
 
 _MOST_DOCUMENTS = 20
+_CLOSE_S = 3.0
 
 
 class Tracing:
@@ -118,8 +120,10 @@ class Tracing:
         span.end()
 
     def close(self) -> None:
-        """Send what is waiting; takes as long as the environment lets the exporter take."""
-        self._provider.shutdown()
+        """Send what is waiting, for a few seconds at most: a collector that is down must not hold up the end."""
+        closing = threading.Thread(target=self._provider.shutdown, daemon=True)
+        closing.start()
+        closing.join(_CLOSE_S)
 
 
 def _searches(trace: "Trace") -> dict[str, Any]:

@@ -5,7 +5,10 @@ import io
 import json
 import logging
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +17,8 @@ from typing import Any
 import httpx2
 import psycopg
 import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
@@ -413,3 +418,25 @@ def test_spans_are_made_where_the_standard_environment_asks_for_them(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert spans_are_wanted() is wanted
+
+
+def test_a_collector_that_hangs_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch):
+    class Hanging(InMemorySpanExporter):
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            ended.wait(20)
+            return SpanExportResult.SUCCESS
+
+    ended = threading.Event()
+    monkeypatch.setattr("agent.observe.telemetry._CLOSE_S", 0.1)
+    tracing = Tracing(Hanging())
+    with tracing.request("GET", {}) as span:
+        tracing.responded(span, "GET", "/healthz", 200)
+    tracing.close()
+    assert not ended.is_set()
+    ended.set()
+
+
+def test_asking_in_process_or_on_the_command_line_loads_nothing_of_a_server():
+    code = "import sys, agent.app, agent.serve.cli, agent.serve.output; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert {"fastapi", "uvicorn", "mcp", "prometheus_client", "opentelemetry"}.isdisjoint(loaded)
