@@ -23,6 +23,8 @@ LEAST_FREE_BYTES = 1 << 30
 _DATABASE_TIMEOUT_S = 1.0
 # What was known this lately is not asked again, however often somebody wants to know.
 _FRESH_S = 1.0
+# Share of TIMEOUT_S; requests that had to wait for their turn have less than the whole.
+_PATIENCE = 0.5
 _IN_DATABASE = frozenset({"fulltext", "vector", "sql"})
 
 _log = logging.getLogger(__name__)
@@ -56,8 +58,8 @@ class Health:
         self._service = service
         self._parts = dict.fromkeys(names, Part(True, datetime.now(UTC)))
         self._missed = 0
-        self._looked_at = float("-inf")
-        self._looking: asyncio.Task[None] | None = None
+        self._database_seen_at = float("-inf")
+        self._asking: asyncio.Task[None] | None = None
 
     def parts(self) -> dict[str, Part]:
         """Every part by its name, as far as is known by now."""
@@ -94,14 +96,23 @@ class Health:
         return said
 
     async def look(self) -> None:
-        """Ask the database and the disk, unless that is known; takes a second at most."""
-        if time.monotonic() - self._looked_at < _FRESH_S:
-            return
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.ensure_future(self._look())
-        await asyncio.shield(self._looking)
+        """Look at what no question tells of, and ask the database unless one just did; takes a second at most."""
+        if "disk" in self._parts:
+            free = free_bytes(self._service.settings.home)
+            self.note("disk", free >= LEAST_FREE_BYTES, "error", f"{free / 2**30:.1f} GiB free")
+        if (works := self._service.worker.works) is not None:
+            self._parts.setdefault("worker", Part(True, datetime.now(UTC)))
+            self.note("worker", works, "error", "it has stopped")
+        if time.monotonic() - self._database_seen_at >= _FRESH_S:
+            await asyncio.shield(self._ask_database())
 
-    async def _look(self) -> None:
+    def _ask_database(self) -> "asyncio.Task[None]":
+        """The asking, which all share who want to know meanwhile."""
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.ensure_future(self._probe())
+        return self._asking
+
+    async def _probe(self) -> None:
         try:
             await within(self._service.database.search("SELECT 1", {}), _DATABASE_TIMEOUT_S)
             self.note("database", True)
@@ -109,13 +120,7 @@ class Health:
             self.note("database", False, "timeout", f"no answer within {_DATABASE_TIMEOUT_S:g} s")
         except (Unavailable, OSError) as error:
             self.note("database", False, "error", str(error))
-        if "disk" in self._parts:
-            free = free_bytes(self._service.settings.home)
-            self.note("disk", free >= LEAST_FREE_BYTES, "error", f"{free / 2**30:.1f} GiB free")
-        if (works := self._service.worker.works) is not None:
-            self._parts.setdefault("worker", Part(True, datetime.now(UTC)))
-            self.note("worker", works, "error", "it has stopped")
-        self._looked_at = time.monotonic()
+        self._database_seen_at = time.monotonic()
 
     def note(self, name: str, works: bool, reason: str = "", details: str = "") -> None:
         """A part has worked, or has not. The first failure and the first success after it are logged.
@@ -141,9 +146,9 @@ class Health:
 
     def answered(self, trace: "Trace") -> None:
         """See `Observer.answered`."""
-        decision = trace.decision
+        decision, timeout_s = trace.decision, trace.decision.request.timeout_s
         # A caller in a hurry learns nothing of those who were too slow for it.
-        patient = decision.request.timeout_s is None
+        patient = timeout_s is None or timeout_s >= _PATIENCE * trace.settings.timeout_s
         for answer in decision.answers:
             self._searched(answer, patient)
         if trace.replay_of is not None:
@@ -154,7 +159,9 @@ class Health:
             elif patient:
                 self.note("model", False, "error", call.error)
         reranking = decision.reranking
-        if reranking is not None and "reranker" in self._parts:
+        configured = self._service.pipeline.reranker
+        # A request may have chosen another, which is always at hand.
+        if reranking is not None and configured is not None and reranking.by == configured.name:
             if reranking.error is None:
                 self.note("reranker", True)
             elif patient:
@@ -165,7 +172,7 @@ class Health:
         if status in ("ok", "empty"):
             self.note(name, True)
             if status == "ok" and name in _IN_DATABASE:
-                self._looked_at = time.monotonic()
+                self._database_seen_at = time.monotonic()
                 self.note("database", True)
             # A vector that was at hand says nothing of the embedder.
             if name == "vector" and self._service.embedder.recent.missed > self._missed:
@@ -190,9 +197,7 @@ class Health:
             self.note("database", False, "error", error.reason)
             return
         # Something made a question wait for too long: is it the database?
-        self._looked_at = float("-inf")
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.ensure_future(self._look())
+        self._ask_database()
 
 
 def free_bytes(folder: Path) -> int:

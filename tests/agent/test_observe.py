@@ -21,6 +21,8 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agent.app import Service, open_service
 from agent.observe import logs
@@ -63,13 +65,16 @@ def lines() -> Iterator[Callable[[], list[dict[str, Any]]]]:
 
 @asynccontextmanager
 async def opened(
-    owner_url: str, service_url: str, tracing: Tracing | None = None, **changes: Any
+    owner_url: str, service_url: str, tracing: Tracing | None = None, mounted: ASGIApp | None = None, **changes: Any
 ) -> AsyncIterator[tuple[Service, httpx2.AsyncClient]]:
     """A service with two documents, and a client of its HTTP door."""
     settings = Settings(database_url=owner_url, service_url=service_url, pool_size=4, **changes)
     async with open_service(settings) as service:
         await service.ingest(BIRDS, "birds")
-        transport = httpx2.ASGITransport(create_app(service, tracing=tracing))
+        app = create_app(service, tracing=tracing)
+        if mounted is not None:
+            app.mount("/mounted", mounted)
+        transport = httpx2.ASGITransport(app)
         async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=30) as client:
             yield service, client
 
@@ -204,7 +209,9 @@ async def test_a_reranker_that_is_down_shows_without_its_address(
         assert await figure(client, 'signalbox_degraded_answers_total{what="rerank_unavailable"}') == 1
         for number in range(5):
             await ask(client, f"penguins {number}")
-        assert (await ready(client))[1]["parts"]["reranker"]["breaker"] == "open"
+        assert "rerank_unavailable" not in (await ask(client, reranker="hybrid")).json()["degraded"]
+        part = (await ready(client))[1]["parts"]["reranker"]
+        assert (part["status"], part["breaker"]) == ("failing", "open")
         assert await figure(client, 'signalbox_breaker_open{part="reranker"}') == 1
     assert len(about(lines(), "reranker")) == 1
 
@@ -260,7 +267,11 @@ async def test_status_is_told_without_a_key_and_holds_no_address_and_no_name(own
 
 
 async def test_every_request_is_counted_by_the_template_of_its_route(owner_url: str, service_url: str):
-    async with opened(owner_url, service_url) as (_, client):
+    async def mounted(scope: Scope, receive: Receive, send: Send) -> None:
+        await Response("here")(scope, receive, send)
+
+    async with opened(owner_url, service_url, mounted=mounted) as (_, client):
+        await client.get("/mounted/by/caller")
         await ask(client)
         await ask(client, top_k=0)
         for number in range(3):
@@ -277,6 +288,7 @@ async def test_every_request_is_counted_by_the_template_of_its_route(owner_url: 
     assert counted["POST", "/v1/retrieve", "422"] == 1
     assert counted["GET", "/v1/traces/{id}", "404"] == 3
     assert counted["GET", "unmatched", "404"] == 3
+    assert counted["GET", "/mounted", "200"] == 1
     assert {method for method, *_ in counted} == {"GET", "POST", "other"}
 
 

@@ -84,8 +84,7 @@ def _route(scope: Scope) -> str:
     """The template of the path, which holds nothing that a caller has made up."""
     if (route := getattr(scope.get("route"), "path", None)) is not None:
         return str(route)
-    mounted = scope.get("app_root_path", scope.get("root_path", ""))
-    return str(mounted or UNMATCHED)
+    return str(scope.get("root_path") or UNMATCHED)  # of what is mounted, such as /mcp
 
 
 def _note(scope: Scope, route: str, status: int, elapsed_s: float) -> None:
