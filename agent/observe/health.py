@@ -67,11 +67,10 @@ class Health:
 
     def breakers(self) -> dict[str, State]:
         """The breakers that have been used, by part."""
-        pipeline = self._service.pipeline
-        states = {
-            "reranker" if name.startswith("the reranker ") else name: state
-            for name, state in pipeline.breakers.states().items()
-        }
+        pipeline, parts = self._service.pipeline, {name: name for name in self._parts}
+        if pipeline.reranker is not None:
+            parts[f"the reranker {pipeline.reranker.name}"] = "reranker"
+        states = {parts[name]: state for name, state in pipeline.breakers.states().items() if name in parts}
         return states | ({"model": pipeline.model_breaker.state} if pipeline.model is not None else {})
 
     @property
