@@ -122,17 +122,17 @@ class Gate:
 
 
 class Gates:
-    """A gate for each kind of work, so that none waits for another: sized by the machine.
+    """A gate for each kind of work, so that none waits for another.
 
-    Searches take processor time, so a few at work are as fast as many. An answer mostly waits for a model. Writing
-    takes turns in the database anyway.
+    Searches take processor time: a few for each core are as fast as many. An answer mostly waits for a model, and
+    who writes for the writing of others.
     """
 
     def __init__(self) -> None:
         cores = os.cpu_count() or 1
         self.searches = Gate(4 * cores, 12 * cores)
         self.answers = Gate(64, 64)
-        self.writes = Gate(cores, 32)
+        self.writes = Gate(16, 32)
 
     def of(self, method: str, path: str) -> Gate:
         """The gate of a request."""
