@@ -378,5 +378,5 @@ _RETRY = """
     UPDATE signalbox.job
     SET status = 'queued', free_at = now(), tries = 0, deaths = 0, in_hand = NULL, parked = '{}', error = NULL,
         done = done - failed, failed = 0, finished_at = NULL, expires_at = NULL
-    WHERE tenant = %s AND id = %s AND (status = 'failed' OR (status = 'done' AND failed > 0))
+    WHERE tenant = %s AND id = %s AND expires_at > now() AND (status = 'failed' OR (status = 'done' AND failed > 0))
 """

@@ -679,8 +679,9 @@ async def test_jobs_that_are_over_are_shown_for_a_while_and_then_deleted(databas
     kept = owner(owner_url, "SELECT round(extract(epoch FROM expires_at - now()) / 86400)::integer FROM signalbox.job")
     owner(owner_url, "UPDATE signalbox.job SET expires_at = now() - interval '1 s'")
 
-    with pytest.raises(NotFound):
-        await worker.jobs.job(TENANT, old)
+    for ask in (worker.jobs.job, worker.jobs.retry):
+        with pytest.raises(NotFound):
+            await ask(TENANT, old)
     assert await worker.jobs.recent(TENANT, 10) == []
     new, _ = await worker.deliver(TENANT, of_records("docs", [record(2)]))
 
