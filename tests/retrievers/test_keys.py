@@ -200,7 +200,7 @@ def down(url: str) -> Iterator[None]:
     name = conninfo_to_dict(url)["dbname"]
     elsewhere = make_conninfo(url, dbname="postgres")
     rows(elsewhere, f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
-    rows(elsewhere, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
+    rows(elsewhere, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")  # noqa: S608
     try:
         yield
     finally:
