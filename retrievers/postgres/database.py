@@ -285,7 +285,7 @@ def _prepare(owner: str, service: str | None) -> tuple[bytes, str]:
 
 
 def _check_login(service: str, mend: str) -> None:
-    """Refuse a login that row security would not bind, or that statements could lead out of it, or tables without it."""
+    """Refuse a login that row security would not bind or a statement could lead out of it, and tables without it."""
     try:
         with psycopg.connect(service, autocommit=True, connect_timeout=10) as connection:
             row = connection.execute(_LOGIN, (SERVICE_ROLE,)).fetchone()
