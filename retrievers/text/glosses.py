@@ -6,6 +6,7 @@ comes, and the ranking decides which of them the documents speak of.
 
 import gzip
 import re
+import threading
 from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -37,9 +38,14 @@ _EMPTY = frozenset(
 )
 
 
+_reading = threading.Lock()
+
+
 def load() -> None:
     """Read the dictionary, which takes about a second once; texts are glossed at once from then on."""
-    _dictionary()
+    # Of several that ask at once, one reads: a second of each would be many seconds of all, and of the event loop.
+    with _reading:
+        _dictionary()
 
 
 def is_chinese(text: str) -> bool:
