@@ -6,8 +6,8 @@ comes, and the ranking decides which of them the documents speak of.
 
 import gzip
 import re
-import threading
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import NamedTuple
@@ -38,14 +38,13 @@ _EMPTY = frozenset(
 )
 
 
-_reading = threading.Lock()
+reader = ThreadPoolExecutor(1, "glosses")
+"""Where `load` runs: of several that ask at once one reads, and the others wait without holding a thread each."""
 
 
 def load() -> None:
     """Read the dictionary, which takes about a second once; texts are glossed at once from then on."""
-    # Of several that ask at once, one reads: a second of each would be many seconds of all, and of the event loop.
-    with _reading:
-        _dictionary()
+    _dictionary()
 
 
 def is_chinese(text: str) -> bool:

@@ -31,7 +31,6 @@ QUESTIONS = (
     "How many reports are there?",
     "List the reports by the red team",
     "Which report number is the highest?",
-    "涡轮机报告写了什么?",
 )
 
 
