@@ -186,7 +186,11 @@ class Keys:
                 # For the transaction alone: behind a pooler the session is soon somebody else's.
                 await connection.execute("SET LOCAL ROLE signalbox_keys")
                 yield connection
-        except (psycopg.OperationalError, psycopg.errors.InsufficientPrivilege) as error:
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise Unavailable(
+                "the database", "keys are managed by the role that ran `signalbox migrate`: put it into DATABASE_URL"
+            ) from error
+        except psycopg.OperationalError as error:
             raise Unavailable("the database", str(error).strip().splitlines()[0]) from error
 
 
