@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict, Field
 
 MAX_QUERY_CHARACTERS = 8000
 MAX_TOP_K = 100
@@ -171,14 +171,7 @@ class Result(Shape):
     degraded: tuple[str, ...] = ()
     status: Literal["found", "nothing_found", "no_retrieval_needed"]
     took_ms: float
-    explanation: dict[str, Any] | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_nothing(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        answer: dict[str, Any] = dump(self)
-        if answer.get("explanation") is None:
-            answer.pop("explanation", None)
-        return answer
+    explanation: Annotated[dict[str, Any] | None, Field(exclude_if=lambda value: value is None)] = None
 
 
 class Citation(Shape):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from agent.serve import keys
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
 from retrievers.ingest.clean import one_line
 
@@ -312,6 +313,22 @@ def delete(
 
 
 @app.command()
+def jobs(
+    action: Annotated[
+        str | None, typer.Argument(help="`show` what failed of one, or `retry` it", metavar="[show|retry]")
+    ] = None,
+    id: Annotated[str | None, typer.Argument(help="its job_id", metavar="[ID]")] = None,
+    tenant: Tenant = None,
+    as_json: AsJson = False,
+) -> int:
+    """The ingestion jobs, or one of them with the documents that failed and why."""
+    from agent.serve import jobscommand
+
+    jobscommand.check_arguments(action, id)
+    return _with_service(lambda service: jobscommand.run(service, action, id, tenant=tenant, as_json=as_json))
+
+
+@app.command()
 def sql(
     statement: Annotated[str, typer.Argument(help="one SELECT; - reads a JSON string per line from stdin")],
     collection: Annotated[str, typer.Option(help="the collection behind the view documents")],
@@ -338,6 +355,17 @@ def fetch(
     from agent.serve import fetching
 
     return asyncio.run(fetching.run(url, check=check, as_json=as_json))
+
+
+@app.command()
+def serve(
+    host: Annotated[str, typer.Option(help="the address to listen on")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="the port to listen on; 0 for a free one", min=0, max=65535)] = 8000,
+) -> int:
+    """The HTTP API, the console page and MCP over HTTP, until it is stopped."""
+    from agent.serve import server
+
+    return asyncio.run(server.serve(host, port))
 
 
 @app.command()
@@ -371,6 +399,9 @@ def doctor(as_json: AsJson = False) -> int:
     if all(check.ok for check in found):
         return DONE
     return BAD_INPUT if found[0].name == "settings" and not found[0].ok else UNAVAILABLE
+
+
+app.add_typer(keys.app, name="keys")
 
 
 def _with_service(action: Callable[["Service"], Awaitable[Returned]]) -> Returned:

@@ -2,10 +2,8 @@
 
 import asyncio
 import re
-import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 
 import psycopg
@@ -15,10 +13,13 @@ from agent import rank_features
 from agent.app import database_addresses
 from agent.fusion import Fused
 from agent.llm import no_answer
+from agent.observe.health import LEAST_FREE_BYTES, free_bytes
 from agent.rank_features import RankFeature
 from agent.rerank import shown
 from agent.rerank.base import Reranker, check_scores
 from agent.retrieve import within
+from agent.serve import doctor_serve
+from agent.serve.check import Check
 from agent.settings import PREFIX, Settings, load_settings, unknown_variables
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
 from retrievers.core.fields import Field
@@ -27,7 +28,6 @@ from retrievers.postgres.migrate import check_address
 from retrievers.registry import Resources
 
 _SAFE_VECTOR = (0, 8, 4)
-_LEAST_FREE_BYTES = 1 << 30
 # litellm alone takes up to 7 s to be imported.
 _MODEL_TIMEOUT_S = 15.0
 _CLOUD_MENDS = {
@@ -39,16 +39,6 @@ _CLOUD_MENDS = {
 _RANKED_BY = {"prior": ("number",), "recency": ("date",)}
 """The types of field that rank features need; tags are of any."""
 _CLOUD_SILENT = "see whether CLOUD_BASE_URL is right and its server runs; until it answers, it is left out"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing looked at. `mend` says what to do, also for what merely should be better."""
-
-    name: str
-    ok: bool
-    found: str
-    mend: str = ""
 
 
 async def examine() -> list[Check]:
@@ -68,6 +58,9 @@ async def examine() -> list[Check]:
         *([await _web(settings)] if settings.web_provider else []),
         *([await _cloud(settings)] if settings.cloud else []),
         _disk(settings),
+        await doctor_serve.access(settings),
+        await asyncio.to_thread(doctor_serve.port),
+        doctor_serve.logs(settings),
     ]
 
 
@@ -338,12 +331,7 @@ async def _cloud(settings: Settings) -> Check:
 def _disk(settings: Settings) -> Check:
     if settings.database_url:
         return Check("disk", True, "the database is elsewhere")
-    home = settings.home.expanduser()
-    free = shutil.disk_usage(next(path for path in (home, *home.parents) if path.exists())).free
-    found = f"{free / 2**30:.1f} GiB free at {home}"
-    return Check(
-        "disk",
-        free >= _LEAST_FREE_BYTES,
-        found,
-        "" if free >= _LEAST_FREE_BYTES else "free space, or set SIGNALBOX_HOME",
-    )
+    free = free_bytes(settings.home)
+    found = f"{free / 2**30:.1f} GiB free at {settings.home.expanduser()}"
+    enough = free >= LEAST_FREE_BYTES
+    return Check("disk", enough, found, "" if enough else "free space, or set SIGNALBOX_HOME")

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from agent.serve.doctor import Check
+from agent.serve.check import Check
 from agent.types import Intent, Prompt, Rejected, Result, Table
 from retrievers.core.filters import in_words
 from retrievers.core.types import Collection

@@ -69,13 +69,46 @@ async def set_fields(connection: Connection, tenant: str, number: int, fields: M
     )
 
 
-async def digests(connection: Connection, tenant: str, number: int, ids: Sequence[str]) -> dict[str, bytes]:
-    """Digest per document id, of those that are stored."""
+async def next_delivery(connection: Connection) -> int:
+    """The number of a delivery that is accepted now; it is higher than all before."""
+    row = await (await connection.execute("SELECT nextval('signalbox.delivery')")).fetchone()
+    return int((row or (0,))[0])
+
+
+async def stored(
+    connection: Connection, tenant: str, number: int, documents: Mapping[str, bytes], delivery: int, *, name: str
+) -> dict[str, tuple[bytes, int]]:
+    """Digest and delivery per document id, of those that are stored.
+
+    What came again unchanged is as of this delivery from now on, where an earlier one of the collection `name` is
+    still to be carried out: that one must not put back what this one found right.
+
+    Args:
+        documents: the digest of each document as it has come now, by id.
+    """
+    cursor = await connection.execute(_EARLIER_TO_COME, (tenant, name, delivery))
+    contended = (await cursor.fetchone() or (False,))[0]
+    if contended:
+        await _locked(connection, tenant, number)
     cursor = await connection.execute(
-        "SELECT id, digest FROM signalbox.document WHERE tenant = %s AND collection = %s AND id = ANY (%s)",
-        (tenant, number, list(ids)),
+        "SELECT id, digest, delivery FROM signalbox.document WHERE tenant = %s AND collection = %s AND id = ANY (%s)",
+        (tenant, number, list(documents)),
     )
-    return {row[0]: bytes(row[1]) for row in await cursor.fetchall()}
+    found = {row[0]: (bytes(row[1]), int(row[2])) for row in await cursor.fetchall()}
+    if contended:
+        same = [id for id, (digest, _) in found.items() if digest == documents[id]]
+        await connection.execute(
+            "UPDATE signalbox.document SET delivery = %s"
+            " WHERE tenant = %s AND collection = %s AND id = ANY (%s) AND delivery < %s",
+            (delivery, tenant, number, same, delivery),
+        )
+    return found
+
+
+_EARLIER_TO_COME = """
+    SELECT EXISTS (SELECT FROM signalbox.job
+                   WHERE tenant = %s AND collection = %s AND delivery < %s AND status IN ('queued', 'running'))
+"""
 
 
 async def known_vectors(connection: Connection, tenant: str, number: int, ids: Sequence[str]) -> dict[bytes, Vectors]:
@@ -98,19 +131,31 @@ async def replace_documents(
     *,
     embedder: int,
     mean_length: float,
-) -> None:
+    delivery: int,
+) -> frozenset[str]:
     """Write documents whole: what was stored under their ids is gone, all in the caller's transaction.
 
     Args:
         vectors: by digest of the embedded text; one for every passage.
         embedder: number of the embedder the vectors come from.
         mean_length: the mean passage length for BM25, unless the collection has one already.
+        delivery: number of the delivery the documents came with.
+    Returns:
+        Ids of the documents that were left as they are, because a later delivery brought them.
     """
     mean_length = (await _locked(connection, tenant, number))[1] or mean_length
+    cursor = await connection.execute(
+        "SELECT id FROM signalbox.document WHERE tenant = %s AND collection = %s AND id = ANY (%s) AND delivery > %s",
+        (tenant, number, [item.document.id for item in documents], delivery),
+    )
+    newer = frozenset(row[0] for row in await cursor.fetchall())
+    documents = [item for item in documents if item.document.id not in newer]
     changes = values.Changes()
     await _remove(connection, tenant, number, [item.document.id for item in documents], changes)
     async with connection.cursor() as writer:
-        await writer.executemany(_INSERT_DOCUMENT, [_document_row(tenant, number, item) for item in documents])
+        await writer.executemany(
+            _INSERT_DOCUMENT, [_document_row(tenant, number, item, delivery) for item in documents]
+        )
         await writer.executemany(
             _INSERT_CHUNK,
             [
@@ -121,16 +166,18 @@ async def replace_documents(
         )
     counts = Counter(term for item in documents for passage in item.passages for term in passage.lexemes)
     await _count_terms(connection, tenant, number, counts)
-    await _count_documents(connection, tenant, number, documents, mean_length)
-    for item in documents:
+    shown = [item for item in documents if item.document.enabled]
+    await _count_documents(connection, tenant, number, shown, mean_length)
+    for item in shown:
         changes.add(item.document.id, item.document.title, item.fields, 1)
     await values.apply(connection, tenant, number, changes)
+    return newer
 
 
 _INSERT_DOCUMENT = """
     INSERT INTO signalbox.document (tenant, collection, id, title, url, body, metadata, fields, important, questions,
-                                    language, digest, chunks, words, public, expires_at)
-    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+                                    language, digest, chunks, words, public, enabled, expires_at, delivery)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 """
 _INSERT_CHUNK = """
     INSERT INTO signalbox.chunk (tenant, collection, document_id, ordinal, embedder, public, expires_at,
@@ -140,7 +187,7 @@ _INSERT_CHUNK = """
 """
 
 
-def _document_row(tenant: str, number: int, item: Prepared) -> Row:
+def _document_row(tenant: str, number: int, item: Prepared, delivery: int) -> Row:
     document = item.document
     return (
         tenant,
@@ -158,7 +205,9 @@ def _document_row(tenant: str, number: int, item: Prepared) -> Row:
         len(item.passages),
         sum(passage.length for passage in item.passages),
         document.public,
+        document.enabled,
         document.expires_at,
+        delivery,
     )
 
 
@@ -240,17 +289,18 @@ async def _remove(connection: Connection, tenant: str, number: int, ids: Sequenc
         """
         DELETE FROM signalbox.document
         WHERE tenant = %(tenant)s AND collection = %(collection)s AND id = ANY (%(ids)s)
-        RETURNING id, title, fields, language, chunks, words, public
+        RETURNING id, title, fields, language, chunks, words, public, enabled
         """,
         which,
     )
     gone = await cursor.fetchall()
-    for id, title, fields, *_ in gone:
+    shown = [row for row in gone if row[7]]
+    for id, title, fields, *_ in shown:
         changes.add(id, title, fields, -1)
-    if gone:
-        chunks, words, public = (sum(row[place] for row in gone) for place in (4, 5, 6))
-        languages = Counter(row[3] for row in gone)
-        await _add_to_counts(connection, tenant, number, -len(gone), -chunks, -words, -public, Counter(), languages)
+    if shown:
+        chunks, words, public = (sum(row[place] for row in shown) for place in (4, 5, 6))
+        languages = Counter(row[3] for row in shown)
+        await _add_to_counts(connection, tenant, number, -len(shown), -chunks, -words, -public, Counter(), languages)
     return len(gone)
 
 

@@ -7,8 +7,10 @@ which saves them the transaction.
 
 import asyncio
 import hashlib
+import hmac
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, LiteralString, Self, TypeVar
 
@@ -27,6 +29,16 @@ Returned = TypeVar("Returned")
 MAX_TENANT_CHARACTERS = 128
 # A server that does not end a statement within these is taken for lost, with the connection.
 _CANCELS, _CANCEL_EVERY_S = 50, 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The connections of a pool: in use, idle, the most there may be, and how many wait for one."""
+
+    in_use: int
+    idle: int
+    most: int
+    waiting: int
 
 
 class Database:
@@ -76,6 +88,13 @@ class Database:
         """The owner's connection string; it may hold a password."""
         return self._owner
 
+    def usage(self) -> Usage:
+        """What the pool does now."""
+        assert self._pool is not None
+        stats = self._pool.get_stats()
+        idle = stats["pool_available"]
+        return Usage(stats["pool_size"] - idle, idle, self._size, stats["requests_waiting"])
+
     def scope(self, tenant: str) -> str:
         """The tenant with its signature, as the database verifies it.
 
@@ -84,7 +103,18 @@ class Database:
         """
         if not tenant or len(tenant) > MAX_TENANT_CHARACTERS or not tenant.isprintable():
             raise BadRequest("a tenant is a name of 1 to 128 printable characters", where="tenant")
-        return hashlib.sha256(self._secret + tenant.encode() + self._secret).hexdigest() + ":" + tenant
+        return self._signed(tenant)
+
+    def worker_pass(self) -> str:
+        """What `signalbox.take_job` asks for in place of a tenant's scope; no tenant's scope can be mistaken for it."""
+        return self._signed("\nworker")
+
+    def _signed(self, name: str) -> str:
+        return hashlib.sha256(self._secret + name.encode() + self._secret).hexdigest() + ":" + name
+
+    def seal(self, text: str) -> str:
+        """64 hexadecimal digits that nobody makes of the text who lacks this database's secret."""
+        return hmac.digest(self._secret, text.encode(), "sha256").hex()
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[AsyncConnection[Row]]:
@@ -280,10 +310,11 @@ def _prepare(owner: str, service: str | None) -> tuple[bytes, str]:
 
 
 def _check_login(service: str, mend: str) -> None:
-    """Refuse a login that row security would not bind, or that statements could lead out of it."""
+    """Refuse a login that row security would not bind or a statement could lead out of it, and tables without it."""
     try:
         with psycopg.connect(service, autocommit=True, connect_timeout=10) as connection:
             row = connection.execute(_LOGIN, (SERVICE_ROLE,)).fetchone()
+            unguarded = connection.execute(_UNGUARDED).fetchone()
     except psycopg.OperationalError as error:
         reason = str(error).strip().splitlines()[0]
         raise Unavailable("the database", f"the service cannot log in: {reason}; {mend}") from error
@@ -295,10 +326,21 @@ def _check_login(service: str, mend: str) -> None:
             "the database",
             f"SERVICE_URL must be a login IN ROLE {SERVICE_ROLE}, but {name} {why}; leave it unset to have one made",
         )
+    if unguarded is not None:
+        table = f"signalbox.{unguarded[0]}"
+        mend = f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY"
+        raise Unavailable("the database", f"every tenant would see all of {table}, as its row security is off: {mend}")
 
 
 _LOGIN = """
     SELECT rolname, rolsuper OR rolbypassrls OR pg_has_role(rolname, nspowner, 'MEMBER'),
            pg_has_role(rolname, %s, 'SET')
     FROM pg_roles, pg_namespace WHERE rolname = session_user AND nspname = 'signalbox'
+"""
+# From the server's own catalogue: a table that somebody adds is among them.
+_UNGUARDED = """
+    SELECT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+    WHERE c.relnamespace = 'signalbox'::regnamespace AND c.relkind IN ('r', 'p') AND a.attname = 'tenant'
+      AND NOT a.attisdropped AND NOT (c.relrowsecurity AND c.relforcerowsecurity)
+    ORDER BY 1 LIMIT 1
 """

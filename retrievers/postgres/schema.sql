@@ -170,6 +170,43 @@ BEGIN
     RETURN found.number;
 END $$;
 
+CREATE FUNCTION signalbox.take_job(pass text, seconds double precision) RETURNS TABLE(tenant text, id uuid, lease uuid)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'signalbox', 'public', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    who text;
+    free record;
+BEGIN
+    IF verified_tenant(pass) <> E'\nworker' THEN
+        RAISE EXCEPTION 'only a worker takes jobs' USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    -- Whose last job was started longest ago comes first: many jobs of one tenant hold up no other.
+    FOR who IN
+        WITH RECURSIVE waiting AS (
+            SELECT min(j.tenant) AS tenant FROM job j WHERE j.status IN ('queued', 'running') AND j.free_at <= now()
+            UNION ALL
+            SELECT (SELECT min(j.tenant) FROM job j
+                    WHERE j.status IN ('queued', 'running') AND j.free_at <= now() AND j.tenant > w.tenant)
+            FROM waiting w WHERE w.tenant IS NOT NULL)
+        SELECT w.tenant FROM waiting w WHERE w.tenant IS NOT NULL
+        ORDER BY (SELECT max(j.started_at) FROM job j WHERE j.tenant = w.tenant) NULLS FIRST, w.tenant
+    LOOP
+        SELECT j.id, j.status INTO free FROM job j
+        WHERE j.tenant = who AND j.status IN ('queued', 'running') AND j.free_at <= now()
+        ORDER BY j.delivery LIMIT 1 FOR UPDATE SKIP LOCKED;
+        IF FOUND THEN
+            RETURN QUERY UPDATE job j
+            SET status = 'running', lease = gen_random_uuid(), free_at = now() + make_interval(secs => seconds),
+                started_at = now(), deaths = j.deaths + (free.status = 'running')::integer
+            WHERE j.tenant = who AND j.id = free.id
+            RETURNING j.tenant, j.id, j.lease;
+            RETURN;
+        END IF;
+    END LOOP;
+END $$;
+
 CREATE FUNCTION signalbox.tenant() RETURNS text
     LANGUAGE sql STABLE
     SET search_path TO 'signalbox', 'public', 'pg_temp'
@@ -191,6 +228,27 @@ BEGIN
     WHERE k.tenant = who OR (k.tenant = '0' AND k.public_documents > 0);
 END $$;
 
+CREATE FUNCTION signalbox.verified_key(wanted text, presented bytea) RETURNS TABLE(tenant text, ended text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'signalbox', 'public', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    -- What is compared byte by byte is hashed with this first, so that the time it takes tells nothing.
+    salt bytea := uuid_send(gen_random_uuid());
+BEGIN
+    -- Whoever revokes the key at this moment is not waited for.
+    UPDATE api_key used SET last_used_at = now() FROM (
+        SELECT k.tenant, k.id FROM api_key k
+        WHERE k.id = wanted AND sha256(k.digest || salt) = sha256(presented || salt)
+          AND k.revoked_at IS NULL AND coalesce(k.expires_at > now(), true)
+          AND coalesce(k.last_used_at < now() - interval '1 minute', true)
+        FOR UPDATE SKIP LOCKED) key
+    WHERE used.tenant = key.tenant AND used.id = key.id;
+    RETURN QUERY SELECT k.tenant, CASE WHEN k.revoked_at IS NOT NULL THEN 'revoked' WHEN k.expires_at <= now() THEN 'expired' END
+    FROM api_key k WHERE k.id = wanted AND sha256(k.digest || salt) = sha256(presented || salt);
+END $$;
+
 CREATE FUNCTION signalbox.verified_tenant(scope text) RETURNS text
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'signalbox', 'public', 'pg_temp'
@@ -208,6 +266,26 @@ BEGIN
     END IF;
     RETURN named;
 END $$;
+
+CREATE TABLE signalbox.api_key (
+    tenant text NOT NULL,
+    id text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL,
+    digest bytea NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    expires_at timestamp with time zone,
+    revoked_at timestamp with time zone,
+    last_used_at timestamp with time zone,
+    CONSTRAINT api_key_digest_check CHECK ((length(digest) = 32)),
+    CONSTRAINT api_key_id_check CHECK ((id <> ''::text)),
+    CONSTRAINT api_key_tenant_check CHECK ((tenant <> ''::text))
+);
+
+ALTER TABLE ONLY signalbox.api_key FORCE ROW LEVEL SECURITY;
+
+COMMENT ON COLUMN signalbox.api_key.digest IS 'SHA-256 of the whole key, which holds 256 random bits; the key itself is stored nowhere';
+
+COMMENT ON COLUMN signalbox.api_key.last_used_at IS 'to the minute';
 
 CREATE TABLE signalbox.chunk (
     tenant text NOT NULL,
@@ -286,6 +364,30 @@ COMMENT ON COLUMN signalbox.collection.version IS 'raised by every change: what 
 
 COMMENT ON COLUMN signalbox.collection.folding IS 'version of the folding that field_word was made with; another one is made anew at the end of the next ingestion';
 
+CREATE TABLE signalbox.dead_letter (
+    tenant text NOT NULL,
+    job uuid NOT NULL,
+    index integer NOT NULL,
+    place text NOT NULL,
+    document_id text,
+    reason text NOT NULL,
+    payload bytea,
+    failed_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
+ALTER TABLE ONLY signalbox.dead_letter FORCE ROW LEVEL SECURITY;
+
+COMMENT ON COLUMN signalbox.dead_letter.index IS 'its place in the delivery, from 0';
+
+COMMENT ON COLUMN signalbox.dead_letter.payload IS 'the record as it came; of a file the job keeps it whole';
+
+CREATE SEQUENCE signalbox.delivery
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
 CREATE TABLE signalbox.document (
     tenant text NOT NULL,
     collection integer NOT NULL,
@@ -305,6 +407,8 @@ CREATE TABLE signalbox.document (
     expires_at timestamp with time zone,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    enabled boolean DEFAULT true NOT NULL,
+    delivery bigint DEFAULT 0 NOT NULL,
     CONSTRAINT document_id_check CHECK ((id <> ''::text))
 )
 WITH (toast_tuple_target='256');
@@ -315,6 +419,8 @@ ALTER TABLE ONLY signalbox.document FORCE ROW LEVEL SECURITY;
 COMMENT ON COLUMN signalbox.document.fields IS 'metadata in the normal form that filters compare (retrievers.core.fields)';
 
 COMMENT ON COLUMN signalbox.document.digest IS 'of everything that was given: an equal one means nothing to do';
+
+COMMENT ON COLUMN signalbox.document.delivery IS 'number of the delivery it came with: one carried out late does not replace what a later one brought';
 
 CREATE TABLE signalbox.embedder (
     number smallint NOT NULL,
@@ -408,6 +514,54 @@ ALTER TABLE ONLY signalbox.field_word FORCE ROW LEVEL SECURITY;
 
 COMMENT ON COLUMN signalbox.field_word.words IS 'the folded value from its word number `place` on (retrievers.text.folding)';
 
+CREATE TABLE signalbox.job (
+    tenant text NOT NULL,
+    id uuid NOT NULL,
+    collection text NOT NULL,
+    delivery bigint DEFAULT nextval('signalbox.delivery'::regclass) NOT NULL,
+    file text,
+    payload bytea,
+    status text NOT NULL,
+    free_at timestamp with time zone DEFAULT now() NOT NULL,
+    lease uuid,
+    tries integer DEFAULT 0 NOT NULL,
+    deaths integer DEFAULT 0 NOT NULL,
+    in_hand integer,
+    parked integer[] DEFAULT '{}'::integer[] NOT NULL,
+    documents integer,
+    done integer DEFAULT 0 NOT NULL,
+    inserted integer DEFAULT 0 NOT NULL,
+    updated integer DEFAULT 0 NOT NULL,
+    failed integer DEFAULT 0 NOT NULL,
+    error text,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    started_at timestamp with time zone,
+    finished_at timestamp with time zone,
+    expires_at timestamp with time zone,
+    CONSTRAINT job_status_check CHECK ((status = ANY (ARRAY['queued'::text, 'running'::text, 'done'::text, 'failed'::text]))),
+    CONSTRAINT job_tenant_check CHECK ((tenant <> ''::text))
+);
+
+ALTER TABLE ONLY signalbox.job FORCE ROW LEVEL SECURITY;
+
+COMMENT ON COLUMN signalbox.job.collection IS 'its name: the collection may not exist yet';
+
+COMMENT ON COLUMN signalbox.job.file IS 'name of the file the payload is; null for a JSON list of records';
+
+COMMENT ON COLUMN signalbox.job.payload IS 'kept until nothing of it is needed to try again';
+
+COMMENT ON COLUMN signalbox.job.free_at IS 'from when on a worker may take it: the end of the lease while it is running';
+
+COMMENT ON COLUMN signalbox.job.lease IS 'token of the one worker that may write for it';
+
+COMMENT ON COLUMN signalbox.job.tries IS 'how often a dependency failed it';
+
+COMMENT ON COLUMN signalbox.job.deaths IS 'how many workers did not come back from it';
+
+COMMENT ON COLUMN signalbox.job.in_hand IS 'the document a worker has in hand while it takes them one by one, to find the one it dies of';
+
+COMMENT ON COLUMN signalbox.job.parked IS 'documents that workers died of: they are not tried again';
+
 CREATE TABLE signalbox.login (
     name text NOT NULL,
     password text NOT NULL,
@@ -457,6 +611,9 @@ COMMENT ON TABLE signalbox.trace IS 'decision records (agent.trace); what has ex
 
 COMMENT ON COLUMN signalbox.trace.request IS 'what was asked, with the moment it was asked as of, so that it can be asked again';
 
+ALTER TABLE ONLY signalbox.api_key
+    ADD CONSTRAINT api_key_pkey PRIMARY KEY (tenant, id);
+
 ALTER TABLE ONLY signalbox.chunk
     ADD CONSTRAINT chunk_pkey PRIMARY KEY (tenant, collection, document_id, ordinal);
 
@@ -465,6 +622,9 @@ ALTER TABLE ONLY signalbox.collection
 
 ALTER TABLE ONLY signalbox.collection
     ADD CONSTRAINT collection_tenant_name_key UNIQUE (tenant, name);
+
+ALTER TABLE ONLY signalbox.dead_letter
+    ADD CONSTRAINT dead_letter_pkey PRIMARY KEY (tenant, job, index);
 
 ALTER TABLE ONLY signalbox.document
     ADD CONSTRAINT document_pkey PRIMARY KEY (tenant, collection, id);
@@ -490,6 +650,9 @@ ALTER TABLE ONLY signalbox.field_value
 ALTER TABLE ONLY signalbox.field_word
     ADD CONSTRAINT field_word_pkey PRIMARY KEY (tenant, collection, words, place, field, value);
 
+ALTER TABLE ONLY signalbox.job
+    ADD CONSTRAINT job_pkey PRIMARY KEY (tenant, id);
+
 ALTER TABLE ONLY signalbox.login
     ADD CONSTRAINT login_pkey PRIMARY KEY (one);
 
@@ -505,6 +668,8 @@ ALTER TABLE ONLY signalbox.term
 ALTER TABLE ONLY signalbox.trace
     ADD CONSTRAINT trace_pkey PRIMARY KEY (tenant, id);
 
+CREATE INDEX api_key_id ON signalbox.api_key USING btree (id);
+
 CREATE INDEX chunk_lexemes ON signalbox.chunk USING gin (lexemes) WITH (fastupdate=off);
 
 CREATE INDEX document_fields ON signalbox.document USING gin (fields jsonb_path_ops);
@@ -515,6 +680,14 @@ CREATE INDEX field_value_commonest ON signalbox.field_value USING btree (tenant,
 
 CREATE INDEX field_value_number ON signalbox.field_value USING btree (tenant, collection, field, number) WHERE (number IS NOT NULL);
 
+CREATE INDEX job_delivery ON signalbox.job USING btree (tenant, delivery);
+
+CREATE INDEX job_expiry ON signalbox.job USING btree (tenant, expires_at);
+
+CREATE INDEX job_free ON signalbox.job USING btree (tenant, free_at) WHERE (status = ANY (ARRAY['queued'::text, 'running'::text]));
+
+CREATE INDEX job_started ON signalbox.job USING btree (tenant, started_at);
+
 CREATE INDEX trace_expiry ON signalbox.trace USING btree (tenant, expires_at);
 
 ALTER TABLE ONLY signalbox.chunk
@@ -522,6 +695,9 @@ ALTER TABLE ONLY signalbox.chunk
 
 ALTER TABLE ONLY signalbox.collection
     ADD CONSTRAINT collection_embedder_fkey FOREIGN KEY (embedder) REFERENCES signalbox.embedder(number);
+
+ALTER TABLE ONLY signalbox.dead_letter
+    ADD CONSTRAINT dead_letter_tenant_job_fkey FOREIGN KEY (tenant, job) REFERENCES signalbox.job(tenant, id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY signalbox.document
     ADD CONSTRAINT document_tenant_collection_fkey FOREIGN KEY (tenant, collection) REFERENCES signalbox.collection(tenant, number) ON DELETE CASCADE;
@@ -541,9 +717,13 @@ ALTER TABLE ONLY signalbox.field_word
 ALTER TABLE ONLY signalbox.term
     ADD CONSTRAINT term_tenant_collection_fkey FOREIGN KEY (tenant, collection) REFERENCES signalbox.collection(tenant, number) ON DELETE CASCADE;
 
+ALTER TABLE signalbox.api_key ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE signalbox.chunk ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE signalbox.collection ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE signalbox.dead_letter ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE signalbox.document ENABLE ROW LEVEL SECURITY;
 
@@ -557,9 +737,17 @@ ALTER TABLE signalbox.field_value ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE signalbox.field_word ENABLE ROW LEVEL SECURITY;
 
+CREATE POLICY hand_out ON signalbox.job TO signalbox_search USING (true) WITH CHECK (true);
+
+ALTER TABLE signalbox.job ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY own ON signalbox.api_key TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+
 CREATE POLICY own ON signalbox.chunk TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
 CREATE POLICY own ON signalbox.collection TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+
+CREATE POLICY own ON signalbox.dead_letter TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
 CREATE POLICY own ON signalbox.document TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
@@ -573,6 +761,8 @@ CREATE POLICY own ON signalbox.field_value TO signalbox_app USING ((tenant = ( S
 
 CREATE POLICY own ON signalbox.field_word TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
+CREATE POLICY own ON signalbox.job TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+
 CREATE POLICY own ON signalbox.term TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
 CREATE POLICY own ON signalbox.trace TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
@@ -581,7 +771,7 @@ CREATE POLICY platform ON signalbox.chunk FOR SELECT TO signalbox_app USING (((t
 
 CREATE POLICY platform ON signalbox.collection FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND (public_documents > 0) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
 
-CREATE POLICY platform ON signalbox.document FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND public AND ((expires_at IS NULL) OR (expires_at > now())) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
+CREATE POLICY platform ON signalbox.document FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND public AND enabled AND ((expires_at IS NULL) OR (expires_at > now())) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
 
 CREATE POLICY platform ON signalbox.field_count FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text) AND (EXISTS ( SELECT
    FROM signalbox.collection c
@@ -607,17 +797,20 @@ CREATE POLICY search ON signalbox.document FOR SELECT TO signalbox_search USING 
 
 CREATE POLICY search ON signalbox.term FOR SELECT TO signalbox_search USING (true);
 
-CREATE POLICY sql_own ON signalbox.document FOR SELECT TO signalbox_sql USING ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+CREATE POLICY sql_own ON signalbox.document FOR SELECT TO signalbox_sql USING (((tenant = ( SELECT signalbox.tenant() AS tenant)) AND enabled));
 
-CREATE POLICY sql_platform ON signalbox.document FOR SELECT TO signalbox_sql USING (((tenant = '0'::text) AND public AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
+CREATE POLICY sql_platform ON signalbox.document FOR SELECT TO signalbox_sql USING (((tenant = '0'::text) AND public AND enabled AND ((expires_at IS NULL) OR (expires_at > now())) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
 
 ALTER TABLE signalbox.term ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE signalbox.trace ENABLE ROW LEVEL SECURITY;
 
+CREATE POLICY verification ON signalbox.api_key TO signalbox_keys USING (true) WITH CHECK (true);
+
 GRANT USAGE ON SCHEMA signalbox TO signalbox_search;
 GRANT USAGE ON SCHEMA signalbox TO signalbox_app;
 GRANT USAGE ON SCHEMA signalbox TO signalbox_sql;
+GRANT USAGE ON SCHEMA signalbox TO signalbox_keys;
 
 REVOKE ALL ON FUNCTION signalbox.few_passages(who text, among integer[], wanted jsonpath, OUT documents bigint, OUT passages bigint) FROM PUBLIC;
 
@@ -636,6 +829,9 @@ GRANT ALL ON FUNCTION signalbox.refresh_statistics() TO signalbox_app;
 REVOKE ALL ON FUNCTION signalbox.register_embedder(model text, size integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.register_embedder(model text, size integer) TO signalbox_app;
 
+REVOKE ALL ON FUNCTION signalbox.take_job(pass text, seconds double precision) FROM PUBLIC;
+GRANT ALL ON FUNCTION signalbox.take_job(pass text, seconds double precision) TO signalbox_app;
+
 REVOKE ALL ON FUNCTION signalbox.tenant() FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.tenant() TO signalbox_app;
 GRANT ALL ON FUNCTION signalbox.tenant() TO signalbox_search;
@@ -644,10 +840,18 @@ GRANT ALL ON FUNCTION signalbox.tenant() TO signalbox_sql;
 REVOKE ALL ON FUNCTION signalbox.term_counts(scope text, tenants text[], among integer[], terms text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.term_counts(scope text, tenants text[], among integer[], terms text[]) TO signalbox_app;
 
+REVOKE ALL ON FUNCTION signalbox.verified_key(wanted text, presented bytea) FROM PUBLIC;
+GRANT ALL ON FUNCTION signalbox.verified_key(wanted text, presented bytea) TO signalbox_app;
+
 REVOKE ALL ON FUNCTION signalbox.verified_tenant(scope text) FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.verified_tenant(scope text) TO signalbox_app;
 GRANT ALL ON FUNCTION signalbox.verified_tenant(scope text) TO signalbox_search;
 GRANT ALL ON FUNCTION signalbox.verified_tenant(scope text) TO signalbox_sql;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.api_key TO signalbox_app;
+GRANT SELECT ON TABLE signalbox.api_key TO signalbox_keys;
+
+GRANT UPDATE(last_used_at) ON TABLE signalbox.api_key TO signalbox_keys;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.chunk TO signalbox_app;
 GRANT SELECT ON TABLE signalbox.chunk TO signalbox_search;
@@ -656,6 +860,10 @@ GRANT USAGE ON SEQUENCE signalbox.collection_number TO signalbox_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.collection TO signalbox_app;
 GRANT SELECT ON TABLE signalbox.collection TO signalbox_search;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.dead_letter TO signalbox_app;
+
+GRANT USAGE ON SEQUENCE signalbox.delivery TO signalbox_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.document TO signalbox_app;
 GRANT SELECT ON TABLE signalbox.document TO signalbox_search;
@@ -682,6 +890,8 @@ GRANT SELECT(created_at) ON TABLE signalbox.document TO signalbox_sql;
 
 GRANT SELECT(updated_at) ON TABLE signalbox.document TO signalbox_sql;
 
+GRANT SELECT(enabled) ON TABLE signalbox.document TO signalbox_sql;
+
 GRANT SELECT ON TABLE signalbox.embedder TO signalbox_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.feedback TO signalbox_app;
@@ -693,6 +903,24 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.field_count TO signalbox_ap
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.field_value TO signalbox_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.field_word TO signalbox_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.job TO signalbox_app;
+
+GRANT SELECT(tenant) ON TABLE signalbox.job TO signalbox_search;
+
+GRANT SELECT(id) ON TABLE signalbox.job TO signalbox_search;
+
+GRANT SELECT(delivery) ON TABLE signalbox.job TO signalbox_search;
+
+GRANT SELECT(status),UPDATE(status) ON TABLE signalbox.job TO signalbox_search;
+
+GRANT SELECT(free_at),UPDATE(free_at) ON TABLE signalbox.job TO signalbox_search;
+
+GRANT SELECT(lease),UPDATE(lease) ON TABLE signalbox.job TO signalbox_search;
+
+GRANT SELECT(deaths),UPDATE(deaths) ON TABLE signalbox.job TO signalbox_search;
+
+GRANT SELECT(started_at),UPDATE(started_at) ON TABLE signalbox.job TO signalbox_search;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.term TO signalbox_app;
 GRANT SELECT ON TABLE signalbox.term TO signalbox_search;

@@ -1,0 +1,82 @@
+"""What the doctor says of the HTTP service: its port, its callers' keys, its log lines."""
+
+import asyncio
+import importlib.util
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from agent.app import open_service
+from agent.serve import doctor_serve
+from agent.serve.http.app import create_app
+from agent.serve.testing import serving
+from agent.settings import Settings
+from retrievers.postgres.database import Database
+from retrievers.postgres.keys import Keys
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port where something listens that never answers."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+def test_a_free_port_is_free():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        number = listener.getsockname()[1]
+    check = doctor_serve.port(port=number)
+    assert (check.ok, check.found, check.mend) == (True, f"127.0.0.1:{number} is free", "")
+
+
+def test_a_port_that_something_else_has_comes_with_another_to_choose(taken: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(doctor_serve, "_TIMEOUT_S", 0.1)
+    check = doctor_serve.port(port=taken)
+    assert check.found.startswith(f"127.0.0.1:{taken} is taken: ")
+    assert "--port N" in check.mend
+
+
+async def test_a_port_where_the_service_runs_already_is_fine(owner_url: str, service_url: str):
+    settings = Settings(database_url=owner_url, service_url=service_url)
+    async with open_service(settings) as service, serving(create_app(service)) as number:
+        check = await asyncio.to_thread(doctor_serve.port, port=number)
+    assert (check.found, check.mend) == (f"a service answers at 127.0.0.1:{number}", "")
+
+
+async def test_callers_who_need_a_key_and_have_none_are_told_how_to_make_one(owner_url: str, service_url: str):
+    settings = Settings(database_url=owner_url, service_url=service_url, auth="keys")
+    check = await doctor_serve.access(settings)
+    assert (check.ok, check.found) == (False, "AUTH=keys: every caller needs one; 0 keys in use")
+    assert "signalbox keys create" in check.mend
+    unset = await doctor_serve.access(settings.model_copy(update={"auth": None}))
+    assert (unset.ok, "signalbox keys create" in unset.mend) == (True, True)
+
+    async with Database(owner_url, service_url, size=1) as database:
+        gone, _ = await Keys(database).create("acme", "old")
+        await Keys(database).create("acme", "new")
+        await Keys(database).revoke(gone.id)
+    check = await doctor_serve.access(settings)
+    assert (check.ok, check.found, check.mend) == (True, "AUTH=keys: every caller needs one; 1 key in use", "")
+    off = await doctor_serve.access(settings.model_copy(update={"auth": "off"}))
+    assert (off.ok, off.found) == (True, "AUTH=off: whoever is on this machine may call, and nobody else")
+
+
+async def test_a_database_that_is_down_leaves_the_keys_unknown():
+    check = await doctor_serve.access(Settings(database_url="postgresql://127.0.0.1:9/x", auth="keys"))
+    assert (check.ok, check.mend) == (False, "see the database above")
+
+
+def test_the_form_of_log_lines_is_said_and_what_spans_lack(monkeypatch: pytest.MonkeyPatch):
+    check = doctor_serve.logs(Settings(log_format="json", log_level="warning"))
+    assert (check.ok, check.found) == (True, "json lines to stderr, from level warning; no spans")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://user:pass@collector:4318")
+    check = doctor_serve.logs(Settings())
+    assert check.ok
+    assert "collector" not in check.found
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    check = doctor_serve.logs(Settings())
+    assert (check.ok, check.mend) == (False, "pip install 'signalbox[otel]'")
