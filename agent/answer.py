@@ -208,8 +208,10 @@ def _key(request: AskRequest, prompt: Prompt) -> dict[str, Any]:
         "template": request.template,
     }
     options = _options(request)
-    return key | ({"options": options} if options else {}) | (
-        {"following": list(request.following)} if request.following else {}
+    return (
+        key
+        | ({"options": options} if options else {})
+        | ({"following": list(request.following)} if request.following else {})
     )
 
 

@@ -395,9 +395,7 @@ class Recorded:
         for start in range(0, len(spoken), _REPLAYED_PIECE):
             yield spoken[start : start + _REPLAYED_PIECE]
         reason: FinishReason = "tool_calls" if call.tool_calls else "stop"
-        yield Reply(
-            text, None, call.usage, call.model or self.name, finish_reason=reason, tool_calls=call.tool_calls
-        )
+        yield Reply(text, None, call.usage, call.model or self.name, finish_reason=reason, tool_calls=call.tool_calls)
 
     def _recorded(self, stage: str, key: Mapping[str, Any]) -> tuple[Call, str]:
         """The call with its text; raises ModelFailed where there is none."""

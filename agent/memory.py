@@ -19,9 +19,9 @@ from agent.llm import Model, ModelFailed
 from agent.llm_json import without_thoughts
 from agent.sentences import without_citations
 from agent.tokens import estimate_tokens
+from agent.trace import storable
 from agent.types import Message
 from retrievers.core.errors import Unavailable
-from retrievers.ingest.clean import printable
 from retrievers.postgres.database import Database
 
 WINDOW = 20
@@ -141,7 +141,7 @@ class Memory:
             count, summarised = int(row[0]), int(row[1])
             added = [*before, *turns] if count == 0 else list(turns)
             rows = [
-                (tenant, conversation, number, turn.role, printable(turn.content))
+                (tenant, conversation, number, turn.role, storable(turn.content))
                 for number, turn in enumerate(added, count + 1)
             ]
             await connection.cursor().executemany(_ADD, rows)
@@ -177,11 +177,9 @@ class Memory:
             values = {"summary": before, "turns": said, "fence": prompts.fence(before, said)}
             key = {"summary": before, "turns": said}
             deadline = time.monotonic() + _SUMMARY_S
-            reply = await model.complete(
-                prompts.load(STAGE).messages(values), stage=STAGE, deadline=deadline, key=key
-            )
+            reply = await model.complete(prompts.load(STAGE).messages(values), stage=STAGE, deadline=deadline, key=key)
             works = True
-            text = printable(without_thoughts(reply.text))[:_LONGEST_SUMMARY]
+            text = storable(without_thoughts(reply.text))[:_LONGEST_SUMMARY]
             async with self._database.transaction(tenant) as connection:
                 await connection.execute(_SUMMARISE, (text, last, conversation, summarised))
         except ModelFailed as error:

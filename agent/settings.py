@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from agent import rank_features, rerank
+from agent.advisors import rules
 from agent.errors import BadSetting, readable
 from agent.transform import Name
 from retrievers.core.errors import listing
@@ -103,6 +104,12 @@ class Settings(BaseModel):
     source_timeout_s: float = Field(3.0, gt=0, le=120, description="one source")
     pool_size: int = Field(10, ge=1, le=200, description="most database connections")
     trace_days: int = Field(30, ge=0, le=3650, description="how long a decision record is kept; 0 keeps none")
+    chat_days: int = Field(
+        30, ge=0, le=3650, description="how long conversations and records of questions are kept; 0 keeps none"
+    )
+    guard: tuple[str, ...] = Field(
+        (), description="words and phrases that a chat's question must not hold, and patterns as re:PATTERN"
+    )
     tenant: str = Field("default", min_length=1, max_length=128, description="tenant of the command line")
 
     @field_validator("home", "local", mode="before")
@@ -139,7 +146,14 @@ class Settings(BaseModel):
         """The time zone of the askers."""
         return ZoneInfo(self.time_zone)
 
-    @field_validator("transforms", mode="before")
+    @field_validator("guard")
+    @classmethod
+    def _compiled(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for rule in value:
+            rules.compiled(rule)
+        return value
+
+    @field_validator("transforms", "guard", mode="before")
     @classmethod
     def _names(cls, value: object) -> object:
         """The environment knows no lists: names between commas."""

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from agent.answer import Answerer
 from agent.app import Service
+from agent.chat import Chat
 from agent.errors import BadSetting
 from agent.fusion import Fused
 from agent.pipeline import Pipeline
@@ -115,9 +116,8 @@ def service_on(database: Database, **changes: Any) -> Service:
     built = {name: registry.build(name, resources) for name in registry.names()}
     settings = Settings(**changes)
     pipeline = Pipeline(settings, catalogue, {name: one for name, one in built.items() if one}, EMBEDDER)
-    return Service(
-        settings, database, EMBEDDER, catalogue, pipeline, Answerer(settings, EMBEDDER), TraceStore(database, days=30)
-    )
+    answerer, traces = Answerer(settings, EMBEDDER), TraceStore(database, days=30)
+    return Service(settings, database, EMBEDDER, catalogue, pipeline, answerer, traces, Chat(answerer, ()))
 
 
 def note(id: str, **metadata: Any) -> Document:

@@ -20,6 +20,7 @@ from psycopg.conninfo import make_conninfo
 
 from agent.answer import Answerer
 from agent.app import Service
+from agent.chat import Chat
 from agent.intent.cascade import Cascade
 from agent.pipeline import Pipeline
 from agent.settings import Settings
@@ -62,9 +63,8 @@ def service_on(database: Database, **changes: Any) -> Service:
     built = {name: registry.build(name, resources) for name in registry.names()}
     sources = {name: source for name, source in built.items() if source is not None}
     pipeline = Pipeline(chosen, catalogue, sources, EMBEDDER)
-    return Service(
-        chosen, database, EMBEDDER, catalogue, pipeline, Answerer(chosen, EMBEDDER), TraceStore(database, days=0)
-    )
+    answerer, traces = Answerer(chosen, EMBEDDER), TraceStore(database, days=0)
+    return Service(chosen, database, EMBEDDER, catalogue, pipeline, answerer, traces, Chat(answerer, ()))
 
 
 @pytest.fixture(autouse=True)

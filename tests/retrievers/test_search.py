@@ -15,6 +15,7 @@ from psycopg.conninfo import make_conninfo
 
 from agent.answer import Answerer
 from agent.app import Service
+from agent.chat import Chat
 from agent.pipeline import Pipeline
 from agent.settings import Settings
 from agent.trace import TraceStore
@@ -44,9 +45,8 @@ def service_on(database: Database, embedder: Embedder = EMBEDDER, **changes: Any
     sources = {name: source for name, source in built.items() if source is not None}
     chosen = Settings(**changes)
     pipeline = Pipeline(chosen, catalogue, sources, embedder)
-    return Service(
-        chosen, database, embedder, catalogue, pipeline, Answerer(chosen, embedder), TraceStore(database, days=0)
-    )
+    answerer, traces = Answerer(chosen, embedder), TraceStore(database, days=0)
+    return Service(chosen, database, embedder, catalogue, pipeline, answerer, traces, Chat(answerer, ()))
 
 
 @pytest.fixture
