@@ -66,8 +66,11 @@ class Answerer:
 
         Args:
             started: when the request came, a moment of `time.monotonic()`.
+        Raises:
+            ModelFailed: it said nothing, and passages cannot stand in for the form of answer that is asked for.
+            BadRequest: the model does not take one of the options that decide what an answer is.
         """
-        if prompt.status == "nothing_found" and not _has_tools(request):
+        if prompt.status == "nothing_found" and not _takes_a_form(request):
             # A source that rests or was left out has not said that there is nothing.
             searched = not prompt.outcomes or any(one.status in ("ok", "empty") for one in prompt.outcomes)
             text = _worded(NOTHING_FOUND if searched else NOT_SEARCHED, request)
@@ -91,6 +94,8 @@ class Answerer:
                         pieces.append(shown)
                         yield shown
         except ModelFailed:
+            if not pieces and _takes_a_form(request):
+                raise
             problem = True
         if shown := guard.end():
             pieces.append(shown)
@@ -219,9 +224,10 @@ def _options(request: AskRequest) -> dict[str, Any]:
     return request.model_options.model_dump(exclude_none=True) if request.model_options else {}
 
 
-def _has_tools(request: AskRequest) -> bool:
-    """Whether a model may still find elsewhere what the documents do not hold."""
-    return bool(request.following or (request.model_options and request.model_options.tools))
+def _takes_a_form(request: AskRequest) -> bool:
+    """Whether the caller reads an answer by machine: no fixed sentence, nor passages, can stand in for it."""
+    options = request.model_options
+    return bool(request.following or (options and (options.tools or options.response_format)))
 
 
 def _made(

@@ -1,0 +1,214 @@
+"""OpenAI's chat completions and models: what its clients send and expect, streamed and not."""
+
+import json
+import logging
+import time
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Response
+from fastapi.sse import EventSourceResponse, format_sse_event
+
+from agent.advisors.base import ChatAnswer
+from agent.app import Service
+from agent.serve.http.bodies import JsonBody
+from agent.serve.http.dependencies import TheCaller, TheService
+from agent.serve.http.openai_bodies import ANSWERS, MODELS, PROMPTS, ChatBody, ChatOptions, known_model, question_of
+from agent.serve.http.openai_errors import as_openai, error_of
+from agent.serve.http.problems import Problem, field_problem, problem_of
+from agent.serve.identity import Caller
+from agent.types import AugmentRequest, Citation, FinishReason, Prompt, Usage
+from retrievers.core.errors import BadRequest
+
+_STARTED = int(time.time())
+# No proxy may hold back what is streamed.
+_STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+
+_log = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+
+
+def router() -> APIRouter:
+    """The routes of this module."""
+    routes = APIRouter(prefix="/v1", tags=["openai"])
+    routes.post("/chat/completions", name="create_chat_completion")(create_chat_completion)
+    routes.get("/models", name="list_models")(list_models)
+    routes.get("/models/{model}", name="retrieve_model")(retrieve_model)
+    return routes
+
+
+ERROR_FORMS = dict.fromkeys(
+    ("/v1/chat/completions", "/v1/models", *(f"/v1/models/{name}" for name in MODELS)), as_openai
+)
+"""Paths whose errors are of OpenAI's form."""
+
+
+async def list_models(caller: TheCaller) -> Json:
+    """The models of this service."""
+    return {"object": "list", "data": [_model(name) for name in MODELS]}
+
+
+async def retrieve_model(caller: TheCaller, model: str) -> Any:
+    """One model of this service."""
+    try:
+        return _model(known_model(model))
+    except Problem as problem:
+        return as_openai(problem)
+
+
+async def create_chat_completion(
+    service: TheService, caller: TheCaller, body: Annotated[ChatBody, Depends(JsonBody(ChatBody))]
+) -> Response:
+    """An answer with citations to a conversation's last question, in OpenAI's shape.
+
+    The model `signalbox` retrieves and asks the configured model; `signalbox-prompt` answers with the prompt itself
+    and asks none.
+    """
+    known_model(body.model)
+    if body.model == ANSWERS and service.answerer.model is None:
+        raise Problem(
+            503,
+            "no-model",
+            f"no model is configured: set LLM on the server, or ask {PROMPTS} for the prompt alone",
+            # Asking again does not help; OpenAI's clients read this.
+            headers={"Retry-After": "60", "X-Should-Retry": "false"},
+        )
+    pieces = _answered(service, caller, body) if body.model == ANSWERS else _prompted(service, caller, body)
+    try:
+        if body.stream:
+            # Until the first piece is there, an error still has a status of its own.
+            first = await anext(pieces)
+            return EventSourceResponse(_events(first, pieces, body), headers=_STREAM_HEADERS)
+        async with aclosing(pieces):
+            async for piece in pieces:
+                if isinstance(piece, _End):
+                    return _whole(piece, body)
+    except BadRequest as error:
+        raise _placed(error) from error
+    raise AssertionError("a stream ends with its end")
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """What follows the text. `broken` says that the model did not get to the end of it."""
+
+    text: str
+    extra: Json
+    finish_reason: FinishReason = "stop"
+    tool_calls: tuple[Json, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    broken: bool = False
+
+    @property
+    def message(self) -> Json:
+        """The answer as a turn."""
+        calls = {"tool_calls": list(self.tool_calls)} if self.tool_calls else {}
+        return {"role": "assistant", "content": self.text or None, "refusal": None, **calls}
+
+    @property
+    def used(self) -> Json:
+        """The tokens that all calls of the request took."""
+        prompt, completion = self.usage.prompt_tokens, self.usage.completion_tokens
+        return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+
+async def _answered(service: Service, caller: Caller, body: ChatBody) -> AsyncGenerator[str | _End]:
+    asked = {**body.options, **question_of(body), "model_options": body.for_model, "user": body.user}
+    async with aclosing(service.chat_stream(tenant=caller.tenant, **asked)) as pieces:
+        async for piece in pieces:
+            if isinstance(piece, ChatAnswer):
+                extra = _extra(piece.trace_id, piece.citations, piece.status, piece.degraded, piece.details)
+                broken = "answer_cut" in piece.degraded
+                yield _End(piece.text, extra, piece.finish_reason, piece.tool_calls, piece.usage, broken)
+            else:
+                yield piece
+
+
+async def _prompted(service: Service, caller: Caller, body: ChatBody) -> AsyncGenerator[str | _End]:
+    options = body.options
+    if foreign := sorted(set(options) - set(AugmentRequest.model_fields)):
+        raise field_problem(f"signalbox.{foreign[0]}", f"{PROMPTS} asks no model and keeps no conversation")
+    prompt = await service.augment(tenant=caller.tenant, **options, messages=question_of(body)["messages"])
+    yield prompt.prompt
+    yield _End(prompt.prompt, _extra(prompt.trace_id, prompt.citations, prompt.status, prompt.degraded, prompt))
+
+
+def _extra(
+    trace_id: str | None, citations: Sequence[Citation], status: str, degraded: Sequence[str], result: Prompt | None
+) -> Json:
+    """The `signalbox` object of an answer; with the decision record where the request asked to `explain`."""
+    explained = {"explanation": result.explanation} if result is not None and result.explanation else {}
+    cited = [one.model_dump() for one in citations]
+    return {"trace_id": trace_id, "citations": cited, "status": status, "degraded": list(degraded), **explained}
+
+
+def _whole(end: _End, body: ChatBody) -> Response:
+    choice = {"index": 0, "message": end.message, "finish_reason": end.finish_reason, "logprobs": None}
+    answer = _envelope(body, "chat.completion") | {"choices": [choice], "usage": end.used, "signalbox": end.extra}
+    return Response(_json(answer), media_type="application/json")
+
+
+async def _events(first: str | _End, pieces: AsyncGenerator[str | _End], body: ChatBody) -> AsyncIterator[bytes]:
+    """The role, the text, the calls of tools, the reason to stop; and the end, which has what `_whole` has."""
+    envelope = _envelope(body, "chat.completion.chunk")
+    unused = {"usage": None} if body.counts_usage else {}
+
+    def chunk(delta: Json, finish_reason: str | None = None, **more: Any) -> bytes:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish_reason, "logprobs": None}
+        return _event(envelope | {"choices": [choice]} | unused | more)
+
+    yield chunk({"role": "assistant", "content": ""})
+    try:
+        async with aclosing(pieces):
+            piece = first
+            while isinstance(piece, str):
+                yield chunk({"content": piece})
+                piece = await anext(pieces)
+    except Exception as error:
+        # The status is sent by now, so that nobody else can answer for it.
+        _log.exception("a stream of a chat failed")
+        yield _event({"error": error_of(problem_of(error))})
+    else:
+        if piece.tool_calls:
+            yield chunk({"tool_calls": [{"index": n, **call} for n, call in enumerate(piece.tool_calls)]})
+        if piece.broken:
+            broken = Problem(503, "model-unavailable", "the model did not finish its answer; ask again")
+            yield _event({"error": error_of(broken), "signalbox": piece.extra})
+        elif body.counts_usage:
+            yield chunk({}, piece.finish_reason)
+            yield _event(envelope | {"choices": [], "usage": piece.used, "signalbox": piece.extra})
+        else:
+            yield chunk({}, piece.finish_reason, signalbox=piece.extra)
+    yield format_sse_event(data_str="[DONE]")
+
+
+def _envelope(body: ChatBody, kind: str) -> Json:
+    return {"id": f"chatcmpl-{uuid.uuid4().hex}", "object": kind, "created": int(time.time()), "model": body.model}
+
+
+def _event(data: Json) -> bytes:
+    return format_sse_event(data_str=_json(data))
+
+
+def _json(data: Json) -> str:
+    # An explanation holds moments and the like; only ASCII goes through every client.
+    return json.dumps(data, default=str)
+
+
+def _placed(error: BadRequest) -> Problem:
+    """The problem, which names the field where OpenAI's clients have it."""
+    first = error.where.partition(".")[0]
+    where = {"query": "messages", "model_options": ""}.get(first, error.where)
+    where = f"signalbox.{where}" if first in ChatOptions.model_fields else where
+    problem = problem_of(error)
+    detail = problem.detail.replace(error.where, where, 1) if problem.detail.startswith(error.where) else problem.detail
+    errors = [one.model_copy(update={"where": where, "detail": detail}) for one in problem.errors]
+    return Problem(problem.status, problem.kind, detail, errors=errors, headers=problem.headers)
+
+
+def _model(name: str) -> Json:
+    return {"id": name, "object": "model", "created": _STARTED, "owned_by": "signalbox"}
