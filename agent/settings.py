@@ -111,6 +111,9 @@ class Settings(BaseModel):
         (), description="words and phrases that a chat's question must not hold, and patterns as re:PATTERN"
     )
     tenant: str = Field("default", min_length=1, max_length=128, description="tenant of the command line")
+    auth: Literal["off", "keys"] | None = Field(
+        None, description="keys: whoever calls over HTTP needs one; off, on loopback alone; by the address when unset"
+    )
 
     @field_validator("home", "local", mode="before")
     @classmethod

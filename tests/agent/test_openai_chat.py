@@ -1,14 +1,11 @@
 """OpenAI's chat completions: the real client against a real server, a scripted model behind it."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import httpx2
-import openai
 import pytest
 import uvicorn
 from openai import AsyncOpenAI
@@ -16,7 +13,7 @@ from openai import AsyncOpenAI
 from agent.app import Service, open_service
 from agent.serve.http.app import create_app
 from agent.settings import Settings
-from agent.testing import Fault, ScriptedServer
+from agent.testing import ScriptedServer
 from retrievers.ingest.documents import Document
 
 ROTOR = "The rotor stops when the wind is faster than 25 m/s. Its bearing is oiled every three months."
@@ -28,9 +25,7 @@ CALL = {"id": "call_7", "type": "function", "function": {"name": "weather", "arg
 
 
 def documents() -> list[Document]:
-    return [
-        Document(where=id, id=id, title=id.title(), text=text) for id, text in (("rotor", ROTOR), ("storm", STORM))
-    ]
+    return [Document(where=id, id=id, title=id.title(), text=text) for id, text in (("rotor", ROTOR), ("storm", STORM))]
 
 
 @dataclass

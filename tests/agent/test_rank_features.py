@@ -24,6 +24,7 @@ from retrievers.core.types import ChunkId, FieldCatalogue, FieldValues
 from retrievers.ingest.documents import Document
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.postgres.database import Database
+from retrievers.postgres.keys import Keys
 from retrievers.testing import HashEmbedder
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -117,7 +118,9 @@ def service_on(database: Database, **changes: Any) -> Service:
     settings = Settings(**changes)
     pipeline = Pipeline(settings, catalogue, {name: one for name, one in built.items() if one}, EMBEDDER)
     answerer, traces = Answerer(settings, EMBEDDER), TraceStore(database, days=30)
-    return Service(settings, database, EMBEDDER, catalogue, pipeline, answerer, traces, Chat(answerer, ()))
+    return Service(
+        settings, database, EMBEDDER, catalogue, pipeline, answerer, traces, Keys(database), Chat(answerer, ())
+    )
 
 
 def note(id: str, **metadata: Any) -> Document:

@@ -37,6 +37,7 @@ from retrievers.local import Local
 from retrievers.postgres.catalogue import Catalogue, filterable
 from retrievers.postgres.database import Database
 from retrievers.postgres.embedded import EmbeddedServer
+from retrievers.postgres.keys import Keys
 from retrievers.postgres.migrate import SERVICE_ROLE
 from retrievers.testing import HashEmbedder
 
@@ -64,7 +65,9 @@ def service_on(database: Database, **changes: Any) -> Service:
     sources = {name: source for name, source in built.items() if source is not None}
     pipeline = Pipeline(chosen, catalogue, sources, EMBEDDER)
     answerer, traces = Answerer(chosen, EMBEDDER), TraceStore(database, days=0)
-    return Service(chosen, database, EMBEDDER, catalogue, pipeline, answerer, traces, Chat(answerer, ()))
+    return Service(
+        chosen, database, EMBEDDER, catalogue, pipeline, answerer, traces, Keys(database), Chat(answerer, ())
+    )
 
 
 @pytest.fixture(autouse=True)

@@ -31,6 +31,7 @@ from retrievers.ingest.prepare import field_values
 from retrievers.postgres.catalogue import Catalogue, filterable
 from retrievers.postgres.database import Database
 from retrievers.postgres.embedded import EmbeddedServer
+from retrievers.postgres.keys import Keys
 from retrievers.postgres.migrate import SERVICE_ROLE
 from retrievers.testing import HashEmbedder
 
@@ -46,7 +47,9 @@ def service_on(database: Database, embedder: Embedder = EMBEDDER, **changes: Any
     chosen = Settings(**changes)
     pipeline = Pipeline(chosen, catalogue, sources, embedder)
     answerer, traces = Answerer(chosen, embedder), TraceStore(database, days=0)
-    return Service(chosen, database, embedder, catalogue, pipeline, answerer, traces, Chat(answerer, ()))
+    return Service(
+        chosen, database, embedder, catalogue, pipeline, answerer, traces, Keys(database), Chat(answerer, ())
+    )
 
 
 @pytest.fixture

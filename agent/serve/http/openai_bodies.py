@@ -56,10 +56,8 @@ class ChatBody(ModelOptions):
 
     model_config = ConfigDict(extra="ignore")
 
-    model: str = Field(examples=[ANSWERS])
-    messages: Annotated[tuple[Turn, ...], Field(min_length=1, max_length=200)] = Field(
-        examples=[[{"role": "user", "content": "Why did the payment service fail?"}]]
-    )
+    model: str
+    messages: Annotated[tuple[Turn, ...], Field(min_length=1, max_length=200)]
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: Literal[1] | None = Field(None, description="an answer is one choice")

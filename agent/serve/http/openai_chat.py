@@ -15,7 +15,7 @@ from fastapi.sse import EventSourceResponse, format_sse_event
 from agent.advisors.base import ChatAnswer
 from agent.app import Service
 from agent.serve.http.bodies import JsonBody
-from agent.serve.http.dependencies import TheCaller, TheService
+from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
 from agent.serve.http.openai_bodies import ANSWERS, MODELS, PROMPTS, ChatBody, ChatOptions, known_model, question_of
 from agent.serve.http.openai_errors import as_openai, error_of
 from agent.serve.http.problems import Problem, field_problem, problem_of
@@ -24,6 +24,7 @@ from agent.types import AugmentRequest, Citation, FinishReason, Prompt, Usage
 from retrievers.core.errors import BadRequest
 
 _STARTED = int(time.time())
+_EXAMPLE = {"model": ANSWERS, "messages": [{"role": "user", "content": "Why did the payment service fail?"}]}
 # No proxy may hold back what is streamed.
 _STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
@@ -61,7 +62,10 @@ async def retrieve_model(caller: TheCaller, model: str) -> Any:
 
 
 async def create_chat_completion(
-    service: TheService, caller: TheCaller, body: Annotated[ChatBody, Depends(JsonBody(ChatBody))]
+    service: TheService,
+    caller: TheCaller,
+    waited_s: WaitedS,
+    body: Annotated[ChatBody, Depends(JsonBody(ChatBody, example=_EXAMPLE))],
 ) -> Response:
     """An answer with citations to a conversation's last question, in OpenAI's shape.
 
@@ -77,7 +81,11 @@ async def create_chat_completion(
             # Asking again does not help; OpenAI's clients read this.
             headers={"Retry-After": "60", "X-Should-Retry": "false"},
         )
-    pieces = _answered(service, caller, body) if body.model == ANSWERS else _prompted(service, caller, body)
+    options = body.options
+    if waited_s:
+        options["timeout_s"] = max((options.get("timeout_s") or service.settings.timeout_s) - waited_s, 0.001)
+    ask = _answered if body.model == ANSWERS else _prompted
+    pieces = ask(service, caller, body, options)
     try:
         if body.stream:
             # Until the first piece is there, an error still has a status of its own.
@@ -116,8 +124,8 @@ class _End:
         return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
-async def _answered(service: Service, caller: Caller, body: ChatBody) -> AsyncGenerator[str | _End]:
-    asked = {**body.options, **question_of(body), "model_options": body.for_model, "user": body.user}
+async def _answered(service: Service, caller: Caller, body: ChatBody, options: Json) -> AsyncGenerator[str | _End]:
+    asked = {**options, **question_of(body), "model_options": body.for_model, "user": body.user}
     async with aclosing(service.chat_stream(tenant=caller.tenant, **asked)) as pieces:
         async for piece in pieces:
             if isinstance(piece, ChatAnswer):
@@ -128,8 +136,7 @@ async def _answered(service: Service, caller: Caller, body: ChatBody) -> AsyncGe
                 yield piece
 
 
-async def _prompted(service: Service, caller: Caller, body: ChatBody) -> AsyncGenerator[str | _End]:
-    options = body.options
+async def _prompted(service: Service, caller: Caller, body: ChatBody, options: Json) -> AsyncGenerator[str | _End]:
     if foreign := sorted(set(options) - set(AugmentRequest.model_fields)):
         raise field_problem(f"signalbox.{foreign[0]}", f"{PROMPTS} asks no model and keeps no conversation")
     prompt = await service.augment(tenant=caller.tenant, **options, messages=question_of(body)["messages"])
