@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import datetime
 from types import TracebackType
 from typing import Self
@@ -38,8 +38,13 @@ class Chat:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """What is still to be done for askers who went away is done."""
-        if self._ending:
-            await asyncio.wait(self._ending, timeout=_DRAIN_S)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN_S):
+                await self.settled()
+
+    async def settled(self) -> None:
+        """Returns when what is done after the answers so far is done."""
+        await asyncio.gather(*self._ending)
 
     async def stream(self, tenant: str, request: ChatRequest, at: datetime) -> AsyncGenerator[str | ChatAnswer]:
         """Pieces of the answer's text, then the answer, whose text is those pieces together.

@@ -156,6 +156,10 @@ class Memory:
         async with self._database.transaction(tenant) as connection:
             return (await connection.execute(_FORGET, (conversation,))).rowcount > 0
 
+    async def settled(self) -> None:
+        """Returns when every summary that is being made is there, or has failed."""
+        await asyncio.gather(*self._summarising.values())
+
     def _summarise_soon(self, model: Model, tenant: str, conversation: str) -> None:
         key = tenant, conversation
         if key in self._summarising:

@@ -60,6 +60,7 @@ class Watcher:
     """An advisor that remembers what it saw."""
 
     ends: list[End] = field(default_factory=list)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
     order: int = 350
 
     async def before(self, call: Call) -> Call:
@@ -68,6 +69,7 @@ class Watcher:
 
     async def after(self, end: End) -> End:
         self.ends.append(end)
+        self.ended.set()
         return end
 
 
@@ -82,10 +84,9 @@ class Chatting:
     client: AsyncOpenAI
 
     async def ended(self) -> End:
-        """The only end of the test so far, once it is there."""
+        """The end of the test's only chat, once it is there."""
         async with asyncio.timeout(5):
-            while not self.watcher.ends:
-                await asyncio.sleep(0.01)
+            await self.watcher.ended.wait()
         (end,) = self.watcher.ends
         return end
 
@@ -145,6 +146,7 @@ def chatting(chatting_all: Chatting) -> Chatting:
     """The module's service, with nothing said to it yet."""
     chatting_all.script.clear()
     chatting_all.watcher.ends.clear()
+    chatting_all.watcher.ended.clear()
     return chatting_all
 
 
