@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, TypeVar
@@ -27,6 +27,7 @@ from agent.errors import readable
 from agent.intent.cascade import Cascade
 from agent.llm import open_model
 from agent.memory import Memory
+from agent.observe.observer import Observers
 from agent.pipeline import Decision, Pipeline
 from agent.records import Exchange, Records
 from agent.rerank import open_reranker
@@ -61,7 +62,7 @@ AnyRequest = TypeVar("AnyRequest", bound=Request)
 class Service:
     """The open service: what every door calls.
 
-    Every method takes `tenant`; None is the tenant of the settings.
+    Every method takes `tenant`; None is the tenant of the settings. The `observers` are told of every question.
     """
 
     settings: Settings
@@ -75,6 +76,7 @@ class Service:
     chats: Chat
     memory: Memory | None = None
     records: Records | None = None
+    observers: Observers = field(default_factory=Observers)
 
     async def retrieve(self, query: str | None = None, *, tenant: str | None = None, **options: Any) -> Result:
         """Ranked hits for a question.
@@ -88,7 +90,8 @@ class Service:
         """
         at = datetime.now(UTC)
         request = _request(Request, query, options)
-        result, decision = await self.pipeline.decide(self._tenant(tenant), self._as_of(request, at))
+        with self.observers.question():
+            result, decision = await self.pipeline.decide(self._tenant(tenant), self._as_of(request, at))
         trace = self._keep(self.settings, result, decision, at, clocked=request.now is None)
         return result.model_copy(update={"explanation": trace.json()}) if request.explain else result
 
@@ -96,7 +99,8 @@ class Service:
         """The single prompt with numbered citations; options of `agent.types.AugmentRequest`, raises as `retrieve`."""
         at = datetime.now(UTC)
         request = _request(AugmentRequest, query, options)
-        prompt, decision = await self.pipeline.decide_prompt(self._tenant(tenant), self._as_of(request, at))
+        with self.observers.question():
+            prompt, decision = await self.pipeline.decide_prompt(self._tenant(tenant), self._as_of(request, at))
         trace = self._keep(self.settings, prompt, decision, at, clocked=request.now is None)
         return prompt.model_copy(update={"explanation": trace.json()}) if request.explain else prompt
 
@@ -131,7 +135,8 @@ class Service:
     ) -> AsyncGenerator[str | tuple[Answer, Decision]]:
         """The pieces of an answer, then the answer with how it came about."""
         started = time.monotonic()
-        prompt, decision = await pipeline.decide_prompt(tenant, request)
+        with self.observers.question():
+            prompt, decision = await pipeline.decide_prompt(tenant, request)
         found_ms = (time.monotonic() - started) * 1000
         async with aclosing(answerer.stream(request, prompt, decision, started)) as pieces:
             async for piece in pieces:
@@ -278,9 +283,10 @@ class Service:
         return request.model_copy(update={"now": at.astimezone(self.settings.zone)})
 
     def _keep(self, settings: Settings, result: Result, decision: Decision, at: datetime, **more: Any) -> Trace:
-        """Have the decision stored behind the answer's back."""
+        """Have the decision stored behind the answer's back, and tell the observers."""
         trace = Trace(settings, self.embedder.name, result, decision, at, **more)
         self.traces.save(trace)
+        self.observers.answered(trace)
         return trace
 
     async def ingest(
@@ -420,11 +426,12 @@ async def open_service(
                     settings, catalogue, sources, embedder, reader, reranker, model=model, model_breaker=reader.breaker
                 )
                 answerer = Answerer(settings, embedder, model, reader.breaker)
-                memory = records = None
+                memory, records, observers = None, None, Observers()
                 async with AsyncExitStack() as stack:
                     await stack.enter_async_context(_closing(sources.values()))
                     traces = await stack.enter_async_context(TraceStore(database, days=settings.trace_days))
-                    around: list[Advisor] = [Log(), Guard(settings.guard), Retrieval(pipeline, traces), *advisors]
+                    around: list[Advisor] = [Log(), Guard(settings.guard), Retrieval(pipeline, traces, observers)]
+                    around += advisors
                     if days := settings.chat_days:
                         memory = Memory(database, days=days, model=model, breaker=reader.breaker)
                         await stack.enter_async_context(memory)
@@ -434,7 +441,7 @@ async def open_service(
                     _settle_heap()
                     yield Service(
                         settings, database, embedder, catalogue, pipeline, answerer, traces, Keys(database), chats,
-                        memory, records,
+                        memory, records, observers,
                     )  # fmt: skip
     finally:
         await embedder.aclose()

@@ -5,9 +5,10 @@ import time
 from dataclasses import dataclass, replace
 
 from agent.advisors.base import Call, End
-from agent.pipeline import Pipeline
+from agent.observe.observer import Observers
+from agent.pipeline import Decision, Pipeline
 from agent.trace import Trace, TraceStore
-from agent.types import AskRequest
+from agent.types import AskRequest, Prompt
 from retrievers.core.errors import Unavailable
 
 _FOUND = "retrieval.found_at"
@@ -15,8 +16,15 @@ _FOUND = "retrieval.found_at"
 
 @dataclass(frozen=True, slots=True)
 class Retrieval:
+    """Retrieval as an advisor; its `before` raises as `Pipeline.decide_prompt` does.
+
+    Args:
+        observers: are told of every answer, and of every question that cannot be answered.
+    """
+
     pipeline: Pipeline
     traces: TraceStore
+    observers: Observers
     order: int = 400
 
     async def before(self, call: Call) -> Call:
@@ -24,13 +32,18 @@ class Retrieval:
         # With its moment fixed, so that it means the same when it is run again.
         asked["now"] = call.request.now or call.at.astimezone(self.pipeline.settings.zone)
         request = AskRequest.model_construct(**asked)
-        try:
-            async with asyncio.timeout(call.started + call.timeout_s - time.monotonic()):
-                prompt, decision = await self.pipeline.decide_prompt(call.tenant, request)
-        except TimeoutError as error:
-            raise Unavailable("the service", f"no answer within {call.timeout_s:g} s", retry_after_s=5) from error
+        with self.observers.question():
+            prompt, decision = await self._decided(call, request)
         call.context[_FOUND] = time.monotonic()
         return replace(call, prompt=prompt, decision=decision)
+
+    async def _decided(self, call: Call, request: AskRequest) -> tuple[Prompt, Decision]:
+        """The prompt, within the time that those before have left."""
+        try:
+            async with asyncio.timeout(call.started + call.timeout_s - time.monotonic()):
+                return await self.pipeline.decide_prompt(call.tenant, request)
+        except TimeoutError as error:
+            raise Unavailable("the service", f"no answer within {call.timeout_s:g} s", retry_after_s=5) from error
 
     async def after(self, end: End) -> End:
         """Keep the trace of an answer that is whole."""
@@ -50,6 +63,7 @@ class Retrieval:
             clocked=end.call.request.now is None,
         )
         self.traces.save(trace)
+        self.observers.answered(trace)
         if decision.request.explain:
             details = details.model_copy(update={"explanation": trace.json()})
         return replace(end, answer=replace(end.answer, details=details))
