@@ -12,7 +12,7 @@ import threading
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from agent.app import Service, open_service
 from agent.settings import Settings
@@ -165,6 +165,14 @@ class BlockingService:
     def delete(self, collection: str, document: str | None = None, *, tenant: str | None = None) -> int:
         """See `Service.delete`."""
         return self.call(self.service.delete(collection, document, tenant=tenant))
+
+    def as_tool(self, api: Literal["chat", "responses"] = "chat") -> dict[str, Any]:
+        """See `Service.as_tool`."""
+        return self.service.as_tool(api)
+
+    def call_tool(self, arguments: str | Mapping[str, Any], *, tenant: str | None = None) -> str:
+        """See `Service.call_tool`."""
+        return self.call(self.service.call_tool(arguments, tenant=tenant))
 
     def _submit(self, coroutine: Coroutine[Any, Any, _T]) -> concurrent.futures.Future[_T]:
         with self._lock:
