@@ -5,7 +5,8 @@ from importlib.metadata import version
 from fastapi import FastAPI
 
 from agent.app import Service
-from agent.serve.http import native, problems
+from agent.serve.http import dify, native, problems, rerank, vector_stores, web_search
+from agent.serve.http.openai_errors import openai_error
 from agent.serve.identity import Identify, everyone
 
 
@@ -27,10 +28,15 @@ def create_app(service: Service, *, identify: Identify | None = None) -> FastAPI
     )
     app.state.service = service
     app.state.identify = identify or everyone(service.settings.tenant)
-    app.state.error_forms = {}
-    """Path to what makes a Response of a Problem there: doors whose clients expect errors of another form."""
+    app.state.error_forms = {
+        "/v1/vector_stores/": openai_error,
+        "/retrieval": dify.dify_error,
+        "/v1/rerank": rerank.cohere_error,
+        "/v2/rerank": rerank.cohere_error,
+    }
+    """How paths begin to what makes a Response of a Problem there, where clients expect errors of another form."""
     problems.install(app)
     # Further doors are included here: modules of this package with a function `router`.
-    for door in (native,):
+    for door in (native, vector_stores, dify, rerank, web_search):
         app.include_router(door.router())
     return app

@@ -116,7 +116,8 @@ def validation_problem(
 
 def respond(scope: Scope, problem: Problem) -> Response:
     """The problem as an answer, in the form that the path speaks: some doors have their clients' own."""
-    form = scope["app"].state.error_forms.get(scope["path"])
+    forms = scope["app"].state.error_forms
+    form = next((form for path, form in forms.items() if scope["path"].startswith(path)), None)
     if form is not None:
         answer: Response = form(problem)
         return answer
