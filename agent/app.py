@@ -26,7 +26,7 @@ from agent.settings import Settings, load_settings
 from agent.trace import Trace, TraceStore
 from agent.types import Answer, AskRequest, AugmentRequest, Prompt, Request, Result
 from retrievers import registry
-from retrievers.core.errors import BadRequest, Unavailable, UnknownCollection
+from retrievers.core.errors import BadRequest, NotFound, Unavailable, UnknownCollection
 from retrievers.core.fields import Field
 from retrievers.core.types import ChunkId, Closing, Collection, Retriever
 from retrievers.embed import Embedder
@@ -37,7 +37,9 @@ from retrievers.ingest.run import Progress, Report, ingest
 from retrievers.postgres import feedback
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.postgres.database import Database
+from retrievers.postgres.documents import StoredDocument, read_document
 from retrievers.postgres.embedded import EmbeddedServer
+from retrievers.postgres.keys import Keys
 from retrievers.postgres.migrate import SERVICE_ROLE
 
 _log = logging.getLogger(__name__)
@@ -61,6 +63,7 @@ class Service:
     pipeline: Pipeline
     answerer: Answerer
     traces: TraceStore
+    keys: Keys
 
     async def retrieve(self, query: str | None = None, *, tenant: str | None = None, **options: Any) -> Result:
         """Ranked hits for a question.
@@ -268,6 +271,24 @@ class Service:
         scope = await self.catalogue.scope(self._tenant(tenant), collection, fresh=True)
         return await self.catalogue.describe(scope)
 
+    async def document(self, collection: str, id: str, *, tenant: str | None = None) -> StoredDocument:
+        """One document as it is stored.
+
+        Raises:
+            UnknownCollection: the tenant sees none of that name.
+            NotFound: the collection holds no such document that the tenant can see.
+        """
+        _check_id(id)
+        scope = await self.catalogue.scope(self._tenant(tenant), collection, fresh=True)
+        found = await read_document(self.database, scope, id)
+        if found is None:
+            raise NotFound(f'collection "{collection}" holds no document "{id[:80]}"', where="id")
+        return found
+
+    async def recent_traces(self, limit: int = 50, *, tenant: str | None = None) -> list[dict[str, Any]]:
+        """The latest traces in short, newest first, see `agent.trace.TraceStore.recent`."""
+        return await self.traces.recent(self._tenant(tenant), limit)
+
     async def delete(self, collection: str, document: str | None = None, *, tenant: str | None = None) -> int:
         """Delete one document, or a collection with all of them; returns how many documents went.
 
@@ -275,8 +296,8 @@ class Service:
             UnknownCollection: the tenant has no such collection of its own.
         """
         tenant = self._tenant(tenant)
-        if document is not None and any(c == "\0" or "\ud800" <= c <= "\udfff" for c in document):
-            raise BadRequest("the document id holds a character that no stored id can hold", where="document")
+        if document is not None:
+            _check_id(document)
         scope = await self.catalogue.scope(tenant, collection, fresh=True)
         own = next((one for one in scope.collections if one.tenant == tenant), None)
         if own is None:
@@ -346,7 +367,8 @@ async def open_service(settings: Settings | None = None, **changes: Any) -> Asyn
                 answerer = Answerer(settings, embedder, model, reader.breaker)
                 async with _closing(sources.values()), TraceStore(database, days=settings.trace_days) as traces:
                     _settle_heap()
-                    yield Service(settings, database, embedder, catalogue, pipeline, answerer, traces)
+                    keys = Keys(database)
+                    yield Service(settings, database, embedder, catalogue, pipeline, answerer, traces, keys)
     finally:
         await embedder.aclose()
         if reranker is not None:
@@ -433,6 +455,11 @@ def _documents(items: Iterable[object]) -> Iterator[Document | Rejected]:
             form = "retrievers.ingest.read.read_record(mapping, where) makes a Document of one"
             raise BadRequest(f"item {number} is a {type(item).__name__}, not a Document: {form}", where=str(number))
         yield item
+
+
+def _check_id(document: str) -> None:
+    if any(c == "\0" or "\ud800" <= c <= "\udfff" for c in document):
+        raise BadRequest("the document id holds a character that no stored id can hold", where="document")
 
 
 def _request(shape: type[AnyRequest], query: str | None, options: Mapping[str, Any]) -> AnyRequest:

@@ -73,6 +73,14 @@ _SWEEP = """
 """
 _LOAD = "SELECT request, record, created_at, expires_at FROM signalbox.trace WHERE id = %s AND expires_at > now()"
 
+# Kept equally long, what came last expires last; that order has an index.
+_RECENT = """
+    SELECT id, created_at, expires_at, request ->> 'kind', request ->> 'collection', record ->> 'query',
+           record ->> 'status', record ->> 'replay_of', jsonb_array_length(record -> 'hits')
+    FROM signalbox.trace WHERE expires_at > now() ORDER BY expires_at DESC LIMIT %s
+"""
+_SUMMARY = ("kind", "collection", "query", "status", "replay_of", "hits")
+
 _log = logging.getLogger(__name__)
 
 _CREDENTIALS = re.compile(r"(://)[^/@\s]*@|\?\S*")
@@ -273,6 +281,24 @@ class TraceStore:
             raise self._unknown(trace_id)
         request, record, created, expires = rows[0]
         return {"trace_id": id.hex, "request": request, **record} | _times(created, expires)
+
+    async def recent(self, tenant: str, limit: int) -> list[Json]:
+        """The latest traces of a tenant, newest first: `trace_id`, `created_at`, `expires_at`, and of what was asked
+        and answered `kind`, `query`, `collection`, `status`, `replay_of` and `hits`, their number.
+
+        Raises:
+            Unavailable: the database cannot be asked.
+        """
+        found: dict[str, Json] = {}
+        for (owner, id), trace in reversed(self._waiting.items()):
+            if owner == tenant:
+                request, record = trace.request(), trace.record()
+                said = (request.get("kind"), request.get("collection"), *(record[name] for name in _SUMMARY[2:5]))
+                times = _times(trace.at, trace.at + timedelta(days=self.days))
+                found[id] = dict(zip(_SUMMARY, (*said, len(record["hits"])), strict=True)) | times
+        for id, created, expires, *stored in await self._database.fetch(tenant, _RECENT, (limit,)):
+            found.setdefault(id.hex, dict(zip(_SUMMARY, stored, strict=True)) | _times(created, expires))
+        return [{"trace_id": id, **summary} for id, summary in islice(found.items(), limit)]
 
     def _unknown(self, trace_id: str) -> NotFound:
         kept = f"traces are kept for {self.days} days" if self.days else "none is kept while TRACE_DAYS is 0"

@@ -3,40 +3,62 @@
 from importlib.metadata import version
 
 from fastapi import FastAPI
+from starlette.middleware import Middleware
 
 from agent.app import Service
-from agent.serve.http import dify, native, problems, rerank, vector_stores, web_search
-from agent.serve.http.openai_errors import openai_error
+from agent.serve.http import dify, native, openapi, problems, rerank, vector_stores, web_search
+from agent.serve.http.admission import Admission, Gates
+from agent.serve.http.limits import Bodies, Callers, Envelope, Origins
 from agent.serve.identity import Identify, everyone
 
+OPEN = frozenset({"/", "/favicon.ico", "/healthz", "/readyz", "/metrics", "/openapi.json"})
+"""Paths that are answered to everybody and at any load: nothing of a tenant is behind them."""
+OPEN_BELOW = "/console/"
+"""As are the console's own files; its data comes by the doors that all others use."""
 
-def create_app(service: Service, *, identify: Identify | None = None) -> FastAPI:
+
+def create_app(service: Service, *, identify: Identify | None = None, loopback_only: bool | None = None) -> FastAPI:
     """The application over an open service.
 
     Args:
-        identify: who is calling; the tenant of the settings when None.
+        identify: who is calling; the tenant of the settings when None, as with AUTH=off.
+        loopback_only: answer requests to this machine's own names alone; by default when nobody is identified.
     """
+    keys = identify is not None
+    identify = identify or everyone(service.settings.tenant)
+    gates = Gates()
     app = FastAPI(
         title="signalbox",
         version=version("signalbox"),
+        summary="One question in, one cited prompt out: retrieval over documents with metadata.",
         openapi_url="/openapi.json",
         # Their pages load scripts from elsewhere.
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
+        middleware=[
+            Middleware(Envelope),
+            Middleware(Origins, loopback_only=not keys if loopback_only is None else loopback_only),
+            Middleware(Callers, identify=identify, is_open=is_open),
+            Middleware(Bodies),
+            Middleware(Admission, gates=gates, patience_s=service.settings.timeout_s),
+        ],
     )
     app.state.service = service
-    app.state.identify = identify or everyone(service.settings.tenant)
-    app.state.error_forms = {
-        "/v1/vector_stores/": openai_error,
-        "/retrieval": dify.dify_error,
-        "/v1/rerank": rerank.cohere_error,
-        "/v2/rerank": rerank.cohere_error,
-    }
-    """How paths begin to what makes a Response of a Problem there, where clients expect errors of another form."""
+    app.state.gates = gates
+    app.state.error_forms = vector_stores.ERROR_FORMS | dify.ERROR_FORMS | rerank.ERROR_FORMS
+    """Beginnings of paths to what makes a Response of a Problem there: some clients expect errors of another form."""
     problems.install(app)
     # Further doors are included here: modules of this package with a function `router`.
-    for door in (native, vector_stores, dify, rerank, web_search):
-        app.include_router(door.router())
+    routers = [door.router() for door in (native, vector_stores, dify, rerank, web_search)]
+    for router in routers:
+        openapi.describe_bodies(router)
+        app.include_router(router)
+    openapi.document(app, routers, is_open=is_open, keys=keys)
     return app
+
+
+def is_open(path: str) -> bool:
+    """Whether a path is answered to everybody."""
+    return path in OPEN or path.startswith(OPEN_BELOW)

@@ -1,26 +1,22 @@
 """Dify's external knowledge API: POST /retrieval, where a knowledge base is a collection."""
 
-import re
+import json
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi import APIRouter, Depends, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from agent.app import Service
 from agent.serve.http import dify_filters, passages
 from agent.serve.http.bodies import JsonBody
-from agent.serve.http.dependencies import TheService
-from agent.serve.http.native import answer
-from agent.serve.http.problems import Problem, problem_of
-from agent.serve.identity import Caller, Identify, Unauthenticated
-from agent.types import MAX_QUERY_CHARACTERS, MAX_TOP_K, RankedHit
+from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
+from agent.serve.http.native import answer, asked
+from agent.serve.http.problems import Problem
+from agent.types import MAX_QUERY_CHARACTERS, MAX_TOP_K, RankedHit, Request
 from retrievers.core.errors import UnknownCollection
 from retrievers.postgres.catalogue import filterable
 
 MOST_CONDITIONS = 64
-_KEY = re.compile(r"Bearer +\S+", re.IGNORECASE)
-_MALFORMED_KEY = "malformed-authorization"
 
 
 class Tolerant(BaseModel):
@@ -75,17 +71,11 @@ class Records(BaseModel):
     records: list[Record]
 
 
-async def _caller(request: Request) -> Caller:
-    """Who is calling; a header of another form is told apart from a key that is refused."""
-    identify: Identify = request.app.state.identify
-    try:
-        return await identify(request.headers.get("authorization"))
-    except Unauthenticated as error:
-        problem = problem_of(error)
-        if not _KEY.fullmatch(request.headers.get("authorization", "").strip()):
-            detail = "the Authorization header is not of the form: Bearer API_KEY"
-            problem = Problem(problem.status, _MALFORMED_KEY, detail, headers=problem.headers)
-        raise problem from None
+_EXAMPLE = {
+    "knowledge_id": "peps",
+    "query": "How are sockets inherited?",
+    "retrieval_setting": {"top_k": 3, "score_threshold": 0.0},
+}
 
 
 def router() -> APIRouter:
@@ -95,29 +85,30 @@ def router() -> APIRouter:
     return routes
 
 
-def dify_error(problem: Problem) -> JSONResponse:
+def dify_error(problem: Problem) -> Response:
     """`{"error_code", "error_msg"}` with Dify's codes where it has one: 1001 for a malformed Authorization header, 1002
     for a key that is refused, 2001 for an unknown knowledge base; else the HTTP status.
     """
     status = 400 if problem.status == 422 else problem.status
-    code = {401: 1001 if problem.kind == _MALFORMED_KEY else 1002, 403: 1002, 404: 2001}.get(status, status)
-    return JSONResponse({"error_code": code, "error_msg": problem.detail}, status, problem.headers)
+    code = {401: 1001 if problem.errors else 1002, 404: 2001}.get(status, status)
+    body = json.dumps({"error_code": code, "error_msg": problem.detail})
+    return Response(body, status, problem.headers, "application/json")
+
+
+ERROR_FORMS = {"/retrieval": dify_error}
 
 
 async def retrieval(
     service: TheService,
-    caller: Annotated[Caller, Depends(_caller)],
-    body: Annotated[Retrieval, Depends(JsonBody(Retrieval))],
+    caller: TheCaller,
+    waited_s: WaitedS,
+    body: Annotated[Retrieval, Depends(JsonBody(Retrieval, example=_EXAMPLE))],
 ) -> Response:
     """Passages of a collection in the shape of Dify's external knowledge API."""
     setting = body.retrieval_setting
-    result = await service.retrieve(
-        body.query,
-        tenant=caller.tenant,
-        collection=body.knowledge_id,
-        filter=await _filter(service, caller.tenant, body),
-        top_k=setting.top_k,
-    )
+    wanted = await _filter(service, caller.tenant, body)
+    asks = Request(query=body.query, collection=body.knowledge_id, filter=wanted, top_k=setting.top_k)
+    result = await service.retrieve(tenant=caller.tenant, **asked(asks, service.settings, waited_s))
     return answer(
         Records(
             records=[

@@ -1,20 +1,26 @@
-"""Errors as OpenAI has them, so that its clients raise the exceptions that their users know."""
+"""Errors in the form that OpenAI's clients read, with the status that makes them raise the right exception."""
 
-from fastapi.responses import JSONResponse
+import json
+
+from fastapi import Response
 
 from agent.serve.http.problems import Problem
 
-_UNREADABLE = 422
-_CODES = {401: "invalid_api_key", 404: "not_found", 413: "request_too_large", 429: "rate_limit_exceeded"}
+_CODES = {"unauthenticated": "invalid_api_key"}
 
 
-def openai_error(problem: Problem) -> JSONResponse:
-    """`{"error": {"message", "type", "param", "code"}}`; what is wrong with a request is a 400 there."""
-    status = 400 if problem.status == _UNREADABLE else problem.status
-    error = {
+def as_openai(problem: Problem) -> Response:
+    """The problem as OpenAI's API answers it: what it calls invalid is a 400 there."""
+    status = 400 if problem.status == 422 else problem.status
+    return Response(json.dumps({"error": error_of(problem)}), status, problem.headers, media_type="application/json")
+
+
+def error_of(problem: Problem) -> dict[str, str | None]:
+    """`message`, `type`, `param` and `code` of a problem."""
+    kind = "server_error" if problem.status >= 500 else "invalid_request_error"
+    return {
         "message": problem.detail,
-        "type": "server_error" if status >= 500 else "invalid_request_error",
+        "type": "rate_limit_error" if problem.status == 429 else kind,
         "param": problem.errors[0].where if problem.errors else None,
-        "code": _CODES.get(status, problem.kind.replace("-", "_")),
+        "code": _CODES.get(problem.kind) or problem.kind.replace("-", "_"),
     }
-    return JSONResponse({"error": error}, status, problem.headers)

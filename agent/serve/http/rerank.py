@@ -1,16 +1,16 @@
 """Cohere's rerank API, versions 1 and 2: a caller's documents by the reranker of the settings."""
 
+import json
 import uuid
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Response
-from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from agent.app import Service
 from agent.rerank.texts import rerank_texts
 from agent.serve.http.bodies import JsonBody
-from agent.serve.http.dependencies import TheCaller, TheService
+from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
 from agent.serve.http.problems import Problem
 from agent.tokens import cut
 from agent.types import MAX_QUERY_CHARACTERS
@@ -80,6 +80,14 @@ class RerankAnswer(BaseModel):
     meta: Meta
 
 
+_EXAMPLE = {
+    "model": "signalbox",
+    "query": "capital of France",
+    "documents": ["Paris is ...", "Rome is ..."],
+    "top_n": 1,
+}
+
+
 def router() -> APIRouter:
     """The routes of this module."""
     routes = APIRouter(tags=["compatible"])
@@ -89,27 +97,38 @@ def router() -> APIRouter:
     return routes
 
 
-def cohere_error(problem: Problem) -> JSONResponse:
+def cohere_error(problem: Problem) -> Response:
     """`{"message"}`; what is wrong with a request is a 400 there."""
     status = 400 if problem.status == 422 else problem.status
-    return JSONResponse({"message": problem.detail}, status, problem.headers)
+    return Response(json.dumps({"message": problem.detail}), status, problem.headers, "application/json")
+
+
+ERROR_FORMS = dict.fromkeys(("/v1/rerank", "/v2/rerank"), cohere_error)
 
 
 async def rerank(
-    service: TheService, caller: TheCaller, body: Annotated[RerankV1, Depends(JsonBody(RerankV1))]
+    service: TheService,
+    caller: TheCaller,
+    waited_s: WaitedS,
+    body: Annotated[RerankV1, Depends(JsonBody(RerankV1, example=_EXAMPLE))],
 ) -> Response:
     """Documents ranked for a query, in Cohere's shape."""
-    return await _ranked(service, body, "1", bool(body.return_documents))
+    return await _ranked(service, body, waited_s, "1", bool(body.return_documents))
 
 
 async def rerank_v2(
-    service: TheService, caller: TheCaller, body: Annotated[RerankV2, Depends(JsonBody(RerankV2))]
+    service: TheService,
+    caller: TheCaller,
+    waited_s: WaitedS,
+    body: Annotated[RerankV2, Depends(JsonBody(RerankV2, example=_EXAMPLE))],
 ) -> Response:
     """Documents ranked for a query, in the shape of Cohere's second version."""
-    return await _ranked(service, body, "2", False)
+    return await _ranked(service, body, waited_s, "2", False)
 
 
-async def _ranked(service: Service, body: RerankV2, version: Literal["1", "2"], with_documents: bool) -> Response:
+async def _ranked(
+    service: Service, body: RerankV2, waited_s: float, version: Literal["1", "2"], with_documents: bool
+) -> Response:
     documents = [one if isinstance(one, str) else one.text for one in body.documents]
     tokens = body.max_tokens_per_doc or TOKENS_PER_DOCUMENT
     reranker = service.pipeline.reranker
@@ -119,7 +138,7 @@ async def _ranked(service: Service, body: RerankV2, version: Literal["1", "2"], 
         reranker,
         service.embedder,
         service.pipeline.breakers.of(f"the reranker {reranker.name if reranker else 'hybrid'}"),
-        timeout_s=service.settings.timeout_s,
+        timeout_s=max(service.settings.timeout_s - waited_s, 0.001),
     )
     said = RerankAnswer(
         id=str(uuid.uuid4()),

@@ -7,9 +7,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from agent.serve.http import passages
 from agent.serve.http.bodies import JsonBody
-from agent.serve.http.dependencies import TheCaller, TheService
-from agent.serve.http.native import answer
-from agent.types import MAX_QUERY_CHARACTERS, RankedHit, Shape
+from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
+from agent.serve.http.native import Name, answer, asked
+from agent.serve.http.openai_errors import as_openai
+from agent.types import MAX_QUERY_CHARACTERS, RankedHit, Request, Shape
 from retrievers.core.errors import BadFilter
 
 MOST_QUERIES = 8
@@ -73,6 +74,14 @@ class SearchPage(BaseModel):
     next_page: None = None
 
 
+_EXAMPLE = {
+    "query": "How are sockets inherited?",
+    "filters": {"type": "eq", "key": "status", "value": "Final"},
+    "max_num_results": 5,
+}
+ERROR_FORMS = {"/v1/vector_stores/": as_openai}
+
+
 def router() -> APIRouter:
     """The routes of this module."""
     routes = APIRouter(prefix="/v1", tags=["compatible"])
@@ -82,26 +91,28 @@ def router() -> APIRouter:
 
 
 async def search_vector_store(
-    collection: str,
+    collection: Name,
     service: TheService,
     caller: TheCaller,
-    body: Annotated[VectorStoreSearch, Depends(JsonBody(VectorStoreSearch))],
+    waited_s: WaitedS,
+    body: Annotated[VectorStoreSearch, Depends(JsonBody(VectorStoreSearch, example=_EXAMPLE))],
 ) -> Response:
     """Passages of a collection in OpenAI's vector-store shape."""
     queries = [body.query] if isinstance(body.query, str) else body.query
     most = body.max_num_results or 10
     ranking = body.ranking_options or RankingOptions()
-    options = {
-        "collection": collection,
-        "filter": body.filters,
-        "top_k": most,
-        "intent": None if body.rewrite_query else "off",
-        "reranker": "none" if ranking.ranker == "none" else None,
-    }
     searched, found = [], []
     for query in queries:
+        asks = Request(
+            query=query,
+            collection=collection,
+            filter=body.filters,
+            top_k=most,
+            intent=None if body.rewrite_query else "off",
+            reranker="none" if ranking.ranker == "none" else None,
+        )
         try:
-            result = await service.retrieve(query, tenant=caller.tenant, **options)
+            result = await service.retrieve(tenant=caller.tenant, **asked(asks, service.settings, waited_s))
         except BadFilter as error:
             where = error.where.replace("filter", "filters", 1)  # as OpenAI calls it
             raise BadFilter(str(error), where=where, valid=error.valid) from None
