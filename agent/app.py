@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Literal, TypeVar
@@ -20,6 +20,7 @@ from agent.breaker import Breaker, Breakers
 from agent.errors import readable
 from agent.intent.cascade import Cascade
 from agent.llm import open_model
+from agent.observe.observer import Observers
 from agent.pipeline import Decision, Pipeline
 from agent.rerank import open_reranker
 from agent.settings import Settings, load_settings
@@ -53,7 +54,7 @@ AnyRequest = TypeVar("AnyRequest", bound=Request)
 class Service:
     """The open service: what every door calls.
 
-    Every method takes `tenant`; None is the tenant of the settings.
+    Every method takes `tenant`; None is the tenant of the settings. The `observers` are told of every question.
     """
 
     settings: Settings
@@ -64,6 +65,7 @@ class Service:
     answerer: Answerer
     traces: TraceStore
     keys: Keys
+    observers: Observers = field(default_factory=Observers)
 
     async def retrieve(self, query: str | None = None, *, tenant: str | None = None, **options: Any) -> Result:
         """Ranked hits for a question.
@@ -77,7 +79,8 @@ class Service:
         """
         at = datetime.now(UTC)
         request = _request(Request, query, options)
-        result, decision = await self.pipeline.decide(self._tenant(tenant), self._as_of(request, at))
+        with self.observers.question():
+            result, decision = await self.pipeline.decide(self._tenant(tenant), self._as_of(request, at))
         trace = self._keep(self.settings, result, decision, at, clocked=request.now is None)
         return result.model_copy(update={"explanation": trace.json()}) if request.explain else result
 
@@ -85,7 +88,8 @@ class Service:
         """The single prompt with numbered citations; options of `agent.types.AugmentRequest`, raises as `retrieve`."""
         at = datetime.now(UTC)
         request = _request(AugmentRequest, query, options)
-        prompt, decision = await self.pipeline.decide_prompt(self._tenant(tenant), self._as_of(request, at))
+        with self.observers.question():
+            prompt, decision = await self.pipeline.decide_prompt(self._tenant(tenant), self._as_of(request, at))
         trace = self._keep(self.settings, prompt, decision, at, clocked=request.now is None)
         return prompt.model_copy(update={"explanation": trace.json()}) if request.explain else prompt
 
@@ -120,7 +124,8 @@ class Service:
     ) -> AsyncGenerator[str | tuple[Answer, Decision]]:
         """The pieces of an answer, then the answer with how it came about."""
         started = time.monotonic()
-        prompt, decision = await pipeline.decide_prompt(tenant, request)
+        with self.observers.question():
+            prompt, decision = await pipeline.decide_prompt(tenant, request)
         found_ms = (time.monotonic() - started) * 1000
         async with aclosing(answerer.stream(request, prompt, decision, started)) as pieces:
             async for piece in pieces:
@@ -229,9 +234,10 @@ class Service:
         return request.model_copy(update={"now": at.astimezone(self.settings.zone)})
 
     def _keep(self, settings: Settings, result: Result, decision: Decision, at: datetime, **more: Any) -> Trace:
-        """Have the decision stored behind the answer's back."""
+        """Have the decision stored behind the answer's back, and tell the observers."""
         trace = Trace(settings, self.embedder.name, result, decision, at, **more)
         self.traces.save(trace)
+        self.observers.answered(trace)
         return trace
 
     async def ingest(

@@ -222,10 +222,13 @@ class TraceStore:
 
     Args:
         days: how long a trace is kept; 0 keeps none.
+    Attributes:
+        lost: how many were not stored since the store was opened.
     """
 
     def __init__(self, database: Database, *, days: int = 30) -> None:
         self.days = days
+        self.lost = 0
         self._database = database
         self._queue: asyncio.Queue[Trace | str | None] = asyncio.Queue(_CAPACITY + 1)
         self._waiting: dict[tuple[str, str], Trace] = {}
@@ -250,6 +253,11 @@ class TraceStore:
             _log.warning("%d traces were not stored: the database did not take them in time", len(self._waiting))
             self._writer.cancel()
             await asyncio.wait(late, timeout=1)
+
+    @property
+    def waiting(self) -> int:
+        """How many are still to be stored."""
+        return len(self._waiting)
 
     def save(self, trace: Trace) -> None:
         """Have a trace stored soon; returns at once and never raises."""
@@ -323,20 +331,22 @@ class TraceStore:
             except Exception as error:
                 # Whatever it is, it must not end the writing, and nobody is there to be told but the log.
                 self._lost += sum((one.tenant, one.id) in self._waiting for one in traces)
-                if self._lost:
-                    _log.warning("%d traces were not stored: %s", self._lost, type(error).__name__)
-                else:
+                if not self._lost:
                     _log.warning("expired traces were not deleted: %s", type(error).__name__)
-                self._lost = 0
+                self._report_lost(type(error).__name__)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._closing.wait(), _REST_S)
             finally:
                 self._forget(traces)
-            if self._lost:
-                _log.warning("%d traces were not stored: more came than could be written", self._lost)
-                self._lost = 0
+            self._report_lost("more came than could be written")
             if None in batch:
                 return
+
+    def _report_lost(self, reason: str) -> None:
+        if self._lost:
+            _log.warning("%d traces were not stored: %s", self._lost, reason)
+        self.lost += self._lost
+        self._lost = 0
 
     def _forget(self, traces: list[Trace]) -> None:
         for trace in traces:

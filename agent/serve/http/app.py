@@ -1,15 +1,20 @@
 """The HTTP application: what it is made of and in which order a request passes through it."""
 
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from starlette.middleware import Middleware
 
 from agent.app import Service
-from agent.serve.http import dify, native, openapi, problems, rerank, vector_stores, web_search
+from agent.serve.http import dify, native, openapi, problems, rerank, status, vector_stores, web_search
 from agent.serve.http.admission import Admission, Gates
 from agent.serve.http.limits import Bodies, Callers, Envelope, Origins
+from agent.serve.http.observing import Observation, Observing
 from agent.serve.identity import Identify, everyone
+
+if TYPE_CHECKING:
+    from agent.observe.telemetry import Tracing
 
 OPEN = frozenset({"/", "/favicon.ico", "/healthz", "/readyz", "/metrics", "/openapi.json"})
 """Paths that are answered to everybody and at any load: nothing of a tenant is behind them."""
@@ -17,16 +22,18 @@ OPEN_BELOW = "/console/"
 """As are the console's own files; its data comes by the doors that all others use."""
 
 
-def create_app(service: Service, *, identify: Identify | None = None, loopback_only: bool | None = None) -> FastAPI:
+def create_app(service: Service, *, identify: Identify | None = None, tracing: "Tracing | None" = None) -> FastAPI:
     """The application over an open service.
 
     Args:
-        identify: who is calling; the tenant of the settings when None, as with AUTH=off.
-        loopback_only: answer requests to this machine's own names alone; by default when nobody is identified.
+        identify: who is calling. None is AUTH=off: whoever calls is the tenant of the settings, and only requests
+            to this machine's own names are answered.
+        tracing: where spans go; none are made when None.
     """
     keys = identify is not None
     identify = identify or everyone(service.settings.tenant)
     gates = Gates()
+    observation = Observation(service, tracing)
     app = FastAPI(
         title="signalbox",
         version=version("signalbox"),
@@ -39,19 +46,22 @@ def create_app(service: Service, *, identify: Identify | None = None, loopback_o
         generate_unique_id_function=lambda route: route.name,
         middleware=[
             Middleware(Envelope),
-            Middleware(Origins, loopback_only=not keys if loopback_only is None else loopback_only),
+            Middleware(Observing, observation=observation),
+            Middleware(Origins, loopback_only=not keys),
             Middleware(Callers, identify=identify, is_open=is_open),
             Middleware(Bodies),
             Middleware(Admission, gates=gates, patience_s=service.settings.timeout_s),
         ],
     )
     app.state.service = service
+    app.state.identify = identify
+    app.state.observation = observation
     app.state.gates = gates
     app.state.error_forms = vector_stores.ERROR_FORMS | dify.ERROR_FORMS | rerank.ERROR_FORMS
     """Beginnings of paths to what makes a Response of a Problem there: some clients expect errors of another form."""
     problems.install(app)
     # Further doors are included here: modules of this package with a function `router`.
-    routers = [door.router() for door in (native, vector_stores, dify, rerank, web_search)]
+    routers = [door.router() for door in (native, status, vector_stores, dify, rerank, web_search)]
     for router in routers:
         openapi.describe_bodies(router)
         app.include_router(router)
