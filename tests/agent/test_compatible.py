@@ -1,21 +1,19 @@
 """The doors of other services' shapes, asked by those services' own clients and by ours."""
 
-import asyncio
 import json
-import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
 import openai
 import pytest
-import uvicorn
 
 from agent import Service, open_service
 from agent.serve.http.app import create_app
 from agent.serve.http.dify_filters import OPERATORS
 from agent.serve.http.passages import attributes, shown_scores
 from agent.serve.identity import Caller, Identify, NoKey, Unauthenticated
+from agent.serve.testing import serving
 from agent.settings import Settings
 from agent.types import RankedHit
 from retrievers.ingest.documents import Document
@@ -61,12 +59,8 @@ def asked_through(service: Service, identify: Identify | None = None) -> httpx2.
 @pytest.fixture
 async def url(service: Service) -> AsyncIterator[str]:
     """A real server's address."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(create_app(service), log_level="warning", lifespan="off"))
-    serving = asyncio.create_task(server.serve([listener]))
-    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    server.should_exit = True
-    await serving
+    async with serving(create_app(service)) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from agent.serve.http import dify_filters, passages
 from agent.serve.http.bodies import JsonBody
 from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
 from agent.serve.http.native import answer, asked
+from agent.serve.http.passages import gives
 from agent.serve.http.problems import Problem
 from agent.types import MAX_QUERY_CHARACTERS, MAX_TOP_K, RankedHit, Request
 from retrievers.core.errors import UnknownCollection
@@ -71,6 +72,15 @@ class Records(BaseModel):
     records: list[Record]
 
 
+class DifyError(BaseModel):
+    """Dify's codes where it has one: 1001 for an Authorization header without a key, 1002 for a key that is refused,
+    2001 for an unknown knowledge base; else the HTTP status.
+    """
+
+    error_code: int
+    error_msg: str
+
+
 _EXAMPLE = {
     "knowledge_id": "peps",
     "query": "How are sockets inherited?",
@@ -81,18 +91,16 @@ _EXAMPLE = {
 def router() -> APIRouter:
     """The routes of this module."""
     routes = APIRouter(tags=["compatible"])
-    routes.post("/retrieval", responses={200: {"model": Records}})(retrieval)
+    routes.post("/retrieval", responses=gives(Records, DifyError))(retrieval)
     return routes
 
 
 def dify_error(problem: Problem) -> Response:
-    """`{"error_code", "error_msg"}` with Dify's codes where it has one: 1001 for a malformed Authorization header, 1002
-    for a key that is refused, 2001 for an unknown knowledge base; else the HTTP status.
-    """
+    """The problem as a `DifyError`; what is wrong with a request is a 400 there."""
     status = 400 if problem.status == 422 else problem.status
     code = {401: 1001 if problem.errors else 1002, 404: 2001}.get(status, status)
-    body = json.dumps({"error_code": code, "error_msg": problem.detail})
-    return Response(body, status, problem.headers, "application/json")
+    error = DifyError(error_code=code, error_msg=problem.detail)
+    return Response(json.dumps(error.model_dump()), status, problem.headers, "application/json")
 
 
 ERROR_FORMS = {"/retrieval": dify_error}

@@ -3,6 +3,9 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
+from typing import Any
+
+from pydantic import BaseModel
 
 from agent.types import RankedHit
 from retrievers.core.errors import BadDocument
@@ -13,6 +16,15 @@ LONGEST_KEY, LONGEST_VALUE = 64, 512
 """In characters; what OpenAI's attributes can hold."""
 
 Attribute = str | int | float | bool
+
+
+def gives(answer: type[BaseModel], error: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+    """For the OpenAPI document: the answers of a door whose errors have a form of their own."""
+    said = "the request is at fault", "not the request's fault; a 503 says when to try again"
+    errors: dict[int | str, dict[str, Any]] = {
+        code: {"model": error, "description": one} for code, one in zip(("4XX", "5XX"), said, strict=True)
+    }
+    return {200: {"model": answer}, **errors}
 
 
 def shown_scores(hits: Sequence[RankedHit]) -> list[float]:

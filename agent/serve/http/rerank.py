@@ -2,7 +2,7 @@
 
 import json
 import uuid
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -11,6 +11,7 @@ from agent.app import Service
 from agent.rerank.texts import rerank_texts
 from agent.serve.http.bodies import JsonBody
 from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
+from agent.serve.http.passages import gives
 from agent.serve.http.problems import Problem
 from agent.tokens import cut
 from agent.types import MAX_QUERY_CHARACTERS
@@ -80,6 +81,10 @@ class RerankAnswer(BaseModel):
     meta: Meta
 
 
+class CohereError(BaseModel):
+    message: str
+
+
 _EXAMPLE = {
     "model": "signalbox",
     "query": "capital of France",
@@ -91,16 +96,17 @@ _EXAMPLE = {
 def router() -> APIRouter:
     """The routes of this module."""
     routes = APIRouter(tags=["compatible"])
-    answers: dict[int | str, dict[str, Any]] = {200: {"model": RerankAnswer}}
-    routes.post("/v1/rerank", responses=answers)(rerank)
-    routes.post("/v2/rerank", responses=answers)(rerank_v2)
+    routes.post("/v1/rerank", responses=gives(RerankAnswer, CohereError))(rerank)
+    routes.post("/v2/rerank", responses=gives(RerankAnswer, CohereError))(rerank_v2)
     return routes
 
 
 def cohere_error(problem: Problem) -> Response:
-    """`{"message"}`; what is wrong with a request is a 400 there."""
+    """The problem as a `CohereError`; what is wrong with a request is a 400 there."""
     status = 400 if problem.status == 422 else problem.status
-    return Response(json.dumps({"message": problem.detail}), status, problem.headers, "application/json")
+    return Response(
+        json.dumps(CohereError(message=problem.detail).model_dump()), status, problem.headers, "application/json"
+    )
 
 
 ERROR_FORMS = dict.fromkeys(("/v1/rerank", "/v2/rerank"), cohere_error)

@@ -74,6 +74,17 @@ class SearchPage(BaseModel):
     next_page: None = None
 
 
+class OpenAIError(BaseModel):
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class OpenAIErrorBody(BaseModel):
+    error: OpenAIError
+
+
 _EXAMPLE = {
     "query": "How are sockets inherited?",
     "filters": {"type": "eq", "key": "status", "value": "Final"},
@@ -86,7 +97,7 @@ def router() -> APIRouter:
     """The routes of this module."""
     routes = APIRouter(prefix="/v1", tags=["compatible"])
     path = "/vector_stores/{collection:path}/search"
-    routes.post(path, responses={200: {"model": SearchPage}})(search_vector_store)
+    routes.post(path, responses=passages.gives(SearchPage, OpenAIErrorBody))(search_vector_store)
     return routes
 
 
