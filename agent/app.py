@@ -9,11 +9,12 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextman
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
 from agent import replay as replaying
+from agent import tool
 from agent.advisors.base import Advisor, ChatAnswer
 from agent.advisors.guard import Guard
 from agent.advisors.log import Log
@@ -33,7 +34,7 @@ from agent.records import Exchange, Records
 from agent.rerank import open_reranker
 from agent.settings import Settings, load_settings
 from agent.trace import Trace, TraceStore
-from agent.types import MAX_TOP_K, Answer, AskRequest, AugmentRequest, ChatRequest, Prompt, Request, Result
+from agent.types import Answer, AskRequest, AugmentRequest, ChatRequest, Prompt, Request, Result
 from retrievers import registry
 from retrievers.core.errors import BadRequest, NotFound, Unavailable, UnknownCollection
 from retrievers.core.fields import Field
@@ -370,25 +371,22 @@ class Service:
         """The tenant of a call. An empty one is no tenant, and an error further down: never the default."""
         return self.settings.tenant if given is None else given
 
-    def as_tool(self) -> dict[str, Any]:
-        """The OpenAI function schema of `retrieve`, for a model's tool list."""
-        return {
-            "type": "function",
-            "function": {
-                "name": "search_knowledge",
-                "description": "Search the document collections; returns ranked passages with their metadata.",
-                "parameters": {
-                    "type": "object",
-                    "properties": {
-                        "query": {"type": "string", "description": "a self-contained question or search text"},
-                        "collection": {"type": "string", "description": "one collection; all when left out"},
-                        "filter": {"type": "object", "description": "a filter expression over metadata"},
-                        "top_k": {"type": "integer", "minimum": 1, "maximum": MAX_TOP_K, "default": 10},
-                    },
-                    "required": ["query"],
-                },
-            },
-        }
+    def as_tool(self, api: Literal["chat", "responses"] = "chat") -> dict[str, Any]:
+        """The OpenAI function schema of `call_tool`, strict, for a model's tool list; see `agent.tool.schema`."""
+        return tool.schema(api)
+
+    async def call_tool(self, arguments: str | Mapping[str, Any], *, tenant: str | None = None) -> str:
+        """What a model's call of the tool finds, as the JSON it is to be answered with.
+
+        Args:
+            arguments: of the call, as JSON or decoded. What is wrong with them the model is told in the answer.
+        Raises:
+            Unavailable: as of `retrieve`.
+        """
+        try:
+            return tool.output(await self.retrieve(tenant=tenant, **tool.read_arguments(arguments)))
+        except BadRequest as error:
+            return tool.refusal(error)
 
 
 @asynccontextmanager

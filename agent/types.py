@@ -178,13 +178,19 @@ class Outcome(Shape):
 
 
 class RankedHit(Shape):
-    """A hit of the answer. `scores` holds each source's own score, and the fused and reranked ones."""
+    """A hit of the answer. `scores` holds each source's own score, and the fused and reranked ones.
+
+    Attributes:
+        start, end: the passage's characters [start, end) in its document's text.
+    """
 
     rank: int
     id: str
     document_id: str
     title: str
     text: str
+    start: int
+    end: int
     url: str | None
     metadata: dict[str, Any]
     score: float

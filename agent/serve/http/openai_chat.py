@@ -42,10 +42,7 @@ def router() -> APIRouter:
     return routes
 
 
-ERROR_FORMS = dict.fromkeys(
-    ("/v1/chat/completions", "/v1/models", *(f"/v1/models/{name}" for name in MODELS)), as_openai
-)
-"""Paths whose errors are of OpenAI's form."""
+ERROR_FORMS = {"/v1/chat/": as_openai, "/v1/models": as_openai}
 
 
 async def list_models(caller: TheCaller) -> Json:
@@ -53,12 +50,9 @@ async def list_models(caller: TheCaller) -> Json:
     return {"object": "list", "data": [_model(name) for name in MODELS]}
 
 
-async def retrieve_model(caller: TheCaller, model: str) -> Any:
+async def retrieve_model(caller: TheCaller, model: str) -> Json:
     """One model of this service."""
-    try:
-        return _model(known_model(model))
-    except Problem as problem:
-        return as_openai(problem)
+    return _model(known_model(model))
 
 
 async def create_chat_completion(
