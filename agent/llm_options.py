@@ -83,9 +83,9 @@ class ToolCalls:
         """The calls as OpenAI's API has them, in their order."""
         return tuple(
             {
-                "id": call["id"] or f"call_{number}",
+                "id": _whole(call["id"]) or f"call_{number}",
                 "type": "function",
-                "function": {"name": call["name"], "arguments": call["arguments"]},
+                "function": {"name": _whole(call["name"]), "arguments": _whole(call["arguments"])},
             }
             for number, call in sorted(self._calls.items())
             if call["name"]
@@ -94,3 +94,8 @@ class ToolCalls:
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
+
+
+def _whole(text: str) -> str:
+    """The text without halves of characters, which no answer can hold; two that came apart belong together."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

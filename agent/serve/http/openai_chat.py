@@ -11,13 +11,16 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Response
 from fastapi.sse import EventSourceResponse, format_sse_event
+from pydantic import BaseModel
 
 from agent.advisors.base import ChatAnswer
 from agent.app import Service
 from agent.serve.http.bodies import JsonBody
 from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
+from agent.serve.http.native import answer
 from agent.serve.http.openai_bodies import ANSWERS, MODELS, PROMPTS, ChatBody, ChatOptions, known_model, question_of
 from agent.serve.http.openai_errors import as_openai, error_of
+from agent.serve.http.openai_shapes import Choice, Completion, ErrorBody, Extra, Model, Models, Said, Used
 from agent.serve.http.problems import Problem, field_problem, problem_of
 from agent.serve.identity import Caller
 from agent.types import AugmentRequest, Citation, FinishReason, Prompt, Usage
@@ -36,23 +39,32 @@ Json = dict[str, Any]
 def router() -> APIRouter:
     """The routes of this module."""
     routes = APIRouter(prefix="/v1", tags=["openai"])
-    routes.post("/chat/completions", name="create_chat_completion")(create_chat_completion)
-    routes.get("/models", name="list_models")(list_models)
-    routes.get("/models/{model}", name="retrieve_model")(retrieve_model)
+    routes.post("/chat/completions", responses=_gives(Completion, _STREAM))(create_chat_completion)
+    routes.get("/models", responses=_gives(Models))(list_models)
+    routes.get("/models/{model}", responses=_gives(Model))(get_model)
     return routes
 
 
+def _gives(shape: type[BaseModel], more: Json | None = None) -> dict[int | str, Json]:
+    said: Json = {"model": ErrorBody, "description": "an error of OpenAI's form"}
+    return {200: {"model": shape, **(more or {})}, "4XX": said, "5XX": said}
+
+
+_STREAM = {
+    "description": "the answer; with `stream`, its chunks as server-sent events",
+    "content": {"text/event-stream": {"schema": {"type": "string"}}},
+}
 ERROR_FORMS = {"/v1/chat/": as_openai, "/v1/models": as_openai}
 
 
-async def list_models(caller: TheCaller) -> Json:
+async def list_models(caller: TheCaller) -> Response:
     """The models of this service."""
-    return {"object": "list", "data": [_model(name) for name in MODELS]}
+    return answer(Models(data=[_model(name) for name in MODELS]))
 
 
-async def retrieve_model(caller: TheCaller, model: str) -> Json:
+async def get_model(caller: TheCaller, model: str) -> Response:
     """One model of this service."""
-    return _model(known_model(model))
+    return answer(_model(known_model(model)))
 
 
 async def create_chat_completion(
@@ -99,23 +111,17 @@ class _End:
     """What follows the text. `broken` says that the model did not get to the end of it."""
 
     text: str
-    extra: Json
+    extra: Extra
     finish_reason: FinishReason = "stop"
     tool_calls: tuple[Json, ...] = ()
     usage: Usage = field(default_factory=Usage)
     broken: bool = False
 
     @property
-    def message(self) -> Json:
-        """The answer as a turn."""
-        calls = {"tool_calls": list(self.tool_calls)} if self.tool_calls else {}
-        return {"role": "assistant", "content": self.text or None, "refusal": None, **calls}
-
-    @property
-    def used(self) -> Json:
-        """The tokens that all calls of the request took."""
+    def used(self) -> Used:
+        """The tokens as OpenAI's API counts them."""
         prompt, completion = self.usage.prompt_tokens, self.usage.completion_tokens
-        return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+        return Used(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)
 
 
 async def _answered(service: Service, caller: Caller, body: ChatBody, options: Json) -> AsyncGenerator[str | _End]:
@@ -139,23 +145,26 @@ async def _prompted(service: Service, caller: Caller, body: ChatBody, options: J
 
 
 def _extra(
-    trace_id: str | None, citations: Sequence[Citation], status: str, degraded: Sequence[str], result: Prompt | None
-) -> Json:
-    """The `signalbox` object of an answer; with the decision record where the request asked to `explain`."""
-    explained = {"explanation": result.explanation} if result is not None and result.explanation else {}
-    cited = [one.model_dump() for one in citations]
-    return {"trace_id": trace_id, "citations": cited, "status": status, "degraded": list(degraded), **explained}
+    trace_id: str | None, citations: Sequence[Citation], status: Any, degraded: Sequence[str], result: Prompt | None
+) -> Extra:
+    explanation = result.explanation if result is not None else None
+    return Extra(
+        trace_id=trace_id, citations=list(citations), status=status, degraded=list(degraded), explanation=explanation
+    )
 
 
 def _whole(end: _End, body: ChatBody) -> Response:
-    choice = {"index": 0, "message": end.message, "finish_reason": end.finish_reason, "logprobs": None}
-    answer = _envelope(body, "chat.completion") | {"choices": [choice], "usage": end.used, "signalbox": end.extra}
-    return Response(_json(answer), media_type="application/json")
+    said = Said(content=end.text or None, tool_calls=list(end.tool_calls) or None)
+    choice = Choice(message=said, finish_reason=end.finish_reason)
+    id, created = _new_id(), int(time.time())
+    whole = Completion(id=id, created=created, model=body.model, choices=[choice], usage=end.used, signalbox=end.extra)
+    return answer(whole)
 
 
 async def _events(first: str | _End, pieces: AsyncGenerator[str | _End], body: ChatBody) -> AsyncIterator[bytes]:
     """The role, the text, the calls of tools, the reason to stop; and the end, which has what `_whole` has."""
-    envelope = _envelope(body, "chat.completion.chunk")
+    created = {"created": int(time.time()), "model": body.model}
+    envelope: Json = {"id": _new_id(), "object": "chat.completion.chunk", **created}
     unused = {"usage": None} if body.counts_usage else {}
 
     def chunk(delta: Json, finish_reason: str | None = None, **more: Any) -> bytes:
@@ -174,36 +183,32 @@ async def _events(first: str | _End, pieces: AsyncGenerator[str | _End], body: C
         _log.exception("a stream of a chat failed")
         yield _event({"error": error_of(problem_of(error))})
     else:
+        extra = piece.extra.model_dump(mode="json")
         if piece.tool_calls:
             yield chunk({"tool_calls": [{"index": n, **call} for n, call in enumerate(piece.tool_calls)]})
         if piece.broken:
             broken = Problem(503, "model-unavailable", "the model did not finish its answer; ask again")
-            yield _event({"error": error_of(broken), "signalbox": piece.extra})
+            yield _event({"error": error_of(broken), "signalbox": extra})
         elif body.counts_usage:
             yield chunk({}, piece.finish_reason)
-            yield _event(envelope | {"choices": [], "usage": piece.used, "signalbox": piece.extra})
+            yield _event(envelope | {"choices": [], "usage": piece.used.model_dump(), "signalbox": extra})
         else:
-            yield chunk({}, piece.finish_reason, signalbox=piece.extra)
+            yield chunk({}, piece.finish_reason, signalbox=extra)
     yield format_sse_event(data_str="[DONE]")
 
 
-def _envelope(body: ChatBody, kind: str) -> Json:
-    return {"id": f"chatcmpl-{uuid.uuid4().hex}", "object": kind, "created": int(time.time()), "model": body.model}
+def _new_id() -> str:
+    return f"chatcmpl-{uuid.uuid4().hex}"
 
 
 def _event(data: Json) -> bytes:
-    return format_sse_event(data_str=_json(data))
-
-
-def _json(data: Json) -> str:
-    # An explanation holds moments and the like; only ASCII goes through every client.
-    return json.dumps(data, default=str)
+    return format_sse_event(data_str=json.dumps(data))
 
 
 def _placed(error: BadRequest) -> Problem:
     """The problem, which names the field where OpenAI's clients have it."""
     first = error.where.partition(".")[0]
-    where = {"query": "messages", "model_options": ""}.get(first, error.where)
+    where = "messages" if first == "query" else error.where
     where = f"signalbox.{where}" if first in ChatOptions.model_fields else where
     problem = problem_of(error)
     detail = problem.detail.replace(error.where, where, 1) if problem.detail.startswith(error.where) else problem.detail
@@ -211,5 +216,5 @@ def _placed(error: BadRequest) -> Problem:
     return Problem(problem.status, problem.kind, detail, errors=errors, headers=problem.headers)
 
 
-def _model(name: str) -> Json:
-    return {"id": name, "object": "model", "created": _STARTED, "owned_by": "signalbox"}
+def _model(name: str) -> Model:
+    return Model(id=name, created=_STARTED)

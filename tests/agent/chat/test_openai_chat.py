@@ -1,6 +1,8 @@
 """OpenAI's chat completions: the real client against a real server, a scripted model behind it."""
 
 import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -306,3 +308,87 @@ async def test_the_newer_name_of_the_limit_is_used_where_the_model_wants_it(chat
     await chatting.client.chat.completions.create(model="signalbox", messages=ASKED, max_tokens=9)
     limits = [(body.get("max_tokens"), body.get("max_completion_tokens")) for body in chatting.script.bodies]
     assert limits == [(9, None), (None, 9)]
+
+
+async def test_a_tool_call_with_half_a_character_is_still_an_answer(chatting):
+    half = {"id": "c", "type": "function", "function": {"name": "weather", "arguments": '{"town": "\ud83d"}'}}
+    said = {"choices": [{"index": 0, "delta": {"tool_calls": [half]}, "finish_reason": "tool_calls"}]}
+    chatting.script.faults.append(Fault(body=f"data: {json.dumps(said)}\n\ndata: [DONE]\n\n"))
+    chatting.script.replies.append("")
+    body = {"model": "signalbox", "messages": ASKED, "tools": TOOLS}
+    async with poster(chatting) as post:
+        answer = await post(json.dumps(body).encode())
+    assert answer.status_code == 200
+    (call,) = answer.json()["choices"][0]["message"]["tool_calls"]
+    assert call["function"]["arguments"] == '{"town": "\ufffd"}'
+
+
+@asynccontextmanager
+async def poster(chatting: Any) -> AsyncIterator[Callable[[bytes], Awaitable[httpx2.Response]]]:
+    """Sends bodies as they are."""
+    headers = {"Authorization": "Bearer key-a", "Content-Type": "application/json"}
+    async with httpx2.AsyncClient(headers=headers) as client:
+        yield lambda body: client.post(f"{chatting.url}/v1/chat/completions", content=body)
+
+
+def with_message(**changes: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": "x"} | changes]}
+
+
+DEEP: Any = "x"
+for _ in range(100):
+    DEEP = [DEEP]
+BAD = [
+    *({"model": value} for value in (None, 1, [], {}, "", "x" * 10_000, "signalbox\0")),
+    *({"messages": value} for value in (None, "x", {}, [None], ["x"], [[]], [{}], 7, ASKED * 201)),
+    *(with_message(role=value) for value in (None, "", "USER", "function", 1, [], "\ud800")),
+    *(with_message(content=value) for value in (None, 1, {}, [], [None], ["x"], [{}], [{"type": "text"}], True)),
+    *(with_message(content=value) for value in ("", "\n", "\0", "\udfff", "x" * 100_001, [{"type": 1, "text": "x"}])),
+    *(with_message(tool_calls=value) for value in ("x", [1], {}, [[]], [{"function": {}}] * 129)),
+    *(with_message(**{name: 1}) for name in ("name", "tool_call_id")),
+    *({"temperature": value} for value in (-1, 2.1, "1", True, [], float("nan"), float("inf"), 10**400)),
+    *({"top_p": value} for value in (-0.1, 1.1, "x", {})),
+    *({name: value} for name in ("max_tokens", "max_completion_tokens") for value in (0, -1, 1.5, "9", 10**7, [])),
+    *({"seed": value} for value in (2**63, 0.5, "x")),
+    *({"stop": value} for value in (1, ["x"] * 17, [1], {}, "x" * 1001)),
+    *({"tools": value} for value in ("x", [1], [[]], {}, [{}] * 129)),
+    *({"tool_choice": value} for value in (1, "maybe", [])),
+    *({"response_format": value} for value in ("json", [], 1)),
+    *({name: value} for name in ("parallel_tool_calls", "stream") for value in ("yes", 1, [])),
+    *({"stream_options": value} for value in ("x", [], {"include_usage": "yes"})),
+    *({"n": value} for value in (0, 2, "1")),
+    *({"user": value} for value in ("", "x" * 257, 1, "a\nb")),
+    *({"signalbox": value} for value in ("x", [], 1, {"nothing": 1}, {"query": "x"}, {"messages": []})),
+    *({"signalbox": {"conversation": value}} for value in ("", "x" * 129, 1, "a\u202e", {})),
+    *({"signalbox": {"top_k": value}} for value in (0, 101, "5", None)),
+    {"signalbox": {"timeout_s": 0}}, {"signalbox": {"timeout_s": float("nan")}}, {"signalbox": {"now": "soon"}},
+    {"signalbox": {"template": "../../etc/passwd"}}, {"signalbox": {"sources": ["nowhere"]}},
+    {"signalbox": {"filter": {"type": "eq", "key": "no_such", "value": 1}}}, {"signalbox": {"reranker": "evil:x"}},
+    {"tools": DEEP}, {"metadata": DEEP}, {"metadata": "\ud800"},
+]  # fmt: skip
+
+
+async def test_every_bad_body_is_the_callers_fault_in_openais_form(chatting):
+    bodies = [json.dumps({"model": "signalbox", "messages": ASKED} | bad).encode() for bad in BAD]
+    bodies += [b"", b"{", b"null", b"[]", b'"x"', b"\xff\xfe", b'{"model": 1, "model": 2}', b"[" * 100_000]
+    async with poster(chatting) as post:
+        for body in bodies:
+            answer = await post(body)
+            assert 400 <= answer.status_code < 500, body[:200]
+            error = answer.json()["error"]
+            assert set(error) == {"message", "type", "param", "code"}, body[:200]
+            assert error["message"]
+            assert error["type"] == "invalid_request_error"
+    assert chatting.script.bodies == []
+
+
+async def test_the_openapi_document_says_what_the_door_takes_and_gives(chatting):
+    async with httpx2.AsyncClient(headers={"Authorization": "Bearer key-a"}) as client:
+        said = (await client.get(f"{chatting.url}/openapi.json")).json()
+    chat = said["paths"]["/v1/chat/completions"]["post"]
+    assert chat["operationId"] == "create_chat_completion"
+    assert set(chat["responses"]["200"]["content"]) == {"application/json", "text/event-stream"}
+    assert set(chat["responses"]) == {"200", "4XX", "5XX"}
+    shape = said["components"]["schemas"]["ChatBody"]["properties"]
+    assert {"model", "messages", "tools", "stream", "signalbox"} <= set(shape)
+    assert "conversation" in said["components"]["schemas"]["ChatOptions"]["properties"]
