@@ -5,6 +5,7 @@
 `aretrieve` and the like work with `agent.open_service()` and `open_blocking()`, `retrieve` with the latter.
 """
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -65,11 +66,20 @@ class SignalboxRetriever(BaseRetriever):  # type: ignore[misc]
         return _nodes(await base.aretrieve(self._service, query_bundle.query_str, self._options))
 
 
+class PassageNode(TextNode):  # type: ignore[misc]
+    """A node that two searches found is one, though its metadata say how each found it: LlamaIndex fuses by hash."""
+
+    @property
+    def hash(self) -> str:
+        """Of the passage alone."""
+        return hashlib.sha256(f"{self.node_id}\n{self.text}".encode()).hexdigest()
+
+
 def _nodes(result: Result) -> list[NodeWithScore]:
     hidden = [base.PROVENANCE]
     return [
         NodeWithScore(
-            node=TextNode(
+            node=PassageNode(
                 id_=hit.id,
                 text=hit.text,
                 metadata=base.metadata_of(result, hit),

@@ -1,7 +1,8 @@
 """The doors of other services' shapes, asked by those services' own clients and by ours."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import httpx2
@@ -9,6 +10,9 @@ import openai
 import pytest
 
 from agent import Service, open_service
+from agent.breaker import Breaker
+from agent.fusion import Fused
+from agent.rerank.texts import rerank_texts
 from agent.serve.http.app import create_app
 from agent.serve.http.dify_filters import OPERATORS
 from agent.serve.http.passages import attributes, shown_scores
@@ -16,6 +20,8 @@ from agent.serve.identity import Caller, Identify, NoKey, Unauthenticated
 from agent.serve.testing import serving
 from agent.settings import Settings
 from agent.types import RankedHit
+from retrievers.core.errors import BadRequest
+from retrievers.embed.onnx import OnnxEmbedder
 from retrievers.ingest.documents import Document
 
 MARCH = "Emperor penguins march across the ice to breed."
@@ -327,6 +333,43 @@ async def test_a_thousand_documents_are_ranked_and_one_more_is_refused(client: h
     refused = await client.post("/v2/rerank", json={"query": "penguins march", "documents": [*documents, "x"]})
     assert refused.status_code == 400
     assert refused.json()["message"].startswith("documents: ")
+
+
+@dataclass
+class Judge:
+    """A reranker that finds later documents better."""
+
+    name: str
+    remote: bool = False
+    comparable: bool = True
+
+    async def rerank(self, question: str, language: str, pool: Sequence[Fused], *, deadline: float) -> list[float]:
+        return [float(number) for number in range(len(pool))]
+
+    async def aclose(self) -> None:
+        """There is nothing to let go of."""
+
+
+async def test_the_configured_reranker_judges_within_its_bounds(minilm: OnnxEmbedder):
+    async def ranked(name: str, count: int) -> tuple[str, list[int]]:
+        judged = await rerank_texts("x", ["x"] * count, Judge(name), minilm, Breaker(), timeout_s=30)
+        assert all(0 <= score <= 1 for _, score in judged.ranked)
+        return judged.by, [index for index, _ in judged.ranked]
+
+    assert await ranked("http:one", 100) == ("http:one", list(range(99, -1, -1)))
+    assert await ranked("llm", 64) == ("llm", list(range(63, -1, -1)))
+    with pytest.raises(BadRequest, match="at most 64 documents"):
+        await ranked("llm", 65)
+    # It judges by what searches said of a hit, of which there is nothing here.
+    assert await ranked("ltr", 3) == ("hybrid", [0, 1, 2])
+
+
+async def test_a_reranker_that_is_down_is_a_503_that_says_which(settings: Settings):
+    dead = settings.model_copy(update={"reranker": "http://127.0.0.1:1/v1/rerank"})
+    async with open_service(dead) as service, asked_through(service) as client:
+        answer = await client.post("/v2/rerank", json={"query": "x", "documents": ["x"]})
+    assert (answer.status_code, "retry-after" in answer.headers) == (503, True)
+    assert "http://127.0.0.1:1/v1/rerank is unavailable" in answer.json()["message"]
 
 
 # Open WebUI's external web search

@@ -181,6 +181,18 @@ async def test_a_llamaindex_query_engine_answers_from_what_was_found(service: Bl
         assert [one.node.node_id for one in answer.source_nodes] == ["birds/march#0"]
 
 
+def test_llamaindex_fuses_what_two_retrievers_found_by_passage(service: BlockingService, llamaindex: Any):
+    from llama_index.core.llms import MockLLM
+    from llama_index.core.retrievers import QueryFusionRetriever
+
+    both = [llamaindex.SignalboxRetriever(service, collection="birds", top_k=top_k) for top_k in (2, 1)]
+    fusion = QueryFusionRetriever(both, llm=MockLLM(), num_queries=1, mode="reciprocal_rerank", use_async=False)
+    found = fusion.retrieve(QUESTION)
+    assert [one.node.node_id for one in found] == ["birds/march#0", "birds/swim#0"]
+    # The first of both lists, and the second of one: 2 / 60 and 1 / 61.
+    assert [one.score for one in found] == [pytest.approx(2 / 60), pytest.approx(1 / 61)]
+
+
 def test_llamaindex_filters_mean_what_they_mean_there(service: BlockingService, llamaindex: Any):
     from llama_index.core.vector_stores import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 

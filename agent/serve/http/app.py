@@ -69,12 +69,12 @@ def create_app(service: Service, *, identify: Identify | None = None, tracing: "
     app.state.gates = gates
     app.state.error_forms = openai_chat.ERROR_FORMS | vector_stores.ERROR_FORMS | dify.ERROR_FORMS | rerank.ERROR_FORMS
     """Beginnings of paths to what makes a Response of a Problem there: some clients expect errors of another form."""
-    problems.install(app)
     # Further doors are included here: modules of this package with a function `router`.
     routers = [door.router() for door in (native, status, openai_chat, vector_stores, dify, rerank, web_search)]
     for router in routers:
         openapi.describe_bodies(router)
         app.include_router(router)
+    problems.install(app, routers)
     openapi.document(app, routers, is_open=is_open, keys=keys)
     return app
 
