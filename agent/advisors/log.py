@@ -11,6 +11,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Log:
+    """The log, as an advisor."""
+
     order: int = 0
 
     async def before(self, call: Call) -> Call:

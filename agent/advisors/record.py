@@ -1,6 +1,5 @@
 """The record of a question, written before anything is done about it, and of its answer, afterwards."""
 
-import logging
 import uuid
 from dataclasses import dataclass
 
@@ -10,11 +9,11 @@ from retrievers.core.errors import Unavailable
 
 _ID = "record.id"
 
-_log = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True, slots=True)
 class Record:
+    """Records of questions, as an advisor; one that cannot be written is no reason not to answer."""
+
     records: Records
     order: int = 100
 

@@ -3,10 +3,9 @@
 import re
 import unicodedata
 
-from retrievers.text.glosses import is_chinese
-
 PATTERN = "re:"
 """What a rule begins with that is a regular expression."""
+_CHINESE = re.compile("[\u3400-\u9fff]")
 
 
 def compiled(rule: str) -> re.Pattern[str]:
@@ -24,7 +23,7 @@ def compiled(rule: str) -> re.Pattern[str]:
     if not words:
         raise ValueError("a blocked word is empty")
     # Chinese has no blanks between words.
-    edges = ("", "") if is_chinese(rule) else (r"(?<!\w)", r"(?!\w)")
+    edges = ("", "") if _CHINESE.search(rule) else (r"(?<!\w)", r"(?!\w)")
     return re.compile(words.join(edges), re.IGNORECASE)
 
 

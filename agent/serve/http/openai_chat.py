@@ -9,7 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Depends, Path, Response
 from fastapi.sse import EventSourceResponse, format_sse_event
 from pydantic import BaseModel
 
@@ -34,6 +34,7 @@ _STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 _log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
+ModelId = Annotated[str, Path(description="the model's id", min_length=1, max_length=128, examples=[ANSWERS])]
 
 
 def router() -> APIRouter:
@@ -41,7 +42,7 @@ def router() -> APIRouter:
     routes = APIRouter(prefix="/v1", tags=["openai"])
     routes.post("/chat/completions", responses=_gives(Completion, _STREAM))(create_chat_completion)
     routes.get("/models", responses=_gives(Models))(list_models)
-    routes.get("/models/{model}", responses=_gives(Model))(get_model)
+    routes.get("/models/{id}", responses=_gives(Model))(get_model)
     return routes
 
 
@@ -62,9 +63,9 @@ async def list_models(caller: TheCaller) -> Response:
     return answer(Models(data=[_model(name) for name in MODELS]))
 
 
-async def get_model(caller: TheCaller, model: str) -> Response:
+async def get_model(caller: TheCaller, id: ModelId) -> Response:
     """One model of this service."""
-    return answer(_model(known_model(model)))
+    return answer(_model(known_model(id)))
 
 
 async def create_chat_completion(
