@@ -212,7 +212,7 @@ def load_settings(given: Mapping[str, Any] | None = None, *, folder: Path | None
 def _add(values: dict[str, Any], origin: dict[str, str], new: Mapping[str, Any], source: str) -> None:
     unknown = sorted(set(new) - set(Settings.model_fields))
     if unknown:
-        known = listing((key.upper() for key in Settings.model_fields), 40)
+        known = listing((key.upper() for key in Settings.model_fields), len(Settings.model_fields))
         raise BadSetting(f'there is no setting "{unknown[0].upper()}" ({source}); there are: {known}', where=unknown[0])
     values.update(new)
     origin.update(dict.fromkeys(new, source))
