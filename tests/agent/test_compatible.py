@@ -471,6 +471,7 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
             {"name": "year", "comparison_operator": "contains", "value": 5},
             {"name": "year", "comparison_operator": "end with", "value": "5"},
             {"name": "yaer", "comparison_operator": "end with", "value": "5"},
+            {"name": "title", "comparison_operator": "end with", "value": "march"},
             {"name": "seen", "comparison_operator": "after", "value": 1e300},
             {"name": [], "comparison_operator": "=", "value": 5},
         )
