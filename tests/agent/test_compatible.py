@@ -14,8 +14,8 @@ from agent.breaker import Breaker
 from agent.fusion import Fused
 from agent.rerank.texts import rerank_texts
 from agent.serve.http.app import create_app
+from agent.serve.http.compatible import attributes, shown_scores
 from agent.serve.http.dify_filters import OPERATORS
-from agent.serve.http.passages import attributes, shown_scores
 from agent.serve.identity import Caller, Identify, NoKey, Unauthenticated
 from agent.serve.testing import serving
 from agent.settings import Settings
@@ -266,12 +266,14 @@ async def test_dify_is_told_with_its_own_codes_what_is_wrong(service: Service):
         return Caller("default", "k1")
 
     good = {"knowledge_id": "birds", "query": "x", "retrieval_setting": {"top_k": 1, "score_threshold": 0.0}}
+    ending = {"conditions": [{"name": "code", "comparison_operator": "end with", "value": "1"}]}
     async with asked_through(service, identify) as client:
         for body, header, status, code in (
             (good, None, 401, 1001),
             (good, "Basic abc", 401, 1001),
             (good, "Bearer bad", 401, 1002),
             ({**good, "knowledge_id": "fish"}, "Bearer good", 404, 2001),
+            ({**good, "knowledge_id": "fish", "metadata_condition": ending}, "Bearer good", 404, 2001),
             ({**good, "query": ""}, "Bearer good", 400, 400),
             (good, "Bearer good", 200, None),
         ):
@@ -385,6 +387,27 @@ async def test_open_webui_gets_a_link_a_title_and_a_snippet(client: httpx2.Async
     assert (await client.post("/search?collection=fish", json={"query": "x"})).status_code == 404
 
 
+# Tenants
+
+
+async def test_what_another_tenant_has_is_behind_none_of_the_doors(service: Service):
+    async def identify(authorization: str | None) -> Caller:
+        return Caller("other", "k2")
+
+    await service.ingest([Document("own", "own", "own", "Penguins of ours.")], "mine", tenant="other")
+    async with asked_through(service, identify) as client:
+        for collection in ("birds", "never-was"):
+            body = GOOD["/retrieval"] | {"knowledge_id": collection}
+            searched = await client.post(f"/v1/vector_stores/{collection}/search", json={"query": "penguins"})
+            retrieved = await client.post("/retrieval", json=body)
+            found = await client.post(f"/search?collection={collection}", json={"query": "penguins"})
+            assert [one.status_code for one in (searched, retrieved, found)] == [404, 404, 404]
+            for path, one in ((PATHS[0], searched), ("/retrieval", retrieved), ("/search", found)):
+                assert said(path, one) == f'there is no collection "{collection}"; there are: "mine"'
+        found = await client.post("/search", json={"query": "penguins"})
+        assert [one["title"] for one in found.json()] == ["own"]
+
+
 # Our own clients as theirs
 
 
@@ -448,6 +471,7 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
             {"name": "year", "comparison_operator": "contains", "value": 5},
             {"name": "year", "comparison_operator": "end with", "value": "5"},
             {"name": "yaer", "comparison_operator": "end with", "value": "5"},
+            {"name": "title", "comparison_operator": "end with", "value": "march"},
             {"name": "seen", "comparison_operator": "after", "value": 1e300},
             {"name": [], "comparison_operator": "=", "value": 5},
         )

@@ -1,29 +1,22 @@
 """Dify's external knowledge API: POST /retrieval, where a knowledge base is a collection."""
 
-import json
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from agent.app import Service
-from agent.serve.http import dify_filters, passages
+from agent.serve.http import dify_filters
 from agent.serve.http.bodies import JsonBody
+from agent.serve.http.compatible import Question, Tolerant, above, gives, name_of, refusal
 from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
 from agent.serve.http.native import answer, asked
-from agent.serve.http.passages import gives
 from agent.serve.http.problems import Problem
-from agent.types import MAX_QUERY_CHARACTERS, MAX_TOP_K, RankedHit, Request
+from agent.types import MAX_TOP_K, RankedHit, Request
 from retrievers.core.errors import UnknownCollection
 from retrievers.postgres.catalogue import filterable
 
 MOST_CONDITIONS = 64
-
-
-class Tolerant(BaseModel):
-    """Base of the shapes here: keys that a newer Dify may send are passed over."""
-
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
 
 Name = Annotated[str, Field(min_length=1, max_length=256)]
@@ -54,13 +47,13 @@ class Retrieval(Tolerant):
     """A question to a knowledge base."""
 
     knowledge_id: Annotated[str, Field(min_length=1, max_length=128)]
-    query: Annotated[str, Field(min_length=1, max_length=MAX_QUERY_CHARACTERS)]
+    query: Question
     retrieval_setting: RetrievalSetting
     metadata_condition: MetadataCondition | None = None
 
 
 class Record(BaseModel):
-    """A passage; its score is as `passages.shown_scores` says."""
+    """A passage; its score is as `compatible.shown_scores` says."""
 
     content: str
     score: float
@@ -97,10 +90,8 @@ def router() -> APIRouter:
 
 def dify_error(problem: Problem) -> Response:
     """The problem as a `DifyError`; what is wrong with a request is a 400 there."""
-    status = 400 if problem.status == 422 else problem.status
-    code = {401: 1001 if problem.errors else 1002, 404: 2001}.get(status, status)
-    error = DifyError(error_code=code, error_msg=problem.detail)
-    return Response(json.dumps(error.model_dump()), status, problem.headers, "application/json")
+    code = {401: 1001 if problem.errors else 1002, 404: 2001, 422: 400}.get(problem.status, problem.status)
+    return refusal(problem, DifyError(error_code=code, error_msg=problem.detail))
 
 
 ERROR_FORMS = {"/retrieval": dify_error}
@@ -120,8 +111,8 @@ async def retrieval(
     return answer(
         Records(
             records=[
-                Record(content=hit.text, score=score, title=passages.name_of(hit), metadata=_metadata(hit))
-                for hit, score in passages.above(result.hits, setting.score_threshold)
+                Record(content=hit.text, score=score, title=name_of(hit), metadata=_metadata(hit))
+                for hit, score in above(result.hits, setting.score_threshold)
             ]
         )
     )
@@ -140,7 +131,9 @@ async def _filter(service: Service, tenant: str, body: Retrieval) -> dict[str, A
         scope = await service.catalogue.scope(tenant, body.knowledge_id)
         fields, held = filterable(scope), (await service.catalogue.fields(scope)).fields
     except UnknownCollection:
-        fields, held = {}, {}  # a source that holds documents itself, or none: `retrieve` knows
+        if body.knowledge_id not in service.pipeline.sources:
+            raise
+        fields, held = {}, {}  # of a source that holds documents itself
     parts = [
         dify_filters.condition(
             [one.name] if isinstance(one.name, str) else one.name,

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
 from retrievers.core.errors import BadFilter
-from retrievers.core.fields import Field
+from retrievers.core.fields import RESERVED, Field, shown
 from retrievers.core.types import FieldValues
 
 Operator = Literal[
@@ -52,23 +52,22 @@ def _one(
 ) -> dict[str, Any]:
     if operator == "empty":
         return {"type": "exists", "key": key, "value": False}
-    if operator == "end with" and field is not None:
+    if operator == "end with":
         return {"type": "in", "key": key, "value": _ending(key, value, field, held, where)}
     if operator == "in" and isinstance(value, str):
         value = [part.strip() for part in value.split(",") if part.strip()]
-    # Of an unknown field the filter's own check says which there are.
-    kind = _COMPARISONS.get(operator, "eq")
     values = [_typed(one, field) for one in value] if isinstance(value, list) else _typed(value, field)
-    return {"type": kind, "key": key, "value": values}
+    return {"type": _COMPARISONS[operator], "key": key, "value": values}
 
 
-def _ending(key: str, value: object, field: Field, held: FieldValues | None, where: str) -> list[str]:
-    if field.item != "string" or not isinstance(value, str):
-        raise BadFilter(f'{where}: "end with" needs a text, and "{key}" to be a field of texts', where=where)
-    if held is not None and held.distinct > len(held.values):
-        reason = f'"{key}" has {held.distinct:,} values, too many to tell which end so'
-        raise BadFilter(f'{where}: "end with" does not work here: {reason}', where=where)
-    return [one for one in (held.values if held else ()) if one.endswith(value)]
+def _ending(key: str, value: object, field: Field | None, held: FieldValues | None, where: str) -> list[str]:
+    if field is None or field.item != "string" or not isinstance(value, str):
+        raise BadFilter(f'{where}: "end with" needs a text, and "{shown(key)}" to be a field of texts', where=where)
+    if held is None and key not in RESERVED:
+        return []  # no document has it
+    if held is None or held.distinct > len(held.values):
+        raise BadFilter(f'{where}: "{key}" has too many values to tell which "end with" that', where=where)
+    return [one for one in held.values if one.endswith(value)]
 
 
 def _typed(value: object, field: Field | None) -> object:

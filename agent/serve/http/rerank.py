@@ -1,29 +1,22 @@
 """Cohere's rerank API, versions 1 and 2: a caller's documents by the reranker of the settings."""
 
-import json
+import asyncio
 import uuid
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from agent.app import Service
 from agent.rerank.texts import rerank_texts
 from agent.serve.http.bodies import JsonBody
+from agent.serve.http.compatible import Question, Tolerant, gives, refusal
 from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
-from agent.serve.http.passages import gives
 from agent.serve.http.problems import Problem
 from agent.tokens import cut
-from agent.types import MAX_QUERY_CHARACTERS
 
 MOST_DOCUMENTS = 1000
 TOKENS_PER_DOCUMENT = 4096
-
-
-class Tolerant(BaseModel):
-    """Base of the shapes here: keys that other servers of this API know are passed over."""
-
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
 
 class TextDocument(Tolerant):
@@ -40,7 +33,7 @@ class RerankV2(Tolerant):
     """
 
     model: Annotated[str, Field(max_length=200)] | None = None
-    query: Annotated[str, Field(min_length=1, max_length=MAX_QUERY_CHARACTERS)]
+    query: Question
     documents: Annotated[list[str | TextDocument], Field(min_length=1, max_length=MOST_DOCUMENTS)]
     top_n: Annotated[int, Field(ge=1)] | None = None
     max_tokens_per_doc: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
@@ -103,10 +96,7 @@ def router() -> APIRouter:
 
 def cohere_error(problem: Problem) -> Response:
     """The problem as a `CohereError`; what is wrong with a request is a 400 there."""
-    status = 400 if problem.status == 422 else problem.status
-    return Response(
-        json.dumps(CohereError(message=problem.detail).model_dump()), status, problem.headers, "application/json"
-    )
+    return refusal(problem, CohereError(message=problem.detail))
 
 
 ERROR_FORMS = dict.fromkeys(("/v1/rerank", "/v2/rerank"), cohere_error)
@@ -140,7 +130,7 @@ async def _ranked(
     reranker = service.pipeline.reranker
     judged = await rerank_texts(
         body.query,
-        [cut(text, tokens) for text in documents],
+        await asyncio.to_thread(lambda: [cut(text, tokens) for text in documents]),
         reranker,
         service.embedder,
         service.pipeline.breakers.of(f"the reranker {reranker.name if reranker else 'hybrid'}"),

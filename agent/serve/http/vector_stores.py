@@ -1,21 +1,20 @@
 """OpenAI's vector-store search: a collection is a vector store, and its filters are ours."""
 
+import time
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from agent.serve.http import passages
 from agent.serve.http.bodies import JsonBody
+from agent.serve.http.compatible import Attribute, Question, above, attributes, gives, name_of
 from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
 from agent.serve.http.native import Name, answer, asked
 from agent.serve.http.openai_errors import as_openai
-from agent.types import MAX_QUERY_CHARACTERS, RankedHit, Request, Shape
+from agent.types import RankedHit, Request, Shape
 from retrievers.core.errors import BadFilter
 
 MOST_QUERIES = 8
-
-Query = Annotated[str, Field(min_length=1, max_length=MAX_QUERY_CHARACTERS)]
 
 
 class RankingOptions(Shape):
@@ -23,7 +22,7 @@ class RankingOptions(Shape):
 
     Attributes:
         ranker: "none" keeps the fused order; the others are the reranker of the settings, if there is one.
-        score_threshold: hits with a lower score are left out, see `passages.shown_scores`.
+        score_threshold: hits with a lower score are left out, see `compatible.shown_scores`.
     """
 
     ranker: Literal["none", "auto", "default-2024-11-15"] | None = None
@@ -40,7 +39,7 @@ class VectorStoreSearch(Shape):
             the text is searched as it is.
     """
 
-    query: Query | Annotated[list[Query], Field(min_length=1, max_length=MOST_QUERIES)]
+    query: Question | Annotated[list[Question], Field(min_length=1, max_length=MOST_QUERIES)]
     filters: dict[str, Any] | None = None
     max_num_results: Annotated[int, Field(ge=1, le=50)] | None = None
     ranking_options: RankingOptions | None = None
@@ -52,13 +51,13 @@ class Content(BaseModel):
     text: str
 
 
-class Found(BaseModel):
+class VectorStoreResult(BaseModel):
     """A passage; `file_id` is its document's id and `filename` the title."""
 
     file_id: str
     filename: str
     score: float
-    attributes: dict[str, passages.Attribute]
+    attributes: dict[str, Attribute]
     content: list[Content]
 
 
@@ -69,7 +68,7 @@ class SearchPage(BaseModel):
 
     object: Literal["vector_store.search_results.page"] = "vector_store.search_results.page"
     search_query: list[str]
-    data: list[Found]
+    data: list[VectorStoreResult]
     has_more: Literal[False] = False
     next_page: None = None
 
@@ -97,7 +96,7 @@ def router() -> APIRouter:
     """The routes of this module."""
     routes = APIRouter(prefix="/v1", tags=["compatible"])
     path = "/vector_stores/{collection:path}/search"
-    routes.post(path, responses=passages.gives(SearchPage, OpenAIErrorBody))(search_vector_store)
+    routes.post(path, responses=gives(SearchPage, OpenAIErrorBody))(search_vector_store)
     return routes
 
 
@@ -112,7 +111,9 @@ async def search_vector_store(
     queries = [body.query] if isinstance(body.query, str) else body.query
     most = body.max_num_results or 10
     ranking = body.ranking_options or RankingOptions()
-    searched, found = [], []
+    searched: list[str] = []
+    found: list[list[tuple[RankedHit, float]]] = []
+    started = time.monotonic()
     for query in queries:
         asks = Request(
             query=query,
@@ -122,20 +123,21 @@ async def search_vector_store(
             intent=None if body.rewrite_query else "off",
             reranker="none" if ranking.ranker == "none" else None,
         )
+        gone_s = waited_s + (time.monotonic() - started if searched else 0.0)
         try:
-            result = await service.retrieve(tenant=caller.tenant, **asked(asks, service.settings, waited_s))
+            result = await service.retrieve(tenant=caller.tenant, **asked(asks, service.settings, gone_s))
         except BadFilter as error:
             where = error.where.replace("filter", "filters", 1)  # as OpenAI calls it
             raise BadFilter(str(error), where=where, valid=error.valid) from None
         searched.append(result.query)
-        found.append(list(passages.above(result.hits, ranking.score_threshold)))
+        found.append(list(above(result.hits, ranking.score_threshold)))
     keys = _keys(body.filters)
     data = [
-        Found(
+        VectorStoreResult(
             file_id=hit.document_id,
-            filename=passages.name_of(hit),
+            filename=name_of(hit),
             score=score,
-            attributes=passages.attributes(hit, keys),
+            attributes=attributes(hit, keys),
             content=[Content(text=hit.text)],
         )
         for hit, score in _merged(found)[:most]

@@ -6,25 +6,23 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi import Request as HttpRequest
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from agent.serve.http.bodies import JsonBody
+from agent.serve.http.compatible import Question, Tolerant, name_of
 from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
 from agent.serve.http.native import asked
-from agent.serve.http.passages import name_of
-from agent.types import MAX_QUERY_CHARACTERS, MAX_TOP_K, RankedHit, Request
+from agent.types import MAX_TOP_K, RankedHit, Request
 
 
-class WebSearch(BaseModel):
-    """A search; keys that a newer Open WebUI may send are passed over."""
+class WebSearch(Tolerant):
+    """A search of the web, as far as Open WebUI knows."""
 
-    model_config = ConfigDict(frozen=True)
-
-    query: Annotated[str, Field(min_length=1, max_length=MAX_QUERY_CHARACTERS)]
+    query: Question
     count: Annotated[int, Field(ge=1, le=MAX_TOP_K)] = 10
 
 
-class Found(BaseModel):
+class WebSearchResult(BaseModel):
     """A passage; `link` is the document's URL or, where it has none, its place in this API."""
 
     link: str
@@ -35,7 +33,7 @@ class Found(BaseModel):
 def router() -> APIRouter:
     """The routes of this module."""
     routes = APIRouter(tags=["compatible"])
-    routes.post("/search", responses={200: {"model": list[Found]}})(web_search)
+    routes.post("/search", responses={200: {"model": list[WebSearchResult]}})(web_search)
     return routes
 
 
@@ -53,7 +51,7 @@ async def web_search(
     asks = Request(query=body.query, collection=collection, top_k=body.count)
     result = await service.retrieve(tenant=caller.tenant, **asked(asks, service.settings, waited_s))
     found = [
-        Found(link=hit.url or _place(http, hit), title=name_of(hit), snippet=hit.text).model_dump()
+        WebSearchResult(link=hit.url or _place(http, hit), title=name_of(hit), snippet=hit.text).model_dump()
         for hit in result.hits
     ]
     return Response(json.dumps(found, ensure_ascii=False), media_type="application/json")

@@ -1,13 +1,16 @@
-"""What the doors of other services' shapes say of a hit: one score from 0 to 1, a name, and flat attributes."""
+"""What the doors of other services' shapes share: bodies, error answers, and what they say of a hit."""
 
+import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel
+from fastapi import Response
+from pydantic import BaseModel, ConfigDict, Field
 
-from agent.types import RankedHit
+from agent.serve.http.problems import Problem
+from agent.types import MAX_QUERY_CHARACTERS, RankedHit
 from retrievers.core.errors import BadDocument
 from retrievers.core.fields import flatten
 
@@ -16,6 +19,13 @@ LONGEST_KEY, LONGEST_VALUE = 64, 512
 """In characters; what OpenAI's attributes can hold."""
 
 Attribute = str | int | float | bool
+Question = Annotated[str, Field(min_length=1, max_length=MAX_QUERY_CHARACTERS)]
+
+
+class Tolerant(BaseModel):
+    """Base of bodies whose clients may send keys that are not known here: those are passed over."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
 
 def gives(answer: type[BaseModel], error: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
@@ -25,6 +35,13 @@ def gives(answer: type[BaseModel], error: type[BaseModel]) -> dict[int | str, di
         code: {"model": error, "description": one} for code, one in zip(("4XX", "5XX"), said, strict=True)
     }
     return {200: {"model": answer}, **errors}
+
+
+def refusal(problem: Problem, error: BaseModel) -> Response:
+    """The problem in another form, where what is wrong with a request is a 400."""
+    status = 400 if problem.status == 422 else problem.status
+    # What a request named may hold what is no text; as escapes it is none the less JSON.
+    return Response(json.dumps(error.model_dump()), status, problem.headers, "application/json")
 
 
 def shown_scores(hits: Sequence[RankedHit]) -> list[float]:
