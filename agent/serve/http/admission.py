@@ -12,7 +12,7 @@ from agent.serve.http.problems import Problem, respond, unavailable
 from agent.serve.identity import Caller
 
 _ANSWERED_BY_A_MODEL = ("/v1/chat/completions", "/v1/ask", "/mcp", "/mcp/")
-_WRITTEN = ("/v1/documents", "/v1/files", "/v1/jobs")
+_WRITTEN = ("/v1/documents", "/v1/files/")
 
 
 class Gate:
@@ -138,7 +138,7 @@ class Gates:
         """The gate of a request."""
         if path in _ANSWERED_BY_A_MODEL:
             return self.answers
-        return self.writes if method != "GET" and path.startswith(_WRITTEN) else self.searches
+        return self.writes if method in ("POST", "PUT", "DELETE") and path.startswith(_WRITTEN) else self.searches
 
     def close(self) -> None:
         """Turn everybody away: the service is stopping."""
