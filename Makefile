@@ -15,7 +15,7 @@ endif
 # A file's tests stay together: what they share is made once.
 parallel := --numprocesses auto --maxprocesses 4 --dist loadfile
 
-.PHONY: demo test test-fast lint schema clean
+.PHONY: demo test test-fast test-adapters lint schema clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/python -m evals.demo
@@ -26,6 +26,11 @@ test: $(VENV)/.tools lint
 
 test-fast: $(VENV)/.tools
 	$(BIN)/python -m pytest -x -q -m "not database"
+
+# The adapters against the frameworks themselves, some 60 packages that nothing else needs.
+test-adapters: $(VENV)/.tools
+	@$(install) -e '.[test,adapters]'
+	$(BIN)/python -m pytest -q tests/agent/test_integrations.py
 
 lint: $(VENV)/.tools
 	$(BIN)/ruff check .

@@ -29,7 +29,7 @@ from retrievers.text.glosses import is_chinese
 STAGE = "answer"
 MOST_TURNS = 20
 """Turns of a conversation that the model sees, the newest."""
-_MOST_HISTORY_TOKENS = 3000
+MOST_HISTORY_TOKENS = 3000
 
 NOTHING_FOUND = ("The documents do not answer this.", "文档中没有找到答案。")
 NOT_SEARCHED = ("The documents could not be searched.", "文档无法检索。")
@@ -66,8 +66,11 @@ class Answerer:
 
         Args:
             started: when the request came, a moment of `time.monotonic()`.
+        Raises:
+            ModelFailed: it said nothing, and passages cannot stand in for the form of answer that is asked for.
+            BadRequest: the model does not take one of the options that decide what an answer is.
         """
-        if prompt.status == "nothing_found":
+        if prompt.status == "nothing_found" and not _takes_a_form(request):
             # A source that rests or was left out has not said that there is nothing.
             searched = not prompt.outcomes or any(one.status in ("ok", "empty") for one in prompt.outcomes)
             text = _worded(NOTHING_FOUND if searched else NOT_SEARCHED, request)
@@ -81,29 +84,34 @@ class Answerer:
             return
         pieces: list[str] = []
         guard = LinkGuard(_addresses(prompt))
-        model, problem = "", False
+        reply, problem = Reply(""), False
         try:
             async with aclosing(self._spoken(request, prompt, decision, started)) as spoken:
                 async for piece in spoken:
                     if isinstance(piece, Reply):
-                        model = piece.model
+                        reply = piece
                     elif shown := guard.feed(piece):
                         pieces.append(shown)
                         yield shown
         except ModelFailed:
+            if not pieces and _takes_a_form(request):
+                raise
             problem = True
         if shown := guard.end():
             pieces.append(shown)
             yield shown
         text = without_thoughts("".join(pieces))
-        if not text:
+        if not text and not reply.tool_calls:
             text = _unanswered(request, prompt, decision)
             yield text
             yield _made(prompt, decision, text, degraded="model_unavailable")
             return
         cut = "answer_cut" if problem else None
-        answer = _made(prompt, decision, text, degraded=cut, model=model or self.model.name)
-        yield await self._checked(answer, request, decision, self._ends_at(request, started))
+        answer = _made(prompt, decision, text, degraded=cut, model=reply.model or self.model.name)
+        reason = "length" if problem else reply.finish_reason
+        answer = answer.model_copy(update={"finish_reason": reason, "tool_calls": reply.tool_calls})
+        # A call of a tool is no answer yet: there is nothing to check.
+        yield await self._checked(answer, request, decision, self._ends_at(request, started)) if text else answer
 
     async def _spoken(
         self, request: AskRequest, prompt: Prompt, decision: Decision, started: float
@@ -116,10 +124,11 @@ class Answerer:
         works: bool | None = None
         try:
             pieces = decision.calls.watch(self.model).stream(
-                messages(prompt, request.history),
+                [*messages(prompt, request.history), *request.following],
                 stage=STAGE,
                 deadline=self._ends_at(request, started),
                 key=_key(request, prompt),
+                options=_options(request),
             )
             async with aclosing(pieces):
                 try:
@@ -184,7 +193,7 @@ def messages(prompt: Prompt, history: Sequence[Message]) -> list[dict[str, str]]
     system, question = prompt.messages
     instructions = [system.content, *(turn.content for turn in history if turn.role == "system")]
     turns: list[dict[str, str]] = []
-    left = _MOST_HISTORY_TOKENS
+    left = MOST_HISTORY_TOKENS
     for turn in reversed([turn for turn in history if turn.role != "system"][-MOST_TURNS:]):
         text = without_citations(turn.content) if turn.role == "assistant" else turn.content
         left -= estimate_tokens(text)
@@ -197,12 +206,28 @@ def messages(prompt: Prompt, history: Sequence[Message]) -> list[dict[str, str]]
 
 def _key(request: AskRequest, prompt: Prompt) -> dict[str, Any]:
     """What was asked: numbers in a recorded answer mean something beside the same passages only."""
-    return {
+    key = {
         "question": request.question,
         "history": [turn.model_dump() for turn in request.history],
         "passages": [[one.chunk_id, one.start, one.end] for one in prompt.citations],
         "template": request.template,
     }
+    options = _options(request)
+    return (
+        key
+        | ({"options": options} if options else {})
+        | ({"following": list(request.following)} if request.following else {})
+    )
+
+
+def _options(request: AskRequest) -> dict[str, Any]:
+    return request.model_options.model_dump(exclude_none=True) if request.model_options else {}
+
+
+def _takes_a_form(request: AskRequest) -> bool:
+    """Whether the caller reads an answer by machine: no fixed sentence, nor passages, can stand in for it."""
+    options = request.model_options
+    return bool(request.following or (options and (options.tools or options.response_format)))
 
 
 def _made(

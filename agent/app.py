@@ -5,26 +5,36 @@ import gc
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
 from agent import replay as replaying
+from agent import tool
+from agent.advisors.base import Advisor, ChatAnswer
+from agent.advisors.guard import Guard
+from agent.advisors.log import Log
+from agent.advisors.memory import Remember
+from agent.advisors.record import Record
+from agent.advisors.retrieval import Retrieval
 from agent.answer import Answerer
 from agent.breaker import Breaker, Breakers
+from agent.chat import Chat
 from agent.errors import readable
 from agent.intent.cascade import Cascade
 from agent.llm import open_model
+from agent.memory import Memory
 from agent.observe.observer import Observers
 from agent.pipeline import Decision, Pipeline
+from agent.records import Exchange, Records
 from agent.rerank import open_reranker
 from agent.settings import Settings, load_settings
 from agent.trace import Trace, TraceStore
-from agent.types import MAX_TOP_K, Answer, AskRequest, AugmentRequest, Prompt, Request, Result
+from agent.types import Answer, AskRequest, AugmentRequest, ChatRequest, Prompt, Request, Result
 from retrievers import registry
 from retrievers.core.errors import BadRequest, NotFound, Unavailable, UnknownCollection
 from retrievers.core.fields import Field
@@ -70,6 +80,9 @@ class Service:
     traces: TraceStore
     worker: Worker
     keys: Keys
+    chats: Chat
+    memory: Memory | None = None
+    records: Records | None = None
     observers: Observers = field(default_factory=Observers)
 
     async def retrieve(self, query: str | None = None, *, tenant: str | None = None, **options: Any) -> Result:
@@ -141,6 +154,44 @@ class Service:
                 elapsed_ms = {**decision.elapsed_ms, "answer": round(took_ms - found_ms, 3)}
                 answer = piece.model_copy(update={"took_ms": round(took_ms, 3)})
                 yield answer, replace(decision, elapsed_ms=elapsed_ms)
+
+    async def chat(self, query: str | None = None, *, tenant: str | None = None, **options: Any) -> ChatAnswer:
+        """The answer to a turn of a conversation; options of `agent.types.ChatRequest`, raises as `retrieve`.
+
+        As `ask`, with the advisors around it: with `conversation`, the turns before come from there and this one
+        joins them.
+        """
+        async with aclosing(self.chat_stream(query, tenant=tenant, **options)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, ChatAnswer):
+                    return piece
+        raise AssertionError("a stream ends with its answer")
+
+    async def chat_stream(
+        self, query: str | None = None, *, tenant: str | None = None, **options: Any
+    ) -> AsyncGenerator[str | ChatAnswer]:
+        """The answer as it comes: pieces of its text, then the `ChatAnswer`."""
+        request = _request(ChatRequest, query, options)
+        async with aclosing(self.chats.stream(self._tenant(tenant), request, datetime.now(UTC))) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def asked(
+        self, *, tenant: str | None = None, conversation: str | None = None, user: str | None = None, limit: int = 50
+    ) -> list[Exchange]:
+        """What was asked in chats, the newest first, with answers and feedback; none while CHAT_DAYS is 0."""
+        if self.records is None:
+            return []
+        return await self.records.newest(self._tenant(tenant), conversation=conversation, asker=user, limit=limit)
+
+    async def forget(self, conversation: str, *, tenant: str | None = None) -> None:
+        """Delete the turns of a conversation.
+
+        Raises:
+            NotFound: the tenant has none of that id.
+        """
+        if self.memory is None or not await self.memory.forget(self._tenant(tenant), conversation):
+            raise NotFound(f'there is no conversation "{conversation[:80]}"', where="conversation")
 
     async def explain(self, trace_id: str, *, tenant: str | None = None) -> dict[str, Any]:
         """How an answer came about: the record of `agent.trace.Trace.record`, with `trace_id` and `request`.
@@ -385,33 +436,33 @@ class Service:
         """The tenant of a call. An empty one is no tenant, and an error further down: never the default."""
         return self.settings.tenant if given is None else given
 
-    def as_tool(self) -> dict[str, Any]:
-        """The OpenAI function schema of `retrieve`, for a model's tool list."""
-        return {
-            "type": "function",
-            "function": {
-                "name": "search_knowledge",
-                "description": "Search the document collections; returns ranked passages with their metadata.",
-                "parameters": {
-                    "type": "object",
-                    "properties": {
-                        "query": {"type": "string", "description": "a self-contained question or search text"},
-                        "collection": {"type": "string", "description": "one collection; all when left out"},
-                        "filter": {"type": "object", "description": "a filter expression over metadata"},
-                        "top_k": {"type": "integer", "minimum": 1, "maximum": MAX_TOP_K, "default": 10},
-                    },
-                    "required": ["query"],
-                },
-            },
-        }
+    def as_tool(self, api: Literal["chat", "responses"] = "chat") -> dict[str, Any]:
+        """The OpenAI function schema of `call_tool`, strict, for a model's tool list; see `agent.tool.schema`."""
+        return tool.schema(api)
+
+    async def call_tool(self, arguments: str | Mapping[str, Any], *, tenant: str | None = None) -> str:
+        """What a model's call of the tool finds, as the JSON it is to be answered with.
+
+        Args:
+            arguments: of the call, as JSON or decoded. What is wrong with them the model is told in the answer.
+        Raises:
+            Unavailable: as of `retrieve`.
+        """
+        try:
+            return tool.output(await self.retrieve(tenant=tenant, **tool.read_arguments(arguments)))
+        except BadRequest as error:
+            return tool.refusal(error)
 
 
 @asynccontextmanager
-async def open_service(settings: Settings | None = None, **changes: Any) -> AsyncIterator[Service]:
+async def open_service(
+    settings: Settings | None = None, *, advisors: Sequence[Advisor] = (), **changes: Any
+) -> AsyncIterator[Service]:
     """The service, open inside `async with`: database up and migrated, pool open.
 
     Args:
         settings: all of them; read from the environment and `signalbox.toml` when None.
+        advisors: of the caller's own, around chats; see `agent.advisors.base`.
         changes: single settings that win over those.
     Raises:
         BadSetting: a setting that cannot be used.
@@ -438,10 +489,24 @@ async def open_service(settings: Settings | None = None, **changes: Any) -> Asyn
                     settings, catalogue, sources, embedder, reader, reranker, model=model, model_breaker=reader.breaker
                 )
                 answerer = Answerer(settings, embedder, model, reader.breaker)
-                async with _closing(sources.values()), TraceStore(database, days=settings.trace_days) as traces:
+                memory, records, observers = None, None, Observers()
+                async with AsyncExitStack() as stack:
+                    await stack.enter_async_context(_closing(sources.values()))
+                    traces = await stack.enter_async_context(TraceStore(database, days=settings.trace_days))
+                    around: list[Advisor] = [Log(), Guard(settings.guard), Retrieval(pipeline, traces, observers)]
+                    around += advisors
+                    if days := settings.chat_days:
+                        memory = Memory(database, days=days, model=model, breaker=reader.breaker)
+                        await stack.enter_async_context(memory)
+                        records = Records(database, days)
+                        around += [Record(records), Remember(memory)]
+                    chats = await stack.enter_async_context(Chat(answerer, around))
                     _settle_heap()
                     keys, worker = Keys(database), _worker(settings, database, embedder, catalogue)
-                    yield Service(settings, database, embedder, catalogue, pipeline, answerer, traces, worker, keys)
+                    yield Service(
+                        settings, database, embedder, catalogue, pipeline, answerer, traces, worker, keys, chats,
+                        memory, records, observers,
+                    )  # fmt: skip
     finally:
         await embedder.aclose()
         if reranker is not None:

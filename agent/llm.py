@@ -23,11 +23,12 @@ from pydantic import BaseModel
 
 from agent.errors import BadSetting
 from agent.llm_json import BadReply, parse, without_thoughts
+from agent.types import FinishReason
 from retrievers.core.errors import Unavailable
 from retrievers.http.found import number
 
-Messages = Sequence[Mapping[str, str]]
-"""Turns of a conversation, each with `role` and `content`."""
+Messages = Sequence[Mapping[str, Any]]
+"""Turns of a conversation, each with `role` and `content`; those of tools also have what OpenAI's API gives them."""
 
 Fault = Literal["down", "late", "answer"]
 
@@ -114,6 +115,8 @@ class Reply:
     Attributes:
         text: as it came, thoughts and fences included.
         parsed: the reply as the schema asked for; None without a schema.
+        finish_reason: `length` where the caller's own limit of tokens cut it.
+        tool_calls: what it asks the caller's tools, as OpenAI's API has it.
         attempts: requests it took: repeated ones, refused forms of output and the repair included.
     """
 
@@ -123,6 +126,8 @@ class Reply:
     model: str = ""
     attempts: int = 1
     elapsed_ms: float = 0.0
+    finish_reason: FinishReason = "stop"
+    tool_calls: tuple[dict[str, Any], ...] = ()
 
 
 class Model(Protocol):
@@ -155,12 +160,21 @@ class Model(Protocol):
         ...
 
     def stream(
-        self, messages: Messages, *, stage: str, deadline: float, key: Mapping[str, Any]
+        self,
+        messages: Messages,
+        *,
+        stage: str,
+        deadline: float,
+        key: Mapping[str, Any],
+        options: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[str | Reply]:
         """One answer as it comes: pieces of its text, without what was thought aloud, and at the end the whole Reply.
 
         Args: as of `complete`; the deadline is that of the last piece.
+            options: of `agent.types.ModelOptions`, by name. What only shapes the sampling is left out where the
+                model does not take it.
         Raises:
+            BadRequest: the model does not take one of the options that decide what an answer is.
             ModelFailed: no answer, also after some pieces: it broke off, was cut at the token limit, or came too late.
         """
         ...
@@ -186,11 +200,13 @@ class Call:
     attempts: int = 0
     elapsed_ms: float = 0.0
     error: str | None = None
+    tool_calls: tuple[dict[str, Any], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The call as JSON values; what `from_json` reads back."""
         line: dict[str, Any] = {"stage": self.stage, "key": dict(self.key), "text": self.text, "model": self.model}
         line |= {"usage": self.usage.to_json(), "attempts": self.attempts, "elapsed_ms": self.elapsed_ms}
+        line |= {"tool_calls": list(self.tool_calls)} if self.tool_calls else {}
         return line | ({"error": self.error} if self.error else {})
 
     @classmethod
@@ -216,6 +232,7 @@ class Call:
             model=str(data.get("model") or ""),
             usage=Usage.from_json(data.get("usage")),
             error=error if isinstance(error, str) else None,
+            tool_calls=tuple(one for one in data.get("tool_calls") or () if isinstance(one, dict)),
         )
 
 
@@ -265,11 +282,18 @@ class _Watched:
         return reply
 
     async def stream(
-        self, messages: Messages, *, stage: str, deadline: float, key: Mapping[str, Any]
+        self,
+        messages: Messages,
+        *,
+        stage: str,
+        deadline: float,
+        key: Mapping[str, Any],
+        options: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[str | Reply]:
         started, tries = time.monotonic(), _Tries()
         try:
-            async with aclosing(self.model.stream(messages, stage=stage, deadline=deadline, key=key)) as pieces:
+            stream = self.model.stream(messages, stage=stage, deadline=deadline, key=key, options=options)
+            async with aclosing(stream) as pieces:
                 # Tries are repeated before the first piece only, and each further one may come in another context.
                 outer = _tries.set(tries)
                 try:
@@ -357,14 +381,21 @@ class Recorded:
         return Reply(text, parsed, call.usage, call.model or self.name)
 
     async def stream(
-        self, messages: Messages, *, stage: str, deadline: float, key: Mapping[str, Any]
+        self,
+        messages: Messages,
+        *,
+        stage: str,
+        deadline: float,
+        key: Mapping[str, Any],
+        options: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[str | Reply]:
         """The recorded answer in pieces, see `Model.stream`."""
         call, text = self._recorded(stage, key)
         spoken = without_thoughts(text)
         for start in range(0, len(spoken), _REPLAYED_PIECE):
             yield spoken[start : start + _REPLAYED_PIECE]
-        yield Reply(text, None, call.usage, call.model or self.name)
+        reason: FinishReason = "tool_calls" if call.tool_calls else "stop"
+        yield Reply(text, None, call.usage, call.model or self.name, finish_reason=reason, tool_calls=call.tool_calls)
 
     def _recorded(self, stage: str, key: Mapping[str, Any]) -> tuple[Call, str]:
         """The call with its text; raises ModelFailed where there is none."""
@@ -415,10 +446,17 @@ class Recorder:
         return reply
 
     async def stream(
-        self, messages: Messages, *, stage: str, deadline: float, key: Mapping[str, Any]
+        self,
+        messages: Messages,
+        *,
+        stage: str,
+        deadline: float,
+        key: Mapping[str, Any],
+        options: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[str | Reply]:
         """The model's answer, see `Model.stream`; it is recorded whole, and a failure is not."""
-        async with aclosing(self._model.stream(messages, stage=stage, deadline=deadline, key=key)) as pieces:
+        stream = self._model.stream(messages, stage=stage, deadline=deadline, key=key, options=options)
+        async with aclosing(stream) as pieces:
             async for piece in pieces:
                 if isinstance(piece, Reply):
                     self._append(_call(stage, key, piece))
@@ -472,7 +510,10 @@ def open_model(name: str | None, *, base_url: str | None = None, api_key: str | 
 
 
 def _call(stage: str, key: Mapping[str, Any], reply: Reply) -> Call:
-    return Call(stage, key, reply.text, reply.model, reply.usage, reply.attempts, reply.elapsed_ms)
+    return Call(
+        stage, key, reply.text, reply.model, reply.usage, reply.attempts, reply.elapsed_ms,
+        tool_calls=reply.tool_calls,
+    )  # fmt: skip
 
 
 def _identity(stage: str, key: Mapping[str, Any]) -> tuple[str, str]:

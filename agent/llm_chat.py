@@ -21,6 +21,8 @@ from pydantic import BaseModel
 
 from agent.llm import Fault, Messages, ModelFailed, Reply, Usage, begin_try, no_answer
 from agent.llm_json import BadReply, Spoken, ends_unmarked_thoughts, parse, strict_schema, without_thoughts
+from agent.llm_options import Options, ToolCalls
+from agent.types import FinishReason
 from retrievers.embed.retry import RetryPolicy, of_the_connection, repeat, retry_after_s, status_of
 
 T = TypeVar("T")
@@ -155,7 +157,13 @@ class Chat:
         return Reply(text, parsed, run.usage, self._model, run.attempts, elapsed_ms)
 
     async def stream(
-        self, messages: Messages, *, stage: str, deadline: float, key: Mapping[str, Any]
+        self,
+        messages: Messages,
+        *,
+        stage: str,
+        deadline: float,
+        key: Mapping[str, Any],
+        options: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[str | Reply]:
         """One answer as it comes, see `Model.stream`. Only what fails before the first piece is tried again."""
         run = _Run(deadline)
@@ -163,18 +171,19 @@ class Chat:
         if given_s <= 0:
             raise ModelFailed("no time was left for it", fault="late")
         spoken, text, finished = Spoken(thinks_first=self._thinks_first), "", None
-        events, event = await self._begin([_clean(message) for message in messages], run)
+        wanted, calls = Options(options), ToolCalls()
+        events, event = await self._begin([_clean(message) for message in messages], run, wanted)
         async with aclosing(events):
             while event is not None:
                 # Some servers count up in every chunk: the last figure is that of the whole.
                 run.usage = Usage.from_json(event["usage"]) if event.get("usage") else run.usage
-                said, finished = self._delta(event, finished)
+                said, finished = self._delta(event, finished, calls)
                 text += said
                 if len(text) > _LONGEST_TEXT:
                     raise ModelFailed(f"its answer is longer than {_LONGEST_TEXT:,} characters")
                 if piece := spoken.feed(said):
                     yield piece
-                if finished in _CUT:
+                if finished in _CUT and not (finished == "length" and wanted.limited):
                     raise ModelFailed(_CUT[finished])
                 event = await _following(events, run, given_s)
         if finished is None:
@@ -182,10 +191,13 @@ class Chat:
         if piece := spoken.end():
             yield piece
         self._thinks_first = self._thinks_first or ends_unmarked_thoughts(text)
-        if not without_thoughts(text):
+        made = calls.made()
+        if not without_thoughts(text) and not made:
             raise ModelFailed("its answer is empty")
         elapsed_ms = round((time.monotonic() - run.started) * 1000, 3)
-        yield Reply(text, None, run.usage, self._model, run.attempts, elapsed_ms)
+        # Some servers end an answer of tool calls with "stop".
+        reason: FinishReason = "length" if finished == "length" else "tool_calls" if made else "stop"
+        yield Reply(text, None, run.usage, self._model, run.attempts, elapsed_ms, reason, made)
 
     async def probe(self, deadline: float) -> str:
         """Whether the server knows the model; without a list of models, whether it answers a short prompt."""
@@ -206,7 +218,7 @@ class Chat:
         await self._wire.aclose()
 
     async def _answer(
-        self, messages: list[dict[str, str]], schema: type[BaseModel] | None, run: _Run
+        self, messages: list[dict[str, Any]], schema: type[BaseModel] | None, run: _Run
     ) -> tuple[str, BaseModel | None]:
         text, rung = await self._ask(messages, schema, run)
         if schema is None:
@@ -236,7 +248,7 @@ class Chat:
         except BadReply as error:
             raise ModelFailed(f"its reply cannot be used, nor its repair: {error.reason}") from None
 
-    async def _ask(self, messages: list[dict[str, str]], schema: type[BaseModel] | None, run: _Run) -> tuple[str, Rung]:
+    async def _ask(self, messages: list[dict[str, Any]], schema: type[BaseModel] | None, run: _Run) -> tuple[str, Rung]:
         """The text of one answer, down the ladder as far as the server demands."""
         rung = self._rung if schema else Rung.TEXT
         while True:
@@ -255,7 +267,7 @@ class Chat:
             return text, rung
 
     async def _begin(
-        self, messages: list[dict[str, str]], run: _Run
+        self, messages: list[dict[str, Any]], run: _Run, options: Options
     ) -> tuple[AsyncGenerator[dict[str, Any]], dict[str, Any] | None]:
         """A stream and its first event."""
 
@@ -269,16 +281,17 @@ class Chat:
 
         while True:
             body = {"model": self._model, "messages": messages, "stream": True, **self._options, **self._stream_options}
+            body |= options.values
             try:
                 return await _tried(begin, run)
             except Refused as refusal:
                 if self._stream_options and _OF_THE_USAGE.search(refusal.said):
                     self._stream_options = {}
-                else:
+                elif _OF_THE_LENGTH.search(refusal.said) or not options.reduce(refusal.said):
                     self._step_down(Rung.TEXT, refusal)
 
-    def _delta(self, event: dict[str, Any], finished: str | None) -> tuple[str, str | None]:
-        """The text that an event adds, and why the answer ended, once that is known."""
+    def _delta(self, event: dict[str, Any], finished: str | None, calls: ToolCalls) -> tuple[str, str | None]:
+        """The text that an event adds, and why the answer ended, once that is known; tool calls go to `calls`."""
         if event.get("error"):
             raise ModelFailed("its answer holds an error")
         choices = event.get("choices")
@@ -290,6 +303,7 @@ class Chat:
         delta = delta if isinstance(delta, dict) else {}
         if delta.get("refusal"):
             raise ModelFailed("it refused to answer")
+        calls.add(delta.get("tool_calls"))
         reason = choice.get("finish_reason")
         return _content(delta.get("content")), str(reason) if reason else finished
 
@@ -561,9 +575,12 @@ def _content(content: object) -> str:
     return content if isinstance(content, str) else ""
 
 
-def _clean(message: Mapping[str, str]) -> dict[str, str]:
+def _clean(message: Mapping[str, Any]) -> dict[str, Any]:
     # Half a surrogate pair cannot be sent.
-    return {key: value.encode(errors="replace").decode() for key, value in message.items()}
+    return {
+        key: value.encode(errors="replace").decode() if isinstance(value, str) else value
+        for key, value in message.items()
+    }
 
 
 def _reason(error: Exception, given_s: float) -> tuple[str, Fault]:

@@ -550,6 +550,8 @@ def _ranked(page: Sequence[Fused], request: Request, intent: Intent) -> tuple[Ra
                 document_id=hit.id.document_id,
                 title=chunk.title,
                 text=chunk.text,
+                start=chunk.start,
+                end=chunk.end,
                 url=chunk.url,
                 metadata=dict(chunk.metadata),
                 score=hit.score,

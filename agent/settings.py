@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from agent import rank_features, rerank
+from agent.advisors import rules
 from agent.errors import BadSetting, readable
 from agent.transform import Name
 from retrievers.core.errors import listing
@@ -106,6 +107,12 @@ class Settings(BaseModel):
         1, ge=0, le=16, description="ingestion jobs that `signalbox serve` works on at once; 0 leaves them to others"
     )
     trace_days: int = Field(30, ge=0, le=3650, description="how long a decision record is kept; 0 keeps none")
+    chat_days: int = Field(
+        30, ge=0, le=3650, description="how long conversations and records of questions are kept; 0 keeps none"
+    )
+    guard: tuple[str, ...] = Field(
+        (), description="words and phrases that a chat's question must not hold, and patterns as re:PATTERN"
+    )
     log_format: Literal["text", "json"] = Field("text", description="log lines of `signalbox serve`: text or json")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="the least that `signalbox serve` logs: debug, info, warning or error"
@@ -158,7 +165,14 @@ class Settings(BaseModel):
         """The time zone of the askers."""
         return ZoneInfo(self.time_zone)
 
-    @field_validator("transforms", mode="before")
+    @field_validator("guard")
+    @classmethod
+    def _compiled(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for rule in value:
+            rules.compiled(rule)
+        return value
+
+    @field_validator("transforms", "guard", mode="before")
     @classmethod
     def _names(cls, value: object) -> object:
         """The environment knows no lists: names between commas."""
@@ -210,7 +224,7 @@ def load_settings(given: Mapping[str, Any] | None = None, *, folder: Path | None
 def _add(values: dict[str, Any], origin: dict[str, str], new: Mapping[str, Any], source: str) -> None:
     unknown = sorted(set(new) - set(Settings.model_fields))
     if unknown:
-        known = listing((key.upper() for key in Settings.model_fields), 40)
+        known = listing((key.upper() for key in Settings.model_fields), len(Settings.model_fields))
         raise BadSetting(f'there is no setting "{unknown[0].upper()}" ({source}); there are: {known}', where=unknown[0])
     values.update(new)
     origin.update(dict.fromkeys(new, source))

@@ -9,3 +9,10 @@ def estimate_tokens(text: str) -> int:
     """Tokens a text takes in common models, rather too many than too few: 1 per CJK character, 1 per 3.5 others."""
     cjk = len(_CJK.findall(text))
     return cjk + -(-(len(text) - cjk) * 2 // 7)
+
+
+def cut(text: str, tokens: int) -> str:
+    """The beginning of a text that takes at most that many tokens, by `estimate_tokens`."""
+    while (held := estimate_tokens(text)) > tokens:
+        text = text[: len(text) * tokens // held]
+    return text

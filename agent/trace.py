@@ -208,9 +208,9 @@ def encoded(value: Json) -> str:
     try:
         text = to_json(value, inf_nan_mode="null", fallback=str)
     except (PydanticSerializationError, UnicodeError):
-        text = to_json(_storable(value), inf_nan_mode="null", fallback=str)
+        text = to_json(storable(value), inf_nan_mode="null", fallback=str)
     if b"\\u0000" in text:
-        text = to_json(_storable(from_json(text)))
+        text = to_json(storable(from_json(text)))
     return text.decode()
 
 
@@ -448,14 +448,14 @@ def _answer(result: Result) -> Json | None:
     return {**kept, "text": result.answer if result.model else None, "sentences": sentences}
 
 
-def _storable(value: Any) -> Any:
+def storable(value: Any) -> Any:
     """The value with every text in a form that PostgreSQL takes."""
     if isinstance(value, str):
         return value.encode(errors="replace").decode().replace("\0", "\ufffd")
     if isinstance(value, Mapping):
-        return {_storable(key): _storable(one) for key, one in value.items()}
+        return {storable(key): storable(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_storable(one) for one in value]
+        return [storable(one) for one in value]
     return value
 
 

@@ -3,11 +3,12 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 MAX_QUERY_CHARACTERS = 8000
 MAX_TOP_K = 100
 
+FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 Text = Annotated[str, Field(min_length=1, max_length=MAX_QUERY_CHARACTERS)]
 
 
@@ -66,10 +67,55 @@ class AugmentRequest(Request):
     context: Literal["passage", "window", "section"] | None = None
 
 
+class ModelOptions(Shape):
+    """What a caller sets of the model's call, as in OpenAI's API; the model's own where None.
+
+    `max_tokens` is the older name of `max_completion_tokens`; a server that knows one only is sent that.
+    """
+
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    stop: Annotated[str, Field(max_length=1000)] | Annotated[tuple[str, ...], Field(max_length=16)] | None = None
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
+    response_format: dict[str, Any] | None = None
+    tools: Annotated[tuple[dict[str, Any], ...], Field(max_length=128)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+
+
 class AskRequest(AugmentRequest):
-    """A request for the answer. `judge` says whether a model checks it as well; the setting when None."""
+    """A request for the answer.
+
+    Attributes:
+        judge: whether a model checks the answer as well; the setting when None.
+        model_options: of the call that answers; no other call of the request takes them.
+        following: turns after the question, as OpenAI's API has them: the model's tool calls and what they gave.
+    """
 
     judge: Literal["off", "llm"] | None = None
+    model_options: ModelOptions | None = None
+    following: Annotated[tuple[dict[str, Any], ...], Field(max_length=200)] = ()
+
+
+class ChatRequest(AskRequest):
+    """A turn of a conversation.
+
+    Attributes:
+        conversation: whose stored turns come before those of `messages`, and which this one joins; none when None.
+        user: who asks, as the caller names them; kept with the record of the question.
+    """
+
+    conversation: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    user: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+
+    @field_validator("conversation", "user")
+    @classmethod
+    def _printable(cls, value: str | None) -> str | None:
+        if value is not None and not value.isprintable():
+            raise ValueError("must be of printable characters")
+        return value
 
 
 class SourceChoice(Shape):
@@ -125,13 +171,19 @@ class Outcome(Shape):
 
 
 class RankedHit(Shape):
-    """A hit of the answer. `scores` holds each source's own score, and the fused and reranked ones."""
+    """A hit of the answer. `scores` holds each source's own score, and the fused and reranked ones.
+
+    Attributes:
+        start, end: the passage's characters [start, end) in its document's text.
+    """
 
     rank: int
     id: str
     document_id: str
     title: str
     text: str
+    start: int
+    end: int
     url: str | None
     metadata: dict[str, Any]
     score: float
@@ -232,6 +284,8 @@ class Answer(Prompt):
         checked_by: what judged the sentences.
         model: who wrote it; None when no model did.
         usage: of all calls of the request.
+        finish_reason: `length` where it was cut or broke off, `tool_calls` where the model asks for tools.
+        tool_calls: what the model asks the caller's tools, as OpenAI's API has it.
     """
 
     answer: str
@@ -241,3 +295,5 @@ class Answer(Prompt):
     checked_by: Literal["rules", "llm"] = "rules"
     model: str | None = None
     usage: Usage = Usage()
+    finish_reason: FinishReason = "stop"
+    tool_calls: tuple[dict[str, Any], ...] = ()

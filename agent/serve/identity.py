@@ -35,6 +35,10 @@ class Unauthenticated(Exception):
     """The request names nobody: it needs a key, or another one. The reason never quotes what was sent."""
 
 
+class NoKey(Unauthenticated):
+    """There is no key in the Authorization header, or no such header."""
+
+
 Identify = Callable[[str | None], Awaitable[Caller]]
 """Tells the caller by the Authorization header; several headers are one, joined by commas.
 
@@ -91,10 +95,10 @@ def _holder(service: "Service") -> Identify:
 
     async def identify(authorization: str | None) -> Caller:
         if authorization is None or not authorization.strip():
-            raise Unauthenticated(f"no key was sent; {_HOW}")
+            raise NoKey(f"no key was sent; {_HOW}")
         sent = _BEARER.fullmatch(authorization.strip(" \t")) if len(authorization) <= _MOST_HEADER_CHARACTERS else None
         if sent is None:
-            raise Unauthenticated(f"the Authorization header holds no key; {_HOW}")
+            raise NoKey(f"the Authorization header holds no key; {_HOW}")
         try:
             return Caller(*await service.keys.verify(sent[1]))
         except BadKey as error:

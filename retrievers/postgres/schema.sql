@@ -364,6 +364,23 @@ COMMENT ON COLUMN signalbox.collection.version IS 'raised by every change: what 
 
 COMMENT ON COLUMN signalbox.collection.folding IS 'version of the folding that field_word was made with; another one is made anew at the end of the next ingestion';
 
+CREATE TABLE signalbox.conversation (
+    tenant text NOT NULL,
+    id text NOT NULL COLLATE pg_catalog."C",
+    messages integer DEFAULT 0 NOT NULL,
+    summary text,
+    summarised integer DEFAULT 0 NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    CONSTRAINT conversation_id_check CHECK ((id <> ''::text)),
+    CONSTRAINT conversation_tenant_check CHECK ((tenant <> ''::text))
+);
+
+ALTER TABLE ONLY signalbox.conversation FORCE ROW LEVEL SECURITY;
+
+COMMENT ON COLUMN signalbox.conversation.messages IS 'number of the last message';
+
+COMMENT ON COLUMN signalbox.conversation.summarised IS 'number of the last message that the summary tells of';
+
 CREATE TABLE signalbox.dead_letter (
     tenant text NOT NULL,
     job uuid NOT NULL,
@@ -437,6 +454,26 @@ ALTER TABLE signalbox.embedder ALTER COLUMN number ADD GENERATED ALWAYS AS IDENT
     NO MAXVALUE
     CACHE 1
 );
+
+CREATE TABLE signalbox.exchange (
+    tenant text NOT NULL,
+    id uuid NOT NULL,
+    conversation text COLLATE pg_catalog."C",
+    asker text,
+    question text NOT NULL,
+    answer text,
+    status text DEFAULT 'unanswered'::text NOT NULL,
+    trace uuid,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    ended_at timestamp with time zone,
+    expires_at timestamp with time zone NOT NULL,
+    CONSTRAINT exchange_status_check CHECK ((status = ANY (ARRAY['unanswered'::text, 'answered'::text, 'refused'::text, 'failed'::text, 'abandoned'::text]))),
+    CONSTRAINT exchange_tenant_check CHECK ((tenant <> ''::text))
+);
+
+ALTER TABLE ONLY signalbox.exchange FORCE ROW LEVEL SECURITY;
+
+COMMENT ON TABLE signalbox.exchange IS 'questions of chats with their answers; feedback is about the trace';
 
 CREATE TABLE signalbox.feedback (
     tenant text NOT NULL,
@@ -569,6 +606,20 @@ CREATE TABLE signalbox.login (
     CONSTRAINT login_one_check CHECK (one)
 );
 
+CREATE TABLE signalbox.message (
+    tenant text NOT NULL,
+    conversation text NOT NULL COLLATE pg_catalog."C",
+    number integer NOT NULL,
+    role text NOT NULL,
+    content text NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT message_role_check CHECK ((role = ANY (ARRAY['user'::text, 'assistant'::text])))
+);
+
+ALTER TABLE ONLY signalbox.message FORCE ROW LEVEL SECURITY;
+
+COMMENT ON TABLE signalbox.message IS 'turns of conversations, from 1 on; a question and its answer are added together';
+
 CREATE TABLE signalbox.migration (
     version integer NOT NULL,
     name text NOT NULL,
@@ -623,6 +674,9 @@ ALTER TABLE ONLY signalbox.collection
 ALTER TABLE ONLY signalbox.collection
     ADD CONSTRAINT collection_tenant_name_key UNIQUE (tenant, name);
 
+ALTER TABLE ONLY signalbox.conversation
+    ADD CONSTRAINT conversation_pkey PRIMARY KEY (tenant, id);
+
 ALTER TABLE ONLY signalbox.dead_letter
     ADD CONSTRAINT dead_letter_pkey PRIMARY KEY (tenant, job, index);
 
@@ -634,6 +688,9 @@ ALTER TABLE ONLY signalbox.embedder
 
 ALTER TABLE ONLY signalbox.embedder
     ADD CONSTRAINT embedder_pkey PRIMARY KEY (number);
+
+ALTER TABLE ONLY signalbox.exchange
+    ADD CONSTRAINT exchange_pkey PRIMARY KEY (tenant, id);
 
 ALTER TABLE ONLY signalbox.feedback_document
     ADD CONSTRAINT feedback_document_pkey PRIMARY KEY (tenant, collection, document_id, trace);
@@ -656,6 +713,9 @@ ALTER TABLE ONLY signalbox.job
 ALTER TABLE ONLY signalbox.login
     ADD CONSTRAINT login_pkey PRIMARY KEY (one);
 
+ALTER TABLE ONLY signalbox.message
+    ADD CONSTRAINT message_pkey PRIMARY KEY (tenant, conversation, number);
+
 ALTER TABLE ONLY signalbox.migration
     ADD CONSTRAINT migration_pkey PRIMARY KEY (version);
 
@@ -672,7 +732,13 @@ CREATE INDEX api_key_id ON signalbox.api_key USING btree (id);
 
 CREATE INDEX chunk_lexemes ON signalbox.chunk USING gin (lexemes) WITH (fastupdate=off);
 
+CREATE INDEX conversation_expiry ON signalbox.conversation USING btree (tenant, expires_at);
+
 CREATE INDEX document_fields ON signalbox.document USING gin (fields jsonb_path_ops);
+
+CREATE INDEX exchange_expiry ON signalbox.exchange USING btree (tenant, expires_at);
+
+CREATE INDEX exchange_time ON signalbox.exchange USING btree (tenant, created_at DESC);
 
 CREATE INDEX feedback_document_trace ON signalbox.feedback_document USING btree (tenant, trace);
 
@@ -714,6 +780,9 @@ ALTER TABLE ONLY signalbox.field_value
 ALTER TABLE ONLY signalbox.field_word
     ADD CONSTRAINT field_word_tenant_collection_fkey FOREIGN KEY (tenant, collection) REFERENCES signalbox.collection(tenant, number) ON DELETE CASCADE;
 
+ALTER TABLE ONLY signalbox.message
+    ADD CONSTRAINT message_tenant_conversation_fkey FOREIGN KEY (tenant, conversation) REFERENCES signalbox.conversation(tenant, id) ON DELETE CASCADE;
+
 ALTER TABLE ONLY signalbox.term
     ADD CONSTRAINT term_tenant_collection_fkey FOREIGN KEY (tenant, collection) REFERENCES signalbox.collection(tenant, number) ON DELETE CASCADE;
 
@@ -723,9 +792,13 @@ ALTER TABLE signalbox.chunk ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE signalbox.collection ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE signalbox.conversation ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE signalbox.dead_letter ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE signalbox.document ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE signalbox.exchange ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE signalbox.feedback ENABLE ROW LEVEL SECURITY;
 
@@ -741,15 +814,21 @@ CREATE POLICY hand_out ON signalbox.job TO signalbox_search USING (true) WITH CH
 
 ALTER TABLE signalbox.job ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE signalbox.message ENABLE ROW LEVEL SECURITY;
+
 CREATE POLICY own ON signalbox.api_key TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
 CREATE POLICY own ON signalbox.chunk TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
 CREATE POLICY own ON signalbox.collection TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
+CREATE POLICY own ON signalbox.conversation TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+
 CREATE POLICY own ON signalbox.dead_letter TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
 CREATE POLICY own ON signalbox.document TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+
+CREATE POLICY own ON signalbox.exchange TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
 CREATE POLICY own ON signalbox.feedback TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
@@ -762,6 +841,8 @@ CREATE POLICY own ON signalbox.field_value TO signalbox_app USING ((tenant = ( S
 CREATE POLICY own ON signalbox.field_word TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
 CREATE POLICY own ON signalbox.job TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+
+CREATE POLICY own ON signalbox.message TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
 CREATE POLICY own ON signalbox.term TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
@@ -861,6 +942,8 @@ GRANT USAGE ON SEQUENCE signalbox.collection_number TO signalbox_app;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.collection TO signalbox_app;
 GRANT SELECT ON TABLE signalbox.collection TO signalbox_search;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.conversation TO signalbox_app;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.dead_letter TO signalbox_app;
 
 GRANT USAGE ON SEQUENCE signalbox.delivery TO signalbox_app;
@@ -894,6 +977,8 @@ GRANT SELECT(enabled) ON TABLE signalbox.document TO signalbox_sql;
 
 GRANT SELECT ON TABLE signalbox.embedder TO signalbox_app;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.exchange TO signalbox_app;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.feedback TO signalbox_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.feedback_document TO signalbox_app;
@@ -921,6 +1006,8 @@ GRANT SELECT(lease),UPDATE(lease) ON TABLE signalbox.job TO signalbox_search;
 GRANT SELECT(deaths),UPDATE(deaths) ON TABLE signalbox.job TO signalbox_search;
 
 GRANT SELECT(started_at),UPDATE(started_at) ON TABLE signalbox.job TO signalbox_search;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.message TO signalbox_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.term TO signalbox_app;
 GRANT SELECT ON TABLE signalbox.term TO signalbox_search;

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from agent.answer import Answerer
 from agent.app import Service
+from agent.chat import Chat
 from agent.errors import BadSetting
 from agent.fusion import Fused
 from agent.pipeline import Pipeline
@@ -23,6 +24,7 @@ from retrievers.core.types import ChunkId, FieldCatalogue, FieldValues
 from retrievers.ingest.documents import Document
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.postgres.database import Database
+from retrievers.postgres.keys import Keys
 from retrievers.testing import HashEmbedder
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -115,8 +117,9 @@ def service_on(database: Database, **changes: Any) -> Service:
     built = {name: registry.build(name, resources) for name in registry.names()}
     settings = Settings(**changes)
     pipeline = Pipeline(settings, catalogue, {name: one for name, one in built.items() if one}, EMBEDDER)
+    answerer, traces = Answerer(settings, EMBEDDER), TraceStore(database, days=30)
     return Service(
-        settings, database, EMBEDDER, catalogue, pipeline, Answerer(settings, EMBEDDER), TraceStore(database, days=30)
+        settings, database, EMBEDDER, catalogue, pipeline, answerer, traces, Keys(database), Chat(answerer, ())
     )
 
 

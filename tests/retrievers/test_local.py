@@ -20,6 +20,7 @@ from psycopg.conninfo import make_conninfo
 
 from agent.answer import Answerer
 from agent.app import Service
+from agent.chat import Chat
 from agent.intent.cascade import Cascade
 from agent.pipeline import Pipeline
 from agent.settings import Settings
@@ -36,6 +37,7 @@ from retrievers.local import Local
 from retrievers.postgres.catalogue import Catalogue, filterable
 from retrievers.postgres.database import Database
 from retrievers.postgres.embedded import EmbeddedServer
+from retrievers.postgres.keys import Keys
 from retrievers.postgres.migrate import SERVICE_ROLE
 from retrievers.testing import HashEmbedder
 
@@ -62,8 +64,9 @@ def service_on(database: Database, **changes: Any) -> Service:
     built = {name: registry.build(name, resources) for name in registry.names()}
     sources = {name: source for name, source in built.items() if source is not None}
     pipeline = Pipeline(chosen, catalogue, sources, EMBEDDER)
+    answerer, traces = Answerer(chosen, EMBEDDER), TraceStore(database, days=0)
     return Service(
-        chosen, database, EMBEDDER, catalogue, pipeline, Answerer(chosen, EMBEDDER), TraceStore(database, days=0)
+        chosen, database, EMBEDDER, catalogue, pipeline, answerer, traces, Keys(database), Chat(answerer, ())
     )
 
 

@@ -15,6 +15,7 @@ from psycopg.conninfo import make_conninfo
 
 from agent.answer import Answerer
 from agent.app import Service
+from agent.chat import Chat
 from agent.pipeline import Pipeline
 from agent.settings import Settings
 from agent.trace import TraceStore
@@ -30,6 +31,7 @@ from retrievers.ingest.prepare import field_values
 from retrievers.postgres.catalogue import Catalogue, filterable
 from retrievers.postgres.database import Database
 from retrievers.postgres.embedded import EmbeddedServer
+from retrievers.postgres.keys import Keys
 from retrievers.postgres.migrate import SERVICE_ROLE
 from retrievers.testing import HashEmbedder
 
@@ -44,8 +46,9 @@ def service_on(database: Database, embedder: Embedder = EMBEDDER, **changes: Any
     sources = {name: source for name, source in built.items() if source is not None}
     chosen = Settings(**changes)
     pipeline = Pipeline(chosen, catalogue, sources, embedder)
+    answerer, traces = Answerer(chosen, embedder), TraceStore(database, days=0)
     return Service(
-        chosen, database, embedder, catalogue, pipeline, Answerer(chosen, embedder), TraceStore(database, days=0)
+        chosen, database, embedder, catalogue, pipeline, answerer, traces, Keys(database), Chat(answerer, ())
     )
 
 

@@ -7,7 +7,18 @@ from fastapi import FastAPI
 from starlette.middleware import Middleware
 
 from agent.app import Service
-from agent.serve.http import documents, native, openapi, problems, status
+from agent.serve.http import (
+    dify,
+    documents,
+    native,
+    openai_chat,
+    openapi,
+    problems,
+    rerank,
+    status,
+    vector_stores,
+    web_search,
+)
 from agent.serve.http.admission import Admission, Gates
 from agent.serve.http.limits import Bodies, Callers, Envelope, Origins
 from agent.serve.http.observing import Observation, Observing
@@ -57,10 +68,11 @@ def create_app(service: Service, *, identify: Identify | None = None, tracing: "
     app.state.identify = identify
     app.state.observation = observation
     app.state.gates = gates
-    app.state.error_forms = {}
-    """Path to what makes a Response of a Problem there: doors whose clients expect errors of another form."""
+    app.state.error_forms = openai_chat.ERROR_FORMS | vector_stores.ERROR_FORMS | dify.ERROR_FORMS | rerank.ERROR_FORMS
+    """Beginnings of paths to what makes a Response of a Problem there: some clients expect errors of another form."""
     # Further doors are included here: modules of this package with a function `router`.
-    routers = [door.router() for door in (native, documents, status)]
+    doors = (native, documents, status, openai_chat, vector_stores, dify, rerank, web_search)
+    routers = [door.router() for door in doors]
     for router in routers:
         openapi.describe_bodies(router)
         app.include_router(router)

@@ -51,7 +51,7 @@ def document(app: FastAPI, routers: list[APIRouter], *, is_open: Callable[[str],
                 said["components"]["securitySchemes"] = {"key": _KEY}
             for path, operations in said["paths"].items():
                 for operation in operations.values():
-                    _add_errors(operation, own=path in app.state.error_forms)
+                    _add_errors(operation, own=problems.form_at(path, app.state.error_forms) is not None)
                     if keys and not is_open(path):
                         operation["security"] = [{"key": []}]
         assert app.openapi_schema is not None

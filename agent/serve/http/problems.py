@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 from starlette.types import Scope
 
-from agent.serve.identity import Unauthenticated
+from agent.serve.identity import NoKey, Unauthenticated
 from retrievers.core.errors import BadRequest, EmbedderMismatch, NotFound, RetrievalError, Unavailable
 
 MEDIA_TYPE = "application/problem+json"
@@ -66,6 +66,10 @@ class Problem(Exception):
         self.errors, self.headers = tuple(errors), dict(headers or {})
 
 
+Form = Callable[[Problem], Response]
+"""An answer that says a problem as some other API would."""
+
+
 def field_problem(where: str, detail: str, valid: Iterable[str] = ()) -> Problem:
     """The 422 of one field."""
     error = ProblemError(where=where, detail=detail, valid=list(valid) or None)
@@ -87,7 +91,11 @@ def problem_of(error: Exception) -> Problem:
             return unavailable(str(error), error.retry_after_s)
         case Unauthenticated():
             detail = str(error) or "send an API key: Authorization: Bearer KEY"
-            return Problem(401, "unauthenticated", detail, headers={"WWW-Authenticate": 'Bearer realm="signalbox"'})
+            headers = {"WWW-Authenticate": 'Bearer realm="signalbox"'}
+            errors = (
+                [ProblemError(where="Authorization", detail=detail, valid=None)] if isinstance(error, NoKey) else []
+            )
+            return Problem(401, "unauthenticated", detail, errors=errors, headers=headers)
         case ValidationError() | RequestValidationError():
             return validation_problem(error)
         case HTTPException():
@@ -129,14 +137,18 @@ def problem_body(problem: Problem, request_id: str) -> ProblemBody:
 
 def respond(scope: Scope, problem: Problem) -> Response:
     """The problem as an answer, in the form that the path speaks: some doors have their clients' own."""
-    form = scope["app"].state.error_forms.get(scope["path"])
+    form = form_at(scope["path"], scope["app"].state.error_forms)
     if form is not None:
-        answer: Response = form(problem)
-        return answer
+        return form(problem)
     body = problem_body(problem, scope.get("state", {}).get("request_id", ""))
     # What a request named may hold what is no text; as escapes it is none the less JSON.
     text = json.dumps(body.model_dump(exclude_none=True))
     return Response(text, problem.status, problem.headers, MEDIA_TYPE)
+
+
+def form_at(path: str, forms: Mapping[str, Form]) -> Form | None:
+    """The form of errors under a path, where it is another than ours."""
+    return next((form for beginning, form in forms.items() if path.startswith(beginning)), None)
 
 
 def install(app: FastAPI, routers: Sequence[APIRouter]) -> None:

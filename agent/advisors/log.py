@@ -1,0 +1,33 @@
+"""One line in the log for every chat; what was asked and answered is not in it."""
+
+import logging
+import time
+from dataclasses import dataclass
+
+from agent.advisors.base import Call, End
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """The log, as an advisor."""
+
+    order: int = 0
+
+    async def before(self, call: Call) -> Call:
+        return call
+
+    async def after(self, end: End) -> End:
+        answer = end.answer
+        _log.info(
+            "chat %s: trace %s, %.0f ms, %d + %d tokens%s%s",
+            end.status,
+            (answer.trace_id if answer else None) or "none",
+            (time.monotonic() - end.call.started) * 1000,
+            answer.usage.prompt_tokens if answer else 0,
+            answer.usage.completion_tokens if answer else 0,
+            f", degraded: {' '.join(answer.degraded)}" if answer and answer.degraded else "",
+            f", {type(end.error).__name__}" if end.status == "failed" else "",
+        )
+        return end

@@ -1,0 +1,44 @@
+"""The turns before a question, from the conversation that it names, and the turns that it adds to it."""
+
+from dataclasses import dataclass, replace
+
+from agent.advisors.base import Call, End
+from agent.memory import Memory, Turn, joined
+from agent.types import Message
+from retrievers.core.errors import Unavailable
+
+
+@dataclass(frozen=True, slots=True)
+class Remember:
+    """Memory of conversations, as an advisor.
+
+    A question joins its conversation together with its answer, and with what the asker saw of one that broke off or
+    was not waited for. What was not answered at all, or refused, is in its record alone. While the model is waiting
+    for tools nothing is added: the question comes again with what they gave.
+    """
+
+    memory: Memory
+    order: int = 300
+
+    async def before(self, call: Call) -> Call:
+        request = call.request
+        if request.conversation is None:
+            return call
+        try:
+            stored = await call.stored(self.memory.read(call.tenant, request.conversation))
+        except Unavailable:
+            return call.without("memory")
+        turns = (*joined(stored, request.history), Message.model_construct(role="user", content=request.question))
+        call.context["memory.sent"] = request.history
+        return replace(call, request=request.model_copy(update={"query": None, "messages": turns}))
+
+    async def after(self, end: End) -> End:
+        request = end.call.request
+        awaits_tools = end.answer is not None and end.answer.finish_reason == "tool_calls"
+        if request.conversation is None or not end.text or awaits_tools:
+            return end
+        turns = [Turn("user", request.question), Turn("assistant", end.text)]
+        sent = end.call.context.pop("memory.sent", request.history)
+        before = [Turn(turn.role, turn.content) for turn in sent if turn.role != "system"]
+        await end.call.stored(self.memory.add(end.call.tenant, request.conversation, turns, before=before))
+        return end

@@ -1,0 +1,141 @@
+"""Haystack: a retriever component over an open service.
+
+    pipeline.add_component("retriever", SignalboxRetriever(service, collection="peps", top_k=5))
+    pipeline.connect("retriever.documents", "prompt_builder.documents")
+
+`Pipeline.run_async` works with `agent.open_service()` and `open_blocking()`, `Pipeline.run` with the latter.
+"""
+
+from collections.abc import Mapping
+from datetime import date
+from typing import Any
+
+from agent.integrations import base
+from agent.types import Result
+from retrievers.core.errors import BadFilter
+
+try:
+    from haystack import Document, component
+except ImportError as error:
+    raise base.not_installed(__name__, "haystack-ai", error) from None
+
+_COMPARISONS = {
+    "==": "eq", "!=": "ne", ">": "gt", ">=": "gte", "<": "lt", "<=": "lte", "in": "in", "not in": "nin",
+}  # fmt: skip
+_GROUPS = ("AND", "OR", "NOT")
+_NOT_METADATA = ("id", "content", "blob", "score", "embedding", "sparse_embedding")
+
+
+@component
+class SignalboxRetriever:
+    """Documents whose `id` is the passage's, with its score and the metadata of `base.metadata_of`.
+
+    Args:
+        service: of `agent.open_service()` or `agent.integrations.blocking.open_blocking()`.
+        filters: in Haystack's form, see `filter_of`; those given to `run` take their place.
+        collection, top_k, tenant: of every request; None is the service's default.
+        options: other keys of `agent.types.Request`, such as sources, intent or reranker.
+    """
+
+    def __init__(
+        self,
+        service: base.AnyService,
+        *,
+        collection: str | None = None,
+        filters: dict[str, Any] | None = None,
+        top_k: int | None = None,
+        tenant: str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        base.check_service(service)
+        self._service = service
+        self._given = {"collection": collection, "filter": filter_of(filters), "top_k": top_k, "tenant": tenant}
+        self._more = dict(options or {})
+
+    @component.output_types(documents=list[Document])  # type: ignore[untyped-decorator]
+    def run(self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None) -> dict[str, Any]:
+        """The documents for a question.
+
+        Raises:
+            BadFilter: the filters say what signalbox has no word for, or name what the collection does not have.
+            BadRequest, Unavailable: as of `Service.retrieve`.
+        """
+        return _answer(base.retrieve(self._service, query, self._options(filters, top_k)))
+
+    @component.output_types(documents=list[Document])  # type: ignore[untyped-decorator]
+    async def run_async(
+        self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
+    ) -> dict[str, Any]:
+        """As `run`."""
+        return _answer(await base.aretrieve(self._service, query, self._options(filters, top_k)))
+
+    def _options(self, filters: dict[str, Any] | None, top_k: int | None) -> dict[str, Any]:
+        now = base.options_of({"filter": filter_of(filters), "top_k": top_k}, {})
+        return base.options_of(self._given, {**self._more, **now})
+
+
+def _answer(result: Result) -> dict[str, Any]:
+    return {
+        "documents": [
+            Document(id=hit.id, content=hit.text, meta=base.metadata_of(result, hit), score=hit.score)
+            for hit in result.hits
+        ]
+    }
+
+
+def filter_of(filters: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Haystack's filters in signalbox's grammar: `{"operator": "AND", "conditions": [...]}` and
+    `{"field": "meta.year", "operator": ">=", "value": 2020}`; "meta." may be left out.
+
+    On a list, "==" and "in" ask for a member, where Haystack compares the whole list. `None` stands for a missing
+    field with "==" and "!=".
+
+    Raises:
+        BadFilter: malformed, or on what is no metadata.
+    """
+    return _part(filters, "filters") if filters else None
+
+
+def _part(node: object, where: str) -> dict[str, Any]:
+    if not isinstance(node, Mapping):
+        raise BadFilter(f"{where} is no condition of Haystack's", where=where)
+    if "field" in node:
+        return _comparison(node, where)
+    operator, conditions = node.get("operator"), node.get("conditions")
+    if operator not in _GROUPS:
+        raise BadFilter(
+            f"{where}.operator is none of {', '.join(_GROUPS)}, or {where}.field is missing",
+            where=f"{where}.operator",
+            valid=_GROUPS,
+        )
+    if not isinstance(conditions, list) or not conditions:
+        raise BadFilter(f"{where}.conditions must be a list of conditions", where=f"{where}.conditions")
+    parts = [_part(one, f"{where}.conditions.{n}") for n, one in enumerate(conditions)]
+    if operator == "NOT":
+        return {"type": "not", "filter": {"type": "and", "filters": parts}}
+    return {"type": "and" if operator == "AND" else "or", "filters": parts}
+
+
+def _comparison(node: Mapping[str, Any], where: str) -> dict[str, Any]:
+    field, operator, value = node["field"], node.get("operator"), node.get("value")
+    if operator not in _COMPARISONS:
+        raise BadFilter(
+            f"{where}.operator is none of {', '.join(_COMPARISONS)}", where=f"{where}.operator", valid=_COMPARISONS
+        )
+    if not isinstance(field, str) or field in _NOT_METADATA:
+        raise BadFilter(
+            f'{where}.field is no metadata: signalbox filters on metadata alone, such as "meta.year", or "meta.id" '
+            "for a document's id",
+            where=f"{where}.field",
+        )
+    key = field.removeprefix("meta.")
+    if value is None:
+        if operator in ("==", "!="):
+            return {"type": "exists", "key": key, "value": operator == "!="}
+        raise BadFilter(f'{where}.value is missing: only "==" and "!=" compare with None', where=f"{where}.value")
+    values = [_value(one) for one in value] if isinstance(value, list) else _value(value)
+    return {"type": _COMPARISONS[operator], "key": key, "value": values}
+
+
+def _value(value: object) -> object:
+    return value.isoformat() if isinstance(value, date) else value

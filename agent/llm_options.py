@@ -1,0 +1,101 @@
+"""What a caller sets of a model's call, what a server takes of it, and the tool calls that come back in pieces."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from agent.llm import ModelFailed
+from retrievers.core.errors import BadRequest
+
+_SAMPLING = ("temperature", "top_p", "seed", "parallel_tool_calls")
+"""A request means the same without them."""
+_LIMITS = ("max_tokens", "max_completion_tokens")
+"""Two names of one limit: servers know the one, the other, or both."""
+_LONGEST_ARGUMENTS = 200_000
+_MOST_CALLS = 128
+
+
+class Options:
+    """A caller's options of one call, and what is left of them once a server has refused some.
+
+    Attributes:
+        values: to be sent, by the names of OpenAI's API.
+    """
+
+    def __init__(self, values: Mapping[str, Any] | None) -> None:
+        self.values = dict(values or {})
+        self._renamed = False
+
+    @property
+    def limited(self) -> bool:
+        """Whether the caller limits the tokens of the answer."""
+        return any(name in self.values for name in _LIMITS)
+
+    def reduce(self, said: str) -> bool:
+        """Leave out what a server refuses; False when its refusal names no option.
+
+        Args:
+            said: the refusal, in lower case.
+        Raises:
+            BadRequest: it refuses one that decides what an answer is, such as the tools.
+        """
+        named = [name for name in self.values if re.search(rf"\b{name}\b", said)]
+        limits = [name for name in named if name in _LIMITS]
+        # A refusal of one limit names the other: "use max_completion_tokens instead".
+        if len(limits) == 1 and not self._renamed and not all(name in self.values for name in _LIMITS):
+            self._renamed = True
+            self.values[_LIMITS[1 - _LIMITS.index(limits[0])]] = self.values.pop(limits[0])
+            return True
+        dropped = [name for name in named if name in (*_SAMPLING, *limits[:1])]
+        if named and not dropped:
+            raise BadRequest(f"the model does not take this {named[0]}", where=named[0])
+        for name in dropped:
+            del self.values[name]
+        return bool(named)
+
+
+class ToolCalls:
+    """The calls of tools in an answer, put together from a stream's pieces."""
+
+    def __init__(self) -> None:
+        self._calls: dict[int, dict[str, Any]] = {}
+
+    def add(self, pieces: object) -> None:
+        """Take in what one event of the stream holds of them; what is not of OpenAI's form is passed over.
+
+        Raises:
+            ModelFailed: there are too many, or they are too long.
+        """
+        for place, piece in enumerate(pieces if isinstance(pieces, list) else []):
+            if not isinstance(piece, dict):
+                continue
+            index, function = piece.get("index"), piece.get("function")
+            number = index if isinstance(index, int) else place
+            call = self._calls.setdefault(number, {"id": "", "name": "", "arguments": ""})
+            call["id"] = call["id"] or _text(piece.get("id"))
+            if isinstance(function, dict):
+                call["name"] += _text(function.get("name"))
+                call["arguments"] += _text(function.get("arguments"))
+            if len(self._calls) > _MOST_CALLS or len(call["arguments"]) > _LONGEST_ARGUMENTS:
+                raise ModelFailed("its calls of tools are too many or too long")
+
+    def made(self) -> tuple[dict[str, Any], ...]:
+        """The calls as OpenAI's API has them, in their order."""
+        return tuple(
+            {
+                "id": _whole(call["id"]) or f"call_{number}",
+                "type": "function",
+                "function": {"name": _whole(call["name"]), "arguments": _whole(call["arguments"])},
+            }
+            for number, call in sorted(self._calls.items())
+            if call["name"]
+        )
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _whole(text: str) -> str:
+    """The text without halves of characters, which no answer can hold; two that came apart belong together."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

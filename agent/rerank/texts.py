@@ -1,0 +1,84 @@
+"""Reranking of texts that no search has found: a caller's own documents."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agent.breaker import Breaker
+from agent.fusion import Fused
+from agent.rerank.base import MOST_CHARACTERS, Reranker
+from agent.rerank.hybrid import VECTOR_WEIGHT, Hybrid
+from agent.rerank.stage import Patience, rerank
+from retrievers.core.errors import BadRequest, Unavailable
+from retrievers.core.types import Chunk, ChunkId
+from retrievers.embed import Embedder
+from retrievers.text.languages import detect
+
+MOST_FOR_A_MODEL = 64
+"""Texts that are given to a language model, which reads all of them several times."""
+MOST_EMBEDDED = 32
+"""Texts whose cosine is calculated, which costs some 20 ms each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What became of texts.
+
+    Attributes:
+        by: the reranker's name.
+        ranked: index of each text with its score in [0, 1], best first, ties by index.
+    """
+
+    by: str
+    ranked: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HybridOfTexts(Hybrid):
+    """`Hybrid` for texts that have no vectors: those that fit best by their words get one, the others count as 0."""
+
+    embedder: Embedder | None = None
+
+    async def rerank(self, question: str, language: str, pool: Sequence[Fused], *, deadline: float) -> list[float]:
+        """Scores in [0, 1], see `Reranker.rerank`."""
+        scores = await Hybrid.rerank(self, question, language, pool, deadline=deadline)
+        if self.embedder is None:
+            return scores
+        best = sorted(range(len(pool)), key=lambda place: (-scores[place], place))[:MOST_EMBEDDED]
+        texts = [hit.chunk.text[:MOST_CHARACTERS] for place in best if (hit := pool[place]).chunk is not None]
+        cosines = await self.embedder.embed(texts) @ await self.embedder.embed_query(question)
+        for place, cosine in zip(best, cosines, strict=True):
+            scores[place] += VECTOR_WEIGHT * min(max(float(cosine), 0.0), 1.0)
+        return scores
+
+
+async def rerank_texts(
+    question: str,
+    texts: Sequence[str],
+    reranker: Reranker | None,
+    embedder: Embedder,
+    breaker: Breaker,
+    *,
+    timeout_s: float,
+) -> Judged:
+    """The texts by how well they answer the question.
+
+    Args:
+        texts: not empty.
+        reranker: the one of the settings; `hybrid` when None, and for a learned ranker, which judges by what the
+            searches said of a hit.
+        breaker: the reranker's.
+    Raises:
+        BadRequest: there are more texts than the reranker takes.
+        Unavailable: it cannot judge now, or not within `timeout_s`.
+    """
+    if reranker is None or reranker.name in ("hybrid", "ltr") or reranker.name.startswith("ltr:"):
+        reranker = HybridOfTexts(embedder=embedder)
+    if reranker.name == "llm" and len(texts) > MOST_FOR_A_MODEL:
+        raise BadRequest(f"a language model judges at most {MOST_FOR_A_MODEL} documents at once", where="documents")
+    ids = [ChunkId("", "", "", number) for number in range(len(texts))]
+    pool = [Fused(id, 0.0, 0.0, {}, {}, Chunk(id, "", text)) for id, text in zip(ids, texts, strict=True)]
+    patience = Patience(timeout_s, timeout_s, breaker)
+    ranking, done = await rerank(reranker, question, detect(question), pool, patience, pool=len(pool))
+    if done.error is not None:
+        raise Unavailable(f"the reranker {done.by}", done.error)
+    return Judged(done.by, tuple((hit.id.ordinal, hit.score) for hit in ranking))

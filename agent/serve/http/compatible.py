@@ -1,0 +1,102 @@
+"""What the doors of other services' shapes share: bodies, error answers, and what they say of a hit."""
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import Annotated, Any
+
+from fastapi import Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from agent.serve.http.problems import Problem
+from agent.types import MAX_QUERY_CHARACTERS, RankedHit
+from retrievers.core.errors import BadDocument
+from retrievers.core.fields import flatten
+
+MOST_ATTRIBUTES = 16
+LONGEST_KEY, LONGEST_VALUE = 64, 512
+"""In characters; what OpenAI's attributes can hold."""
+
+Attribute = str | int | float | bool
+Question = Annotated[str, Field(min_length=1, max_length=MAX_QUERY_CHARACTERS)]
+
+
+class Tolerant(BaseModel):
+    """Base of bodies whose clients may send keys that are not known here: those are passed over."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+
+
+def gives(answer: type[BaseModel], error: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+    """For the OpenAPI document: the answers of a door whose errors have a form of their own."""
+    said = "the request is at fault", "not the request's fault; a 503 says when to try again"
+    errors: dict[int | str, dict[str, Any]] = {
+        code: {"model": error, "description": one} for code, one in zip(("4XX", "5XX"), said, strict=True)
+    }
+    return {200: {"model": answer}, **errors}
+
+
+def refusal(problem: Problem, error: BaseModel) -> Response:
+    """The problem in another form, where what is wrong with a request is a 400."""
+    status = 400 if problem.status == 422 else problem.status
+    # What a request named may hold what is no text; as escapes it is none the less JSON.
+    return Response(json.dumps(error.model_dump()), status, problem.headers, "application/json")
+
+
+def shown_scores(hits: Sequence[RankedHit]) -> list[float]:
+    """One score from 0 to 1 per hit of a first page, none higher than the one before: clients sort by it.
+
+    Where a reranker judged the hits it is the reranker's, and means the same for every question if the reranker's does.
+    Otherwise it is the fused score as a share of the best hit's, which has 1, or the cosine where that is higher: a
+    threshold then cuts what is weak beside the best.
+    """
+    best = hits[0] if hits else None
+    if best is None or "rerank" in best.scores:
+        shown = [hit.score for hit in hits]
+    else:
+        shown = [max(hit.score / best.score if best.score > 0 else 0.0, hit.scores.get("vector", 0.0)) for hit in hits]
+    return list(accumulate((min(max(score, 0.0), 1.0) for score in shown), min))
+
+
+def above(hits: Sequence[RankedHit], threshold: float | None) -> Iterator[tuple[RankedHit, float]]:
+    """The hits with their shown scores, those below the threshold left out."""
+    for hit, score in zip(hits, shown_scores(hits), strict=True):
+        if threshold is None or score >= threshold:
+            yield hit, score
+
+
+def name_of(hit: RankedHit) -> str:
+    """What a person knows the document by."""
+    return hit.title or hit.document_id
+
+
+def attributes(hit: RankedHit, first: Iterable[str] = ()) -> dict[str, Attribute]:
+    """At most 16 texts, numbers and booleans of a hit's metadata, with its URL: what OpenAI's attributes can hold.
+
+    Nested objects have dotted keys, the members of a list stand in one text, and a text is cut to 512 characters.
+
+    Args:
+        first: keys that must not be missing where there are more.
+    """
+    try:
+        flat = flatten(dict(hit.metadata))
+    except BadDocument:  # it came from elsewhere and is nested as no document of ours
+        flat = dict(hit.metadata)
+    if hit.url and "url" not in flat:
+        flat = {"url": hit.url, **flat}
+    wanted = set(first)
+    held: dict[str, Attribute] = {}
+    for key in sorted(flat, key=lambda key: key not in wanted):
+        value = _attribute(flat[key])
+        if value is not None and len(key) <= LONGEST_KEY and len(held) < MOST_ATTRIBUTES:
+            held[key] = value
+    return held
+
+
+def _attribute(value: object) -> Attribute | None:
+    if isinstance(value, bool) or (isinstance(value, int | float) and math.isfinite(value)):
+        return value
+    if isinstance(value, list):
+        value = ", ".join(str(one) for one in value if isinstance(one, str | int | float))
+    return value[:LONGEST_VALUE] if isinstance(value, str) else None

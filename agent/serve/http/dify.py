@@ -1,0 +1,148 @@
+"""Dify's external knowledge API: POST /retrieval, where a knowledge base is a collection."""
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Response
+from pydantic import BaseModel, Field
+
+from agent.app import Service
+from agent.serve.http import dify_filters
+from agent.serve.http.bodies import JsonBody
+from agent.serve.http.compatible import Question, Tolerant, above, gives, name_of, refusal
+from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
+from agent.serve.http.native import answer, asked
+from agent.serve.http.problems import Problem
+from agent.types import MAX_TOP_K, RankedHit, Request
+from retrievers.core.errors import UnknownCollection
+from retrievers.postgres.catalogue import filterable
+
+MOST_CONDITIONS = 64
+
+
+Name = Annotated[str, Field(min_length=1, max_length=256)]
+Value = str | int | float | bool
+
+
+class Condition(Tolerant):
+    """A condition on metadata; older versions send `name` as a list."""
+
+    name: Name | Annotated[list[Name], Field(min_length=1, max_length=16)]
+    comparison_operator: dify_filters.Operator
+    value: Value | Annotated[list[Value], Field(max_length=1000)] | None = None
+
+
+class MetadataCondition(Tolerant):
+    logical_operator: Literal["and", "or"] | None = None
+    conditions: Annotated[list[Condition], Field(max_length=MOST_CONDITIONS)] | None = None
+
+
+class RetrievalSetting(Tolerant):
+    """`score_threshold` is one of `Record.score`; 0 and null leave nothing out."""
+
+    top_k: Annotated[int, Field(ge=1, le=MAX_TOP_K)]
+    score_threshold: Annotated[float, Field(ge=0, le=1)] | None = None
+
+
+class Retrieval(Tolerant):
+    """A question to a knowledge base."""
+
+    knowledge_id: Annotated[str, Field(min_length=1, max_length=128)]
+    query: Question
+    retrieval_setting: RetrievalSetting
+    metadata_condition: MetadataCondition | None = None
+
+
+class Record(BaseModel):
+    """A passage; its score is as `compatible.shown_scores` says."""
+
+    content: str
+    score: float
+    title: str
+    metadata: dict[str, Any]
+
+
+class Records(BaseModel):
+    records: list[Record]
+
+
+class DifyError(BaseModel):
+    """Dify's codes where it has one: 1001 for an Authorization header without a key, 1002 for a key that is refused,
+    2001 for an unknown knowledge base; else the HTTP status.
+    """
+
+    error_code: int
+    error_msg: str
+
+
+_EXAMPLE = {
+    "knowledge_id": "peps",
+    "query": "How are sockets inherited?",
+    "retrieval_setting": {"top_k": 3, "score_threshold": 0.0},
+}
+
+
+def router() -> APIRouter:
+    """The routes of this module."""
+    routes = APIRouter(tags=["compatible"])
+    routes.post("/retrieval", responses=gives(Records, DifyError))(retrieval)
+    return routes
+
+
+def dify_error(problem: Problem) -> Response:
+    """The problem as a `DifyError`; what is wrong with a request is a 400 there."""
+    code = {401: 1001 if problem.errors else 1002, 404: 2001, 422: 400}.get(problem.status, problem.status)
+    return refusal(problem, DifyError(error_code=code, error_msg=problem.detail))
+
+
+ERROR_FORMS = {"/retrieval": dify_error}
+
+
+async def retrieval(
+    service: TheService,
+    caller: TheCaller,
+    waited_s: WaitedS,
+    body: Annotated[Retrieval, Depends(JsonBody(Retrieval, example=_EXAMPLE))],
+) -> Response:
+    """Passages of a collection in the shape of Dify's external knowledge API."""
+    setting = body.retrieval_setting
+    wanted = await _filter(service, caller.tenant, body)
+    asks = Request(query=body.query, collection=body.knowledge_id, filter=wanted, top_k=setting.top_k)
+    result = await service.retrieve(tenant=caller.tenant, **asked(asks, service.settings, waited_s))
+    return answer(
+        Records(
+            records=[
+                Record(content=hit.text, score=score, title=name_of(hit), metadata=_metadata(hit))
+                for hit, score in above(result.hits, setting.score_threshold)
+            ]
+        )
+    )
+
+
+def _metadata(hit: RankedHit) -> dict[str, Any]:
+    own = {"document_id": hit.document_id, **({"url": hit.url} if hit.url else {})}
+    return own | hit.metadata
+
+
+async def _filter(service: Service, tenant: str, body: Retrieval) -> dict[str, Any] | None:
+    wanted = body.metadata_condition
+    if wanted is None or not wanted.conditions:
+        return None
+    try:
+        scope = await service.catalogue.scope(tenant, body.knowledge_id)
+        fields, held = filterable(scope), (await service.catalogue.fields(scope)).fields
+    except UnknownCollection:
+        if body.knowledge_id not in service.pipeline.sources:
+            raise
+        fields, held = {}, {}  # of a source that holds documents itself
+    parts = [
+        dify_filters.condition(
+            [one.name] if isinstance(one.name, str) else one.name,
+            one.comparison_operator,
+            one.value,
+            fields,
+            held,
+            f"metadata_condition.conditions.{n}",
+        )
+        for n, one in enumerate(wanted.conditions)
+    ]
+    return parts[0] if len(parts) == 1 else {"type": wanted.logical_operator or "and", "filters": parts}

@@ -1,0 +1,91 @@
+"""Dify's metadata conditions in the filter grammar of signalbox: all 18 operators."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal, get_args
+
+from retrievers.core.errors import BadFilter
+from retrievers.core.fields import RESERVED, Field, shown
+from retrievers.core.types import FieldValues
+
+Operator = Literal[
+    "contains", "not contains", "start with", "end with", "is", "is not", "in", "not in", "empty", "not empty",
+    "=", "≠", ">", "<", "≥", "≤", "before", "after",
+]  # fmt: skip
+OPERATORS: tuple[str, ...] = get_args(Operator)
+
+_OPPOSITES: Mapping[str, str] = {
+    "not contains": "contains", "is not": "is", "not in": "in", "not empty": "empty", "≠": "=",
+}  # fmt: skip
+_COMPARISONS: Mapping[str, str] = {
+    "contains": "contains", "start with": "prefix", "is": "eq", "in": "in", "=": "eq", ">": "gt", "<": "lt",
+    "≥": "gte", "≤": "lte", "before": "lt", "after": "gt",
+}  # fmt: skip
+
+
+def condition(
+    names: list[str],
+    operator: Operator,
+    value: object,
+    fields: Mapping[str, Field],
+    held: Mapping[str, FieldValues],
+    where: str,
+) -> dict[str, Any]:
+    """One condition as a filter expression.
+
+    Args:
+        names: the metadata keys; with several, one of them must satisfy it, and none where the operator denies.
+        fields: of the collection; they tell what a value that Dify sends as text or as a number means.
+        held: what they hold, which is where "end with" finds the values that end so.
+        where: for errors.
+    Raises:
+        BadFilter: "end with" on a field with more values than are known one by one.
+    """
+    positive = _OPPOSITES.get(operator, operator)
+    parts = [_one(name, positive, value, fields.get(name), held.get(name), where) for name in names]
+    either = parts[0] if len(parts) == 1 else {"type": "or", "filters": parts}
+    return either if positive == operator else {"type": "not", "filter": either}
+
+
+def _one(
+    key: str, operator: str, value: object, field: Field | None, held: FieldValues | None, where: str
+) -> dict[str, Any]:
+    if operator == "empty":
+        return {"type": "exists", "key": key, "value": False}
+    if operator == "end with":
+        return {"type": "in", "key": key, "value": _ending(key, value, field, held, where)}
+    if operator == "in" and isinstance(value, str):
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    values = [_typed(one, field) for one in value] if isinstance(value, list) else _typed(value, field)
+    return {"type": _COMPARISONS[operator], "key": key, "value": values}
+
+
+def _ending(key: str, value: object, field: Field | None, held: FieldValues | None, where: str) -> list[str]:
+    if field is None or field.item != "string" or not isinstance(value, str):
+        raise BadFilter(f'{where}: "end with" needs a text, and "{shown(key)}" to be a field of texts', where=where)
+    if held is None and key not in RESERVED:
+        return []  # no document has it
+    if held is None or held.distinct > len(held.values):
+        raise BadFilter(f'{where}: "{key}" has too many values to tell which "end with" that', where=where)
+    return [one for one in held.values if one.endswith(value)]
+
+
+def _typed(value: object, field: Field | None) -> object:
+    """The value as its field has it: Dify's variables are texts, and its times are seconds."""
+    match field.item if field else None, value:
+        case "number", str() as text:
+            for kind in (int, float):
+                try:
+                    return kind(text)
+                except ValueError:
+                    continue
+        case "string", int() | float() as number if not isinstance(number, bool):
+            return str(number)
+        case "boolean", str() as text if text.lower() in ("true", "false"):
+            return text.lower() == "true"
+        case "date", int() | float() as seconds if not isinstance(seconds, bool):
+            try:
+                return datetime.fromtimestamp(seconds, UTC).isoformat()
+            except (ValueError, OverflowError, OSError):
+                return value
+    return value

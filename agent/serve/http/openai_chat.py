@@ -1,0 +1,221 @@
+"""OpenAI's chat completions and models: what its clients send and expect, streamed and not."""
+
+import json
+import logging
+import time
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Response
+from fastapi.sse import EventSourceResponse, format_sse_event
+from pydantic import BaseModel
+
+from agent.advisors.base import ChatAnswer
+from agent.app import Service
+from agent.serve.http.bodies import JsonBody
+from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
+from agent.serve.http.native import answer
+from agent.serve.http.openai_bodies import ANSWERS, MODELS, PROMPTS, ChatBody, ChatOptions, known_model, question_of
+from agent.serve.http.openai_errors import as_openai, error_of
+from agent.serve.http.openai_shapes import Choice, Completion, ErrorBody, Extra, Model, Models, Said, Used
+from agent.serve.http.problems import Problem, field_problem, problem_of
+from agent.serve.identity import Caller
+from agent.types import AugmentRequest, Citation, FinishReason, Prompt, Usage
+from retrievers.core.errors import BadRequest
+
+_STARTED = int(time.time())
+_EXAMPLE = {"model": ANSWERS, "messages": [{"role": "user", "content": "Why did the payment service fail?"}]}
+# No proxy may hold back what is streamed.
+_STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+
+_log = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+ModelId = Annotated[str, Path(description="the model's id", min_length=1, max_length=128, examples=[ANSWERS])]
+
+
+def router() -> APIRouter:
+    """The routes of this module."""
+    routes = APIRouter(prefix="/v1", tags=["openai"])
+    routes.post("/chat/completions", responses=_gives(Completion, _STREAM))(create_chat_completion)
+    routes.get("/models", responses=_gives(Models))(list_models)
+    routes.get("/models/{id}", responses=_gives(Model))(get_model)
+    return routes
+
+
+def _gives(shape: type[BaseModel], more: Json | None = None) -> dict[int | str, Json]:
+    said: Json = {"model": ErrorBody, "description": "an error of OpenAI's form"}
+    return {200: {"model": shape, **(more or {})}, "4XX": said, "5XX": said}
+
+
+_STREAM = {
+    "description": "the answer; with `stream`, its chunks as server-sent events",
+    "content": {"text/event-stream": {"schema": {"type": "string"}}},
+}
+ERROR_FORMS = {"/v1/chat/": as_openai, "/v1/models": as_openai}
+
+
+async def list_models(caller: TheCaller) -> Response:
+    """The models of this service."""
+    return answer(Models(data=[_model(name) for name in MODELS]))
+
+
+async def get_model(caller: TheCaller, id: ModelId) -> Response:
+    """One model of this service."""
+    return answer(_model(known_model(id)))
+
+
+async def create_chat_completion(
+    service: TheService,
+    caller: TheCaller,
+    waited_s: WaitedS,
+    body: Annotated[ChatBody, Depends(JsonBody(ChatBody, example=_EXAMPLE))],
+) -> Response:
+    """An answer with citations to a conversation's last question, in OpenAI's shape.
+
+    The model `signalbox` retrieves and asks the configured model; `signalbox-prompt` answers with the prompt itself
+    and asks none.
+    """
+    known_model(body.model)
+    if body.model == ANSWERS and service.answerer.model is None:
+        raise Problem(
+            503,
+            "no-model",
+            f"no model is configured: set LLM on the server, or ask {PROMPTS} for the prompt alone",
+            # Asking again does not help; OpenAI's clients read this.
+            headers={"Retry-After": "60", "X-Should-Retry": "false"},
+        )
+    options = body.options
+    if waited_s:
+        options["timeout_s"] = max((options.get("timeout_s") or service.settings.timeout_s) - waited_s, 0.001)
+    ask = _answered if body.model == ANSWERS else _prompted
+    pieces = ask(service, caller, body, options)
+    try:
+        if body.stream:
+            # Until the first piece is there, an error still has a status of its own.
+            first = await anext(pieces)
+            return EventSourceResponse(_events(first, pieces, body), headers=_STREAM_HEADERS)
+        async with aclosing(pieces):
+            async for piece in pieces:
+                if isinstance(piece, _End):
+                    return _whole(piece, body)
+    except BadRequest as error:
+        raise _placed(error) from error
+    raise AssertionError("a stream ends with its end")
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """What follows the text. `broken` says that the model did not get to the end of it."""
+
+    text: str
+    extra: Extra
+    finish_reason: FinishReason = "stop"
+    tool_calls: tuple[Json, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    broken: bool = False
+
+    @property
+    def used(self) -> Used:
+        """The tokens as OpenAI's API counts them."""
+        prompt, completion = self.usage.prompt_tokens, self.usage.completion_tokens
+        return Used(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)
+
+
+async def _answered(service: Service, caller: Caller, body: ChatBody, options: Json) -> AsyncGenerator[str | _End]:
+    asked = {**options, **question_of(body), "model_options": body.for_model, "user": body.user}
+    async with aclosing(service.chat_stream(tenant=caller.tenant, **asked)) as pieces:
+        async for piece in pieces:
+            if isinstance(piece, ChatAnswer):
+                extra = _extra(piece.trace_id, piece.citations, piece.status, piece.degraded, piece.details)
+                broken = "answer_cut" in piece.degraded
+                yield _End(piece.text, extra, piece.finish_reason, piece.tool_calls, piece.usage, broken)
+            else:
+                yield piece
+
+
+async def _prompted(service: Service, caller: Caller, body: ChatBody, options: Json) -> AsyncGenerator[str | _End]:
+    if foreign := sorted(set(options) - set(AugmentRequest.model_fields)):
+        raise field_problem(f"signalbox.{foreign[0]}", f"{PROMPTS} asks no model and keeps no conversation")
+    prompt = await service.augment(tenant=caller.tenant, **options, messages=question_of(body)["messages"])
+    yield prompt.prompt
+    yield _End(prompt.prompt, _extra(prompt.trace_id, prompt.citations, prompt.status, prompt.degraded, prompt))
+
+
+def _extra(
+    trace_id: str | None, citations: Sequence[Citation], status: Any, degraded: Sequence[str], result: Prompt | None
+) -> Extra:
+    explanation = result.explanation if result is not None else None
+    return Extra(
+        trace_id=trace_id, citations=list(citations), status=status, degraded=list(degraded), explanation=explanation
+    )
+
+
+def _whole(end: _End, body: ChatBody) -> Response:
+    said = Said(content=end.text or None, tool_calls=list(end.tool_calls) or None)
+    choice = Choice(message=said, finish_reason=end.finish_reason)
+    id, created = _new_id(), int(time.time())
+    whole = Completion(id=id, created=created, model=body.model, choices=[choice], usage=end.used, signalbox=end.extra)
+    return answer(whole)
+
+
+async def _events(first: str | _End, pieces: AsyncGenerator[str | _End], body: ChatBody) -> AsyncIterator[bytes]:
+    """The role, the text, the calls of tools, the reason to stop; and the end, which has what `_whole` has."""
+    created = {"created": int(time.time()), "model": body.model}
+    envelope: Json = {"id": _new_id(), "object": "chat.completion.chunk", **created}
+    unused = {"usage": None} if body.counts_usage else {}
+
+    def chunk(delta: Json, finish_reason: str | None = None, **more: Any) -> bytes:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish_reason, "logprobs": None}
+        return _event(envelope | {"choices": [choice]} | unused | more)
+
+    yield chunk({"role": "assistant", "content": ""})
+    try:
+        async with aclosing(pieces):
+            piece = first
+            while isinstance(piece, str):
+                yield chunk({"content": piece})
+                piece = await anext(pieces)
+    except Exception as error:
+        # The status is sent by now, so that nobody else can answer for it.
+        _log.exception("a stream of a chat failed")
+        yield _event({"error": error_of(problem_of(error))})
+    else:
+        extra = piece.extra.model_dump(mode="json")
+        if piece.tool_calls:
+            yield chunk({"tool_calls": [{"index": n, **call} for n, call in enumerate(piece.tool_calls)]})
+        if piece.broken:
+            broken = Problem(503, "model-unavailable", "the model did not finish its answer; ask again")
+            yield _event({"error": error_of(broken), "signalbox": extra})
+        elif body.counts_usage:
+            yield chunk({}, piece.finish_reason)
+            yield _event(envelope | {"choices": [], "usage": piece.used.model_dump(), "signalbox": extra})
+        else:
+            yield chunk({}, piece.finish_reason, signalbox=extra)
+    yield format_sse_event(data_str="[DONE]")
+
+
+def _new_id() -> str:
+    return f"chatcmpl-{uuid.uuid4().hex}"
+
+
+def _event(data: Json) -> bytes:
+    return format_sse_event(data_str=json.dumps(data))
+
+
+def _placed(error: BadRequest) -> Problem:
+    """The problem, which names the field where OpenAI's clients have it."""
+    first = error.where.partition(".")[0]
+    where = "messages" if first == "query" else error.where
+    where = f"signalbox.{where}" if first in ChatOptions.model_fields else where
+    problem = problem_of(error)
+    detail = problem.detail.replace(error.where, where, 1) if problem.detail.startswith(error.where) else problem.detail
+    errors = [one.model_copy(update={"where": where, "detail": detail}) for one in problem.errors]
+    return Problem(problem.status, problem.kind, detail, errors=errors, headers=problem.headers)
+
+
+def _model(name: str) -> Model:
+    return Model(id=name, created=_STARTED)

@@ -1,0 +1,96 @@
+"""What the chat door answers, in OpenAI's shapes."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from agent.types import Citation, FinishReason
+
+
+def _is_nothing(value: object) -> bool:
+    return value is None
+
+
+class _Answered(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Model(_Answered):
+    """A model of this service."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: Literal["signalbox"] = "signalbox"
+
+
+class Models(_Answered):
+    """The models of this service."""
+
+    object: Literal["list"] = "list"
+    data: list[Model]
+
+
+class Said(_Answered):
+    """The answer as a turn; `content` is null where only tools are asked."""
+
+    role: Literal["assistant"] = "assistant"
+    content: str | None
+    refusal: None = None
+    tool_calls: list[dict[str, Any]] | None = Field(None, exclude_if=_is_nothing)
+
+
+class Choice(_Answered):
+    """The one choice of an answer."""
+
+    index: Literal[0] = 0
+    message: Said
+    finish_reason: FinishReason
+    logprobs: None = None
+
+
+class Used(_Answered):
+    """Tokens of all model calls of the request, those that read the question and check the answer included."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class Extra(_Answered):
+    """What signalbox says beside: where the answer is from, and how it came about."""
+
+    trace_id: str | None = Field(description="for /v1/traces and /v1/feedback; null where nothing was looked up")
+    citations: list[Citation]
+    status: Literal["found", "nothing_found", "no_retrieval_needed", "refused"]
+    degraded: list[str]
+    explanation: dict[str, Any] | None = Field(
+        None, exclude_if=_is_nothing, description="where the request asked to `explain`"
+    )
+
+
+class Completion(_Answered):
+    """A whole answer."""
+
+    id: str
+    object: Literal["chat.completion"] = "chat.completion"
+    created: int
+    model: str
+    choices: list[Choice]
+    usage: Used
+    signalbox: Extra
+
+
+class ErrorDetails(_Answered):
+    """What was wrong; `param` is the field at fault."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorBody(_Answered):
+    """An error as OpenAI's clients read it."""
+
+    error: ErrorDetails

@@ -1,0 +1,151 @@
+"""Cohere's rerank API, versions 1 and 2: a caller's documents by the reranker of the settings."""
+
+import asyncio
+import uuid
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, Response
+from pydantic import BaseModel, Field
+
+from agent.app import Service
+from agent.rerank.texts import rerank_texts
+from agent.serve.http.bodies import JsonBody
+from agent.serve.http.compatible import Question, Tolerant, gives, refusal
+from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
+from agent.serve.http.problems import Problem
+from agent.tokens import cut
+
+MOST_DOCUMENTS = 1000
+TOKENS_PER_DOCUMENT = 4096
+
+
+class TextDocument(Tolerant):
+    text: str
+
+
+class RerankV2(Tolerant):
+    """Documents to be ranked for a query.
+
+    Attributes:
+        model: taken from whoever must send one; the settings say which reranker it is.
+        top_n: most results; all when null.
+        max_tokens_per_doc: what is longer is cut; tokens are estimated.
+    """
+
+    model: Annotated[str, Field(max_length=200)] | None = None
+    query: Question
+    documents: Annotated[list[str | TextDocument], Field(min_length=1, max_length=MOST_DOCUMENTS)]
+    top_n: Annotated[int, Field(ge=1)] | None = None
+    max_tokens_per_doc: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+
+
+class RerankV1(RerankV2):
+    """As version 2, where the answer can repeat the documents."""
+
+    return_documents: bool | None = None
+
+
+class Ranked(BaseModel):
+    index: int
+    relevance_score: float
+    document: TextDocument | None = None
+
+
+class ApiVersion(BaseModel):
+    version: Literal["1", "2"]
+
+
+class By(BaseModel):
+    """Which reranker it was: `hybrid` where none is configured."""
+
+    reranker: str
+
+
+class Meta(BaseModel):
+    api_version: ApiVersion
+    signalbox: By
+
+
+class RerankAnswer(BaseModel):
+    """The documents' places in the request, best first, with scores from 0 to 1."""
+
+    id: str
+    results: list[Ranked]
+    meta: Meta
+
+
+class CohereError(BaseModel):
+    message: str
+
+
+_EXAMPLE = {
+    "model": "signalbox",
+    "query": "capital of France",
+    "documents": ["Paris is ...", "Rome is ..."],
+    "top_n": 1,
+}
+
+
+def router() -> APIRouter:
+    """The routes of this module."""
+    routes = APIRouter(tags=["compatible"])
+    routes.post("/v1/rerank", responses=gives(RerankAnswer, CohereError))(rerank)
+    routes.post("/v2/rerank", responses=gives(RerankAnswer, CohereError))(rerank_v2)
+    return routes
+
+
+def cohere_error(problem: Problem) -> Response:
+    """The problem as a `CohereError`; what is wrong with a request is a 400 there."""
+    return refusal(problem, CohereError(message=problem.detail))
+
+
+ERROR_FORMS = dict.fromkeys(("/v1/rerank", "/v2/rerank"), cohere_error)
+
+
+async def rerank(
+    service: TheService,
+    caller: TheCaller,
+    waited_s: WaitedS,
+    body: Annotated[RerankV1, Depends(JsonBody(RerankV1, example=_EXAMPLE))],
+) -> Response:
+    """Documents ranked for a query, in Cohere's shape."""
+    return await _ranked(service, body, waited_s, "1", bool(body.return_documents))
+
+
+async def rerank_v2(
+    service: TheService,
+    caller: TheCaller,
+    waited_s: WaitedS,
+    body: Annotated[RerankV2, Depends(JsonBody(RerankV2, example=_EXAMPLE))],
+) -> Response:
+    """Documents ranked for a query, in the shape of Cohere's second version."""
+    return await _ranked(service, body, waited_s, "2", False)
+
+
+async def _ranked(
+    service: Service, body: RerankV2, waited_s: float, version: Literal["1", "2"], with_documents: bool
+) -> Response:
+    documents = [one if isinstance(one, str) else one.text for one in body.documents]
+    tokens = body.max_tokens_per_doc or TOKENS_PER_DOCUMENT
+    reranker = service.pipeline.reranker
+    judged = await rerank_texts(
+        body.query,
+        await asyncio.to_thread(lambda: [cut(text, tokens) for text in documents]),
+        reranker,
+        service.embedder,
+        service.pipeline.breakers.of(f"the reranker {reranker.name if reranker else 'hybrid'}"),
+        timeout_s=max(service.settings.timeout_s - waited_s, 0.001),
+    )
+    said = RerankAnswer(
+        id=str(uuid.uuid4()),
+        results=[
+            Ranked(
+                index=index,
+                relevance_score=score,
+                document=TextDocument(text=documents[index]) if with_documents else None,
+            )
+            for index, score in judged.ranked[: body.top_n]
+        ],
+        meta=Meta(api_version=ApiVersion(version=version), signalbox=By(reranker=judged.by)),
+    )
+    return Response(said.model_dump_json(exclude_none=True), media_type="application/json")

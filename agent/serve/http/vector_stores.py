@@ -1,0 +1,163 @@
+"""OpenAI's vector-store search: a collection is a vector store, and its filters are ours."""
+
+import time
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from agent.serve.http.bodies import JsonBody
+from agent.serve.http.compatible import Attribute, Question, above, attributes, gives, name_of
+from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
+from agent.serve.http.native import Name, answer, asked
+from agent.serve.http.openai_errors import as_openai
+from agent.types import RankedHit, Request, Shape
+from retrievers.core.errors import BadFilter
+
+MOST_QUERIES = 8
+
+
+class RankingOptions(Shape):
+    """How hits are ranked.
+
+    Attributes:
+        ranker: "none" keeps the fused order; the others are the reranker of the settings, if there is one.
+        score_threshold: hits with a lower score are left out, see `compatible.shown_scores`.
+    """
+
+    ranker: Literal["none", "auto", "default-2024-11-15"] | None = None
+    score_threshold: Annotated[float, Field(ge=0, le=1)] | None = None
+
+
+class VectorStoreSearch(Shape):
+    """A search of a vector store. Null is the same as not given.
+
+    Attributes:
+        query: a search text, or several: each is searched for, and a passage has the best of its scores.
+        filters: OpenAI's grammar with the extensions of `filter` in /v1/retrieve.
+        rewrite_query: read the question as /v1/retrieve does: dates, names and numbers in it become filters. Otherwise
+            the text is searched as it is.
+    """
+
+    query: Question | Annotated[list[Question], Field(min_length=1, max_length=MOST_QUERIES)]
+    filters: dict[str, Any] | None = None
+    max_num_results: Annotated[int, Field(ge=1, le=50)] | None = None
+    ranking_options: RankingOptions | None = None
+    rewrite_query: bool | None = None
+
+
+class Content(BaseModel):
+    type: Literal["text"] = "text"
+    text: str
+
+
+class VectorStoreResult(BaseModel):
+    """A passage; `file_id` is its document's id and `filename` the title."""
+
+    file_id: str
+    filename: str
+    score: float
+    attributes: dict[str, Attribute]
+    content: list[Content]
+
+
+class SearchPage(BaseModel):
+    """What was found, best first; there is no second page."""
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
+
+    object: Literal["vector_store.search_results.page"] = "vector_store.search_results.page"
+    search_query: list[str]
+    data: list[VectorStoreResult]
+    has_more: Literal[False] = False
+    next_page: None = None
+
+
+class OpenAIError(BaseModel):
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class OpenAIErrorBody(BaseModel):
+    error: OpenAIError
+
+
+_EXAMPLE = {
+    "query": "How are sockets inherited?",
+    "filters": {"type": "eq", "key": "status", "value": "Final"},
+    "max_num_results": 5,
+}
+ERROR_FORMS = {"/v1/vector_stores/": as_openai}
+
+
+def router() -> APIRouter:
+    """The routes of this module."""
+    routes = APIRouter(prefix="/v1", tags=["compatible"])
+    path = "/vector_stores/{collection:path}/search"
+    routes.post(path, responses=gives(SearchPage, OpenAIErrorBody))(search_vector_store)
+    return routes
+
+
+async def search_vector_store(
+    collection: Name,
+    service: TheService,
+    caller: TheCaller,
+    waited_s: WaitedS,
+    body: Annotated[VectorStoreSearch, Depends(JsonBody(VectorStoreSearch, example=_EXAMPLE))],
+) -> Response:
+    """Passages of a collection in OpenAI's vector-store shape."""
+    queries = [body.query] if isinstance(body.query, str) else body.query
+    most = body.max_num_results or 10
+    ranking = body.ranking_options or RankingOptions()
+    searched: list[str] = []
+    found: list[list[tuple[RankedHit, float]]] = []
+    started = time.monotonic()
+    for query in queries:
+        asks = Request(
+            query=query,
+            collection=collection,
+            filter=body.filters,
+            top_k=most,
+            intent=None if body.rewrite_query else "off",
+            reranker="none" if ranking.ranker == "none" else None,
+        )
+        gone_s = waited_s + (time.monotonic() - started if searched else 0.0)
+        try:
+            result = await service.retrieve(tenant=caller.tenant, **asked(asks, service.settings, gone_s))
+        except BadFilter as error:
+            where = error.where.replace("filter", "filters", 1)  # as OpenAI calls it
+            raise BadFilter(str(error), where=where, valid=error.valid) from None
+        searched.append(result.query)
+        found.append(list(above(result.hits, ranking.score_threshold)))
+    keys = _keys(body.filters)
+    data = [
+        VectorStoreResult(
+            file_id=hit.document_id,
+            filename=name_of(hit),
+            score=score,
+            attributes=attributes(hit, keys),
+            content=[Content(text=hit.text)],
+        )
+        for hit, score in _merged(found)[:most]
+    ]
+    return answer(SearchPage(search_query=searched, data=data))
+
+
+def _merged(found: list[list[tuple[RankedHit, float]]]) -> list[tuple[RankedHit, float]]:
+    """The hits of several searches, each once, by the best of its scores, then by rank, then by id."""
+    best: dict[str, tuple[RankedHit, float]] = {}
+    for hits in found:
+        for hit, score in hits:
+            if hit.id not in best or (score, -hit.rank) > (best[hit.id][1], -best[hit.id][0].rank):
+                best[hit.id] = (hit, score)
+    return sorted(best.values(), key=lambda one: (-one[1], one[0].rank, one[0].id))
+
+
+def _keys(filters: Any) -> set[str]:
+    """The metadata keys that an expression names."""
+    if isinstance(filters, dict):
+        own = {filters["key"]} if isinstance(filters.get("key"), str) else set()
+        return own.union(*(_keys(part) for part in filters.values() if isinstance(part, dict | list)))
+    return set().union(*(_keys(part) for part in filters)) if isinstance(filters, list) else set()

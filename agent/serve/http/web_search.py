@@ -1,0 +1,63 @@
+"""Open WebUI's external web search: POST /search, over the documents instead of the web."""
+
+import json
+from typing import Annotated
+from urllib.parse import quote
+
+from fastapi import APIRouter, Depends, Query, Response
+from fastapi import Request as HttpRequest
+from pydantic import BaseModel, Field
+
+from agent.serve.http.bodies import JsonBody
+from agent.serve.http.compatible import Question, Tolerant, name_of
+from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
+from agent.serve.http.native import asked
+from agent.types import MAX_TOP_K, RankedHit, Request
+
+
+class WebSearch(Tolerant):
+    """A search of the web, as far as Open WebUI knows."""
+
+    query: Question
+    count: Annotated[int, Field(ge=1, le=MAX_TOP_K)] = 10
+
+
+class WebSearchResult(BaseModel):
+    """A passage; `link` is the document's URL or, where it has none, its place in this API."""
+
+    link: str
+    title: str
+    snippet: str
+
+
+def router() -> APIRouter:
+    """The routes of this module."""
+    routes = APIRouter(tags=["compatible"])
+    routes.post("/search", responses={200: {"model": list[WebSearchResult]}})(web_search)
+    return routes
+
+
+async def web_search(
+    http: HttpRequest,
+    service: TheService,
+    caller: TheCaller,
+    waited_s: WaitedS,
+    body: Annotated[
+        WebSearch, Depends(JsonBody(WebSearch, example={"query": "How are sockets inherited?", "count": 3}))
+    ],
+    collection: Annotated[str | None, Query(min_length=1, max_length=128)] = None,
+) -> Response:
+    """Passages in the shape of Open WebUI's external web search; `?collection=NAME` searches one collection."""
+    asks = Request(query=body.query, collection=collection, top_k=body.count)
+    result = await service.retrieve(tenant=caller.tenant, **asked(asks, service.settings, waited_s))
+    found = [
+        WebSearchResult(link=hit.url or _place(http, hit), title=name_of(hit), snippet=hit.text).model_dump()
+        for hit in result.hits
+    ]
+    return Response(json.dumps(found, ensure_ascii=False), media_type="application/json")
+
+
+def _place(http: HttpRequest, hit: RankedHit) -> str:
+    """Where this service has the document: a hit's id is COLLECTION/DOCUMENT#NUMBER, "0:" before it the platform's."""
+    collection = hit.id[: hit.id.rindex("#") - len(hit.document_id) - 1].removeprefix("0:")
+    return f"{http.base_url}v1/documents/{quote(collection, safe='')}/{quote(hit.document_id, safe='')}"

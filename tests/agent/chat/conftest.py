@@ -1,0 +1,168 @@
+"""One service over two documents, its HTTP door, and the scripted model behind them, shared by a module's tests."""
+
+import asyncio
+import socket
+import uuid
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+import pytest
+import pytest_asyncio
+import uvicorn
+from openai import AsyncOpenAI
+from psycopg.conninfo import make_conninfo
+
+from agent.advisors.base import Call, End
+from agent.app import Service, open_service
+from agent.serve.http.app import create_app
+from agent.serve.identity import Caller, Unauthenticated
+from agent.settings import Settings
+from agent.testing import Fault, Reply, ScriptedServer
+from retrievers.ingest.documents import Document
+from retrievers.postgres.embedded import EmbeddedServer
+from retrievers.postgres.migrate import SERVICE_ROLE
+
+ROTOR = "The rotor stops when the wind is faster than 25 m/s. Its bearing is oiled every three months."
+STORM = "Storm Xaver reached Denmark in December 2013."
+TENANTS = {"key-a": "default", "key-b": "other"}
+
+
+@dataclass
+class Script:
+    """What the model behind says next, and what goes wrong with it; emptied before every test."""
+
+    replies: deque[Reply] = field(default_factory=deque)
+    faults: deque[Fault | None] = field(default_factory=deque)
+    server: ScriptedServer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.server = ScriptedServer(lambda body: self.replies.popleft(), faults=iter(self._fault, ...))
+
+    def _fault(self) -> Fault | None:
+        return self.faults.popleft() if self.faults else None
+
+    @property
+    def bodies(self) -> list[dict[str, Any]]:
+        """What the model was asked, since the test began."""
+        return [request.body for request in self.server.requests]
+
+    def clear(self) -> None:
+        self.replies.clear()
+        self.faults.clear()
+        self.server.requests.clear()
+
+
+@dataclass
+class Watcher:
+    """An advisor that remembers what it saw."""
+
+    ends: list[End] = field(default_factory=list)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    order: int = 350
+
+    async def before(self, call: Call) -> Call:
+        call.context["watcher.seen"] = call.request.question
+        return call
+
+    async def after(self, end: End) -> End:
+        self.ends.append(end)
+        self.ended.set()
+        return end
+
+
+@dataclass
+class Chatting:
+    """The service, its door with the keys of `TENANTS`, and the model."""
+
+    service: Service
+    url: str
+    script: Script
+    watcher: Watcher
+    client: AsyncOpenAI
+
+    async def ended(self) -> End:
+        """The end of the test's only chat, once it is there."""
+        async with asyncio.timeout(5):
+            await self.watcher.ended.wait()
+        (end,) = self.watcher.ends
+        return end
+
+
+@pytest.fixture(scope="module")
+def chat_database(server: EmbeddedServer, template: str) -> Iterator[str]:
+    """Connection string of the owner of a database for the tests of a module."""
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE {template}')
+    yield server.conninfo(database=name)
+    with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
+        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def chatting_all(chat_database: str) -> AsyncIterator[Chatting]:
+    async def identify(authorization: str | None) -> Caller:
+        key = (authorization or "").removeprefix("Bearer ")
+        if key not in TENANTS:
+            raise Unauthenticated("the key is unknown")
+        return Caller(TENANTS[key], key)
+
+    script, watcher = Script(), Watcher()
+    with script.server:
+        settings = Settings(
+            database_url=chat_database,
+            service_url=make_conninfo(chat_database, user=SERVICE_ROLE),
+            llm="openai/small",
+            llm_base_url=script.server.base_url,
+            llm_api_key="sk-behind",
+            intent="rules",
+            loop_calls=0,
+            guard=("launch code", "re:pass(word|phrase)", "密码"),
+        )
+        async with open_service(settings, advisors=[watcher]) as service:
+            await service.ingest(
+                [
+                    Document(where=id, id=id, title=id.title(), text=text)
+                    for id, text in (("rotor", ROTOR), ("storm", STORM))
+                ],
+                "docs",
+            )
+            listener = socket.create_server(("127.0.0.1", 0))
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            server = uvicorn.Server(uvicorn.Config(create_app(service, identify=identify), log_level="warning"))
+            serving = asyncio.create_task(server._serve([listener]))
+            async with AsyncOpenAI(base_url=f"{url}/v1", api_key="key-a", max_retries=0) as client:
+                yield Chatting(service, url, script, watcher, client)
+            server.should_exit = True
+            await serving
+            listener.close()
+
+
+@pytest.fixture
+def chatting(chatting_all: Chatting) -> Chatting:
+    """The module's service, with nothing said to it yet."""
+    chatting_all.script.clear()
+    chatting_all.watcher.ends.clear()
+    chatting_all.watcher.ended.clear()
+    return chatting_all
+
+
+@pytest.fixture
+def conversation() -> str:
+    """The id of a conversation that nobody has had."""
+    return uuid.uuid4().hex
+
+
+@pytest.fixture
+def stored(chat_database: str) -> Callable[[str], list[tuple[Any, ...]]]:
+    """Reads the stored turns of a conversation: number, role and text."""
+
+    def read(conversation: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(chat_database) as connection:
+            statement = "SELECT number, role, content FROM signalbox.message WHERE conversation = %s ORDER BY number"
+            return connection.execute(statement, (conversation,)).fetchall()
+
+    return read
