@@ -341,6 +341,19 @@ def fetch(
 
 
 @app.command()
+def mcp(tenant: Tenant = None) -> int:
+    """MCP server over stdio: tools and collections for an agent, until its input ends."""
+
+    async def run(service: "Service") -> int:
+        from agent.serve.mcp import serve_stdio
+
+        await serve_stdio(service, service.settings.tenant if tenant is None else tenant)
+        return DONE
+
+    return _with_service(run)
+
+
+@app.command()
 def migrate(as_json: AsJson = False) -> int:
     """Bring the schema up to date and make the service's login; needed only where the service may not do so itself."""
     from agent.app import database_addresses
