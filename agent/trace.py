@@ -30,7 +30,7 @@ from agent.pipeline import Decision
 from agent.rerank.stage import Reranking
 from agent.settings import Settings
 from agent.types import Answer, AskRequest, AugmentRequest, Prompt, Request, Result
-from retrievers.core.errors import BadRequest
+from retrievers.core.errors import NotFound
 from retrievers.postgres.database import Database
 
 Json = dict[str, Any]
@@ -258,7 +258,7 @@ class TraceStore:
         """One trace: `trace_id`, `created_at`, `expires_at`, `request`, and the keys of `Trace.record`.
 
         Raises:
-            BadRequest: the tenant has none of that id, or no more.
+            NotFound: the tenant has none of that id, or no more.
             Unavailable: the database cannot be asked.
         """
         try:
@@ -274,9 +274,9 @@ class TraceStore:
         request, record, created, expires = rows[0]
         return {"trace_id": id.hex, "request": request, **record} | _times(created, expires)
 
-    def _unknown(self, trace_id: str) -> BadRequest:
+    def _unknown(self, trace_id: str) -> NotFound:
         kept = f"traces are kept for {self.days} days" if self.days else "none is kept while TRACE_DAYS is 0"
-        return BadRequest(f'there is no trace "{trace_id[:80]}"; {kept}', where="trace_id")
+        return NotFound(f'there is no trace "{trace_id[:80]}"; {kept}', where="trace_id")
 
     async def _write(self) -> None:
         """Store what comes until the store is closed."""

@@ -354,6 +354,17 @@ def mcp(tenant: Tenant = None) -> int:
 
 
 @app.command()
+def serve(
+    host: Annotated[str, typer.Option(help="the address to listen on")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="the port to listen on; 0 for a free one", min=0, max=65535)] = 8000,
+) -> int:
+    """The HTTP API, the console page and MCP over HTTP, until it is stopped."""
+    from agent.serve import server
+
+    return asyncio.run(server.serve(host, port))
+
+
+@app.command()
 def migrate(as_json: AsJson = False) -> int:
     """Bring the schema up to date and make the service's login; needed only where the service may not do so itself."""
     from agent.app import database_addresses

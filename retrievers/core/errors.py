@@ -36,7 +36,11 @@ class BadFilter(BadRequest):
     """The filter names a field, operator or value that the collection does not have."""
 
 
-class UnknownCollection(BadRequest):
+class NotFound(BadRequest):
+    """Nothing of that name or id is visible to the tenant, whether or not another has it."""
+
+
+class UnknownCollection(NotFound):
     """No collection of that name is visible to the tenant."""
 
 

@@ -1,0 +1,1 @@
+"""The HTTP door: the contract's endpoints on FastAPI, one module per family of routes."""

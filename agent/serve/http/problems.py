@@ -1,0 +1,179 @@
+"""Every error of the HTTP door as RFC 9457 `application/problem+json`."""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field, ValidationError
+from starlette.exceptions import HTTPException
+from starlette.types import Scope
+
+from agent.serve.identity import Unauthenticated
+from retrievers.core.errors import BadRequest, EmbedderMismatch, NotFound, RetrievalError, Unavailable
+
+MEDIA_TYPE = "application/problem+json"
+_TYPE = "urn:signalbox:problem:"
+_QUOTED = re.compile(r"'([^']*)'")
+_LONGEST_NAME = 80
+_MOST_ERRORS = 20
+
+
+class ProblemError(BaseModel):
+    """One thing wrong with a request."""
+
+    where: str = Field(description="the part at fault, as a dotted path", examples=["filter.filters.0.key"])
+    detail: str = Field(description="what is wrong with it")
+    valid: list[str] | None = Field(None, description="what would have been accepted, where that is a short list")
+
+
+class ProblemBody(BaseModel):
+    """An error as of RFC 9457."""
+
+    type: str = Field(description="which problem it is", examples=[f"{_TYPE}invalid-request"])
+    title: str
+    status: int
+    detail: str = Field(description="what was wrong, where, and what to do")
+    request_id: str = Field(description="of the X-Request-ID header, for who reads the log")
+    errors: list[ProblemError] | None = Field(None, description="what is wrong with the request, one by one")
+
+
+class Problem(Exception):
+    """An answer that is an error.
+
+    Args:
+        kind: the last part of its type, a name that stays the same ("malformed-json").
+        detail: what was wrong and what to do, in one line.
+        errors: what is wrong with single fields.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        kind: str,
+        detail: str,
+        *,
+        errors: Iterable[ProblemError] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status, self.kind, self.detail = status, kind, detail
+        self.errors, self.headers = tuple(errors), dict(headers or {})
+
+
+def field_problem(where: str, detail: str, valid: Iterable[str] = ()) -> Problem:
+    """The 422 of one field."""
+    error = ProblemError(where=where, detail=detail, valid=list(valid) or None)
+    return Problem(422, "invalid-request", f"{where}: {detail}" if where else detail, errors=[error])
+
+
+def problem_of(error: Exception) -> Problem:
+    """The problem that an error raised on purpose stands for; any other is an internal one, which says nothing."""
+    match error:
+        case Problem():
+            return error
+        case NotFound():
+            return Problem(404, "not-found", str(error), errors=_errors_of(error))
+        case EmbedderMismatch():
+            return Problem(409, "embedder-mismatch", str(error), errors=_errors_of(error))
+        case BadRequest():
+            return Problem(422, "invalid-request", str(error), errors=_errors_of(error))
+        case Unavailable():
+            return unavailable(str(error), error.retry_after_s)
+        case Unauthenticated():
+            detail = str(error) or "send an API key: Authorization: Bearer KEY"
+            return Problem(401, "unauthenticated", detail, headers={"WWW-Authenticate": 'Bearer realm="signalbox"'})
+        case ValidationError() | RequestValidationError():
+            return validation_problem(error)
+        case HTTPException():
+            kind = HTTPStatus(error.status_code).phrase.lower().replace(" ", "-")
+            return Problem(error.status_code, kind, str(error.detail), headers=error.headers)
+        case _:
+            return Problem(500, "internal", "an error of the service, not of the request; its log has the request id")
+
+
+def unavailable(detail: str, retry_after_s: float | None = None, *, kind: str = "unavailable") -> Problem:
+    """A 503 that says when to come back, in whole seconds."""
+    return Problem(503, kind, detail, headers={"Retry-After": str(max(1, math.ceil(retry_after_s or 1)))})
+
+
+def validation_problem(
+    error: ValidationError | RequestValidationError, shape: type[BaseModel] | None = None
+) -> Problem:
+    """What pydantic found wrong, field by field; the input is never echoed.
+
+    Args:
+        shape: what the body should have been, whose keys are told to who sent an unknown one.
+    """
+    found = [_readable(one, shape) for one in error.errors()[:_MOST_ERRORS]]
+    more = f" (and {len(error.errors()) - 1} more)" if len(error.errors()) > 1 else ""
+    return Problem(422, "invalid-request", f"{found[0].where}: {found[0].detail}{more}", errors=found)
+
+
+def respond(scope: Scope, problem: Problem) -> Response:
+    """The problem as an answer, in the form that the path speaks: some doors have their clients' own."""
+    form = scope["app"].state.error_forms.get(scope["path"])
+    if form is not None:
+        answer: Response = form(problem)
+        return answer
+    body = ProblemBody(
+        type=_TYPE + problem.kind,
+        title=HTTPStatus(problem.status).phrase,
+        status=problem.status,
+        detail=problem.detail,
+        request_id=scope.get("state", {}).get("request_id", ""),
+        errors=list(problem.errors) or None,
+    )
+    text = json.dumps(body.model_dump(exclude_none=True), ensure_ascii=True)
+    return Response(text, problem.status, problem.headers, MEDIA_TYPE)
+
+
+def install(app: FastAPI) -> None:
+    """Answer every error raised on purpose with its problem; unforeseen ones are `limits.LastResort`'s."""
+
+    async def answer(request: Request, error: Exception) -> Response:
+        return respond(request.scope, problem_of(error))
+
+    async def no_route(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        what = f"{request.method} {printable(request.url.path)}"
+        if error.status_code == 404:
+            error = Problem(404, "not-found", f"there is no {what}; /openapi.json lists what there is")
+        elif error.status_code == 405:
+            allowed = (error.headers or {}).get("Allow", "")
+            error = Problem(405, "method-not-allowed", f"{what}: use {allowed}", headers=error.headers)
+        return respond(request.scope, problem_of(error))
+
+    for kind in (Problem, RetrievalError, Unauthenticated, RequestValidationError):
+        app.add_exception_handler(kind, answer)
+    app.add_exception_handler(HTTPException, no_route)
+
+
+def printable(name: object) -> str:
+    """A name out of a request as it may stand in an answer: short, and nothing but what can be seen."""
+    text = str(name)
+    shown = "".join(one if one.isprintable() else "\ufffd" for one in text[:_LONGEST_NAME])
+    return shown + "…" * (len(text) > _LONGEST_NAME)
+
+
+def _errors_of(error: BadRequest) -> list[ProblemError]:
+    if not error.where:
+        return []
+    return [ProblemError(where=error.where, detail=str(error), valid=list(error.valid) or None)]
+
+
+def _readable(found: Any, shape: type[BaseModel] | None) -> ProblemError:
+    place = found["loc"]
+    where = ".".join(printable(part) for part in place) or "body"
+    detail = found["msg"].removeprefix("Value error, ")
+    valid: list[str] | None = None
+    if found["type"] == "extra_forbidden":
+        detail = "there is no such key"
+        valid = list(shape.model_fields) if shape is not None and len(place) == 1 else None
+    elif found["type"] == "literal_error":
+        valid = _QUOTED.findall(found["ctx"]["expected"])
+    return ProblemError(where=where, detail=detail[:1].lower() + detail[1:], valid=valid)
