@@ -345,7 +345,7 @@ def mcp(tenant: Tenant = None) -> int:
     """MCP server over stdio: tools and collections for an agent, until its input ends."""
 
     async def run(service: "Service") -> int:
-        from agent.serve.mcp import serve_stdio
+        from agent.serve.mcp_stdio import serve_stdio
 
         await serve_stdio(service, service.settings.tenant if tenant is None else tenant)
         return DONE

@@ -1,4 +1,4 @@
-"""The MCP server: tools and collections of one service, over standard input and output or whatever carries them."""
+"""The MCP server: the tools and collections of a service, whatever carries the messages."""
 
 import json
 import logging
@@ -10,12 +10,13 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 import mcp_types as types
-from mcp.server.context import ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
-from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
 
 from agent.app import Service
+from agent.errors import readable
 from agent.serve.tools import TOOLS, Tool, sizes
 from retrievers.core.errors import BadRequest, Unavailable, listing
 from retrievers.ingest.clean import one_line
@@ -45,7 +46,7 @@ def build_server(service: Service, tenant_of: TenantOf) -> Server[Any]:
         tenant_of: tells the tenant of each request; what it raises refuses the request.
     """
     door = _Door(service, tenant_of)
-    return Server(
+    server: Server[Any] = Server(
         "signalbox",
         version=version("signalbox"),
         title="signalbox",
@@ -57,16 +58,24 @@ def build_server(service: Service, tenant_of: TenantOf) -> Server[Any]:
         on_list_resource_templates=door.list_templates,
         on_read_resource=door.read_resource,
     )
+    server.middleware.append(_naming_the_field)
+    return server
 
 
-async def serve_stdio(service: Service, tenant: str) -> None:
-    """Serve one client on standard input and output, until its input ends.
+async def _naming_the_field(context: ServerRequestContext[Any], go_on: CallNext) -> HandlerResult:
+    """Parameters that do not have the protocol's form are refused by name; the SDK alone would not say which."""
+    try:
+        return await go_on(context)
+    except ValidationError as error:
+        raise MCPError(types.INVALID_PARAMS, f"{context.method}: {readable(error)}") from None
 
-    Meanwhile what anything else prints goes to standard error.
-    """
-    server = build_server(service, lambda context: tenant)
-    async with stdio_server() as (read, write):
-        await server.run(read, write, server.create_initialization_options())
+
+def unreadable(error: ValidationError) -> str:
+    """What is wrong with a message that is none, in a line that echoes nothing of it."""
+    first = error.errors(include_input=False, include_url=False)[0]
+    if first["type"] == "json_invalid":
+        return f"not valid JSON in UTF-8: {first['ctx']['error']}"
+    return "not one JSON-RPC 2.0 request or notification: an object with jsonrpc, method, and id where it asks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +192,8 @@ class _Door:
 
 
 def _schema(tool: Tool) -> dict[str, Any]:
-    return tool.arguments.model_json_schema()
+    schema = tool.arguments.model_json_schema()
+    return {key: schema[key] for key in schema if key not in ("title", "description")}
 
 
 def _resource(uri: str, name: str, description: str) -> types.Resource:

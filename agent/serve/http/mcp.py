@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from anyio import create_task_group
 from fastapi import APIRouter, FastAPI
+from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
+from starlette.routing import BaseRoute, Route
 from starlette.types import Message, Receive, Scope, Send
 
 from agent.app import Service
@@ -29,13 +31,15 @@ def router() -> APIRouter:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        yield
-        await endpoint.aclose()
+        try:
+            yield
+        finally:
+            await endpoint.aclose()
 
-    routes = APIRouter(lifespan=lifespan)
-    for path in ("/mcp", "/mcp/"):
-        routes.add_route(path, endpoint, methods=["POST"], include_in_schema=False)
-    return routes
+    routes: list[BaseRoute] = [
+        Route(path, endpoint, methods=["POST"], include_in_schema=False) for path in ("/mcp", "/mcp/")
+    ]
+    return APIRouter(routes=routes, lifespan=lifespan)
 
 
 class Endpoint:
@@ -58,7 +62,7 @@ class Endpoint:
         except ClientDisconnect:
             return
         manager = await self._started(request.app.state.service)
-        _check_accept(request)
+        _check(request, body)
         await _answer(manager, body, scope, receive, send)
 
     async def aclose(self) -> None:
@@ -68,27 +72,32 @@ class Endpoint:
             await asyncio.gather(self._running, return_exceptions=True)
 
     async def _started(self, service: Service) -> "StreamableHTTPSessionManager":
-        if self._manager is None:
+        if self._manager is None or self._running is None or self._running.done():
             self._manager = asyncio.get_running_loop().create_future()
             self._running = asyncio.create_task(self._run(service, self._manager))
         return await asyncio.shield(self._manager)
 
     async def _run(self, service: Service, ready: "asyncio.Future[StreamableHTTPSessionManager]") -> None:
         """Keep the manager's tasks: the group they are in must be left by the task that entered it."""
-        # It takes a second, in which others are answered.
-        await asyncio.to_thread(import_module, "agent.serve.mcp")
-        from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+        try:
+            # It takes a second, in which others are answered.
+            await asyncio.to_thread(import_module, "agent.serve.mcp")
+            from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-        from agent.serve.mcp import build_server
+            from agent.serve.mcp import build_server
 
-        server = build_server(service, _tenant_of)
-        # Whoever calls here has passed the checks of Host and Origin that hold for every path.
-        manager = StreamableHTTPSessionManager(
-            server, json_response=True, stateless=True, max_request_body_size=_MOST_BODY_BYTES
-        )
-        async with manager.run():
-            ready.set_result(manager)
-            await asyncio.Event().wait()
+            server = build_server(service, _tenant_of)
+            # Whoever calls here has passed the checks of Host and Origin that hold for every path.
+            manager = StreamableHTTPSessionManager(
+                server, json_response=True, stateless=True, max_request_body_size=_MOST_BODY_BYTES
+            )
+            async with manager.run():
+                ready.set_result(manager)
+                await asyncio.Event().wait()
+        except Exception as error:
+            if ready.done():
+                raise
+            ready.set_exception(error)  # for who waits; the next request tries again
 
 
 def _tenant_of(context: "ServerRequestContext[Any]") -> str:
@@ -127,9 +136,17 @@ def _check_content_type(header: str | None) -> None:
         raise Problem(415, "unsupported-media-type", "send JSON-RPC as Content-Type: application/json")
 
 
-def _check_accept(request: Request) -> None:
+def _check(request: Request, body: bytes) -> None:
+    """Refuse here, as everywhere, what is no request of the protocol."""
     from mcp.server.streamable_http import check_accept_headers
+    from mcp_types import jsonrpc_message_adapter
+
+    from agent.serve.mcp import unreadable
 
     takes_json, _ = check_accept_headers(request)
     if not takes_json:
         raise Problem(406, "not-acceptable", "answers are JSON: send Accept: application/json, text/event-stream")
+    try:
+        jsonrpc_message_adapter.validate_json(body, by_name=False)
+    except ValidationError as error:
+        raise Problem(400, "malformed-message", f"the body is {unreadable(error)}") from None
