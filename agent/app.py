@@ -37,6 +37,7 @@ from retrievers.postgres import feedback
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.postgres.database import Database
 from retrievers.postgres.embedded import EmbeddedServer
+from retrievers.postgres.keys import Keys
 from retrievers.postgres.migrate import SERVICE_ROLE
 
 _log = logging.getLogger(__name__)
@@ -60,6 +61,7 @@ class Service:
     pipeline: Pipeline
     answerer: Answerer
     traces: TraceStore
+    keys: Keys
 
     async def retrieve(self, query: str | None = None, *, tenant: str | None = None, **options: Any) -> Result:
         """Ranked hits for a question.
@@ -348,7 +350,8 @@ async def open_service(settings: Settings | None = None, **changes: Any) -> Asyn
                 answerer = Answerer(settings, embedder, model, reader.breaker)
                 async with _closing(sources.values()), TraceStore(database, days=settings.trace_days) as traces:
                     _settle_heap()
-                    yield Service(settings, database, embedder, catalogue, pipeline, answerer, traces)
+                    keys = Keys(database)
+                    yield Service(settings, database, embedder, catalogue, pipeline, answerer, traces, keys)
     finally:
         await embedder.aclose()
         if reranker is not None:

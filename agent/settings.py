@@ -104,6 +104,9 @@ class Settings(BaseModel):
     pool_size: int = Field(10, ge=1, le=200, description="most database connections")
     trace_days: int = Field(30, ge=0, le=3650, description="how long a decision record is kept; 0 keeps none")
     tenant: str = Field("default", min_length=1, max_length=128, description="tenant of the command line")
+    auth: Literal["off", "keys"] | None = Field(
+        None, description="keys: whoever calls over HTTP needs one; off, on loopback alone; by the address when unset"
+    )
 
     @field_validator("home", "local", mode="before")
     @classmethod

@@ -1,7 +1,6 @@
 """`signalbox serve`: the HTTP application under uvicorn, until it is told to stop."""
 
 import asyncio
-import ipaddress
 import signal
 import socket
 import sys
@@ -12,6 +11,8 @@ import uvicorn
 
 from agent.app import open_service
 from agent.serve.http.app import create_app
+from agent.serve.identity import check_exposure, identifier
+from agent.settings import load_settings
 from retrievers.core.errors import BadRequest, Unavailable
 
 _BACKLOG = 1024
@@ -23,15 +24,15 @@ async def serve(host: str, port: int) -> int:
     """Serve until SIGTERM or Ctrl-C; requests at work then finish first.
 
     Raises:
-        BadRequest: no address to listen on, or one that others can reach while no key is asked for.
+        BadRequest: no address to listen on, or one that others can reach with AUTH=off or without any key.
         Unavailable: the port is taken, or the service cannot be opened.
     """
     with _listening(host, port) as listener:
         address = listener.getsockname()[0]
-        if not ipaddress.ip_address(address).is_loopback:
-            raise BadRequest(f"{host} can be reached by others, and no keys are asked for", where="--host")
-        async with open_service() as service:
-            app = create_app(service)
+        settings = load_settings()
+        auth = check_exposure(settings, address)
+        async with open_service(settings) as service:
+            app = create_app(service, identify=await identifier(service, auth))
             server = Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=GRACE_S, http="h11"))
             shown = f"[{address}]" if ":" in address else address
             print(f"signalbox listens on http://{shown}:{listener.getsockname()[1]}/", file=sys.stderr)

@@ -781,7 +781,8 @@ def test_the_role_of_statements_has_no_other_rights(world: str):
                     "fields",
                     "language",
                     "public",
-                    "expires_at",
+                    "enabled",
+                        "expires_at",
                     "created_at",
                     "updated_at",
                 )

@@ -15,7 +15,8 @@ def _service(request: Request) -> Service:
 
 async def _caller(request: Request) -> Caller:
     identify: Identify = request.app.state.identify
-    return await identify(request.headers.get("authorization"))
+    # Of several, none is the one that counts.
+    return await identify(", ".join(request.headers.getlist("authorization")) or None)
 
 
 TheService = Annotated[Service, Depends(_service)]
