@@ -62,12 +62,12 @@ def build_server(service: Service, tenant_of: TenantOf) -> Server[Any]:
     return server
 
 
-async def _naming_the_field(context: ServerRequestContext[Any], go_on: CallNext) -> HandlerResult:
+async def _naming_the_field(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
     """Parameters that do not have the protocol's form are refused by name; the SDK alone would not say which."""
     try:
-        return await go_on(context)
+        return await call_next(ctx)
     except ValidationError as error:
-        raise MCPError(types.INVALID_PARAMS, f"{context.method}: {readable(error)}") from None
+        raise MCPError(types.INVALID_PARAMS, f"{ctx.method}: {readable(error)}") from None
 
 
 def unreadable(error: ValidationError) -> str:
