@@ -224,7 +224,7 @@ WRONG = {
         {"filter": json.loads('{"type": "not", "filter": ' * 40 + "{}" + "}" * 40)},
         "nested deeper than 8 levels",
     ),
-    "no number": ({"filter": {"type": "gt", "key": "hours", "value": float("nan")}}, "not a finite number"),
+    "no number": ({"filter": {"type": "gt", "key": "hours", "value": float("nan")}}, "needs a number"),
     "too many": ({"top_k": MAX_TOP_K + 1}, "a whole number from 1 to 100"),
     "none": ({"top_k": 0}, "a whole number from 1 to 100"),
     "infinitely many": ({"top_k": float("inf")}, "a whole number from 1 to 100"),
