@@ -10,6 +10,7 @@ import hashlib
 import hmac
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, LiteralString, Self, TypeVar
 
@@ -28,6 +29,16 @@ Returned = TypeVar("Returned")
 MAX_TENANT_CHARACTERS = 128
 # A server that does not end a statement within these is taken for lost, with the connection.
 _CANCELS, _CANCEL_EVERY_S = 50, 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The connections of a pool: in use, idle, the most there may be, and how many wait for one."""
+
+    in_use: int
+    idle: int
+    most: int
+    waiting: int
 
 
 class Database:
@@ -76,6 +87,13 @@ class Database:
     def owner(self) -> str:
         """The owner's connection string; it may hold a password."""
         return self._owner
+
+    def usage(self) -> Usage:
+        """What the pool does now."""
+        assert self._pool is not None
+        stats = self._pool.get_stats()
+        idle = stats["pool_available"]
+        return Usage(stats["pool_size"] - idle, idle, self._size, stats["requests_waiting"])
 
     def scope(self, tenant: str) -> str:
         """The tenant with its signature, as the database verifies it.

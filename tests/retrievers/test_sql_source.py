@@ -782,7 +782,7 @@ def test_the_role_of_statements_has_no_other_rights(world: str):
                     "language",
                     "public",
                     "enabled",
-                        "expires_at",
+                    "expires_at",
                     "created_at",
                     "updated_at",
                 )

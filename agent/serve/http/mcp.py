@@ -7,22 +7,20 @@ from email.message import Message as Header
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from anyio import create_task_group
 from fastapi import APIRouter, FastAPI
 from pydantic import ValidationError
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
 from starlette.types import Message, Receive, Scope, Send
 
 from agent.app import Service
+from agent.serve.http.limits import MAX_BODY_BYTES
 from agent.serve.http.problems import Problem
 from agent.serve.identity import Caller
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-
-_MOST_BODY_BYTES = 8 << 20
 
 
 def router() -> APIRouter:
@@ -46,7 +44,7 @@ class Endpoint:
     """Streamable HTTP without sessions: every request stands for itself and is answered by one JSON document.
 
     So each is judged by the key that it carries, any process can answer it, a restart loses nothing, and a client
-    that goes away leaves nothing behind.
+    that goes away leaves nothing behind: hanging up is how it cancels a call.
     """
 
     def __init__(self) -> None:
@@ -55,15 +53,15 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        request.state.caller = await request.app.state.identify(request.headers.get("authorization"))
         _check_content_type(request.headers.get("content-type"))
-        try:
-            body = await request.body()
-        except ClientDisconnect:
-            return
+        body = await request.body()
         manager = await self._started(request.app.state.service)
         _check(request, body)
-        await _answer(manager, body, scope, receive, send)
+
+        async def replay() -> Message:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        await manager.handle_request(scope, replay, send)
 
     async def aclose(self) -> None:
         """End what is under way."""
@@ -89,7 +87,7 @@ class Endpoint:
             server = build_server(service, _tenant_of)
             # Whoever calls here has passed the checks of Host and Origin that hold for every path.
             manager = StreamableHTTPSessionManager(
-                server, json_response=True, stateless=True, max_request_body_size=_MOST_BODY_BYTES
+                server, json_response=True, stateless=True, max_request_body_size=MAX_BODY_BYTES
             )
             async with manager.run():
                 ready.set_result(manager)
@@ -106,26 +104,6 @@ def _tenant_of(context: "ServerRequestContext[Any]") -> str:
     assert request is not None  # the transport gives it with every message
     caller: Caller = request.state.caller
     return caller.tenant
-
-
-async def _answer(
-    manager: "StreamableHTTPSessionManager", body: bytes, scope: Scope, receive: Receive, send: Send
-) -> None:
-    """Answer the request. A client that goes away meanwhile has cancelled its call."""
-    whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def read() -> Message:
-        return whole.pop() if whole else await asyncio.Future()
-
-    async def cancel_when_gone() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        tasks.cancel_scope.cancel()
-
-    async with create_task_group() as tasks:
-        tasks.start_soon(cancel_when_gone)
-        await manager.handle_request(scope, read, send)
-        tasks.cancel_scope.cancel()
 
 
 def _check_content_type(header: str | None) -> None:
