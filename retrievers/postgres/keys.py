@@ -22,6 +22,8 @@ from retrievers.postgres.database import Database
 
 FRESH_S = 0.5
 """How long what the database said of a key is believed. With the time a request takes, less than a second."""
+TIMEOUT_S = 3.0
+"""How long the database may take to say it; a request has its other work to do."""
 MOST_CACHED = 10_000
 MOST_NAME_CHARACTERS = 200
 MOST_DAYS = 36_500
@@ -158,7 +160,11 @@ class Keys:
 
     async def _ask(self, id: str, digest: bytes) -> str:
         """The tenant of a live key."""
-        rows = await self._database.search(_VERIFY, {"id": id, "digest": digest})
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                rows = await self._database.search(_VERIFY, {"id": id, "digest": digest})
+        except TimeoutError as error:
+            raise Unavailable("the database", f"it did not say within {TIMEOUT_S:g} s whose key it is") from error
         if not rows:
             raise BadKey("it is no key of this service")
         tenant, ended = rows[0]
