@@ -60,15 +60,15 @@ def check_exposure(settings: "Settings", host: str) -> Auth:
     return settings.auth or ("off" if loopback else "keys")
 
 
-async def identifier(service: "Service", auth: Auth) -> Identify:
-    """What tells the callers of a service.
+async def identifier(service: "Service", auth: Auth) -> Identify | None:
+    """What tells the callers of a service by their keys; None with AUTH=off.
 
     Raises:
         BadSetting: callers need a key and there is none.
         Unavailable: the database cannot be asked.
     """
     if auth == "off":
-        return everyone(service.settings.tenant)
+        return None
     if not await service.keys.any_live():
         raise BadSetting(
             "callers need a key (AUTH=keys) and there is none yet: make one with `signalbox keys create --tenant T`",

@@ -303,10 +303,11 @@ def _prepare(owner: str, service: str | None) -> tuple[bytes, str]:
 
 
 def _check_login(service: str, mend: str) -> None:
-    """Refuse a login that row security would not bind, or that statements could lead out of it."""
+    """Refuse a login that row security would not bind or a statement could lead out of it, and tables without it."""
     try:
         with psycopg.connect(service, autocommit=True, connect_timeout=10) as connection:
             row = connection.execute(_LOGIN, (SERVICE_ROLE,)).fetchone()
+            unguarded = connection.execute(_UNGUARDED).fetchone()
     except psycopg.OperationalError as error:
         reason = str(error).strip().splitlines()[0]
         raise Unavailable("the database", f"the service cannot log in: {reason}; {mend}") from error
@@ -318,10 +319,21 @@ def _check_login(service: str, mend: str) -> None:
             "the database",
             f"SERVICE_URL must be a login IN ROLE {SERVICE_ROLE}, but {name} {why}; leave it unset to have one made",
         )
+    if unguarded is not None:
+        table = f"signalbox.{unguarded[0]}"
+        mend = f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY"
+        raise Unavailable("the database", f"every tenant would see all of {table}, as its row security is off: {mend}")
 
 
 _LOGIN = """
     SELECT rolname, rolsuper OR rolbypassrls OR pg_has_role(rolname, nspowner, 'MEMBER'),
            pg_has_role(rolname, %s, 'SET')
     FROM pg_roles, pg_namespace WHERE rolname = session_user AND nspname = 'signalbox'
+"""
+# From the server's own catalogue: a table that somebody adds is among them.
+_UNGUARDED = """
+    SELECT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+    WHERE c.relnamespace = 'signalbox'::regnamespace AND c.relkind IN ('r', 'p') AND a.attname = 'tenant'
+      AND NOT a.attisdropped AND NOT (c.relrowsecurity AND c.relforcerowsecurity)
+    ORDER BY 1 LIMIT 1
 """

@@ -7,6 +7,7 @@ comes, and the ranking decides which of them the documents speak of.
 import gzip
 import re
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import NamedTuple
@@ -35,6 +36,10 @@ _EMPTY = frozenset(
     do does make have get give take go come up out off over lit fig
     """.split()
 )
+
+
+reader = ThreadPoolExecutor(1, "glosses")
+"""Where `load` runs: of several that ask at once one reads, and the others wait without holding a thread each."""
 
 
 def load() -> None:

@@ -1,6 +1,15 @@
 """Chinese questions for English documents."""
 
-from retrievers.text.glosses import _known_parts, english_search, gloss_for, glossed_words, glosses
+from retrievers.text.glosses import (
+    _dictionary,
+    _known_parts,
+    english_search,
+    gloss_for,
+    glossed_words,
+    glosses,
+    load,
+    reader,
+)
 
 
 def test_words_come_in_english_and_what_is_latin_stays():
@@ -53,3 +62,9 @@ def test_a_run_without_end_costs_as_much_as_it_is_long():
 
     assert _known_parts("百" * 1500, Counted()) == []
     assert asked <= 8 * 1500
+
+
+def test_several_questions_at_once_read_the_dictionary_once():
+    _dictionary.cache_clear()
+    list(reader.map(lambda _: load(), range(4)))
+    assert _dictionary.cache_info().misses == 1

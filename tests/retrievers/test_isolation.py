@@ -15,7 +15,7 @@ import pytest
 from pgvector import HalfVector, SparseVector
 from psycopg.conninfo import make_conninfo
 
-from retrievers.core.errors import BadRequest, UnknownCollection
+from retrievers.core.errors import BadRequest, Unavailable, UnknownCollection
 from retrievers.core.filters import Compare
 from retrievers.core.types import PLATFORM, ChunkId, Hit, Query
 from retrievers.fulltext import FullText
@@ -143,6 +143,21 @@ def test_every_table_with_a_tenant_has_row_security_forced(world: str):
         " AND c.relkind IN ('r', 'p') AND NOT (c.relrowsecurity AND c.relforcerowsecurity)",
     )
     assert unsafe == []
+
+
+@pytest.mark.parametrize("lacking", ["NO FORCE ROW LEVEL SECURITY", "DISABLE ROW LEVEL SECURITY"])
+async def test_a_service_does_not_start_beside_a_table_of_tenants_without_row_security(owner_url: str, lacking: str):
+    own = make_conninfo(owner_url, user=SERVICE_ROLE)
+    with psycopg.connect(owner_url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE signalbox.added (tenant text NOT NULL)")
+        connection.execute("ALTER TABLE signalbox.added ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY")
+    async with Database(owner_url, own):
+        pass
+    with psycopg.connect(owner_url, autocommit=True) as connection:
+        connection.execute(f"ALTER TABLE signalbox.added {lacking}".encode())
+    with pytest.raises(Unavailable, match=r"all of signalbox.added.*off: ALTER TABLE signalbox.added ENABLE ROW"):
+        async with Database(owner_url, own):
+            pass
 
 
 def test_the_service_can_call_only_what_it_needs(world: str):
