@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import jsonschema
 import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
@@ -84,6 +85,25 @@ async def test_a_search_keeps_to_the_collection_filter_and_number_it_is_given(fi
         assert len(await found(top_k=1)) == 1
         # Models that must fill in every argument send null for what they leave out.
         assert set(await found(collection=None, filter=None, top_k=None)) == {"on-call", "storm", "other"}
+
+
+async def test_every_answer_has_the_form_that_the_tool_declares(filled: Service) -> None:
+    async with connected(filled) as client:
+        declared = {tool.name: tool.output_schema for tool in (await client.list_tools()).tools}
+        found = set()
+        for query in (
+            "who is on call?",
+            "how many documents are there by team?",
+            "hello!",
+            "zebra of the crew in 1999",
+        ):
+            for tool in ("search_knowledge", "answer_with_citations"):
+                content = (await client.call_tool(tool, {"query": query})).structured_content
+                jsonschema.validate(content, declared[tool])
+                found.add((content["status"], content["table"] is not None))
+        assert found >= {("found", False), ("found", True), ("no_retrieval_needed", False)}
+        content = (await client.call_tool("describe_collections")).structured_content
+        jsonschema.validate(content, declared["describe_collections"])
 
 
 async def test_an_answer_is_the_prompt_with_citations_where_no_model_is_set(filled: Service) -> None:

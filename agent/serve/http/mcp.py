@@ -47,11 +47,15 @@ class Endpoint:
     that goes away leaves nothing behind: hanging up is how it cancels a call.
     """
 
+    path = "/mcp"
+    """What its requests are logged and counted under, as those of other routes are under their paths."""
+
     def __init__(self) -> None:
         self._manager: asyncio.Future[StreamableHTTPSessionManager] | None = None
         self._running: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["route"] = self
         request = Request(scope, receive)
         _check_content_type(request.headers.get("content-type"))
         body = await request.body()
