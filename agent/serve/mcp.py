@@ -67,7 +67,9 @@ async def _naming_the_field(ctx: ServerRequestContext[Any, Any], call_next: Call
     try:
         return await call_next(ctx)
     except ValidationError as error:
-        raise MCPError(types.INVALID_PARAMS, f"{ctx.method}: {readable(error)}") from None
+        raise MCPError(
+            types.INVALID_PARAMS, one_line(f"{ctx.method}: {readable(error)}", _MOST_ERROR_CHARACTERS)
+        ) from None
 
 
 def unreadable(error: ValidationError) -> str:

@@ -6,17 +6,21 @@ import os
 from contextlib import suppress
 from itertools import chain
 from threading import Thread
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import mcp_types as types
 from anyio import AsyncFile, EndOfStream
 from mcp.server.stdio import stdio_server
-from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from agent.app import Service
 from agent.serve.mcp import build_server, unreadable
+
+if TYPE_CHECKING:
+    from mcp.shared._stream_protocols import ReadStream, WriteStream
+
+Incoming = SessionMessage | Exception
 
 
 async def serve_stdio(service: Service, tenant: str) -> None:
@@ -29,7 +33,9 @@ async def serve_stdio(service: Service, tenant: str) -> None:
     server = build_server(service, lambda context: tenant)
     try:
         async with stdio_server(cast("AsyncFile[str]", _Input())) as (read, write):
-            await server.run(_Answering(read, write), write, server.create_initialization_options())
+            asked = _Asked()
+            incoming, outgoing = _Incoming(read, write, asked), _Outgoing(write, asked)
+            await server.run(incoming, outgoing, server.create_initialization_options())
     except* BrokenPipeError:
         pass  # The client ended without closing our input first: there is nobody to tell.
 
@@ -60,36 +66,91 @@ class _Input:
                 asyncio.run_coroutine_threadsafe(self._lines.put(line), self._loop).result()
 
 
-class _Answering:
-    """The client's messages. A line that is none is answered with an error here: the SDK drops it, unheard of."""
+class _Asked:
+    """The requests that wait for their answers."""
 
-    def __init__(self, read: ReadStream[SessionMessage | Exception], write: WriteStream[SessionMessage]) -> None:
-        self._read, self._write = read, write
+    def __init__(self) -> None:
+        self._ids: set[types.RequestId] = set()
+        self._none = asyncio.Event()
+        self._none.set()
 
-    async def receive(self) -> SessionMessage | Exception:
-        while isinstance(item := await self._read.receive(), ValidationError):
-            fault = _fault(item)
-            if fault is not None:
-                await self._write.send(SessionMessage(fault))
-        return item
+    def add(self, id: types.RequestId) -> None:
+        self._ids.add(id)
+        self._none.clear()
+
+    def discard(self, id: types.RequestId | None) -> None:
+        self._ids -= {id}
+        if not self._ids:
+            self._none.set()
+
+    async def answered(self) -> None:
+        """Returns when none waits."""
+        await self._none.wait()
+
+
+class _Stream:
+    """What the SDK asks of either stream."""
+
+    def __init__(self, inner: "ReadStream[Incoming] | WriteStream[SessionMessage]") -> None:
+        self._inner = inner
 
     async def aclose(self) -> None:
-        await self._read.aclose()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            return await self.receive()
-        except EndOfStream:
-            raise StopAsyncIteration from None
+        await self._inner.aclose()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *exception: object) -> None:
         await self.aclose()
+
+
+class _Incoming(_Stream):
+    """The client's messages, to their end.
+
+    A line that is none is answered here: the SDK drops it, and the client would wait for ever. When the input ends,
+    what was asked is answered first: the SDK would cancel it.
+    """
+
+    def __init__(self, read: "ReadStream[Incoming]", write: "WriteStream[SessionMessage]", asked: _Asked) -> None:
+        super().__init__(read)
+        self._read, self._write, self._asked = read, write, asked
+
+    async def receive(self) -> "Incoming":
+        try:
+            while isinstance(item := await self._read.receive(), ValidationError):
+                if (fault := _fault(item)) is not None:
+                    await self._write.send(SessionMessage(fault))
+        except EndOfStream:
+            await self._asked.answered()
+            raise
+        match item:
+            case SessionMessage(types.JSONRPCRequest(id=id)):
+                self._asked.add(id)
+            case SessionMessage(types.JSONRPCNotification(method="notifications/cancelled", params={"requestId": id})):
+                self._asked.discard(id)
+        return item
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> "Incoming":
+        try:
+            return await self.receive()
+        except EndOfStream:
+            raise StopAsyncIteration from None
+
+
+class _Outgoing(_Stream):
+    """The server's messages."""
+
+    def __init__(self, write: "WriteStream[SessionMessage]", asked: _Asked) -> None:
+        super().__init__(write)
+        self._write, self._asked = write, asked
+
+    async def send(self, item: SessionMessage) -> None:
+        await self._write.send(item)
+        if isinstance(item.message, types.JSONRPCResponse | types.JSONRPCError):
+            self._asked.discard(item.message.id)
 
 
 def _fault(error: ValidationError) -> types.JSONRPCError | None:

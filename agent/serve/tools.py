@@ -185,7 +185,7 @@ async def _describe(service: "Service", tenant: str, arguments: dict[str, Any]) 
     for name, documents in (await sizes(service, tenant)).items():
         summary: dict[str, Any] = {"name": name, "documents": documents}
         if len(found) < MOST_DESCRIBED:
-            # One that is deleted just now is listed no more.
+            # One that has been deleted meanwhile has nothing to describe.
             with suppress(UnknownCollection):
                 known = await service.describe(name, tenant=tenant)
                 summary |= {key: known[key] for key in ("languages", "fields")}

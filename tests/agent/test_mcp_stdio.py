@@ -110,6 +110,19 @@ async def test_every_line_is_answered_and_the_process_ends_with_its_input(start:
     assert (process.returncode, out, err) == (0, b"", b"")
 
 
+async def test_what_was_asked_is_answered_also_when_the_input_ends_at_once(start: Start) -> None:
+    process = await start("--tenant", "acme")
+    cancelled = {"method": "notifications/cancelled", "params": {"requestId": 99}}
+    lines = [initialize("2025-11-25"), {"method": "notifications/initialized"}, cancelled]
+    lines += [{**search("penguins"), "id": number} for number in range(2, 6)]
+    for message in lines:
+        message |= {"jsonrpc": "2.0"} | ({} if "notifications" in message["method"] else {"id": message.get("id", 1)})
+    out, err = await process.communicate("".join(f"{json.dumps(message)}\n" for message in lines).encode())
+    answers = {answer["id"]: answer["result"] for answer in map(json.loads, out.splitlines())}
+    assert (process.returncode, err, sorted(answers)) == (0, b"", [1, 2, 3, 4, 5])
+    assert "march" in answers[5]["content"][0]["text"]
+
+
 async def test_a_signal_ends_the_process_while_its_input_is_open(start: Start) -> None:
     process = await start()
     await ask(process, initialize("2025-11-25"))
