@@ -29,6 +29,7 @@ MOST_NAME_CHARACTERS = 200
 MOST_DAYS = 36_500
 # sbx_<id>_<256 random bits><64 bits that only this database's secret makes of them>
 _FORM = re.compile(r"sbx_(?P<id>[0-9a-f]{16})_(?P<random>[0-9a-f]{64})(?P<seal>[0-9a-f]{16})")
+_NOBODYS = f"sbx_{'0' * 16}_{'0' * 64}{'0' * 16}"
 
 
 class BadKey(RetrievalError):
@@ -143,8 +144,10 @@ class Keys:
             BadKey: it is no key, or valid no more.
             Unavailable: the database cannot be asked.
         """
-        parts = _FORM.fullmatch(key)
-        if parts is None or not hmac.compare_digest(parts["seal"], self._seal(parts["id"], parts["random"])):
+        # What has not even the form is refused on the same way, in the same time.
+        parts = _FORM.fullmatch(key) or _FORM.fullmatch(_NOBODYS)
+        assert parts is not None
+        if not hmac.compare_digest(parts["seal"], self._seal(parts["id"], parts["random"])):
             raise BadKey("it is no key of this service")
         digest, now = _digest(key), time.monotonic()
         asked = self._asked.get(digest)
@@ -180,9 +183,14 @@ class Keys:
         """A connection of the owner that reads the keys of every tenant: for who administers, never for a request."""
         try:
             async with await AsyncConnection.connect(self._database.owner, connect_timeout=10) as connection:
-                await connection.execute("SET ROLE signalbox_keys")
+                # For the transaction alone: behind a pooler the session is soon somebody else's.
+                await connection.execute("SET LOCAL ROLE signalbox_keys")
                 yield connection
-        except (psycopg.OperationalError, psycopg.errors.InsufficientPrivilege) as error:
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise Unavailable(
+                "the database", "keys are managed by the role that ran `signalbox migrate`: put it into DATABASE_URL"
+            ) from error
+        except psycopg.OperationalError as error:
             raise Unavailable("the database", str(error).strip().splitlines()[0]) from error
 
 

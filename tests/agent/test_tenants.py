@@ -18,10 +18,13 @@ from agent.serve.http.app import create_app
 from agent.serve.identity import identifier
 from agent.settings import Settings
 from agent.types import Answer, Result
-from retrievers.core.errors import BadRequest, NotFound, UnknownCollection
+from retrievers.core.errors import BadRequest, NotFound, Unavailable, UnknownCollection
 from retrievers.core.types import PLATFORM
 from retrievers.ingest.documents import Document
 from retrievers.ingest.read import read_record
+from retrievers.postgres import sql_run
+from retrievers.postgres.guard import judge
+from retrievers.postgres.sql_view import Views
 
 TENANTS = ["acme", "globex", "initech", "umbrella"]
 DOCUMENTS = 6
@@ -122,6 +125,7 @@ class Visitor:
             lambda: service.recent_traces(**who),
             lambda: service.ingest(documents(self._tenant, edition=choose.randrange(9)), "docs", **who),
             self._own_trace,
+            self._sql,
             refused(lambda: service.explain(trace, **who), NotFound),
             refused(lambda: service.replay(trace, **who), NotFound),
             refused(lambda: service.feedback(trace, 9, **who), NotFound),
@@ -144,6 +148,16 @@ class Visitor:
         await self._service.feedback(result.trace_id, 7, tenant=self._tenant)
         again = await self._service.replay(result.trace_id, tenant=self._tenant, changes={"depth": 50})
         return [record, _plain(again)]
+
+    async def _sql(self) -> object:
+        """What a statement is shown that a person or a model wrote."""
+        scope = await self._service.catalogue.scope(self._tenant, "docs", fresh=True)
+        view = await Views(self._service.database).of(scope)
+        verdict = judge("SELECT * FROM documents ORDER BY id", view.columns)
+        assert verdict.sql is not None
+        table = await sql_run.run(self._service.database, scope, view, verdict.sql)
+        assert len(table.rows) == DOCUMENTS
+        return table
 
     async def _nothing(self, **options: Any) -> None:
         result = await self._service.retrieve("turbine report", tenant=self._tenant, **options)
@@ -193,6 +207,40 @@ async def test_tenants_that_use_every_method_at_once_never_meet(filled: Service,
     plain = [(tenant, record) for tenant, request, record in traces_kept if not foreign(tenant, request)]
     assert len(plain) >= 4 * 7
     assert [tenant for tenant, record in plain if foreign(tenant, record)] == []
+
+
+async def test_connections_that_are_killed_amid_questions_mix_nobody_s_rows(filled: Service, owner_url: str):
+    over = asyncio.Event()
+
+    def kill() -> None:
+        with psycopg.connect(owner_url, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND usename = 'signalbox_app' ORDER BY random() LIMIT 2"
+            )
+
+    async def killing() -> None:
+        while not over.is_set():
+            await asyncio.to_thread(kill)
+            await asyncio.sleep(0.05)
+
+    async def ask(tenant: str, number: int) -> tuple[str, object]:
+        try:
+            result = await filled.retrieve(QUESTIONS[number % len(QUESTIONS)], tenant=tenant, top_k=100)
+        except Unavailable:
+            return tenant, None
+        return tenant, result.model_dump(mode="json")
+
+    killer = asyncio.create_task(killing())
+    seen = await asyncio.gather(*(ask(tenant, number) for number in range(8) for tenant in TENANTS))
+    over.set()
+    await killer
+    assert [tenant for tenant, result in seen if foreign(tenant, result)] == []
+    for _ in range(50):
+        after = [await ask(tenant, 0) for tenant in TENANTS]
+        if all(canary(tenant) in str(result) for tenant, result in after):
+            break
+    assert all(canary(tenant) in str(result) for tenant, result in after)
 
 
 async def test_what_belongs_to_another_looks_like_what_never_was(filled: Service):
