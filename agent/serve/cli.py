@@ -358,6 +358,19 @@ def fetch(
 
 
 @app.command()
+def mcp(tenant: Tenant = None) -> int:
+    """MCP server over stdio: tools and collections for an agent, until its input ends."""
+
+    async def run(service: "Service") -> int:
+        from agent.serve.mcp_stdio import serve_stdio
+
+        await serve_stdio(service, service.settings.tenant if tenant is None else tenant)
+        return DONE
+
+    return _with_service(run)
+
+
+@app.command()
 def serve(
     host: Annotated[str, typer.Option(help="the address to listen on")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="the port to listen on; 0 for a free one", min=0, max=65535)] = 8000,

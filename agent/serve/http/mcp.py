@@ -1,0 +1,134 @@
+"""MCP over HTTP at /mcp. The protocol's package is loaded by the first request: who never uses it never pays for it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from email.message import Message as Header
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, FastAPI
+from pydantic import ValidationError
+from starlette.requests import Request
+from starlette.routing import BaseRoute, Route
+from starlette.types import Message, Receive, Scope, Send
+
+from agent.app import Service
+from agent.serve.http.limits import MAX_BODY_BYTES
+from agent.serve.http.problems import Problem
+from agent.serve.identity import Caller
+
+if TYPE_CHECKING:
+    from mcp.server.context import ServerRequestContext
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+
+def router() -> APIRouter:
+    """The endpoint, which is no operation of the OpenAPI document."""
+    endpoint = Endpoint()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await endpoint.aclose()
+
+    routes: list[BaseRoute] = [
+        Route(path, endpoint, methods=["POST"], include_in_schema=False) for path in ("/mcp", "/mcp/")
+    ]
+    return APIRouter(routes=routes, lifespan=lifespan)
+
+
+class Endpoint:
+    """Streamable HTTP without sessions: every request stands for itself and is answered by one JSON document.
+
+    So each is judged by the key that it carries, any process can answer it, a restart loses nothing, and a client
+    that goes away leaves nothing behind: hanging up is how it cancels a call.
+    """
+
+    path = "/mcp"
+    """What its requests are logged and counted under, as those of other routes are under their paths."""
+
+    def __init__(self) -> None:
+        self._manager: asyncio.Future[StreamableHTTPSessionManager] | None = None
+        self._running: asyncio.Task[None] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["route"] = self
+        request = Request(scope, receive)
+        _check_content_type(request.headers.get("content-type"))
+        body = await request.body()
+        manager = await self._started(request.app.state.service)
+        _check(request, body)
+
+        async def replay() -> Message:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        await manager.handle_request(scope, replay, send)
+
+    async def aclose(self) -> None:
+        """End what is under way."""
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+
+    async def _started(self, service: Service) -> "StreamableHTTPSessionManager":
+        if self._manager is None or self._running is None or self._running.done():
+            self._manager = asyncio.get_running_loop().create_future()
+            self._running = asyncio.create_task(self._run(service, self._manager))
+        return await asyncio.shield(self._manager)
+
+    async def _run(self, service: Service, ready: "asyncio.Future[StreamableHTTPSessionManager]") -> None:
+        """Keep the manager's tasks: the group they are in must be left by the task that entered it."""
+        try:
+            # It takes a second, in which others are answered.
+            await asyncio.to_thread(import_module, "agent.serve.mcp")
+            from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+            from agent.serve.mcp import build_server
+
+            server = build_server(service, _tenant_of)
+            # Whoever calls here has passed the checks of Host and Origin that hold for every path.
+            manager = StreamableHTTPSessionManager(
+                server, json_response=True, stateless=True, max_request_body_size=MAX_BODY_BYTES
+            )
+            async with manager.run():
+                ready.set_result(manager)
+                await asyncio.Event().wait()
+        except Exception as error:
+            if ready.done():
+                raise
+            ready.set_exception(error)  # for who waits; the next request tries again
+
+
+def _tenant_of(context: "ServerRequestContext[Any]") -> str:
+    """The tenant of the key that the request came with."""
+    request: Request | None = context.request
+    assert request is not None  # the transport gives it with every message
+    caller: Caller = request.state.caller
+    return caller.tenant
+
+
+def _check_content_type(header: str | None) -> None:
+    """A page of another origin may send other types without asking."""
+    given = Header()
+    given["content-type"] = header or ""
+    if not header or given.get_content_type() != "application/json":
+        raise Problem(415, "unsupported-media-type", "send JSON-RPC as Content-Type: application/json")
+
+
+def _check(request: Request, body: bytes) -> None:
+    """Refuse here, as everywhere, what is no request of the protocol."""
+    from mcp.server.streamable_http import check_accept_headers
+    from mcp_types import jsonrpc_message_adapter
+
+    from agent.serve.mcp import unreadable
+
+    takes_json, _ = check_accept_headers(request)
+    if not takes_json:
+        raise Problem(406, "not-acceptable", "answers are JSON: send Accept: application/json, text/event-stream")
+    try:
+        jsonrpc_message_adapter.validate_json(body, by_name=False)
+    except ValidationError as error:
+        raise Problem(400, "malformed-message", f"the body is {unreadable(error)}") from None

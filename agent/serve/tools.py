@@ -1,0 +1,225 @@
+"""The tools that a model is offered: what each is for, what it takes and what it answers. No protocol in here."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field, ValidationError
+
+from agent.errors import readable
+from agent.types import MAX_TOP_K, Prompt, Result, Sentence, Shape, Text
+from retrievers.core.errors import BadRequest, UnknownCollection, listing
+from retrievers.core.filters import OPERATORS
+
+if TYPE_CHECKING:
+    from agent.app import Service
+
+MOST_DESCRIBED = 20
+"""Collections that are described with their fields at once, the largest first; the others by name and size."""
+
+Query = Annotated[
+    Text,
+    Field(
+        description="a self-contained question or search text, in the words of the person who asks; conditions that "
+        'it states ("by Guido, after 2014") are read and applied as filters'
+    ),
+]
+CollectionName = Annotated[str, Field(min_length=1, max_length=128)] | None
+FilterObject = Annotated[
+    dict[str, Any] | None,
+    Field(
+        description='a condition on metadata: {"type": OPERATOR, "key": FIELD, "value": VALUE}, where OPERATOR is '
+        f"{', '.join(OPERATORS)}; combined by "
+        '{"type": "and" or "or", "filters": [...]} and {"type": "not", "filter": {...}}. '
+        "Dates are ISO 8601. describe_collections tells the fields and their values"
+    ),
+]
+TopK = Annotated[int, Field(ge=1, le=MAX_TOP_K)]
+
+
+class SearchArguments(Shape):
+    """What `search_knowledge` takes."""
+
+    query: Query
+    collection: Annotated[CollectionName, Field(description="name of one collection; all when left out")] = None
+    filter: FilterObject = None
+    top_k: Annotated[TopK, Field(description=f"how many passages, a whole number from 1 to {MAX_TOP_K}")] = 5
+
+
+class AnswerArguments(SearchArguments):
+    """What `answer_with_citations` takes."""
+
+    top_k: Annotated[TopK, Field(description=f"most passages to answer from, a whole number from 1 to {MAX_TOP_K}")] = (
+        10
+    )
+    budget_tokens: Annotated[
+        int,
+        Field(ge=50, le=1_000_000, description="most tokens of passages, a whole number from 50 to 1000000"),
+    ] = 3000
+
+
+class NoArguments(Shape):
+    """What `describe_collections` takes."""
+
+
+class CitedAnswer(Prompt):
+    """A prompt with numbered citations and, where the service has a model, the answer to it.
+
+    Attributes:
+        answer: None where no model is set: then the prompt is for the caller to answer.
+        sentences: of the answer, with the passages each cites and whether they bear it out.
+        faithfulness: share of the claiming sentences that are supported.
+        model: who wrote the answer.
+    """
+
+    answer: str | None = None
+    sentences: tuple[Sentence, ...] = ()
+    faithfulness: float | None = None
+    model: str | None = None
+
+
+class CollectionField(Shape):
+    """A metadata field that filters may name, with what it holds."""
+
+    name: str
+    type: str
+    item: str
+    separator: str | None
+    declared: bool
+    description: str
+    documents: int
+    distinct: int
+    min: str | float | None
+    max: str | float | None
+    top: tuple[tuple[Any, int], ...]
+    aliases: dict[str, tuple[str, ...]]
+
+
+class CollectionSummary(Shape):
+    """A collection. Beyond the largest `MOST_DESCRIBED`, `languages` and `fields` are None: its resource has them."""
+
+    name: str
+    documents: int
+    languages: dict[str, int] | None = None
+    fields: tuple[CollectionField, ...] | None = None
+
+
+class Collections(Shape):
+    """Every collection that the caller may search, the largest first."""
+
+    collections: tuple[CollectionSummary, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One tool.
+
+    Attributes:
+        answer: of a service and a tenant, for arguments that `arguments` has read.
+        searches: whether it looks at documents, so that its description should say which there are.
+    """
+
+    title: str
+    description: str
+    arguments: type[Shape]
+    output: type[Shape]
+    answer: Callable[["Service", str, dict[str, Any]], Awaitable[Shape]]
+    searches: bool = True
+
+    async def call(self, service: "Service", tenant: str, given: Mapping[str, Any]) -> Shape:
+        """The answer.
+
+        Raises:
+            BadRequest: an argument that does not fit, with what would.
+            Unavailable: the database or every source failed.
+        """
+        return await self.answer(service, tenant, read_arguments(self.arguments, given))
+
+
+def read_arguments(shape: type[Shape], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments with their defaults. A null is an argument left out: models that must fill in all send it.
+
+    Raises:
+        BadRequest: an unknown argument, a missing one or a value that does not fit, with what is wanted.
+    """
+    said = {name: value for name, value in given.items() if value is not None}
+    unknown = sorted(set(said) - set(shape.model_fields))
+    if unknown:
+        raise BadRequest(
+            f"there is no argument {listing(unknown)}; there are: {listing(shape.model_fields)}",
+            where=unknown[0],
+            valid=shape.model_fields,
+        )
+    try:
+        return dict(shape.model_validate(said))
+    except ValidationError as error:
+        problem = readable(error)
+        wanted = shape.model_fields[problem.where.split(".")[0]].description
+        raise BadRequest(f"{problem}; wanted is {wanted}", where=problem.where) from None
+
+
+async def _search(service: "Service", tenant: str, arguments: dict[str, Any]) -> Result:
+    return await service.retrieve(tenant=tenant, **arguments)
+
+
+async def _answer(service: "Service", tenant: str, arguments: dict[str, Any]) -> CitedAnswer:
+    if service.answerer.model is None:
+        made: Prompt = await service.augment(tenant=tenant, **arguments)
+    else:
+        made = await service.ask(tenant=tenant, **arguments)
+    return CitedAnswer(**{name: getattr(made, name) for name in CitedAnswer.model_fields if hasattr(made, name)})
+
+
+async def sizes(service: "Service", tenant: str) -> dict[str, int]:
+    """Documents of each collection that the tenant may search, the largest first."""
+    documents: Counter[str] = Counter()
+    for one in await service.collections(tenant=tenant):
+        documents[one.name] += one.documents
+    return dict(documents.most_common())
+
+
+async def _describe(service: "Service", tenant: str, arguments: dict[str, Any]) -> Collections:
+    found: list[dict[str, Any]] = []
+    for name, documents in (await sizes(service, tenant)).items():
+        summary: dict[str, Any] = {"name": name, "documents": documents}
+        if len(found) < MOST_DESCRIBED:
+            # One that has been deleted meanwhile has nothing to describe.
+            with suppress(UnknownCollection):
+                known = await service.describe(name, tenant=tenant)
+                summary |= {key: known[key] for key in ("languages", "fields")}
+        found.append(summary)
+    return Collections.model_validate({"collections": found})
+
+
+TOOLS: Mapping[str, Tool] = {
+    "search_knowledge": Tool(
+        title="Search the documents",
+        description="Finds passages in the document collections by meaning, by words and by metadata, and answers with "
+        "them ranked, each with its document, URL, metadata and score. Use it for facts, names, codes or wording that "
+        "the documents may hold; `table` has the figures when the question asks to count, rank or group documents.",
+        arguments=SearchArguments,
+        output=Result,
+        answer=_search,
+    ),
+    "answer_with_citations": Tool(
+        title="Answer from the documents",
+        description="Answers a question from the document collections with numbered citations: `prompt` holds the "
+        "passages, `citations` what each number stands for, `answer` the answer where the service has a model of its "
+        "own; where `answer` is null, answer from `prompt` and cite its numbers. Use search_knowledge instead to look "
+        "at the passages themselves.",
+        arguments=AnswerArguments,
+        output=CitedAnswer,
+        answer=_answer,
+    ),
+    "describe_collections": Tool(
+        title="Describe the collections",
+        description="Tells which document collections there are, how large each is, and the metadata fields that a "
+        "filter may name, with their types, ranges and commonest values. Use it before writing a filter.",
+        arguments=NoArguments,
+        output=Collections,
+        answer=_describe,
+        searches=False,
+    ),
+}
