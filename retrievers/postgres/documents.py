@@ -29,7 +29,7 @@ class StoredDocument:
 async def read_document(database: Database, scope: Scope, id: str) -> StoredDocument | None:
     """The document of that id in the scope, the tenant's own before the platform's; None where there is none.
 
-    What has expired is not there any more, and of the platform's only what is public is there.
+    What is disabled or has expired is not there, and of the platform's only what is public is.
     """
     values = {"among": [one.number for one in scope.collections], "id": id, "tenant": scope.tenant}
     rows = await database.fetch(scope.tenant, _READ, values)
@@ -40,7 +40,8 @@ _READ = """
     SELECT d.id, c.name, d.title, d.body, d.url, d.metadata, d.language, d.chunks, d.public, d.expires_at,
            d.created_at, d.updated_at
     FROM signalbox.document d JOIN signalbox.collection c ON c.tenant = d.tenant AND c.number = d.collection
-    WHERE d.collection = ANY (%(among)s) AND d.id = %(id)s AND (d.expires_at IS NULL OR d.expires_at > now())
+    WHERE d.collection = ANY (%(among)s) AND d.id = %(id)s AND d.enabled
+      AND (d.expires_at IS NULL OR d.expires_at > now())
     ORDER BY d.tenant <> %(tenant)s
     LIMIT 1
 """
