@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -385,6 +386,7 @@ class Club:
     def __init__(self, service: Service, client: httpx2.AsyncClient, tenants: Sequence[str]) -> None:
         self._service, self._client = service, client
         self._keys: dict[str, str] = {}
+        self._under_way: Counter[str] = Counter()
         self._tenants = tenants
         self.leaks: list[str] = []
         self.statuses: dict[int, int] = {}
@@ -394,7 +396,8 @@ class Club:
         before = self._keys.get(tenant)
         _, self._keys[tenant] = await self._service.keys.create(tenant)
         if before is not None:
-            await asyncio.sleep(0.5)
+            while self._under_way[before]:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
             await self._service.keys.revoke(before.split("_")[1])
 
     async def ask(self, tenant: str, number: int) -> None:
@@ -414,8 +417,10 @@ class Club:
         if other != tenant:
             kinds.append(("GET", f"/v1/collections/of-{canary(other)}", None))
         method, path, content = kinds[number % len(kinds)]
-        headers = {"Authorization": f"Bearer {self._keys[tenant]}"}
-        answer = await self._client.request(method, path, json=content, headers=headers)
+        key = self._keys[tenant]
+        self._under_way[key] += 1
+        answer = await self._client.request(method, path, json=content, headers={"Authorization": f"Bearer {key}"})
+        self._under_way[key] -= 1
         self.statuses[answer.status_code] = self.statuses.get(answer.status_code, 0) + 1
         text = answer.text.replace(canary(other), "") if path.endswith(canary(other)) else answer.text
         self.leaks += [
