@@ -5,7 +5,7 @@ from importlib.metadata import version
 from fastapi import FastAPI
 
 from agent.app import Service
-from agent.serve.http import native, problems
+from agent.serve.http import console, native, problems
 from agent.serve.identity import Identify, everyone
 
 
@@ -31,6 +31,6 @@ def create_app(service: Service, *, identify: Identify | None = None) -> FastAPI
     """Path to what makes a Response of a Problem there: doors whose clients expect errors of another form."""
     problems.install(app)
     # Further doors are included here: modules of this package with a function `router`.
-    for door in (native,):
+    for door in (native, console):
         app.include_router(door.router())
     return app
