@@ -1,7 +1,7 @@
 // The answer with its citations, the passages it rests on, what was calculated, and the prompt it was made from.
 
 import { h, marked, outward, pieces, section } from "./dom.js";
-import { number, t } from "./i18n.js";
+import { number, score, t } from "./i18n.js";
 import { counted, sourceName, valueText } from "./phrases.js";
 import { metadataList, openDocument } from "./document.js";
 
@@ -96,9 +96,12 @@ function passage(hit, citation, hits) {
   const text = h("div", { class: "text clamped" }, marked(hit.text, hit.highlights));
   const more = h(
     "button",
-    { class: "link", type: "button", "aria-expanded": "false", onclick: () => more.setAttribute("aria-expanded", String(!text.classList.toggle("clamped"))) },
+    { class: "link small", type: "button", hidden: true, "aria-expanded": "false", onclick: () => more.setAttribute("aria-expanded", String(!text.classList.toggle("clamped"))) },
     t("passage.more"),
   );
+  new ResizeObserver(() => {
+    if (text.classList.contains("clamped")) more.hidden = text.scrollHeight <= text.clientHeight;
+  }).observe(text);
   return h(
     "li",
     { class: "hit" },
@@ -109,9 +112,9 @@ function passage(hit, citation, hits) {
       h("h3", {}, h("button", { class: "link", type: "button", onclick: () => (citation ? openCitation(citation, hits) : openHit(hit)) }, hit.title || hit.document_id)),
       citation ? h("span", { class: "soft" }, t("passage.cited", { n: citation.n })) : null,
     ),
-    h("p", { class: "soft" }, [hit.document_id, hit.sources.map(sourceName).join(" + "), t("passage.score", { score: number(hit.score, 3) })].filter(Boolean).join(" · "), hit.url ? [" · ", outward(hit.url)] : null),
+    h("p", { class: "soft" }, [hit.document_id, hit.sources.map(sourceName).join(" + "), t("passage.score", { score: score(hit.score) })].filter(Boolean).join(" · "), hit.url ? [" · ", outward(hit.url)] : null),
     text,
-    Array.from(hit.text).length > 420 ? more : null,
+    more,
     h("details", {}, h("summary", {}, t("passage.metadata")), metadataList(hit.metadata) ?? h("p", { class: "soft" }, t("passage.no_metadata"))),
   );
 }
@@ -149,7 +152,7 @@ export function promptCard(answer) {
   return section(
     t("prompt"),
     {},
-    h("p", { class: "soft" }, t("prompt.said", { tokens: number(answer.tokens), n: number(answer.citations.length) })),
+    h("p", { class: "soft" }, t("prompt.said", { tokens: number(answer.tokens) })),
     h("details", {}, h("summary", {}, t("prompt.show")), answer.messages.map((one) => message(one, answer))),
   );
 }

@@ -2,7 +2,7 @@
 
 import { openHit } from "./answer.js";
 import { h, section } from "./dom.js";
-import { number, span, t } from "./i18n.js";
+import { number, score, span, t } from "./i18n.js";
 import { filterText, sourceName, valueText } from "./phrases.js";
 
 /**
@@ -63,7 +63,7 @@ function side(title, trace, rankOf, moves) {
     { class: "side" },
     h("h3", {}, title, h("span", { class: "soft" }, ` · ${span(trace.took_ms)}`)),
     hits.length
-      ? h("ol", { class: "moves", start: hits[0].rank }, hits.map((hit) => h("li", {}, h("button", { class: "link", type: "button", onclick: () => openHit(hit) }, hit.title || hit.document_id), " ", move(byId.get(hit.id), trace), h("span", { class: "figure" }, number(hit.score, 3)))))
+      ? h("ol", { class: "moves", start: hits[0].rank }, hits.map((hit) => h("li", {}, h("button", { class: "link", type: "button", onclick: () => openHit(hit) }, hit.title || hit.document_id), " ", move(byId.get(hit.id), trace), h("span", { class: "figure" }, score(hit.score)))))
       : h("p", { class: "soft" }, t("compare.no_hits")),
   );
 }

@@ -34,6 +34,9 @@ const locale = () => (language === "zh" ? "zh-CN" : "en-GB");
 
 export const number = (value, digits = 0) => new Intl.NumberFormat(locale(), { maximumFractionDigits: digits }).format(value);
 
+/** A score, always with as many digits: figures below each other line up. */
+export const score = (value) => new Intl.NumberFormat(locale(), { minimumFractionDigits: 3, maximumFractionDigits: 3 }).format(value);
+
 /** A moment as the reader's clock shows it. */
 export function moment(iso) {
   return new Intl.DateTimeFormat(locale(), { dateStyle: "medium", timeStyle: "short" }).format(new Date(iso));

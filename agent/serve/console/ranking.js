@@ -1,7 +1,7 @@
 // The ranking: every hit with each source's score, the fused and the reranked one, as bars.
 
 import { h, section } from "./dom.js";
-import { number, t } from "./i18n.js";
+import { number, score, t } from "./i18n.js";
 import { counted, sourceName } from "./phrases.js";
 
 const FEATURES = ["prior", "recency", "tags", "feedback"];
@@ -64,15 +64,15 @@ function moved(fused, rank) {
   return h("span", { class: up ? "moved up" : "moved down", title: t("ranking.moved", { from: fused, to: rank }) }, `${up ? "▲" : "▼"}${Math.abs(fused - rank)}`);
 }
 
-function bar(score, most, rank) {
-  if (score === undefined || score === null) return h("span", { class: "soft", "aria-label": t("ranking.not_found") }, "–");
+function bar(value, most, rank) {
+  if (value === undefined || value === null) return h("span", { class: "soft", "aria-label": t("ranking.not_found") }, "–");
   const fill = h("span", { class: "fill" });
-  fill.style.setProperty("--share", String(Math.max(0.01, Math.min(1, score / most))));
+  fill.style.setProperty("--share", String(Math.max(0.01, Math.min(1, value / most))));
   return h(
     "span",
     { class: "score" },
     h("span", { class: "score-bar", "aria-hidden": "true" }, fill),
-    h("span", { class: "figure" }, number(score, 3)),
+    h("span", { class: "figure" }, score(value)),
     rank ? h("span", { class: "soft", "aria-label": t("ranking.at", { n: rank }) }, `#${rank}`) : null,
   );
 }

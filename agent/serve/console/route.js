@@ -49,11 +49,11 @@ function rowsOf(trace) {
       step = one.step;
       rows.push({ kind: "station", name: t("route.step", { n: step }), said: t("route.step_why") });
     }
-    const said = [counted("hits", one.hits), span(one.elapsed_ms), one.status === "ok" ? null : statusName(one.status), one.reason].filter(Boolean);
+    const said = [one.status === "ok" ? counted("hits", one.hits) : statusName(one.status), span(one.elapsed_ms), one.reason].filter(Boolean);
     rows.push({ kind: "lane", name: sourceName(one.source), search: several ? one.search : "", said: said.join(" · "), status: one.status, share: one.elapsed_ms / slowest });
   }
   if (trace.intent.kind !== "none") {
-    rows.push({ kind: "station", name: t("route.fused"), said: t("route.fused_said", { n: number(trace.ranked), time: span(took.fusion ?? 0) }) });
+    rows.push({ kind: "station", name: t("route.fused"), said: [counted("chunks", trace.ranked), span(took.fusion ?? 0)].join(" · ") });
     if (trace.reranking) {
       const said = trace.reranking.error ? t("route.rerank_failed") : t("route.reranked_said", { by: trace.reranking.by, n: number(trace.reranking.scores.length), time: span(took.rerank ?? 0) });
       rows.push({ kind: "station", name: t("route.reranked"), said });
@@ -80,9 +80,9 @@ function diagram(rows, width) {
       y += STATION + (rows.indexOf(row) === rows.length - 1 ? 0 : 6);
       continue;
     }
-    const half = LANE / 2 - 4;
+    const half = LANE / 2 - 2;
     drawing.push(
-      s("path", { d: `M${LINE_X} ${y - half}C${LINE_X} ${y - 8} ${LOOP_X} ${y - half + 4} ${LOOP_X} ${y}S${LINE_X} ${y + 8} ${LINE_X} ${y + half}`, class: "track" }),
+      s("path", { d: loop(y, half), class: "track" }),
       s("circle", { cx: LOOP_X, cy: y, r: 7, class: `signal ${row.status}` }),
       s("text", { x: TEXT_X, y: y - 3, class: "name" }, cut(row.search ? `${row.name} · ${row.search}` : row.name, barX - TEXT_X - 12)),
       s("text", { x: TEXT_X, y: y + 14, class: "said" }, cut(row.said, width - TEXT_X)),
@@ -99,6 +99,13 @@ function diagram(rows, width) {
     s("path", { d: `M${LINE_X} ${STATION / 2}V${last}`, class: "track main" }),
     drawing,
   );
+}
+
+/** A track that leaves the main line above y, passes the signal and comes back below. */
+function loop(y, half) {
+  const near = 0.25 * half;
+  const far = 0.75 * half;
+  return `M${LINE_X} ${y - half}C${LINE_X} ${y - near} ${LOOP_X} ${y - far} ${LOOP_X} ${y}C${LOOP_X} ${y + far} ${LINE_X} ${y + near} ${LINE_X} ${y + half}`;
 }
 
 /** A text that fits so many pixels; wide characters count double. */

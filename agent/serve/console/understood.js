@@ -112,6 +112,7 @@ function notices(trace) {
     const more = valid.length ? ` ${t("valid", { values: valid.slice(0, 8).join(", ") })}` : "";
     lines.push(["warning", t("notice.rejected", { what, reason }) + more]);
   }
-  for (const name of trace.degraded) lines.push(["warning", degradedText(name)]);
+  // That no model is set is said where its answer would stand.
+  for (const name of trace.degraded.filter((one) => one !== "no_model")) lines.push(["warning", degradedText(name)]);
   return lines.map(([kind, text]) => h("p", { class: `notice ${kind}` }, text));
 }
