@@ -58,8 +58,8 @@ export function answerCard(answer) {
     return section(
       t("answer"),
       {},
-      h("p", {}, t(failed ? "answer.failed" : answer.status === "nothing_found" ? "answer.nothing" : answer.status === "no_retrieval_needed" ? "answer.small_talk" : "answer.passages", { n: answer.hits.length })),
-      failed || answer.degraded.includes("model_unavailable") ? null : h("p", { class: "soft" }, t("answer.no_model"), " ", h("code", {}, "SIGNALBOX_LLM"), t("answer.no_model_end")),
+      h("p", {}, t(failed ? "answer.failed" : answer.table ? "answer.table" : answer.status === "nothing_found" ? "answer.nothing" : answer.status === "no_retrieval_needed" ? "answer.small_talk" : "answer.passages", { n: answer.hits.length })),
+      failed ? null : h("p", { class: "soft" }, t("answer.no_model"), " ", h("code", {}, "SIGNALBOX_LLM"), t("answer.no_model_end")),
     );
   }
   const checked = answer.faithfulness === null ? null : t(`answer.checked.${answer.checked_by}`, { share: number(answer.faithfulness * 100) });
@@ -87,9 +87,11 @@ function sourceItem(citation, answer) {
 }
 
 export function passages(answer) {
-  if (!answer.hits.length) return null;
+  // What was calculated is shown as a table already.
+  const hits = answer.hits.filter((one) => !(answer.table && one.document_id.startsWith("table:")));
+  if (!hits.length) return null;
   const cited = new Map(answer.citations.map((one) => [one.chunk_id, one]));
-  return section(t("passages"), {}, h("ol", { class: "hits", start: answer.hits[0].rank }, answer.hits.map((hit) => passage(hit, cited.get(hit.id), answer.hits))));
+  return section(t("passages"), {}, h("ol", { class: "hits" }, hits.map((hit) => passage(hit, cited.get(hit.id), answer.hits))));
 }
 
 function passage(hit, citation, hits) {
@@ -132,7 +134,7 @@ export function tableCard(table) {
       h(
         "table",
         { class: "result" },
-        h("thead", {}, h("tr", {}, table.columns.map((one) => h("th", { scope: "col" }, one)))),
+        h("thead", {}, h("tr", {}, table.columns.map((one, place) => h("th", { scope: "col", class: rows.length && rows.every((row) => typeof row[place] === "number") ? "number" : "" }, one)))),
         h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell) => h("td", { class: typeof cell === "number" ? "number" : "" }, valueText(cell)))))),
       ),
     ),

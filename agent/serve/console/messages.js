@@ -142,6 +142,7 @@ export const MESSAGES = {
   "answer.no_model_end": [" and start the service again.", "并重新启动服务。"],
   "answer.passages": ["These {n} passages answer best:", "最相关的 {n} 个段落如下："],
   "answer.passages.one": ["This passage answers best:", "最相关的段落如下："],
+  "answer.table": ["The calculation above answers the question.", "上面的计算结果即为回答。"],
   "answer.failed": ["The model gave no answer. These are the passages it was to answer from.", "模型没有回答。以下是供其回答的段落。"],
   "answer.nothing": ["Nothing was found. Take away a filter, choose another collection, or say it in other words.", "没有找到结果。可以去掉筛选、换一个文档集，或换一种说法。"],
   "answer.small_talk": ["The question needs no documents.", "该问题无需查阅文档。"],

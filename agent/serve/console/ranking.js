@@ -36,6 +36,7 @@ export function ranking(trace, open) {
     h(
       "table",
       { class: "ranking" },
+      h("colgroup", {}, h("col", { class: "col-rank" }), h("col", { class: "col-passage" }), columns.map(() => h("col"))),
       h(
         "thead",
         {},

@@ -5,10 +5,10 @@ import { number, span, t } from "./i18n.js";
 import { sourceName, statusName, counted } from "./phrases.js";
 
 const LINE_X = 14;
-const LOOP_X = 46;
-const TEXT_X = 68;
+const LOOP_X = 38;
+const TEXT_X = 60;
 const STATION = 44;
-const LANE = 52;
+const LANE = 56;
 
 /** The diagram with its caption; drawn anew when its width changes. */
 export function route(trace) {
@@ -103,9 +103,8 @@ function diagram(rows, width) {
 
 /** A track that leaves the main line above y, passes the signal and comes back below. */
 function loop(y, half) {
-  const near = 0.25 * half;
-  const far = 0.75 * half;
-  return `M${LINE_X} ${y - half}C${LINE_X} ${y - near} ${LOOP_X} ${y - far} ${LOOP_X} ${y}C${LOOP_X} ${y + far} ${LINE_X} ${y + near} ${LINE_X} ${y + half}`;
+  const bend = 0.5 * half;
+  return `M${LINE_X} ${y - half}C${LINE_X} ${y - bend} ${LOOP_X} ${y - bend} ${LOOP_X} ${y}S${LINE_X} ${y + bend} ${LINE_X} ${y + half}`;
 }
 
 /** A text that fits so many pixels; wide characters count double. */

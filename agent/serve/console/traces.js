@@ -120,7 +120,7 @@ function replayForm(trace, second) {
       const result = await api.replay(trace.trace_id, changes);
       const after = await api.trace(result.trace_id);
       replace(second, difference(trace, after, result.difference));
-      second.querySelector("h2").scrollIntoView({ block: "start" });
+      second.firstElementChild.scrollIntoView({ block: "start" });
     } catch (problem) {
       if (!problem.errors) throw problem;
       replace(second, problemBox(problem));

@@ -100,7 +100,8 @@ function sourceLine({ name, confidence, reason }) {
 function aggregateText(aggregate) {
   return Object.entries(aggregate)
     .filter(([, value]) => value !== null && value !== false && !(Array.isArray(value) && !value.length))
-    .map(([name, value]) => `${name} ${typeof value === "object" ? JSON.stringify(value) : value}`)
+    .sort(([one], [other]) => (other === "op") - (one === "op"))
+    .map(([name, value]) => (name === "op" ? value : `${name.replaceAll("_", " ")} ${typeof value === "object" ? JSON.stringify(value) : value}`))
     .join(" · ");
 }
 
