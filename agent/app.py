@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, TypeVar
@@ -19,13 +19,14 @@ from agent.breaker import Breaker, Breakers
 from agent.errors import readable
 from agent.intent.cascade import Cascade
 from agent.llm import open_model
+from agent.observe.observer import Observers
 from agent.pipeline import Decision, Pipeline
 from agent.rerank import open_reranker
 from agent.settings import Settings, load_settings
 from agent.trace import Trace, TraceStore
 from agent.types import MAX_TOP_K, Answer, AskRequest, AugmentRequest, Prompt, Request, Result
 from retrievers import registry
-from retrievers.core.errors import BadRequest, Unavailable, UnknownCollection
+from retrievers.core.errors import BadRequest, NotFound, Unavailable, UnknownCollection
 from retrievers.core.fields import Field
 from retrievers.core.types import ChunkId, Closing, Collection, Retriever
 from retrievers.embed import Embedder
@@ -36,7 +37,9 @@ from retrievers.ingest.run import Progress, Report, ingest
 from retrievers.postgres import feedback
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.postgres.database import Database
+from retrievers.postgres.documents import StoredDocument, read_document
 from retrievers.postgres.embedded import EmbeddedServer
+from retrievers.postgres.keys import Keys
 from retrievers.postgres.migrate import SERVICE_ROLE
 
 _log = logging.getLogger(__name__)
@@ -50,7 +53,7 @@ AnyRequest = TypeVar("AnyRequest", bound=Request)
 class Service:
     """The open service: what every door calls.
 
-    Every method takes `tenant`; None is the tenant of the settings.
+    Every method takes `tenant`; None is the tenant of the settings. The `observers` are told of every question.
     """
 
     settings: Settings
@@ -60,6 +63,8 @@ class Service:
     pipeline: Pipeline
     answerer: Answerer
     traces: TraceStore
+    keys: Keys
+    observers: Observers = field(default_factory=Observers)
 
     async def retrieve(self, query: str | None = None, *, tenant: str | None = None, **options: Any) -> Result:
         """Ranked hits for a question.
@@ -73,7 +78,8 @@ class Service:
         """
         at = datetime.now(UTC)
         request = _request(Request, query, options)
-        result, decision = await self.pipeline.decide(self._tenant(tenant), self._as_of(request, at))
+        with self.observers.question():
+            result, decision = await self.pipeline.decide(self._tenant(tenant), self._as_of(request, at))
         trace = self._keep(self.settings, result, decision, at, clocked=request.now is None)
         return result.model_copy(update={"explanation": trace.json()}) if request.explain else result
 
@@ -81,7 +87,8 @@ class Service:
         """The single prompt with numbered citations; options of `agent.types.AugmentRequest`, raises as `retrieve`."""
         at = datetime.now(UTC)
         request = _request(AugmentRequest, query, options)
-        prompt, decision = await self.pipeline.decide_prompt(self._tenant(tenant), self._as_of(request, at))
+        with self.observers.question():
+            prompt, decision = await self.pipeline.decide_prompt(self._tenant(tenant), self._as_of(request, at))
         trace = self._keep(self.settings, prompt, decision, at, clocked=request.now is None)
         return prompt.model_copy(update={"explanation": trace.json()}) if request.explain else prompt
 
@@ -116,7 +123,8 @@ class Service:
     ) -> AsyncGenerator[str | tuple[Answer, Decision]]:
         """The pieces of an answer, then the answer with how it came about."""
         started = time.monotonic()
-        prompt, decision = await pipeline.decide_prompt(tenant, request)
+        with self.observers.question():
+            prompt, decision = await pipeline.decide_prompt(tenant, request)
         found_ms = (time.monotonic() - started) * 1000
         async with aclosing(answerer.stream(request, prompt, decision, started)) as pieces:
             async for piece in pieces:
@@ -225,9 +233,10 @@ class Service:
         return request.model_copy(update={"now": at.astimezone(self.settings.zone)})
 
     def _keep(self, settings: Settings, result: Result, decision: Decision, at: datetime, **more: Any) -> Trace:
-        """Have the decision stored behind the answer's back."""
+        """Have the decision stored behind the answer's back, and tell the observers."""
         trace = Trace(settings, self.embedder.name, result, decision, at, **more)
         self.traces.save(trace)
+        self.observers.answered(trace)
         return trace
 
     async def ingest(
@@ -267,6 +276,24 @@ class Service:
         scope = await self.catalogue.scope(self._tenant(tenant), collection, fresh=True)
         return await self.catalogue.describe(scope)
 
+    async def document(self, collection: str, id: str, *, tenant: str | None = None) -> StoredDocument:
+        """One document as it is stored.
+
+        Raises:
+            UnknownCollection: the tenant sees none of that name.
+            NotFound: the collection holds no such document that the tenant can see.
+        """
+        _check_id(id)
+        scope = await self.catalogue.scope(self._tenant(tenant), collection, fresh=True)
+        found = await read_document(self.database, scope, id)
+        if found is None:
+            raise NotFound(f'collection "{collection}" holds no document "{id[:80]}"', where="id")
+        return found
+
+    async def recent_traces(self, limit: int = 50, *, tenant: str | None = None) -> list[dict[str, Any]]:
+        """The latest traces in short, newest first, see `agent.trace.TraceStore.recent`."""
+        return await self.traces.recent(self._tenant(tenant), limit)
+
     async def delete(self, collection: str, document: str | None = None, *, tenant: str | None = None) -> int:
         """Delete one document, or a collection with all of them; returns how many documents went.
 
@@ -274,8 +301,8 @@ class Service:
             UnknownCollection: the tenant has no such collection of its own.
         """
         tenant = self._tenant(tenant)
-        if document is not None and any(c == "\0" or "\ud800" <= c <= "\udfff" for c in document):
-            raise BadRequest("the document id holds a character that no stored id can hold", where="document")
+        if document is not None:
+            _check_id(document)
         scope = await self.catalogue.scope(tenant, collection, fresh=True)
         own = next((one for one in scope.collections if one.tenant == tenant), None)
         if own is None:
@@ -348,7 +375,8 @@ async def open_service(settings: Settings | None = None, **changes: Any) -> Asyn
                 answerer = Answerer(settings, embedder, model, reader.breaker)
                 async with _closing(sources.values()), TraceStore(database, days=settings.trace_days) as traces:
                     _settle_heap()
-                    yield Service(settings, database, embedder, catalogue, pipeline, answerer, traces)
+                    keys = Keys(database)
+                    yield Service(settings, database, embedder, catalogue, pipeline, answerer, traces, keys)
     finally:
         await embedder.aclose()
         if reranker is not None:
@@ -435,6 +463,11 @@ def _documents(items: Iterable[object]) -> Iterator[Document | Rejected]:
             form = "retrievers.ingest.read.read_record(mapping, where) makes a Document of one"
             raise BadRequest(f"item {number} is a {type(item).__name__}, not a Document: {form}", where=str(number))
         yield item
+
+
+def _check_id(document: str) -> None:
+    if any(c == "\0" or "\ud800" <= c <= "\udfff" for c in document):
+        raise BadRequest("the document id holds a character that no stored id can hold", where="document")
 
 
 def _request(shape: type[AnyRequest], query: str | None, options: Mapping[str, Any]) -> AnyRequest:

@@ -108,3 +108,9 @@ class Breakers:
     def resting(self, sources: Iterable[str]) -> frozenset[str]:
         """Those of the sources that would turn a request away now."""
         return frozenset(source for source in sources if self.of(source).rests())
+
+    def states(self) -> dict[str, State]:
+        """The state of every breaker that was asked for."""
+        with self._lock:
+            known = dict(self._breakers)
+        return {source: breaker.state for source, breaker in known.items()}

@@ -103,7 +103,14 @@ class Settings(BaseModel):
     source_timeout_s: float = Field(3.0, gt=0, le=120, description="one source")
     pool_size: int = Field(10, ge=1, le=200, description="most database connections")
     trace_days: int = Field(30, ge=0, le=3650, description="how long a decision record is kept; 0 keeps none")
+    log_format: Literal["text", "json"] = Field("text", description="log lines of `signalbox serve`: text or json")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="the least that `signalbox serve` logs: debug, info, warning or error"
+    )
     tenant: str = Field("default", min_length=1, max_length=128, description="tenant of the command line")
+    auth: Literal["off", "keys"] | None = Field(
+        None, description="keys: whoever calls over HTTP needs one; off, on loopback alone; by the address when unset"
+    )
 
     @field_validator("home", "local", mode="before")
     @classmethod
@@ -151,6 +158,14 @@ def unknown_variables() -> tuple[str, ...]:
     names = {PREFIX + name.upper() for name in Settings.model_fields}
     ours = (key for key in os.environ if key.startswith(PREFIX) and not key.startswith(f"{PREFIX}TEST_"))
     return tuple(sorted(key for key in ours if key not in names))
+
+
+def spans_are_wanted() -> bool:
+    """Whether the standard environment of OpenTelemetry says where spans go, and does not switch them off."""
+    addresses = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+    off = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+    exporter = os.environ.get("OTEL_TRACES_EXPORTER", "").strip().lower()
+    return any(os.environ.get(name) for name in addresses) and not off and exporter != "none"
 
 
 def load_settings(given: Mapping[str, Any] | None = None, *, folder: Path | None = None) -> Settings:

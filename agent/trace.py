@@ -73,6 +73,14 @@ _SWEEP = """
 """
 _LOAD = "SELECT request, record, created_at, expires_at FROM signalbox.trace WHERE id = %s AND expires_at > now()"
 
+# Kept equally long, what came last expires last; that order has an index.
+_RECENT = """
+    SELECT id, created_at, expires_at, request ->> 'kind', request ->> 'collection', record ->> 'query',
+           record ->> 'status', record ->> 'replay_of', jsonb_array_length(record -> 'hits')
+    FROM signalbox.trace WHERE expires_at > now() ORDER BY expires_at DESC LIMIT %s
+"""
+_SUMMARY = ("kind", "collection", "query", "status", "replay_of", "hits")
+
 _log = logging.getLogger(__name__)
 
 _CREDENTIALS = re.compile(r"(://)[^/@\s]*@|\?\S*")
@@ -214,10 +222,13 @@ class TraceStore:
 
     Args:
         days: how long a trace is kept; 0 keeps none.
+    Attributes:
+        lost: how many were not stored since the store was opened.
     """
 
     def __init__(self, database: Database, *, days: int = 30) -> None:
         self.days = days
+        self.lost = 0
         self._database = database
         self._queue: asyncio.Queue[Trace | str | None] = asyncio.Queue(_CAPACITY + 1)
         self._waiting: dict[tuple[str, str], Trace] = {}
@@ -242,6 +253,11 @@ class TraceStore:
             _log.warning("%d traces were not stored: the database did not take them in time", len(self._waiting))
             self._writer.cancel()
             await asyncio.wait(late, timeout=1)
+
+    @property
+    def waiting(self) -> int:
+        """How many are still to be stored."""
+        return len(self._waiting)
 
     def save(self, trace: Trace) -> None:
         """Have a trace stored soon; returns at once and never raises."""
@@ -274,6 +290,24 @@ class TraceStore:
         request, record, created, expires = rows[0]
         return {"trace_id": id.hex, "request": request, **record} | _times(created, expires)
 
+    async def recent(self, tenant: str, limit: int) -> list[Json]:
+        """The latest traces of a tenant, newest first: `trace_id`, `created_at`, `expires_at`, and of what was asked
+        and answered `kind`, `query`, `collection`, `status`, `replay_of` and `hits`, their number.
+
+        Raises:
+            Unavailable: the database cannot be asked.
+        """
+        found: dict[str, Json] = {}
+        for (owner, id), trace in reversed(self._waiting.items()):
+            if owner == tenant:
+                request, record = trace.request(), trace.record()
+                said = (request.get("kind"), request.get("collection"), *(record[name] for name in _SUMMARY[2:5]))
+                times = _times(trace.at, trace.at + timedelta(days=self.days))
+                found[id] = dict(zip(_SUMMARY, (*said, len(record["hits"])), strict=True)) | times
+        for id, created, expires, *stored in await self._database.fetch(tenant, _RECENT, (limit,)):
+            found.setdefault(id.hex, dict(zip(_SUMMARY, stored, strict=True)) | _times(created, expires))
+        return [{"trace_id": id, **summary} for id, summary in islice(found.items(), limit)]
+
     def _unknown(self, trace_id: str) -> NotFound:
         kept = f"traces are kept for {self.days} days" if self.days else "none is kept while TRACE_DAYS is 0"
         return NotFound(f'there is no trace "{trace_id[:80]}"; {kept}', where="trace_id")
@@ -297,20 +331,22 @@ class TraceStore:
             except Exception as error:
                 # Whatever it is, it must not end the writing, and nobody is there to be told but the log.
                 self._lost += sum((one.tenant, one.id) in self._waiting for one in traces)
-                if self._lost:
-                    _log.warning("%d traces were not stored: %s", self._lost, type(error).__name__)
-                else:
+                if not self._lost:
                     _log.warning("expired traces were not deleted: %s", type(error).__name__)
-                self._lost = 0
+                self._report_lost(type(error).__name__)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._closing.wait(), _REST_S)
             finally:
                 self._forget(traces)
-            if self._lost:
-                _log.warning("%d traces were not stored: more came than could be written", self._lost)
-                self._lost = 0
+            self._report_lost("more came than could be written")
             if None in batch:
                 return
+
+    def _report_lost(self, reason: str) -> None:
+        if self._lost:
+            _log.warning("%d traces were not stored: %s", self._lost, reason)
+        self.lost += self._lost
+        self._lost = 0
 
     def _forget(self, traces: list[Trace]) -> None:
         for trace in traces:

@@ -131,6 +131,49 @@ def tune(
     return 0
 
 
+@app.command()
+def load(
+    dataset: Folder,
+    url: Annotated[str, typer.Option(help="address of a running `signalbox serve`")] = "http://127.0.0.1:8000",
+    collection: Annotated[str | None, typer.Option(help="which to search; all when left out")] = None,
+    key_file: Annotated[Path | None, typer.Option(help="file that holds the API key to send")] = None,
+    connections: Annotated[int, typer.Option(min=1, max=1000, help="how many ask at once, without a pause")] = 16,
+    rate: Annotated[
+        float | None, typer.Option(min=0.1, help="questions per second instead, whether answered or not")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=1, help="for how long")] = 60.0,
+    as_json: AsJson = False,
+) -> int:
+    """Put a running service under load with a dataset's questions; says how many it answers, and how fast.
+
+    Exit code 1 when an answer was neither 200 nor 503.
+    """
+    from agent.serve.output import write_json
+    from evals import datasets
+    from evals.load import Target, closed_loop, described, open_loop
+
+    questions = [{"query": one.text, "collection": collection} for one in datasets.load(dataset).questions]
+    target = Target(url, _read_key(key_file))
+    if rate is None:
+        found = asyncio.run(closed_loop(target, questions, connections=connections, seconds=seconds))
+    else:
+        found = asyncio.run(open_loop(target, questions, rate=rate, seconds=seconds))
+    write_json(found) if as_json else _show_table(url, ("what", "figure"), described(found))
+    return 1 if found["errors"] else 0
+
+
+def _read_key(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        key = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadRequest(f"{path} cannot be read: {error}", where="--key-file") from None
+    if not key or not key.isprintable():
+        raise BadRequest(f"{path} holds no key: put it there on a line of its own", where="--key-file")
+    return key
+
+
 def _settings(changes: Sequence[str] | None) -> dict[str, str]:
     """The settings of --set, as text by key."""
     given = {}

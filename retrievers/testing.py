@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from retrievers.embed import Vectors
+from retrievers.embed.cache import QueryCache
 from retrievers.text.analysis import analyse
 
 
@@ -26,6 +27,7 @@ class HashEmbedder:
     def __init__(self, dimension: int = 64, name: str = "hash") -> None:
         self.name = name
         self.languages: frozenset[str] | None = None
+        self.recent = QueryCache()
         self.embedded: list[str] = []
         self._dimension = dimension
         self._directions: dict[str, Vectors] = {}
@@ -41,7 +43,11 @@ class HashEmbedder:
 
     async def embed_query(self, text: str) -> Vectors:
         """See `Embedder.embed_query`."""
-        return self.vector(text)
+        vector = self.recent.get(text)
+        if vector is None:
+            vector = self.vector(text)
+            self.recent.put(text, vector)
+        return vector
 
     async def aclose(self) -> None:
         """Nothing to let go of."""

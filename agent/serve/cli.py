@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from agent.serve import keys
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
 from retrievers.ingest.clean import one_line
 
@@ -382,6 +383,9 @@ def doctor(as_json: AsJson = False) -> int:
     if all(check.ok for check in found):
         return DONE
     return BAD_INPUT if found[0].name == "settings" and not found[0].ok else UNAVAILABLE
+
+
+app.add_typer(keys.app, name="keys")
 
 
 def _with_service(action: Callable[["Service"], Awaitable[Returned]]) -> Returned:

@@ -1,29 +1,111 @@
-"""Who is calling: the tenant behind an Authorization header."""
+"""Who calls: an Authorization header becomes a tenant, or nobody."""
 
+import ipaddress
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from agent.errors import BadSetting
+from retrievers.postgres.keys import BadKey
+
+if TYPE_CHECKING:
+    from agent.app import Service
+    from agent.settings import Settings
+
+Auth = Literal["off", "keys"]
+_MOST_HEADER_CHARACTERS = 1000
+_BEARER = re.compile(r"bearer +(\S+)", re.IGNORECASE)
+_HOW = 'send the header "Authorization: Bearer KEY"'
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whose data a request works on. `key` names the API key it came with; None where none is asked for."""
+    """On whose behalf a request is answered.
+
+    Attributes:
+        key: the id of the key, which is no secret; None where nobody has to have one.
+    """
 
     tenant: str
     key: str | None
 
 
 class Unauthenticated(Exception):
-    """The request carries no credentials, or none that are known. The message may be shown to the caller."""
+    """The request names nobody: it needs a key, or another one. The reason never quotes what was sent."""
 
 
 Identify = Callable[[str | None], Awaitable[Caller]]
-"""Takes the Authorization header as it came, None without one; raises Unauthenticated."""
+"""Tells the caller by the Authorization header; several headers are one, joined by commas.
+
+Raises:
+    Unauthenticated: no key, or none that opens anything.
+    Unavailable: whether it does cannot be found out now.
+"""
+
+
+def check_exposure(settings: "Settings", host: str) -> Auth:
+    """Whether callers on that address need a key: the setting AUTH; by default they do unless it is loopback.
+
+    Raises:
+        BadSetting: AUTH=off where others than this machine can call.
+    """
+    loopback = _is_loopback(host)
+    if settings.auth == "off" and not loopback:
+        raise BadSetting(
+            f"AUTH=off is for loopback alone, and {host or 'an empty host'} is not: unset AUTH and make a key with "
+            "`signalbox keys create --tenant T`, or serve on 127.0.0.1",
+            where="auth",
+        )
+    return settings.auth or ("off" if loopback else "keys")
+
+
+async def identifier(service: "Service", auth: Auth) -> Identify:
+    """What tells the callers of a service.
+
+    Raises:
+        BadSetting: callers need a key and there is none.
+        Unavailable: the database cannot be asked.
+    """
+    if auth == "off":
+        return everyone(service.settings.tenant)
+    if not await service.keys.any_live():
+        raise BadSetting(
+            "callers need a key (AUTH=keys) and there is none yet: make one with `signalbox keys create --tenant T`",
+            where="auth",
+        )
+    return _holder(service)
 
 
 def everyone(tenant: str) -> Identify:
-    """With AUTH=off: whoever calls is the tenant of the settings."""
+    """With AUTH=off every caller is that tenant, whatever the header says: clients send one when they need not."""
 
     async def identify(authorization: str | None) -> Caller:
         return Caller(tenant, None)
 
     return identify
+
+
+def _holder(service: "Service") -> Identify:
+    """The caller is the tenant of the key."""
+
+    async def identify(authorization: str | None) -> Caller:
+        if authorization is None or not authorization.strip():
+            raise Unauthenticated(f"no key was sent; {_HOW}")
+        sent = _BEARER.fullmatch(authorization.strip(" \t")) if len(authorization) <= _MOST_HEADER_CHARACTERS else None
+        if sent is None:
+            raise Unauthenticated(f"the Authorization header holds no key; {_HOW}")
+        try:
+            return Caller(*await service.keys.verify(sent[1]))
+        except BadKey as error:
+            raise Unauthenticated(f"the key is refused: {error}") from None
+
+    return identify
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the address. A name other than localhost may be any machine's."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

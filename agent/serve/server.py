@@ -1,19 +1,34 @@
 """`signalbox serve`: the HTTP application under uvicorn, until it is told to stop."""
 
 import asyncio
-import ipaddress
+import logging
 import signal
 import socket
 import sys
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from agent.app import open_service
+from agent.observe import logs
+from agent.serve.http import problems
+from agent.serve.http.admission import Gates
 from agent.serve.http.app import create_app
+from agent.serve.identity import check_exposure, identifier
+from agent.settings import load_settings, spans_are_wanted
 from retrievers.core.errors import BadRequest, Unavailable
 
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from agent.observe.telemetry import Tracing
+
+_log = logging.getLogger(__name__)
 _BACKLOG = 1024
 GRACE_S = 10
 """How long requests at work may take to finish once the server is told to stop."""
@@ -23,31 +38,98 @@ async def serve(host: str, port: int) -> int:
     """Serve until SIGTERM or Ctrl-C; requests at work then finish first.
 
     Raises:
-        BadRequest: no address to listen on, or one that others can reach while no key is asked for.
+        BadRequest: no address to listen on, or one that others can reach with AUTH=off or without any key.
         Unavailable: the port is taken, or the service cannot be opened.
     """
-    with _listening(host, port) as listener:
-        address = listener.getsockname()[0]
-        if not ipaddress.ip_address(address).is_loopback:
-            raise BadRequest(f"{host} can be reached by others, and no keys are asked for", where="--host")
-        async with open_service() as service:
-            app = create_app(service)
-            server = Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=GRACE_S, http="h11"))
+    with _listening(host, port) as listener, _tracing() as tracing:
+        address, port = listener.getsockname()[:2]
+        settings = load_settings()
+        auth = check_exposure(settings, address)
+        logs.configure(settings)
+        async with open_service(settings) as service:
+            identify = await identifier(service, auth) if auth == "keys" else None
+            app = create_app(service, identify=identify, tracing=tracing)
             shown = f"[{address}]" if ":" in address else address
-            print(f"signalbox listens on http://{shown}:{listener.getsockname()[1]}/", file=sys.stderr)
-            await server.serve([listener])
+            print(
+                f"signalbox listens on http://{shown}:{port}; the console is at http://{shown}:{port}/", file=sys.stderr
+            )
+            await Server(app, app.state.gates).serve([listener])
     return 0
 
 
 class Server(uvicorn.Server):
-    """A server that ends its process the way the process itself says."""
+    """uvicorn with this service's ways of stopping, logging and refusing.
+
+    Args:
+        gates: closed as soon as the server is told to stop: what waits is turned away, what is at work finishes.
+    """
+
+    def __init__(self, app: "ASGIApp", gates: Gates) -> None:
+        # Log lines go where all others go, and of each request there is one already.
+        config = uvicorn.Config(
+            app,
+            http=Protocol,
+            ws="none",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=GRACE_S,
+        )
+        super().__init__(config)
+        self._gates = gates
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
+        """Stop at SIGTERM and Ctrl-C; unlike uvicorn, do not raise them again once everything has been stopped."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.handle_exit, number, None)
         yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """See uvicorn."""
+        self._gates.close()
+        await super().shutdown(sockets)
+
+
+class Protocol(H11Protocol):
+    """uvicorn's protocol, that answers what is no HTTP in the form of all other errors."""
+
+    def send_400_response(self, msg: str) -> None:
+        """See uvicorn; where an answer is under way already there is nothing left but to hang up."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            id = uuid.uuid4().hex
+            problem = problems.Problem(400, "malformed-http", "what was sent is no HTTP/1.1 request")
+            body = problems.problem_body(problem, id).model_dump_json(exclude_none=True).encode()
+            headers = [
+                ("Content-Type", problems.MEDIA_TYPE),
+                ("Content-Length", str(len(body))),
+                ("X-Request-ID", id),
+                ("Connection", "close"),
+            ]
+            for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+
+@contextmanager
+def _tracing() -> Iterator["Tracing | None"]:
+    """Where spans go; None where the environment does not ask for them, or they cannot be made."""
+    if not spans_are_wanted():
+        yield None
+        return
+    try:
+        from agent.observe.telemetry import Tracing
+    except ImportError:
+        _log.warning("no spans are sent: install what makes them, pip install 'signalbox[otel]'")
+        yield None
+        return
+    tracing = Tracing()
+    try:
+        yield tracing
+    finally:
+        tracing.close()
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -1,10 +1,13 @@
 """Embedders: text to unit vectors. `open_embedder` builds the one a setting names."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from retrievers.embed.cache import QueryCache
 
 Vectors = NDArray[np.float32]
 
@@ -15,10 +18,12 @@ class Embedder(Protocol):
     Attributes:
         name: as in the settings; a collection remembers it and refuses another.
         languages: the languages it knows, None when it knows many or it is not said.
+        recent: the questions that are not embedded again.
     """
 
     name: str
     languages: frozenset[str] | None
+    recent: "QueryCache"
 
     async def dimension(self) -> int:
         """Length of the vectors, read from the model."""

@@ -37,7 +37,7 @@ class OnnxEmbedder:
     def __init__(self, folder: Path, name: str, *, languages: frozenset[str] | None = None) -> None:
         self.name, self.languages = name, languages
         self._folder = folder
-        self._recent = QueryCache()
+        self.recent = QueryCache()
         # The model runs single-threaded and batches run side by side: a question then waits for no other
         # thread, and passages keep every core busy.
         self._executor = ThreadPoolExecutor(max_workers=os.cpu_count() or 1, thread_name_prefix="embed")
@@ -61,10 +61,10 @@ class OnnxEmbedder:
 
     async def embed_query(self, text: str) -> Vectors:
         """Vector of a question, see `Embedder.embed_query`."""
-        vector = self._recent.get(text)
+        vector = self.recent.get(text)
         if vector is None:
             vector = await self._in_thread(self._encode_query, text)
-            self._recent.put(text, vector)
+            self.recent.put(text, vector)
         return vector
 
     async def aclose(self) -> None:

@@ -52,7 +52,7 @@ class _Library(ABC):
         self._source = f"the embedder {name}"
         self._batch = batch
         self._dimension: int | None = None
-        self._recent = QueryCache()
+        self.recent = QueryCache()
 
     async def dimension(self) -> int:
         """Length of the vectors, read from the model by one short call and remembered."""
@@ -77,10 +77,10 @@ class _Library(ABC):
     async def embed_query(self, text: str) -> Vectors:
         """Vector of one question, see `Embedder.embed_query`; raises as `embed` does."""
         _refuse_empty([text])
-        vector: Vectors | None = self._recent.get(text)
+        vector: Vectors | None = self.recent.get(text)
         if vector is None:
             vector = self._unit(await self._vectors([text], "query"))[0]
-            self._recent.put(text, vector)
+            self.recent.put(text, vector)
         return vector
 
     async def aclose(self) -> None:

@@ -17,6 +17,7 @@ class Document:
         important: key terms that weigh more than the text (BM25F).
         questions: questions the document answers; they weigh most.
         public: readable by every tenant when it belongs to the platform tenant.
+        enabled: False stores it and no more: nobody finds it, and it counts nowhere.
         notes: what was mended on the way ("3 NUL characters removed").
     """
 
@@ -29,6 +30,7 @@ class Document:
     important: tuple[str, ...] = ()
     questions: tuple[str, ...] = ()
     public: bool = False
+    enabled: bool = True
     expires_at: datetime | None = None
     notes: tuple[str, ...] = ()
 

@@ -49,11 +49,13 @@ class Prepared:
 
 
 def field_values(document: Document, fields: Mapping[str, Field]) -> dict[str, Scalar | list[Scalar]]:
-    """The document's filterable values in normal form, the reserved keys among them.
+    """The document's filterable values in normal form, the reserved keys among them; none when it is disabled.
 
     Raises:
         BadDocument: a value does not fit its field, or there are too many.
     """
+    if not document.enabled:
+        return {}
     values = normalise(flatten(document.metadata), fields)
     own: dict[str, Scalar] = {"id": document.id, "title": document.title, "public": document.public}
     reserved = {key: value for key, value in own.items() if key not in values and value != ""}
@@ -73,6 +75,8 @@ def digest_of(document: Document, values: Mapping[str, Any]) -> bytes:
         "questions": document.questions,
         "public": document.public,
         "expires_at": document.expires_at,
+        # Not in the others', whose stored digests were made before documents could be disabled.
+        **({} if document.enabled else {"enabled": False}),
     }
     return hashlib.sha256(json.dumps(given, sort_keys=True, default=str).encode()).digest()
 
@@ -108,11 +112,13 @@ def _check_storable(text: str) -> None:
 
 
 def prepare(document: Document, values: dict[str, Scalar | list[Scalar]], digest: bytes) -> Prepared:
-    """Split and analyse a document.
+    """Split and analyse a document; one that is disabled has no passages.
 
     Args:
         values: as `field_values` gives them.
     """
+    if not document.enabled:
+        return Prepared(document, digest, "", values, ())
     language = languages.detect(f"{document.title}\n{document.text}")
     values.setdefault("language", language)
     passages = []

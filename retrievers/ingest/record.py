@@ -25,8 +25,8 @@ def read_record(record: object, where: str, *, notes: tuple[str, ...] = ()) -> D
 
     Args:
         record: `text` (or `content`, `body`) is required; `id` or `_id`, `title`, `url`, `metadata`,
-            `important`, `questions`, `public` and `expires_at` are known; null means not given. Other
-            keys are metadata and win over those inside `metadata`. Without an id, one is made from
+            `important`, `questions`, `public`, `enabled` and `expires_at` are known; null means not given.
+            Other keys are metadata and win over those inside `metadata`. Without an id, one is made from
             title and text.
         where: its place in the input, for messages.
         notes: what was mended before, for the document's notes.
@@ -74,7 +74,8 @@ def build_document(
         if url and _CODE.match("".join(url.split())):
             url, notes = None, (*notes, "its url was left out: it is code, no address")
         important, questions = _take_phrases(fields, "important"), _take_phrases(fields, "questions")
-        public, expires_at = _take_public(fields), _take_moment(fields, "expires_at")
+        public, enabled = _take_flag(fields, "public", False), _take_flag(fields, "enabled", True)
+        expires_at = _take_moment(fields, "expires_at")
         inner = fields.pop("metadata", None)
         if inner is not None and not isinstance(inner, dict):
             raise BadDocument(f'"metadata" is {kind(inner)}; it must be an object')
@@ -88,6 +89,7 @@ def build_document(
             important=important,
             questions=questions,
             public=public,
+            enabled=enabled,
             expires_at=expires_at,
             notes=(*notes, *cleaner.notes()),
         )
@@ -168,11 +170,11 @@ def _take_phrases(fields: dict[str, Any], key: str) -> tuple[str, ...]:
     return tuple(stripped for phrase in phrases if (stripped := str(phrase).strip()))
 
 
-def _take_public(fields: dict[str, Any]) -> bool:
-    public = fields.pop("public", None)
-    if public is not None and not isinstance(public, bool):
-        raise BadDocument(f'"public" is {kind(public)}; it must be true or false')
-    return bool(public)
+def _take_flag(fields: dict[str, Any], key: str, default: bool) -> bool:
+    flag = fields.pop(key, None)
+    if flag is not None and not isinstance(flag, bool):
+        raise BadDocument(f'"{key}" is {kind(flag)}; it must be true or false')
+    return default if flag is None else flag
 
 
 def _take_moment(fields: dict[str, Any], key: str) -> datetime | None:

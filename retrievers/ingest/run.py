@@ -209,6 +209,8 @@ class _Run:
         """Add the fields that the collection does not know yet."""
         flat = []
         for document in documents:
+            if not document.enabled:
+                continue
             try:
                 flat.append(flatten(document.metadata))
             except BadDocument:
@@ -247,7 +249,7 @@ class _Run:
         while documents := list(islice(items, _BATCH_DOCUMENTS)):
             for index, item in await self._changed(documents):
                 batch.append((index, item))
-                passages += len(item.passages)
+                passages += len(item.passages) or 1
                 if passages >= (_SAMPLE_PASSAGES if sampling else _BATCH_PASSAGES):
                     for part in self._cut(batch):
                         yield part
@@ -265,7 +267,7 @@ class _Run:
         passages = 0
         for index, item in batch:
             part.append((index, item))
-            passages += len(item.passages)
+            passages += len(item.passages) or 1
             if passages >= _BATCH_PASSAGES:
                 yield part
                 part, passages = [], 0
@@ -309,7 +311,8 @@ class _Run:
         return changed
 
     async def _learn_new_keys(self, documents: Sequence[Document]) -> None:
-        if any(key not in self._fields for document in documents for key in _flat_keys(document)):
+        shown = (document for document in documents if document.enabled)
+        if any(key not in self._fields for document in shown for key in _flat_keys(document)):
             async with self._database.transaction(self._tenant) as connection:
                 await self._learn_fields(connection, documents, {})
 

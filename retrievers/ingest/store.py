@@ -121,16 +121,17 @@ async def replace_documents(
         )
     counts = Counter(term for item in documents for passage in item.passages for term in passage.lexemes)
     await _count_terms(connection, tenant, number, counts)
-    await _count_documents(connection, tenant, number, documents, mean_length)
-    for item in documents:
+    shown = [item for item in documents if item.document.enabled]
+    await _count_documents(connection, tenant, number, shown, mean_length)
+    for item in shown:
         changes.add(item.document.id, item.document.title, item.fields, 1)
     await values.apply(connection, tenant, number, changes)
 
 
 _INSERT_DOCUMENT = """
     INSERT INTO signalbox.document (tenant, collection, id, title, url, body, metadata, fields, important, questions,
-                                    language, digest, chunks, words, public, expires_at)
-    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+                                    language, digest, chunks, words, public, enabled, expires_at)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 """
 _INSERT_CHUNK = """
     INSERT INTO signalbox.chunk (tenant, collection, document_id, ordinal, embedder, public, expires_at,
@@ -158,6 +159,7 @@ def _document_row(tenant: str, number: int, item: Prepared) -> Row:
         len(item.passages),
         sum(passage.length for passage in item.passages),
         document.public,
+        document.enabled,
         document.expires_at,
     )
 
@@ -240,17 +242,18 @@ async def _remove(connection: Connection, tenant: str, number: int, ids: Sequenc
         """
         DELETE FROM signalbox.document
         WHERE tenant = %(tenant)s AND collection = %(collection)s AND id = ANY (%(ids)s)
-        RETURNING id, title, fields, language, chunks, words, public
+        RETURNING id, title, fields, language, chunks, words, public, enabled
         """,
         which,
     )
     gone = await cursor.fetchall()
-    for id, title, fields, *_ in gone:
+    shown = [row for row in gone if row[7]]
+    for id, title, fields, *_ in shown:
         changes.add(id, title, fields, -1)
-    if gone:
-        chunks, words, public = (sum(row[place] for row in gone) for place in (4, 5, 6))
-        languages = Counter(row[3] for row in gone)
-        await _add_to_counts(connection, tenant, number, -len(gone), -chunks, -words, -public, Counter(), languages)
+    if shown:
+        chunks, words, public = (sum(row[place] for row in shown) for place in (4, 5, 6))
+        languages = Counter(row[3] for row in shown)
+        await _add_to_counts(connection, tenant, number, -len(shown), -chunks, -words, -public, Counter(), languages)
     return len(gone)
 
 

@@ -21,6 +21,7 @@ MAX_LINE_BYTES = 16 << 20
 
 _WORDS = frozenset({"id", "_id", "title", "url", "important", "questions", "expires_at", *TEXT_KEYS})
 """CSV columns whose cells stay text whatever they look like."""
+_FLAGS = frozenset({"public", "enabled"})
 _YES_NO = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _CSV_SAMPLE_CHARACTERS = 1 << 16
 # Up to 18 and 15 digits: longer ones are card or serial numbers, or would not survive as a double.
@@ -132,9 +133,9 @@ def _cell(name: str, cell: str) -> object:
         return plain
     if name == "metadata":
         return parse_json(plain)
-    if name == "public":
+    if name in _FLAGS:
         if plain.lower() not in _YES_NO:
-            raise BadDocument(f'"public" is "{plain[:40]}"; it must be true or false')
+            raise BadDocument(f'"{name}" is "{plain[:40]}"; it must be true or false')
         return _YES_NO[plain.lower()]
     if plain.lower() in ("true", "false"):
         return plain.lower() == "true"

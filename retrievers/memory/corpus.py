@@ -89,6 +89,7 @@ def gather(
         Stopped: `stopped` said so.
     """
     documents, failed = _distinct(items, stopped)
+    documents = [one for one in documents if one.enabled]
     fields = {**_inferred(documents), **(declared or {})}
     chunks: list[Chunk] = []
     embedded: list[str] = []

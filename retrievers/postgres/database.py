@@ -7,8 +7,10 @@ which saves them the transaction.
 
 import asyncio
 import hashlib
+import hmac
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, LiteralString, Self, TypeVar
 
@@ -27,6 +29,16 @@ Returned = TypeVar("Returned")
 MAX_TENANT_CHARACTERS = 128
 # A server that does not end a statement within these is taken for lost, with the connection.
 _CANCELS, _CANCEL_EVERY_S = 50, 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The connections of a pool: in use, idle, the most there may be, and how many wait for one."""
+
+    in_use: int
+    idle: int
+    most: int
+    waiting: int
 
 
 class Database:
@@ -76,6 +88,13 @@ class Database:
         """The owner's connection string; it may hold a password."""
         return self._owner
 
+    def usage(self) -> Usage:
+        """What the pool does now."""
+        assert self._pool is not None
+        stats = self._pool.get_stats()
+        idle = stats["pool_available"]
+        return Usage(stats["pool_size"] - idle, idle, self._size, stats["requests_waiting"])
+
     def scope(self, tenant: str) -> str:
         """The tenant with its signature, as the database verifies it.
 
@@ -85,6 +104,10 @@ class Database:
         if not tenant or len(tenant) > MAX_TENANT_CHARACTERS or not tenant.isprintable():
             raise BadRequest("a tenant is a name of 1 to 128 printable characters", where="tenant")
         return hashlib.sha256(self._secret + tenant.encode() + self._secret).hexdigest() + ":" + tenant
+
+    def seal(self, text: str) -> str:
+        """64 hexadecimal digits that nobody makes of the text who lacks this database's secret."""
+        return hmac.digest(self._secret, text.encode(), "sha256").hex()
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[AsyncConnection[Row]]:

@@ -17,7 +17,7 @@ from retrievers.core.errors import Unavailable
 
 LEAST_POSTGRES = 16
 LEAST_VECTOR = (0, 8)
-ROLES = ("signalbox_app", "signalbox_search", "signalbox_sql")
+ROLES = ("signalbox_app", "signalbox_search", "signalbox_sql", "signalbox_keys")
 SERVICE_ROLE = "signalbox_app"
 SQL_ROLE = "signalbox_sql"
 SET_CONFIG = "pg_catalog.set_config(text, text, boolean)"

@@ -191,6 +191,27 @@ BEGIN
     WHERE k.tenant = who OR (k.tenant = '0' AND k.public_documents > 0);
 END $$;
 
+CREATE FUNCTION signalbox.verified_key(wanted text, presented bytea) RETURNS TABLE(tenant text, ended text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'signalbox', 'public', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    -- What is compared byte by byte is hashed with this first, so that the time it takes tells nothing.
+    salt bytea := uuid_send(gen_random_uuid());
+BEGIN
+    -- Whoever revokes the key at this moment is not waited for.
+    UPDATE api_key used SET last_used_at = now() FROM (
+        SELECT k.tenant, k.id FROM api_key k
+        WHERE k.id = wanted AND sha256(k.digest || salt) = sha256(presented || salt)
+          AND k.revoked_at IS NULL AND coalesce(k.expires_at > now(), true)
+          AND coalesce(k.last_used_at < now() - interval '1 minute', true)
+        FOR UPDATE SKIP LOCKED) key
+    WHERE used.tenant = key.tenant AND used.id = key.id;
+    RETURN QUERY SELECT k.tenant, CASE WHEN k.revoked_at IS NOT NULL THEN 'revoked' WHEN k.expires_at <= now() THEN 'expired' END
+    FROM api_key k WHERE k.id = wanted AND sha256(k.digest || salt) = sha256(presented || salt);
+END $$;
+
 CREATE FUNCTION signalbox.verified_tenant(scope text) RETURNS text
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'signalbox', 'public', 'pg_temp'
@@ -208,6 +229,26 @@ BEGIN
     END IF;
     RETURN named;
 END $$;
+
+CREATE TABLE signalbox.api_key (
+    tenant text NOT NULL,
+    id text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL,
+    digest bytea NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    expires_at timestamp with time zone,
+    revoked_at timestamp with time zone,
+    last_used_at timestamp with time zone,
+    CONSTRAINT api_key_digest_check CHECK ((length(digest) = 32)),
+    CONSTRAINT api_key_id_check CHECK ((id <> ''::text)),
+    CONSTRAINT api_key_tenant_check CHECK ((tenant <> ''::text))
+);
+
+ALTER TABLE ONLY signalbox.api_key FORCE ROW LEVEL SECURITY;
+
+COMMENT ON COLUMN signalbox.api_key.digest IS 'SHA-256 of the whole key, which holds 256 random bits; the key itself is stored nowhere';
+
+COMMENT ON COLUMN signalbox.api_key.last_used_at IS 'to the minute';
 
 CREATE TABLE signalbox.chunk (
     tenant text NOT NULL,
@@ -305,6 +346,7 @@ CREATE TABLE signalbox.document (
     expires_at timestamp with time zone,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    enabled boolean DEFAULT true NOT NULL,
     CONSTRAINT document_id_check CHECK ((id <> ''::text))
 )
 WITH (toast_tuple_target='256');
@@ -457,6 +499,9 @@ COMMENT ON TABLE signalbox.trace IS 'decision records (agent.trace); what has ex
 
 COMMENT ON COLUMN signalbox.trace.request IS 'what was asked, with the moment it was asked as of, so that it can be asked again';
 
+ALTER TABLE ONLY signalbox.api_key
+    ADD CONSTRAINT api_key_pkey PRIMARY KEY (tenant, id);
+
 ALTER TABLE ONLY signalbox.chunk
     ADD CONSTRAINT chunk_pkey PRIMARY KEY (tenant, collection, document_id, ordinal);
 
@@ -505,6 +550,8 @@ ALTER TABLE ONLY signalbox.term
 ALTER TABLE ONLY signalbox.trace
     ADD CONSTRAINT trace_pkey PRIMARY KEY (tenant, id);
 
+CREATE INDEX api_key_id ON signalbox.api_key USING btree (id);
+
 CREATE INDEX chunk_lexemes ON signalbox.chunk USING gin (lexemes) WITH (fastupdate=off);
 
 CREATE INDEX document_fields ON signalbox.document USING gin (fields jsonb_path_ops);
@@ -541,6 +588,8 @@ ALTER TABLE ONLY signalbox.field_word
 ALTER TABLE ONLY signalbox.term
     ADD CONSTRAINT term_tenant_collection_fkey FOREIGN KEY (tenant, collection) REFERENCES signalbox.collection(tenant, number) ON DELETE CASCADE;
 
+ALTER TABLE signalbox.api_key ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE signalbox.chunk ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE signalbox.collection ENABLE ROW LEVEL SECURITY;
@@ -556,6 +605,8 @@ ALTER TABLE signalbox.field_count ENABLE ROW LEVEL SECURITY;
 ALTER TABLE signalbox.field_value ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE signalbox.field_word ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY own ON signalbox.api_key TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
 CREATE POLICY own ON signalbox.chunk TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
@@ -581,7 +632,7 @@ CREATE POLICY platform ON signalbox.chunk FOR SELECT TO signalbox_app USING (((t
 
 CREATE POLICY platform ON signalbox.collection FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND (public_documents > 0) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
 
-CREATE POLICY platform ON signalbox.document FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND public AND ((expires_at IS NULL) OR (expires_at > now())) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
+CREATE POLICY platform ON signalbox.document FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND public AND enabled AND ((expires_at IS NULL) OR (expires_at > now())) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
 
 CREATE POLICY platform ON signalbox.field_count FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text) AND (EXISTS ( SELECT
    FROM signalbox.collection c
@@ -607,17 +658,20 @@ CREATE POLICY search ON signalbox.document FOR SELECT TO signalbox_search USING 
 
 CREATE POLICY search ON signalbox.term FOR SELECT TO signalbox_search USING (true);
 
-CREATE POLICY sql_own ON signalbox.document FOR SELECT TO signalbox_sql USING ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+CREATE POLICY sql_own ON signalbox.document FOR SELECT TO signalbox_sql USING (((tenant = ( SELECT signalbox.tenant() AS tenant)) AND enabled));
 
-CREATE POLICY sql_platform ON signalbox.document FOR SELECT TO signalbox_sql USING (((tenant = '0'::text) AND public AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
+CREATE POLICY sql_platform ON signalbox.document FOR SELECT TO signalbox_sql USING (((tenant = '0'::text) AND public AND enabled AND ((expires_at IS NULL) OR (expires_at > now())) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
 
 ALTER TABLE signalbox.term ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE signalbox.trace ENABLE ROW LEVEL SECURITY;
 
+CREATE POLICY verification ON signalbox.api_key TO signalbox_keys USING (true) WITH CHECK (true);
+
 GRANT USAGE ON SCHEMA signalbox TO signalbox_search;
 GRANT USAGE ON SCHEMA signalbox TO signalbox_app;
 GRANT USAGE ON SCHEMA signalbox TO signalbox_sql;
+GRANT USAGE ON SCHEMA signalbox TO signalbox_keys;
 
 REVOKE ALL ON FUNCTION signalbox.few_passages(who text, among integer[], wanted jsonpath, OUT documents bigint, OUT passages bigint) FROM PUBLIC;
 
@@ -644,10 +698,18 @@ GRANT ALL ON FUNCTION signalbox.tenant() TO signalbox_sql;
 REVOKE ALL ON FUNCTION signalbox.term_counts(scope text, tenants text[], among integer[], terms text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.term_counts(scope text, tenants text[], among integer[], terms text[]) TO signalbox_app;
 
+REVOKE ALL ON FUNCTION signalbox.verified_key(wanted text, presented bytea) FROM PUBLIC;
+GRANT ALL ON FUNCTION signalbox.verified_key(wanted text, presented bytea) TO signalbox_app;
+
 REVOKE ALL ON FUNCTION signalbox.verified_tenant(scope text) FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.verified_tenant(scope text) TO signalbox_app;
 GRANT ALL ON FUNCTION signalbox.verified_tenant(scope text) TO signalbox_search;
 GRANT ALL ON FUNCTION signalbox.verified_tenant(scope text) TO signalbox_sql;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.api_key TO signalbox_app;
+GRANT SELECT ON TABLE signalbox.api_key TO signalbox_keys;
+
+GRANT UPDATE(last_used_at) ON TABLE signalbox.api_key TO signalbox_keys;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.chunk TO signalbox_app;
 GRANT SELECT ON TABLE signalbox.chunk TO signalbox_search;
@@ -681,6 +743,8 @@ GRANT SELECT(expires_at) ON TABLE signalbox.document TO signalbox_sql;
 GRANT SELECT(created_at) ON TABLE signalbox.document TO signalbox_sql;
 
 GRANT SELECT(updated_at) ON TABLE signalbox.document TO signalbox_sql;
+
+GRANT SELECT(enabled) ON TABLE signalbox.document TO signalbox_sql;
 
 GRANT SELECT ON TABLE signalbox.embedder TO signalbox_app;
 

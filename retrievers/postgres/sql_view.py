@@ -114,7 +114,7 @@ class View:
         return f"""SELECT {", ".join(expressions)}
     FROM signalbox.document d
     WHERE d.tenant = ANY ($1) AND d.collection = ANY ($2) AND (d.tenant = $3 OR d.public)
-      AND (d.expires_at IS NULL OR d.expires_at > now())"""  # noqa: S608
+      AND d.enabled AND (d.expires_at IS NULL OR d.expires_at > now())"""  # noqa: S608
 
     def _name(self, field: str) -> str:
         if self.names.get(field) not in self.columns:

@@ -153,7 +153,7 @@ def test_the_service_can_call_only_what_it_needs(world: str):
     )
     assert [row[0] for row in allowed] == [
         "matching", "nearest", "passages", "refresh_statistics", "register_embedder", "tenant",
-        "term_counts", "verified_tenant",
+        "term_counts", "verified_key", "verified_tenant",
     ]  # fmt: skip
 
 

@@ -781,6 +781,7 @@ def test_the_role_of_statements_has_no_other_rights(world: str):
                     "fields",
                     "language",
                     "public",
+                    "enabled",
                     "expires_at",
                     "created_at",
                     "updated_at",

@@ -371,7 +371,7 @@ async def test_what_was_stored_before_is_catalogued_by_the_migration(server: Emb
     with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
         if owner == "mortal":
             connection.execute("DROP ROLE IF EXISTS mortal; CREATE ROLE mortal LOGIN CREATEROLE")
-            connection.execute("GRANT signalbox_app, signalbox_search TO mortal WITH ADMIN OPTION")
+            connection.execute("GRANT signalbox_app, signalbox_search, signalbox_keys TO mortal WITH ADMIN OPTION")
         connection.execute(f"CREATE DATABASE {name} OWNER {owner}".encode())
     try:
         with psycopg.connect(server.conninfo(database=name), autocommit=True) as connection:

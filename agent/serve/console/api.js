@@ -88,11 +88,11 @@ const part = encodeURIComponent;
 const path = (text) => text.split("/").map(part).join("/");
 
 export const api = {
-  collections: () => json("/v1/collections"),
+  collections: async () => (await json("/v1/collections")).collections,
   collection: (name) => json(`/v1/collections/${part(name)}`),
   deleteCollection: (name) => json(`/v1/collections/${part(name)}`, { method: "DELETE" }),
   document: (collection, id) => json(`/v1/documents/${part(collection)}/${path(id)}`),
-  traces: (limit) => json(`/v1/traces?limit=${limit}`),
+  traces: async (limit) => (await json(`/v1/traces?limit=${limit}`)).traces,
   trace: (id) => json(`/v1/traces/${part(id)}`),
   replay: (id, changes) => json(`/v1/traces/${part(id)}/replay`, { method: "POST", body: { changes } }),
   jobs: () => json("/v1/jobs"),
@@ -109,7 +109,7 @@ export const api = {
 export async function ask(request, onText, signal) {
   const response = await send("/v1/ask", { method: "POST", body: request, signal });
   for await (const { event, data } of events(response)) {
-    if (event === "text") onText(data.text);
+    if (event === "text") onText(data);
     else if (event === "answer") return data;
     else if (event === "error") throw new Problem(data);
   }

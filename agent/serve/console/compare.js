@@ -63,7 +63,13 @@ function side(title, trace, rankOf, moves) {
     { class: "side" },
     h("h3", {}, title, h("span", { class: "soft" }, ` · ${span(trace.took_ms)}`)),
     hits.length
-      ? h("ol", { class: "moves", start: hits[0].rank }, hits.map((hit) => h("li", {}, h("button", { class: "link", type: "button", onclick: () => openHit(hit) }, hit.title || hit.document_id), " ", move(byId.get(hit.id), trace), h("span", { class: "figure" }, score(hit.score)))))
+      ? h("ol", { class: "moves" }, hits.map((hit) => h(
+          "li",
+          {},
+          h("span", { class: "figure" }, String(rankOf(byId.get(hit.id)))),
+          h("span", {}, h("button", { class: "link", type: "button", onclick: () => openHit(hit) }, hit.title || hit.document_id), move(byId.get(hit.id))),
+          h("span", { class: "figure" }, score(hit.score)),
+        )))
       : h("p", { class: "soft" }, t("compare.no_hits")),
   );
 }

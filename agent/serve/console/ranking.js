@@ -8,7 +8,8 @@ const FEATURES = ["prior", "recency", "tags", "feedback"];
 
 /** The columns of a ranking: what was known before fusion, then what came of it. */
 function columnsOf(trace) {
-  const sources = [...new Set(trace.hits.flatMap((hit) => Object.keys(hit.ranks)))];
+  const asked = new Set(trace.plan.map((step) => step.source));
+  const sources = [...asked].filter((name) => trace.hits.some((hit) => name in hit.ranks));
   const held = (name) => trace.hits.some((hit) => name in hit.scores);
   const features = [...new Set(trace.hits.flatMap((hit) => Object.keys(hit.scores)))].filter((name) => FEATURES.includes(name));
   const fused = new Map(trace.ranking.map(([id], place) => [id, place + 1]));

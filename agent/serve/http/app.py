@@ -1,36 +1,74 @@
 """The HTTP application: what it is made of and in which order a request passes through it."""
 
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
+from starlette.middleware import Middleware
 
 from agent.app import Service
-from agent.serve.http import console, native, problems
+from agent.serve.http import console, native, openapi, problems, status
+from agent.serve.http.admission import Admission, Gates
+from agent.serve.http.limits import Bodies, Callers, Envelope, Origins
+from agent.serve.http.observing import Observation, Observing
 from agent.serve.identity import Identify, everyone
 
+if TYPE_CHECKING:
+    from agent.observe.telemetry import Tracing
 
-def create_app(service: Service, *, identify: Identify | None = None) -> FastAPI:
+OPEN = frozenset({"/", "/favicon.ico", "/healthz", "/readyz", "/metrics", "/openapi.json"})
+"""Paths that are answered to everybody and at any load: nothing of a tenant is behind them."""
+OPEN_BELOW = "/console/"
+"""As are the console's own files; its data comes by the doors that all others use."""
+
+
+def create_app(service: Service, *, identify: Identify | None = None, tracing: "Tracing | None" = None) -> FastAPI:
     """The application over an open service.
 
     Args:
-        identify: who is calling; the tenant of the settings when None.
+        identify: who is calling. None is AUTH=off: whoever calls is the tenant of the settings, and only requests
+            to this machine's own names are answered.
+        tracing: where spans go; none are made when None.
     """
+    keys = identify is not None
+    identify = identify or everyone(service.settings.tenant)
+    gates = Gates()
+    observation = Observation(service, tracing)
     app = FastAPI(
         title="signalbox",
         version=version("signalbox"),
+        summary="One question in, one cited prompt out: retrieval over documents with metadata.",
         openapi_url="/openapi.json",
         # Their pages load scripts from elsewhere.
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
+        middleware=[
+            Middleware(Envelope),
+            Middleware(Observing, observation=observation),
+            Middleware(Origins, loopback_only=not keys),
+            Middleware(Callers, identify=identify, is_open=is_open),
+            Middleware(Bodies),
+            Middleware(Admission, gates=gates, patience_s=service.settings.timeout_s),
+        ],
     )
     app.state.service = service
-    app.state.identify = identify or everyone(service.settings.tenant)
+    app.state.identify = identify
+    app.state.observation = observation
+    app.state.gates = gates
     app.state.error_forms = {}
     """Path to what makes a Response of a Problem there: doors whose clients expect errors of another form."""
     problems.install(app)
     # Further doors are included here: modules of this package with a function `router`.
-    for door in (native, console):
-        app.include_router(door.router())
+    routers = [door.router() for door in (native, status, console)]
+    for router in routers:
+        openapi.describe_bodies(router)
+        app.include_router(router)
+    openapi.document(app, routers, is_open=is_open, keys=keys)
     return app
+
+
+def is_open(path: str) -> bool:
+    """Whether a path is answered to everybody."""
+    return path in OPEN or path.startswith(OPEN_BELOW)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import math
 import re
+from collections.abc import Mapping
 from email.message import Message
 from typing import Any, Generic, TypeVar
 
@@ -14,7 +15,7 @@ from agent.serve.http.problems import Problem, field_problem, printable, validat
 
 MAX_DEPTH = 64
 _LARGEST_WHOLE_NUMBER = 2**63 - 1
-_LONGEST_WHOLE_NUMBER = len(str(-_LARGEST_WHOLE_NUMBER))
+_MOST_DIGITS = 310
 _LARGE_BODY_BYTES = 64 << 10
 """From here on a body is parsed beside the event loop."""
 
@@ -34,10 +35,18 @@ class JsonBody(Generic[Shaped]):
         items: a key that holds a list whose items are not looked into, because what they are given to judges each
             by itself; they reach the shape as they were sent.
         optional: no body at all is the shape without any key.
+        example: a body that works, for the OpenAPI document.
     """
 
-    def __init__(self, shape: type[Shaped], *, items: str | None = None, optional: bool = False) -> None:
-        self.shape, self.optional = shape, optional
+    def __init__(
+        self,
+        shape: type[Shaped],
+        *,
+        items: str | None = None,
+        optional: bool = False,
+        example: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.shape, self.optional, self.example = shape, optional, example
         self._items = items
 
     async def __call__(self, request: Request) -> Shaped:
@@ -96,8 +105,8 @@ def check(value: Any, where: tuple[str, ...] = ()) -> None:
         if found := _NO_TEXT.search(value):
             what = "a NUL character" if found[0] == "\0" else "half of a surrogate pair"
             raise field_problem(".".join(where) or "body", f"it holds {what}, which is no text")
-    elif isinstance(value, float):
-        if not math.isfinite(value):
+    elif isinstance(value, int | float):
+        if not math.isfinite(value) or (isinstance(value, int) and abs(value) > _LARGEST_WHOLE_NUMBER):
             raise field_problem(".".join(where) or "body", "it is no finite number of at most 64 bits")
     elif isinstance(value, dict | list):
         if len(where) >= MAX_DEPTH:
@@ -110,9 +119,8 @@ def check(value: Any, where: tuple[str, ...] = ()) -> None:
 
 
 def _whole(digits: str) -> float:
-    """A whole number, infinite where 64 bits do not hold it."""
-    number = int(digits) if len(digits) <= _LONGEST_WHOLE_NUMBER else math.inf
-    return number if abs(number) <= _LARGEST_WHOLE_NUMBER else math.inf
+    """A whole number; infinite where it has more digits than any number anybody computes with."""
+    return int(digits) if len(digits) <= _MOST_DIGITS else math.inf
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,11 +1,14 @@
-"""What handlers are given: the service, and who is calling."""
+"""What handlers are given: the service, who is calling, and the time that is left."""
 
+import time
 from typing import Annotated
 
 from fastapi import Depends, Request
 
 from agent.app import Service
-from agent.serve.identity import Caller, Identify
+from agent.serve.identity import Caller, Unauthenticated
+
+_NOTABLE_WAIT_S = 0.05
 
 
 def _service(request: Request) -> Service:
@@ -13,10 +16,19 @@ def _service(request: Request) -> Service:
     return service
 
 
-async def _caller(request: Request) -> Caller:
-    identify: Identify = request.app.state.identify
-    return await identify(request.headers.get("authorization"))
+def _caller(request: Request) -> Caller:
+    caller: Caller | None = request.scope["state"].get("caller")
+    if caller is None:
+        raise Unauthenticated  # the path is open to everybody: no data of a tenant may be behind it
+    return caller
+
+
+def _waited_s(request: Request) -> float:
+    waited_s: float = time.monotonic() - request.scope["state"]["arrived"]
+    return waited_s if waited_s >= _NOTABLE_WAIT_S else 0.0
 
 
 TheService = Annotated[Service, Depends(_service)]
 TheCaller = Annotated[Caller, Depends(_caller)]
+WaitedS = Annotated[float, Depends(_waited_s)]
+"""Seconds since the request arrived, which count against its deadline; 0 while they are too few to tell."""

@@ -1,19 +1,61 @@
 """The service's own endpoints under /v1: the same shapes as in Python."""
 
+import json
+import logging
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing
+from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Depends, Path, Query, Response
+from fastapi import Request as HttpRequest
+from fastapi.sse import EventSourceResponse, format_sse_event
 from pydantic import BaseModel
+from pydantic_core import to_json
 
+from agent.serve.http import shapes
 from agent.serve.http.bodies import JsonBody
-from agent.serve.http.dependencies import TheCaller, TheService
-from agent.types import Request, Result
+from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
+from agent.serve.http.problems import problem_body, problem_of
+from agent.settings import Settings
+from agent.types import Answer, AskRequest, AugmentRequest, Prompt, Request, Result
+from retrievers.core.errors import NotFound
+from retrievers.ingest.documents import Document, Rejected
+from retrievers.ingest.read import read_record
+
+_QUESTION = {"query": "Which PEPs did Guido write about typing after 2014?", "collection": "peps", "top_k": 5}
+_DOCUMENTS = {
+    "collection": "notes",
+    "documents": [{"id": "a/1", "title": "Rollback", "text": "We rolled back.", "metadata": {"team": "payments"}}],
+}
+_MOST_TRACES = 200
+
+_log = logging.getLogger(__name__)
+
+Name = Annotated[str, Path(description="the collection's name", min_length=1, max_length=128)]
+Id = Annotated[str, Path(description="the document's id, slashes and all", min_length=1, max_length=512)]
+TraceId = Annotated[str, Path(description="the trace_id of an answer", min_length=1, max_length=64)]
+AnswerTo = dict[int | str, dict[str, Any]]
 
 
 def router() -> APIRouter:
     """The routes of this module."""
-    routes = APIRouter(prefix="/v1", tags=["retrieval"])
-    routes.post("/retrieve", responses={200: {"model": Result}})(retrieve)
+    routes = APIRouter(prefix="/v1")
+    one_document, one_trace = "/documents/{collection}/{id:path}", "/traces/{id}"
+    routes.post("/retrieve", tags=["questions"], responses=_gives(Result))(retrieve)
+    routes.post("/augment", tags=["questions"], responses=_gives(Prompt))(augment)
+    routes.post("/ask", tags=["questions"], responses=_STREAM, response_class=Response)(ask)
+    routes.post("/documents", tags=["documents"], responses=_gives(shapes.Ingested))(add_documents)
+    routes.get(one_document, tags=["documents"], responses=_gives(shapes.DocumentBody))(get_document)
+    routes.delete(one_document, tags=["documents"], responses=_gives(shapes.Deleted))(delete_document)
+    routes.get("/collections", tags=["documents"], responses=_gives(shapes.Collections))(list_collections)
+    routes.get("/collections/{name}", tags=["documents"], responses=_gives(shapes.CollectionBody))(get_collection)
+    routes.delete("/collections/{name}", tags=["documents"], responses=_gives(shapes.Deleted))(delete_collection)
+    routes.get("/traces", tags=["traces"], responses=_gives(shapes.Traces))(list_traces)
+    routes.get(one_trace, tags=["traces"], responses=_gives(shapes.TraceBody))(get_trace)
+    routes.post(f"{one_trace}/replay", tags=["traces"], responses=_gives(shapes.Replayed))(replay_trace)
+    routes.post("/feedback", tags=["traces"], responses=_gives(shapes.Judged))(give_feedback)
     return routes
 
 
@@ -23,12 +65,176 @@ def answer(shape: BaseModel, status: int = 200) -> Response:
 
 
 async def retrieve(
-    service: TheService, caller: TheCaller, body: Annotated[Request, Depends(JsonBody(Request))]
+    service: TheService,
+    caller: TheCaller,
+    waited_s: WaitedS,
+    body: Annotated[Request, Depends(JsonBody(Request, example=_QUESTION))],
 ) -> Response:
     """Ranked hits for a question, with how they were found."""
-    return answer(await service.retrieve(tenant=caller.tenant, **given(body)))
+    return answer(await service.retrieve(tenant=caller.tenant, **asked(body, service.settings, waited_s)))
 
 
-def given(body: BaseModel) -> dict[str, Any]:
-    """What the caller said, as arguments."""
-    return {name: getattr(body, name) for name in body.model_fields_set}
+async def augment(
+    service: TheService,
+    caller: TheCaller,
+    waited_s: WaitedS,
+    body: Annotated[AugmentRequest, Depends(JsonBody(AugmentRequest, example=_QUESTION))],
+) -> Response:
+    """The single prompt for a question, with numbered citations."""
+    return answer(await service.augment(tenant=caller.tenant, **asked(body, service.settings, waited_s)))
+
+
+async def ask(
+    http: HttpRequest,
+    service: TheService,
+    caller: TheCaller,
+    waited_s: WaitedS,
+    body: Annotated[AskRequest, Depends(JsonBody(AskRequest, example=_QUESTION))],
+) -> Response:
+    """The answer as it is written, as server-sent events.
+
+    `text`: a piece of the answer as a JSON string. `answer`: the last one, the whole answer with its citations.
+    `error`: in its place when something failed on the way, a problem.
+    """
+    pieces = service.ask_stream(tenant=caller.tenant, **asked(body, service.settings, waited_s))
+    try:
+        first = await anext(pieces)  # what fails before anything is said has a status of its own
+    except BaseException:
+        await pieces.aclose()
+        raise
+    return EventSourceResponse(
+        _events(first, pieces, http.state.request_id), headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+    )
+
+
+async def add_documents(
+    service: TheService,
+    caller: TheCaller,
+    body: Annotated[shapes.NewDocuments, Depends(JsonBody(shapes.NewDocuments, items="documents", example=_DOCUMENTS))],
+) -> Response:
+    """Store documents; those that are stored already, unchanged, cost nothing."""
+    report = await service.ingest(_documents(body.documents), body.collection, tenant=caller.tenant)
+    failed = [shapes.FailedDocument(index=one.index, id=one.id, reason=one.reason) for one in report.failed]
+    counts = {"inserted": report.inserted, "updated": report.updated, "unchanged": report.unchanged}
+    return answer(shapes.Ingested(job_id=uuid.uuid4().hex, failed=failed, **counts))
+
+
+async def get_document(service: TheService, caller: TheCaller, collection: Name, id: Id) -> Response:
+    """One document as it is stored."""
+    found = await service.document(collection, id, tenant=caller.tenant)
+    return answer(shapes.DocumentBody(**asdict(found)))
+
+
+async def delete_document(service: TheService, caller: TheCaller, collection: Name, id: Id) -> Response:
+    """Delete one document with everything derived from it."""
+    count = await service.delete(collection, id, tenant=caller.tenant)
+    if not count:
+        raise NotFound(f'collection "{collection}" holds no document "{id[:80]}" of yours', where="id")
+    return answer(shapes.Deleted(collection=collection, deleted=count))
+
+
+async def list_collections(service: TheService, caller: TheCaller) -> Response:
+    """The collections that the caller sees."""
+    found = await service.collections(tenant=caller.tenant)
+    names = shapes.CollectionSummary.model_fields
+    summaries = [shapes.CollectionSummary(**{name: getattr(one, name) for name in names}) for one in found]
+    return answer(shapes.Collections(collections=summaries))
+
+
+async def get_collection(service: TheService, caller: TheCaller, name: Name) -> Response:
+    """One collection with its field catalogue."""
+    return answer(shapes.CollectionBody(**await service.describe(name, tenant=caller.tenant)))
+
+
+async def delete_collection(service: TheService, caller: TheCaller, name: Name) -> Response:
+    """Delete a collection with all of its documents."""
+    return answer(shapes.Deleted(collection=name, deleted=await service.delete(name, tenant=caller.tenant)))
+
+
+async def list_traces(
+    service: TheService,
+    caller: TheCaller,
+    limit: Annotated[int, Query(ge=1, le=_MOST_TRACES, description="how many")] = 50,
+) -> Response:
+    """The latest traces, newest first."""
+    found = await service.recent_traces(limit, tenant=caller.tenant)
+    return answer(shapes.Traces(traces=[shapes.TraceSummary(**one) for one in found]))
+
+
+async def get_trace(service: TheService, caller: TheCaller, id: TraceId) -> Response:
+    """How an answer came about."""
+    return _json(await service.explain(id, tenant=caller.tenant))
+
+
+async def replay_trace(
+    service: TheService,
+    caller: TheCaller,
+    id: TraceId,
+    body: Annotated[shapes.Replay, Depends(JsonBody(shapes.Replay, optional=True, example={"changes": {"depth": 50}}))],
+) -> Response:
+    """The request of a trace again, with other settings and without calling a model."""
+    result, difference = await service.replay_compared(id, tenant=caller.tenant, changes=body.changes)
+    more = {"replay_of": id, "changes": body.changes, "difference": difference}
+    return _json({**result.model_dump(mode="json"), **more})
+
+
+async def give_feedback(
+    service: TheService,
+    caller: TheCaller,
+    body: Annotated[shapes.Judgement, Depends(JsonBody(shapes.Judgement, example={"trace_id": "0" * 32, "score": 8}))],
+) -> Response:
+    """Say how good an answer was."""
+    await service.feedback(body.trace_id, body.score, body.comment, tenant=caller.tenant)
+    return answer(shapes.Judged(trace_id=body.trace_id, score=body.score))
+
+
+def asked(body: Request, settings: Settings, waited_s: float = 0.0) -> dict[str, Any]:
+    """What the caller said of a question, as arguments of the service.
+
+    Args:
+        waited_s: how much of its time is gone already.
+    """
+    given = {name: getattr(body, name) for name in body.model_fields_set}
+    if waited_s:
+        given["timeout_s"] = max((body.timeout_s or settings.timeout_s) - waited_s, 0.001)
+    return given
+
+
+async def _events(first: str | Answer, rest: AsyncGenerator[str | Answer], request_id: str) -> AsyncIterator[bytes]:
+    """The pieces of an answer as server-sent events."""
+    async with aclosing(rest):
+        yield _event(first)
+        try:
+            async for piece in rest:
+                yield _event(piece)
+        except Exception as error:
+            problem = problem_of(error)
+            if problem.status == 500:
+                _log.exception("request %s failed in the middle of its answer", request_id)
+            body = problem_body(problem, request_id)
+            yield format_sse_event(event="error", data_str=body.model_dump_json(exclude_none=True))
+
+
+def _event(piece: str | Answer) -> bytes:
+    if isinstance(piece, str):
+        return format_sse_event(event="text", data_str=json.dumps(piece))
+    return format_sse_event(event="answer", data_str=piece.model_dump_json())
+
+
+def _documents(given: list[Any]) -> Iterator[Document | Rejected]:
+    for number, one in enumerate(given):
+        yield read_record(one, f"documents.{number}")
+
+
+def _json(value: Any) -> Response:
+    """Plain JSON values as an answer, in which a number without end is null."""
+    return Response(to_json(value, inf_nan_mode="null"), media_type="application/json")
+
+
+def _gives(shape: type[BaseModel]) -> AnswerTo:
+    return {200: {"model": shape}}
+
+
+_STREAM: AnswerTo = {
+    200: {"description": "server-sent events", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+}

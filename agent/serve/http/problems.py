@@ -114,26 +114,32 @@ def validation_problem(
     return Problem(422, "invalid-request", f"{found[0].where}: {found[0].detail}{more}", errors=found)
 
 
+def problem_body(problem: Problem, request_id: str) -> ProblemBody:
+    """The problem as its document."""
+    return ProblemBody(
+        type=_TYPE + problem.kind,
+        title=HTTPStatus(problem.status).phrase,
+        status=problem.status,
+        detail=problem.detail,
+        request_id=request_id,
+        errors=list(problem.errors) or None,
+    )
+
+
 def respond(scope: Scope, problem: Problem) -> Response:
     """The problem as an answer, in the form that the path speaks: some doors have their clients' own."""
     form = scope["app"].state.error_forms.get(scope["path"])
     if form is not None:
         answer: Response = form(problem)
         return answer
-    body = ProblemBody(
-        type=_TYPE + problem.kind,
-        title=HTTPStatus(problem.status).phrase,
-        status=problem.status,
-        detail=problem.detail,
-        request_id=scope.get("state", {}).get("request_id", ""),
-        errors=list(problem.errors) or None,
-    )
-    text = json.dumps(body.model_dump(exclude_none=True), ensure_ascii=True)
+    body = problem_body(problem, scope.get("state", {}).get("request_id", ""))
+    # What a request named may hold what is no text; as escapes it is none the less JSON.
+    text = json.dumps(body.model_dump(exclude_none=True))
     return Response(text, problem.status, problem.headers, MEDIA_TYPE)
 
 
 def install(app: FastAPI) -> None:
-    """Answer every error raised on purpose with its problem; unforeseen ones are `limits.LastResort`'s."""
+    """Answer every error raised on purpose with its problem; unforeseen ones are for `limits.Envelope`."""
 
     async def answer(request: Request, error: Exception) -> Response:
         return respond(request.scope, problem_of(error))

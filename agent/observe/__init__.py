@@ -1,0 +1,1 @@
+"""What the service does, seen from outside: metrics, health, spans and logs."""

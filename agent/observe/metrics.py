@@ -1,0 +1,187 @@
+"""Metrics in Prometheus' text form. Labels are names of our own, never a tenant's or a user's text."""
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from agent.types import AskRequest, AugmentRequest, Request
+from retrievers.core.errors import Unavailable
+
+if TYPE_CHECKING:
+    from agent.app import Service
+    from agent.observe.health import Health
+    from agent.trace import Trace
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+class Metrics:
+    """The figures of one service since it started; an observer of its questions, see `agent.observe.observer`.
+
+    Args:
+        health: what it says of each part is shown as well.
+    """
+
+    def __init__(self, service: "Service", health: "Health") -> None:
+        registry = self._registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        registry.register(_Standing(service, health))
+        build = Gauge("signalbox_build_info", "What runs.", ["version", "python"], registry=registry)
+        build.labels(_version(), ".".join(map(str, sys.version_info[:3]))).set(1)
+        self._requests = Counter(
+            "signalbox_http_requests", "HTTP requests.", ["method", "route", "status"], registry=registry
+        )
+        self._request_s = Histogram(
+            "signalbox_http_request_seconds", "HTTP requests, to the last byte of the answer.", ["route"],
+            buckets=_SECONDS, registry=registry,
+        )  # fmt: skip
+        self.at_work = Gauge("signalbox_http_requests_at_work", "HTTP requests not yet answered.", registry=registry)
+        self._questions = Counter(
+            "signalbox_questions", "Questions answered, by what was asked for.", ["kind", "status"], registry=registry
+        )
+        self._failures = Counter(
+            "signalbox_questions_failed", "Questions that could not be answered.", registry=registry
+        )
+        self._question_s = Histogram(
+            "signalbox_question_seconds", "Questions, without HTTP.", ["kind"], buckets=_SECONDS, registry=registry
+        )
+        self._stage_s = Histogram(
+            "signalbox_stage_seconds", "One stage of a question.", ["stage"], buckets=_SECONDS, registry=registry
+        )
+        self._searches = Counter(
+            "signalbox_source_searches", "Searches, by what became of them.", ["source", "status"], registry=registry
+        )
+        self._source_s = Histogram(
+            "signalbox_source_seconds", "One search of a source that was asked.", ["source"],
+            buckets=_SECONDS, registry=registry,
+        )  # fmt: skip
+        self._degraded = Counter(
+            "signalbox_degraded_answers", "Answers that went without something.", ["what"], registry=registry
+        )
+        self._calls = Counter(
+            "signalbox_model_calls", "Calls of the model, by who asked it.", ["stage", "status"], registry=registry
+        )
+        self._call_s = Histogram(
+            "signalbox_model_call_seconds", "One call of the model.", ["stage"], buckets=_SECONDS, registry=registry
+        )
+        self._tokens = Counter(
+            "signalbox_model_tokens", "Tokens that the model read and wrote.", ["stage", "kind"], registry=registry
+        )
+        self._dollars = Counter(
+            "signalbox_model_cost_dollars", "US dollars, where the provider says.", ["stage"], registry=registry
+        )
+
+    def answered(self, trace: "Trace") -> None:
+        """See `Observer.answered`."""
+        result, decision = trace.result, trace.decision
+        kind = "replay" if trace.replay_of is not None else kind_of(decision.request)
+        self._questions.labels(kind, result.status).inc()
+        self._question_s.labels(kind).observe(result.took_ms / 1000)
+        for stage, elapsed_ms in decision.elapsed_ms.items():
+            self._stage_s.labels(stage).observe(elapsed_ms / 1000)
+        for outcome in result.outcomes:
+            self._searches.labels(outcome.source, outcome.status).inc()
+            if outcome.status != "skipped":
+                self._source_s.labels(outcome.source).observe(outcome.elapsed_ms / 1000)
+        for what in result.degraded:
+            self._degraded.labels(what).inc()
+        if trace.replay_of is not None:
+            return  # its calls are those of a recording
+        for call in decision.calls.records:
+            self._calls.labels(call.stage, "error" if call.error else "ok").inc()
+            self._call_s.labels(call.stage).observe(call.elapsed_ms / 1000)
+            self._tokens.labels(call.stage, "prompt").inc(call.usage.prompt_tokens)
+            self._tokens.labels(call.stage, "completion").inc(call.usage.completion_tokens)
+            if call.usage.cost is not None:
+                self._dollars.labels(call.stage).inc(call.usage.cost)
+
+    def failed(self, error: Unavailable) -> None:
+        """See `Observer.failed`."""
+        self._failures.inc()
+
+    def requested(self, method: str, route: str, status: int, elapsed_s: float) -> None:
+        """One HTTP request.
+
+        Args:
+            route: the template of the path ("/v1/traces/{trace_id}"), or a name for all that have none.
+        """
+        self._requests.labels(method if method in _METHODS else "other", route, str(status)).inc()
+        self._request_s.labels(route).observe(elapsed_s)
+
+    def render(self) -> bytes:
+        """All of them, as of `CONTENT_TYPE`."""
+        return generate_latest(self._registry)
+
+
+def kind_of(request: Request) -> str:
+    """What was asked for: retrieve, augment or ask."""
+    if isinstance(request, AskRequest):
+        return "ask"
+    return "augment" if isinstance(request, AugmentRequest) else "retrieve"
+
+
+class _Standing(Collector):
+    """What stands somewhere already, read when somebody looks."""
+
+    def __init__(self, service: "Service", health: "Health") -> None:
+        self._service, self._health = service, health
+
+    def collect(self) -> Iterable[Metric]:
+        service, recent = self._service, self._service.embedder.recent
+        yield from (
+            _counter("signalbox_embedding_cache_hits", "Questions whose vector was at hand.", recent.found),
+            _counter("signalbox_embedding_cache_misses", "Questions that were embedded.", recent.missed),
+            _counter("signalbox_traces_lost", "Traces that were not stored.", service.traces.lost),
+            _gauge("signalbox_traces_waiting", "Traces not yet stored.", {"": service.traces.waiting}),
+        )
+        pool = service.database.usage()
+        yield _gauge(
+            "signalbox_pool_connections",
+            "Database connections.",
+            {"in_use": pool.in_use, "idle": pool.idle, "most": pool.most},
+            label="state",
+        )
+        yield _gauge("signalbox_pool_waiting", "Who waits for a database connection.", {"": pool.waiting})
+        parts = self._health.parts()
+        working = {name: float(part.works) for name, part in parts.items()}
+        failures = {name: float(part.failures) for name, part in parts.items()}
+        yield _gauge("signalbox_part_up", "1 while a part works, by what it last did.", working, label="part")
+        yield _counters("signalbox_part_failures", "Failures of a part.", failures, label="part")
+        resting = {name: float(state != "closed") for name, state in self._health.breakers().items()}
+        yield _gauge("signalbox_breaker_open", "1 while a part is left alone or on trial.", resting, label="part")
+
+    def describe(self) -> Iterator[Metric]:
+        yield from ()  # the names are known when they are asked for
+
+
+def _gauge(name: str, about: str, values: Mapping[str, float], *, label: str = "") -> Metric:
+    family = GaugeMetricFamily(name, about, labels=[label] if label else [])
+    for key, value in values.items():
+        family.add_metric([key] if label else [], value)
+    return family
+
+
+def _counter(name: str, about: str, value: float) -> Metric:
+    return CounterMetricFamily(name, about, value=value)
+
+
+def _counters(name: str, about: str, values: Mapping[str, float], *, label: str) -> Metric:
+    family = CounterMetricFamily(name, about, labels=[label])
+    for key, value in values.items():
+        family.add_metric([key], value)
+    return family
+
+
+def _version() -> str:
+    try:
+        return version("signalbox")
+    except PackageNotFoundError:  # run from a folder
+        return "unknown"

@@ -1,0 +1,136 @@
+"""OpenTelemetry spans: one per HTTP request, under it one per question, its stages and its calls of the model.
+
+The SDK reads its own environment (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_SERVICE_NAME, ...). This module is imported
+where that asks for spans, and nowhere else. No span holds a question or the text of a document.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry import context as contexts
+from opentelemetry.propagate import extract
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
+
+from agent.observe.metrics import kind_of
+
+if TYPE_CHECKING:
+    from agent.trace import Trace
+    from retrievers.core.errors import Unavailable
+
+_MOST_DOCUMENTS = 20
+
+
+class Tracing:
+    """Makes spans of requests and questions; an observer, see `agent.observe.observer`.
+
+    Args:
+        exporter: where spans go; over OTLP and HTTP when None, to the address in the environment.
+    """
+
+    def __init__(self, exporter: SpanExporter | None = None) -> None:
+        if exporter is None:
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+            exporter = OTLPSpanExporter()
+        resource = Resource.create()
+        if str(resource.attributes[SERVICE_NAME]).startswith("unknown_service"):
+            resource = resource.merge(Resource({SERVICE_NAME: "signalbox"}))
+        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        self._provider.add_span_processor(BatchSpanProcessor(exporter))
+        self._tracer = self._provider.get_tracer("signalbox")
+
+    @contextmanager
+    def request(self, method: str, headers: Mapping[str, str]) -> Iterator[Span]:
+        """The span of an HTTP request, a child of the one that its `traceparent` names."""
+        attributes = {"http.request.method": method}
+        span = self._tracer.start_span(method, extract(headers), SpanKind.SERVER, attributes)
+        token = contexts.attach(set_span_in_context(span))
+        try:
+            yield span
+        finally:
+            contexts.detach(token)
+            span.end()
+
+    def responded(self, span: Span, method: str, route: str, status: int) -> None:
+        """Say what a request was answered with; `route` is the template of its path."""
+        span.update_name(f"{method} {route}")
+        span.set_attributes({"http.route": route, "http.response.status_code": status})
+        if status >= 500:
+            span.set_status(Status(StatusCode.ERROR))
+
+    def answered(self, trace: "Trace") -> None:
+        """See `Observer.answered`. The spans are made afterwards, with the times that were taken."""
+        decision, result, ended = trace.decision, trace.result, time.time_ns()
+        started = ended - _ns(result.took_ms)
+        collection = decision.request.collection
+        question = self._tracer.start_span(
+            f"retrieval {collection}" if collection else "retrieval",
+            start_time=started,
+            attributes={
+                "gen_ai.operation.name": "retrieval",
+                "gen_ai.request.top_k": decision.request.top_k,
+                "gen_ai.retrieval.documents": [
+                    json.dumps({"id": hit.id, "score": hit.score}) for hit in result.hits[:_MOST_DOCUMENTS]
+                ],
+                "signalbox.trace_id": trace.id,
+                "signalbox.kind": kind_of(decision.request),
+                "signalbox.status": result.status,
+                "signalbox.degraded": result.degraded,
+                **({"gen_ai.data_source.id": collection} if collection else {}),
+            },
+        )
+        within, begins = set_span_in_context(question), started
+        for stage, elapsed_ms in decision.elapsed_ms.items():
+            attributes = _searches(trace) if stage == "search" else {}
+            span = self._tracer.start_span(stage, within, start_time=begins, attributes=attributes)
+            begins += _ns(elapsed_ms)
+            span.end(begins)
+        for call in () if trace.replay_of is not None else decision.calls.records:
+            # When it began was not taken: it is put as late as it can have been.
+            span = self._tracer.start_span(
+                f"chat {call.model}",
+                within,
+                SpanKind.CLIENT,
+                {
+                    "gen_ai.operation.name": "chat",
+                    "gen_ai.request.model": call.model,
+                    "gen_ai.usage.input_tokens": call.usage.prompt_tokens,
+                    "gen_ai.usage.output_tokens": call.usage.completion_tokens,
+                    "signalbox.stage": call.stage,
+                },
+                start_time=ended - _ns(call.elapsed_ms),
+            )
+            if call.error is not None:
+                span.set_status(Status(StatusCode.ERROR, call.error))
+            span.end(ended)
+        question.end(ended)
+
+    def failed(self, error: "Unavailable") -> None:
+        """See `Observer.failed`."""
+        span = self._tracer.start_span("retrieval", attributes={"gen_ai.operation.name": "retrieval"})
+        span.set_status(Status(StatusCode.ERROR, f"{error.source} is unavailable"))
+        span.end()
+
+    def close(self) -> None:
+        """Send what is waiting; takes as long as the environment lets the exporter take."""
+        self._provider.shutdown()
+
+
+def _searches(trace: "Trace") -> dict[str, Any]:
+    """What became of each source; of one that was searched more than once, the last time."""
+    said: dict[str, Any] = {}
+    for outcome in trace.result.outcomes:
+        said[f"signalbox.source.{outcome.source}.status"] = outcome.status
+        said[f"signalbox.source.{outcome.source}.hits"] = outcome.hits
+        said[f"signalbox.source.{outcome.source}.elapsed_ms"] = outcome.elapsed_ms
+    return said
+
+
+def _ns(elapsed_ms: float) -> int:
+    return int(elapsed_ms * 1_000_000)

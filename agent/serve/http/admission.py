@@ -1,0 +1,211 @@
+"""Load shedding: so many requests at work, a short queue that is fair between tenants, and a 503 for the rest."""
+
+import asyncio
+import os
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from agent.serve.http.problems import Problem, respond, unavailable
+from agent.serve.identity import Caller
+
+_ANSWERED_BY_A_MODEL = ("/v1/chat/completions", "/v1/ask", "/mcp", "/mcp/")
+
+
+class Gate:
+    """Lets so many in at once and has so many wait, each tenant in its own line.
+
+    Whose turn it is: of the tenants that wait, the one with the fewest at work; among equals, in turn. When the
+    queue is full, who comes takes the place of the last of the longest line if its own is shorter by two.
+
+    Args:
+        at_work: most requests inside.
+        waiting: most requests in the queue.
+    """
+
+    def __init__(self, at_work: int, waiting: int) -> None:
+        self._free, self._most_waiting = at_work, waiting
+        self._busy: Counter[str] = Counter()
+        self._lines: dict[str, deque[asyncio.Future[None]]] = {}
+        self._closed = False
+
+    @property
+    def at_work(self) -> int:
+        """Requests inside."""
+        return self._busy.total()
+
+    @property
+    def waiting(self) -> int:
+        """Requests in the queue."""
+        return sum(map(len, self._lines.values()))
+
+    @asynccontextmanager
+    async def admitted(self, tenant: str, patience_s: float) -> AsyncIterator[None]:
+        """Inside the block the request is at work.
+
+        Raises:
+            Problem: 503, at once when the queue is full, or when the turn did not come in time.
+        """
+        await self._enter(tenant, patience_s)
+        try:
+            yield
+        finally:
+            self._leave(tenant)
+
+    def close(self) -> None:
+        """Turn away who waits, and who comes from now on."""
+        self._closed = True
+        for line in self._lines.values():
+            for turn in line:
+                if not turn.done():
+                    turn.set_exception(unavailable("the service is stopping", 5, kind="stopping"))
+        self._lines.clear()
+
+    async def _enter(self, tenant: str, patience_s: float) -> None:
+        if self._closed:
+            raise unavailable("the service is stopping", 5, kind="stopping")
+        if self._free:
+            self._free -= 1
+            self._busy[tenant] += 1
+            return
+        self._make_room(tenant)
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._lines.setdefault(tenant, deque()).append(turn)
+        try:
+            async with asyncio.timeout(patience_s):
+                await turn
+        except BaseException as error:
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
+                self._leave(tenant)  # the turn came, and nobody is there any more to take it
+            else:
+                self._forget(tenant, turn)
+            if isinstance(error, TimeoutError):
+                raise _overloaded() from None
+            raise
+
+    def _leave(self, tenant: str) -> None:
+        self._busy[tenant] -= 1
+        if not self._busy[tenant]:
+            del self._busy[tenant]
+        while self._lines:
+            following = min(self._lines, key=self._busy.__getitem__)
+            line = self._lines.pop(following)
+            turn = line.popleft()
+            if line:
+                self._lines[following] = line  # at the end: the others come before its next
+            if not turn.done():
+                self._busy[following] += 1
+                turn.set_result(None)
+                return
+        self._free += 1
+
+    def _make_room(self, tenant: str) -> None:
+        if self.waiting < self._most_waiting:
+            return
+        longest = max(self._lines, key=lambda name: len(self._lines[name]))
+        if len(self._lines[longest]) < len(self._lines.get(tenant, ())) + 2:
+            raise _overloaded()
+        last = self._lines[longest].pop()
+        if not last.done():
+            last.set_exception(_overloaded())
+
+    def _forget(self, tenant: str, turn: "asyncio.Future[None]") -> None:
+        line = self._lines.get(tenant)
+        if line is not None:
+            with suppress(ValueError):
+                line.remove(turn)
+            if not line:
+                del self._lines[tenant]
+
+
+class Gates:
+    """A gate for each kind of work, so that none waits for another: sized by the machine.
+
+    Searches take processor time, so a few at work are as fast as many. An answer mostly waits for a model. Writing
+    takes turns in the database anyway.
+    """
+
+    def __init__(self) -> None:
+        cores = os.cpu_count() or 1
+        self.searches = Gate(4 * cores, 12 * cores)
+        self.answers = Gate(64, 64)
+        self.writes = Gate(cores, 32)
+
+    def of(self, method: str, path: str) -> Gate:
+        """The gate of a request."""
+        if path in _ANSWERED_BY_A_MODEL:
+            return self.answers
+        return self.writes if method in ("POST", "DELETE") and path.startswith("/v1/documents") else self.searches
+
+    def close(self) -> None:
+        """Turn everybody away: the service is stopping."""
+        for gate in (self.searches, self.answers, self.writes):
+            gate.close()
+
+
+class Admission:
+    """Has a request wait for its turn, and ends its work when who asked has gone away.
+
+    Paths without a caller are answered at once: they are cheap, and some say how the service is.
+
+    Args:
+        patience_s: how long a request may wait; its deadline counts from its arrival.
+    """
+
+    def __init__(self, app: ASGIApp, *, gates: Gates, patience_s: float) -> None:
+        self._app, self._gates, self._patience_s = app, gates, patience_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        caller: Caller | None = scope.get("state", {}).get("caller")
+        if scope["type"] != "http" or caller is None:
+            await self._app(scope, receive, send)
+            return
+        gate = self._gates.of(scope["method"], scope["path"])
+
+        async def work(receive: Receive) -> None:
+            try:
+                async with gate.admitted(caller.tenant, self._patience_s):
+                    await self._app(scope, receive, send)
+            except Problem as problem:
+                await respond(scope, problem)(scope, receive, send)
+
+        await _while_connected(work, receive)
+
+
+async def _while_connected(work: Callable[[Receive], Awaitable[None]], receive: Receive) -> None:
+    """Work on a request whose body has been read, until it is done or who sent it has gone away."""
+    body = await receive()
+    gone = asyncio.Event()
+
+    async def once_more() -> Message:
+        nonlocal body
+        if body["type"] == "http.request":
+            message, body = body, {"type": "http.disconnect"}
+            return message
+        await gone.wait()
+        return body
+
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        gone.set()
+        task.cancel()
+
+    task = asyncio.ensure_future(work(once_more))
+    watcher = asyncio.ensure_future(watch())
+    try:
+        await task
+    except asyncio.CancelledError:
+        if not gone.is_set():
+            raise
+    finally:
+        watcher.cancel()
+        if not task.done():
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def _overloaded() -> Problem:
+    return unavailable("more requests came than can be worked on; try again", kind="overloaded")

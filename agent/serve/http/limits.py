@@ -1,0 +1,188 @@
+"""What every request passes before it is worked on: its id, where it comes from, who sends it, how large it is.
+
+Plain ASGI, each class one concern; `app.create_app` gives their order.
+"""
+
+import asyncio
+import logging
+import re
+import time
+import uuid
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from agent.serve.http.problems import Problem, problem_of, respond, unavailable
+from agent.serve.identity import Identify, Unauthenticated
+from retrievers.core.errors import BadRequest, Unavailable
+
+MAX_BODY_BYTES = 8 << 20
+_MOST_HELD_BYTES = 256 << 20
+"""Of all bodies together that are being read."""
+
+_BODY_WITHIN_S = 30.0
+_LOOPBACK = re.compile(r"(?:localhost|[a-z0-9-]+\.localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d{1,5})?", re.IGNORECASE)
+_SANE_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cache-Control": "no-store",
+}
+"""Sent with every answer that says nothing else: what is no page has nothing to load."""
+
+_log = logging.getLogger(__name__)
+
+
+class Envelope:
+    """Gives every request its id and its time of arrival, every answer its headers, and an unforeseen error a 500."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get("x-request-id", "")
+        id = given if _SANE_ID.fullmatch(given) else uuid.uuid4().hex
+        scope.setdefault("state", {}).update(request_id=id, arrived=time.monotonic())
+        begun = False
+
+        async def send_enveloped(message: Message) -> None:
+            nonlocal begun
+            if message["type"] == "http.response.start":
+                begun = True
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-ID"] = id
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_enveloped)
+        except Exception as error:
+            _log.exception("request %s failed: %s %r", id, scope["method"], scope["path"])
+            if begun:
+                raise
+            await respond(scope, problem_of(error))(scope, receive, send_enveloped)
+
+
+class Origins:
+    """Refuses pages of other sites: by their Origin, and by a name of theirs that leads to this address.
+
+    Args:
+        loopback_only: answer to this machine's own names alone; without keys nothing else tells a stranger apart.
+    """
+
+    def __init__(self, app: ASGIApp, *, loopback_only: bool) -> None:
+        self._app, self._loopback_only = app, loopback_only
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and (problem := self._judge(Headers(scope=scope))):
+            await respond(scope, problem)(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    def _judge(self, headers: Headers) -> Problem | None:
+        host = headers.get("host", "")
+        if self._loopback_only and not _LOOPBACK.fullmatch(host):
+            detail = "without API keys only requests to localhost are answered; set SIGNALBOX_AUTH=keys"
+            return Problem(421, "wrong-host", detail)
+        origin = headers.get("origin")
+        if origin is None:
+            return None
+        try:
+            same = urlsplit(origin).netloc.lower() == host.lower() != ""
+        except ValueError:
+            same = False
+        return None if same else Problem(403, "foreign-origin", "the Origin header names another site than Host")
+
+
+class Callers:
+    """Finds out who is calling, for every path that is not open to everybody.
+
+    The caller is left in the scope's state, where `dependencies.TheCaller` takes it from: a handler behind an open
+    path has none.
+
+    Args:
+        is_open: whether a path is answered to everybody.
+    """
+
+    def __init__(self, app: ASGIApp, *, identify: Identify, is_open: Callable[[str], bool]) -> None:
+        self._app, self._identify, self._is_open = app, identify, is_open
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not self._is_open(scope["path"]):
+            sent = Headers(scope=scope).getlist("authorization")  # of several, none is the one that counts
+            try:
+                scope["state"]["caller"] = await self._identify(", ".join(sent) or None)
+            except (Unauthenticated, Unavailable, BadRequest) as error:
+                await respond(scope, problem_of(error))(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+class Bodies:
+    """Reads bodies whole, up to their limit, so that nobody who sends slowly holds what others wait for."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._held_bytes = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        body = bytearray()
+        try:
+            if not await self._complete(scope, receive, body):
+                return
+        except Problem as problem:
+            await respond(scope, problem)(scope, receive, send)
+            return
+        finally:
+            self._held_bytes -= len(body)
+        whole: Message | None = {"type": "http.request", "body": bytes(body), "more_body": False}
+
+        async def replay() -> Message:
+            nonlocal whole
+            if whole is None:
+                return await receive()
+            message, whole = whole, None
+            return message
+
+        await self._app(scope, replay, send)
+
+    async def _complete(self, scope: Scope, receive: Receive, body: bytearray) -> bool:
+        """Fill the body; False when the sender went away before its end."""
+        announced = Headers(scope=scope).get("content-length", "0")
+        if not announced.isdecimal() or len(announced) > 20 or int(announced) > MAX_BODY_BYTES:
+            raise _too_large()
+        try:
+            async with asyncio.timeout(_BODY_WITHIN_S):
+                while True:
+                    message = await receive()
+                    if message["type"] != "http.request":
+                        return False
+                    piece: bytes = message.get("body", b"")
+                    if len(body) + len(piece) > MAX_BODY_BYTES:
+                        raise _too_large()
+                    if self._held_bytes + len(piece) > _MOST_HELD_BYTES:
+                        raise unavailable("too many large bodies are being read; try again", kind="overloaded")
+                    body += piece
+                    self._held_bytes += len(piece)
+                    if not message.get("more_body", False):
+                        return True
+        except TimeoutError:
+            detail = f"the body did not arrive within {_BODY_WITHIN_S:g} s"
+            raise Problem(408, "slow-body", detail, headers={"Connection": "close"}) from None
+
+
+def _too_large() -> Problem:
+    detail = f"the body has more than {MAX_BODY_BYTES >> 20} MiB; send it in parts"
+    return Problem(413, "body-too-large", detail)

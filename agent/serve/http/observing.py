@@ -1,0 +1,96 @@
+"""What every HTTP request leaves behind: a log line, figures and, where they are wanted, a span."""
+
+import logging
+import time
+import uuid
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from agent.observe import logs
+from agent.observe.health import Health
+from agent.observe.metrics import Metrics
+from agent.observe.observer import Observer
+
+if TYPE_CHECKING:
+    from agent.app import Service
+    from agent.observe.telemetry import Tracing
+
+UNMATCHED = "unmatched"
+"""The route of requests for which there is none."""
+_LONGEST_PATH = 200
+# Asked every few seconds by those who watch: a line of each would bury the others.
+_WATCHERS = frozenset({"/healthz", "/readyz", "/metrics"})
+
+_log = logging.getLogger("signalbox.http")
+
+
+class Observation:
+    """What watches one service: the health of its parts, its metrics, its log lines and its spans."""
+
+    def __init__(self, service: "Service", tracing: "Tracing | None" = None) -> None:
+        self.health = Health(service)
+        self.metrics = Metrics(service, self.health)
+        self.tracing = tracing
+        observers: list[Observer] = [self.health, self.metrics, logs.Naming()]
+        for observer in (*observers, *([tracing] if tracing is not None else [])):
+            service.observers.add(observer)
+
+
+class Observing:
+    """ASGI middleware inside the one that gives request ids (`scope["state"]["request_id"]`), outside all others."""
+
+    def __init__(self, app: ASGIApp, observation: Observation) -> None:
+        self._app = app
+        self._metrics, self._tracing = observation.metrics, observation.tracing
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See the ASGI specification."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started, status = time.monotonic(), 500
+        method = scope["method"]
+
+        async def responding(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        request_id = scope.setdefault("state", {}).setdefault("request_id", uuid.uuid4().hex)
+        tracing = self._tracing
+        with (
+            logs.of_request(request_id),
+            tracing.request(method, Headers(scope=scope)) if tracing is not None else nullcontext() as span,
+            self._metrics.at_work.track_inprogress(),
+        ):
+            try:
+                await self._app(scope, receive, responding)
+            finally:
+                route = _route(scope)
+                elapsed_s = time.monotonic() - started
+                self._metrics.requested(method, route, status, elapsed_s)
+                if tracing is not None and span is not None:
+                    tracing.responded(span, method, route, status)
+                _note(scope, route, status, elapsed_s)
+
+
+def _route(scope: Scope) -> str:
+    """The template of the path, which holds nothing that a caller has made up."""
+    if (route := getattr(scope.get("route"), "path", None)) is not None:
+        return str(route)
+    mounted = scope.get("app_root_path", scope.get("root_path", ""))
+    return str(mounted or UNMATCHED)
+
+
+def _note(scope: Scope, route: str, status: int, elapsed_s: float) -> None:
+    level = logging.DEBUG if route in _WATCHERS and status < 500 else logging.INFO
+    if not _log.isEnabledFor(level):
+        return
+    path = scope["path"][:_LONGEST_PATH] if route == UNMATCHED else route
+    ms = round(elapsed_s * 1000, 1)
+    fields = {"method": scope["method"], "route": route, "status": status, "ms": ms}
+    _log.log(level, "%s %s", scope["method"], path, extra={"fields": fields})

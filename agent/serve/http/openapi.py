@@ -1,0 +1,80 @@
+"""The OpenAPI document: what FastAPI cannot see of the operations, which read and answer for themselves, is added."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from agent.serve.http import problems
+from agent.serve.http.bodies import JsonBody
+
+Json = dict[str, Any]
+
+_REFERENCE = "#/components/schemas/{model}"
+_KEY = {"type": "http", "scheme": "bearer", "description": "an API key; it fixes the tenant"}
+
+
+def describe_bodies(router: APIRouter) -> None:
+    """Give the operations whose body a `JsonBody` reads that body's description."""
+    for route in router.routes:
+        if isinstance(route, APIRoute):
+            for body in _bodies(route):
+                content: Json = {"schema": {"$ref": _REFERENCE.format(model=body.shape.__name__)}}
+                if body.example is not None:
+                    content["example"] = body.example
+                described = {"required": not body.optional, "content": {"application/json": content}}
+                route.openapi_extra = {**(route.openapi_extra or {}), "requestBody": described}
+
+
+def document(app: FastAPI, routers: list[APIRouter], *, is_open: Callable[[str], bool], keys: bool) -> None:
+    """Have the application's document say what bodies there are, which errors, and where a key is needed."""
+    generated = app.openapi
+    shapes = [
+        body.shape for router in routers for route in router.routes if isinstance(route, APIRoute)
+        for body in _bodies(route)
+    ]  # fmt: skip
+
+    def openapi() -> Json:
+        if app.openapi_schema is None:
+            said = generated()
+            schemas = said.setdefault("components", {}).setdefault("schemas", {})
+            _, defined = models_json_schema(
+                [*((shape, "validation") for shape in dict.fromkeys(shapes)), (problems.ProblemBody, "serialization")],
+                ref_template=_REFERENCE,
+            )
+            for name, schema in defined.get("$defs", {}).items():
+                schemas.setdefault(name, schema)
+            if keys:
+                said["components"]["securitySchemes"] = {"key": _KEY}
+            for path, operations in said["paths"].items():
+                for operation in operations.values():
+                    _add_errors(operation, own=path in app.state.error_forms)
+                    if keys and not is_open(path):
+                        operation["security"] = [{"key": []}]
+        assert app.openapi_schema is not None
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _add_errors(operation: Json, *, own: bool) -> None:
+    """Every operation may answer a problem; FastAPI's own form of a 422 is none that is ever sent."""
+    responses = operation["responses"]
+    responses.pop("422", None)
+    if own:
+        return
+    content = {problems.MEDIA_TYPE: {"schema": {"$ref": _REFERENCE.format(model=problems.ProblemBody.__name__)}}}
+    responses["4XX"] = {
+        "description": "the request is at fault; says what, where and what is valid",
+        "content": content,
+    }
+    responses["5XX"] = {"description": "not the request's fault; a 503 says when to try again", "content": content}
+
+
+def _bodies(route: APIRoute) -> Iterator[JsonBody[BaseModel]]:
+    for dependency in route.dependant.dependencies:
+        if isinstance(dependency.call, JsonBody):
+            yield dependency.call

@@ -1,0 +1,145 @@
+"""What goes in and out of the native endpoints beyond the shapes of `agent.types`."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+
+from agent.types import Result, Shape
+
+MAX_DOCUMENTS = 10_000
+
+CollectionName = Annotated[str, Field(min_length=1, max_length=128)]
+
+
+class NewDocuments(Shape):
+    """Documents to store. One that cannot be stored is reported and loses nobody else."""
+
+    collection: Annotated[CollectionName, Field(description="where they go; made when missing")]
+    documents: Annotated[
+        list[Any],
+        Field(
+            min_length=1,
+            max_length=MAX_DOCUMENTS,
+            description="objects with text and, if given, id, title, url, metadata, important, questions, public and "
+            "expires_at; other keys are metadata",
+        ),
+    ]
+    wait: Annotated[bool, Field(description="answer when they are stored")] = True
+
+
+class FailedDocument(Shape):
+    index: int
+    id: str | None
+    reason: str
+
+
+class Ingested(Shape):
+    """What became of documents; counts are documents."""
+
+    job_id: str
+    inserted: int
+    updated: int
+    unchanged: int
+    failed: list[FailedDocument]
+
+
+class DocumentBody(Shape):
+    """A document as it is stored."""
+
+    id: str
+    collection: str
+    title: str
+    text: str
+    url: str | None
+    metadata: dict[str, Any]
+    language: str
+    chunks: int
+    public: bool
+    expires_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class Deleted(Shape):
+    """How many documents went."""
+
+    collection: str
+    deleted: int
+
+
+class CollectionSummary(Shape):
+    name: str
+    documents: int
+    chunks: int
+    embedder: str | None
+    dimension: int | None
+    languages: dict[str, int]
+
+
+class Collections(Shape):
+    """The collections that the caller sees: its own, and those of the platform with public documents."""
+
+    collections: list[CollectionSummary]
+
+
+class CollectionBody(CollectionSummary):
+    """A collection with its field catalogue: per field its type, ranges and commonest values with counts."""
+
+    fields: list[dict[str, Any]]
+
+
+class TraceSummary(Shape):
+    trace_id: str
+    created_at: datetime
+    expires_at: datetime
+    kind: str
+    query: str
+    collection: str | None
+    status: str
+    hits: int
+    replay_of: str | None
+
+
+class Traces(Shape):
+    """The latest traces, newest first."""
+
+    traces: list[TraceSummary]
+
+
+class TraceBody(BaseModel):
+    """How an answer came about: what was asked, understood, searched, ranked and answered."""
+
+    trace_id: str
+    created_at: datetime
+    expires_at: datetime
+    request: dict[str, Any]
+
+
+class Replay(Shape):
+    """Settings that differ from those of the first run, by name."""
+
+    changes: Annotated[dict[str, Any], Field(default_factory=dict)]
+
+
+class Replayed(Result):
+    """The answer of a second run, with what came out differently."""
+
+    replay_of: str
+    changes: dict[str, Any]
+    difference: dict[str, Any]
+
+
+class Judgement(Shape):
+    """What somebody thought of an answer."""
+
+    trace_id: Annotated[str, Field(min_length=1, max_length=64)]
+    score: Annotated[int, Field(ge=0, le=10, description="0 useless, 10 just right")]
+    comment: Annotated[str, Field(max_length=4000)] | None = None
+
+
+class Judged(Shape):
+    """The judgement that is kept; a second one of the same answer replaces it."""
+
+    trace_id: str
+    score: int

@@ -1,0 +1,217 @@
+"""Load on a running `signalbox serve`: questions over kept HTTP/1.1 connections, from a process of its own.
+
+In a closed loop every connection asks its next question when it has its answer. In an open loop questions come at
+a given rate, whatever becomes of those before, and each is timed from when it should have been sent: a server that
+falls behind is not asked less, as it would not be by its users.
+"""
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import cycle
+from typing import Any
+from urllib.parse import urlsplit
+
+from evals.timing import summary
+from retrievers.core.errors import BadRequest, Unavailable
+
+_MOST_CONNECTIONS = 1000
+_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where questions go.
+
+    Args:
+        url: of the service ("http://127.0.0.1:8000").
+        key: an API key; none is sent when None.
+    """
+
+    url: str
+    key: str | None = None
+
+    def address(self) -> tuple[str, int]:
+        """Host and port.
+
+        Raises:
+            BadRequest: the URL is none of plain HTTP.
+        """
+        try:
+            parts = urlsplit(self.url)
+            port = parts.port or 80
+        except ValueError:
+            parts, port = urlsplit(""), 0
+        if parts.scheme != "http" or not parts.hostname:
+            raise BadRequest("give the address of a running service, such as http://127.0.0.1:8000", where="--url")
+        return parts.hostname, port
+
+    def request(self, body: dict[str, Any]) -> bytes:
+        """The bytes of a POST /v1/retrieve."""
+        host, port = self.address()
+        content = json.dumps(body).encode()
+        lines = [
+            "POST /v1/retrieve HTTP/1.1",
+            f"Host: {host}:{port}",
+            "Content-Type: application/json",
+            f"Content-Length: {len(content)}",
+            *([f"Authorization: Bearer {self.key}"] if self.key else []),
+        ]
+        return "\r\n".join([*lines, "", ""]).encode() + content
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of the questions.
+
+    Attributes:
+        answered_ms, refused_ms: how long those with 200 and those with 503 took.
+        errors: everything else, by status or by what went wrong with the connection.
+    """
+
+    answered_ms: list[float] = field(default_factory=list)
+    refused_ms: list[float] = field(default_factory=list)
+    errors: Counter[str] = field(default_factory=Counter)
+
+    def report(self, seconds: float) -> dict[str, Any]:
+        """Counts, answers per second over those seconds, and times in milliseconds."""
+        return {
+            "seconds": round(seconds, 2),
+            "answered": len(self.answered_ms),
+            "answered_per_s": round(len(self.answered_ms) / seconds, 1),
+            "refused": len(self.refused_ms),
+            "errors": dict(self.errors),
+            "latency_ms": summary(self.answered_ms) if self.answered_ms else None,
+            "refused_ms": summary(self.refused_ms) if self.refused_ms else None,
+        }
+
+
+def described(report: dict[str, Any]) -> list[tuple[str, str]]:
+    """A report for people, a row per figure."""
+    rows = [
+        ("answered", f"{report['answered']:,} in {report['seconds']:g} s, {report['answered_per_s']:g} per second"),
+        ("refused (503)", f"{report['refused']:,}"),
+        ("errors", ", ".join(f"{count:,} x {what}" for what, count in report["errors"].items()) or "none"),
+    ]
+    for what, times in (("answered", report["latency_ms"]), ("refused", report["refused_ms"])):
+        if times is not None:
+            figures = ", ".join(f"{name} {times[name]:.1f}" for name in ("p50", "p95", "p99"))
+            rows.append((f"time until {what}, ms", figures))
+    return rows
+
+
+class _Connection:
+    """One kept connection; opened anew after an error."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host, self._port = host, port
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def ask(self, request: bytes) -> int:
+        """The status of the answer, which is read whole."""
+        if self._streams is None:
+            self._streams = await asyncio.open_connection(self._host, self._port)
+        reader, writer = self._streams
+        writer.write(request)
+        head = await reader.readuntil(b"\r\n\r\n")
+        lines = head.lower().split(b"\r\n")
+        headers = dict(line.split(b": ", 1) for line in lines[1:] if b": " in line)
+        await reader.readexactly(int(headers.get(b"content-length", 0)))
+        if headers.get(b"connection") == b"close":
+            await self.close()
+        return int(lines[0].split(b" ")[1])
+
+    async def close(self) -> None:
+        """Let go of the socket."""
+        if self._streams is not None:
+            self._streams[1].close()
+            with suppress(OSError):
+                await self._streams[1].wait_closed()
+        self._streams = None
+
+
+async def closed_loop(
+    target: Target, questions: Sequence[dict[str, Any]], *, connections: int, seconds: float
+) -> dict[str, Any]:
+    """Ask without a pause over that many connections; see `Tally.report`.
+
+    Raises:
+        Unavailable: nobody listens there.
+    """
+    await _reachable(target)
+    host, port = target.address()
+    requests = cycle([target.request(one) for one in questions])
+    tally, started = Tally(), time.monotonic()
+
+    async def asker() -> None:
+        connection = _Connection(host, port)
+        while time.monotonic() < started + seconds:
+            await _timed(connection, next(requests), time.monotonic(), tally)
+        await connection.close()
+
+    await asyncio.gather(*(asker() for _ in range(connections)))
+    return tally.report(time.monotonic() - started)
+
+
+async def open_loop(
+    target: Target, questions: Sequence[dict[str, Any]], *, rate: float, seconds: float
+) -> dict[str, Any]:
+    """Ask at that rate, questions per second, evenly; see `Tally.report`. Raises as `closed_loop`."""
+    await _reachable(target)
+    host, port = target.address()
+    requests = cycle([target.request(one) for one in questions])
+    tally, started = Tally(), time.monotonic()
+    free: list[_Connection] = []
+    under_way: set[asyncio.Task[None]] = set()
+
+    async def ask(due: float) -> None:
+        connection = free.pop() if free else _Connection(host, port)
+        await _timed(connection, next(requests), due, tally)
+        free.append(connection)
+
+    for number in range(int(rate * seconds)):
+        due = started + number / rate
+        if (wait_s := due - time.monotonic()) > 0:
+            await asyncio.sleep(wait_s)
+        if len(under_way) >= _MOST_CONNECTIONS:
+            tally.errors["no connection free"] += 1
+            continue
+        task = asyncio.create_task(ask(due))
+        under_way.add(task)
+        task.add_done_callback(under_way.discard)
+    await asyncio.gather(*under_way)
+    elapsed_s = time.monotonic() - started
+    for connection in free:
+        await connection.close()
+    return tally.report(elapsed_s)
+
+
+async def _timed(connection: _Connection, request: bytes, due: float, tally: Tally) -> None:
+    try:
+        async with asyncio.timeout(_TIMEOUT_S):
+            status = await connection.ask(request)
+    except (OSError, TimeoutError, asyncio.IncompleteReadError, ValueError) as error:
+        tally.errors[type(error).__name__] += 1
+        await connection.close()
+        return
+    elapsed_ms = (time.monotonic() - due) * 1000
+    if status == 200:
+        tally.answered_ms.append(elapsed_ms)
+    elif status == 503:
+        tally.refused_ms.append(elapsed_ms)
+    else:
+        tally.errors[str(status)] += 1
+
+
+async def _reachable(target: Target) -> None:
+    host, port = target.address()
+    try:
+        _, writer = await asyncio.open_connection(host, port)
+    except OSError as error:
+        reason = f"{error.strerror or type(error).__name__}; start it with `signalbox serve`"
+        raise Unavailable(f"the service at {target.url}", reason) from None
+    writer.close()

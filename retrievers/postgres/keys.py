@@ -1,0 +1,205 @@
+"""API keys: made once, stored as digests, and verified so that a revoked one stops within a second everywhere."""
+
+import asyncio
+import hashlib
+import hmac
+import re
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+from psycopg import AsyncConnection
+
+from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
+from retrievers.ingest.clean import printable
+from retrievers.postgres.database import Database
+
+FRESH_S = 0.5
+"""How long what the database said of a key is believed. With the time a request takes, less than a second."""
+MOST_CACHED = 10_000
+MOST_NAME_CHARACTERS = 200
+MOST_DAYS = 36_500
+# sbx_<id>_<256 random bits><64 bits that only this database's secret makes of them>
+_FORM = re.compile(r"sbx_(?P<id>[0-9a-f]{16})_(?P<random>[0-9a-f]{64})(?P<seal>[0-9a-f]{16})")
+
+
+class BadKey(RetrievalError):
+    """The key opens nothing: it is none, or it has been revoked or has expired."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What is known of a key; the key itself is known to its holder alone.
+
+    Attributes:
+        last_used_at: to the minute.
+    """
+
+    tenant: str
+    id: str
+    name: str
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    last_used_at: datetime | None
+
+    @property
+    def state(self) -> str:
+        """live, expired or revoked."""
+        if self.revoked_at is not None:
+            return "revoked"
+        return "expired" if self.expires_at is not None and self.expires_at <= datetime.now(UTC) else "live"
+
+    def json(self) -> dict[str, Any]:
+        """The key's record in types of JSON."""
+        moments = {name: value.isoformat() for name, value in asdict(self).items() if isinstance(value, datetime)}
+        return {**asdict(self), **moments, "state": self.state}
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A question to the database about a key, answered or under way."""
+
+    at: float
+    answer: "asyncio.Task[str]"
+
+
+class Keys:
+    """The keys of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._asked: OrderedDict[bytes, _Asked] = OrderedDict()
+
+    async def create(self, tenant: str, name: str = "", *, days: float | None = None) -> tuple[Key, str]:
+        """A new key of the tenant: its record, and the key as text, which nobody can tell again.
+
+        Args:
+            name: what it is for, up to 200 printable characters.
+            days: how long it is valid; for good when None.
+        Raises:
+            BadRequest: the tenant, the name or the days cannot be.
+            Unavailable: the database cannot be asked.
+        """
+        if len(name) > MOST_NAME_CHARACTERS or name != printable(name):
+            raise BadRequest(f"a key's name has at most {MOST_NAME_CHARACTERS} printable characters", where="name")
+        if days is not None and not 0 < days <= MOST_DAYS:
+            raise BadRequest(f"a key expires after more than 0 and at most {MOST_DAYS:,} days", where="expires")
+        id, random = secrets.token_hex(8), secrets.token_hex(32)
+        key = f"sbx_{id}_{random}{self._seal(id, random)}"
+        expires_at = datetime.now(UTC) + timedelta(days=days) if days is not None else None
+        async with self._database.transaction(tenant) as connection:
+            cursor = await connection.execute(_CREATE, (tenant, id, name, _digest(key), expires_at))
+            row = await cursor.fetchone()
+        assert row is not None
+        return Key(*row), key
+
+    async def stored(self, tenant: str | None = None) -> list[Key]:
+        """The keys of a tenant, or of all, oldest first; those that were revoked or have expired too.
+
+        Raises:
+            BadRequest: the tenant cannot be one.
+            Unavailable: the database cannot be asked, or its owner may not act as `signalbox_keys`.
+        """
+        if tenant is not None:
+            return [Key(*row) for row in await self._database.fetch(tenant, _LIST, ())]
+        async with self._all_tenants() as connection:
+            return [Key(*row) for row in await (await connection.execute(_LIST)).fetchall()]
+
+    async def revoke(self, id: str) -> Key:
+        """End a key for good; once more does nothing.
+
+        Raises:
+            BadRequest: there is no key of that id.
+            Unavailable: as of `stored`.
+        """
+        async with self._all_tenants() as connection:
+            cursor = await connection.execute("SELECT tenant FROM signalbox.api_key WHERE id = %s", (printable(id),))
+            found = await cursor.fetchone()
+        if found is None:
+            raise BadRequest("there is no key of that id; `signalbox keys list` shows them all", where="id")
+        rows = await self._database.fetch(found[0], _REVOKE, (id,))
+        return Key(*rows[0])
+
+    async def any_live(self) -> bool:
+        """Whether some tenant has a key that opens something."""
+        return any(key.state == "live" for key in await self.stored())
+
+    async def verify(self, key: str) -> tuple[str, str]:
+        """The tenant of a key, and the key's id.
+
+        What was not made here is refused without asking the database: nobody else can seal a key. What the database
+        said is believed for `FRESH_S`, also that it could not be asked, and asked for once at a time.
+
+        Raises:
+            BadKey: it is no key, or valid no more.
+            Unavailable: the database cannot be asked.
+        """
+        parts = _FORM.fullmatch(key)
+        if parts is None or not hmac.compare_digest(parts["seal"], self._seal(parts["id"], parts["random"])):
+            raise BadKey("it is no key of this service")
+        digest, now = _digest(key), time.monotonic()
+        asked = self._asked.get(digest)
+        if asked is None or now - asked.at >= FRESH_S:
+            asked = _Asked(now, asyncio.create_task(self._ask(parts["id"], digest)))
+            asked.answer.add_done_callback(_seen)
+            self._asked[digest] = asked
+            self._asked.move_to_end(digest)
+            if len(self._asked) > MOST_CACHED:
+                self._asked.popitem(last=False)
+        # Others may wait for the same answer when this caller gives up.
+        return await asyncio.shield(asked.answer), parts["id"]
+
+    async def _ask(self, id: str, digest: bytes) -> str:
+        """The tenant of a live key."""
+        rows = await self._database.search(_VERIFY, {"id": id, "digest": digest})
+        if not rows:
+            raise BadKey("it is no key of this service")
+        tenant, ended = rows[0]
+        if ended is not None:
+            raise BadKey(f"the key {id} {'has been' if ended == 'revoked' else 'has'} {ended}")
+        return str(tenant)
+
+    def _seal(self, id: str, random: str) -> str:
+        return self._database.seal(f"{id}_{random}")[:16]
+
+    @asynccontextmanager
+    async def _all_tenants(self) -> AsyncIterator[AsyncConnection[tuple[Any, ...]]]:
+        """A connection of the owner that reads the keys of every tenant: for who administers, never for a request."""
+        try:
+            async with await AsyncConnection.connect(self._database.owner, connect_timeout=10) as connection:
+                await connection.execute("SET ROLE signalbox_keys")
+                yield connection
+        except (psycopg.OperationalError, psycopg.errors.InsufficientPrivilege) as error:
+            raise Unavailable("the database", str(error).strip().splitlines()[0]) from error
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode()).digest()
+
+
+def _seen(answer: "asyncio.Task[str]") -> None:
+    """All who asked may be gone by the time it fails."""
+    if not answer.cancelled():
+        answer.exception()
+
+
+_CREATE = """
+    INSERT INTO signalbox.api_key (tenant, id, name, digest, expires_at) VALUES (%s, %s, %s, %s, %s)
+    RETURNING tenant, id, name, created_at, expires_at, revoked_at, last_used_at
+"""
+_LIST = """
+    SELECT tenant, id, name, created_at, expires_at, revoked_at, last_used_at
+    FROM signalbox.api_key ORDER BY created_at, tenant, id
+"""
+_REVOKE = """
+    UPDATE signalbox.api_key SET revoked_at = coalesce(revoked_at, now()) WHERE id = %s
+    RETURNING tenant, id, name, created_at, expires_at, revoked_at, last_used_at
+"""
+_VERIFY = "SELECT tenant, ended FROM signalbox.verified_key(%(id)s, %(digest)s)"
