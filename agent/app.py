@@ -31,9 +31,13 @@ from retrievers.core.fields import Field
 from retrievers.core.types import ChunkId, Closing, Collection, Retriever
 from retrievers.embed import Embedder
 from retrievers.embed.factory import open_embedder
+from retrievers.ingest import delivery as deliveries
+from retrievers.ingest import jobs as queue
 from retrievers.ingest import store
 from retrievers.ingest.documents import Document, Rejected
-from retrievers.ingest.run import Progress, Report, ingest
+from retrievers.ingest.jobs import Job, Jobs
+from retrievers.ingest.run import Progress, Report, Written, ingest
+from retrievers.ingest.worker import Worker
 from retrievers.postgres import feedback
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.postgres.database import Database
@@ -63,6 +67,7 @@ class Service:
     pipeline: Pipeline
     answerer: Answerer
     traces: TraceStore
+    worker: Worker
     keys: Keys
     observers: Observers = field(default_factory=Observers)
 
@@ -263,6 +268,62 @@ class Service:
             # What was written is found at once by this process.
             await self.catalogue.collections(who, fresh=True)
 
+    async def submit(
+        self, collection: str, documents: Sequence[object], *, wait: bool = True, tenant: str | None = None
+    ) -> Job:
+        """Store documents given as records, see `retrievers.ingest.read.read_record`; a bad one loses no other.
+
+        Args:
+            wait: store them before this returns. Otherwise they are on disk when it does, and a worker of
+                `signalbox serve` stores them.
+        Raises:
+            BadRequest: they cannot be stored in this collection, or are no or too many documents.
+            Unavailable: the database or the embedder failed.
+        """
+        return await self._submit(deliveries.of_records(collection, documents), wait, tenant)
+
+    async def submit_file(
+        self, collection: str, name: str, data: bytes, *, wait: bool = True, tenant: str | None = None
+    ) -> Job:
+        """As `submit`, for the documents of a file of any form that `signalbox ingest` reads.
+
+        Args:
+            name: of the file: its ending tells the form, and a document that has no id or title gets this one.
+        """
+        return await self._submit(deliveries.of_file(collection, name, data), wait, tenant)
+
+    async def _submit(self, delivery: deliveries.Delivery, wait: bool, tenant: str | None) -> Job:
+        who = self._tenant(tenant)
+        if wait:
+            id, _ = await self.worker.deliver(who, delivery)
+        else:
+            id = await self.worker.jobs.submit(who, delivery)
+            self.worker.wake()
+        return await self.worker.jobs.job(who, id)
+
+    async def jobs(self, *, limit: int = 50, tenant: str | None = None) -> list[Job]:
+        """The last ingestion jobs, newest first, at most 100, each without its `failures`."""
+        return await self.worker.jobs.recent(self._tenant(tenant), limit)
+
+    async def job(self, job_id: str, *, tenant: str | None = None) -> Job:
+        """One ingestion job with the documents that failed.
+
+        Raises:
+            NotFound: the tenant has none of that id, or no more.
+        """
+        return await self.worker.jobs.job(self._tenant(tenant), job_id)
+
+    async def retry_job(self, job_id: str, *, tenant: str | None = None) -> Job:
+        """Have the documents of a job that failed stored by a worker after all; what came later is not replaced.
+
+        Raises:
+            NotFound: the tenant has no such job.
+            BadRequest: nothing of it failed, or it is not over yet.
+        """
+        job = await self.worker.jobs.retry(self._tenant(tenant), job_id)
+        self.worker.wake()
+        return job
+
     async def collections(self, *, tenant: str | None = None) -> Sequence[Collection]:
         """The collections the tenant can see."""
         return await self.catalogue.collections(self._tenant(tenant), fresh=True)
@@ -312,6 +373,7 @@ class Service:
                 count = await store.remove_documents(connection, tenant, own.number, [document])
                 await store.settle(connection, tenant, own.number)
             else:
+                await queue.cancel(connection, tenant, collection)
                 count = await store.delete_collection(connection, tenant, own.number)
         await self.catalogue.collections(tenant, fresh=True)
         return count
@@ -375,14 +437,35 @@ async def open_service(settings: Settings | None = None, **changes: Any) -> Asyn
                 answerer = Answerer(settings, embedder, model, reader.breaker)
                 async with _closing(sources.values()), TraceStore(database, days=settings.trace_days) as traces:
                     _settle_heap()
-                    keys = Keys(database)
-                    yield Service(settings, database, embedder, catalogue, pipeline, answerer, traces, keys)
+                    keys, worker = Keys(database), _worker(settings, database, embedder, catalogue)
+                    yield Service(settings, database, embedder, catalogue, pipeline, answerer, traces, worker, keys)
     finally:
         await embedder.aclose()
         if reranker is not None:
             await reranker.aclose()
         if model is not None:
             await model.aclose()
+
+
+def _worker(settings: Settings, database: Database, embedder: Embedder, catalogue: Catalogue) -> Worker:
+    async def stored(
+        tenant: str,
+        collection: str,
+        items: Sequence[Document | Rejected],
+        *,
+        delivery: int,
+        written: Written,
+        progress: Progress,
+    ) -> Report:
+        try:
+            return await ingest(
+                database, embedder, tenant, collection, items, delivery=delivery, written=written, progress=progress
+            )
+        finally:
+            # What was written is found at once by this process.
+            await catalogue.collections(tenant, fresh=True)
+
+    return Worker(Jobs(database), stored, at_once=settings.workers)
 
 
 @asynccontextmanager

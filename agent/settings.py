@@ -102,6 +102,9 @@ class Settings(BaseModel):
     judge: Literal["off", "llm"] = Field("off", description="llm: a model also checks each answer by its passages")
     source_timeout_s: float = Field(3.0, gt=0, le=120, description="one source")
     pool_size: int = Field(10, ge=1, le=200, description="most database connections")
+    workers: int = Field(
+        1, ge=0, le=16, description="ingestion jobs that `signalbox serve` works on at once; 0 leaves them to others"
+    )
     trace_days: int = Field(30, ge=0, le=3650, description="how long a decision record is kept; 0 keeps none")
     log_format: Literal["text", "json"] = Field("text", description="log lines of `signalbox serve`: text or json")
     log_level: Literal["debug", "info", "warning", "error"] = Field(

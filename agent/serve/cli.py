@@ -313,6 +313,22 @@ def delete(
 
 
 @app.command()
+def jobs(
+    action: Annotated[
+        str | None, typer.Argument(help="`show` what failed of one, or `retry` it", metavar="[show|retry]")
+    ] = None,
+    id: Annotated[str | None, typer.Argument(help="its job_id", metavar="[ID]")] = None,
+    tenant: Tenant = None,
+    as_json: AsJson = False,
+) -> int:
+    """The ingestion jobs, or one of them with the documents that failed and why."""
+    from agent.serve import jobscommand
+
+    jobscommand.check_arguments(action, id)
+    return _with_service(lambda service: jobscommand.run(service, action, id, tenant=tenant, as_json=as_json))
+
+
+@app.command()
 def sql(
     statement: Annotated[str, typer.Argument(help="one SELECT; - reads a JSON string per line from stdin")],
     collection: Annotated[str, typer.Option(help="the collection behind the view documents")],

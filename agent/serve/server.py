@@ -46,7 +46,7 @@ async def serve(host: str, port: int) -> int:
         settings = load_settings()
         auth = check_exposure(settings, address)
         logs.configure(settings)
-        async with open_service(settings) as service:
+        async with open_service(settings) as service, service.worker:
             identify = await identifier(service, auth) if auth == "keys" else None
             app = create_app(service, identify=identify, tracing=tracing)
             shown = f"[{address}]" if ":" in address else address

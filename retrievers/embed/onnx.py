@@ -38,9 +38,11 @@ class OnnxEmbedder:
         self.name, self.languages = name, languages
         self._folder = folder
         self.recent = QueryCache()
-        # The model runs single-threaded and batches run side by side: a question then waits for no other
-        # thread, and passages keep every core busy.
-        self._executor = ThreadPoolExecutor(max_workers=os.cpu_count() or 1, thread_name_prefix="embed")
+        # The model runs single-threaded and batches run side by side: passages keep every core busy. Questions
+        # have threads of their own: behind the batches of an ingestion one would wait for seconds.
+        cores = os.cpu_count() or 1
+        self._executor = ThreadPoolExecutor(max_workers=cores, thread_name_prefix="embed")
+        self._questions = ThreadPoolExecutor(max_workers=cores, thread_name_prefix="embed-question")
 
     async def dimension(self) -> int:
         """Length of the vectors, read from the model."""
@@ -63,13 +65,14 @@ class OnnxEmbedder:
         """Vector of a question, see `Embedder.embed_query`."""
         vector = self.recent.get(text)
         if vector is None:
-            vector = await self._in_thread(self._encode_query, text)
+            vector = await asyncio.get_running_loop().run_in_executor(self._questions, self._encode_query, text)
             self.recent.put(text, vector)
         return vector
 
     async def aclose(self) -> None:
         """Let the threads end; the model itself is freed with the object."""
         self._executor.shutdown(wait=False)
+        self._questions.shutdown(wait=False)
 
     def _encode_query(self, text: str) -> Vectors:
         model = self._model

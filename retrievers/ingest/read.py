@@ -5,23 +5,24 @@ import os
 import re
 import stat
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Literal
 
 import yaml
 
-from retrievers.core.errors import BadDocument
+from retrievers.core.errors import BadDocument, BadRequest
 from retrievers.ingest.clean import Cleaner, decode, is_utf_16, kind, printable
 from retrievers.ingest.documents import Rejected
 from retrievers.ingest.html import declared_charset, read_page
 from retrievers.ingest.json_text import parse_json
-from retrievers.ingest.record import build_document, read_record, rejected
+from retrievers.ingest.record import MAX_ID_CHARACTERS, build_document, read_record, rejected
 from retrievers.ingest.schema import schema_of
 from retrievers.ingest.table import MAX_LINE_BYTES, Item, Progress, read_table
 
-__all__ = ["input_bytes", "read", "read_record"]
+__all__ = ["check_upload", "input_bytes", "read", "read_record", "read_upload"]
 
 MAX_WHOLE_FILE_BYTES = 256 << 20
 """Of forms that are read in one piece; JSONL and CSV may be of any size."""
@@ -40,11 +41,13 @@ class _Source:
     Attributes:
         where: its path as given, for messages.
         id: what its document is called when it does not say so itself.
+        title: the same for its title.
     """
 
     path: Path
     where: str
     id: str
+    title: str
     size_bytes: int
 
     @property
@@ -79,6 +82,43 @@ def read(
                     yield from _read_file(source, report)
         else:
             yield from _guarded("stdin", _read_json_lines(stdin or sys.stdin.buffer, "stdin", report))
+
+
+def read_upload(name: str, data: bytes) -> Iterator[Item]:
+    """Documents of a file that came by its name and content; bad input comes out as a Rejected.
+
+    The name is data: it gives the ending, the id and the title, and nothing on this machine is called by it.
+
+    Raises:
+        BadRequest: no file that is read here can have this name.
+    """
+    ending = check_upload(name)
+    # Only their paths open tables and PDF files.
+    with tempfile.NamedTemporaryFile(prefix="signalbox-", suffix=ending) as file:
+        file.write(data)
+        file.flush()
+        source = _Source(Path(file.name), name, name, PurePosixPath(name).stem, len(data))
+        for item in _read_file(source, lambda _size: None):
+            # What a converter says of a damaged file may name its path.
+            yield replace(item, reason=item.reason.replace(file.name, name)) if isinstance(item, Rejected) else item
+
+
+def check_upload(name: str) -> str:
+    """The ending of a file's name.
+
+    Raises:
+        BadRequest: no file that is read here can have this name.
+    """
+    if not name or len(name) > MAX_ID_CHARACTERS or not name.isprintable():
+        raise BadRequest(f"a file's name has 1 to {MAX_ID_CHARACTERS} printable characters", where="name")
+    ending = PurePosixPath(name).suffix.lower()
+    if ending not in _READERS:
+        raise BadRequest(
+            f'the ending "{ending}" is not known; these are: {" ".join(sorted(_READERS))}',
+            where="name",
+            valid=sorted(_READERS),
+        )
+    return ending
 
 
 def input_bytes(paths: Sequence[Path | Literal["-"]]) -> int:
@@ -137,7 +177,7 @@ def _source(path: Path, id: str) -> _Source | Rejected:
         return rejected(path.as_posix(), None, "a link to a folder, which is not followed; name that folder itself")
     if not stat.S_ISREG(status.st_mode):
         return rejected(path.as_posix(), None, "not a regular file")
-    return _Source(path, printable(path.as_posix()), Cleaner().text(id), status.st_size)
+    return _Source(path, printable(path.as_posix()), Cleaner().text(id), path.stem, status.st_size)
 
 
 def _cannot_open(path: Path, error: OSError | ValueError) -> str:
@@ -195,7 +235,7 @@ def _text_of(data: bytes, *, declared: str | None = None) -> tuple[str, tuple[st
 
 def _read_plain(source: _Source, _count: Progress) -> Iterator[Item]:
     text, notes = _text_of(_bytes_of(source))
-    yield build_document({}, source.where, text=text, id=source.id, title=source.path.stem, notes=notes)
+    yield build_document({}, source.where, text=text, id=source.id, title=source.title, notes=notes)
 
 
 def _read_markdown(source: _Source, _count: Progress) -> Iterator[Item]:
@@ -208,7 +248,7 @@ def _read_markdown(source: _Source, _count: Progress) -> Iterator[Item]:
         tags = [tag for tag in tags if isinstance(tag, str)]
     if isinstance(tags, list | str):
         front = {"important": tags, **front}
-    title = _first_heading(body) or source.path.stem
+    title = _first_heading(body) or source.title
     yield build_document(front, source.where, text=body, id=source.id, title=title, notes=notes, cleaner=cleaner)
 
 
@@ -255,7 +295,7 @@ def _read_html(source: _Source, _count: Progress) -> Iterator[Item]:
     page = read_page(cleaner.text(text))
     if not page.text:
         raise BadDocument("no visible text in this page")
-    title = page.title or source.path.stem
+    title = page.title or source.title
     yield build_document(
         page.metadata, source.where, text=page.text, id=source.id, title=title, notes=notes, cleaner=cleaner
     )
@@ -282,7 +322,7 @@ def _read_converted(source: _Source, _count: Progress) -> Iterator[Item]:
         raise BadDocument(f"damaged, or not a {source.ending} file")
     if not isinstance(text, str) or not text.strip():
         raise BadDocument("no text in it; if its pages are pictures, run text recognition (OCR) first")
-    yield build_document({}, source.where, text=text, id=source.id, title=source.path.stem)
+    yield build_document({}, source.where, text=text, id=source.id, title=source.title)
 
 
 @functools.cache

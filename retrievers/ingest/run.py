@@ -5,7 +5,7 @@ Each is one transaction, so a killed run leaves whole documents, and the same ru
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any
@@ -62,8 +62,21 @@ class Report:
         """Documents dealt with so far."""
         return self.inserted + self.updated + self.unchanged + len(self.failed)
 
+    def add(self, other: "Report") -> None:
+        """Count what another run did as well."""
+        self.inserted += other.inserted
+        self.updated += other.updated
+        self.unchanged += other.unchanged
+        self.chunks += other.chunks
+        self.embedded += other.embedded
+        self.failed += other.failed
+        self.notes += other.notes
+
 
 Progress = Callable[[Report], None]
+Written = Callable[[store.Connection, Report, int, int], Awaitable[None]]
+"""Called inside the transaction that writes a batch, with the report before it and how many documents of the
+batch are new and how many changed; what it raises undoes the batch."""
 
 
 async def ingest(
@@ -75,6 +88,8 @@ async def ingest(
     *,
     declared: Mapping[str, Field] | None = None,
     progress: Progress | None = None,
+    delivery: int | None = None,
+    written: Written | None = None,
 ) -> Report:
     """Store documents; those whose content is already stored cost nothing.
 
@@ -82,16 +97,26 @@ async def ingest(
         items: the input, in order; rejected items are reported and lose nobody else.
         declared: field types of a schema file; other fields are inferred from the first documents.
         progress: called after every batch.
+        delivery: number of the delivery (`store.next_delivery`) when it was accepted before; a document that a
+            later one has brought meanwhile is left as it is.
+        written: takes part in every transaction that writes documents.
     Raises:
         EmbedderMismatch: the collection holds vectors of another embedder.
         Unavailable: the database or the embedder failed; what was committed stays.
+    """
+    check_name(collection)
+    run = _Run(database, embedder, tenant, collection, dict(declared or {}), progress or (lambda report: None))
+    return await run.all(items, delivery, written)
+
+
+def check_name(collection: str) -> None:
+    """Raises:
+    BadRequest: no collection can have this name.
     """
     if not collection or len(collection) > MAX_NAME_CHARACTERS or not collection.isprintable() or "/" in collection:
         raise BadRequest(
             f"a collection's name has 1 to {MAX_NAME_CHARACTERS} printable characters and no slash", where="collection"
         )
-    run = _Run(database, embedder, tenant, collection, dict(declared or {}), progress or (lambda report: None))
-    return await run.all(items)
 
 
 class _Run:
@@ -113,8 +138,11 @@ class _Run:
         self._fields: dict[str, Field] = {}
         self._number = self._embedder_number = 0
         self._mean_length = 0.0
+        self._delivery = 0
+        self._written: Written | None = None
 
-    async def all(self, items: Iterable[Document | Rejected]) -> Report:
+    async def all(self, items: Iterable[Document | Rejected], delivery: int | None, written: Written | None) -> Report:
+        self._written = written
         documents = enumerate(await self._admitted(items) if self._tenant == PLATFORM else items)
         sample = list(islice(documents, _SAMPLE_DOCUMENTS))
         if len(sample) < _SAMPLE_DOCUMENTS and not any(isinstance(item, Document) for _, item in sample):
@@ -123,7 +151,7 @@ class _Run:
                 assert isinstance(item, Rejected)
                 self._fail(index, item.where, item.id, item.reason)
             return self._report
-        await self._open([item for _, item in sample if isinstance(item, Document)])
+        await self._open([item for _, item in sample if isinstance(item, Document)], delivery)
         tasks: list[asyncio.Task[Any]] = []
         try:
             async for batch in self._batches(chain(sample, documents)):
@@ -153,9 +181,10 @@ class _Run:
             row = await cursor.fetchone()
         return _as_public_as(row[0] if row else None, items)
 
-    async def _open(self, sample: Sequence[Document]) -> None:
+    async def _open(self, sample: Sequence[Document], delivery: int | None) -> None:
         dimension = await self._embedder.dimension()
         async with self._database.transaction(self._tenant) as connection:
+            self._delivery = await store.next_delivery(connection) if delivery is None else delivery
             row = await store.open_collection(connection, self._tenant, self._collection)
             self._number, stored, self._mean_length, version = row
             if version != analysis.VERSION:
@@ -292,7 +321,10 @@ class _Run:
             except BadDocument as error:
                 self._fail(index, document.where, document.id, str(error))
         async with self._database.transaction(self._tenant) as connection:
-            stored = await store.digests(connection, self._tenant, self._number, [d.id for _, d, _, _ in judged])
+            given = {document.id: digest for _, document, _, digest in reversed(judged)}
+            stored = await store.stored(
+                connection, self._tenant, self._number, given, self._delivery, name=self._collection
+            )
         changed = []
         for index, document, values, digest in judged:
             first, where, known = self._seen.setdefault(document.id, (index, document.where, digest))
@@ -303,10 +335,14 @@ class _Run:
                 else:
                     self._report.unchanged += 1
                     self._report.notes.append(f"{document.where}: the same document as at {where}")
-            elif stored.get(document.id) == digest:
+            elif stored.get(document.id, (b"", 0))[0] == digest:
                 self._report.unchanged += 1
+            elif stored.get(document.id, (b"", 0))[1] == self._delivery:
+                reason = f'the id "{document.id}" was already given in this delivery; this one was left out'
+                self._fail(index, document.where, document.id, reason)
             else:
                 changed.append((index, prepare(document, values, digest)))
+                await asyncio.sleep(0)  # questions are answered between two documents
         self._existing.update(stored)
         return changed
 
@@ -350,7 +386,7 @@ class _Run:
 
     async def _replace(self, batch: Sequence[tuple[int, Prepared]], vectors: Mapping[bytes, Vectors]) -> None:
         async with self._database.transaction(self._tenant) as connection:
-            await store.replace_documents(
+            newer = await store.replace_documents(
                 connection,
                 self._tenant,
                 self._number,
@@ -358,11 +394,17 @@ class _Run:
                 vectors,
                 embedder=self._embedder_number,
                 mean_length=self._mean_length,
+                delivery=self._delivery,
             )
-        updated = sum(item.document.id in self._existing for _, item in batch)
+            stored = [item for _, item in batch if item.document.id not in newer]
+            updated = sum(item.document.id in self._existing for item in stored)
+            inserted = len(stored) - updated
+            if self._written is not None:
+                await self._written(connection, self._report, inserted, updated)
         self._report.updated += updated
-        self._report.inserted += len(batch) - updated
-        self._report.chunks += sum(len(item.passages) for _, item in batch)
+        self._report.inserted += inserted
+        self._report.unchanged += len(newer)
+        self._report.chunks += sum(len(item.passages) for item in stored)
 
     async def _settle(self) -> None:
         async with self._database.transaction(self._tenant) as connection:

@@ -69,13 +69,46 @@ async def set_fields(connection: Connection, tenant: str, number: int, fields: M
     )
 
 
-async def digests(connection: Connection, tenant: str, number: int, ids: Sequence[str]) -> dict[str, bytes]:
-    """Digest per document id, of those that are stored."""
+async def next_delivery(connection: Connection) -> int:
+    """The number of a delivery that is accepted now; it is higher than all before."""
+    row = await (await connection.execute("SELECT nextval('signalbox.delivery')")).fetchone()
+    return int((row or (0,))[0])
+
+
+async def stored(
+    connection: Connection, tenant: str, number: int, documents: Mapping[str, bytes], delivery: int, *, name: str
+) -> dict[str, tuple[bytes, int]]:
+    """Digest and delivery per document id, of those that are stored.
+
+    What came again unchanged is as of this delivery from now on, where an earlier one of the collection `name` is
+    still to be carried out: that one must not put back what this one found right.
+
+    Args:
+        documents: the digest of each document as it has come now, by id.
+    """
+    cursor = await connection.execute(_EARLIER_TO_COME, (tenant, name, delivery))
+    contended = (await cursor.fetchone() or (False,))[0]
+    if contended:
+        await _locked(connection, tenant, number)
     cursor = await connection.execute(
-        "SELECT id, digest FROM signalbox.document WHERE tenant = %s AND collection = %s AND id = ANY (%s)",
-        (tenant, number, list(ids)),
+        "SELECT id, digest, delivery FROM signalbox.document WHERE tenant = %s AND collection = %s AND id = ANY (%s)",
+        (tenant, number, list(documents)),
     )
-    return {row[0]: bytes(row[1]) for row in await cursor.fetchall()}
+    found = {row[0]: (bytes(row[1]), int(row[2])) for row in await cursor.fetchall()}
+    if contended:
+        same = [id for id, (digest, _) in found.items() if digest == documents[id]]
+        await connection.execute(
+            "UPDATE signalbox.document SET delivery = %s"
+            " WHERE tenant = %s AND collection = %s AND id = ANY (%s) AND delivery < %s",
+            (delivery, tenant, number, same, delivery),
+        )
+    return found
+
+
+_EARLIER_TO_COME = """
+    SELECT EXISTS (SELECT FROM signalbox.job
+                   WHERE tenant = %s AND collection = %s AND delivery < %s AND status IN ('queued', 'running'))
+"""
 
 
 async def known_vectors(connection: Connection, tenant: str, number: int, ids: Sequence[str]) -> dict[bytes, Vectors]:
@@ -98,19 +131,31 @@ async def replace_documents(
     *,
     embedder: int,
     mean_length: float,
-) -> None:
+    delivery: int,
+) -> frozenset[str]:
     """Write documents whole: what was stored under their ids is gone, all in the caller's transaction.
 
     Args:
         vectors: by digest of the embedded text; one for every passage.
         embedder: number of the embedder the vectors come from.
         mean_length: the mean passage length for BM25, unless the collection has one already.
+        delivery: number of the delivery the documents came with.
+    Returns:
+        Ids of the documents that were left as they are, because a later delivery brought them.
     """
     mean_length = (await _locked(connection, tenant, number))[1] or mean_length
+    cursor = await connection.execute(
+        "SELECT id FROM signalbox.document WHERE tenant = %s AND collection = %s AND id = ANY (%s) AND delivery > %s",
+        (tenant, number, [item.document.id for item in documents], delivery),
+    )
+    newer = frozenset(row[0] for row in await cursor.fetchall())
+    documents = [item for item in documents if item.document.id not in newer]
     changes = values.Changes()
     await _remove(connection, tenant, number, [item.document.id for item in documents], changes)
     async with connection.cursor() as writer:
-        await writer.executemany(_INSERT_DOCUMENT, [_document_row(tenant, number, item) for item in documents])
+        await writer.executemany(
+            _INSERT_DOCUMENT, [_document_row(tenant, number, item, delivery) for item in documents]
+        )
         await writer.executemany(
             _INSERT_CHUNK,
             [
@@ -126,12 +171,13 @@ async def replace_documents(
     for item in shown:
         changes.add(item.document.id, item.document.title, item.fields, 1)
     await values.apply(connection, tenant, number, changes)
+    return newer
 
 
 _INSERT_DOCUMENT = """
     INSERT INTO signalbox.document (tenant, collection, id, title, url, body, metadata, fields, important, questions,
-                                    language, digest, chunks, words, public, enabled, expires_at)
-    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+                                    language, digest, chunks, words, public, enabled, expires_at, delivery)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 """
 _INSERT_CHUNK = """
     INSERT INTO signalbox.chunk (tenant, collection, document_id, ordinal, embedder, public, expires_at,
@@ -141,7 +187,7 @@ _INSERT_CHUNK = """
 """
 
 
-def _document_row(tenant: str, number: int, item: Prepared) -> Row:
+def _document_row(tenant: str, number: int, item: Prepared, delivery: int) -> Row:
     document = item.document
     return (
         tenant,
@@ -161,6 +207,7 @@ def _document_row(tenant: str, number: int, item: Prepared) -> Row:
         document.public,
         document.enabled,
         document.expires_at,
+        delivery,
     )
 
 

@@ -170,6 +170,43 @@ BEGIN
     RETURN found.number;
 END $$;
 
+CREATE FUNCTION signalbox.take_job(pass text, seconds double precision) RETURNS TABLE(tenant text, id uuid, lease uuid)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'signalbox', 'public', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    who text;
+    free record;
+BEGIN
+    IF verified_tenant(pass) <> E'\nworker' THEN
+        RAISE EXCEPTION 'only a worker takes jobs' USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    -- Whose last job was started longest ago comes first: many jobs of one tenant hold up no other.
+    FOR who IN
+        WITH RECURSIVE waiting AS (
+            SELECT min(j.tenant) AS tenant FROM job j WHERE j.status IN ('queued', 'running') AND j.free_at <= now()
+            UNION ALL
+            SELECT (SELECT min(j.tenant) FROM job j
+                    WHERE j.status IN ('queued', 'running') AND j.free_at <= now() AND j.tenant > w.tenant)
+            FROM waiting w WHERE w.tenant IS NOT NULL)
+        SELECT w.tenant FROM waiting w WHERE w.tenant IS NOT NULL
+        ORDER BY (SELECT max(j.started_at) FROM job j WHERE j.tenant = w.tenant) NULLS FIRST, w.tenant
+    LOOP
+        SELECT j.id, j.status INTO free FROM job j
+        WHERE j.tenant = who AND j.status IN ('queued', 'running') AND j.free_at <= now()
+        ORDER BY j.delivery LIMIT 1 FOR UPDATE SKIP LOCKED;
+        IF FOUND THEN
+            RETURN QUERY UPDATE job j
+            SET status = 'running', lease = gen_random_uuid(), free_at = now() + make_interval(secs => seconds),
+                started_at = now(), deaths = j.deaths + (free.status = 'running')::integer
+            WHERE j.tenant = who AND j.id = free.id
+            RETURNING j.tenant, j.id, j.lease;
+            RETURN;
+        END IF;
+    END LOOP;
+END $$;
+
 CREATE FUNCTION signalbox.tenant() RETURNS text
     LANGUAGE sql STABLE
     SET search_path TO 'signalbox', 'public', 'pg_temp'
@@ -327,6 +364,30 @@ COMMENT ON COLUMN signalbox.collection.version IS 'raised by every change: what 
 
 COMMENT ON COLUMN signalbox.collection.folding IS 'version of the folding that field_word was made with; another one is made anew at the end of the next ingestion';
 
+CREATE TABLE signalbox.dead_letter (
+    tenant text NOT NULL,
+    job uuid NOT NULL,
+    index integer NOT NULL,
+    place text NOT NULL,
+    document_id text,
+    reason text NOT NULL,
+    payload bytea,
+    failed_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
+ALTER TABLE ONLY signalbox.dead_letter FORCE ROW LEVEL SECURITY;
+
+COMMENT ON COLUMN signalbox.dead_letter.index IS 'its place in the delivery, from 0';
+
+COMMENT ON COLUMN signalbox.dead_letter.payload IS 'the record as it came; of a file the job keeps it whole';
+
+CREATE SEQUENCE signalbox.delivery
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
 CREATE TABLE signalbox.document (
     tenant text NOT NULL,
     collection integer NOT NULL,
@@ -347,6 +408,7 @@ CREATE TABLE signalbox.document (
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
     enabled boolean DEFAULT true NOT NULL,
+    delivery bigint DEFAULT 0 NOT NULL,
     CONSTRAINT document_id_check CHECK ((id <> ''::text))
 )
 WITH (toast_tuple_target='256');
@@ -357,6 +419,8 @@ ALTER TABLE ONLY signalbox.document FORCE ROW LEVEL SECURITY;
 COMMENT ON COLUMN signalbox.document.fields IS 'metadata in the normal form that filters compare (retrievers.core.fields)';
 
 COMMENT ON COLUMN signalbox.document.digest IS 'of everything that was given: an equal one means nothing to do';
+
+COMMENT ON COLUMN signalbox.document.delivery IS 'number of the delivery it came with: one carried out late does not replace what a later one brought';
 
 CREATE TABLE signalbox.embedder (
     number smallint NOT NULL,
@@ -450,6 +514,54 @@ ALTER TABLE ONLY signalbox.field_word FORCE ROW LEVEL SECURITY;
 
 COMMENT ON COLUMN signalbox.field_word.words IS 'the folded value from its word number `place` on (retrievers.text.folding)';
 
+CREATE TABLE signalbox.job (
+    tenant text NOT NULL,
+    id uuid NOT NULL,
+    collection text NOT NULL,
+    delivery bigint DEFAULT nextval('signalbox.delivery'::regclass) NOT NULL,
+    file text,
+    payload bytea,
+    status text NOT NULL,
+    free_at timestamp with time zone DEFAULT now() NOT NULL,
+    lease uuid,
+    tries integer DEFAULT 0 NOT NULL,
+    deaths integer DEFAULT 0 NOT NULL,
+    in_hand integer,
+    parked integer[] DEFAULT '{}'::integer[] NOT NULL,
+    documents integer,
+    done integer DEFAULT 0 NOT NULL,
+    inserted integer DEFAULT 0 NOT NULL,
+    updated integer DEFAULT 0 NOT NULL,
+    failed integer DEFAULT 0 NOT NULL,
+    error text,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    started_at timestamp with time zone,
+    finished_at timestamp with time zone,
+    expires_at timestamp with time zone,
+    CONSTRAINT job_status_check CHECK ((status = ANY (ARRAY['queued'::text, 'running'::text, 'done'::text, 'failed'::text]))),
+    CONSTRAINT job_tenant_check CHECK ((tenant <> ''::text))
+);
+
+ALTER TABLE ONLY signalbox.job FORCE ROW LEVEL SECURITY;
+
+COMMENT ON COLUMN signalbox.job.collection IS 'its name: the collection may not exist yet';
+
+COMMENT ON COLUMN signalbox.job.file IS 'name of the file the payload is; null for a JSON list of records';
+
+COMMENT ON COLUMN signalbox.job.payload IS 'kept until nothing of it is needed to try again';
+
+COMMENT ON COLUMN signalbox.job.free_at IS 'from when on a worker may take it: the end of the lease while it is running';
+
+COMMENT ON COLUMN signalbox.job.lease IS 'token of the one worker that may write for it';
+
+COMMENT ON COLUMN signalbox.job.tries IS 'how often a dependency failed it';
+
+COMMENT ON COLUMN signalbox.job.deaths IS 'how many workers did not come back from it';
+
+COMMENT ON COLUMN signalbox.job.in_hand IS 'the document a worker has in hand while it takes them one by one, to find the one it dies of';
+
+COMMENT ON COLUMN signalbox.job.parked IS 'documents that workers died of: they are not tried again';
+
 CREATE TABLE signalbox.login (
     name text NOT NULL,
     password text NOT NULL,
@@ -511,6 +623,9 @@ ALTER TABLE ONLY signalbox.collection
 ALTER TABLE ONLY signalbox.collection
     ADD CONSTRAINT collection_tenant_name_key UNIQUE (tenant, name);
 
+ALTER TABLE ONLY signalbox.dead_letter
+    ADD CONSTRAINT dead_letter_pkey PRIMARY KEY (tenant, job, index);
+
 ALTER TABLE ONLY signalbox.document
     ADD CONSTRAINT document_pkey PRIMARY KEY (tenant, collection, id);
 
@@ -534,6 +649,9 @@ ALTER TABLE ONLY signalbox.field_value
 
 ALTER TABLE ONLY signalbox.field_word
     ADD CONSTRAINT field_word_pkey PRIMARY KEY (tenant, collection, words, place, field, value);
+
+ALTER TABLE ONLY signalbox.job
+    ADD CONSTRAINT job_pkey PRIMARY KEY (tenant, id);
 
 ALTER TABLE ONLY signalbox.login
     ADD CONSTRAINT login_pkey PRIMARY KEY (one);
@@ -562,6 +680,14 @@ CREATE INDEX field_value_commonest ON signalbox.field_value USING btree (tenant,
 
 CREATE INDEX field_value_number ON signalbox.field_value USING btree (tenant, collection, field, number) WHERE (number IS NOT NULL);
 
+CREATE INDEX job_delivery ON signalbox.job USING btree (tenant, delivery);
+
+CREATE INDEX job_expiry ON signalbox.job USING btree (tenant, expires_at);
+
+CREATE INDEX job_free ON signalbox.job USING btree (tenant, free_at) WHERE (status = ANY (ARRAY['queued'::text, 'running'::text]));
+
+CREATE INDEX job_started ON signalbox.job USING btree (tenant, started_at);
+
 CREATE INDEX trace_expiry ON signalbox.trace USING btree (tenant, expires_at);
 
 ALTER TABLE ONLY signalbox.chunk
@@ -569,6 +695,9 @@ ALTER TABLE ONLY signalbox.chunk
 
 ALTER TABLE ONLY signalbox.collection
     ADD CONSTRAINT collection_embedder_fkey FOREIGN KEY (embedder) REFERENCES signalbox.embedder(number);
+
+ALTER TABLE ONLY signalbox.dead_letter
+    ADD CONSTRAINT dead_letter_tenant_job_fkey FOREIGN KEY (tenant, job) REFERENCES signalbox.job(tenant, id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY signalbox.document
     ADD CONSTRAINT document_tenant_collection_fkey FOREIGN KEY (tenant, collection) REFERENCES signalbox.collection(tenant, number) ON DELETE CASCADE;
@@ -594,6 +723,8 @@ ALTER TABLE signalbox.chunk ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE signalbox.collection ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE signalbox.dead_letter ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE signalbox.document ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE signalbox.feedback ENABLE ROW LEVEL SECURITY;
@@ -606,11 +737,17 @@ ALTER TABLE signalbox.field_value ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE signalbox.field_word ENABLE ROW LEVEL SECURITY;
 
+CREATE POLICY hand_out ON signalbox.job TO signalbox_search USING (true) WITH CHECK (true);
+
+ALTER TABLE signalbox.job ENABLE ROW LEVEL SECURITY;
+
 CREATE POLICY own ON signalbox.api_key TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
 CREATE POLICY own ON signalbox.chunk TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
 CREATE POLICY own ON signalbox.collection TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+
+CREATE POLICY own ON signalbox.dead_letter TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
 CREATE POLICY own ON signalbox.document TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
@@ -623,6 +760,8 @@ CREATE POLICY own ON signalbox.field_count TO signalbox_app USING ((tenant = ( S
 CREATE POLICY own ON signalbox.field_value TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
 CREATE POLICY own ON signalbox.field_word TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+
+CREATE POLICY own ON signalbox.job TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
 CREATE POLICY own ON signalbox.term TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
@@ -690,6 +829,9 @@ GRANT ALL ON FUNCTION signalbox.refresh_statistics() TO signalbox_app;
 REVOKE ALL ON FUNCTION signalbox.register_embedder(model text, size integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.register_embedder(model text, size integer) TO signalbox_app;
 
+REVOKE ALL ON FUNCTION signalbox.take_job(pass text, seconds double precision) FROM PUBLIC;
+GRANT ALL ON FUNCTION signalbox.take_job(pass text, seconds double precision) TO signalbox_app;
+
 REVOKE ALL ON FUNCTION signalbox.tenant() FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.tenant() TO signalbox_app;
 GRANT ALL ON FUNCTION signalbox.tenant() TO signalbox_search;
@@ -718,6 +860,10 @@ GRANT USAGE ON SEQUENCE signalbox.collection_number TO signalbox_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.collection TO signalbox_app;
 GRANT SELECT ON TABLE signalbox.collection TO signalbox_search;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.dead_letter TO signalbox_app;
+
+GRANT USAGE ON SEQUENCE signalbox.delivery TO signalbox_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.document TO signalbox_app;
 GRANT SELECT ON TABLE signalbox.document TO signalbox_search;
@@ -757,6 +903,24 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.field_count TO signalbox_ap
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.field_value TO signalbox_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.field_word TO signalbox_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.job TO signalbox_app;
+
+GRANT SELECT(tenant) ON TABLE signalbox.job TO signalbox_search;
+
+GRANT SELECT(id) ON TABLE signalbox.job TO signalbox_search;
+
+GRANT SELECT(delivery) ON TABLE signalbox.job TO signalbox_search;
+
+GRANT SELECT(status),UPDATE(status) ON TABLE signalbox.job TO signalbox_search;
+
+GRANT SELECT(free_at),UPDATE(free_at) ON TABLE signalbox.job TO signalbox_search;
+
+GRANT SELECT(lease),UPDATE(lease) ON TABLE signalbox.job TO signalbox_search;
+
+GRANT SELECT(deaths),UPDATE(deaths) ON TABLE signalbox.job TO signalbox_search;
+
+GRANT SELECT(started_at),UPDATE(started_at) ON TABLE signalbox.job TO signalbox_search;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.term TO signalbox_app;
 GRANT SELECT ON TABLE signalbox.term TO signalbox_search;

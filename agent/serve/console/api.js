@@ -95,7 +95,7 @@ export const api = {
   traces: async (limit) => (await json(`/v1/traces?limit=${limit}`)).traces,
   trace: (id) => json(`/v1/traces/${part(id)}`),
   replay: (id, changes) => json(`/v1/traces/${part(id)}/replay`, { method: "POST", body: { changes } }),
-  jobs: () => json("/v1/jobs"),
+  jobs: async () => (await json("/v1/jobs")).jobs,
   job: (id) => json(`/v1/jobs/${part(id)}`),
   retryJob: (id) => json(`/v1/jobs/${part(id)}/retry`, { method: "POST" }),
 };

@@ -3,7 +3,7 @@
 import { api } from "./api.js";
 import { h, notify, replace, section } from "./dom.js";
 import { moment, number, t } from "./i18n.js";
-import { counted, empty, problemBox, waiting } from "./phrases.js";
+import { empty, outcome, problemBox, waiting } from "./phrases.js";
 
 const POLL_MS = 1500;
 const isOpen = (job) => job.status === "queued" || job.status === "running";
@@ -37,7 +37,6 @@ export function jobsView(root, _parameters, id) {
   }
 
   function detail(job) {
-    const failed = job.failed ?? [];
     const retry = async () => {
       try {
         await api.retryJob(id);
@@ -53,19 +52,20 @@ export function jobsView(root, _parameters, id) {
         t("jobs.job"),
         {},
         h("p", {}, status(job), " ", counts(job)),
-        isOpen(job) ? h("progress", { max: Math.max(1, job.total ?? 1), value: job.done ?? 0, "aria-label": t("jobs.progress") }) : null,
+        isOpen(job) ? h("progress", { max: job.documents ?? 1, value: job.done, "aria-label": t("jobs.progress") }) : null,
         h("dl", { class: "facts" }, [
           [t("ask.collection"), h("a", { href: `#/collections/${encodeURIComponent(job.collection)}` }, job.collection)],
           [t("jobs.created"), moment(job.created_at)],
-          job.reason ? [t("jobs.reason"), job.reason] : null,
+          job.error ? [t("jobs.reason"), job.error] : null,
+          job.next_try_at && isOpen(job) ? [t("jobs.next_try"), moment(job.next_try_at)] : null,
           [t("jobs.id"), h("code", {}, job.job_id)],
         ].filter(Boolean).map(([name, said]) => h("div", {}, h("dt", {}, name), h("dd", {}, said)))),
       ),
-      failed.length || job.status === "failed"
+      job.failed.length || job.status === "failed"
         ? section(
             t("jobs.failures"),
             {},
-            h("ul", { class: "rows" }, failed.map((one) => h("li", {}, h("span", { class: "strong" }, one.id ?? t("jobs.item", { n: (one.index ?? 0) + 1 })), h("span", {}, one.reason)))),
+            h("ul", { class: "rows" }, job.failed.map((one) => h("li", {}, h("span", { class: "strong" }, one.id ?? t("jobs.item", { n: one.index + 1 })), h("span", {}, one.reason)))),
             h("button", { type: "button", onclick: retry }, t("jobs.retry")),
           )
         : null,
@@ -84,9 +84,6 @@ function status(job) {
 }
 
 function counts(job) {
-  const parts = ["inserted", "updated", "unchanged"].filter((one) => job[one]).map((one) => counted(`job.${one}`, job[one]));
-  const failed = job.failed_count ?? job.failed?.length ?? 0;
-  if (failed) parts.push(counted("job.failed", failed));
-  if (isOpen(job) && job.total) parts.push(t("upload.storing", { done: number(job.done), total: number(job.total) }));
-  return parts.join(" · ");
+  const soFar = isOpen(job) && job.documents ? t("upload.storing", { done: number(job.done), all: number(job.documents) }) : null;
+  return [job.file, outcome(job), soFar].filter(Boolean).join(" · ");
 }

@@ -256,7 +256,7 @@ export const MESSAGES = {
   "upload.formats": ["JSONL, CSV, Markdown, HTML, text, PDF, DOCX; up to {mib} MiB each", "JSONL、CSV、Markdown、HTML、文本、PDF、DOCX；每个不超过 {mib} MiB"],
   "upload.sending": ["sending, {percent} %", "正在上传 {percent} %"],
   "upload.reading": ["reading", "正在读取"],
-  "upload.storing": ["{done} of {total} documents", "{done} / {total} 个文档"],
+  "upload.storing": ["{done} of {all} documents", "{done} / {all} 个文档"],
   "upload.large": ["This file has {size} MiB; at most {mib} can be sent. Use “signalbox ingest” for it.", "此文件为 {size} MiB，最多可上传 {mib} MiB。请改用“signalbox ingest”。"],
   "upload.job": ["job", "任务"],
 
@@ -274,6 +274,7 @@ export const MESSAGES = {
   "jobs.id": ["Id", "编号"],
   "jobs.created": ["Begun", "开始时间"],
   "jobs.reason": ["Reason", "原因"],
+  "jobs.next_try": ["Next try", "下次尝试"],
   "jobs.progress": ["Progress", "进度"],
   "jobs.failures": ["What failed", "失败内容"],
   "jobs.item": ["item {n}", "第 {n} 项"],

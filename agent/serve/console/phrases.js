@@ -91,5 +91,12 @@ export const waiting = () => h("p", { class: "soft waiting", role: "status" }, t
 
 export const empty = (title, ...more) => h("div", { class: "empty" }, h("p", { class: "strong" }, title), more);
 
+/** What became of a job's documents: "3 added · 1 failed". */
+export function outcome(job) {
+  const parts = ["inserted", "updated", "unchanged"].filter((one) => job[one]).map((one) => counted(`job.${one}`, job[one]));
+  if (job.failed_count) parts.push(counted("job.failed", job.failed_count));
+  return parts.join(" · ");
+}
+
 /** A number of things: "3 passages". */
 export const counted = (name, n) => t(name, { n: n === 1 ? 1 : number(n) });

@@ -3,7 +3,7 @@
 import { api, MOST_BYTES, upload } from "./api.js";
 import { h, replace, section } from "./dom.js";
 import { number, t } from "./i18n.js";
-import { counted, problemBox } from "./phrases.js";
+import { outcome, problemBox } from "./phrases.js";
 
 const POLL_MS = 400;
 const FORMATS = ".jsonl,.csv,.md,.markdown,.html,.htm,.txt,.pdf,.docx,.json,.tsv";
@@ -54,8 +54,8 @@ export function uploader(collection, whenStored) {
       job = await api.job(id);
       while (job.status === "queued" || job.status === "running") {
         // Half of the bar is the way here, the other half is what was read and stored of it.
-        bar.value = 0.5 + 0.5 * (job.total ? job.done / job.total : 0);
-        replace(said, job.total ? t("upload.storing", { done: number(job.done), total: number(job.total) }) : t("upload.reading"));
+        bar.value = 0.5 + 0.5 * (job.documents ? job.done / job.documents : 0);
+        replace(said, job.documents ? t("upload.storing", { done: number(job.done), all: number(job.documents) }) : t("upload.reading"));
         await new Promise((resolve) => setTimeout(resolve, POLL_MS));
         job = await api.job(id);
       }
@@ -69,14 +69,11 @@ export function uploader(collection, whenStored) {
   }
 
   function finished(job, row, said, bar) {
-    const parts = ["inserted", "updated", "unchanged"].filter((one) => job[one]).map((one) => counted(`job.${one}`, job[one]));
-    const failed = job.failed?.length ?? 0;
-    if (failed) parts.push(counted("job.failed", failed));
-    if (job.status === "failed" || failed) {
+    if (job.status === "failed" || job.failed_count) {
       row.classList.add("failed");
       bar.remove();
     }
-    replace(said, parts.join(" · ") || t(`job.status.${job.status}`), " · ", h("a", { href: `#/jobs/${job.job_id}` }, t("upload.job")));
+    replace(said, [outcome(job) || t(`job.status.${job.status}`), job.error].filter(Boolean).join(" · "), " · ", h("a", { href: `#/jobs/${job.job_id}` }, t("upload.job")));
   }
 
   return section(

@@ -7,7 +7,7 @@ from fastapi import FastAPI
 from starlette.middleware import Middleware
 
 from agent.app import Service
-from agent.serve.http import console, native, openapi, problems, status
+from agent.serve.http import console, documents, native, openapi, problems, status
 from agent.serve.http.admission import Admission, Gates
 from agent.serve.http.limits import Bodies, Callers, Envelope, Origins
 from agent.serve.http.observing import Observation, Observing
@@ -61,7 +61,7 @@ def create_app(service: Service, *, identify: Identify | None = None, tracing: "
     """Path to what makes a Response of a Problem there: doors whose clients expect errors of another form."""
     problems.install(app)
     # Further doors are included here: modules of this package with a function `router`.
-    routers = [door.router() for door in (native, status, console)]
+    routers = [door.router() for door in (native, documents, status, console)]
     for router in routers:
         openapi.describe_bodies(router)
         app.include_router(router)

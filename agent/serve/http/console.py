@@ -7,7 +7,7 @@ from fastapi import APIRouter, Response
 
 from agent.serve.http.problems import Problem
 
-POLICY = "; ".join(
+_POLICY = "; ".join(
     (
         "default-src 'none'",
         "script-src 'self'",
@@ -20,10 +20,8 @@ POLICY = "; ".join(
         "require-trusted-types-for 'script'",
     )
 )
-HEADERS = {
-    "Content-Security-Policy": POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
     "Cross-Origin-Opener-Policy": "same-origin",
     # An upgrade of the service is seen with the next look at the page.
     "Cache-Control": "no-cache",
@@ -54,7 +52,7 @@ def _answer(name: str) -> Response:
     if content is None:
         raise Problem(404, "not-found", "the console has no such file")
     kind = _TYPES[name[name.rindex(".") :]]
-    return Response(content, headers=HEADERS, media_type=kind)
+    return Response(content, headers=_HEADERS, media_type=kind)
 
 
 @cache

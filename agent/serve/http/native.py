@@ -2,10 +2,8 @@
 
 import json
 import logging
-import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Response
@@ -20,21 +18,13 @@ from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
 from agent.serve.http.problems import problem_body, problem_of
 from agent.settings import Settings
 from agent.types import Answer, AskRequest, AugmentRequest, Prompt, Request, Result
-from retrievers.core.errors import NotFound
-from retrievers.ingest.documents import Document, Rejected
-from retrievers.ingest.read import read_record
 
 _QUESTION = {"query": "Which PEPs did Guido write about typing after 2014?", "collection": "peps", "top_k": 5}
-_DOCUMENTS = {
-    "collection": "notes",
-    "documents": [{"id": "a/1", "title": "Rollback", "text": "We rolled back.", "metadata": {"team": "payments"}}],
-}
 _MOST_TRACES = 200
 
 _log = logging.getLogger(__name__)
 
 Name = Annotated[str, Path(description="the collection's name", min_length=1, max_length=128)]
-Id = Annotated[str, Path(description="the document's id, slashes and all", min_length=1, max_length=512)]
 TraceId = Annotated[str, Path(description="the trace_id of an answer", min_length=1, max_length=64)]
 AnswerTo = dict[int | str, dict[str, Any]]
 
@@ -42,20 +32,17 @@ AnswerTo = dict[int | str, dict[str, Any]]
 def router() -> APIRouter:
     """The routes of this module."""
     routes = APIRouter(prefix="/v1")
-    one_document, one_trace = "/documents/{collection}/{id:path}", "/traces/{id}"
-    routes.post("/retrieve", tags=["questions"], responses=_gives(Result))(retrieve)
-    routes.post("/augment", tags=["questions"], responses=_gives(Prompt))(augment)
+    one_trace = "/traces/{id}"
+    routes.post("/retrieve", tags=["questions"], responses=gives(Result))(retrieve)
+    routes.post("/augment", tags=["questions"], responses=gives(Prompt))(augment)
     routes.post("/ask", tags=["questions"], responses=_STREAM, response_class=Response)(ask)
-    routes.post("/documents", tags=["documents"], responses=_gives(shapes.Ingested))(add_documents)
-    routes.get(one_document, tags=["documents"], responses=_gives(shapes.DocumentBody))(get_document)
-    routes.delete(one_document, tags=["documents"], responses=_gives(shapes.Deleted))(delete_document)
-    routes.get("/collections", tags=["documents"], responses=_gives(shapes.Collections))(list_collections)
-    routes.get("/collections/{name}", tags=["documents"], responses=_gives(shapes.CollectionBody))(get_collection)
-    routes.delete("/collections/{name}", tags=["documents"], responses=_gives(shapes.Deleted))(delete_collection)
-    routes.get("/traces", tags=["traces"], responses=_gives(shapes.Traces))(list_traces)
-    routes.get(one_trace, tags=["traces"], responses=_gives(shapes.TraceBody))(get_trace)
-    routes.post(f"{one_trace}/replay", tags=["traces"], responses=_gives(shapes.Replayed))(replay_trace)
-    routes.post("/feedback", tags=["traces"], responses=_gives(shapes.Judged))(give_feedback)
+    routes.get("/collections", tags=["documents"], responses=gives(shapes.Collections))(list_collections)
+    routes.get("/collections/{name}", tags=["documents"], responses=gives(shapes.CollectionBody))(get_collection)
+    routes.delete("/collections/{name}", tags=["documents"], responses=gives(shapes.Deleted))(delete_collection)
+    routes.get("/traces", tags=["traces"], responses=gives(shapes.Traces))(list_traces)
+    routes.get(one_trace, tags=["traces"], responses=gives(shapes.TraceBody))(get_trace)
+    routes.post(f"{one_trace}/replay", tags=["traces"], responses=gives(shapes.Replayed))(replay_trace)
+    routes.post("/feedback", tags=["traces"], responses=gives(shapes.Judged))(give_feedback)
     return routes
 
 
@@ -105,32 +92,6 @@ async def ask(
     return EventSourceResponse(
         _events(first, pieces, http.state.request_id), headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
     )
-
-
-async def add_documents(
-    service: TheService,
-    caller: TheCaller,
-    body: Annotated[shapes.NewDocuments, Depends(JsonBody(shapes.NewDocuments, items="documents", example=_DOCUMENTS))],
-) -> Response:
-    """Store documents; those that are stored already, unchanged, cost nothing."""
-    report = await service.ingest(_documents(body.documents), body.collection, tenant=caller.tenant)
-    failed = [shapes.FailedDocument(index=one.index, id=one.id, reason=one.reason) for one in report.failed]
-    counts = {"inserted": report.inserted, "updated": report.updated, "unchanged": report.unchanged}
-    return answer(shapes.Ingested(job_id=uuid.uuid4().hex, failed=failed, **counts))
-
-
-async def get_document(service: TheService, caller: TheCaller, collection: Name, id: Id) -> Response:
-    """One document as it is stored."""
-    found = await service.document(collection, id, tenant=caller.tenant)
-    return answer(shapes.DocumentBody(**asdict(found)))
-
-
-async def delete_document(service: TheService, caller: TheCaller, collection: Name, id: Id) -> Response:
-    """Delete one document with everything derived from it."""
-    count = await service.delete(collection, id, tenant=caller.tenant)
-    if not count:
-        raise NotFound(f'collection "{collection}" holds no document "{id[:80]}" of yours', where="id")
-    return answer(shapes.Deleted(collection=collection, deleted=count))
 
 
 async def list_collections(service: TheService, caller: TheCaller) -> Response:
@@ -221,18 +182,14 @@ def _event(piece: str | Answer) -> bytes:
     return format_sse_event(event="answer", data_str=piece.model_dump_json())
 
 
-def _documents(given: list[Any]) -> Iterator[Document | Rejected]:
-    for number, one in enumerate(given):
-        yield read_record(one, f"documents.{number}")
-
-
 def _json(value: Any) -> Response:
     """Plain JSON values as an answer, in which a number without end is null."""
     return Response(to_json(value, inf_nan_mode="null"), media_type="application/json")
 
 
-def _gives(shape: type[BaseModel]) -> AnswerTo:
-    return {200: {"model": shape}}
+def gives(shape: type[BaseModel], status: int = 200) -> AnswerTo:
+    """What an operation answers, for the OpenAPI document."""
+    return {status: {"model": shape}}
 
 
 _STREAM: AnswerTo = {

@@ -1,7 +1,7 @@
 """What goes in and out of the native endpoints beyond the shapes of `agent.types`."""
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -25,7 +25,7 @@ class NewDocuments(Shape):
             "expires_at; other keys are metadata",
         ),
     ]
-    wait: Annotated[bool, Field(description="answer when they are stored")] = True
+    wait: Annotated[bool, Field(description="answer when they are stored, not when they are accepted")] = True
 
 
 class FailedDocument(Shape):
@@ -42,6 +42,50 @@ class Ingested(Shape):
     updated: int
     unchanged: int
     failed: list[FailedDocument]
+
+
+class Accepted(Shape):
+    """Documents that are on disk and will be stored; the job says when they are."""
+
+    job_id: str
+    status: str
+
+
+class JobSummary(Shape):
+    """An ingestion job; counts are documents."""
+
+    job_id: str
+    collection: str
+    file: Annotated[str | None, Field(description="name of the file that was uploaded")]
+    status: Literal["queued", "running", "done", "failed"]
+    documents: Annotated[int | None, Field(description="how many there are; null until a file has been read")]
+    done: Annotated[int, Field(description="how many are dealt with")]
+    inserted: int
+    updated: int
+    unchanged: int
+    failed_count: int
+    error: Annotated[str | None, Field(description="why it failed as a whole, or what it is waiting for")]
+    next_try_at: datetime | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+class FailedLetter(FailedDocument):
+    where: Annotated[str, Field(description="its place in the request or the file")]
+    failed_at: datetime
+
+
+class JobBody(JobSummary):
+    """An ingestion job with the documents that were not stored."""
+
+    failed: list[FailedLetter]
+
+
+class Jobs(Shape):
+    """The latest ingestion jobs, newest first."""
+
+    jobs: list[JobSummary]
 
 
 class DocumentBody(Shape):

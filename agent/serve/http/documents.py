@@ -1,0 +1,114 @@
+"""Documents over HTTP: stored, read and deleted, and the jobs that store them."""
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+
+from agent.serve.http import shapes
+from agent.serve.http.bodies import JsonBody
+from agent.serve.http.dependencies import TheCaller, TheService
+from agent.serve.http.native import Name, answer, gives
+from retrievers.core.errors import NotFound
+from retrievers.ingest.jobs import MAX_LISTED, Job
+
+_EXAMPLE = {
+    "collection": "notes",
+    "documents": [{"id": "a/1", "title": "Rollback", "text": "We rolled back.", "metadata": {"team": "payments"}}],
+}
+_FILE = {"required": True, "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
+
+Id = Annotated[str, Path(description="the document's id, slashes and all", min_length=1, max_length=512)]
+FileName = Annotated[str, Path(description="the file's name, slashes and all", min_length=1, max_length=512)]
+JobId = Annotated[str, Path(description="the job_id of an answer", min_length=1, max_length=64)]
+
+
+def router() -> APIRouter:
+    """The routes of this module."""
+    routes = APIRouter(prefix="/v1")
+    one_document, one_job = "/documents/{collection}/{id:path}", "/jobs/{id}"
+    stored = gives(shapes.Ingested) | gives(shapes.Accepted, 202)
+    routes.post("/documents", tags=["documents"], responses=stored)(add_documents)
+    routes.get(one_document, tags=["documents"], responses=gives(shapes.DocumentBody))(get_document)
+    routes.delete(one_document, tags=["documents"], responses=gives(shapes.Deleted))(delete_document)
+    routes.put("/files/{collection}/{name:path}", tags=["documents"], responses=stored,
+               openapi_extra={"requestBody": _FILE})(upload_file)  # fmt: skip
+    routes.get("/jobs", tags=["jobs"], responses=gives(shapes.Jobs))(list_jobs)
+    routes.get(one_job, tags=["jobs"], responses=gives(shapes.JobBody))(get_job)
+    routes.post(f"{one_job}/retry", tags=["jobs"], status_code=202, responses=gives(shapes.JobBody, 202))(retry_job)
+    return routes
+
+
+async def add_documents(
+    service: TheService,
+    caller: TheCaller,
+    body: Annotated[shapes.NewDocuments, Depends(JsonBody(shapes.NewDocuments, items="documents", example=_EXAMPLE))],
+) -> Response:
+    """Store documents; those that are stored already, unchanged, cost nothing."""
+    job = await service.submit(body.collection, body.documents, wait=body.wait, tenant=caller.tenant)
+    return _answer(job, wait=body.wait)
+
+
+async def upload_file(
+    request: Request,
+    service: TheService,
+    caller: TheCaller,
+    collection: Name,
+    name: FileName,
+    wait: Annotated[bool, Query(description="answer when its documents are stored, not when it is accepted")] = True,
+) -> Response:
+    """Store the documents of a file, which is the body: JSONL, JSON, CSV, Markdown, HTML, text, PDF or DOCX."""
+    data = await request.body()
+    return _answer(await service.submit_file(collection, name, data, wait=wait, tenant=caller.tenant), wait=wait)
+
+
+async def get_document(service: TheService, caller: TheCaller, collection: Name, id: Id) -> Response:
+    """One document as it is stored."""
+    found = await service.document(collection, id, tenant=caller.tenant)
+    return answer(shapes.DocumentBody(**asdict(found)))
+
+
+async def delete_document(service: TheService, caller: TheCaller, collection: Name, id: Id) -> Response:
+    """Delete one document with everything derived from it."""
+    count = await service.delete(collection, id, tenant=caller.tenant)
+    if not count:
+        raise NotFound(f'collection "{collection}" holds no document "{id[:80]}" of yours', where="id")
+    return answer(shapes.Deleted(collection=collection, deleted=count))
+
+
+async def list_jobs(
+    service: TheService,
+    caller: TheCaller,
+    limit: Annotated[int, Query(ge=1, le=MAX_LISTED, description="how many")] = 50,
+) -> Response:
+    """The latest ingestion jobs, newest first."""
+    found = await service.jobs(limit=limit, tenant=caller.tenant)
+    return answer(shapes.Jobs(jobs=[shapes.JobSummary(**_summary(job)) for job in found]))
+
+
+async def get_job(service: TheService, caller: TheCaller, id: JobId) -> Response:
+    """How far an ingestion job is, and which of its documents failed."""
+    return answer(_body(await service.job(id, tenant=caller.tenant)))
+
+
+async def retry_job(service: TheService, caller: TheCaller, id: JobId) -> Response:
+    """Have the documents of a job that failed stored after all; what came later is not replaced."""
+    return answer(_body(await service.retry_job(id, tenant=caller.tenant)), 202)
+
+
+def _answer(job: Job, *, wait: bool) -> Response:
+    if not wait:
+        return answer(shapes.Accepted(job_id=job.id, status=job.status), 202)
+    failed = [shapes.FailedDocument(index=one.index, id=one.id, reason=one.reason) for one in job.failures]
+    counts = {"inserted": job.inserted, "updated": job.updated, "unchanged": job.unchanged}
+    return answer(shapes.Ingested(job_id=job.id, failed=failed, **counts))
+
+
+def _body(job: Job) -> shapes.JobBody:
+    return shapes.JobBody(**_summary(job), failed=[shapes.FailedLetter(**asdict(one)) for one in job.failures])
+
+
+def _summary(job: Job) -> dict[str, Any]:
+    shown = asdict(job)
+    del shown["failures"]
+    return {"job_id": shown.pop("id"), "failed_count": shown.pop("failed"), **shown}

@@ -1,0 +1,90 @@
+"""The `jobs` command: the ingestion jobs, one with what failed of it, and another try."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from agent.serve import output
+from retrievers.core.errors import BadRequest
+
+if TYPE_CHECKING:
+    from agent.app import Service
+    from retrievers.ingest.jobs import Job
+
+_LOOK_EVERY_S = 0.1
+_USAGE = "say `signalbox jobs`, `signalbox jobs show ID` or `signalbox jobs retry ID`"
+
+
+async def run(service: "Service", action: str | None, id: str | None, *, tenant: str | None, as_json: bool) -> int:
+    """The latest jobs, or one; 2 when another try left a document that failed."""
+    if action is None:
+        _show_all(await service.jobs(tenant=tenant), as_json=as_json)
+        return 0
+    assert id is not None
+    if action == "show":
+        _show(await service.job(id, tenant=tenant), as_json=as_json)
+        return 0
+    job = await _retry(service, id, tenant)
+    _show(job, as_json=as_json)
+    return 2 if job.failures or job.status == "failed" else 0
+
+
+def check_arguments(action: str | None, id: str | None) -> None:
+    """Raises:
+    BadRequest: no form of the command is called so.
+    """
+    if action not in (None, "show", "retry") or (action is None) != (id is None):
+        raise BadRequest(_USAGE, where="jobs")
+
+
+async def _retry(service: "Service", id: str, tenant: str | None) -> "Job":
+    """Try again and stay until that is over, or waits for something; another process may be the one that does it."""
+    job = await service.retry_job(id, tenant=tenant)
+    if not service.settings.workers:
+        return job
+    async with service.worker:
+        while job.status in ("queued", "running") and job.next_try_at is None:
+            await asyncio.sleep(_LOOK_EVERY_S)
+            job = await service.job(id, tenant=tenant)
+    return job
+
+
+def _show_all(jobs: "Sequence[Job]", *, as_json: bool) -> None:
+    if as_json:
+        output.write_json([_as_json(job) for job in jobs])
+        return
+    for job in jobs:
+        print(_line(job))
+    if not jobs:
+        print("no jobs; documents sent to `signalbox serve` become jobs")
+
+
+def _show(job: "Job", *, as_json: bool) -> None:
+    if as_json:
+        failures = [{**asdict(one), "failed_at": one.failed_at.isoformat()} for one in job.failures]
+        output.write_json({**_as_json(job), "failures": failures})
+        return
+    print(_line(job))
+    if job.error:
+        again = f"; next try at {job.next_try_at:%Y-%m-%d %H:%M:%S %Z}" if job.next_try_at else ""
+        print(output.plain(f"    {job.error}{again}"))
+    for one in job.failures:
+        id = f" ({one.id})" if one.id is not None else ""
+        print(output.plain(f"    {one.where}{id}: {one.reason}"))
+    if job.failures or job.status == "failed":
+        output.note(f"mended what was wrong? Try again with: signalbox jobs retry {job.id}")
+
+
+def _line(job: "Job") -> str:
+    of = f"{job.done:,} of {job.documents:,}" if job.documents is not None else f"{job.done:,}"
+    what = f"{job.collection}, {job.file}" if job.file is not None else job.collection
+    counts = f"{job.inserted:,} added, {job.updated:,} updated, {job.unchanged:,} unchanged, {job.failed:,} failed"
+    return output.plain(f"{job.id}  {job.created_at:%Y-%m-%d %H:%M}  {job.status:<7}  {what}: {of} documents, {counts}")
+
+
+def _as_json(job: "Job") -> dict[str, object]:
+    moments = ("next_try_at", "created_at", "started_at", "finished_at")
+    shown = {name: value for name, value in asdict(job).items() if name not in ("failures", *moments)}
+    times = {name: getattr(job, name) for name in moments}
+    return shown | {name: at.isoformat() if at else None for name, at in times.items()}

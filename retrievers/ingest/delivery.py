@@ -1,0 +1,75 @@
+"""What is handed in to be stored: records or a file, as bytes that can wait."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from retrievers.core.errors import BadRequest
+from retrievers.ingest.read import check_upload
+from retrievers.ingest.run import check_name
+
+MAX_PAYLOAD_BYTES = 16 << 20
+MAX_DOCUMENTS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Documents as they were handed in.
+
+    Attributes:
+        payload: a JSON list of records, or the content of a file.
+        file: the file's name; None for records.
+        documents: how many records; None for a file, which has not been read yet.
+    """
+
+    collection: str
+    payload: bytes
+    file: str | None = None
+    documents: int | None = None
+
+
+def of_records(collection: str, records: Sequence[object]) -> Delivery:
+    """A delivery of records, each as `retrievers.ingest.read.read_record` takes it; bad ones are found later.
+
+    Raises:
+        BadRequest: the collection's name is none, or there are no records, too many, or too much of them.
+    """
+    check_name(collection)
+    if not 0 < len(records) <= MAX_DOCUMENTS:
+        raise BadRequest(f"there must be 1 to {MAX_DOCUMENTS:,} documents in one delivery", where="documents")
+    return _bounded(Delivery(collection, dumped(list(records)), documents=len(records)))
+
+
+def of_file(collection: str, name: str, data: bytes) -> Delivery:
+    """A delivery of a file, of any form that `retrievers.ingest.read` reads.
+
+    Raises:
+        BadRequest: the collection's or the file's name is none, its form is unknown, or it is too large.
+    """
+    check_name(collection)
+    check_upload(name)
+    return _bounded(Delivery(collection, data, file=name))
+
+
+def _bounded(delivery: Delivery) -> Delivery:
+    if len(delivery.payload) > MAX_PAYLOAD_BYTES:
+        raise BadRequest(f"a delivery has at most {MAX_PAYLOAD_BYTES >> 20} MiB: send it in parts", where="documents")
+    return delivery
+
+
+def dumped(value: object) -> bytes:
+    """JSON that reads back as the same value, halves of characters and NaN included: they are judged later.
+
+    Raises:
+        BadRequest: it cannot be written as JSON.
+    """
+    try:
+        return json.dumps(value, ensure_ascii=False).encode(errors="surrogatepass")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadRequest(f"the documents cannot be written as JSON: {error}", where="documents") from None
+
+
+def loaded(payload: bytes) -> Any:
+    """What `dumped` was given."""
+    return json.loads(payload.decode(errors="surrogatepass"))

@@ -1,0 +1,375 @@
+"""The queue of ingestion jobs: a delivery is written down first, then leased to one worker at a time."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from retrievers.core.errors import BadRequest, NotFound, Unavailable
+from retrievers.ingest.delivery import Delivery
+from retrievers.ingest.run import Failure
+from retrievers.ingest.store import Connection
+from retrievers.postgres.database import Database, Row
+
+MAX_WAITING = 1000
+"""Jobs of one tenant that are not done yet."""
+KEPT_DAYS = 30
+LEASE_S = 30.0
+"""A worker that was not heard of for so long has lost its job to the next."""
+MAX_LISTED = 100
+_SWEEP_BATCH = 100
+
+
+class LostLease(Exception):
+    """The job is somebody else's by now, or was cancelled: nothing more may be written for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to carry out one job."""
+
+    tenant: str
+    id: uuid.UUID
+    token: uuid.UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a leased job is about.
+
+    Attributes:
+        payload: None when only the letters are to be tried again.
+        letters: place and record of each document that failed before.
+        tries: how often a dependency failed it; `deaths`: how many workers did not come back from it.
+        parked: places of documents that workers died of.
+    """
+
+    collection: str
+    delivery: int
+    file: str | None
+    payload: bytes | None
+    letters: Sequence[tuple[int, bytes]]
+    documents: int | None
+    tries: int
+    deaths: int
+    parked: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A document that was not stored."""
+
+    index: int
+    where: str
+    id: str | None
+    reason: str
+    failed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as its tenant sees it; counts are documents.
+
+    Attributes:
+        status: queued, running, done (some documents may have failed), or failed (it was given up; see `error`).
+        documents: how many there are; None until a file has been read.
+        done: how many are dealt with.
+        error: why it failed, or what it is waiting for.
+        next_try_at: when a queued job is tried again after something failed.
+        failures: the documents that failed, in their order; only where one job is asked for.
+    """
+
+    id: str
+    collection: str
+    file: str | None
+    status: str
+    documents: int | None
+    done: int
+    inserted: int
+    updated: int
+    unchanged: int
+    failed: int
+    error: str | None
+    next_try_at: datetime | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    failures: tuple[DeadLetter, ...] = ()
+
+
+class Jobs:
+    """The jobs of all tenants in one database; any number of processes may share it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def submit(self, tenant: str, delivery: Delivery) -> str:
+        """Have a delivery carried out by the next free worker; returns the job's id once it is on disk.
+
+        Raises:
+            Unavailable: the database cannot take it, or too many jobs of the tenant are waiting.
+        """
+        return (await self._insert(tenant, delivery, None)).hex
+
+    async def begin(self, tenant: str, delivery: Delivery) -> Lease:
+        """As `submit`, for the caller to carry it out."""
+        token = uuid.uuid4()
+        return Lease(tenant, await self._insert(tenant, delivery, token), token)
+
+    async def _insert(self, tenant: str, delivery: Delivery, token: uuid.UUID | None) -> uuid.UUID:
+        id = uuid.uuid4()
+        async with self._database.transaction(tenant) as connection:
+            waiting = await (await connection.execute(_WAITING, (tenant,))).fetchone()
+            if waiting and waiting[0] >= MAX_WAITING:
+                reason = f"{waiting[0]:,} jobs are waiting already; send more when some are done"
+                raise Unavailable("the job queue", reason, retry_after_s=LEASE_S)
+            values = {
+                "tenant": tenant,
+                "id": id,
+                "collection": delivery.collection,
+                "file": delivery.file,
+                "payload": delivery.payload,
+                "documents": delivery.documents,
+                "token": token,
+                "seconds": LEASE_S,
+            }
+            await connection.execute(_DURABLE)
+            await connection.execute(_INSERT, values)
+        return id
+
+    async def take(self) -> Lease | None:
+        """The next job that is due, of any tenant; None when there is none."""
+        async with self._database.connection() as connection:
+            cursor = await connection.execute(_TAKE, (self._database.worker_pass(), LEASE_S))
+            row = await cursor.fetchone()
+        return Lease(*row) if row else None
+
+    async def load(self, lease: Lease) -> Work:
+        """Raises:
+        LostLease: it is not the caller's any more.
+        """
+        async with self._database.transaction(lease.tenant) as connection:
+            # A document that is still in hand is the one the last worker died of.
+            await connection.execute(_PARK, _held(lease))
+            row = await (await connection.execute(_LOAD, _held(lease))).fetchone()
+            if row is None:
+                raise LostLease
+            collection, delivery, file, payload, *rest = row
+            letters: list[Row] = []
+            if payload is None:
+                letters = await (await connection.execute(_LETTERS, (lease.tenant, lease.id))).fetchall()
+        return Work(collection, delivery, file, payload, [(index, bytes(one)) for index, one in letters], *rest)
+
+    async def keep(self, lease: Lease, *, done: int, failed: int) -> bool:
+        """Hold the lease for longer and say how many documents are dealt with; False when it is lost."""
+        values = {"seconds": LEASE_S, "done": done, "failed": failed}
+        async with self._database.transaction(lease.tenant) as connection:
+            kept = await connection.execute(_KEEP, _held(lease) | values)
+        return kept.rowcount == 1
+
+    async def take_in_hand(self, lease: Lease, index: int) -> None:
+        """Note which document comes next: should this worker die, it was of that one. Raises LostLease."""
+        async with self._database.transaction(lease.tenant) as connection:
+            _one(await connection.execute(_IN_HAND, _held(lease) | {"index": index}))
+
+    async def record(self, connection: Connection, lease: Lease, **counts: int) -> None:
+        """Count a batch, in the transaction that stores it. Raises LostLease, which undoes the batch.
+
+        Args:
+            counts: `inserted` and `updated` by this batch, `done` and `failed` until now.
+        """
+        _one(await connection.execute(_RECORD, _held(lease) | counts))
+
+    async def finish(
+        self, lease: Lease, *, documents: int, failed: Sequence[Failure], payloads: Mapping[int, bytes]
+    ) -> None:
+        """The job is done; what failed of it is kept.
+
+        Args:
+            documents: how many the delivery has.
+            payloads: the records of those that failed, by index; of a file none, which is then kept whole.
+        Raises:
+            LostLease: it is not the caller's any more.
+        """
+        counts = {"documents": documents, "failed": len(failed), "keep": bool(failed) and not payloads}
+        async with self._database.transaction(lease.tenant) as connection:
+            await connection.execute(_DURABLE)
+            _one(await connection.execute(_FINISH, _held(lease) | counts | {"days": KEPT_DAYS}))
+            await connection.execute(_FORGET, (lease.tenant, lease.id))
+            rows = [
+                (lease.tenant, lease.id, one.index, one.where, one.id, one.reason, payloads.get(one.index))
+                for one in failed
+            ]
+            await connection.cursor().executemany(_BURY, rows)
+            await connection.execute(_SWEEP, (lease.tenant, lease.tenant, _SWEEP_BATCH))
+
+    async def fail(self, lease: Lease, reason: str) -> None:
+        """The job as a whole cannot be done; `retry` tries it again."""
+        async with self._database.transaction(lease.tenant) as connection:
+            await connection.execute(_FAIL, _held(lease) | {"reason": reason, "days": KEPT_DAYS})
+
+    async def give_back(self, lease: Lease, *, reason: str | None = None, delay_s: float = 0.0) -> None:
+        """Let another worker have the job, after a while when a dependency failed it."""
+        values = {"reason": reason, "seconds": delay_s, "tried": int(reason is not None)}
+        async with self._database.transaction(lease.tenant) as connection:
+            await connection.execute(_GIVE_BACK, _held(lease) | values)
+
+    async def job(self, tenant: str, id: str) -> Job:
+        """One job with the documents that failed.
+
+        Raises:
+            NotFound: the tenant has none of that id, or no more.
+        """
+        number = _number(id)
+        async with self._database.transaction(tenant) as connection:
+            row = await (await connection.execute(_JOB, (tenant, number))).fetchone()
+            if row is None:
+                raise _unknown(id)
+            cursor = await connection.execute(_FAILURES, (tenant, number))
+            return _job(row, tuple(DeadLetter(*one) for one in await cursor.fetchall()))
+
+    async def recent(self, tenant: str, limit: int) -> list[Job]:
+        """The tenant's last jobs, newest first, without the documents that failed."""
+        rows = await self._database.fetch(tenant, _RECENT, (tenant, min(limit, MAX_LISTED)))
+        return [_job(row) for row in rows]
+
+    async def retry(self, tenant: str, id: str) -> Job:
+        """Have the documents that failed tried again; all of them when the job as a whole failed.
+
+        Raises:
+            NotFound: the tenant has no such job.
+            BadRequest: nothing of it failed, or it is not over yet.
+        """
+        async with self._database.transaction(tenant) as connection:
+            await connection.execute(_DURABLE)
+            again = await connection.execute(_RETRY, (tenant, _number(id)))
+        job = await self.job(tenant, id)
+        if not again.rowcount:
+            over = job.status in ("done", "failed")
+            raise BadRequest(
+                f"job {job.id}: {'nothing of it failed' if over else f'it is {job.status} already'}", where="job_id"
+            )
+        return job
+
+
+async def cancel(connection: Connection, tenant: str, collection: str) -> None:
+    """End the jobs of a collection that is deleted in this transaction: they would make it anew."""
+    await connection.execute(_CANCEL, {"tenant": tenant, "collection": collection, "days": KEPT_DAYS})
+
+
+def _held(lease: Lease) -> dict[str, Any]:
+    return {"tenant": lease.tenant, "id": lease.id, "token": lease.token}
+
+
+def _one(cursor: Any) -> None:
+    if cursor.rowcount != 1:
+        raise LostLease
+
+
+def _number(id: str) -> uuid.UUID:
+    try:
+        return uuid.UUID(id)
+    except ValueError:
+        raise _unknown(id) from None
+
+
+def _unknown(id: str) -> NotFound:
+    return NotFound(f'there is no job "{id[:80]}"; jobs are kept for {KEPT_DAYS} days', where="job_id")
+
+
+def _job(row: Row, failures: tuple[DeadLetter, ...] = ()) -> Job:
+    return replace(Job(row[0].hex, *row[1:]), failures=failures)
+
+
+# A server may be set to acknowledge before it has written; one that replicates may be set to more than this.
+_DURABLE = """
+    SELECT set_config('synchronous_commit', 'on', true)
+    WHERE current_setting('synchronous_commit') IN ('off', 'local')
+"""
+_WAITING = "SELECT count(*) FROM signalbox.job WHERE tenant = %s AND status IN ('queued', 'running')"
+_INSERT = """
+    INSERT INTO signalbox.job (tenant, id, collection, file, payload, documents, status, lease, free_at, started_at)
+    VALUES (%(tenant)s, %(id)s, %(collection)s, %(file)s, %(payload)s, %(documents)s,
+            CASE WHEN %(token)s::uuid IS NULL THEN 'queued' ELSE 'running' END, %(token)s,
+            CASE WHEN %(token)s::uuid IS NULL THEN now() ELSE now() + make_interval(secs => %(seconds)s) END,
+            CASE WHEN %(token)s::uuid IS NULL THEN NULL ELSE now() END)
+"""
+_TAKE = "SELECT tenant, id, lease FROM signalbox.take_job(%s, %s)"
+_LOAD = """
+    SELECT collection, delivery, file, payload, documents, tries, deaths, parked
+    FROM signalbox.job WHERE tenant = %(tenant)s AND id = %(id)s AND lease = %(token)s
+"""
+_PARK = """
+    UPDATE signalbox.job SET parked = array_append(parked, in_hand), in_hand = NULL
+    WHERE tenant = %(tenant)s AND id = %(id)s AND lease = %(token)s AND in_hand IS NOT NULL
+"""
+_LETTERS = """
+    SELECT index, payload FROM signalbox.dead_letter WHERE tenant = %s AND job = %s AND payload IS NOT NULL
+    ORDER BY index
+"""
+_KEEP = """
+    UPDATE signalbox.job SET free_at = now() + make_interval(secs => %(seconds)s), done = %(done)s, failed = %(failed)s
+    WHERE tenant = %(tenant)s AND id = %(id)s AND lease = %(token)s
+"""
+_IN_HAND = """
+    UPDATE signalbox.job SET in_hand = %(index)s WHERE tenant = %(tenant)s AND id = %(id)s AND lease = %(token)s
+"""
+_RECORD = """
+    UPDATE signalbox.job
+    SET inserted = inserted + %(inserted)s, updated = updated + %(updated)s, done = %(done)s,
+        failed = %(failed)s
+    WHERE tenant = %(tenant)s AND id = %(id)s AND lease = %(token)s
+"""
+_FINISH = """
+    UPDATE signalbox.job
+    SET status = 'done', lease = NULL, in_hand = NULL, error = NULL, documents = %(documents)s, done = %(documents)s,
+        failed = %(failed)s, payload = CASE WHEN %(keep)s THEN payload END, finished_at = now(),
+        expires_at = now() + make_interval(days => %(days)s)
+    WHERE tenant = %(tenant)s AND id = %(id)s AND lease = %(token)s
+"""
+_FORGET = "DELETE FROM signalbox.dead_letter WHERE tenant = %s AND job = %s"
+_BURY = """
+    INSERT INTO signalbox.dead_letter (tenant, job, index, place, document_id, reason, payload)
+    VALUES (%s, %s, %s, %s, %s, %s, %s)
+"""
+_SWEEP = """
+    DELETE FROM signalbox.job WHERE tenant = %s AND id IN (
+        SELECT id FROM signalbox.job WHERE tenant = %s AND expires_at <= now() ORDER BY expires_at LIMIT %s)
+"""
+_FAIL = """
+    UPDATE signalbox.job
+    SET status = 'failed', lease = NULL, error = %(reason)s, finished_at = now(),
+        expires_at = now() + make_interval(days => %(days)s)
+    WHERE tenant = %(tenant)s AND id = %(id)s AND lease = %(token)s
+"""
+_CANCEL = """
+    UPDATE signalbox.job
+    SET status = 'failed', lease = NULL, error = 'the collection was deleted', finished_at = now(),
+        expires_at = now() + make_interval(days => %(days)s)
+    WHERE tenant = %(tenant)s AND collection = %(collection)s AND status IN ('queued', 'running')
+"""
+_GIVE_BACK = """
+    UPDATE signalbox.job
+    SET status = 'queued', lease = NULL, free_at = now() + make_interval(secs => %(seconds)s),
+        tries = tries + %(tried)s, in_hand = NULL, error = %(reason)s
+    WHERE tenant = %(tenant)s AND id = %(id)s AND lease = %(token)s
+"""
+_SHOWN = """
+    SELECT id, collection, file, status, documents, done, inserted, updated,
+           greatest(done - inserted - updated - failed, 0), failed, error,
+           CASE WHEN status = 'queued' AND error IS NOT NULL THEN free_at END, created_at, started_at, finished_at
+    FROM signalbox.job
+"""
+_JOB = _SHOWN + "WHERE tenant = %s AND id = %s AND (expires_at IS NULL OR expires_at > now())"
+_RECENT = _SHOWN + "WHERE tenant = %s AND (expires_at IS NULL OR expires_at > now()) ORDER BY delivery DESC LIMIT %s"
+_FAILURES = """
+    SELECT index, place, document_id, reason, failed_at FROM signalbox.dead_letter
+    WHERE tenant = %s AND job = %s ORDER BY index
+"""
+_RETRY = """
+    UPDATE signalbox.job
+    SET status = 'queued', free_at = now(), tries = 0, deaths = 0, in_hand = NULL, parked = '{}', error = NULL,
+        done = done - failed, failed = 0, finished_at = NULL, expires_at = NULL
+    WHERE tenant = %s AND id = %s AND (status = 'failed' OR (status = 'done' AND failed > 0))
+"""

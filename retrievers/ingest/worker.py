@@ -1,0 +1,320 @@
+"""Carrying out ingestion jobs: one worker per process or several, on one machine or many."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Protocol, Self
+
+from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
+from retrievers.ingest.delivery import Delivery, dumped, loaded
+from retrievers.ingest.documents import Document, Rejected
+from retrievers.ingest.jobs import LEASE_S, Jobs, Lease, LostLease, Work
+from retrievers.ingest.read import read_record, read_upload
+from retrievers.ingest.run import Failure, Progress, Report, Written
+from retrievers.ingest.store import Connection
+
+Item = Document | Rejected
+
+MOST_FAILURES = 10_000
+"""Bad documents of one file; what comes after so many is not read."""
+_BEAT_S = LEASE_S / 3
+_POLL_S = 1.0
+"""How soon a job is seen that another process accepted; those of this process are seen at once."""
+_REST_S = 5.0
+_TURNS = 2
+"""Deliveries carried out at once for callers who wait: more would take the database's connections from questions."""
+_TRIES = 100
+_LONGEST_WAIT_S = 300.0
+# Workers are killed for many reasons. When a job was under way at so many deaths, one of its documents may be why:
+# they are then taken one by one. After the most it is given up.
+_DEATHS, _MOST_DEATHS = 3, 10
+
+_log = logging.getLogger(__name__)
+
+
+class Ingest(Protocol):
+    """`retrievers.ingest.run.ingest` with all that is the same for every job."""
+
+    async def __call__(
+        self,
+        tenant: str,
+        collection: str,
+        items: Sequence[Item],
+        *,
+        delivery: int,
+        written: Written,
+        progress: Progress,
+    ) -> Report: ...
+
+
+@dataclass(slots=True)
+class _Run:
+    """One attempt at a job.
+
+    Attributes:
+        items: with their places in the delivery.
+        before: documents of the delivery that were dealt with before this attempt and are not among the items.
+    """
+
+    lease: Lease
+    work: Work
+    items: Sequence[tuple[int, Item]] = ()
+    before: int = 0
+    report: Report = field(default_factory=Report)
+
+    @property
+    def done(self) -> int:
+        return self.before + self.report.done
+
+
+class Worker:
+    """Carries out jobs; inside `async with` it also looks for them.
+
+    Args:
+        at_once: how many jobs it takes from the queue at the same time.
+    """
+
+    def __init__(self, jobs: Jobs, ingest: Ingest, *, at_once: int = 1) -> None:
+        self.jobs = jobs
+        self._ingest = ingest
+        self._at_once = at_once
+        self._loops: list[asyncio.Task[None]] = []
+        self._at_work: set[asyncio.Task[Report]] = set()
+        self._woken, self._closing = asyncio.Event(), asyncio.Event()
+        self._turns = asyncio.Semaphore(_TURNS)
+
+    async def __aenter__(self) -> Self:
+        self._loops = [asyncio.create_task(self._work()) for _ in range(self._at_once)]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Give back the jobs at work: another worker goes on where this one stopped."""
+        self._closing.set()
+        self._woken.set()
+        for task in self._at_work:
+            task.cancel()
+        await asyncio.gather(*self._loops)
+
+    def wake(self) -> None:
+        """There is a new job."""
+        self._woken.set()
+
+    async def deliver(self, tenant: str, delivery: Delivery) -> tuple[str, Report]:
+        """Carry out a delivery at once; its job is written down first, so it survives this process.
+
+        Returns:
+            The job's id, and what was done.
+        Raises:
+            BadRequest: it cannot be done; the job has failed.
+            Unavailable: a dependency failed; the job, if it was written down, is tried again later.
+        """
+        async with self._turns:
+            lease = await self.jobs.begin(tenant, delivery)
+            try:
+                return lease.id.hex, await self.carry_out(lease)
+            except LostLease:
+                raise Unavailable("the job", f"it was taken over; see job {lease.id.hex}") from None
+            except Unavailable as error:
+                reason = f"{error.reason}; job {lease.id.hex} keeps the documents and is tried again"
+                raise Unavailable(error.source, reason, retry_after_s=error.retry_after_s) from error
+
+    async def carry_out(self, lease: Lease) -> Report:
+        """Store the documents of a job; cancelled, it gives the job back.
+
+        Raises:
+            BadRequest: the job cannot be done, and has failed.
+            Unavailable: a dependency failed; the job is given back, to be tried again later.
+            LostLease: it was taken over by another worker, or cancelled.
+        """
+        try:
+            return await self._attempt(_Run(lease, await self.jobs.load(lease)))
+        except asyncio.CancelledError:
+            await asyncio.shield(self._let_go(lease))
+            raise
+
+    async def _let_go(self, lease: Lease) -> None:
+        with suppress(Unavailable):  # the lease then ends by itself
+            await self.jobs.give_back(lease)
+
+    async def _attempt(self, run: _Run) -> Report:
+        storing = asyncio.create_task(self._store(run))
+        beating = asyncio.create_task(self._beat(run, storing))
+        try:
+            return await storing
+        except asyncio.CancelledError:
+            if beating.done():
+                raise LostLease from None
+            raise
+        except LostLease:
+            raise
+        except Unavailable as error:
+            await self._put_back(run, error)
+            raise
+        except Exception as error:
+            reason = str(error) if isinstance(error, BadRequest) else f"unexpected {type(error).__name__}"
+            with suppress(Unavailable):
+                await self.jobs.fail(run.lease, reason)
+            raise
+        finally:
+            beating.cancel()
+
+    async def _put_back(self, run: _Run, error: Unavailable) -> None:
+        """A dependency is down: it is tried again, each time after twice as long."""
+        with suppress(Unavailable):
+            if run.work.tries + 1 >= _TRIES:
+                await self.jobs.fail(run.lease, f"given up after {_TRIES} tries: {error}")
+            else:
+                delay_s = min(2.0**run.work.tries, _LONGEST_WAIT_S)
+                await self.jobs.give_back(run.lease, reason=str(error), delay_s=delay_s)
+
+    async def _beat(self, run: _Run, storing: "asyncio.Task[Report]") -> None:
+        """Hold the lease until it is lost; a database that is away for a moment does not lose it."""
+        while True:
+            await asyncio.sleep(_BEAT_S)
+            with suppress(Unavailable):
+                if not await self.jobs.keep(run.lease, done=run.done, failed=len(run.report.failed)):
+                    storing.cancel()
+                    return
+
+    async def _store(self, run: _Run) -> Report:
+        work = run.work
+        if work.deaths >= _MOST_DEATHS:
+            raise BadRequest(f"given up: {work.deaths} workers did not come back from this job")
+        run.items = await asyncio.to_thread(_items, work)
+        if work.letters:
+            run.before = (work.documents or 0) - len(run.items)
+        if work.deaths < _DEATHS:
+            try:
+                await self._all_at_once(run)
+            except (RetrievalError, LostLease):
+                raise
+            except Exception as error:
+                _log.warning("job %s: unexpected %s, its documents are taken one by one", run.lease.id.hex,
+                             type(error).__name__)  # fmt: skip
+                await self._one_by_one(run)
+        else:
+            await self._one_by_one(run)
+        await self._finish(run)
+        return run.report
+
+    async def _all_at_once(self, run: _Run) -> None:
+        def progress(report: Report) -> None:
+            run.report = report
+
+        items = [item for _, item in run.items]
+        run.report = await self._ingested(run, items, progress)
+        run.report.failed = [replace(one, index=run.items[one.index][0]) for one in run.report.failed]
+
+    async def _one_by_one(self, run: _Run) -> None:
+        """A document that an error or the death of a worker comes from must not cost the others their place."""
+        run.report = Report()
+        for index, item in run.items:
+            if index in run.work.parked:
+                reason = "given up: workers did not come back from it"
+                run.report.failed.append(Failure(index, item.where, item.id, reason))
+                continue
+            await self.jobs.take_in_hand(run.lease, index)
+            try:
+                report = await self._ingested(run, [item], lambda report: None)
+            except (RetrievalError, LostLease):
+                raise
+            except Exception as error:
+                _log.warning("job %s: document %d: unexpected %s", run.lease.id.hex, index, type(error).__name__)
+                report = Report(
+                    failed=[Failure(0, item.where, item.id, f"unexpected {type(error).__name__}: the log says more")]
+                )
+            report.failed = [replace(one, index=index) for one in report.failed]
+            run.report.add(report)
+
+    async def _ingested(self, run: _Run, items: Sequence[Item], progress: Progress) -> Report:
+        async def written(connection: Connection, report: Report, inserted: int, updated: int) -> None:
+            await self.jobs.record(
+                connection,
+                run.lease,
+                inserted=inserted,
+                updated=updated,
+                done=run.done + inserted + updated,
+                failed=len(run.report.failed),
+            )
+
+        work = run.work
+        return await self._ingest(
+            run.lease.tenant, work.collection, items, delivery=work.delivery, written=written, progress=progress
+        )
+
+    async def _finish(self, run: _Run) -> None:
+        work, failed = run.work, run.report.failed
+        payloads: dict[int, bytes] = {}
+        if work.letters:
+            records = dict(work.letters)
+            payloads = {one.index: records[one.index] for one in failed}
+        elif work.file is None and work.payload is not None and failed:
+            given = await asyncio.to_thread(loaded, work.payload)
+            payloads = {one.index: dumped(given[one.index]) for one in failed}
+        await self.jobs.finish(run.lease, documents=run.done, failed=failed, payloads=payloads)
+
+    async def _work(self) -> None:
+        """Carry out what the queue has, until the worker is closed."""
+        while not self._closing.is_set():
+            try:
+                self._woken.clear()
+                lease = await self.jobs.take()
+            except Exception as error:
+                # Whatever it is, it must not end the work: nobody would notice.
+                _log.warning("no job could be taken: %s", error if isinstance(error, Unavailable) else repr(error))
+                await self._wait(_REST_S)
+                continue
+            if lease is None:
+                await self._wait(_POLL_S)
+                continue
+            task = asyncio.create_task(self.carry_out(lease))
+            self._at_work.add(task)
+            if self._closing.is_set():
+                task.cancel()
+            await asyncio.wait({task})
+            self._at_work.discard(task)
+            if task.cancelled():
+                await self._let_go(lease)  # it may have been cancelled before its first step
+            _tell(lease, task)
+
+    async def _wait(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._woken.wait(), seconds)
+
+
+def _tell(lease: Lease, task: "asyncio.Task[Report]") -> None:
+    """One line of the log for a job that was not done."""
+    error = None if task.cancelled() else task.exception()
+    if isinstance(error, LostLease):
+        _log.warning("job %s was lost: another worker has it, or it was cancelled", lease.id.hex)
+    elif isinstance(error, RetrievalError):
+        _log.warning("job %s: %s", lease.id.hex, error)
+    elif error is not None:
+        _log.error("job %s: unexpected %s", lease.id.hex, type(error).__name__, exc_info=error)
+
+
+def _items(work: Work) -> list[tuple[int, Item]]:
+    """The documents of a job with their places in the delivery; of one that is tried again, those that failed."""
+    if work.payload is None:
+        return [(index, read_record(loaded(one), _place(index))) for index, one in work.letters]
+    if work.file is None:
+        return [(index, read_record(one, _place(index))) for index, one in enumerate(loaded(work.payload))]
+    items: list[tuple[int, Item]] = []
+    failures = 0
+    for index, item in enumerate(read_upload(work.file, work.payload)):
+        failures += isinstance(item, Rejected)
+        if failures > MOST_FAILURES:
+            reason = f"{MOST_FAILURES:,} documents before this one are bad: the rest was not read"
+            items.append((index, Rejected(item.where, item.id, reason)))
+            break
+        items.append((index, item))
+    return items
+
+
+def _place(index: int) -> str:
+    return f"documents.{index}"
