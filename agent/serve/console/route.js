@@ -27,10 +27,16 @@ export function route(trace) {
   return section(
     t("route"),
     { class: "card" },
-    h("p", { class: "soft" }, t("route.total", { time: span(trace.took_ms) })),
+    h("p", { class: "soft" }, t("route.total", { time: span(trace.took_ms) }), stages(trace)),
     frame,
     spared ? h("p", { class: "soft" }, counted("route.spared", spared)) : null,
   );
+}
+
+/** The stages that took a noticeable part of the time. */
+function stages(trace) {
+  const noticed = Object.entries(trace.elapsed_ms).filter(([, ms]) => ms >= 1 && ms >= 0.02 * trace.took_ms);
+  return noticed.length ? `: ${noticed.map(([name, ms]) => `${t(`stage.${name}`)} ${span(ms)}`).join(", ")}` : "";
 }
 
 function isSpared(outcome) {

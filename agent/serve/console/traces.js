@@ -5,7 +5,7 @@ import { api } from "./api.js";
 import { difference } from "./compare.js";
 import { h, replace, section } from "./dom.js";
 import { moment, span, t } from "./i18n.js";
-import { empty, problemBox, valueText, waiting } from "./phrases.js";
+import { counted, empty, problemBox, valueText, waiting } from "./phrases.js";
 import { ranking } from "./ranking.js";
 import { route } from "./route.js";
 import { understood } from "./understood.js";
@@ -58,7 +58,7 @@ function list(traces) {
     "li",
     {},
     h("a", { class: "row-link", href: `#/traces/${one.trace_id}` }, h("span", { class: "strong" }, one.query), h("span", { class: "soft" }, moment(one.created_at))),
-    h("span", { class: "soft" }, [one.kind ? t(`request.${one.kind}`) : null, t(`result.${one.status}`), one.took_ms === undefined ? null : span(one.took_ms), one.replay_of ? t("traces.replay") : null].filter(Boolean).join(" · ")),
+    h("span", { class: "soft" }, [one.kind ? t(`request.${one.kind}`) : null, t(`result.${one.status}`), counted("hits", one.hits), one.collection, one.replay_of ? t("traces.replay") : null].filter(Boolean).join(" · ")),
   )));
 }
 
