@@ -1,6 +1,7 @@
 // Every word of the page, in English and Chinese.
 
 import { MESSAGES } from "./messages.js";
+import { REASONS } from "./reasons.js";
 
 const KEPT = "signalbox.language";
 const LANGUAGES = ["en", "zh"];
@@ -29,6 +30,9 @@ export function t(name, values = {}) {
 
 /** Whether there is such a message. */
 export const has = (name) => name in MESSAGES;
+
+/** A reason of the service in the page's language, as far as it is known. */
+export const reasonText = (reason) => (language === "zh" && Object.hasOwn(REASONS, reason) ? REASONS[reason] : reason);
 
 const locale = () => (language === "zh" ? "zh-CN" : "en-GB");
 

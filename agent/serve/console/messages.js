@@ -119,7 +119,7 @@ export const MESSAGES = {
   "chip.ignored": ["you took it away", "您已去掉"],
   "chip.remove": ["Remove the filter “{filter}” and ask again", "去掉筛选“{filter}”并重新提问"],
   "chip.restore": ["Put the filter “{filter}” back and ask again", "恢复筛选“{filter}”并重新提问"],
-  "notice.relaxed": ["Nothing was found with “{filter}”, so it was given up ({reason}).", "加上“{filter}”时没有结果，因此放弃了该条件（{reason}）。"],
+  "notice.relaxed": ["The filter “{filter}” was given up: {reason}.", "放弃了筛选“{filter}”：{reason}。"],
   "notice.rejected": ["“{what}” could not be used: {reason}.", "无法使用“{what}”：{reason}。"],
   "degraded.source": ["{source} could not be asked; the answer was made without it.", "{source}不可用，回答未使用它。"],
   "degraded.model_unavailable": ["The model gave no answer: the passages stand in for it.", "模型没有回答：以检索到的段落代替。"],

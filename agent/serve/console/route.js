@@ -1,7 +1,7 @@
 // The route of a question, drawn as a track: stations on the main line, a loop with a signal for every source asked.
 
 import { h, s, section } from "./dom.js";
-import { number, span, t } from "./i18n.js";
+import { number, reasonText, span, t } from "./i18n.js";
 import { sourceName, statusName, counted } from "./phrases.js";
 
 const LINE_X = 14;
@@ -55,7 +55,7 @@ function rowsOf(trace) {
       step = one.step;
       rows.push({ kind: "station", name: t("route.step", { n: step }), said: t("route.step_why") });
     }
-    const said = [one.status === "ok" ? counted("hits", one.hits) : statusName(one.status), span(one.elapsed_ms), one.reason].filter(Boolean);
+    const said = [one.status === "ok" ? counted("hits", one.hits) : statusName(one.status), span(one.elapsed_ms), one.reason && reasonText(one.reason)].filter(Boolean);
     rows.push({ kind: "lane", name: sourceName(one.source), search: several ? one.search : "", said: said.join(" · "), status: one.status, share: one.elapsed_ms / slowest });
   }
   if (trace.intent.kind !== "none") {

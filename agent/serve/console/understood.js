@@ -1,7 +1,7 @@
 // What was understood: the filters as chips with who stated them, the searches, the sources, and what was given up.
 
 import { h, section } from "./dom.js";
-import { number, t } from "./i18n.js";
+import { number, reasonText, t } from "./i18n.js";
 import { canonical, degradedText, filterText, isSame, partsOf, sourceName } from "./phrases.js";
 
 /**
@@ -94,7 +94,7 @@ function ignoredChip(filter, actions) {
 }
 
 function sourceLine({ name, confidence, reason }) {
-  return h("li", {}, h("span", { class: "strong" }, sourceName(name)), ` ${number(confidence * 100)} %`, h("span", { class: "soft" }, ` · ${reason}`));
+  return h("li", {}, h("span", { class: "strong" }, sourceName(name)), ` ${number(confidence * 100)} %`, h("span", { class: "soft" }, ` · ${reasonText(reason)}`));
 }
 
 function aggregateText(aggregate) {
@@ -108,10 +108,10 @@ function aggregateText(aggregate) {
 /** What was given up, refused or done without, in plain words. */
 function notices(trace) {
   const lines = [];
-  for (const { dropped, reason } of trace.relaxed) lines.push(["warning", t("notice.relaxed", { filter: filterText(dropped), reason })]);
+  for (const { dropped, reason } of trace.relaxed) lines.push(["warning", t("notice.relaxed", { filter: filterText(dropped), reason: reasonText(reason) })]);
   for (const { what, reason, valid } of trace.intent.rejected) {
     const more = valid.length ? ` ${t("valid", { values: valid.slice(0, 8).join(", ") })}` : "";
-    lines.push(["warning", t("notice.rejected", { what, reason }) + more]);
+    lines.push(["warning", t("notice.rejected", { what, reason: reasonText(reason) }) + more]);
   }
   // That no model is set is said where its answer would stand.
   for (const name of trace.degraded.filter((one) => one !== "no_model")) lines.push(["warning", degradedText(name)]);
