@@ -280,7 +280,9 @@ class Service:
             BadRequest: they cannot be stored in this collection, or are no or too many documents.
             Unavailable: the database or the embedder failed.
         """
-        return await self._submit(deliveries.of_records(collection, documents), wait, tenant)
+        # Megabytes of JSON take a while to write.
+        delivery = await asyncio.to_thread(deliveries.of_records, collection, documents)
+        return await self._submit(delivery, wait, tenant)
 
     async def submit_file(
         self, collection: str, name: str, data: bytes, *, wait: bool = True, tenant: str | None = None

@@ -41,7 +41,7 @@ async def serve(host: str, port: int) -> int:
         BadRequest: no address to listen on, or one that others can reach with AUTH=off or without any key.
         Unavailable: the port is taken, or the service cannot be opened.
     """
-    with _listening(host, port) as listener, _tracing() as tracing:
+    with listening(host, port) as listener, _tracing() as tracing:
         address, port = listener.getsockname()[:2]
         settings = load_settings()
         auth = check_exposure(settings, address)
@@ -132,7 +132,7 @@ def _tracing() -> Iterator["Tracing | None"]:
         tracing.close()
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def listening(host: str, port: int) -> socket.socket:
     """A socket that listens already: what is wrong with the address is said before anything is started."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]

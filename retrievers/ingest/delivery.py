@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from retrievers.core.errors import BadRequest
+from retrievers.ingest.clean import MAX_NESTING
 from retrievers.ingest.read import check_upload
 from retrievers.ingest.run import check_name
 
 MAX_PAYLOAD_BYTES = 16 << 20
 MAX_DOCUMENTS = 10_000
+_CUT_DEPTH = 2 * MAX_NESTING
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +68,19 @@ def dumped(value: object) -> bytes:
     """
     try:
         return json.dumps(value, ensure_ascii=False).encode(errors="surrogatepass")
-    except (TypeError, ValueError, RecursionError) as error:
+    except RecursionError:
+        return dumped(_cut(value))
+    except (TypeError, ValueError) as error:
         raise BadRequest(f"the documents cannot be written as JSON: {error}", where="documents") from None
+
+
+def _cut(value: Any, depth: int = 0) -> Any:
+    """The value without what is nested deeper than any document may be; as deep as it is then, it is still refused."""
+    if depth > _CUT_DEPTH:
+        return None
+    if isinstance(value, dict):
+        return {key: _cut(one, depth + 1) for key, one in value.items()}
+    return [_cut(one, depth + 1) for one in value] if isinstance(value, list) else value
 
 
 def loaded(payload: bytes) -> Any:

@@ -15,10 +15,9 @@ from retrievers.postgres.database import Database, Row
 MAX_WAITING = 1000
 """Jobs of one tenant that are not done yet."""
 KEPT_DAYS = 30
-LEASE_S = 30.0
-"""A worker that was not heard of for so long has lost its job to the next."""
 MAX_LISTED = 100
 _SWEEP_BATCH = 100
+_FULL_RETRY_S = 30.0
 
 
 class LostLease(Exception):
@@ -99,9 +98,14 @@ class Job:
 
 
 class Jobs:
-    """The jobs of all tenants in one database; any number of processes may share it."""
+    """The jobs of all tenants in one database; any number of processes may share it.
 
-    def __init__(self, database: Database) -> None:
+    Args:
+        lease_s: how long a worker may not be heard of before the next one takes its job.
+    """
+
+    def __init__(self, database: Database, *, lease_s: float = 30.0) -> None:
+        self.lease_s = lease_s
         self._database = database
 
     async def submit(self, tenant: str, delivery: Delivery) -> str:
@@ -123,7 +127,7 @@ class Jobs:
             waiting = await (await connection.execute(_WAITING, (tenant,))).fetchone()
             if waiting and waiting[0] >= MAX_WAITING:
                 reason = f"{waiting[0]:,} jobs are waiting already; send more when some are done"
-                raise Unavailable("the job queue", reason, retry_after_s=LEASE_S)
+                raise Unavailable("the job queue", reason, retry_after_s=_FULL_RETRY_S)
             values = {
                 "tenant": tenant,
                 "id": id,
@@ -132,7 +136,7 @@ class Jobs:
                 "payload": delivery.payload,
                 "documents": delivery.documents,
                 "token": token,
-                "seconds": LEASE_S,
+                "seconds": self.lease_s,
             }
             await connection.execute(_DURABLE)
             await connection.execute(_INSERT, values)
@@ -141,7 +145,7 @@ class Jobs:
     async def take(self) -> Lease | None:
         """The next job that is due, of any tenant; None when there is none."""
         async with self._database.connection() as connection:
-            cursor = await connection.execute(_TAKE, (self._database.worker_pass(), LEASE_S))
+            cursor = await connection.execute(_TAKE, (self._database.worker_pass(), self.lease_s))
             row = await cursor.fetchone()
         return Lease(*row) if row else None
 
@@ -163,7 +167,7 @@ class Jobs:
 
     async def keep(self, lease: Lease, *, done: int, failed: int) -> bool:
         """Hold the lease for longer and say how many documents are dealt with; False when it is lost."""
-        values = {"seconds": LEASE_S, "done": done, "failed": failed}
+        values = {"seconds": self.lease_s, "done": done, "failed": failed}
         async with self._database.transaction(lease.tenant) as connection:
             kept = await connection.execute(_KEEP, _held(lease) | values)
         return kept.rowcount == 1
@@ -226,8 +230,11 @@ class Jobs:
             row = await (await connection.execute(_JOB, (tenant, number))).fetchone()
             if row is None:
                 raise _unknown(id)
+            job = _job(row)
+            if not job.failed:
+                return job  # what failed before is being tried again
             cursor = await connection.execute(_FAILURES, (tenant, number))
-            return _job(row, tuple(DeadLetter(*one) for one in await cursor.fetchall()))
+            return replace(job, failures=tuple(DeadLetter(*one) for one in await cursor.fetchall()))
 
     async def recent(self, tenant: str, limit: int) -> list[Job]:
         """The tenant's last jobs, newest first, without the documents that failed."""
@@ -278,8 +285,8 @@ def _unknown(id: str) -> NotFound:
     return NotFound(f'there is no job "{id[:80]}"; jobs are kept for {KEPT_DAYS} days', where="job_id")
 
 
-def _job(row: Row, failures: tuple[DeadLetter, ...] = ()) -> Job:
-    return replace(Job(row[0].hex, *row[1:]), failures=failures)
+def _job(row: Row) -> Job:
+    return Job(row[0].hex, *row[1:])
 
 
 # A server may be set to acknowledge before it has written; one that replicates may be set to more than this.

@@ -11,7 +11,7 @@ from typing import Protocol, Self
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
 from retrievers.ingest.delivery import Delivery, dumped, loaded
 from retrievers.ingest.documents import Document, Rejected
-from retrievers.ingest.jobs import LEASE_S, Jobs, Lease, LostLease, Work
+from retrievers.ingest.jobs import Jobs, Lease, LostLease, Work
 from retrievers.ingest.read import read_record, read_upload
 from retrievers.ingest.run import Failure, Progress, Report, Written
 from retrievers.ingest.store import Connection
@@ -20,7 +20,6 @@ Item = Document | Rejected
 
 MOST_FAILURES = 10_000
 """Bad documents of one file; what comes after so many is not read."""
-_BEAT_S = LEASE_S / 3
 _POLL_S = 1.0
 """How soon a job is seen that another process accepted; those of this process are seen at once."""
 _REST_S = 5.0
@@ -175,7 +174,7 @@ class Worker:
     async def _beat(self, run: _Run, storing: "asyncio.Task[Report]") -> None:
         """Hold the lease until it is lost; a database that is away for a moment does not lose it."""
         while True:
-            await asyncio.sleep(_BEAT_S)
+            await asyncio.sleep(self.jobs.lease_s / 3)
             with suppress(Unavailable):
                 if not await self.jobs.keep(run.lease, done=run.done, failed=len(run.report.failed)):
                     storing.cancel()

@@ -1,45 +1,440 @@
 """The HTTP door over a real service and a real database."""
 
-from collections.abc import AsyncIterator
+import asyncio
+import json
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
+from fastapi import FastAPI
 
 from agent.app import Service, open_service
+from agent.pipeline import Pipeline
+from agent.serve.http.admission import Gate
 from agent.serve.http.app import create_app
+from agent.serve.http.problems import Problem
+from agent.serve.identity import Caller, Unauthenticated
+from agent.serve.testing import serving
 from agent.settings import Settings
-from retrievers.ingest.read import read
+from agent.testing import ScriptedServer
+from retrievers.core.errors import Unavailable
+from retrievers.ingest.documents import Document
 
-SAMPLE = Path(__file__).resolve().parents[2] / "evals" / "data" / "sample" / "corpus.jsonl"
+TEXTS = {
+    "a/1": "We rolled back the payment service because the queue was full.",
+    "b": "The ingest worker was killed by the kernel.",
+}
 
 
 @pytest.fixture
 async def service(owner_url: str, service_url: str) -> AsyncIterator[Service]:
     settings = Settings(database_url=owner_url, service_url=service_url, pool_size=4)
     async with open_service(settings) as service:
+        await service.ingest([Document(id, id, id, text) for id, text in TEXTS.items()], "notes")
         yield service
 
 
 @pytest.fixture
 async def client(service: Service) -> AsyncIterator[httpx2.AsyncClient]:
-    transport = httpx2.ASGITransport(create_app(service))
-    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+    async with client_of(create_app(service)) as client:
         yield client
 
 
-async def test_a_question_is_answered_in_the_shape_of_the_contract(
+def client_of(app: FastAPI) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost")
+
+
+def with_pipeline(service: Service, decide: Any) -> Service:
+    """The service with a pipeline that decides otherwise."""
+
+    class Other(Pipeline):
+        async def decide(self, tenant, request):
+            return await decide(lambda: super(Other, self).decide(tenant, request))
+
+    names = ("settings", "catalogue", "sources", "embedder", "reader", "reranker")
+    return replace(service, pipeline=Other(*(getattr(service.pipeline, name) for name in names)))
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not is_so():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def by_key(authorization: str | None) -> Caller:
+    """Two tenants, whose keys are their names."""
+    tenant = (authorization or "").removeprefix("Bearer ")
+    if tenant not in ("default", "globex"):
+        raise Unauthenticated("the key is unknown")
+    return Caller(tenant, tenant)
+
+
+async def test_a_question_is_answered_as_in_python_and_in_the_shape_of_the_contract(
     service: Service, client: httpx2.AsyncClient
-) -> None:
-    await service.ingest(read([SAMPLE]), "sample")
-    asked = {"query": "Why did the payment service fail?", "collection": "sample", "top_k": 3}
-    answer = await client.post("/v1/retrieve", json=asked)
+):
+    question = "Why was the payment service rolled back?"
+    answer = await client.post("/v1/retrieve", json={"query": question, "collection": "notes", "top_k": 1})
     assert answer.status_code == 200
-    assert set(answer.json()) == set(
+    assert list(answer.json()) == (
         "trace_id query intent plan hits table outcomes relaxed degraded status took_ms".split()
     )
-    in_process = await service.retrieve("Why did the payment service fail?", collection="sample", top_k=3)
-    assert [hit["id"] for hit in answer.json()["hits"]] == [hit.id for hit in in_process.hits]
-    bad = await client.post("/v1/retrieve", json={"query": "x", "top_k": "5"})
-    assert (bad.status_code, bad.headers["content-type"]) == (422, "application/problem+json")
-    assert bad.json()["errors"][0]["where"] == "top_k"
+    in_python = await service.retrieve(question, collection="notes", top_k=1)
+    assert [hit["id"] for hit in answer.json()["hits"]] == [hit.id for hit in in_python.hits] == ["notes/a/1#0"]
+    prompt = (await client.post("/v1/augment", json={"query": question, "collection": "notes"})).json()
+    assert [turn["role"] for turn in prompt["messages"]] == ["system", "user"]
+    assert prompt["citations"][0]["document_id"] == "a/1"
+
+
+async def test_an_answer_streams_its_text_first_and_ends_with_the_whole_answer(service: Service):
+    with ScriptedServer(replies=["It was rolled back [1]."]) as model:
+        settings = service.settings.model_copy(
+            update={"llm": "openai/any", "llm_base_url": model.base_url, "llm_api_key": "k", "intent": "rules"}
+        )
+        async with open_service(settings) as service, client_of(create_app(service)) as client:
+            answer = await client.post("/v1/ask", json={"query": "Why was payment rolled back?", "collection": "notes"})
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    events = [part.split("\n", 1) for part in answer.text.strip().split("\n\n")]
+    names = [name.removeprefix("event: ") for name, _ in events]
+    said = [json.loads(data.removeprefix("data: ")) for _, data in events]
+    assert names == ["text"] * (len(events) - 1) + ["answer"]
+    assert "".join(said[:-1]) == said[-1]["answer"] == "It was rolled back [1]."
+    assert said[-1]["citations"][0]["document_id"] == "a/1"
+
+
+async def test_what_fails_before_the_first_word_of_a_stream_has_a_status_of_its_own(client: httpx2.AsyncClient):
+    answer = await client.post("/v1/ask", json={"query": "why?", "collection": "nowhere"})
+    assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
+
+
+async def test_one_bad_document_never_loses_the_others(client: httpx2.AsyncClient):
+    nested = "[" * 80 + "]" * 80
+    bodies = [
+        '{"id": "good", "text": "Penguins march.", "metadata": {"kind": "bird"}}',
+        '{"id": "nan", "text": "x", "metadata": {"n": NaN}}',
+        '{"id": "deep", "text": "x", "metadata": {"n": ' + nested + "}}",
+        '{"id": "no text"}',
+        "7",
+        '{"id": "mended", "text": "half \\ud83d a pair"}',
+        '{"id": "last", "text": "Seals bark."}',
+    ]
+    body = '{"collection": "zoo", "documents": [' + ", ".join(bodies) + "]}"
+    json_type = {"Content-Type": "application/json"}
+    answer = (await client.post("/v1/documents", content=body, headers=json_type)).json()
+    assert (answer["inserted"], answer["updated"], answer["unchanged"]) == (3, 0, 0)
+    assert [(one["index"], one["id"]) for one in answer["failed"]] == [
+        (1, "nan"),
+        (2, "deep"),
+        (3, "no text"),
+        (4, None),
+    ]
+    assert all(one["reason"] for one in answer["failed"])
+    again = (await client.post("/v1/documents", content=body, headers=json_type)).json()
+    assert (again["inserted"], again["unchanged"]) == (0, 3)
+
+
+async def test_a_document_with_a_slash_in_its_id_is_read_and_deleted(client: httpx2.AsyncClient):
+    document = (await client.get("/v1/documents/notes/a/1")).json()
+    assert (document["id"], document["text"], document["chunks"]) == ("a/1", TEXTS["a/1"], 1)
+    assert (await client.get("/v1/documents/notes/a%2F1")).json() == document
+    assert (await client.delete("/v1/documents/notes/a/1")).json() == {"collection": "notes", "deleted": 1}
+    for call in (client.get, client.delete):
+        assert (await call("/v1/documents/notes/a/1")).status_code == 404
+
+
+async def test_collections_are_listed_described_and_deleted(client: httpx2.AsyncClient):
+    listed = (await client.get("/v1/collections")).json()["collections"]
+    assert [(one["name"], one["documents"]) for one in listed] == [("notes", 2)]
+    assert (await client.get("/v1/collections/notes")).json()["fields"] == []
+    assert (await client.delete("/v1/collections/notes")).json() == {"collection": "notes", "deleted": 2}
+    assert (await client.get("/v1/collections")).json() == {"collections": []}
+
+
+async def test_a_trace_is_listed_read_replayed_and_judged(client: httpx2.AsyncClient):
+    asked = {"query": "Who killed the ingest worker?", "collection": "notes"}
+    first = (await client.post("/v1/retrieve", json=asked)).json()
+    trace = (await client.get(f"/v1/traces/{first['trace_id']}")).json()
+    assert (trace["request"]["query"], trace["hits"][0]["document_id"]) == (asked["query"], "b")
+    replayed = await client.post(f"/v1/traces/{first['trace_id']}/replay", json={"changes": {"fusion": "rrf"}})
+    assert replayed.json()["replay_of"] == first["trace_id"]
+    assert replayed.json()["difference"]["settings"]["fusion"] == {"before": "convex", "after": "rrf"}
+    assert (await client.post(f"/v1/traces/{first['trace_id']}/replay")).status_code == 200
+    refused = await client.post(f"/v1/traces/{first['trace_id']}/replay", json={"changes": {"web_api_key": "k"}})
+    assert (refused.status_code, refused.json()["errors"][0]["where"]) == (422, "web_api_key")
+    judged = await client.post("/v1/feedback", json={"trace_id": first["trace_id"], "score": 9})
+    assert judged.json() == {"trace_id": first["trace_id"], "score": 9}
+    listed = (await client.get("/v1/traces", params={"limit": 3})).json()["traces"]
+    assert [one["replay_of"] for one in listed] == [first["trace_id"], first["trace_id"], None]
+    assert {key: listed[-1][key] for key in ("kind", "query", "collection", "hits")} == {
+        "kind": "retrieve",
+        "query": asked["query"],
+        "collection": "notes",
+        "hits": 2,
+    }
+
+
+async def test_recent_traces_are_the_same_before_and_after_they_are_stored(
+    service: Service, client: httpx2.AsyncClient
+):
+    for number in range(3):
+        await client.post("/v1/retrieve", json={"query": f"question {number}"})
+    at_once = (await client.get("/v1/traces")).json()
+    await until(lambda: not service.traces.waiting)
+    assert (await client.get("/v1/traces")).json() == at_once
+    assert [one["query"] for one in at_once["traces"]] == ["question 2", "question 1", "question 0"]
+
+
+async def test_what_another_tenant_has_does_not_exist(service: Service):
+    trace_id = (await service.retrieve("worker", collection="notes")).trace_id
+    async with client_of(create_app(service, identify=by_key)) as client:
+        client.headers["Authorization"] = "Bearer globex"
+        nobody = "f" * 32
+        pairs = [
+            ("GET", "/v1/documents/notes/b", "/v1/documents/nones/b", None),
+            ("DELETE", "/v1/documents/notes/b", "/v1/documents/nones/b", None),
+            ("GET", "/v1/collections/notes", "/v1/collections/nones", None),
+            ("DELETE", "/v1/collections/notes", "/v1/collections/nones", None),
+            ("GET", f"/v1/traces/{trace_id}", f"/v1/traces/{nobody}", None),
+            ("POST", f"/v1/traces/{trace_id}/replay", f"/v1/traces/{nobody}/replay", {}),
+            ("POST", "/v1/feedback", "/v1/feedback", {"score": 1}),
+            ("POST", "/v1/retrieve", "/v1/retrieve", {"query": "worker"}),
+        ]
+        for method, real, unreal, body in pairs:
+            answers = []
+            for path, id, name in ((real, trace_id, "notes"), (unreal, nobody, "nones")):
+                more = {"/v1/feedback": {"trace_id": id}, "/v1/retrieve": {"collection": name}}.get(path, {})
+                answer = await client.request(method, path, json=None if body is None else body | more)
+                problem = answer.json() | {"request_id": ""}
+                answers.append((answer.status_code, json.dumps(problem).replace(id, "ID").replace(name, "NAME")))
+            assert answers[0] == answers[1]
+            assert answers[0][0] == 404
+        assert (await client.get("/v1/traces")).json() == {"traces": []}
+        assert (await client.get("/v1/collections")).json() == {"collections": []}
+    assert (await service.document("notes", "b")).id == "b"
+
+
+async def test_without_a_key_everything_but_the_open_paths_is_a_401(service: Service):
+    app = create_app(service, identify=by_key)
+    async with client_of(app) as client:
+        for path, operations in (await client.get("/openapi.json")).json()["paths"].items():
+            for method, operation in operations.items():
+                answer = await client.request(method.upper(), path.format(collection="c", id="i", name="n"))
+                if "security" in operation:
+                    assert answer.status_code == 401
+                    assert answer.headers["www-authenticate"] == 'Bearer realm="signalbox"'
+                    assert answer.json()["detail"] == "the key is unknown"
+                else:
+                    assert path in ("/healthz", "/readyz", "/metrics")
+                    assert answer.status_code == 200
+        assert (await client.get("/v1/nothing")).status_code == 401
+
+
+async def test_a_request_id_is_kept_when_it_is_sane_and_made_when_it_is_not(client: httpx2.AsyncClient):
+    assert (await client.get("/healthz", headers={"X-Request-ID": "abc-1"})).headers["x-request-id"] == "abc-1"
+    for bad in ("", "a b", "x" * 129, "a\tb", "é"):
+        made = (await client.get("/healthz", headers=[("X-Request-ID", bad.encode())])).headers["x-request-id"]
+        assert re.fullmatch("[0-9a-f]{32}", made)
+
+
+async def test_an_unforeseen_error_says_only_the_request_id_and_is_logged_with_its_traceback(
+    service: Service, caplog: pytest.LogCaptureFixture
+):
+    async def fails(decide):
+        raise ZeroDivisionError("secret detail")
+
+    async with client_of(create_app(with_pipeline(service, fails))) as client:
+        answer = await client.post("/v1/retrieve", json={"query": "x"}, headers={"X-Request-ID": "trouble-7"})
+    assert (answer.status_code, answer.headers["content-type"]) == (500, "application/problem+json")
+    assert answer.json()["request_id"] == "trouble-7"
+    assert "secret" not in answer.text
+    logged = next(one for one in caplog.records if "trouble-7" in one.getMessage())
+    assert logged.exc_info is not None
+    assert logged.levelno == logging.ERROR
+
+
+async def test_an_unavailable_source_is_a_503_that_says_when_to_come_back(service: Service):
+    async def fails(decide):
+        raise Unavailable("the database", "no connection became free in 10 s", retry_after_s=2.1)
+
+    async with client_of(create_app(with_pipeline(service, fails))) as client:
+        answer = await client.post("/v1/retrieve", json={"query": "x"})
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "3")
+    assert answer.json()["detail"] == "the database is unavailable: no connection became free in 10 s"
+
+
+async def test_what_is_too_much_is_turned_away_at_once_while_others_and_the_status_are_answered(service: Service):
+    let_go = asyncio.Event()
+
+    async def waits(decide):
+        await let_go.wait()
+        return await decide()
+
+    app = create_app(with_pipeline(service, waits), identify=by_key)
+    app.state.gates.searches = Gate(2, 2)
+    async with client_of(app) as client:
+
+        async def ask(tenant: str) -> httpx2.Response:
+            return await client.post(
+                "/v1/retrieve", json={"query": "worker"}, headers={"Authorization": f"Bearer {tenant}"}
+            )
+
+        greedy = [asyncio.create_task(ask("default")) for _ in range(8)]
+        await until(lambda: sum(task.done() for task in greedy) == 4)
+        done = [task for task in greedy if task.done()]
+        assert {task.result().status_code for task in done} == {503}
+        assert all(int(task.result().headers["retry-after"]) >= 1 for task in done)
+        assert (await client.get("/healthz")).status_code == 200
+        other = asyncio.create_task(ask("globex"))
+        await until(lambda: sum(task.done() for task in greedy) == 5)  # the last in the longer line gave up its place
+        let_go.set()
+        assert (await other).status_code == 404  # its turn came: it has no collection
+        statuses = sorted(answer.status_code for answer in await asyncio.gather(*greedy))
+        assert statuses == [200] * 3 + [503] * 5
+        assert (app.state.gates.searches.at_work, app.state.gates.searches.waiting) == (0, 0)
+
+
+async def test_turns_go_round_the_tenants_that_wait():
+    gate, order = Gate(1, 8), []
+
+    async def work(tenant: str) -> None:
+        async with gate.admitted(tenant, 5):
+            order.append(tenant)
+
+    async with gate.admitted("a", 5):
+        waiting = [asyncio.create_task(work(tenant)) for tenant in "aaaabc"]
+        await until(lambda: gate.waiting == 6)
+    await asyncio.gather(*waiting)
+    # Whose request has just ended comes after those who have none at work.
+    assert "".join(order) == "abcaaa"
+
+
+async def test_who_waits_too_long_or_leaves_takes_no_turn():
+    gate = Gate(1, 8)
+    async with gate.admitted("a", 1):
+        with pytest.raises(Problem, match="try again"):
+            async with gate.admitted("b", 0.01):
+                pass
+        leaving = asyncio.create_task(gate.admitted("b", 5).__aenter__())
+        await asyncio.sleep(0)
+        leaving.cancel()
+        await asyncio.gather(leaving, return_exceptions=True)
+        assert (gate.at_work, gate.waiting) == (1, 0)
+    assert (gate.at_work, gate.waiting) == (0, 0)
+    async with gate.admitted("b", 1):
+        assert gate.at_work == 1
+
+
+async def test_a_client_that_goes_away_ends_its_work(service: Service):
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def waits(decide):
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    app = create_app(with_pipeline(service, waits))
+    async with serving(app) as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        body = b'{"query": "x"}'
+        head = b"POST /v1/retrieve HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        writer.write(head + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        async with asyncio.timeout(10):
+            await begun.wait()
+            writer.close()
+            await ended.wait()
+            await until(lambda: app.state.gates.searches.at_work == 0)
+
+
+async def test_what_waits_counts_against_the_deadline(service: Service):
+    seen = []
+
+    class Recording(Pipeline):
+        async def decide(self, tenant, request):
+            seen.append(request.timeout_s)
+            await asyncio.sleep(0.2)
+            return await super().decide(tenant, request)
+
+    names = ("settings", "catalogue", "sources", "embedder", "reader", "reranker")
+    app = create_app(replace(service, pipeline=Recording(*(getattr(service.pipeline, name) for name in names))))
+    app.state.gates.searches = Gate(1, 4)
+    async with client_of(app) as client:
+        asked = {"query": "worker", "timeout_s": 5}
+        await asyncio.gather(*(client.post("/v1/retrieve", json=asked) for _ in range(2)))
+    assert 0 < seen[1] <= seen[0] - 0.15 <= 4.85
+
+
+async def test_the_document_names_operations_bodies_and_problems(client: httpx2.AsyncClient):
+    document = (await client.get("/openapi.json")).json()
+    assert document["openapi"].startswith("3.1")
+    operations = {
+        operation["operationId"]: operation for one in document["paths"].values() for operation in one.values()
+    }
+    expected = "retrieve augment ask add_documents get_document delete_document list_collections get_collection"
+    expected += " upload_file list_jobs get_job retry_job"
+    expected += " delete_collection list_traces get_trace replay_trace give_feedback healthz readyz metrics"
+    assert set(expected.split()) <= set(operations)
+    body = operations["retrieve"]["requestBody"]["content"]["application/json"]
+    assert body["schema"] == {"$ref": "#/components/schemas/Request"}
+    assert (await client.post("/v1/retrieve", json=body["example"] | {"collection": "notes"})).status_code == 200
+    for operation in operations.values():
+        assert "application/problem+json" in operation["responses"]["4XX"]["content"]
+        assert "422" not in operation["responses"]
+    named = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document)))
+    assert named <= set(document["components"]["schemas"])
+
+
+def serve(folder: Path, *options: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", "from agent.serve.cli import main; main()", "serve", *options]
+    environment = os.environ | {"SIGNALBOX_HOME": str(folder)}
+    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+async def test_serve_says_where_it_listens_lets_requests_finish_and_ends_politely(
+    owner_url: str, service_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("SIGNALBOX_DATABASE_URL", owner_url)
+    monkeypatch.setenv("SIGNALBOX_SERVICE_URL", service_url)
+    process = serve(tmp_path, "--port", "0")
+    try:
+        assert process.stderr is not None
+        said = await asyncio.to_thread(process.stderr.readline)
+        port = int(re.fullmatch(r"signalbox listens on http://127\.0\.0\.1:(\d+); .*\n", said)[1])  # type: ignore[index]
+        taken = serve(tmp_path, "--port", str(port))
+        _, error = await asyncio.to_thread(taken.communicate, timeout=60)
+        assert (taken.returncode, f"127.0.0.1 port {port} is unavailable" in error) == (3, True)
+        async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+            stored = {"collection": "big", "documents": [{"text": f"text {n} " * 40} for n in range(200)]}
+            writing = asyncio.create_task(client.post("/v1/documents", json=stored))
+            await asyncio.sleep(0.3)
+            process.send_signal(signal.SIGTERM)
+            asked = time.monotonic()
+            assert (await writing).json()["inserted"] == 200
+        assert (await asyncio.to_thread(process.wait, 15)) == 0
+        assert time.monotonic() - asked < 15
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [(("--host", "no.such.host.invalid"), 2, "no.such.host.invalid"), (("--port", "99999"), 2, "--port")],
+)
+def test_serve_refuses_an_address_that_cannot_be(tmp_path: Path, options: tuple[str, ...], code: int, said: str):
+    process = serve(tmp_path, *options)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert said in error
+    assert len(error.strip().splitlines()) == 1

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
+from starlette.datastructures import Headers
 
 from agent.serve.http.problems import Problem, field_problem, printable, validation_problem
 
@@ -53,7 +54,7 @@ class JsonBody(Generic[Shaped]):
         raw = await request.body()
         if self.optional and not raw:
             return self.read(b"{}")
-        _check_content_type(request.headers.get("content-type"))
+        _check_content_type(request.headers)
         if len(raw) > _LARGE_BODY_BYTES:
             return await asyncio.to_thread(self.read, raw)
         return self.read(raw)
@@ -135,10 +136,13 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _JSON = json.JSONDecoder(parse_int=_whole, object_pairs_hook=_object)
 
 
-def _check_content_type(header: str | None) -> None:
+def _check_content_type(headers: Headers) -> None:
     """A page of another origin may send other types without asking; and nothing else is read here anyway."""
     given = Message()
-    given["content-type"] = header or ""
+    given["content-type"] = headers.get("content-type", "")
     kind, charset = given.get_content_type(), given.get_content_charset("utf-8")
-    if not header or not (kind == "application/json" or kind.endswith("+json")) or charset not in ("utf-8", "utf8"):
-        raise Problem(415, "unsupported-media-type", "send the body as Content-Type: application/json, in UTF-8")
+    is_json = kind == "application/json" or kind.endswith("+json")
+    plain = headers.get("content-encoding", "identity").lower() == "identity"
+    if not headers.get("content-type") or not is_json or charset not in ("utf-8", "utf8") or not plain:
+        detail = "send the body as Content-Type: application/json, in UTF-8 and not compressed"
+        raise Problem(415, "unsupported-media-type", detail)

@@ -1,0 +1,30 @@
+"""The HTTP application over a real socket, for tests."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+from fastapi import FastAPI
+
+from agent.serve.server import Server, listening
+
+
+class _Unsignalled(Server):
+    """Leaves the signals to whoever runs the tests."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@asynccontextmanager
+async def serving(app: FastAPI) -> AsyncIterator[int]:
+    """What `create_app` made, served on a free port of this machine until the end of the block; gives the port."""
+    with listening("127.0.0.1", 0) as listener:
+        server = _Unsignalled(app, app.state.gates)
+        task = asyncio.create_task(server.serve([listener]))
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            server.should_exit = True
+            await task

@@ -1,0 +1,85 @@
+"""What nobody should send, over a real socket: each is refused, in the form of a problem that names the field."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.app import Service, open_service
+from agent.serve.http.app import create_app
+from agent.serve.testing import serving
+from agent.settings import Settings
+from retrievers.ingest.documents import Document
+
+BAD = Path(__file__).with_name("http_data") / "bad_requests.jsonl"
+CHUNK = b"10000\r\n" + b"x" * 65536 + b"\r\n"
+
+
+@pytest.fixture
+async def service(owner_url: str, service_url: str) -> AsyncIterator[Service]:
+    settings = Settings(database_url=owner_url, service_url=service_url, pool_size=4)
+    async with open_service(settings) as service:
+        yield service
+
+
+def spelt(part: str | list[list[Any]]) -> str:
+    """A text, or texts with how often each of them comes."""
+    return part if isinstance(part, str) else "".join(text * times for text, times in part)
+
+
+def request_of(one: dict[str, Any], port: int) -> bytes:
+    if "raw" in one:
+        return spelt(one["raw"]).encode("latin-1") + CHUNK * one.get("chunks", 0)
+    body = spelt(one["bytes"]).encode("latin-1") if "bytes" in one else spelt(one.get("body", "")).encode()
+    headers = {"Host": f"127.0.0.1:{port}", "Content-Length": str(len(body))}
+    headers |= one.get("headers", {"Content-Type": "application/json"} if one["method"] == "POST" else {})
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return f"{one['method']} {spelt(one['path'])} HTTP/1.1\r\n{head}\r\n".encode() + body
+
+
+async def answer_to(request: bytes, port: int) -> tuple[int, dict[str, str], bytes]:
+    """Status, headers and body of the answer to the bytes of a request."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request)
+    async with asyncio.timeout(20):
+        head = b"HTTP/1.1 100 "
+        while head.startswith(b"HTTP/1.1 100 "):
+            head = await reader.readuntil(b"\r\n\r\n")
+        status, *lines = head.decode("latin-1").strip().split("\r\n")
+        headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
+        body = await reader.readexactly(int(headers["content-length"]))
+    writer.close()
+    return int(status.split()[1]), headers, body
+
+
+def flaw(one: dict[str, Any], status: int, headers: dict[str, str], body: bytes) -> str | None:
+    """What is wrong with an answer; None when it is as it should be."""
+    if (status, headers["content-type"]) != (one["status"], "application/problem+json"):
+        return f"{status} {headers['content-type']} {body[:200]!r}"
+    problem = json.loads(body)
+    if (problem["status"], problem["request_id"]) != (status, headers["x-request-id"]):
+        return f"the document says otherwise than the headers: {problem}"
+    if not problem["type"].startswith("urn:signalbox:problem:") or not problem["title"] or not problem["detail"]:
+        return f"incomplete: {problem}"
+    named = [error["where"] for error in problem.get("errors", ())]
+    if "where" in one and not any(name.split(".")[-1] == one["where"] or name == one["where"] for name in named):
+        return f"names {named}: {problem['detail']}"
+    return None
+
+
+async def test_every_bad_request_is_refused_with_a_problem_that_names_the_field(service: Service):
+    await service.ingest([Document("a", "a", "a", "We rolled back.", metadata={"team": "x", "cost": 3})], "notes")
+    bad = [json.loads(line) for line in BAD.read_text(encoding="utf-8").splitlines()]
+    wrong = []
+    async with serving(create_app(service)) as port:
+        for one in bad:
+            found = flaw(one, *await answer_to(request_of(one, port), port))
+            if found is not None:
+                wrong.append(f"{one['name']} ({one['status']}, {one.get('where')}): {found}")
+        good = {"name": "", "method": "POST", "path": "/v1/retrieve", "body": '{"query": "rollback"}'}
+        assert (await answer_to(request_of(good, port), port))[0] == 200
+    assert not wrong, "\n".join(wrong)
+    assert len(bad) >= 240

@@ -1,0 +1,689 @@
+"""Ingestion jobs: whatever happens to workers and dependencies, what was accepted ends up stored once."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from retrievers.core.errors import BadRequest, EmbedderMismatch, NotFound, Unavailable
+from retrievers.embed import Vectors
+from retrievers.ingest import jobs as queue
+from retrievers.ingest.delivery import MAX_DOCUMENTS, of_file, of_records
+from retrievers.ingest.jobs import Job, Jobs, LostLease
+from retrievers.ingest.read import read_record
+from retrievers.ingest.run import ingest
+from retrievers.ingest.worker import Worker
+from retrievers.postgres.database import Database
+from retrievers.testing import HashEmbedder
+
+ROOT = Path(__file__).resolve().parents[2]
+TENANT = "acme"
+WORDS = "turbine blade rotor bearing gear oil pitch tower bolt grid crew storm winter".split()
+
+
+def record(n: int, text: str = "", **given: Any) -> dict[str, Any]:
+    said = " ".join(WORDS[(n * k) % len(WORDS)] for k in range(1, 9))
+    return {"id": f"d{n}", "title": f"Report {n}", "text": text or f"{said}. {said[::-1]}.", **given}
+
+
+def worker_on(database: Database, embedder: HashEmbedder | None = None, *, lease_s: float = 30.0) -> Worker:
+    return Worker(Jobs(database, lease_s=lease_s), partial(ingest, database, embedder or HashEmbedder()))
+
+
+async def drain(worker: Worker) -> None:
+    """Carry out all that is due now."""
+    while lease := await worker.jobs.take():
+        with suppress(BadRequest, Unavailable, LostLease):
+            await worker.carry_out(lease)
+
+
+async def until_done(jobs: Jobs, *ids: str) -> None:
+    """Wait for somebody to carry out the jobs."""
+    for _ in range(1000):
+        if all([(await jobs.job(TENANT, id)).status == "done" for id in ids]):
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("nobody carried out the jobs")
+
+
+def owner(url: str, statement: str, *values: object) -> list[Any]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        cursor = connection.execute(statement.encode(), values)
+        return cursor.fetchall() if cursor.description else []
+
+
+def make_due(url: str) -> None:
+    """Whoever held a job is not heard of for the time of its lease; what waits has waited long enough."""
+    owner(url, "UPDATE signalbox.job SET free_at = now() WHERE status IN ('queued', 'running')")
+
+
+def counts(job: Job) -> tuple[str, int, int, int, int]:
+    return (job.status, job.inserted, job.updated, job.unchanged, job.failed)
+
+
+_STORED = {
+    "document": "SELECT id, title, body, metadata, fields, digest, chunks FROM signalbox.document WHERE tenant = %s",
+    "chunk": """SELECT document_id, ordinal, body, embedding::text, bm25::text, chunk.fields, digest,
+                       replace(lexemes::text, number || ':', '')
+                FROM signalbox.chunk JOIN signalbox.collection USING (tenant)
+                WHERE tenant = %s AND number = collection""",
+    "term": "SELECT term, chunks FROM signalbox.term WHERE tenant = %s",
+    "field_value": "SELECT field, value, number, documents FROM signalbox.field_value WHERE tenant = %s",
+    "collection": """SELECT name, fields, documents, chunks, words, mean_length FROM signalbox.collection
+                     WHERE tenant = %s""",
+}
+
+
+def stored(url: str, tenant: str = TENANT) -> dict[str, list[Any]]:
+    """Everything that is stored for a tenant, apart from moments, numbers and versions."""
+    return {name: sorted(map(repr, owner(url, query, tenant))) for name, query in _STORED.items()}
+
+
+# What becomes of a job.
+
+
+async def test_a_job_is_queued_then_done_with_its_counts_and_what_failed(database: Database):
+    worker = worker_on(database)
+    records = [record(0), record(1, text=7), record(2), "none", record(3)]  # type: ignore[arg-type]
+
+    id = await worker.jobs.submit(TENANT, of_records("docs", records))
+    before = await worker.jobs.job(TENANT, id)
+    await drain(worker)
+    job = await worker.jobs.job(TENANT, id)
+
+    assert (*counts(before), before.documents, before.done) == ("queued", 0, 0, 0, 0, 5, 0)
+    assert (*counts(job), job.done) == ("done", 3, 0, 0, 2, 5)
+    assert [(one.index, one.id, one.reason) for one in job.failures] == [
+        (1, "d1", '"text" is a number; it must be text'),
+        (3, None, "text where an object was expected"),
+    ]
+
+
+async def test_a_delivery_that_is_waited_for_has_a_job_as_well(database: Database):
+    worker = worker_on(database)
+
+    id, report = await worker.deliver(TENANT, of_records("docs", [record(0), record(1)]))
+
+    assert (report.inserted, report.failed) == (2, [])
+    assert counts(await worker.jobs.job(TENANT, id)) == ("done", 2, 0, 0, 0)
+    assert await worker.jobs.take() is None
+
+
+async def test_the_payload_goes_with_the_last_need_for_it(database: Database, owner_url: str):
+    worker = worker_on(database)
+    await worker.deliver(TENANT, of_records("docs", [record(0), record(1, text=7)]))  # type: ignore[arg-type]
+    await worker.deliver(TENANT, of_file("docs", "good.txt", b"All is well."))
+    await worker.deliver(TENANT, of_file("docs", "bad.jsonl", b'{"text": "good"}\n{"text": 7}\n'))
+
+    kept = owner(owner_url, "SELECT file, length(payload) FROM signalbox.job ORDER BY delivery")
+    letters = owner(owner_url, "SELECT index, convert_from(payload, 'UTF8') FROM signalbox.dead_letter ORDER BY place")
+
+    assert kept == [(None, None), ("good.txt", None), ("bad.jsonl", 29)]
+    assert letters == [(1, None), (1, '{"id": "d1", "title": "Report 1", "text": 7}')]
+
+
+@pytest.mark.parametrize(
+    ("made", "where"),
+    [
+        (lambda: of_records("docs", []), "documents"),
+        (lambda: of_records("docs", [{}] * (MAX_DOCUMENTS + 1)), "documents"),
+        (lambda: of_records("a/b", [{}]), "collection"),
+        (lambda: of_records("docs", [{"text": "x" * (17 << 20)}]), "documents"),
+        (lambda: of_records("docs", [{"text": object()}]), "documents"),
+        (lambda: of_file("docs", "tool.exe", b"MZ"), "name"),
+        (lambda: of_file("docs", "", b"x"), "name"),
+        (lambda: of_file("docs", "a\nb.txt", b"x"), "name"),
+        (lambda: of_file("docs", "x" * 513 + ".txt", b"x"), "name"),
+    ],
+)
+def test_what_can_never_be_stored_is_refused_before_it_is_accepted(made: Callable[[], object], where: str):
+    with pytest.raises(BadRequest) as caught:
+        made()
+    assert caught.value.where == where
+
+
+async def test_a_file_is_read_by_its_content_under_a_name_that_is_only_data(database: Database, owner_url: str):
+    worker = worker_on(database)
+    name = "../../etc/<script>alert(1)</script>.md"
+
+    id, report = await worker.deliver(TENANT, of_file("docs", name, b"No heading here."))
+
+    assert report.failed == []
+    assert (await worker.jobs.job(TENANT, id)).file == name
+    assert owner(owner_url, "SELECT id, title FROM signalbox.document") == [(name, "script>")]
+
+
+async def test_a_file_with_more_bad_lines_than_anybody_reads_ends_there(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("retrievers.ingest.worker.MOST_FAILURES", 3)
+    worker = worker_on(database)
+
+    id, _ = await worker.deliver(TENANT, of_file("docs", "rows.jsonl", b'{"text": "good"}\n' + b"0\n" * 50))
+
+    job = await worker.jobs.job(TENANT, id)
+    assert counts(job) == ("done", 1, 0, 0, 4)
+    assert job.failures[-1].reason == "3 documents before this one are bad: the rest was not read"
+
+
+# Killing.
+
+WORKER = """
+import asyncio, os, signal, sys
+from functools import partial
+from retrievers.ingest import run
+from retrievers.ingest.jobs import Jobs
+from retrievers.ingest.run import ingest
+from retrievers.ingest.worker import Worker
+from retrievers.postgres.database import Database
+from retrievers.testing import HashEmbedder
+
+owner, service, point, count = sys.argv[1:4] + [int(sys.argv[4])]
+run._BATCH_PASSAGES = run._SAMPLE_PASSAGES = 16
+
+def passed(where):
+    global count
+    if where == point:
+        count -= 1
+        if count == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+class Embedder(HashEmbedder):
+    async def embed(self, texts):
+        passed("embedding")
+        if any("poison" in text for text in texts):
+            passed("poison")
+        return await super().embed(texts)
+
+class Watched(Jobs):
+    async def load(self, lease):
+        work = await super().load(lease)
+        passed("loaded")
+        return work
+    async def record(self, connection, lease, **counts):
+        passed("in the transaction")
+        await super().record(connection, lease, **counts)
+        passed("before the commit")
+    async def finish(self, lease, **said):
+        passed("before the end")
+        await super().finish(lease, **said)
+        passed("after the end")
+
+async def main():
+    async with Database(owner, service, size=4) as database:
+        worker = Worker(Watched(database), partial(ingest, database, Embedder()))
+        while lease := await worker.jobs.take():
+            await worker.carry_out(lease)
+
+asyncio.run(main())
+"""
+
+
+def work_until_killed(owner_url: str, service_url: str, point: str, count: int) -> None:
+    arguments = [sys.executable, "-c", WORKER, owner_url, service_url, point, str(count)]
+    died = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (died.returncode, died.stderr) == (-signal.SIGKILL, "")
+
+
+FIRST = [record(n, metadata={"year": 2000 + n % 20, "team": WORDS[n % 5]}) for n in range(130)]
+SECOND = [
+    *FIRST[:60],
+    *(record(n, text=f"Changed to {WORDS[n % 13]} {n}.", metadata={"year": 1990 + n}) for n in range(60, 130)),
+    *(record(n, text=" ".join(WORDS * (n % 40))) for n in range(1000, 1070)),
+]
+
+
+async def test_killing_a_worker_anywhere_loses_nothing_doubles_nothing_and_counts_right(
+    owner_url: str, service_url: str
+):
+    points = [("loaded", 1), ("embedding", 2), ("in the transaction", 1), ("before the commit", 4),
+              ("before the end", 1), ("after the end", 1)]  # fmt: skip
+    async with Database(owner_url, service_url, size=4) as database:
+        worker = worker_on(database)
+        await worker.deliver("straight", of_records("docs", FIRST))
+        await worker.deliver("straight", of_records("docs", SECOND))
+        expected = stored(owner_url, "straight")
+        assert len(expected["document"]) == 200
+        for point, count in points:
+            tenant = f"{point} {count}"
+            await worker.deliver(tenant, of_records("docs", FIRST))
+            id = await worker.jobs.submit(tenant, of_records("docs", SECOND))
+
+            await asyncio.to_thread(work_until_killed, owner_url, service_url, point, count)
+            make_due(owner_url)
+            await drain(worker)
+
+            assert stored(owner_url, tenant) == expected, point
+            assert counts(await worker.jobs.job(tenant, id)) == ("done", 70, 70, 60, 0), point
+
+
+async def test_a_document_workers_die_of_is_parked_and_what_is_behind_it_goes_on(
+    database: Database, owner_url: str, service_url: str
+):
+    worker = worker_on(database)
+    records = [record(0), record(1, text="This is poison."), record(2)]
+    poisoned = await worker.jobs.submit(TENANT, of_records("docs", records))
+
+    await asyncio.to_thread(work_until_killed, owner_url, service_url, "poison", 1)
+    behind = await worker.jobs.submit(TENANT, of_records("docs", [record(9)]))
+    await drain(worker)  # the lease of the dead worker has not ended yet
+    assert counts(await worker.jobs.job(TENANT, behind)) == ("done", 1, 0, 0, 0)
+    for _ in range(3):
+        make_due(owner_url)
+        await asyncio.to_thread(work_until_killed, owner_url, service_url, "poison", 1)
+    make_due(owner_url)
+    await drain(worker)
+
+    job = await worker.jobs.job(TENANT, poisoned)
+    assert counts(job) == ("done", 2, 0, 0, 1)
+    assert [(one.index, one.reason) for one in job.failures] == [(1, "given up: workers did not come back from it")]
+
+
+class Poisoned(HashEmbedder):
+    """Fails in a way that nobody foresaw, over one word."""
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        if any("poison" in text for text in texts):
+            raise KeyError("poison")
+        return await super().embed(texts)
+
+
+async def test_a_document_with_an_unforeseen_error_is_parked_at_once_and_loses_nobody_else(database: Database):
+    worker = worker_on(database, Poisoned())
+    records = [record(0), record(1, text="This is poison."), record(2), record(2, text="Another text.")]
+
+    id, _ = await worker.deliver(TENANT, of_records("docs", records))
+
+    job = await worker.jobs.job(TENANT, id)
+    assert counts(job) == ("done", 2, 0, 0, 2)
+    assert [(one.index, one.reason) for one in job.failures] == [
+        (1, "unexpected KeyError: the log says more"),
+        (3, 'the id "d2" was already given in this delivery; this one was left out'),
+    ]
+
+
+async def test_a_job_no_worker_ever_comes_back_from_is_given_up(database: Database, owner_url: str):
+    worker = worker_on(database)
+    id = await worker.jobs.submit(TENANT, of_records("docs", [record(0)]))
+    owner(owner_url, "UPDATE signalbox.job SET deaths = 10")
+
+    await drain(worker)
+
+    job = await worker.jobs.job(TENANT, id)
+    assert (job.status, job.error) == ("failed", "given up: 10 workers did not come back from this job")
+
+
+# Leases.
+
+
+async def test_workers_share_a_queue_and_each_job_is_carried_out_once(owner_url: str, service_url: str):
+    embedders = [HashEmbedder(), HashEmbedder()]
+    async with Database(owner_url, service_url, size=3) as one, Database(owner_url, service_url, size=3) as other:
+        first, second = worker_on(one, embedders[0]), worker_on(other, embedders[1])
+        ids = [await first.jobs.submit(TENANT, of_records("docs", [record(n)])) for n in range(20)]
+
+        async with first, second:
+            await until_done(first.jobs, *ids)
+
+        assert [counts(await first.jobs.job(TENANT, id)) for id in ids] == [("done", 1, 0, 0, 0)] * 20
+    assert sorted(text for one in embedders for text in one.embedded) == sorted(
+        f"{record(n)['title']}\n{record(n)['text']}" for n in range(20)
+    )
+    assert all(one.embedded for one in embedders)
+
+
+async def test_a_worker_that_lost_its_lease_writes_nothing_more(database: Database, owner_url: str):
+    worker = worker_on(database)
+    await worker.jobs.submit(TENANT, of_records("docs", [record(0)]))
+    late = await worker.jobs.take()
+    assert late is not None
+    work = await worker.jobs.load(late)
+    make_due(owner_url)
+    taken = await worker.jobs.take()
+    assert taken is not None
+
+    async def written(connection: Any, report: Any, inserted: int, updated: int) -> None:
+        await worker.jobs.record(connection, late, inserted=inserted, updated=updated, done=1, failed=0)
+
+    items = [read_record(record(0), "documents.0")]
+    with pytest.raises(LostLease):
+        await ingest(database, HashEmbedder(), TENANT, "docs", items, delivery=work.delivery, written=written)
+    assert owner(owner_url, "SELECT count(*) FROM signalbox.document") == [(0,)]
+    with pytest.raises(LostLease):
+        await worker.carry_out(late)
+
+    await worker.carry_out(taken)
+    assert owner(owner_url, "SELECT count(*) FROM signalbox.document") == [(1,)]
+
+
+class Slow(HashEmbedder):
+    """Embeds nothing until it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.let = asyncio.Event(), asyncio.Event()
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        self.asked.set()
+        await self.let.wait()
+        return await super().embed(texts)
+
+
+async def test_a_long_job_keeps_its_lease(database: Database):
+    embedder = Slow()
+    worker, other = worker_on(database, embedder, lease_s=0.3), worker_on(database)
+    id = await worker.jobs.submit(TENANT, of_records("docs", [record(0)]))
+
+    async with worker:
+        await embedder.asked.wait()
+        await asyncio.sleep(0.7)
+        assert await other.jobs.take() is None
+        embedder.let.set()
+        await until_done(worker.jobs, id)
+
+
+async def test_a_worker_that_is_closed_gives_its_job_back(database: Database, owner_url: str):
+    embedder = Slow()
+    worker = worker_on(database, embedder)
+    id = await worker.jobs.submit(TENANT, of_records("docs", [record(0)]))
+
+    async with worker:
+        await embedder.asked.wait()
+    job = await worker.jobs.job(TENANT, id)
+
+    assert (job.status, job.error, job.next_try_at) == ("queued", None, None)
+    assert owner(owner_url, "SELECT lease, deaths, tries, free_at <= now() FROM signalbox.job") == [(None, 0, 0, True)]
+    await drain(worker_on(database))
+    assert counts(await worker.jobs.job(TENANT, id)) == ("done", 1, 0, 0, 0)
+
+
+async def test_a_caller_who_goes_away_leaves_the_job_to_the_workers(database: Database):
+    embedder = Slow()
+    worker = worker_on(database, embedder)
+
+    waiting = asyncio.create_task(worker.deliver(TENANT, of_records("docs", [record(0)])))
+    await embedder.asked.wait()
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    await drain(worker_on(database))
+
+    (job,) = await worker.jobs.recent(TENANT, 10)
+    assert counts(job) == ("done", 1, 0, 0, 0)
+
+
+# Dependencies.
+
+
+class Down(HashEmbedder):
+    """An embedder that is down until it is up."""
+
+    up = False
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        if not self.up:
+            raise Unavailable("the embedder", "no answer")
+        return await super().embed(texts)
+
+
+async def test_a_dependency_that_is_down_puts_a_job_off_for_longer_each_time(database: Database, owner_url: str):
+    embedder = Down()
+    worker = worker_on(database, embedder)
+    id = await worker.jobs.submit(TENANT, of_records("docs", [record(0)]))
+
+    waits = []
+    for _ in range(3):
+        make_due(owner_url)
+        await drain(worker)
+        waits += owner(owner_url, "SELECT round(extract(epoch FROM free_at - now()))::integer FROM signalbox.job")
+    job = await worker.jobs.job(TENANT, id)
+    embedder.up = True
+    make_due(owner_url)
+    await drain(worker)
+
+    assert waits == [(1,), (2,), (4,)]
+    assert (job.status, job.error) == ("queued", "the embedder is unavailable: no answer")
+    assert job.next_try_at is not None
+    assert counts(await worker.jobs.job(TENANT, id)) == ("done", 1, 0, 0, 0)
+
+
+async def test_a_job_whose_dependency_never_comes_back_fails_with_the_reason(database: Database, owner_url: str):
+    worker = worker_on(database, Down())
+    id = await worker.jobs.submit(TENANT, of_records("docs", [record(0)]))
+    owner(owner_url, "UPDATE signalbox.job SET tries = 99")
+
+    await drain(worker)
+
+    job = await worker.jobs.job(TENANT, id)
+    assert (job.status, job.error) == ("failed", "given up after 100 tries: the embedder is unavailable: no answer")
+
+
+async def test_who_waits_is_told_which_job_goes_on_when_a_dependency_fails(database: Database, owner_url: str):
+    embedder = Down()
+    worker = worker_on(database, embedder)
+
+    with pytest.raises(Unavailable) as caught:
+        await worker.deliver(TENANT, of_records("docs", [record(0)]))
+
+    (job,) = await worker.jobs.recent(TENANT, 10)
+    assert str(caught.value) == (
+        f"the embedder is unavailable: no answer; job {job.id} keeps the documents and is tried again"
+    )
+    embedder.up = True
+    make_due(owner_url)
+    await drain(worker)
+    assert counts(await worker.jobs.job(TENANT, job.id)) == ("done", 1, 0, 0, 0)
+
+
+async def test_a_job_that_can_never_be_done_fails_and_a_retry_does_it_once_the_cause_is_mended(database: Database):
+    await worker_on(database).deliver(TENANT, of_records("docs", [record(0)]))
+    other = worker_on(database, HashEmbedder(name="other"))
+
+    with pytest.raises(EmbedderMismatch):
+        await other.deliver(TENANT, of_records("docs", [record(1)]))
+    failed = (await other.jobs.recent(TENANT, 1))[0]
+    again = await other.jobs.retry(TENANT, failed.id)
+    await drain(worker_on(database))
+
+    assert failed.status == "failed"
+    assert failed.error is not None
+    assert "holds vectors of the embedder hash" in failed.error
+    assert again.status == "queued"
+    assert counts(await other.jobs.job(TENANT, failed.id)) == ("done", 1, 0, 0, 0)
+
+
+# Trying again.
+
+
+async def test_a_retry_tries_only_what_failed_and_keeps_what_fails_again(database: Database):
+    embedder = Poisoned()
+    worker = worker_on(database, embedder)
+    records = [record(0), record(1, text="This is poison."), record(2, text=7)]  # type: ignore[arg-type]
+    id, _ = await worker.deliver(TENANT, of_records("docs", records))
+
+    mended = HashEmbedder()
+    await worker.jobs.retry(TENANT, id)
+    await drain(worker_on(database, mended))
+
+    job = await worker.jobs.job(TENANT, id)
+    assert (*counts(job), job.done) == ("done", 2, 0, 0, 1, 3)
+    assert [(one.index, one.id) for one in job.failures] == [(2, "d2")]
+    assert mended.embedded == ["Report 1\nThis is poison."]
+
+
+async def test_a_retry_never_replaces_what_came_later(database: Database, owner_url: str):
+    worker = worker_on(database, Poisoned())
+    id, _ = await worker.deliver(TENANT, of_records("docs", [record(1, text="This is poison.")]))
+    await worker.deliver(TENANT, of_records("docs", [record(1, text="Mended by hand.")]))
+
+    await worker.jobs.retry(TENANT, id)
+    await drain(worker_on(database))
+
+    assert owner(owner_url, "SELECT body FROM signalbox.document") == [("Mended by hand.",)]
+    assert counts(await worker.jobs.job(TENANT, id)) == ("done", 0, 0, 1, 0)
+
+
+async def test_a_retry_of_what_did_not_fail_or_is_not_over_says_so(database: Database):
+    worker = worker_on(database)
+    id, _ = await worker.deliver(TENANT, of_records("docs", [record(0)]))
+    waiting = await worker.jobs.submit(TENANT, of_records("docs", [record(1)]))
+
+    with pytest.raises(BadRequest, match="nothing of it failed"):
+        await worker.jobs.retry(TENANT, id)
+    with pytest.raises(BadRequest, match="it is queued already"):
+        await worker.jobs.retry(TENANT, waiting)
+
+
+# Delivery.
+
+
+async def test_every_batch_delivered_thrice_in_parallel_and_in_any_order_leaves_one_state(
+    database: Database, owner_url: str
+):
+    batches = [FIRST[start : start + 20] for start in range(0, 120, 20)]
+    worker = worker_on(database)
+    for batch in batches:
+        await worker.deliver("straight", of_records("docs", batch))
+
+    for batch in [*batches, *reversed(batches), *batches]:
+        await worker.jobs.submit(TENANT, of_records("docs", batch))
+    await asyncio.gather(*(drain(worker_on(database)) for _ in range(3)))
+
+    jobs = await worker.jobs.recent(TENANT, 100)
+    assert stored(owner_url) == stored(owner_url, "straight")
+    assert sum(job.inserted + job.updated for job in jobs) >= 120
+    assert all(job.status == "done" and job.failed == 0 for job in jobs)
+    before = owner(owner_url, "SELECT id, xmin::text, ctid::text FROM signalbox.document ORDER BY 1")
+    await worker.deliver(TENANT, of_records("docs", FIRST[:120]))
+    assert owner(owner_url, "SELECT id, xmin::text, ctid::text FROM signalbox.document ORDER BY 1") == before
+
+
+async def test_the_delivery_accepted_last_wins_whichever_is_carried_out_last(database: Database, owner_url: str):
+    worker = worker_on(database)
+    texts = ["First.", "Second.", "First."]
+    for text in texts:
+        await worker.jobs.submit(TENANT, of_records("docs", [record(0, text=text), record(1, text=f"{text} Again.")]))
+    first, second, third = [await worker.jobs.take() for _ in texts]
+
+    for lease in (first, third, second):
+        assert lease is not None
+        await worker.carry_out(lease)
+
+    assert owner(owner_url, "SELECT body FROM signalbox.document ORDER BY id") == [("First.",), ("First. Again.",)]
+
+
+async def test_a_deleted_collection_ends_its_jobs(database: Database):
+    worker = worker_on(database)
+    id = await worker.jobs.submit(TENANT, of_records("docs", [record(0)]))
+    other = await worker.jobs.submit(TENANT, of_records("other", [record(0)]))
+    lease = await worker.jobs.take()
+    assert lease is not None
+
+    async with database.transaction(TENANT) as connection:
+        await queue.cancel(connection, TENANT, "docs")
+
+    with pytest.raises(LostLease):
+        await worker.carry_out(lease)
+    job = await worker.jobs.job(TENANT, id)
+    assert (job.status, job.error) == ("failed", "the collection was deleted")
+    assert (await worker.jobs.job(TENANT, other)).status == "queued"
+
+
+async def test_what_is_acknowledged_is_on_disk_even_where_the_server_is_set_to_say_so_before(
+    owner_url: str, service_url: str
+):
+    ((name,),) = owner(owner_url, "SELECT current_database()")
+    owner(owner_url, f"ALTER DATABASE {name} SET synchronous_commit = off")
+    async with Database(owner_url, service_url, size=2) as database, database.connection() as connection:
+        for n in range(5):
+            await Jobs(database).submit(TENANT, of_records("docs", [record(n)]))
+            cursor = await connection.execute("SELECT pg_current_wal_insert_lsn() <= pg_current_wal_flush_lsn()")
+            assert await cursor.fetchone() == (True,)
+
+
+# Tenants.
+
+
+async def test_a_job_of_another_tenant_does_not_exist(database: Database):
+    jobs = Jobs(database)
+    id = await jobs.submit(TENANT, of_records("docs", [record(0)]))
+    none = "0" * 32
+
+    said = []
+    for asked in (id, none):
+        for ask in (jobs.job, jobs.retry):
+            with pytest.raises(NotFound) as caught:
+                await ask("rival", asked)
+            said.append(str(caught.value).replace(asked, "ID"))
+    assert len(set(said)) == 1
+    assert await jobs.recent("rival", 10) == []
+    for malformed in ("", "x", "../..", "é" * 500):
+        with pytest.raises(NotFound):
+            await jobs.job(TENANT, malformed)
+
+
+async def test_only_a_worker_s_pass_hands_out_jobs(database: Database):
+    await Jobs(database).submit("rival", of_records("docs", [record(0)]))
+    worker_pass = database.worker_pass()
+    forged = [database.scope(TENANT), database.scope("worker"), "", "\nworker", worker_pass[1:],
+              worker_pass.replace("worker", TENANT), database.scope(TENANT)[:65] + "\nworker"]  # fmt: skip
+
+    for scope in forged:
+        async with database.connection() as connection:
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                await connection.execute("SELECT * FROM signalbox.take_job(%s, 30)", (scope,))
+    with pytest.raises(BadRequest):
+        database.scope("\nworker")
+    async with database.connection() as connection, connection.transaction():
+        await connection.execute("SELECT set_config('signalbox.scope', %s, true)", (worker_pass,))
+        assert await (await connection.execute("SELECT count(*) FROM signalbox.job")).fetchone() == (0,)
+
+
+async def test_many_jobs_of_one_tenant_hold_up_no_other(database: Database):
+    worker = worker_on(database)
+    for n in range(6):
+        await worker.jobs.submit("busy", of_records("docs", [record(n)]))
+    for tenant in ("rare", "other"):
+        await worker.jobs.submit(tenant, of_records("docs", [record(0)]))
+
+    order = []
+    while lease := await worker.jobs.take():
+        order.append(lease.tenant)
+        await worker.carry_out(lease)
+
+    assert order == ["busy", "other", "rare", "busy", "busy", "busy", "busy", "busy"]
+
+
+async def test_a_tenant_can_have_only_so_much_waiting(database: Database, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(queue, "MAX_WAITING", 2)
+    jobs = Jobs(database)
+    for n in range(2):
+        await jobs.submit(TENANT, of_records("docs", [record(n)]))
+
+    with pytest.raises(Unavailable, match="2 jobs are waiting already") as caught:
+        await jobs.submit(TENANT, of_records("docs", [record(2)]))
+    assert caught.value.retry_after_s == 30
+    await jobs.submit("rival", of_records("docs", [record(0)]))
+
+
+async def test_jobs_that_are_over_are_shown_for_a_while_and_then_deleted(database: Database, owner_url: str):
+    worker = worker_on(database)
+    old, _ = await worker.deliver(TENANT, of_records("docs", [record(0), record(1, text=7)]))  # type: ignore[arg-type]
+    kept = owner(owner_url, "SELECT round(extract(epoch FROM expires_at - now()) / 86400)::integer FROM signalbox.job")
+    owner(owner_url, "UPDATE signalbox.job SET expires_at = now() - interval '1 s'")
+
+    with pytest.raises(NotFound):
+        await worker.jobs.job(TENANT, old)
+    assert await worker.jobs.recent(TENANT, 10) == []
+    new, _ = await worker.deliver(TENANT, of_records("docs", [record(2)]))
+
+    assert kept == [(30,)]
+    assert [row[0].hex for row in owner(owner_url, "SELECT id FROM signalbox.job")] == [new]
+    assert owner(owner_url, "SELECT count(*) FROM signalbox.dead_letter") == [(0,)]
