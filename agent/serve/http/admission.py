@@ -104,10 +104,10 @@ class Gate:
     def _make_room(self, tenant: str) -> None:
         if self.waiting < self._most_waiting:
             return
-        longest = max(self._lines, key=lambda name: len(self._lines[name]))
-        if len(self._lines[longest]) < len(self._lines.get(tenant, ())) + 2:
+        longest = max(self._lines.values(), key=len, default=deque())
+        if len(longest) < len(self._lines.get(tenant, ())) + 2:
             raise _overloaded()
-        last = self._lines[longest].pop()
+        last = longest.pop()
         if not last.done():
             last.set_exception(_overloaded())
 

@@ -59,12 +59,12 @@ def create_app(service: Service, *, identify: Identify | None = None, tracing: "
     app.state.gates = gates
     app.state.error_forms = {}
     """Path to what makes a Response of a Problem there: doors whose clients expect errors of another form."""
-    problems.install(app)
     # Further doors are included here: modules of this package with a function `router`.
     routers = [door.router() for door in (native, documents, status, console)]
     for router in routers:
         openapi.describe_bodies(router)
         app.include_router(router)
+    problems.install(app, routers)
     openapi.document(app, routers, is_open=is_open, keys=keys)
     return app
 

@@ -1,4 +1,7 @@
-"""What handlers are given: the service, who is calling, and the time that is left."""
+"""What handlers are given: the service, who is calling, and how long they waited.
+
+All are coroutines, though none waits: FastAPI would call others in a thread each.
+"""
 
 import time
 from typing import Annotated
@@ -11,19 +14,19 @@ from agent.serve.identity import Caller, Unauthenticated
 _NOTABLE_WAIT_S = 0.05
 
 
-def _service(request: Request) -> Service:
+async def _service(request: Request) -> Service:
     service: Service = request.app.state.service
     return service
 
 
-def _caller(request: Request) -> Caller:
+async def _caller(request: Request) -> Caller:
     caller: Caller | None = request.scope["state"].get("caller")
     if caller is None:
         raise Unauthenticated  # the path is open to everybody: no data of a tenant may be behind it
     return caller
 
 
-def _waited_s(request: Request) -> float:
+async def _waited_s(request: Request) -> float:
     waited_s: float = time.monotonic() - request.scope["state"]["arrived"]
     return waited_s if waited_s >= _NOTABLE_WAIT_S else 0.0
 

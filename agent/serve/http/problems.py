@@ -3,14 +3,15 @@
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 from starlette.types import Scope
 
 from agent.serve.identity import Unauthenticated
@@ -138,8 +139,13 @@ def respond(scope: Scope, problem: Problem) -> Response:
     return Response(text, problem.status, problem.headers, MEDIA_TYPE)
 
 
-def install(app: FastAPI) -> None:
-    """Answer every error raised on purpose with its problem; unforeseen ones are for `limits.Envelope`."""
+def install(app: FastAPI, routers: Sequence[APIRouter]) -> None:
+    """Answer every error raised on purpose with its problem; unforeseen ones are for `limits.Envelope`.
+
+    Args:
+        routers: of all doors, from which a 405 tells the methods that there are.
+    """
+    routes = [route for router in routers for route in router.routes if isinstance(route, Route)]
 
     async def answer(request: Request, error: Exception) -> Response:
         return respond(request.scope, problem_of(error))
@@ -150,8 +156,10 @@ def install(app: FastAPI) -> None:
         if error.status_code == 404:
             error = Problem(404, "not-found", f"there is no {what}; /openapi.json lists what there is")
         elif error.status_code == 405:
-            allowed = (error.headers or {}).get("Allow", "")
-            error = Problem(405, "method-not-allowed", f"{what}: use {allowed}", headers=error.headers)
+            path = request.scope["path"]
+            found = {method for route in routes if route.path_regex.match(path) for method in route.methods or ()}
+            allowed = ", ".join(sorted(found)) or (error.headers or {}).get("Allow", "")
+            error = Problem(405, "method-not-allowed", f"{what}: use {allowed}", headers={"Allow": allowed})
         return respond(request.scope, problem_of(error))
 
     for kind in (Problem, RetrievalError, Unauthenticated, RequestValidationError):

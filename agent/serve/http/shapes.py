@@ -9,13 +9,15 @@ from agent.types import Result, Shape
 
 MAX_DOCUMENTS = 10_000
 
-CollectionName = Annotated[str, Field(min_length=1, max_length=128)]
+_NAME = r"^[^/\x00-\x1f\x7f-\x9f]+$"
 
 
 class NewDocuments(Shape):
     """Documents to store. One that cannot be stored is reported and loses nobody else."""
 
-    collection: Annotated[CollectionName, Field(description="where they go; made when missing")]
+    collection: Annotated[
+        str, Field(min_length=1, max_length=128, pattern=_NAME, description="where they go; made when missing")
+    ]
     documents: Annotated[
         list[Any],
         Field(

@@ -1,0 +1,36 @@
+"""Whatever can be made of the OpenAPI document is answered as the document says, and never with a 5xx."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.app import open_service
+from agent.serve.http.app import create_app
+from agent.serve.testing import serving
+from agent.settings import Settings
+from retrievers.ingest.documents import Document
+
+# What a schema cannot say is refused all the same: a filter over a field that no document has, say.
+BEYOND_THE_SCHEMA = "positive_data_acceptance"
+
+
+async def test_no_request_that_the_document_allows_or_forbids_is_answered_otherwise_than_it_says(
+    owner_url: str, service_url: str, tmp_path: Path
+):
+    pytest.importorskip("schemathesis")
+    settings = Settings(database_url=owner_url, service_url=service_url, pool_size=4)
+    async with open_service(settings) as service:
+        await service.ingest([Document("a", "a", "a", "We rolled back.", metadata={"team": "x"})], "notes")
+        async with serving(create_app(service)) as port:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "schemathesis.cli", "run", f"http://127.0.0.1:{port}/openapi.json"),
+                *("--checks", "all", "--exclude-checks", BEYOND_THE_SCHEMA, "--phases", "fuzzing"),
+                *("--max-examples", "8", "--seed", "5", "--request-timeout", "60", "--suppress-health-check", "all"),
+                cwd=tmp_path,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+            )
+            said, _ = await process.communicate()
+    assert process.returncode == 0, said.decode()
