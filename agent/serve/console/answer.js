@@ -58,7 +58,7 @@ export function answerCard(answer) {
     return section(
       t("answer"),
       {},
-      h("p", {}, t(failed ? "answer.failed" : answer.table ? "answer.table" : answer.status === "nothing_found" ? "answer.nothing" : answer.status === "no_retrieval_needed" ? "answer.small_talk" : "answer.passages", { n: answer.hits.length })),
+      h("p", {}, t(failed ? "answer.failed" : answer.table?.rows.length ? "answer.table" : answer.status === "nothing_found" ? "answer.nothing" : answer.status === "no_retrieval_needed" ? "answer.small_talk" : "answer.passages", { n: passagesOf(answer).length })),
       failed ? null : h("p", { class: "soft" }, t("answer.no_model"), " ", h("code", {}, "SIGNALBOX_LLM"), t("answer.no_model_end")),
     );
   }
@@ -86,9 +86,11 @@ function sourceItem(citation, answer) {
   );
 }
 
+/** The hits without what was calculated, which is shown as a table already. */
+const passagesOf = (answer) => answer.hits.filter((one) => !(answer.table && one.document_id.startsWith("table:")));
+
 export function passages(answer) {
-  // What was calculated is shown as a table already.
-  const hits = answer.hits.filter((one) => !(answer.table && one.document_id.startsWith("table:")));
+  const hits = passagesOf(answer);
   if (!hits.length) return null;
   const cited = new Map(answer.citations.map((one) => [one.chunk_id, one]));
   return section(t("passages"), {}, h("ol", { class: "hits" }, hits.map((hit) => passage(hit, cited.get(hit.id), answer.hits))));
@@ -98,9 +100,14 @@ function passage(hit, citation, hits) {
   const text = h("div", { class: "text clamped" }, marked(hit.text, hit.highlights));
   const more = h(
     "button",
-    { class: "link small", type: "button", hidden: true, "aria-expanded": "false", onclick: () => more.setAttribute("aria-expanded", String(!text.classList.toggle("clamped"))) },
+    { class: "link small", type: "button", hidden: true, "aria-expanded": "false", onclick: () => showAll(text.classList.contains("clamped")) },
     t("passage.more"),
   );
+  const showAll = (all) => {
+    text.classList.toggle("clamped", !all);
+    more.setAttribute("aria-expanded", String(all));
+    more.textContent = t(all ? "passage.less" : "passage.more");
+  };
   new ResizeObserver(() => {
     if (text.classList.contains("clamped")) more.hidden = text.scrollHeight <= text.clientHeight;
   }).observe(text);

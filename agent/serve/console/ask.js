@@ -26,18 +26,21 @@ const state = {
   last: null,
 };
 
-/** The question in the address, so that it can be passed on; nothing is asked before the asker says so. */
-function addressOf() {
+/** What is asked, as the address says it, so that it can be passed on. */
+function parametersOf() {
   const said = new URLSearchParams();
   if (state.question) said.set("q", state.question);
   if (state.collection) said.set("collection", state.collection);
   if (state.filters.length) said.set("filter", JSON.stringify(joined(state.filters)));
-  return said.size ? `#/ask?${said}` : "#/ask";
+  return said;
 }
 
+const addressOf = () => (parametersOf().size ? `#/ask?${parametersOf()}` : "#/ask");
+
+/** Take over an address that somebody followed. Nothing is asked before the asker says so: a model may cost money. */
 function readAddress(parameters) {
-  if (!parameters.has("q") || parameters.get("q") === state.question) return;
-  state.question = parameters.get("q");
+  if (!parameters.size || parameters.toString() === parametersOf().toString()) return;
+  state.question = parameters.get("q") ?? state.question;
   state.collection = parameters.get("collection") ?? "";
   try {
     state.filters = partsOf(JSON.parse(parameters.get("filter") ?? "null"));

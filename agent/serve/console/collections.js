@@ -33,7 +33,7 @@ export function collectionsView(root, _parameters, name) {
       h("h2", {}, h("a", { href: `#/collections/${encodeURIComponent(one.name)}` }, one.name)),
       h("p", {}, counted("documents", one.documents), " · ", counted("chunks", one.chunks)),
       h("p", { class: "soft" }, Object.keys(one.languages ?? {}).join(", ")),
-      h("p", {}, h("a", { href: `#/ask?q=&collection=${encodeURIComponent(one.name)}` }, t("collections.ask"))),
+      h("p", {}, h("a", { href: `#/ask?${new URLSearchParams({ collection: one.name })}` }, t("collections.ask"))),
     )));
   }
 

@@ -8,6 +8,7 @@ const LINE_X = 14;
 const LOOP_X = 38;
 const TEXT_X = 60;
 const STATION = 44;
+const STAGES = ["scope", "intent", "search", "fusion", "loop", "rerank", "page", "assemble", "answer"];
 const LANE = 56;
 
 /** The diagram with its caption; drawn anew when its width changes. */
@@ -35,7 +36,7 @@ export function route(trace) {
 
 /** The stages that took a noticeable part of the time. */
 function stages(trace) {
-  const noticed = Object.entries(trace.elapsed_ms).filter(([, ms]) => ms >= 1 && ms >= 0.02 * trace.took_ms);
+  const noticed = STAGES.map((name) => [name, trace.elapsed_ms[name] ?? 0]).filter(([, ms]) => ms >= 1 && ms >= 0.02 * trace.took_ms);
   return noticed.length ? `: ${noticed.map(([name, ms]) => `${t(`stage.${name}`)} ${span(ms)}`).join(", ")}` : "";
 }
 
