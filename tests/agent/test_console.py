@@ -19,11 +19,13 @@ import uvicorn
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 from psycopg.conninfo import make_conninfo
 
+from agent import rank_features
 from agent.app import Service, open_service
 from agent.serve.http.app import create_app
 from agent.serve.identity import identifier
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer
+from agent.trace import REPLAYABLE
 from retrievers.ingest.read import read_record
 from retrievers.postgres.embedded import EmbeddedServer
 from retrievers.postgres.migrate import SERVICE_ROLE
@@ -38,6 +40,8 @@ ARGUMENTS = (
     "--disable-component-update --disable-sync"
 ).split()
 VIEWS = ("#/ask", "#/collections", "#/collections/handbook", "#/jobs", "#/traces")
+
+expect.set_options(timeout=15_000)
 
 _TRAINS = "🚆" * 40
 DOCUMENTS: list[dict[str, Any]] = [
@@ -309,10 +313,9 @@ def test_a_follow_up_is_asked_within_the_conversation(visit: Callable[..., Page]
 
 def test_a_citation_marks_exactly_the_characters_it_stands_for(visit: Callable[..., Page], running: Running) -> None:
     page = visit()
-    with page.expect_response("**/v1/ask") as answered:
-        ask(page, "Who repaints the zebra marks at the level crossing?")
-    answer = json.loads(answered.value.text().partition("event: answer\ndata: ")[2].partition("\n")[0])
-    cited = answer["citations"][0]
+    ask(page, "Who repaints the zebra marks at the level crossing?")
+    trace_id = (page.locator("a[href^='#/traces/']").get_attribute("href") or "").rpartition("/")[2]
+    cited = running.run(running.service.explain(trace_id))["prompt"]["citations"][0]
     text = DOCUMENTS[4]["text"]
     assert cited["document_id"] == "long-1"
     assert cited["start"] > 2000  # behind all the emoji
@@ -689,3 +692,13 @@ def test_every_message_is_there_in_both_languages() -> None:
     for one in folder.glob("*.js"):
         used |= set(re.findall(r'\b(?:t|counted)\(\s*"([\w.]+)"', one.read_text(encoding="utf-8")))
     assert used <= names
+
+
+def test_the_page_offers_every_setting_that_a_replay_may_change_and_knows_every_rank_feature() -> None:
+    folder = Path(__file__).resolve().parents[2] / "agent" / "serve" / "console"
+    offered = (folder / "traces.js").read_text(encoding="utf-8").partition("const CHANGES = {")[2].partition("};")[0]
+    # Another model cannot be chosen: the recorded replies stand in for it.
+    assert set(re.findall(r"^  (\w+): ", offered, re.MULTILINE)) == set(REPLAYABLE) - {"llm"}
+    features = re.search(r"const FEATURES = (\[.*\]);", (folder / "ranking.js").read_text(encoding="utf-8"))
+    assert features is not None
+    assert tuple(json.loads(features[1])) == rank_features.KINDS
