@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _BACKLOG = 1024
+_HEAD_WITHIN_S = 10.0
 GRACE_S = 10
 """How long requests at work may take to finish once the server is told to stop."""
 
@@ -96,6 +97,17 @@ class Server(uvicorn.Server):
 
 class Protocol(H11Protocol):
     """uvicorn's protocol, that answers what is no HTTP in the form of all other errors."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """See uvicorn; who connects and sends no request is not waited for."""
+        super().connection_made(transport)
+        self.loop.call_later(_HEAD_WITHIN_S, self._end_silence)
+
+    def _end_silence(self) -> None:
+        request: object = self.cycle  # None until the first one has come
+        if request is None and not self.transport.is_closing():
+            begun, _ = self.conn.trailing_data
+            self.send_400_response("") if begun else self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
         """See uvicorn; where an answer is under way already there is nothing left but to hang up."""

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,13 @@ from agent.app import Service, open_service
 from agent.pipeline import Pipeline
 from agent.serve.http.admission import Gate
 from agent.serve.http.app import create_app
+from agent.serve.http.native import asked
 from agent.serve.http.problems import Problem
 from agent.serve.identity import Caller, Unauthenticated
 from agent.serve.testing import serving
 from agent.settings import Settings
 from agent.testing import ScriptedServer
+from agent.types import AskRequest, Request
 from retrievers.core.errors import Unavailable
 from retrievers.ingest.documents import Document
 
@@ -151,6 +154,19 @@ async def test_a_document_with_a_slash_in_its_id_is_read_and_deleted(client: htt
         assert (await call("/v1/documents/notes/a/1")).status_code == 404
 
 
+async def test_what_has_expired_or_is_private_to_the_platform_is_not_there(
+    service: Service, client: httpx2.AsyncClient
+):
+    past = datetime.now(UTC) - timedelta(seconds=1)
+    await service.ingest([Document("old", "old", "", "text", expires_at=past)], "notes")
+    shared = [Document("open", "open", "", "text", public=True), Document("own", "own", "", "text")]
+    await service.ingest(shared, "shared", tenant="0")
+    assert (await client.get("/v1/documents/notes/old")).status_code == 404
+    assert (await client.get("/v1/documents/shared/open")).json()["public"] is True
+    assert (await client.get("/v1/documents/shared/own")).status_code == 404
+    assert (await client.delete("/v1/documents/shared/open")).status_code == 404
+
+
 async def test_collections_are_listed_described_and_deleted(client: httpx2.AsyncClient):
     listed = (await client.get("/v1/collections")).json()["collections"]
     assert [(one["name"], one["documents"]) for one in listed] == [("notes", 2)]
@@ -160,10 +176,10 @@ async def test_collections_are_listed_described_and_deleted(client: httpx2.Async
 
 
 async def test_a_trace_is_listed_read_replayed_and_judged(client: httpx2.AsyncClient):
-    asked = {"query": "Who killed the ingest worker?", "collection": "notes"}
-    first = (await client.post("/v1/retrieve", json=asked)).json()
+    body = {"query": "Who killed the ingest worker?", "collection": "notes"}
+    first = (await client.post("/v1/retrieve", json=body)).json()
     trace = (await client.get(f"/v1/traces/{first['trace_id']}")).json()
-    assert (trace["request"]["query"], trace["hits"][0]["document_id"]) == (asked["query"], "b")
+    assert (trace["request"]["query"], trace["hits"][0]["document_id"]) == (body["query"], "b")
     replayed = await client.post(f"/v1/traces/{first['trace_id']}/replay", json={"changes": {"fusion": "rrf"}})
     assert replayed.json()["replay_of"] == first["trace_id"]
     assert replayed.json()["difference"]["settings"]["fusion"] == {"before": "convex", "after": "rrf"}
@@ -176,7 +192,7 @@ async def test_a_trace_is_listed_read_replayed_and_judged(client: httpx2.AsyncCl
     assert [one["replay_of"] for one in listed] == [first["trace_id"], first["trace_id"], None]
     assert {key: listed[-1][key] for key in ("kind", "query", "collection", "hits")} == {
         "kind": "retrieve",
-        "query": asked["query"],
+        "query": body["query"],
         "collection": "notes",
         "hits": 2,
     }
@@ -369,9 +385,23 @@ async def test_what_waits_counts_against_the_deadline(service: Service):
     app = create_app(replace(service, pipeline=Recording(*(getattr(service.pipeline, name) for name in names))))
     app.state.gates.searches = Gate(1, 4)
     async with client_of(app) as client:
-        asked = {"query": "worker", "timeout_s": 5}
-        await asyncio.gather(*(client.post("/v1/retrieve", json=asked) for _ in range(2)))
+        body = {"query": "worker", "timeout_s": 5}
+        await asyncio.gather(*(client.post("/v1/retrieve", json=body) for _ in range(2)))
     assert 0 < seen[1] <= seen[0] - 0.15 <= 4.85
+
+
+def test_only_a_model_may_take_longer_than_the_settings_give_a_question():
+    settings = Settings(timeout_s=10)
+    assert asked(Request(query="x"), settings, 4) == {"query": "x", "timeout_s": 6}
+    assert asked(AskRequest(query="x"), settings, 4) == {"query": "x"}
+    assert asked(AskRequest(query="x", timeout_s=5), settings, 4) == {"query": "x", "timeout_s": 1}
+    assert asked(Request(query="x"), settings, 11)["timeout_s"] > 0
+
+
+def test_the_command_line_and_the_service_load_no_web_framework():
+    loads = "import agent.app, agent.serve.cli, sys; print(sorted({'fastapi', 'uvicorn', 'mcp'} & set(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", loads], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"
 
 
 async def test_the_document_names_operations_bodies_and_problems(client: httpx2.AsyncClient):
@@ -418,10 +448,10 @@ async def test_serve_says_where_it_listens_lets_requests_finish_and_ends_politel
             writing = asyncio.create_task(client.post("/v1/documents", json=stored))
             await asyncio.sleep(0.3)
             process.send_signal(signal.SIGTERM)
-            asked = time.monotonic()
+            told = time.monotonic()
             assert (await writing).json()["inserted"] == 200
         assert (await asyncio.to_thread(process.wait, 15)) == 0
-        assert time.monotonic() - asked < 15
+        assert time.monotonic() - told < 15
     finally:
         process.kill()
         process.wait()

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from agent.app import Service, open_service
+from agent.serve import server
+from agent.serve.http import limits
 from agent.serve.http.app import create_app
 from agent.serve.testing import serving
 from agent.settings import Settings
@@ -70,7 +72,10 @@ def flaw(one: dict[str, Any], status: int, headers: dict[str, str], body: bytes)
     return None
 
 
-async def test_every_bad_request_is_refused_with_a_problem_that_names_the_field(service: Service):
+async def test_every_bad_request_is_refused_with_a_problem_that_names_the_field(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(limits, "_PIECE_WITHIN_S", 0.5)
     await service.ingest([Document("a", "a", "a", "We rolled back.", metadata={"team": "x", "cost": 3})], "notes")
     bad = [json.loads(line) for line in BAD.read_text(encoding="utf-8").splitlines()]
     wrong = []
@@ -83,3 +88,13 @@ async def test_every_bad_request_is_refused_with_a_problem_that_names_the_field(
         assert (await answer_to(request_of(good, port), port))[0] == 200
     assert not wrong, "\n".join(wrong)
     assert len(bad) >= 240
+
+
+async def test_who_connects_and_sends_no_request_is_not_waited_for(service: Service, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(server, "_HEAD_WITHIN_S", 0.2)
+    async with serving(create_app(service)) as port:
+        status, _, body = await answer_to(b"GET /healthz HTTP/1.1\r\nHost: loc", port)
+        assert (status, json.loads(body)["type"]) == (400, "urn:signalbox:problem:malformed-http")
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+        writer.close()

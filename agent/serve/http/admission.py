@@ -12,6 +12,7 @@ from agent.serve.http.problems import Problem, respond, unavailable
 from agent.serve.identity import Caller
 
 _ANSWERED_BY_A_MODEL = ("/v1/chat/completions", "/v1/ask", "/mcp", "/mcp/")
+_WRITTEN = ("/v1/documents", "/v1/files/")
 
 
 class Gate:
@@ -121,23 +122,23 @@ class Gate:
 
 
 class Gates:
-    """A gate for each kind of work, so that none waits for another: sized by the machine.
+    """A gate for each kind of work, so that none waits for another.
 
-    Searches take processor time, so a few at work are as fast as many. An answer mostly waits for a model. Writing
-    takes turns in the database anyway.
+    Searches take processor time: a few for each core are as fast as many. An answer mostly waits for a model, and
+    who writes for the writing of others.
     """
 
     def __init__(self) -> None:
         cores = os.cpu_count() or 1
         self.searches = Gate(4 * cores, 12 * cores)
         self.answers = Gate(64, 64)
-        self.writes = Gate(cores, 32)
+        self.writes = Gate(16, 32)
 
     def of(self, method: str, path: str) -> Gate:
         """The gate of a request."""
         if path in _ANSWERED_BY_A_MODEL:
             return self.answers
-        return self.writes if method in ("POST", "DELETE") and path.startswith("/v1/documents") else self.searches
+        return self.writes if method in ("POST", "PUT", "DELETE") and path.startswith(_WRITTEN) else self.searches
 
     def close(self) -> None:
         """Turn everybody away: the service is stopping."""

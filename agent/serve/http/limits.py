@@ -22,7 +22,7 @@ MAX_BODY_BYTES = 8 << 20
 _MOST_HELD_BYTES = 256 << 20
 """Of all bodies together that are being read."""
 
-_BODY_WITHIN_S = 30.0
+_BODY_WITHIN_S, _PIECE_WITHIN_S = 60.0, 5.0
 _LOOPBACK = re.compile(r"(?:localhost|[a-z0-9-]+\.localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d{1,5})?", re.IGNORECASE)
 _SANE_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 _HEADERS = {
@@ -160,13 +160,18 @@ class Bodies:
 
     async def _complete(self, scope: Scope, receive: Receive, body: bytearray) -> bool:
         """Fill the body; False when the sender went away before its end."""
-        announced = Headers(scope=scope).get("content-length", "0")
+        headers = Headers(scope=scope)
+        announced = headers.get("content-length", "0")
+        if "transfer-encoding" in headers and "content-length" in headers:
+            # Two lengths of one body: what stands between client and service may believe the other one.
+            raise Problem(400, "malformed-http", "send Content-Length or Transfer-Encoding, not both")
         if not announced.isdecimal() or len(announced) > 20 or int(announced) > MAX_BODY_BYTES:
             raise _too_large()
         try:
             async with asyncio.timeout(_BODY_WITHIN_S):
                 while True:
-                    message = await receive()
+                    async with asyncio.timeout(_PIECE_WITHIN_S):
+                        message = await receive()
                     if message["type"] != "http.request":
                         return False
                     piece: bytes = message.get("body", b"")
@@ -179,7 +184,9 @@ class Bodies:
                     if not message.get("more_body", False):
                         return True
         except TimeoutError:
-            detail = f"the body did not arrive within {_BODY_WITHIN_S:g} s"
+            detail = (
+                f"nothing more of the body came for {_PIECE_WITHIN_S:g} s, or not all of it in {_BODY_WITHIN_S:g} s"
+            )
             raise Problem(408, "slow-body", detail, headers={"Connection": "close"}) from None
 
 

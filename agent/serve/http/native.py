@@ -156,7 +156,8 @@ def asked(body: Request, settings: Settings, waited_s: float = 0.0) -> dict[str,
         waited_s: how much of its time is gone already.
     """
     given = {name: getattr(body, name) for name in body.model_fields_set}
-    if waited_s:
+    # A model may take longer to answer than the settings give a question, but not than its caller does.
+    if waited_s and (body.timeout_s is not None or not isinstance(body, AskRequest)):
         given["timeout_s"] = max((body.timeout_s or settings.timeout_s) - waited_s, 0.001)
     return given
 
@@ -192,6 +193,12 @@ def gives(shape: type[BaseModel], status: int = 200) -> AnswerTo:
     return {status: {"model": shape}}
 
 
-_STREAM: AnswerTo = {
-    200: {"description": "server-sent events", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+_EVENT = {
+    "type": "object",
+    "properties": {
+        "event": {"enum": ["text", "answer", "error"]},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+    },
+    "required": ["event", "data"],
 }
+_STREAM: AnswerTo = {200: {"description": "server-sent events", "content": {"text/event-stream": {"schema": _EVENT}}}}
