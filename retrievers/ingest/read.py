@@ -6,6 +6,7 @@ import re
 import stat
 import sys
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -309,6 +310,8 @@ def _read_converted(source: _Source, _count: Progress) -> Iterator[Item]:
         # The converter guesses by content, and would take a file that is neither for plain text.
         if _SIGNATURES[source.ending] not in file.read(_SIGNATURE_WITHIN_BYTES):
             raise BadDocument(f"damaged, or not a {source.ending} file")
+    if source.ending == ".docx":
+        _check_unpacked(source)
     try:
         convert = _converter()
     except ImportError as error:
@@ -323,6 +326,18 @@ def _read_converted(source: _Source, _count: Progress) -> Iterator[Item]:
     if not isinstance(text, str) or not text.strip():
         raise BadDocument("no text in it; if its pages are pictures, run text recognition (OCR) first")
     yield build_document({}, source.where, text=text, id=source.id, title=source.title)
+
+
+def _check_unpacked(source: _Source) -> None:
+    """A few kilobytes can unpack to more than the memory holds; nothing unpacks to more than its archive says."""
+    try:
+        with zipfile.ZipFile(source.path) as archive:
+            size = sum(part.file_size for part in archive.infolist())
+    # Damaged archives make it raise almost anything; the converter will say so.
+    except Exception:
+        return
+    if size > MAX_WHOLE_FILE_BYTES:
+        raise BadDocument(f"it unpacks to more than {MAX_WHOLE_FILE_BYTES >> 20} MB; split it")
 
 
 @functools.cache

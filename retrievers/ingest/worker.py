@@ -56,6 +56,7 @@ class _Run:
     Attributes:
         items: with their places in the delivery.
         before: documents of the delivery that were dealt with before this attempt and are not among the items.
+        lost: somebody else holds the lease.
     """
 
     lease: Lease
@@ -63,6 +64,7 @@ class _Run:
     items: Sequence[tuple[int, Item]] = ()
     before: int = 0
     report: Report = field(default_factory=Report)
+    lost: bool = False
 
     @property
     def done(self) -> int:
@@ -146,7 +148,7 @@ class Worker:
         try:
             return await storing
         except asyncio.CancelledError:
-            if beating.done():
+            if run.lost:
                 raise LostLease from None
             raise
         except LostLease:
@@ -177,6 +179,7 @@ class Worker:
             await asyncio.sleep(self.jobs.lease_s / 3)
             with suppress(Unavailable):
                 if not await self.jobs.keep(run.lease, done=run.done, failed=len(run.report.failed)):
+                    run.lost = True
                     storing.cancel()
                     return
 

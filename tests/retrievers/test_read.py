@@ -4,7 +4,9 @@ import json
 import os
 import sys
 import types
+import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from retrievers.ingest import clean
 from retrievers.ingest import read as read_module
 from retrievers.ingest import table as table_module
 from retrievers.ingest.documents import Document, Rejected
-from retrievers.ingest.read import input_bytes, read, read_record
+from retrievers.ingest.read import input_bytes, read, read_record, read_upload
 
 
 def document(item: Document | Rejected) -> Document:
@@ -757,6 +759,38 @@ def test_a_pdf_that_cannot_be_converted_says_why(tmp_path, markitdown, answer, e
     markitdown.answer = answer
 
     assert reason(only(write(tmp_path, "a.pdf", b"%PDF-1.7"))) == expected
+
+
+def test_a_docx_that_unpacks_to_more_than_the_memory_holds_is_not_unpacked(tmp_path, markitdown, monkeypatch):
+    markitdown.answer = "never asked"
+    monkeypatch.setattr(read_module, "MAX_WHOLE_FILE_BYTES", 1 << 20)
+    with zipfile.ZipFile(tmp_path / "a.docx", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("word/document.xml", b" " * ((1 << 20) + 1))
+
+    assert reason(only(tmp_path / "a.docx")) == "it unpacks to more than 1 MB; split it"
+
+
+def test_a_file_that_came_by_name_and_content_is_read_like_one_on_disk(tmp_path):
+    for name, content in {
+        "a.md": "---\nteam: red\n---\n# One\n\ntext",
+        "a.csv": "text\none\ntwo\n",
+        "a.JSON": "[",
+    }.items():
+        on_disk = list(read([write(tmp_path, name, content)]))
+        came = list(read_upload(name, content.encode()))
+
+        assert came == [replace(item, where=item.where.removeprefix(f"{tmp_path.as_posix()}/")) for item in on_disk]
+
+
+def test_what_a_converter_says_of_an_upload_names_no_file_of_this_machine(monkeypatch):
+    def convert(path: Path) -> None:
+        raise ValueError(f"{path} has no pages")
+
+    monkeypatch.setattr(read_module, "_converter", lambda: convert)
+
+    (item,) = read_upload("my paper.pdf", b"%PDF-1.7")
+
+    assert reason(item) == "cannot be converted to text: my paper.pdf has no pages"
 
 
 @pytest.mark.parametrize(("name", "content"), [("a.pdf", b"words"), ("a.docx", b"words"), ("b.pdf", b"%PDF-1.7 junk")])
