@@ -26,12 +26,17 @@ class Message(Shape):
 
 
 class Request(Shape):
-    """A question with what the caller fixes. `filter` and `sources` are hard: nothing overrides them."""
+    """A question with what the caller fixes. `filter` and `sources` are hard: nothing overrides them.
+
+    Attributes:
+        ignore: conditions that are not to be read from the question, such as an earlier answer's intent had.
+    """
 
     query: Text | None = None
     messages: Annotated[tuple[Message, ...], Field(max_length=200)] | None = None
     collection: Annotated[str, Field(min_length=1, max_length=128)] | None = None
     filter: dict[str, Any] | None = None
+    ignore: Annotated[tuple[dict[str, Any], ...], Field(max_length=32)] = ()
     sources: Annotated[tuple[str, ...], Field(min_length=1, max_length=16)] | None = None
     top_k: Annotated[int, Field(ge=1, le=MAX_TOP_K)] = 10
     page: Annotated[int, Field(ge=1, le=1000)] = 1

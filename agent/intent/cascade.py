@@ -7,7 +7,7 @@ when it arrives, unless it could add nothing (see `RulesReading.complete`).
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
 
@@ -29,7 +29,7 @@ from agent.types import Intent, Message, Rejected, Request, SourceChoice
 from retrievers.core.aggregates import aggregate_json, parse_aggregate
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.fields import Field
-from retrievers.core.filters import Filter, keys_of, parse, to_json
+from retrievers.core.filters import And, Filter, keys_of, parse, to_json
 from retrievers.core.types import Card, Scope
 from retrievers.embed import Embedder
 from retrievers.postgres.catalogue import Catalogue, filterable
@@ -82,7 +82,9 @@ class Cascade:
         made = rules.read_rules(question, history, context)
         made = await similarity.refine(made, self.cards, self.embedder, question_language(question, scope))
         made = await outside.refine(made, question, context, scope, self.catalogue)
-        stating = _Stating(request, scope, wanted, filterable(scope), self.cards)
+        fields = filterable(scope)
+        ignored = frozenset(_ignored(request, fields))
+        stating = _Stating(request, scope, wanted, fields, self.cards, ignored)
         reading = stating.of_rules(made)
         if self.model is None or mode == "rules" or (made.complete and mode != "llm"):
             return reading
@@ -224,6 +226,18 @@ def _languages(scope: Scope) -> tuple[str, ...]:
     return tuple(sorted(counts, key=lambda language: (-counts[language], language)))
 
 
+def _ignored(request: Request, fields: Mapping[str, Field]) -> Iterator[Filter]:
+    """The conditions that the caller does not want, and what they join: a range is read as one and as two."""
+    for condition in request.ignore:
+        try:
+            parsed = parse(condition, fields)
+        except BadRequest as error:
+            raise BadRequest(str(error), where="ignore", valid=error.valid) from None
+        yield parsed
+        if isinstance(parsed, And):
+            yield from parsed.filters
+
+
 def _mended(filter: Json | None, made: RulesReading) -> Json | None:
     """A model's filter with the rules' constraints on the fields that it says nothing of."""
     named = _keys(filter) if filter else set()
@@ -246,6 +260,7 @@ class _Stating:
     wanted: Filter | None
     fields: Mapping[str, Field]
     cards: Mapping[str, Card]
+    ignored: frozenset[Filter] = frozenset()
 
     def of_rules(self, made: RulesReading) -> Reading:
         """The rules' reading."""
@@ -253,16 +268,23 @@ class _Stating:
         soft: list[tuple[float, Filter]] = []
         rejected = list(made.rejected)
         stated: list[Stated] = []
+        unread = False
         for piece in made.pieces:
             is_firm = piece.confidence >= _LEAST_FIRM
             try:
                 parsed = parse(piece.filter, self.fields)
+                if parsed in self.ignored:
+                    unread = True
+                    continue
                 (firm if is_firm else soft).append((piece.confidence, parsed))
                 stated.append(Stated(to_json(parsed), piece.confidence, is_firm))
             except BadRequest as error:
                 rejected.append(
                     Rejected(what=f"filter on {piece.field}", reason=str(error)[:300], valid=error.valid[:40])
                 )
+        if unread and made.kind == "retrieve":
+            # Words that were read as a condition are words to search for again.
+            made = replace(made, searches=(made.question,))
         # What speaks against the caller's own filter goes first when nothing is found.
         fixed = keys_of(self.wanted) if self.wanted else set()
         weakest = [one for _, one in sorted(firm, key=lambda pair: (not keys_of(pair[1]) & fixed, pair[0]))]
@@ -314,7 +336,7 @@ class _Stating:
         return self._intent(
             by="llm", question=question, language=language, kind=kind,
             searches=() if kind == "none" else said.searches or (question,),
-            filter=self._joined([parse(part, self.fields) for part in parts]),
+            filter=self._joined([one for part in parts if (one := parse(part, self.fields)) not in self.ignored]),
             soft_filter=None, sources=sources, aggregate=aggregate, confidence=said.confidence, rejected=rejected,
         )  # fmt: skip
 

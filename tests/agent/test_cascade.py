@@ -159,6 +159,23 @@ async def test_the_rules_answer_at_once_and_the_model_joins_them():
     assert [call.stage for call in reading.calls.records] == ["intent"]
 
 
+async def test_a_condition_that_the_caller_ignores_is_read_by_neither_rules_nor_model():
+    said = {"type": "and", "filters": [eq("status", "Accepted"), eq("author", "Ann Lee")]}
+    reply = {"kind": "retrieve", "searches": ["cache eviction"], "filter": said, "sources": ["vector"]}
+    question = "accepted reports about caching by Ann Lee"
+    reading, later = await both_readings(reply, question, ignore=(eq("status", "Accepted"),))
+    assert reading.first.filter == eq("author", "Ann Lee")
+    assert [one.filter for one in reading.stated] == [eq("author", "Ann Lee")]
+    # Its words are words to search for again.
+    assert reading.first.searches == (question,)
+    assert later is not None
+    assert later.filter == eq("author", "Ann Lee")
+    with pytest.raises(BadRequest) as refused:
+        await both_readings(reply, question, ignore=(eq("state", "Accepted"),))
+    assert refused.value.where == "ignore"
+    assert "status" in refused.value.valid
+
+
 @pytest.mark.parametrize(
     ("question", "kind"),
     [

@@ -8,6 +8,7 @@ from starlette.middleware import Middleware
 
 from agent.app import Service
 from agent.serve.http import (
+    console,
     dify,
     documents,
     mcp,
@@ -72,7 +73,7 @@ def create_app(service: Service, *, identify: Identify | None = None, tracing: "
     app.state.error_forms = openai_chat.ERROR_FORMS | vector_stores.ERROR_FORMS | dify.ERROR_FORMS | rerank.ERROR_FORMS
     """Beginnings of paths to what makes a Response of a Problem there: some clients expect errors of another form."""
     # Further doors are included here: modules of this package with a function `router`.
-    doors = (native, documents, status, openai_chat, vector_stores, dify, rerank, web_search, mcp)
+    doors = (native, documents, status, openai_chat, vector_stores, dify, rerank, web_search, mcp, console)
     routers = [door.router() for door in doors]
     for router in routers:
         openapi.describe_bodies(router)

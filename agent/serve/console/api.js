@@ -1,0 +1,137 @@
+// The service's HTTP API as this page uses it.
+
+const KEY = "signalbox.key";
+/** Most bytes of one request, as the service takes them. */
+export const MOST_BYTES = 8 * 1024 * 1024;
+
+/** What the service said went wrong: an RFC 9457 problem, or a connection that failed. */
+export class Problem extends Error {
+  constructor({ status = 0, title = "", detail = "", errors = [], retryAfter = null } = {}) {
+    super(detail || title);
+    Object.assign(this, { status, title, detail, errors, retryAfter });
+  }
+}
+
+export const key = {
+  get: () => sessionStorage.getItem(KEY),
+  set: (value) => (value ? sessionStorage.setItem(KEY, value) : sessionStorage.removeItem(KEY)),
+};
+
+let whenRefused = () => {};
+/** Have `handler` called when the service asks for a key. */
+export function onRefused(handler) {
+  whenRefused = handler;
+}
+
+function headers(more = {}) {
+  const held = key.get();
+  return held ? { ...more, Authorization: `Bearer ${held}` } : more;
+}
+
+function problemOf(status, text, retryAfter) {
+  let body = {};
+  try {
+    body = JSON.parse(text);
+  } catch {
+    // Something between the page and the service answered, in its own words.
+  }
+  if (status === 401) whenRefused();
+  return new Problem({ ...body, status, retryAfter });
+}
+
+async function send(path, { method = "GET", body, signal } = {}) {
+  let response;
+  try {
+    response = await fetch(path, {
+      method,
+      signal,
+      headers: headers(body === undefined ? {} : { "Content-Type": "application/json" }),
+      body: body === undefined ? undefined : JSON.stringify(body),
+    });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Problem({ title: "unreachable" });
+  }
+  if (!response.ok) throw problemOf(response.status, await response.text(), response.headers.get("Retry-After"));
+  return response;
+}
+
+async function json(path, options) {
+  const response = await send(path, options);
+  return response.status === 204 ? null : response.json();
+}
+
+/** The events of a stream as they come: {event, data}, data parsed. */
+async function* events(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let held = "";
+  try {
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      held += value.replaceAll("\r\n", "\n");
+      let end;
+      while ((end = held.indexOf("\n\n")) >= 0) {
+        const lines = held.slice(0, end).split("\n");
+        held = held.slice(end + 2);
+        const of = (name) => lines.filter((line) => line.startsWith(`${name}:`)).map((line) => line.slice(name.length + 1).replace(/^ /, ""));
+        if (of("data").length) yield { event: of("event")[0] ?? "message", data: JSON.parse(of("data").join("\n")) };
+      }
+    }
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}
+
+const part = encodeURIComponent;
+/** Document ids and file names may hold slashes, which stay slashes in a path. */
+const path = (text) => text.split("/").map(part).join("/");
+
+export const api = {
+  collections: async () => (await json("/v1/collections")).collections,
+  collection: (name) => json(`/v1/collections/${part(name)}`),
+  deleteCollection: (name) => json(`/v1/collections/${part(name)}`, { method: "DELETE" }),
+  document: (collection, id) => json(`/v1/documents/${part(collection)}/${path(id)}`),
+  traces: async (limit) => (await json(`/v1/traces?limit=${limit}`)).traces,
+  trace: (id) => json(`/v1/traces/${part(id)}`),
+  replay: (id, changes) => json(`/v1/traces/${part(id)}/replay`, { method: "POST", body: { changes } }),
+  jobs: async () => (await json("/v1/jobs")).jobs,
+  job: (id) => json(`/v1/jobs/${part(id)}`),
+  retryJob: (id) => json(`/v1/jobs/${part(id)}/retry`, { method: "POST" }),
+};
+
+/**
+ * Ask, and hear the answer as it comes.
+ * @param {object} request of POST /v1/ask
+ * @param {(text: string) => void} onText called with every piece of the answer
+ * @returns {Promise<object>} the whole answer
+ */
+export async function ask(request, onText, signal) {
+  const response = await send("/v1/ask", { method: "POST", body: request, signal });
+  for await (const { event, data } of events(response)) {
+    if (event === "text") onText(data);
+    else if (event === "answer") return data;
+    else if (event === "error") throw new Problem(data);
+  }
+  throw new Problem({ title: "unreachable" });
+}
+
+/**
+ * Upload one file.
+ * @param {(share: number) => void} onProgress how much has been sent, 0 to 1
+ * @returns {Promise<object>} the job that reads it
+ */
+export function upload(collection, file, onProgress) {
+  return new Promise((resolve, reject) => {
+    const request = new XMLHttpRequest();
+    request.open("PUT", `/v1/files/${part(collection)}/${path(file.name)}?wait=false`);
+    for (const [name, value] of Object.entries(headers({ "Content-Type": "application/octet-stream" }))) request.setRequestHeader(name, value);
+    request.upload.addEventListener("progress", (event) => event.lengthComputable && onProgress(event.loaded / event.total));
+    request.addEventListener("load", () => {
+      if (request.status < 300) resolve(JSON.parse(request.responseText));
+      else reject(problemOf(request.status, request.responseText, request.getResponseHeader("Retry-After")));
+    });
+    request.addEventListener("error", () => reject(new Problem({ title: "unreachable" })));
+    request.send(file);
+  });
+}

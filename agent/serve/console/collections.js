@@ -1,0 +1,105 @@
+// The collections: what their fields hold, files put in, and a collection deleted.
+
+import { api } from "./api.js";
+import { dialog, h, notify, replace, section } from "./dom.js";
+import { number, t } from "./i18n.js";
+import { counted, empty, problemBox, valueText, waiting } from "./phrases.js";
+import { uploader } from "./upload.js";
+
+export function collectionsView(root, _parameters, name) {
+  const list = h("div", {}, waiting());
+  replace(
+    root,
+    h("h1", {}, name ? h("a", { href: "#/collections" }, t("nav.collections")) : t("nav.collections"), name ? ` / ${name}` : null),
+    list,
+    uploader(name ?? "", load),
+  );
+
+  async function load() {
+    try {
+      replace(list, name ? catalogue(await api.collection(name)) : await cards());
+    } catch (problem) {
+      if (!problem.errors) throw problem;
+      replace(list, problemBox(problem, load));
+    }
+  }
+
+  async function cards() {
+    const found = await api.collections();
+    if (!found.length) return h("div", { class: "card" }, empty(t("collections.none"), h("p", {}, t("collections.none_how"))));
+    return h("ul", { class: "grid" }, found.map((one) => h(
+      "li",
+      { class: "card" },
+      h("h2", {}, h("a", { href: `#/collections/${encodeURIComponent(one.name)}` }, one.name)),
+      h("p", {}, counted("documents", one.documents), " · ", counted("chunks", one.chunks)),
+      h("p", { class: "soft" }, Object.keys(one.languages ?? {}).join(", ")),
+      h("p", {}, h("a", { href: `#/ask?${new URLSearchParams({ collection: one.name })}` }, t("collections.ask"))),
+    )));
+  }
+
+  function catalogue(found) {
+    return [
+      section(
+        t("collections.about"),
+        {},
+        h("p", {}, counted("documents", found.documents), " · ", counted("chunks", found.chunks), " · ", t("collections.embedder", { name: found.embedder ?? "–" })),
+        h("p", { class: "soft" }, Object.entries(found.languages).map(([language, n]) => `${language} ${number(n)}`).join(" · ")),
+        h("button", { class: "danger", type: "button", onclick: () => confirmDelete(found) }, t("collections.delete")),
+      ),
+      section(
+        t("collections.fields"),
+        {},
+        found.fields.length
+          ? h("ul", { class: "fields" }, found.fields.map(fieldItem))
+          : empty(t("collections.no_fields"), h("p", {}, t("collections.no_fields_how"))),
+      ),
+    ];
+  }
+
+  function confirmDelete(found) {
+    const box = dialog(
+      { title: t("collections.delete_title", { name: found.name }), closeLabel: t("close") },
+      h("p", {}, counted("collections.delete_said", found.documents)),
+      h(
+        "div",
+        { class: "row end" },
+        h("button", { type: "button", autofocus: true, onclick: () => box.close() }, t("cancel")),
+        h("button", {
+          class: "danger", type: "button",
+          onclick: async () => {
+            box.close();
+            try {
+              await api.deleteCollection(found.name);
+              notify(t("collections.deleted", { name: found.name }));
+              location.hash = "#/collections";
+            } catch (problem) {
+              if (!problem.errors) throw problem;
+              replace(list, problemBox(problem, load));
+            }
+          },
+        }, t("collections.delete_yes")),
+      ),
+    );
+  }
+
+  load();
+}
+
+function fieldItem(field) {
+  const most = Math.max(1, ...field.top.map(([, count]) => count));
+  const isRange = field.min !== null && field.min !== undefined;
+  return h(
+    "li",
+    { class: "field" },
+    h("h3", {}, h("code", {}, field.name), h("span", { class: "tag" }, t(`type.${field.type}`)), field.item !== field.type ? h("span", { class: "tag" }, t(`type.${field.item}`)) : null),
+    field.description ? h("p", {}, field.description) : null,
+    h("p", { class: "soft" }, [counted("field.documents", field.documents), counted("field.distinct", field.distinct), isRange ? t("field.range", { min: valueText(field.min), max: valueText(field.max) }) : null].filter(Boolean).join(" · ")),
+    isRange ? null : h("ul", { class: "values", "aria-label": t("field.top") }, field.top.map(([value, count]) => valueBar(value, count, most))),
+  );
+}
+
+function valueBar(value, count, most) {
+  const fill = h("span", { class: "fill" });
+  fill.style.setProperty("--share", String(count / most));
+  return h("li", {}, h("span", { class: "value-name" }, value), h("span", { class: "score-bar", "aria-hidden": "true" }, fill), h("span", { class: "figure" }, number(count)));
+}

@@ -1,0 +1,27 @@
+// The service gives reasons in English; these are the ones it gives often, in Chinese. Any other is shown as it came.
+
+export const REASONS = {
+  "documents may answer it": "文档中可能有答案",
+  "it is answered by metadata": "可由元数据回答",
+  "it names an identifier": "提到了编号",
+  "named by the caller": "由您指定",
+  default: "默认",
+  "chosen by the model": "由模型选择",
+  "beside the list": "与列表一并检索",
+  "the documents speak of it": "文档中有提及",
+  "the question is like its examples": "问题与其示例相近",
+  "it has documents of its own": "它有自己的文档",
+  "it asks for what changes in the world": "问的是外界的变化",
+  "it needs fresh or outside knowledge": "需要最新的或外部的知识",
+  "small talk": "闲聊",
+  "to find what is missing": "用于补充缺少的内容",
+  "SQL that the model wrote, if the guard lets it pass": "模型编写的 SQL，须经检查放行",
+  "nothing was found with it; it was only suggested by the question": "加上它就没有结果，而且问题中只是暗示",
+  "nothing was found with it, though the question states it": "加上它就没有结果，尽管问题中明确提出",
+  "a source outside cannot tell": "外部来源无法判断",
+  "metadata says nothing of it, so nothing was calculated": "元数据中没有相关内容，因此未作计算",
+  "there is no such field": "没有这个字段",
+  "there is no such source": "没有这个来源",
+  "no field holds dates": "没有日期字段",
+  "it may mean several people": "可能指多个人",
+};

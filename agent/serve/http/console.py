@@ -1,0 +1,62 @@
+"""The console: the page at `/` and its files, under a policy that lets nothing in from elsewhere."""
+
+from functools import cache
+from importlib.resources import files
+
+from fastapi import APIRouter, Response
+
+from agent.serve.http.problems import Problem
+
+_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+    )
+)
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    # An upgrade of the service is seen with the next look at the page.
+    "Cache-Control": "no-cache",
+}
+_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+
+def router() -> APIRouter:
+    """The page and its files; no part of the API, so not in the OpenAPI document."""
+    routes = APIRouter(include_in_schema=False)
+    routes.get("/")(page)
+    routes.get("/console/{name}")(asset)
+    return routes
+
+
+async def page() -> Response:
+    """The page."""
+    return _answer("index.html")
+
+
+async def asset(name: str) -> Response:
+    """One of the page's files."""
+    return _answer(name)
+
+
+def _answer(name: str) -> Response:
+    content = _contents().get(name)
+    if content is None:
+        raise Problem(404, "not-found", "the console has no such file")
+    kind = _TYPES[name[name.rindex(".") :]]
+    return Response(content, headers=_HEADERS, media_type=kind)
+
+
+@cache
+def _contents() -> dict[str, bytes]:
+    """Every file by its name: a path in a request is only ever a key here."""
+    folder = files("agent.serve").joinpath("console")
+    return {one.name: one.read_bytes() for one in folder.iterdir() if one.name.endswith(tuple(_TYPES))}
