@@ -55,4 +55,4 @@ schema: $(VENV)/.tools
 	SIGNALBOX_WRITE_SCHEMA=1 $(BIN)/python -m pytest -q tests/retrievers/test_migrate.py -k committed_schema
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .schemathesis .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
