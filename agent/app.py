@@ -502,7 +502,7 @@ async def open_service(
                         around += [Record(records), Remember(memory)]
                     chats = await stack.enter_async_context(Chat(answerer, around))
                     _settle_heap()
-                    keys, worker = Keys(database), _worker(settings, database, embedder, catalogue)
+                    keys, worker = Keys(database), worker_over(settings, database, embedder, catalogue)
                     yield Service(
                         settings, database, embedder, catalogue, pipeline, answerer, traces, worker, keys, chats,
                         memory, records, observers,
@@ -515,7 +515,9 @@ async def open_service(
             await model.aclose()
 
 
-def _worker(settings: Settings, database: Database, embedder: Embedder, catalogue: Catalogue) -> Worker:
+def worker_over(settings: Settings, database: Database, embedder: Embedder, catalogue: Catalogue) -> Worker:
+    """What carries out ingestion jobs: what it has written, questions of this process find at once."""
+
     async def stored(
         tenant: str,
         collection: str,

@@ -10,6 +10,7 @@ from agent.app import open_service
 from agent.serve.http.app import create_app
 from agent.serve.testing import serving
 from agent.settings import Settings
+from agent.testing import ScriptedServer
 from retrievers.ingest.documents import Document
 
 # What a schema cannot say is refused all the same: a filter over a field that no document has, say.
@@ -20,7 +21,15 @@ async def test_no_request_that_the_document_allows_or_forbids_is_answered_otherw
     owner_url: str, service_url: str, tmp_path: Path
 ):
     pytest.importorskip("schemathesis")
-    settings = Settings(database_url=owner_url, service_url=service_url, pool_size=4)
+    with ScriptedServer(lambda _: "We rolled back [1].") as model:
+        given = {"llm": "openai/scripted", "llm_base_url": model.base_url, "llm_api_key": "any", "intent": "rules"}
+        settings = Settings(database_url=owner_url, service_url=service_url, pool_size=4, **given)
+        said, failed = await _tried(settings, tmp_path)
+    assert not failed, said
+
+
+async def _tried(settings: Settings, folder: Path) -> tuple[str, int]:
+    """What the made-up requests brought to light, and the exit code that says whether they did."""
     async with open_service(settings) as service:
         await service.ingest([Document("a", "a", "a", "We rolled back.", metadata={"team": "x"})], "notes")
         async with serving(create_app(service)) as port:
@@ -28,9 +37,9 @@ async def test_no_request_that_the_document_allows_or_forbids_is_answered_otherw
                 *(sys.executable, "-m", "schemathesis.cli", "run", f"http://127.0.0.1:{port}/openapi.json"),
                 *("--checks", "all", "--exclude-checks", BEYOND_THE_SCHEMA, "--phases", "fuzzing"),
                 *("--max-examples", "8", "--seed", "5", "--request-timeout", "60", "--suppress-health-check", "all"),
-                cwd=tmp_path,
+                cwd=folder,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
             )
             said, _ = await process.communicate()
-    assert process.returncode == 0, said.decode()
+    return said.decode(), process.returncode or 0

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from agent.answer import Answerer
-from agent.app import Service
+from agent.app import Service, worker_over
 from agent.chat import Chat
 from agent.errors import BadSetting
 from agent.fusion import Fused
@@ -118,8 +118,18 @@ def service_on(database: Database, **changes: Any) -> Service:
     settings = Settings(**changes)
     pipeline = Pipeline(settings, catalogue, {name: one for name, one in built.items() if one}, EMBEDDER)
     answerer, traces = Answerer(settings, EMBEDDER), TraceStore(database, days=30)
+    worker = worker_over(settings, database, EMBEDDER, catalogue)
     return Service(
-        settings, database, EMBEDDER, catalogue, pipeline, answerer, traces, Keys(database), Chat(answerer, ())
+        settings,
+        database,
+        EMBEDDER,
+        catalogue,
+        pipeline,
+        answerer,
+        traces,
+        worker,
+        Keys(database),
+        Chat(answerer, ()),
     )
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from psycopg.conninfo import make_conninfo
 
 from agent.answer import Answerer
-from agent.app import Service
+from agent.app import Service, worker_over
 from agent.chat import Chat
 from agent.intent.cascade import Cascade
 from agent.pipeline import Pipeline
@@ -65,8 +65,18 @@ def service_on(database: Database, **changes: Any) -> Service:
     sources = {name: source for name, source in built.items() if source is not None}
     pipeline = Pipeline(chosen, catalogue, sources, EMBEDDER)
     answerer, traces = Answerer(chosen, EMBEDDER), TraceStore(database, days=0)
+    worker = worker_over(chosen, database, EMBEDDER, catalogue)
     return Service(
-        chosen, database, EMBEDDER, catalogue, pipeline, answerer, traces, Keys(database), Chat(answerer, ())
+        chosen,
+        database,
+        EMBEDDER,
+        catalogue,
+        pipeline,
+        answerer,
+        traces,
+        worker,
+        Keys(database),
+        Chat(answerer, ()),
     )
 
 

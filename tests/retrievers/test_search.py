@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from psycopg.conninfo import make_conninfo
 
 from agent.answer import Answerer
-from agent.app import Service
+from agent.app import Service, worker_over
 from agent.chat import Chat
 from agent.pipeline import Pipeline
 from agent.settings import Settings
@@ -47,8 +47,18 @@ def service_on(database: Database, embedder: Embedder = EMBEDDER, **changes: Any
     chosen = Settings(**changes)
     pipeline = Pipeline(chosen, catalogue, sources, embedder)
     answerer, traces = Answerer(chosen, embedder), TraceStore(database, days=0)
+    worker = worker_over(chosen, database, embedder, catalogue)
     return Service(
-        chosen, database, embedder, catalogue, pipeline, answerer, traces, Keys(database), Chat(answerer, ())
+        chosen,
+        database,
+        embedder,
+        catalogue,
+        pipeline,
+        answerer,
+        traces,
+        worker,
+        Keys(database),
+        Chat(answerer, ()),
     )
 
 

@@ -41,7 +41,7 @@ def router() -> APIRouter:
     routes.delete("/collections/{name}", tags=["documents"], responses=gives(shapes.Deleted))(delete_collection)
     routes.get("/traces", tags=["traces"], responses=gives(shapes.Traces))(list_traces)
     routes.get(one_trace, tags=["traces"], responses=gives(shapes.TraceBody))(get_trace)
-    routes.post(f"{one_trace}/replay", tags=["traces"], responses=gives(shapes.Replayed))(replay_trace)
+    routes.post(f"{one_trace}/replay", tags=["traces"], responses=_REPLAYED)(replay_trace)
     routes.post("/feedback", tags=["traces"], responses=gives(shapes.Judged))(give_feedback)
     return routes
 
@@ -193,6 +193,7 @@ def gives(shape: type[BaseModel], status: int = 200) -> AnswerTo:
     return {status: {"model": shape}}
 
 
+_REPLAYED: AnswerTo = {200: {"model": shapes.Replayed | shapes.ReplayedPrompt | shapes.ReplayedAnswer}}
 _EVENT = {
     "type": "object",
     "properties": {

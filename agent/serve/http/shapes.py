@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from agent.types import Result, Shape
+from agent.types import Answer, Prompt, Result, Shape
 
 MAX_DOCUMENTS = 10_000
 
@@ -168,12 +168,22 @@ class Replay(Shape):
     changes: Annotated[dict[str, Any], Field(default_factory=dict)]
 
 
-class Replayed(Result):
-    """The answer of a second run, with what came out differently."""
-
+class _SecondRun(Shape):
     replay_of: str
     changes: dict[str, Any]
     difference: dict[str, Any]
+
+
+class Replayed(_SecondRun, Result):
+    """The hits of a second run, with what came out differently."""
+
+
+class ReplayedPrompt(_SecondRun, Prompt):
+    """The prompt of a second run, with what came out differently."""
+
+
+class ReplayedAnswer(_SecondRun, Answer):
+    """The answer of a second run, with what came out differently."""
 
 
 class Judgement(Shape):
