@@ -456,13 +456,18 @@ class Service:
 
 @asynccontextmanager
 async def open_service(
-    settings: Settings | None = None, *, advisors: Sequence[Advisor] = (), **changes: Any
+    settings: Settings | None = None,
+    *,
+    advisors: Sequence[Advisor] = (),
+    cores: int | None = None,
+    **changes: Any,
 ) -> AsyncIterator[Service]:
     """The service, open inside `async with`: database up and migrated, pool open.
 
     Args:
         settings: all of them; read from the environment and `signalbox.toml` when None.
         advisors: of the caller's own, around chats; see `agent.advisors.base`.
+        cores: how many the models that run in this process may keep busy; all of them when None.
         changes: single settings that win over those.
     Raises:
         BadSetting: a setting that cannot be used.
@@ -471,8 +476,10 @@ async def open_service(
     if settings is None:
         settings = load_settings(changes)
     model = open_model(settings.llm, base_url=settings.llm_base_url, api_key=settings.llm_api_key)
-    embedder = open_embedder(settings.embedder, base_url=settings.embedder_base_url, api_key=settings.embedder_api_key)
-    reranker = open_reranker(settings, model)
+    embedder = open_embedder(
+        settings.embedder, base_url=settings.embedder_base_url, api_key=settings.embedder_api_key, cores=cores
+    )
+    reranker = open_reranker(settings, model, cores=cores)
     try:
         with _embedded(settings) as server:
             owner, service = _addresses(settings, server)

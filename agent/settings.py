@@ -102,7 +102,10 @@ class Settings(BaseModel):
     )
     judge: Literal["off", "llm"] = Field("off", description="llm: a model also checks each answer by its passages")
     source_timeout_s: float = Field(3.0, gt=0, le=120, description="one source")
-    pool_size: int = Field(10, ge=1, le=200, description="most database connections")
+    pool_size: int = Field(10, ge=1, le=200, description="most database connections of each process")
+    processes: int | None = Field(
+        None, ge=1, le=64, description="processes of `signalbox serve`; one per core, at most 4, when unset"
+    )
     workers: int = Field(
         1, ge=0, le=16, description="ingestion jobs that `signalbox serve` works on at once; 0 leaves them to others"
     )

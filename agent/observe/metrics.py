@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from agent.types import AskRequest, AugmentRequest, Request
@@ -130,6 +131,33 @@ class Metrics:
     def render(self) -> bytes:
         """All of them, as of `CONTENT_TYPE`."""
         return generate_latest(self._registry)
+
+
+def merged(texts: Mapping[int, bytes]) -> bytes:
+    """The figures of several processes as one text, in which the label `process` says whose each is.
+
+    They are not summed up: a process that begins anew begins at 0, which is told from a fall only by its own count.
+
+    Args:
+        texts: of `Metrics.render`, by the number of the process.
+    """
+    families: dict[str, Metric] = {}
+    for process, text in sorted(texts.items()):
+        for one in text_string_to_metric_families(text.decode()):
+            family = families.setdefault(one.name, Metric(one.name, one.documentation, one.type))
+            for sample in one.samples:
+                family.add_sample(sample.name, sample.labels | {"process": str(process)}, sample.value)
+    return generate_latest(_Fixed(families.values()))
+
+
+class _Fixed(Collector):
+    """What has been collected."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
 
 
 def kind_of(request: Request) -> str:

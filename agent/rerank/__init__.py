@@ -42,11 +42,12 @@ def shown(name: str) -> str:
     return name.partition("?")[0]
 
 
-def open_reranker(settings: "Settings", llm: "Model | None" = None) -> "Reranker | None":
+def open_reranker(settings: "Settings", llm: "Model | None" = None, *, cores: int | None = None) -> "Reranker | None":
     """The reranker of the settings; None for "none". Nothing is loaded or called before it is used.
 
     Args:
         llm: the service's model, for "llm".
+        cores: how many a model that runs here may keep busy; all of them when None.
     Raises:
         BadSetting: it cannot be used as it is set.
     """
@@ -54,14 +55,14 @@ def open_reranker(settings: "Settings", llm: "Model | None" = None) -> "Reranker
     if settings.reranker_model and kind != "http":
         reason = f"RERANKER_MODEL is for a server at http:URL; {shown(settings.reranker)} says all itself"
         raise BadSetting(reason, where="reranker_model")
-    reranker = _built(kind, rest, settings, llm)
+    reranker = _built(kind, rest, settings, llm, cores)
     if settings.rerank_min_score is not None and (reranker is None or not reranker.comparable):
         reason = f"RERANK_MIN_SCORE: {shown(settings.reranker)} gives no scores that could be compared with it"
         raise BadSetting(reason, where="rerank_min_score")
     return reranker
 
 
-def _built(kind: str, rest: str, settings: "Settings", llm: "Model | None") -> "Reranker | None":
+def _built(kind: str, rest: str, settings: "Settings", llm: "Model | None", cores: int | None) -> "Reranker | None":
     # Each kind is imported by those who use it.
     match kind:
         case "hybrid":
@@ -71,7 +72,7 @@ def _built(kind: str, rest: str, settings: "Settings", llm: "Model | None") -> "
         case "onnx":
             from agent.rerank.onnx import OnnxReranker
 
-            return OnnxReranker(Path(rest).expanduser(), settings.reranker)
+            return OnnxReranker(Path(rest).expanduser(), settings.reranker, cores=cores)
         case "fastembed":
             from agent.rerank.fastembed import FastEmbedReranker
 

@@ -26,6 +26,8 @@ class OnnxReranker:
 
     The graph gives one logit per pair, or two: against and for. The passage is cut to the model's length in tokens.
 
+    Args:
+        cores: how many it may keep busy; all of them when None.
     Raises:
         BadSetting: the folder is none.
     """
@@ -33,13 +35,13 @@ class OnnxReranker:
     remote = False
     comparable = True
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: Path, name: str, *, cores: int | None = None) -> None:
         if not folder.is_dir():
             raise BadSetting(f"RERANKER: {folder} is not a folder", where="reranker")
         self.name = name
         self._source = f"the reranker {name}"
         self._folder = folder
-        self._executor = ThreadPoolExecutor(max_workers=os.cpu_count() or 1, thread_name_prefix="rerank")
+        self._executor = ThreadPoolExecutor(max_workers=cores or os.cpu_count() or 1, thread_name_prefix="rerank")
 
     async def rerank(self, question: str, language: str, pool: Sequence[Fused], *, deadline: float) -> list[float]:
         """Probabilities, see `Reranker.rerank`."""

@@ -374,11 +374,14 @@ def mcp(tenant: Tenant = None) -> int:
 def serve(
     host: Annotated[str, typer.Option(help="the address to listen on")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="the port to listen on; 0 for a free one", min=0, max=65535)] = 8000,
+    processes: Annotated[
+        int | None, typer.Option(help="how many answer; the setting PROCESSES when left out", min=1, max=64)
+    ] = None,
 ) -> int:
     """The HTTP API, the console page and MCP over HTTP, until it is stopped."""
-    from agent.serve import server
+    from agent.serve import supervisor
 
-    return asyncio.run(server.serve(host, port))
+    return asyncio.run(supervisor.serve(host, port, processes))
 
 
 @app.command()
@@ -495,19 +498,21 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:
         if debug:
             traceback.print_exc()
-        return _complain(_described(error), _code(error))
+        return _complain(described(error), exit_code(error))
     return code if isinstance(code, int) else DONE
 
 
-def _code(error: Exception) -> int:
+def exit_code(error: Exception) -> int:
+    """The exit code of the contract for an error."""
     if isinstance(error, BadRequest):
         return BAD_INPUT
     return UNAVAILABLE if isinstance(error, Unavailable) else FAILED
 
 
-def _described(error: Exception) -> str:
+def described(error: Exception) -> str:
+    """An error in a line, for who ran the command."""
     text = " ".join(str(error).split())[:600]
-    if isinstance(error, RetrievalError) or _code(error) == BAD_INPUT:
+    if isinstance(error, RetrievalError) or exit_code(error) == BAD_INPUT:
         return text
     return f"unexpected {type(error).__name__}: {text} (run again with --debug for the traceback)"
 

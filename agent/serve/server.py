@@ -1,17 +1,19 @@
-"""`signalbox serve`: the HTTP application under uvicorn, until it is told to stop."""
+"""The HTTP application under uvicorn, in one process, until it is told to stop."""
 
 import asyncio
 import logging
+import math
+import os
 import signal
 import socket
-import sys
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 import h11
 import uvicorn
+from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from agent.app import open_service
@@ -19,53 +21,64 @@ from agent.observe import logs
 from agent.serve.http import problems
 from agent.serve.http.admission import Gates
 from agent.serve.http.app import create_app
+from agent.serve.http.observing import Figures
 from agent.serve.identity import check_exposure, identifier
+from agent.serve.listening import BACKLOG
 from agent.settings import load_settings, spans_are_wanted
-from retrievers.core.errors import BadRequest, Unavailable
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp
-
     from agent.observe.telemetry import Tracing
 
 _log = logging.getLogger(__name__)
-_BACKLOG = 1024
 _HEAD_WITHIN_S = 10.0
 GRACE_S = 10
 """How long requests at work may take to finish once the server is told to stop."""
 
 
-async def serve(host: str, port: int) -> int:
-    """Serve until SIGTERM or Ctrl-C; requests at work then finish first.
+async def serve(listener: socket.socket, announce: Callable[[], None]) -> None:
+    """Serve alone until SIGTERM or Ctrl-C; requests at work then finish first.
 
+    Args:
+        announce: called when the first request can be answered.
     Raises:
-        BadRequest: no address to listen on, or one that others can reach with AUTH=off or without any key.
-        Unavailable: the port is taken, or the service cannot be opened.
+        BadRequest: an address that others can reach with AUTH=off or without any key.
+        Unavailable: the service cannot be opened.
     """
-    with listening(host, port) as listener, _tracing() as tracing:
-        address, port = listener.getsockname()[:2]
-        settings = load_settings()
-        auth = check_exposure(settings, address)
-        logs.configure(settings)
-        async with open_service(settings) as service, service.worker:
-            identify = await identifier(service, auth) if auth == "keys" else None
-            app = create_app(service, identify=identify, tracing=tracing)
-            shown = f"[{address}]" if ":" in address else address
-            print(
-                f"signalbox listens on http://{shown}:{port}; the console is at http://{shown}:{port}/", file=sys.stderr
-            )
-            await Server(app, app.state.gates).serve([listener])
-    return 0
+    async with application(listener) as app:
+        announce()
+        await Server(app).serve([listener])
+
+
+@asynccontextmanager
+async def application(
+    listener: socket.socket, *, number: int = 1, processes: int = 1, everyone: Figures | None = None
+) -> AsyncIterator[FastAPI]:
+    """The application of the settings, open; for callers on the address of a socket.
+
+    Args:
+        number: of the process, from 1, among `processes`. The first one carries out ingestion jobs.
+        everyone: the figures of all processes.
+    """
+    settings = load_settings()
+    auth = check_exposure(settings, listener.getsockname()[0])
+    logs.configure(settings)
+    cores = math.ceil((os.cpu_count() or 1) / processes)
+    with _tracing() as tracing:
+        async with open_service(settings, cores=cores) as service, AsyncExitStack() as stack:
+            if number == 1:
+                await stack.enter_async_context(service.worker)
+            identify = await identifier(service, auth)
+            yield create_app(service, identify=identify, tracing=tracing, processes=processes, everyone=everyone)
 
 
 class Server(uvicorn.Server):
-    """uvicorn with this service's ways of stopping, logging and refusing.
+    """uvicorn with this service's ways of accepting, stopping, logging and refusing.
 
-    Args:
-        gates: closed as soon as the server is told to stop: what waits is turned away, what is at work finishes.
+    The gates of the application are closed as soon as the server is told to stop: what waits is turned away, what is
+    at work finishes.
     """
 
-    def __init__(self, app: "ASGIApp", gates: Gates) -> None:
+    def __init__(self, app: FastAPI) -> None:
         # Log lines go where all others go, and of each request there is one already.
         config = uvicorn.Config(
             app,
@@ -76,10 +89,12 @@ class Server(uvicorn.Server):
             access_log=False,
             server_header=False,
             proxy_headers=False,
+            # asyncio accepts so many at once: a process that takes one at a time leaves the next to a less busy one.
+            backlog=1,
             timeout_graceful_shutdown=GRACE_S,
         )
         super().__init__(config)
-        self._gates = gates
+        self._gates: Gates = app.state.gates
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -88,6 +103,12 @@ class Server(uvicorn.Server):
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.handle_exit, number, None)
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """See uvicorn."""
+        await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(BACKLOG)  # of which asyncio has made its own
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """See uvicorn."""
@@ -143,22 +164,3 @@ def _tracing() -> Iterator["Tracing | None"]:
         yield tracing
     finally:
         tracing.close()
-
-
-def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens already: what is wrong with the address is said before anything is started."""
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (OSError, UnicodeError) as error:
-        raise BadRequest(f'there is no host "{host}" to listen on: {error}', where="--host") from None
-    family, kind, protocol, _, address = found[0]
-    # With the protocol said, asyncio sets TCP_NODELAY on what connects; without, every answer comes 40 ms later.
-    listener = socket.socket(family, kind, protocol)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(_BACKLOG)
-    except OSError as error:
-        listener.close()
-        raise Unavailable(f"{host} port {port}", f"{error.strerror}; choose another with --port") from None
-    return listener

@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager, contextmanager
 
 from fastapi import FastAPI
 
-from agent.serve.server import Server, listening
+from agent.serve.listening import listening
+from agent.serve.server import Server
 
 
 class _Unsignalled(Server):
@@ -21,7 +22,7 @@ class _Unsignalled(Server):
 async def serving(app: FastAPI) -> AsyncIterator[int]:
     """What `create_app` made, served on a free port of this machine until the end of the block; gives the port."""
     with listening("127.0.0.1", 0) as listener:
-        server = _Unsignalled(app, app.state.gates)
+        server = _Unsignalled(app)
         task = asyncio.create_task(server.serve([listener]))
         try:
             yield listener.getsockname()[1]

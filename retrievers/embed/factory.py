@@ -7,23 +7,26 @@ from retrievers.embed import Embedder
 from retrievers.embed.onnx import MINILM, OnnxEmbedder
 
 
-def open_embedder(name: str, *, base_url: str | None = None, api_key: str | None = None) -> Embedder:
+def open_embedder(
+    name: str, *, base_url: str | None = None, api_key: str | None = None, cores: int | None = None
+) -> Embedder:
     """Build an embedder; nothing is loaded before it is used.
 
     Args:
         name: "minilm", "onnx:DIR", "fastembed:NAME", "openai/MODEL" (any OpenAI-compatible endpoint at
             `base_url`) or another litellm embedding string.
+        cores: how many a model that runs here may keep busy; all of them when None.
     Raises:
         BadRequest: no embedder can have that name.
     """
     kind, _, rest = name.partition(":")
     if name == "minilm":
-        return OnnxEmbedder(MINILM, name, languages=frozenset({"en"}))
+        return OnnxEmbedder(MINILM, name, languages=frozenset({"en"}), cores=cores)
     if kind == "onnx" and rest:
         folder = Path(rest).expanduser()
         if not folder.is_dir():
             raise BadRequest(f"the embedder {name}: {folder} is not a folder", where="embedder")
-        return OnnxEmbedder(folder, name)
+        return OnnxEmbedder(folder, name, cores=cores)
     from retrievers.embed import remote
 
     if kind == "fastembed" and rest:

@@ -32,15 +32,18 @@ class OnnxEmbedder:
         folder: the model.
         name: what collections remember; two folders with one name must hold the same model.
         languages: those the model was trained on, None for many.
+        cores: how many it may keep busy; all of them when None.
     """
 
-    def __init__(self, folder: Path, name: str, *, languages: frozenset[str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, name: str, *, languages: frozenset[str] | None = None, cores: int | None = None
+    ) -> None:
         self.name, self.languages = name, languages
         self._folder = folder
         self.recent = QueryCache()
         # The model runs single-threaded and batches run side by side: passages keep every core busy. Questions
         # have threads of their own: behind the batches of an ingestion one would wait for seconds.
-        cores = os.cpu_count() or 1
+        cores = cores or os.cpu_count() or 1
         self._executor = ThreadPoolExecutor(max_workers=cores, thread_name_prefix="embed")
         self._questions = ThreadPoolExecutor(max_workers=cores, thread_name_prefix="embed-question")
 

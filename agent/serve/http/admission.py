@@ -1,6 +1,7 @@
 """Load shedding: so many requests at work, a short queue that is fair between tenants, and a 503 for the rest."""
 
 import asyncio
+import math
 import os
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -126,13 +127,20 @@ class Gates:
 
     Searches take processor time: a few for each core are as fast as many. An answer mostly waits for a model, and
     who writes for the writing of others.
+
+    Args:
+        processes: how many serve side by side; each lets in its share.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, processes: int = 1) -> None:
         cores = os.cpu_count() or 1
-        self.searches = Gate(4 * cores, 12 * cores)
-        self.answers = Gate(64, 64)
-        self.writes = Gate(16, 32)
+
+        def share(whole: int) -> int:
+            return math.ceil(whole / processes)
+
+        self.searches = Gate(share(4 * cores), share(12 * cores))
+        self.answers = Gate(share(64), share(64))
+        self.writes = Gate(share(16), share(32))
 
     def of(self, method: str, path: str) -> Gate:
         """The gate of a request."""

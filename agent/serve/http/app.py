@@ -7,6 +7,7 @@ from fastapi import FastAPI
 from starlette.middleware import Middleware
 
 from agent.app import Service
+from agent.serve import identity
 from agent.serve.http import (
     console,
     dify,
@@ -23,8 +24,8 @@ from agent.serve.http import (
 )
 from agent.serve.http.admission import Admission, Gates
 from agent.serve.http.limits import Bodies, Callers, Envelope, Origins
-from agent.serve.http.observing import Observation, Observing
-from agent.serve.identity import Identify, everyone
+from agent.serve.http.observing import Figures, Observation, Observing
+from agent.serve.identity import Identify
 
 if TYPE_CHECKING:
     from agent.observe.telemetry import Tracing
@@ -35,18 +36,27 @@ OPEN_BELOW = "/console/"
 """As are the console's own files; its data comes by the doors that all others use."""
 
 
-def create_app(service: Service, *, identify: Identify | None = None, tracing: "Tracing | None" = None) -> FastAPI:
+def create_app(
+    service: Service,
+    *,
+    identify: Identify | None = None,
+    tracing: "Tracing | None" = None,
+    processes: int = 1,
+    everyone: Figures | None = None,
+) -> FastAPI:
     """The application over an open service.
 
     Args:
         identify: who is calling. None is AUTH=off: whoever calls is the tenant of the settings, and only requests
             to this machine's own names are answered.
         tracing: where spans go; none are made when None.
+        processes: how many serve side by side; this one takes in its share of what the machine can work on.
+        everyone: the figures of all of them.
     """
     keys = identify is not None
-    identify = identify or everyone(service.settings.tenant)
-    gates = Gates()
-    observation = Observation(service, gates.named(), tracing)
+    identify = identify or identity.everyone(service.settings.tenant)
+    gates = Gates(processes)
+    observation = Observation(service, gates.named(), tracing, everyone)
     app = FastAPI(
         title="signalbox",
         version=version("signalbox"),

@@ -3,7 +3,7 @@
 import logging
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.observe import logs
 from agent.observe.health import Health
-from agent.observe.metrics import Metrics
+from agent.observe.metrics import Metrics, merged
 from agent.observe.observer import Observer
 from agent.serve.http.admission import Gate
 
@@ -29,16 +29,36 @@ _WATCHERS = frozenset({"/healthz", "/readyz", "/metrics"})
 _log = logging.getLogger("signalbox.http")
 
 
-class Observation:
-    """What watches one service: the health of its parts, its metrics, its log lines and its spans."""
+Figures = Callable[[bytes], Awaitable[Mapping[int, bytes]]]
+"""Given the figures of this process, those of every process that serves beside it and its own, by their numbers."""
 
-    def __init__(self, service: "Service", gates: Mapping[str, Gate], tracing: "Tracing | None" = None) -> None:
+
+class Observation:
+    """What watches one service: the health of its parts, its metrics, its log lines and its spans.
+
+    Args:
+        everyone: where several processes serve: the figures of all.
+    """
+
+    def __init__(
+        self,
+        service: "Service",
+        gates: Mapping[str, Gate],
+        tracing: "Tracing | None" = None,
+        everyone: Figures | None = None,
+    ) -> None:
         self.health = Health(service)
         self.metrics = Metrics(service, self.health, gates)
         self.tracing = tracing
+        self._everyone = everyone
         observers: list[Observer] = [self.health, self.metrics, logs.Naming()]
         for observer in (*observers, *([tracing] if tracing is not None else [])):
             service.observers.add(observer)
+
+    async def figures(self) -> bytes:
+        """The metrics of all processes that serve, in Prometheus' text form."""
+        own = self.metrics.render()
+        return own if self._everyone is None else merged(await self._everyone(own))
 
 
 class Observing:

@@ -39,7 +39,8 @@ async def healthz() -> dict[str, str]:
 async def readyz(observation: TheObservation) -> Response:
     """Whether questions can be answered, and how each part does: `status` is ready, degraded or unavailable.
 
-    A part that fails says since when; the answer is 503 only where no question can be answered without it.
+    A part that fails says since when; the answer is 503 only where no question can be answered without it. Where
+    several processes serve, this is how the one that answers sees them.
     """
     health = observation.health
     await health.look()
@@ -48,5 +49,8 @@ async def readyz(observation: TheObservation) -> Response:
 
 
 async def metrics(observation: TheObservation) -> Response:
-    """The figures of the service since it started, in Prometheus' text form."""
-    return Response(observation.metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+    """The figures of the service since it started, in Prometheus' text form.
+
+    Where several processes serve, all are told of: each figure says by its label `process` whose it is.
+    """
+    return Response(await observation.figures(), headers={"Content-Type": CONTENT_TYPE})

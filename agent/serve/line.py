@@ -1,0 +1,89 @@
+"""The line between the supervisor and a process that it runs: each may tell the other something, and ask it."""
+
+import asyncio
+import json
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from itertools import count
+from typing import Any, Self
+
+_LONGEST_MESSAGE_BYTES = 1 << 24
+
+
+class Line:
+    """One end of a line, over which JSON goes, a message in each row.
+
+    Args:
+        answer: what the other is answered when it asks; there is one thing to ask for, so it needs no name.
+        told: called with what the other tells.
+    """
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        answer: Callable[[], Awaitable[Any]],
+        told: Callable[[Any], None],
+    ) -> None:
+        self._reader, self._writer = reader, writer
+        self._answer, self._told = answer, told
+        self._asked: dict[int, asyncio.Future[Any]] = {}
+        self._numbers = count()
+        self._answering: set[asyncio.Task[None]] = set()
+
+    @classmethod
+    async def over(
+        cls, end: socket.socket, *, answer: Callable[[], Awaitable[Any]], told: Callable[[Any], None]
+    ) -> Self:
+        """A line over one end of a pair of sockets, which is the line's from now on."""
+        reader, writer = await asyncio.open_connection(sock=end, limit=_LONGEST_MESSAGE_BYTES)
+        return cls(reader, writer, answer, told)
+
+    async def listen(self) -> None:
+        """Take what comes, until the other end is closed or its process has ended."""
+        try:
+            with suppress(OSError):
+                while row := await self._reader.readline():
+                    self._take(json.loads(row))
+        finally:
+            for asked in self._asked.values():
+                asked.cancel()
+            self._writer.close()
+
+    async def tell(self, what: Any) -> None:
+        """Tell the other something; it may be gone."""
+        await self._send({"tell": what})
+
+    async def ask(self, timeout_s: float) -> Any:
+        """What the other answers; None when it does not in time, or is gone."""
+        number = next(self._numbers)
+        asked = self._asked[number] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._send({"ask": number})
+                await asyncio.wait({asked})
+        except TimeoutError:
+            return None
+        finally:
+            del self._asked[number]
+        return None if asked.cancelled() else asked.result()
+
+    def _take(self, message: dict[str, Any]) -> None:
+        match message:
+            case {"tell": what}:
+                self._told(what)
+            case {"ask": number}:
+                task = asyncio.create_task(self._reply(number))
+                self._answering.add(task)
+                task.add_done_callback(self._answering.discard)
+            case {"answer": number, "value": value} if number in self._asked:
+                self._asked[number].set_result(value)
+
+    async def _reply(self, number: int) -> None:
+        await self._send({"answer": number, "value": await self._answer()})
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        with suppress(OSError):
+            self._writer.write(json.dumps(message).encode() + b"\n")
+            await self._writer.drain()

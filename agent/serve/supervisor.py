@@ -1,0 +1,172 @@
+"""`signalbox serve`: one process, or several on one socket, which are looked after until they are told to stop."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from agent.observe import logs
+from agent.serve.identity import check_exposure
+from agent.serve.line import Line
+from agent.serve.listening import listening
+from agent.settings import load_settings
+from retrievers.ingest.clean import one_line
+
+_MOST_BY_ITSELF = 4
+"""Processes where nobody says how many: each has connections to the database of its own."""
+_FIGURES_WITHIN_S = 1.0
+# A process that lived for so long has not died of its start; of one that has, the next start is put off.
+_STEADY_S = 10.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
+# Of these, requests at work have `server.GRACE_S`.
+_STOPPED_WITHIN_S = 14.0
+
+_log = logging.getLogger(__name__)
+
+
+async def serve(host: str, port: int, processes: int | None = None) -> int:
+    """Serve until SIGTERM or Ctrl-C; requests at work then finish first.
+
+    Args:
+        processes: how many; those of the settings when None.
+    Returns:
+        The exit code.
+    Raises:
+        BadRequest: no address to listen on, or one that others can reach with AUTH=off or without any key.
+        Unavailable: the port is taken, or the service cannot be opened.
+    """
+    with listening(host, port) as listener:
+        address, port = listener.getsockname()[:2]
+        settings = load_settings()
+        check_exposure(settings, address)
+        shown = f"[{address}]" if ":" in address else address
+        said = f"signalbox listens on http://{shown}:{port}; the console is at http://{shown}:{port}/"
+        announce = partial(print, said, file=sys.stderr, flush=True)
+        processes = processes or settings.processes or min(os.cpu_count() or 1, _MOST_BY_ITSELF)
+        if processes > 1:
+            logs.configure(settings)
+            return await Supervisor(listener, processes, announce).run()
+        from agent.serve import server  # all that answers: the supervisor need not load it
+
+        await server.serve(listener, announce)
+        return 0
+
+
+class Supervisor:
+    """Runs processes that accept from one socket, and starts again what dies.
+
+    Args:
+        announce: called when the first of them can answer.
+    """
+
+    def __init__(self, listener: socket.socket, count: int, announce: Callable[[], None]) -> None:
+        self._listener, self._count, self._announce = listener, count, announce
+        self._running: dict[int, Process] = {}
+        self._answering: dict[int, Line] = {}
+        self._failures: dict[int, tuple[str, int]] = {}
+        """Why processes ended that could not start, with their exit codes, the first first."""
+        self._answered, self._stopping = asyncio.Event(), asyncio.Event()
+
+    async def run(self) -> int:
+        """Until SIGTERM or Ctrl-C, or until none could start; returns the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._signalled, number)
+        keepers = [asyncio.create_task(self._keep(number)) for number in range(1, self._count + 1)]
+        await self._stopping.wait()
+        self._listener.close()
+        self._signal(signal.SIGTERM)
+        await asyncio.wait(keepers, timeout=_STOPPED_WITHIN_S)
+        self._signal(signal.SIGKILL)
+        await asyncio.gather(*keepers)
+        if self._answered.is_set() or len(self._failures) < self._count:
+            return 0
+        reason, code = next(iter(self._failures.values()))
+        print(f"signalbox: {one_line(reason)}", file=sys.stderr)
+        return code
+
+    def _signalled(self, number: signal.Signals) -> None:
+        if self._stopping.is_set() and number == signal.SIGINT:
+            self._signal(number)  # who insists does not want to wait for requests at work
+        self._stopping.set()
+
+    def _signal(self, number: signal.Signals) -> None:
+        for process in self._running.values():
+            process.send_signal(number)
+
+    async def _keep(self, number: int) -> None:
+        """Have a process of that number run, one after the other."""
+        pause_s = 0.0
+        while not self._stopping.is_set():
+            started = time.monotonic()
+            reason, code = await self._run(number)
+            if self._stopping.is_set():
+                return
+            if not self._answered.is_set():
+                # Whether it is this one or all of them is known when another answers, or none is left.
+                self._failures[number] = reason, code
+                if len(self._failures) == self._count:
+                    self._stopping.set()
+                await _either(self._answered, self._stopping)
+                continue
+            steady = time.monotonic() - started >= _STEADY_S
+            pause_s = 0.0 if steady else min(max(2 * pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
+            _log.warning("process %d is started again in %g s: %s", number, pause_s, reason)
+            await _either(self._stopping, within_s=pause_s)
+
+    async def _run(self, number: int) -> tuple[str, int]:
+        """Run one process to its end: why it ended, and its exit code."""
+        reason = ""
+
+        def told(what: dict[str, Any]) -> None:
+            nonlocal reason
+            reason = what.get("failed", reason)
+            if what.get("ready"):
+                self._answering[number] = line
+                if not self._answered.is_set():
+                    self._announce()
+                    self._answered.set()
+
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = self._running[number] = await self._start(number, theirs)
+        if self._stopping.is_set():
+            process.terminate()  # it came too late to be told with the others
+        line = await Line.over(ours, answer=partial(self._figures, number), told=told)
+        await line.listen()
+        self._answering.pop(number, None)
+        code = await process.wait()
+        del self._running[number]
+        return reason or (f"signal {-code} ended it" if code < 0 else f"it ended with exit code {code}"), code
+
+    async def _start(self, number: int, line: socket.socket) -> Process:
+        # Imports come from where they came from here, not from a folder that it happens to be started in.
+        code = f"import sys; sys.path[:] = {sys.path!r}; from agent.serve.worker import main; main()"
+        descriptors = self._listener.fileno(), line.fileno()
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-c", code, *map(str, (*descriptors, number, self._count)),
+            stdin=DEVNULL, pass_fds=descriptors,
+            # Ctrl-C is for the supervisor, which tells the others.
+            process_group=0,
+        )  # fmt: skip
+
+    async def _figures(self, asking: int) -> dict[int, str]:
+        """The figures of all processes but the one that asks."""
+        others = {number: line for number, line in self._answering.items() if number != asking}
+        texts = await asyncio.gather(*(line.ask(_FIGURES_WITHIN_S) for line in others.values()))
+        return {number: text for number, text in zip(others, texts, strict=True) if text is not None}
+
+
+async def _either(*events: asyncio.Event, within_s: float | None = None) -> None:
+    """Wait for the first of them."""
+    waiting = [asyncio.create_task(event.wait()) for event in events]
+    await asyncio.wait(waiting, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+    for task in waiting:
+        task.cancel()
