@@ -61,6 +61,8 @@ _REST_S = 5.0
 _DRAIN_S = 3.0
 # What comes within this is written at once: many small transactions would take from the answers what one does not.
 _GATHER_S = 0.1
+_ELSEWHERE_S = 0.3
+"""How soon another process has stored what it has just answered, unless it is very busy."""
 
 _LIMITS = "SELECT set_config('lock_timeout', %s, true), set_config('synchronous_commit', 'off', true)"
 _INSERT = """
@@ -285,6 +287,9 @@ class TraceStore:
         if waiting is not None:
             return waiting.json() | _times(waiting.at, waiting.at + timedelta(days=self.days))
         rows = await self._database.fetch(tenant, _LOAD, (id,))
+        if not rows:
+            await asyncio.sleep(_ELSEWHERE_S)
+            rows = await self._database.fetch(tenant, _LOAD, (id,))
         if not rows:
             raise self._unknown(trace_id)
         request, record, created, expires = rows[0]

@@ -51,23 +51,20 @@ class Line:
                 asked.cancel()
             self._writer.close()
 
-    async def tell(self, what: Any) -> None:
+    def tell(self, what: Any) -> None:
         """Tell the other something; it may be gone."""
-        await self._send({"tell": what})
+        self._send({"tell": what})
 
     async def ask(self, timeout_s: float) -> Any:
         """What the other answers; None when it does not in time, or is gone."""
         number = next(self._numbers)
         asked = self._asked[number] = asyncio.get_running_loop().create_future()
         try:
-            async with asyncio.timeout(timeout_s):
-                await self._send({"ask": number})
-                await asyncio.wait({asked})
-        except TimeoutError:
-            return None
+            self._send({"ask": number})
+            done, _ = await asyncio.wait({asked}, timeout=timeout_s)
+            return asked.result() if done and not asked.cancelled() else None
         finally:
             del self._asked[number]
-        return None if asked.cancelled() else asked.result()
 
     def _take(self, message: dict[str, Any]) -> None:
         match message:
@@ -81,9 +78,7 @@ class Line:
                 self._asked[number].set_result(value)
 
     async def _reply(self, number: int) -> None:
-        await self._send({"answer": number, "value": await self._answer()})
+        self._send({"answer": number, "value": await self._answer()})
 
-    async def _send(self, message: dict[str, Any]) -> None:
-        with suppress(OSError):
-            self._writer.write(json.dumps(message).encode() + b"\n")
-            await self._writer.drain()
+    def _send(self, message: dict[str, Any]) -> None:
+        self._writer.write(json.dumps(message).encode() + b"\n")

@@ -72,7 +72,7 @@ async def application(
 
 
 class Server(uvicorn.Server):
-    """uvicorn with this service's ways of accepting, stopping, logging and refusing.
+    """uvicorn with this service's ways of stopping, logging and refusing.
 
     The gates of the application are closed as soon as the server is told to stop: what waits is turned away, what is
     at work finishes.
@@ -89,8 +89,7 @@ class Server(uvicorn.Server):
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            # asyncio accepts so many at once: a process that takes one at a time leaves the next to a less busy one.
-            backlog=1,
+            backlog=BACKLOG,
             timeout_graceful_shutdown=GRACE_S,
         )
         super().__init__(config)
@@ -103,12 +102,6 @@ class Server(uvicorn.Server):
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.handle_exit, number, None)
         yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """See uvicorn."""
-        await super().startup(sockets)
-        for listener in sockets or ():
-            listener.listen(BACKLOG)  # of which asyncio has made its own
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """See uvicorn."""

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import time
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from agent.observe import logs
+from agent.serve.counts import Counts
 from agent.serve.identity import check_exposure
 from agent.serve.line import Line
 from agent.serve.listening import listening
@@ -68,6 +70,8 @@ class Supervisor:
 
     def __init__(self, listener: socket.socket, count: int, announce: Callable[[], None]) -> None:
         self._listener, self._count, self._announce = listener, count, announce
+        self._shared = tempfile.TemporaryFile()  # noqa: SIM115 - of the process
+        self._counts = Counts.new(self._shared.fileno(), count)
         self._running: dict[int, Process] = {}
         self._answering: dict[int, Line] = {}
         self._failures: dict[int, tuple[str, int]] = {}
@@ -129,6 +133,8 @@ class Supervisor:
             nonlocal reason
             reason = what.get("failed", reason)
             if what.get("ready"):
+                for other in self._answering.values():
+                    other.tell({"joined": number})
                 self._answering[number] = line
                 if not self._answered.is_set():
                     self._announce()
@@ -142,6 +148,7 @@ class Supervisor:
         line = await Line.over(ours, answer=partial(self._figures, number), told=told)
         await line.listen()
         self._answering.pop(number, None)
+        self._counts.leave(number)
         code = await process.wait()
         del self._running[number]
         return reason or (f"signal {-code} ended it" if code < 0 else f"it ended with exit code {code}"), code
@@ -149,7 +156,7 @@ class Supervisor:
     async def _start(self, number: int, line: socket.socket) -> Process:
         # Imports come from where they came from here, not from a folder that it happens to be started in.
         code = f"import sys; sys.path[:] = {sys.path!r}; from agent.serve.worker import main; main()"
-        descriptors = self._listener.fileno(), line.fileno()
+        descriptors = self._listener.fileno(), line.fileno(), self._shared.fileno()
         return await asyncio.create_subprocess_exec(
             sys.executable, "-c", code, *map(str, (*descriptors, number, self._count)),
             stdin=DEVNULL, pass_fds=descriptors,

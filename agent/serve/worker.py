@@ -8,24 +8,28 @@ from collections.abc import Mapping
 
 from fastapi import FastAPI
 
+from agent.serve.accepting import SharingServer
 from agent.serve.cli import described, exit_code
+from agent.serve.counts import Counts
 from agent.serve.line import Line
-from agent.serve.server import Server, application
+from agent.serve.server import application
 
 _FIGURES_WITHIN_S = 2.0
 
 
-async def work(listener: socket.socket, end: socket.socket, number: int, processes: int) -> int:
+async def work(listener: socket.socket, end: socket.socket, counts: Counts, number: int, processes: int) -> int:
     """Serve until SIGTERM, or until the supervisor is gone.
 
     Args:
         end: of the line to the supervisor. It is told `{"ready": true}`, or `{"failed": why}` where nothing comes of
-            it, asked for the figures of the other processes, and may ask for those of this one.
+            it, and asked for the figures of the other processes; it tells when another process is ready, and asks for
+            the figures of this one.
         number, processes: which of how many this is, from 1.
     Returns:
         The exit code.
     """
     app: FastAPI | None = None
+    server: SharingServer | None = None
 
     async def own() -> str | None:
         return app.state.observation.metrics.render().decode() if app is not None else None
@@ -34,26 +38,26 @@ async def work(listener: socket.socket, end: socket.socket, number: int, process
         others: dict[str, str] = await line.ask(_FIGURES_WITHIN_S) or {}
         return {int(other): text.encode() for other, text in others.items()} | {number: own}
 
-    line = await Line.over(end, answer=own, told=lambda what: None)
+    def told(what: object) -> None:
+        if server is not None:
+            server.make_room()
+
+    line = await Line.over(end, answer=own, told=told)
     attached = asyncio.create_task(line.listen())
     try:
         async with application(listener, number=number, processes=processes, everyone=everyone) as app:
-            server = Server(app)
-
-            def stop(task: object) -> None:
-                server.should_exit = True
-
-            attached.add_done_callback(stop)
-            await line.tell({"ready": True})
+            serving = server = SharingServer(app, counts, number, lambda: line.tell({"ready": True}))
+            attached.add_done_callback(lambda task: serving.handle_exit(signal.SIGTERM, None))
             await server.serve([listener])
     except Exception as error:
-        await line.tell({"failed": described(error)})
+        line.tell({"failed": described(error)})
         return exit_code(error)
     return 0
 
 
 def main() -> None:
-    """Arguments: the descriptors of the listening socket and of the line, the number of the process, of how many."""
+    """Arguments: the descriptors of the listening socket, the line and the counts, the number, and of how many."""
     signal.signal(signal.SIGTERM, lambda signalled, frame: sys.exit(128 + signalled))
-    listener, end, number, processes = map(int, sys.argv[1:])
-    sys.exit(asyncio.run(work(socket.socket(fileno=listener), socket.socket(fileno=end), number, processes)))
+    listener, end, counted, number, processes = map(int, sys.argv[1:])
+    counts = Counts(counted, processes)
+    sys.exit(asyncio.run(work(socket.socket(fileno=listener), socket.socket(fileno=end), counts, number, processes)))
