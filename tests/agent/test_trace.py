@@ -451,6 +451,14 @@ async def test_a_locked_table_neither_fails_nor_delays_an_answer(
     assert time.perf_counter() - started < 4
 
 
+async def test_an_answer_of_another_process_can_be_explained_at_once(owner_url: str, service_url: str):
+    async with opened(owner_url, service_url) as one, opened(owner_url, service_url) as other:
+        await one.ingest(BIRDS, "birds")
+        result = await one.retrieve("penguins", collection="birds")
+        assert one.traces.waiting == 1
+        assert (await other.explain(result.trace_id))["trace_id"] == result.trace_id
+
+
 async def test_a_store_without_its_table_is_logged_and_shows_nowhere_else(
     service: Service, owner_url: str, caplog: pytest.LogCaptureFixture
 ):

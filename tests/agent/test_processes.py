@@ -1,0 +1,238 @@
+"""Several processes of one `signalbox serve`, as they are run and as clients see them."""
+
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from agent.observe.metrics import merged
+from agent.serve.counts import Counts
+from agent.serve.http.admission import Gates
+from retrievers.postgres.embedded import EmbeddedServer
+from retrievers.postgres.migrate import SERVICE_ROLE
+
+ANSWERED = re.compile(r'signalbox_http_requests_total\{method="GET",process="(\d)",route="/healthz",.*\} (\d+)')
+WRITING = re.compile(r'signalbox_gate_at_work\{gate="writes",process="\d"\} (\d)')
+
+
+class Running:
+    """`signalbox serve --processes 2`."""
+
+    def __init__(self, owner_url: str, service_url: str, **settings: str) -> None:
+        command = [sys.executable, "-c", "from agent.serve.cli import main; main()", "serve", "--port", "0"]
+        named = {"DATABASE_URL": owner_url, "SERVICE_URL": service_url, "PROCESSES": "2", "LOG_LEVEL": "warning"}
+        environment = os.environ | {f"SIGNALBOX_{name}": value for name, value in (named | settings).items()}
+        self.process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+        assert self.process.stderr is not None
+        self.said = self.process.stderr.readline()
+        address = re.search(r"127\.0\.0\.1:\d+", self.said)
+        self.address = address[0] if address else ""
+
+    def children(self) -> list[int]:
+        return [
+            int(pid) for pid in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        ]
+
+    def connection(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection(self.address, timeout=20)
+
+    @contextmanager
+    def kept(self, count: int) -> Iterator[list[http.client.HTTPConnection]]:
+        """Connections that are open at the same time, before anything is asked over them."""
+        with ExitStack() as stack:
+            connections = [stack.enter_context(closing(self.connection())) for _ in range(count)]
+            for one in connections:
+                one.connect()
+            yield connections
+
+    def get(self, path: str, connection: http.client.HTTPConnection | None = None) -> str:
+        if connection is None:
+            with closing(self.connection()) as connection:
+                return self.get(path, connection)
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        assert answer.status == 200, text
+        return text
+
+    def counted(self) -> dict[str, int]:
+        """Requests of /healthz that were answered, by process."""
+        found = map(ANSWERED.match, self.get("/metrics").splitlines())
+        return {one[1]: int(one[2]) for one in found if one}
+
+    def complete(self) -> "Running":
+        """When both processes answer."""
+        until(lambda: set(re.findall(r'_build_info\{process="(\d)"', self.get("/metrics"))) == {"1", "2"})
+        return self
+
+    def end(self) -> str:
+        self.process.kill()
+        return self.process.communicate()[1]
+
+
+def until(is_so: Callable[[], bool], within_s: float = 20) -> None:
+    deadline = time.monotonic() + within_s
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def is_alive(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.fixture(scope="module")
+def running(server: EmbeddedServer, template: str) -> Iterator[Running]:
+    """Both processes answer."""
+    name = f"processes_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE {template}')
+    running = Running(server.conninfo(database=name), server.conninfo(user=SERVICE_ROLE, database=name))
+    try:
+        yield running.complete()
+    finally:
+        running.end()
+    with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
+        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+def shares(running: Running, connections: list[http.client.HTTPConnection]) -> dict[str, int]:
+    """How many of the connections each process has."""
+    before = running.counted()
+    for one in connections:
+        running.get("/healthz", one)
+    return {process: count - before.get(process, 0) for process, count in running.counted().items()}
+
+
+def test_kept_connections_spread_evenly_and_one_scrape_counts_the_requests_of_both(running: Running):
+    assert len(running.children()) == 2
+    with running.kept(8) as connections:
+        assert shares(running, connections) == {"1": 4, "2": 4}
+
+
+def test_one_process_carries_out_ingestion_jobs(running: Running):
+    with running.kept(4) as connections:
+        for one in connections:
+            running.get("/readyz", one)
+    found = re.findall(r'signalbox_part_up\{part="(?:database|worker)",process="\d"\}', running.get("/metrics"))
+    assert found == [
+        'signalbox_part_up{part="database",process="1"}',
+        'signalbox_part_up{part="worker",process="1"}',
+        'signalbox_part_up{part="database",process="2"}',
+    ]
+
+
+def test_a_process_that_hangs_is_missing_from_the_figures_and_holds_up_nobody(running: Running):
+    hanging, _ = running.children()
+    os.kill(hanging, signal.SIGSTOP)
+    try:
+        text = running.get("/metrics")
+    finally:
+        os.kill(hanging, signal.SIGCONT)
+    assert len(re.findall(r"^signalbox_build_info", text, re.MULTILINE)) == 1
+    running.complete()
+
+
+def test_a_killed_process_is_replaced_while_the_other_answers_and_then_has_its_share(running: Running):
+    killed, other = running.children()
+    os.kill(killed, signal.SIGKILL)
+    until(lambda: not is_alive(killed))
+    with running.kept(6) as connections:
+
+        def answered() -> bool:
+            for one in connections:
+                running.get("/healthz", one)
+            return len(running.children()) == 2
+
+        until(answered)
+        running.complete()
+        assert other in running.children()
+        # All were the other's. It lets go of those that are too many after an answer; the client connects anew.
+        until(lambda: shares(running, connections) == {"1": 3, "2": 3})
+
+
+def test_two_processes_finish_what_is_at_work_when_they_are_told_to_stop(owner_url: str, service_url: str):
+    running = Running(owner_url, service_url)
+    try:
+        running.complete()
+        documents = [{"text": f"text {n} " * 40} for n in range(120)]
+        with running.kept(2) as connections:
+            for name, one in zip(("one", "two"), connections, strict=True):
+                body = json.dumps({"collection": name, "documents": documents})
+                one.request("POST", "/v1/documents", body, {"Content-Type": "application/json"})
+            until(lambda: WRITING.findall(running.get("/metrics")) == ["1", "1"])
+            running.process.send_signal(signal.SIGTERM)
+            told = time.monotonic()
+            assert [json.loads(one.getresponse().read())["inserted"] for one in connections] == [120, 120]
+        assert running.process.wait(15) == 0
+        assert time.monotonic() - told < 15
+    finally:
+        running.end()
+
+
+def test_no_process_is_left_when_the_one_that_looks_after_them_is_killed(owner_url: str, service_url: str):
+    running = Running(owner_url, service_url)
+    try:
+        children = running.complete().children()
+    finally:
+        running.end()
+    until(lambda: not any(map(is_alive, children)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "code", "says"),
+    [
+        ({"DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none"}, 3, "the database is unavailable"),
+        ({"AUTH": "keys"}, 2, "there is none yet"),
+    ],
+)
+def test_a_start_that_fails_says_why_once(
+    owner_url: str, service_url: str, settings: dict[str, str], code: int, says: str
+):
+    running = Running(owner_url, service_url, **settings)
+    rest = running.process.communicate(timeout=60)[1]
+    assert running.said.startswith("signalbox: ")
+    assert says in running.said
+    assert (rest, running.process.returncode) == ("", code)
+
+
+def test_figures_of_several_processes_keep_their_own_counts():
+    text = '# HELP a_total Things.\n# TYPE a_total counter\na_total{{kind="x"}} {}\n'
+    both = merged({10: text.format(3.0).encode(), 2: text.format(4.0).encode()}).decode()
+    assert both.splitlines() == [
+        "# HELP a_total Things.",
+        "# TYPE a_total counter",
+        'a_total{kind="x",process="2"} 4.0',
+        'a_total{kind="x",process="10"} 3.0',
+    ]
+
+
+def test_what_a_machine_works_on_at_once_is_shared_out(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    assert [(gate._free, gate._most_waiting) for gate in Gates(4).named().values()] == [(4, 12), (16, 16), (4, 8)]
+    assert [(gate._free, gate._most_waiting) for gate in Gates().named().values()] == [(16, 48), (64, 64), (16, 32)]
+
+
+def test_connections_above_an_equal_share_are_to_go():
+    with tempfile.TemporaryFile() as file:
+        counts, other = Counts.new(file.fileno(), 3), Counts(file.fileno(), 3)
+        counts.set(1, 7)
+        assert (counts.excess(1), counts.surplus(1)) == (0, 0)  # nobody else serves
+        other.set(3, 0)
+        assert (counts.excess(1), counts.surplus(1)) == (3, 7)  # four each at most
+        assert (other.excess(3), other.surplus(3)) == (-4, 0)
+        counts.leave(3)
+        assert other.excess(1) == 0
