@@ -10,6 +10,7 @@ import tempfile
 import time
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -29,6 +30,8 @@ _STEADY_S = 10.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 # Of these, requests at work have `server.GRACE_S`.
 _STOPPED_WITHIN_S = 14.0
+
+_UNAVAILABLE = 3
 
 _log = logging.getLogger(__name__)
 
@@ -103,7 +106,8 @@ class Supervisor:
 
     def _signal(self, number: signal.Signals) -> None:
         for process in self._running.values():
-            process.send_signal(number)
+            with suppress(ProcessLookupError):  # it has just ended
+                process.send_signal(number)
 
     async def _keep(self, number: int) -> None:
         """Have a process of that number run, one after the other."""
@@ -141,10 +145,14 @@ class Supervisor:
                     self._answered.set()
 
         ours, theirs = socket.socketpair()
-        with theirs:
-            process = self._running[number] = await self._start(number, theirs)
+        try:
+            with theirs:
+                process = self._running[number] = await self._start(number, theirs)
+        except OSError as error:
+            ours.close()
+            return f"no process can be started: {error.strerror}", _UNAVAILABLE
         if self._stopping.is_set():
-            process.terminate()  # it came too late to be told with the others
+            self._signal(signal.SIGTERM)  # it came too late to be told with the others
         line = await Line.over(ours, answer=partial(self._figures, number), told=told)
         await line.listen()
         self._answering.pop(number, None)

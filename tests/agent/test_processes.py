@@ -235,4 +235,4 @@ def test_connections_above_an_equal_share_are_to_go():
         assert (counts.excess(1), counts.surplus(1)) == (3, 7)  # four each at most
         assert (other.excess(3), other.surplus(3)) == (-4, 0)
         counts.leave(3)
-        assert other.excess(1) == 0
+        assert (other.excess(1), other.excess(3)) == (0, 0)
