@@ -218,3 +218,17 @@ async def test_an_explanation_shows_what_each_feature_gave(database: Database):
     # The fused order is a, b; recency turns it round.
     assert (first[0], first[3], second[0], second[3]) == ("1", "#2", "2", "#1")
     assert float(first[4]) > 0.9 > float(second[4])
+
+
+async def test_judgements_of_one_answer_at_the_same_time_are_all_taken_and_one_is_kept(database: Database):
+    service = service_on(database)
+    async with service.traces:
+        await service.ingest([note("a"), note("b")], "notes", tenant="t")
+        trace_id = (await service.retrieve("turbine a", collection="notes", tenant="t")).trace_id
+
+        await asyncio.gather(*(service.feedback(trace_id, score, tenant="t") for score in (0, 4, 7, 10) * 3))
+
+    kept = await database.fetch("t", "SELECT score FROM signalbox.feedback", ())
+    shares = await database.fetch("t", "SELECT document_id FROM signalbox.feedback_document", ())
+    assert len(kept) == 1
+    assert sorted(shares) == [("a",), ("b",)]
