@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import psycopg
 import pytest
 from fastapi import FastAPI
 
@@ -388,6 +389,36 @@ async def test_what_waits_counts_against_the_deadline(service: Service):
         body = {"query": "worker", "timeout_s": 5}
         await asyncio.gather(*(client.post("/v1/retrieve", json=body) for _ in range(2)))
     assert 0 < seen[1] <= seen[0] - 0.15 <= 4.85
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/v1/collections", None),
+        ("GET", "/v1/collections/notes", None),
+        ("GET", "/v1/documents/notes/b", None),
+        ("GET", "/v1/traces", None),
+        ("GET", f"/v1/traces/{'0' * 32}", None),
+        ("POST", f"/v1/traces/{'0' * 32}/replay", {}),
+        ("POST", "/v1/feedback", {"trace_id": "0" * 32, "score": 1}),
+        ("GET", "/v1/jobs", None),
+        ("GET", f"/v1/jobs/{'0' * 32}", None),
+        ("POST", f"/v1/jobs/{'0' * 32}/retry", None),
+    ],
+)
+async def test_a_database_that_does_not_answer_is_a_503_after_the_time_of_a_question(
+    service: Service, owner_url: str, method: str, path: str, body: Any
+):
+    hasty = replace(service, settings=service.settings.model_copy(update={"timeout_s": 0.3}))
+    async with (
+        await psycopg.AsyncConnection.connect(owner_url) as other,
+        client_of(create_app(hasty)) as client,
+        asyncio.timeout(20),
+    ):
+        await other.execute("LOCK signalbox.collection, signalbox.trace, signalbox.job")
+        answer = await client.request(method, path, json=body)
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+    assert answer.json()["detail"] == "the database is unavailable: no answer within 0.3 s"
 
 
 def test_only_a_model_may_take_longer_than_the_settings_give_a_question():
