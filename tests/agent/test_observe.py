@@ -30,6 +30,7 @@ from agent.observe.health import Health
 from agent.observe.telemetry import Tracing
 from agent.serve.http.app import create_app
 from agent.serve.identity import Caller, Unauthenticated
+from agent.serve.testing import serving
 from agent.settings import Settings, spans_are_wanted
 from agent.testing import Fault, ScriptedServer
 from retrievers.core.errors import Unavailable
@@ -295,6 +296,30 @@ async def test_every_request_is_counted_by_the_template_of_its_route(owner_url: 
     assert counted["GET", "unmatched", "404"] == 3
     assert counted["GET", "/mounted", "200"] == 1
     assert {method for method, *_ in counted} == {"GET", "POST", "other"}
+
+
+async def test_who_goes_away_before_the_answer_is_no_failure_of_the_service(
+    owner_url: str, service_url: str, lines: Callable[[], list[dict[str, Any]]]
+):
+    begun = asyncio.Event()
+
+    async def waits(scope: Scope, receive: Receive, send: Send) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    def requests() -> list[dict[str, Any]]:
+        return [one for one in lines() if one["logger"] == "signalbox.http"]
+
+    async with opened(owner_url, service_url, mounted=waits) as (_, client):
+        app = client._transport.app  # type: ignore[attr-defined]
+        async with serving(app) as port, asyncio.timeout(10):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /mounted/ HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            await begun.wait()
+            writer.close()
+            while not requests():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    assert [one["status"] for one in requests()] == [499]
 
 
 async def test_each_stage_and_source_of_a_question_has_its_time(owner_url: str, service_url: str):
