@@ -49,7 +49,7 @@ from agent.types import Answer, AskRequest, AugmentRequest, ChatRequest, Prompt,
 from retrievers import registry
 from retrievers.core.errors import BadRequest, NotFound, Unavailable, UnknownCollection
 from retrievers.core.fields import Field
-from retrievers.core.types import ChunkId, Closing, Collection, Retriever
+from retrievers.core.types import ChunkId, Closing, Collection, FieldValues, Retriever
 from retrievers.embed import Embedder
 from retrievers.embed.factory import open_embedder
 from retrievers.ingest import delivery as deliveries
@@ -60,7 +60,7 @@ from retrievers.ingest.jobs import Job, Jobs
 from retrievers.ingest.run import Progress, Report, Written, ingest
 from retrievers.ingest.worker import Worker
 from retrievers.postgres import feedback
-from retrievers.postgres.catalogue import Catalogue
+from retrievers.postgres.catalogue import Catalogue, filterable
 from retrievers.postgres.database import Database
 from retrievers.postgres.documents import StoredDocument, read_document
 from retrievers.postgres.embedded import EmbeddedServer
@@ -428,6 +428,18 @@ class Service:
         """
         scope = await self.catalogue.scope(self._tenant(tenant), collection, fresh=True)
         return await self.catalogue.describe(scope)
+
+    @_in_time
+    async def fields(
+        self, collection: str, *, tenant: str | None = None
+    ) -> tuple[Mapping[str, Field], Mapping[str, FieldValues]]:
+        """The fields that a filter on a collection may name, and what those of its documents hold.
+
+        Raises:
+            UnknownCollection: the tenant sees none of that name.
+        """
+        scope = await self.catalogue.scope(self._tenant(tenant), collection)
+        return filterable(scope), (await self.catalogue.fields(scope)).fields
 
     @_in_time
     async def document(self, collection: str, id: str, *, tenant: str | None = None) -> StoredDocument:
