@@ -284,6 +284,7 @@ async def test_every_request_is_counted_by_the_template_of_its_route(owner_url: 
             await client.get(f"/v1/traces/{number}")
             await client.get(f"/made/up/{number}")
         await client.request("BREW", "/v1/retrieve")
+        await client.get("/openapi.json")
         text = (await client.get("/metrics")).text
         counted = {
             tuple(re.findall(r'"([^"]*)"', line)): float(line.rpartition(" ")[2])
@@ -294,6 +295,7 @@ async def test_every_request_is_counted_by_the_template_of_its_route(owner_url: 
     assert counted["POST", "/v1/retrieve", "422"] == 1
     assert counted["GET", "/v1/traces/{id}", "404"] == 3
     assert counted["GET", "unmatched", "404"] == 3
+    assert counted["GET", "/openapi.json", "200"] == 1
     assert counted["GET", "/mounted", "200"] == 1
     assert {method for method, *_ in counted} == {"GET", "POST", "other"}
 

@@ -88,6 +88,8 @@ def _route(scope: Scope) -> str:
     """The template of the path, which holds nothing that a caller has made up."""
     if (route := getattr(scope.get("route"), "path", None)) is not None:
         return str(route)
+    if scope["path"] == scope["app"].openapi_url:
+        return str(scope["path"])  # FastAPI's own, which it does not name
     return str(scope.get("root_path") or UNMATCHED)  # of what is mounted, such as /mcp
 
 
