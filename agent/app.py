@@ -381,12 +381,15 @@ class Service:
 
     async def _submit(self, delivery: deliveries.Delivery, wait: bool, tenant: str | None) -> Job:
         who = self._tenant(tenant)
-        if wait:
-            id, _ = await self.worker.deliver(who, delivery)
-        else:
-            id = await self.worker.jobs.submit(who, delivery)
-            self.worker.wake()
-        return await self.worker.jobs.job(who, id)
+        id = (await self.worker.deliver(who, delivery))[0] if wait else await self._accept(who, delivery)
+        return await self.job(id, tenant=who)
+
+    @_in_time
+    async def _accept(self, tenant: str, delivery: deliveries.Delivery) -> str:
+        """Write a delivery down for a worker."""
+        id = await self.worker.jobs.submit(tenant, delivery)
+        self.worker.wake()
+        return id
 
     @_in_time
     async def jobs(self, *, limit: int = 50, tenant: str | None = None) -> list[Job]:
@@ -467,22 +470,34 @@ class Service:
         Raises:
             UnknownCollection: the tenant has no such collection of its own.
         """
-        tenant = self._tenant(tenant)
+        who = self._tenant(tenant)
         if document is not None:
-            _check_id(document)
+            return await self._delete_document(who, collection, document)
+        own = await self._own(who, collection)
+        async with self.database.transaction(who) as connection:
+            await queue.cancel(connection, who, collection)
+            count = await store.delete_collection(connection, who, own.number)
+        await self.catalogue.collections(who, fresh=True)
+        return count
+
+    @_in_time
+    async def _delete_document(self, tenant: str, collection: str, document: str) -> int:
+        _check_id(document)
+        own = await self._own(tenant, collection)
+        async with self.database.transaction(tenant) as connection:
+            count = await store.remove_documents(connection, tenant, own.number, [document])
+            await store.settle(connection, tenant, own.number)
+        await self.catalogue.collections(tenant, fresh=True)
+        return count
+
+    @_in_time
+    async def _own(self, tenant: str, collection: str) -> Collection:
+        """The tenant's collection of that name, not the platform's."""
         scope = await self.catalogue.scope(tenant, collection, fresh=True)
         own = next((one for one in scope.collections if one.tenant == tenant), None)
         if own is None:
             raise UnknownCollection(f'collection "{collection}" belongs to the platform', where="collection")
-        async with self.database.transaction(tenant) as connection:
-            if document is not None:
-                count = await store.remove_documents(connection, tenant, own.number, [document])
-                await store.settle(connection, tenant, own.number)
-            else:
-                await queue.cancel(connection, tenant, collection)
-                count = await store.delete_collection(connection, tenant, own.number)
-        await self.catalogue.collections(tenant, fresh=True)
-        return count
+        return own
 
     def _tenant(self, given: str | None) -> str:
         """The tenant of a call. An empty one is no tenant, and an error further down: never the default."""

@@ -412,6 +412,9 @@ async def test_what_waits_counts_against_the_deadline(service: Service):
         ("GET", f"/v1/jobs/{'0' * 32}", None),
         ("POST", f"/v1/jobs/{'0' * 32}/retry", None),
         ("POST", "/retrieval", DIFY),
+        ("POST", "/v1/documents", {"collection": "notes", "documents": [{"text": "x"}], "wait": False}),
+        ("DELETE", "/v1/documents/notes/b", None),
+        ("DELETE", "/v1/collections/notes", None),
     ],
 )
 async def test_a_database_that_does_not_answer_is_a_503_after_the_time_of_a_question(
