@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.app import Service, open_service
 from agent.observe import logs
@@ -295,6 +295,25 @@ async def test_every_request_is_counted_by_the_template_of_its_route(owner_url: 
     assert counted["GET", "unmatched", "404"] == 3
     assert counted["GET", "/mounted", "200"] == 1
     assert {method for method, *_ in counted} == {"GET", "POST", "other"}
+
+
+async def test_who_goes_away_before_the_answer_counts_as_no_failure_of_the_service(owner_url: str, service_url: str):
+    messages = iter([{"type": "http.request", "body": b'{"query": "penguins"}'}, {"type": "http.disconnect"}])
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+    path = {"path": "/v1/retrieve", "raw_path": b"/v1/retrieve", "query_string": b"", "root_path": ""}
+    scope = {"type": "http", "method": "POST", "http_version": "1.1", "headers": headers, **path}
+
+    async def receive() -> Message:
+        return next(messages)
+
+    async def send(message: Message) -> None:
+        raise AssertionError(f"nobody is there to take {message}")
+
+    async with opened(owner_url, service_url) as (service, _):
+        app = create_app(service)
+        await app(scope, receive, send)
+        text = app.state.observation.metrics.render().decode()
+    assert re.findall(r'signalbox_http_requests_total{.*status="(\d+)"} ([\d.]+)', text) == [("499", "1.0")]
 
 
 async def test_each_stage_and_source_of_a_question_has_its_time(owner_url: str, service_url: str):

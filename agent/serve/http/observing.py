@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 UNMATCHED = "unmatched"
 """The route of requests for which there is none."""
+GONE = 499
+"""The status, as proxies say it, of requests whose sender went away before there was an answer."""
 _LONGEST_PATH = 200
 # Asked every few seconds by those who watch: a line of each would bury the others.
 _WATCHERS = frozenset({"/healthz", "/readyz", "/metrics"})
@@ -53,7 +55,7 @@ class Observing:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started, status = time.monotonic(), 500
+        started, status = time.monotonic(), GONE
         method = scope["method"]
 
         async def responding(message: Message) -> None:
@@ -71,6 +73,10 @@ class Observing:
         ):
             try:
                 await self._app(scope, receive, responding)
+            except Exception:
+                if status == GONE:
+                    status = 500  # which is what `limits.Envelope` answers
+                raise
             finally:
                 route = _route(scope)
                 elapsed_s = time.monotonic() - started
