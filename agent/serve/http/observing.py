@@ -73,9 +73,10 @@ class Observing:
         ):
             try:
                 await self._app(scope, receive, responding)
-            except Exception:
+            except BaseException as error:
                 if status == GONE:
-                    status = 500  # which is what `limits.Envelope` answers
+                    # As `limits.Envelope` answers: it has failed, or the server stops.
+                    status = 500 if isinstance(error, Exception) else 503
                 raise
             finally:
                 route = _route(scope)
