@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.app import Service, open_service
 from agent.observe import logs
@@ -322,6 +322,57 @@ async def test_who_goes_away_before_the_answer_is_no_failure_of_the_service(
             while not requests():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
     assert [one["status"] for one in requests()] == [499]
+
+
+async def test_who_goes_away_before_the_answer_counts_as_no_failure_of_the_service(owner_url: str, service_url: str):
+    messages = iter([{"type": "http.request", "body": b'{"query": "penguins"}'}, {"type": "http.disconnect"}])
+
+    async def receive() -> Message:
+        return next(messages)
+
+    async def send(message: Message) -> None:
+        raise AssertionError(f"nobody is there to take {message}")
+
+    async with opened(owner_url, service_url) as (service, _):
+        app = create_app(service)
+        await app(retrieving(), receive, send)
+        text = app.state.observation.metrics.render().decode()
+    assert counted_by_status(text) == [("499", "1.0")]
+
+
+async def test_what_the_end_of_the_server_cuts_short_is_told_when_to_come_back(owner_url: str, service_url: str):
+    reading, sent = asyncio.Event(), list[Message]()
+
+    async def receive() -> Message:
+        reading.set()
+        return await asyncio.Future[Message]()
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async with opened(owner_url, service_url) as (service, _):
+        app = create_app(service)
+        request = asyncio.create_task(app(retrieving(), receive, send))
+        await reading.wait()
+        request.cancel()
+        await request
+        text = app.state.observation.metrics.render().decode()
+    headers = dict(sent[0]["headers"])
+    assert (sent[0]["status"], headers[b"content-type"]) == (503, b"application/problem+json")
+    assert headers[b"retry-after"] == b"5"
+    assert counted_by_status(text) == [("503", "1.0")]
+
+
+def retrieving() -> Scope:
+    """The scope of a POST to /v1/retrieve."""
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+    path = {"path": "/v1/retrieve", "raw_path": b"/v1/retrieve", "query_string": b"", "root_path": ""}
+    return {"type": "http", "method": "POST", "http_version": "1.1", "headers": headers, **path}
+
+
+def counted_by_status(text: str) -> list[tuple[str, str]]:
+    """The statuses in the metrics, with how many requests were answered so."""
+    return re.findall(r'signalbox_http_requests_total{.*status="(\d+)"} ([\d.]+)', text)
 
 
 async def test_each_stage_and_source_of_a_question_has_its_time(owner_url: str, service_url: str):

@@ -181,6 +181,21 @@ async def test_feedback_moves_documents_and_is_nobody_elses(database: Database):
         assert {one.document_id: one.scores["feedback"] for one in again.hits}["c"] == 0.0
 
 
+async def test_of_judgements_of_one_answer_at_the_same_time_one_is_kept(database: Database):
+    service = service_on(database, rank_features="feedback=10")
+    async with service.traces:
+        await service.ingest([note("a"), note("b")], "notes", tenant="t")
+        trace_id = (await service.retrieve("turbine a", collection="notes", tenant="t")).trace_id
+
+        await asyncio.gather(*(service.feedback(trace_id, score, tenant="t") for score in range(6, 11)))
+
+        await service.feedback(trace_id, 0, tenant="t")
+        after = await service.retrieve("turbine a", collection="notes", tenant="t")
+        # Shares 1 and 1 / log2(3) of one judgement, each beside a weight of 3 that says nothing.
+        found = {one.document_id: one.scores["feedback"] for one in after.hits}
+        assert found == pytest.approx({"a": -1 / (1 + 3), "b": -0.63093 / (0.63093 + 3)}, abs=1e-4)
+
+
 @pytest.mark.parametrize("fault", [Unavailable("PostgreSQL", "the connection was lost"), 30.0])
 async def test_without_feedback_the_hits_keep_their_order_and_it_is_said(
     database: Database, monkeypatch: pytest.MonkeyPatch, fault: Unavailable | float

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 UNMATCHED = "unmatched"
 """The route of requests for which there is none."""
+GONE = 499
+"""The status, as proxies say it, of requests whose sender went away before there was an answer."""
 _LONGEST_PATH = 200
-_GONE = 499
-"""What is noted where who asked did not wait for the answer, as proxies do: it is no fault of the service."""
 # Asked every few seconds by those who watch: a line of each would bury the others.
 _WATCHERS = frozenset({"/healthz", "/readyz", "/metrics"})
 
@@ -55,7 +55,7 @@ class Observing:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started, status = time.monotonic(), 0
+        started, status = time.monotonic(), GONE
         method = scope["method"]
 
         async def responding(message: Message) -> None:
@@ -73,9 +73,12 @@ class Observing:
         ):
             try:
                 await self._app(scope, receive, responding)
-                status = status or _GONE
+            except BaseException as error:
+                if status == GONE:
+                    # As `limits.Envelope` answers: it has failed, or the server stops.
+                    status = 500 if isinstance(error, Exception) else 503
+                raise
             finally:
-                status = status or 500
                 route = _route(scope)
                 elapsed_s = time.monotonic() - started
                 self._metrics.requested(method, route, status, elapsed_s)
