@@ -4,12 +4,22 @@ import asyncio
 import gc
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cache
-from typing import Any, Literal, TypeVar
+from functools import cache, wraps
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from pydantic import ValidationError
 
@@ -32,13 +42,14 @@ from agent.observe.observer import Observers
 from agent.pipeline import Decision, Pipeline
 from agent.records import Exchange, Records
 from agent.rerank import open_reranker
+from agent.retrieve import within
 from agent.settings import Settings, load_settings
 from agent.trace import Trace, TraceStore
 from agent.types import Answer, AskRequest, AugmentRequest, ChatRequest, Prompt, Request, Result
 from retrievers import registry
 from retrievers.core.errors import BadRequest, NotFound, Unavailable, UnknownCollection
 from retrievers.core.fields import Field
-from retrievers.core.types import ChunkId, Closing, Collection, Retriever
+from retrievers.core.types import ChunkId, Closing, Collection, FieldValues, Retriever
 from retrievers.embed import Embedder
 from retrievers.embed.factory import open_embedder
 from retrievers.ingest import delivery as deliveries
@@ -49,7 +60,7 @@ from retrievers.ingest.jobs import Job, Jobs
 from retrievers.ingest.run import Progress, Report, Written, ingest
 from retrievers.ingest.worker import Worker
 from retrievers.postgres import feedback
-from retrievers.postgres.catalogue import Catalogue
+from retrievers.postgres.catalogue import Catalogue, filterable
 from retrievers.postgres.database import Database
 from retrievers.postgres.documents import StoredDocument, read_document
 from retrievers.postgres.embedded import EmbeddedServer
@@ -62,6 +73,24 @@ _WATCH_S = 1.0
 """How often the embedded server is looked after."""
 
 AnyRequest = TypeVar("AnyRequest", bound=Request)
+Given = ParamSpec("Given")
+Returned = TypeVar("Returned")
+
+
+def _in_time(
+    method: Callable[Concatenate["Service", Given], Awaitable[Returned]],
+) -> Callable[Concatenate["Service", Given], Coroutine[Any, Any, Returned]]:
+    """A method that waits for nothing but the database: one that hangs holds its caller no longer than a question."""
+
+    @wraps(method)
+    async def bounded(self: "Service", /, *args: Given.args, **options: Given.kwargs) -> Returned:
+        timeout_s = self.settings.timeout_s
+        try:
+            return await within(method(self, *args, **options), timeout_s)
+        except (TimeoutError, ConnectionAbortedError) as error:
+            raise Unavailable("the database", f"no answer within {timeout_s:g} s", retry_after_s=5) from error
+
+    return bounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +205,7 @@ class Service:
             async for piece in pieces:
                 yield piece
 
+    @_in_time
     async def asked(
         self, *, tenant: str | None = None, conversation: str | None = None, user: str | None = None, limit: int = 50
     ) -> list[Exchange]:
@@ -184,6 +214,7 @@ class Service:
             return []
         return await self.records.newest(self._tenant(tenant), conversation=conversation, asker=user, limit=limit)
 
+    @_in_time
     async def forget(self, conversation: str, *, tenant: str | None = None) -> None:
         """Delete the turns of a conversation.
 
@@ -193,6 +224,7 @@ class Service:
         if self.memory is None or not await self.memory.forget(self._tenant(tenant), conversation):
             raise NotFound(f'there is no conversation "{conversation[:80]}"', where="conversation")
 
+    @_in_time
     async def explain(self, trace_id: str, *, tenant: str | None = None) -> dict[str, Any]:
         """How an answer came about: the record of `agent.trace.Trace.record`, with `trace_id` and `request`.
 
@@ -227,7 +259,7 @@ class Service:
         """As `replay`, with what came out differently, see `agent.replay.compare`."""
         who, at = self._tenant(tenant), datetime.now(UTC)
         changes = changes or {}
-        before = await self.traces.load(who, trace_id)
+        before = await self.explain(trace_id, tenant=who)
         settings = replaying.settings_for(before, self.settings, changes)
         request = replaying.request_of(before, settings, changes)
         reader, model = self.pipeline.reader, replaying.model_of(before, changes)
@@ -258,6 +290,7 @@ class Service:
         )
         return result, replaying.compare(before, trace.json())
 
+    @_in_time
     async def feedback(
         self, trace_id: str, score: int, comment: str | None = None, *, tenant: str | None = None
     ) -> None:
@@ -348,17 +381,22 @@ class Service:
 
     async def _submit(self, delivery: deliveries.Delivery, wait: bool, tenant: str | None) -> Job:
         who = self._tenant(tenant)
-        if wait:
-            id, _ = await self.worker.deliver(who, delivery)
-        else:
-            id = await self.worker.jobs.submit(who, delivery)
-            self.worker.wake()
-        return await self.worker.jobs.job(who, id)
+        id = (await self.worker.deliver(who, delivery))[0] if wait else await self._accept(who, delivery)
+        return await self.job(id, tenant=who)
 
+    @_in_time
+    async def _accept(self, tenant: str, delivery: deliveries.Delivery) -> str:
+        """Write a delivery down for a worker."""
+        id = await self.worker.jobs.submit(tenant, delivery)
+        self.worker.wake()
+        return id
+
+    @_in_time
     async def jobs(self, *, limit: int = 50, tenant: str | None = None) -> list[Job]:
         """The last ingestion jobs, newest first, at most 100, each without its `failures`."""
         return await self.worker.jobs.recent(self._tenant(tenant), limit)
 
+    @_in_time
     async def job(self, job_id: str, *, tenant: str | None = None) -> Job:
         """One ingestion job with the documents that failed.
 
@@ -367,6 +405,7 @@ class Service:
         """
         return await self.worker.jobs.job(self._tenant(tenant), job_id)
 
+    @_in_time
     async def retry_job(self, job_id: str, *, tenant: str | None = None) -> Job:
         """Have the documents of a job that failed stored by a worker after all; what came later is not replaced.
 
@@ -378,10 +417,12 @@ class Service:
         self.worker.wake()
         return job
 
+    @_in_time
     async def collections(self, *, tenant: str | None = None) -> Sequence[Collection]:
         """The collections the tenant can see."""
         return await self.catalogue.collections(self._tenant(tenant), fresh=True)
 
+    @_in_time
     async def describe(self, collection: str, *, tenant: str | None = None) -> dict[str, Any]:
         """A collection's field catalogue: per field its type, ranges, and its commonest values with counts.
 
@@ -391,6 +432,19 @@ class Service:
         scope = await self.catalogue.scope(self._tenant(tenant), collection, fresh=True)
         return await self.catalogue.describe(scope)
 
+    @_in_time
+    async def fields(
+        self, collection: str, *, tenant: str | None = None
+    ) -> tuple[Mapping[str, Field], Mapping[str, FieldValues]]:
+        """The fields that a filter on a collection may name, and what those of its documents hold.
+
+        Raises:
+            UnknownCollection: the tenant sees none of that name.
+        """
+        scope = await self.catalogue.scope(self._tenant(tenant), collection)
+        return filterable(scope), (await self.catalogue.fields(scope)).fields
+
+    @_in_time
     async def document(self, collection: str, id: str, *, tenant: str | None = None) -> StoredDocument:
         """One document as it is stored.
 
@@ -405,6 +459,7 @@ class Service:
             raise NotFound(f'collection "{collection}" holds no document "{id[:80]}"', where="id")
         return found
 
+    @_in_time
     async def recent_traces(self, limit: int = 50, *, tenant: str | None = None) -> list[dict[str, Any]]:
         """The latest traces in short, newest first, see `agent.trace.TraceStore.recent`."""
         return await self.traces.recent(self._tenant(tenant), limit)
@@ -415,22 +470,34 @@ class Service:
         Raises:
             UnknownCollection: the tenant has no such collection of its own.
         """
-        tenant = self._tenant(tenant)
+        who = self._tenant(tenant)
         if document is not None:
-            _check_id(document)
+            return await self._delete_document(who, collection, document)
+        own = await self._own(who, collection)
+        async with self.database.transaction(who) as connection:
+            await queue.cancel(connection, who, collection)
+            count = await store.delete_collection(connection, who, own.number)
+        await self.catalogue.collections(who, fresh=True)
+        return count
+
+    @_in_time
+    async def _delete_document(self, tenant: str, collection: str, document: str) -> int:
+        _check_id(document)
+        own = await self._own(tenant, collection)
+        async with self.database.transaction(tenant) as connection:
+            count = await store.remove_documents(connection, tenant, own.number, [document])
+            await store.settle(connection, tenant, own.number)
+        await self.catalogue.collections(tenant, fresh=True)
+        return count
+
+    @_in_time
+    async def _own(self, tenant: str, collection: str) -> Collection:
+        """The tenant's collection of that name, not the platform's."""
         scope = await self.catalogue.scope(tenant, collection, fresh=True)
         own = next((one for one in scope.collections if one.tenant == tenant), None)
         if own is None:
             raise UnknownCollection(f'collection "{collection}" belongs to the platform', where="collection")
-        async with self.database.transaction(tenant) as connection:
-            if document is not None:
-                count = await store.remove_documents(connection, tenant, own.number, [document])
-                await store.settle(connection, tenant, own.number)
-            else:
-                await queue.cancel(connection, tenant, collection)
-                count = await store.delete_collection(connection, tenant, own.number)
-        await self.catalogue.collections(tenant, fresh=True)
-        return count
+        return own
 
     def _tenant(self, given: str | None) -> str:
         """The tenant of a call. An empty one is no tenant, and an error further down: never the default."""

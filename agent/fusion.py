@@ -8,6 +8,7 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from retrievers.core.types import Chunk, ChunkId, Hit
@@ -227,8 +228,18 @@ def _min_max(hits: Sequence[Hit], weight: float) -> list[float]:
     return [weight * (hit.score - low) / (high - low) for hit in hits]
 
 
+@dataclass(slots=True)
+class _Sum:
+    """What a chunk has from its sources."""
+
+    shares: list[float]
+    scores: dict[str, float]
+    ranks: dict[str, int]
+    chunk: Chunk | None
+
+
 def _summed(rankings: Rankings, contributions: Callable[[str, Sequence[Hit]], list[float]]) -> list[Fused]:
-    found: dict[ChunkId, tuple[list[float], dict[str, float], dict[str, int], Chunk | None]] = {}
+    found: dict[ChunkId, _Sum] = {}
     measures = by_measure(rankings)
     # Sources in a fixed order, and exact sums: equal scores must be equal, whoever gave which share.
     for source in sorted(measures):
@@ -238,24 +249,23 @@ def _summed(rankings: Rankings, contributions: Callable[[str, Sequence[Hit]], li
         for rank, (hit, share) in enumerate(zip(hits, contributions(source, hits), strict=True), 1):
             known = found.get(hit.id)
             if known is None:
-                found[hit.id] = ([share], {source: hit.score}, {source: rank}, hit.chunk)
+                found[hit.id] = _Sum([share], {source: hit.score}, {source: rank}, hit.chunk)
             else:
-                shares, scores, ranks, chunk = known
-                shares.append(share)
-                scores[source], ranks[source] = hit.score, rank
-                found[hit.id] = (shares, scores, ranks, chunk or hit.chunk)
+                known.shares.append(share)
+                known.scores[source], known.ranks[source] = hit.score, rank
+                known.chunk = known.chunk or hit.chunk
     for source, hits in rankings.items():
         for rank, hit in enumerate(hits, 1):
             if hit.parts and hit.id in found:
                 # It is this source that found it; by the measures' names alone one would not know.
-                _, scores, ranks, _ = found[hit.id]
-                scores[source] = hit.score
-                ranks.clear()
-                ranks[source] = rank
+                one = found[hit.id]
+                one.scores[source] = hit.score
+                one.ranks.clear()
+                one.ranks[source] = rank
     ranking = []
-    for id, (shares, scores, ranks, chunk) in found.items():
-        total = math.fsum(shares)
-        ranking.append(Fused(id, total, total, scores, ranks, chunk))
+    for id, one in found.items():
+        total = math.fsum(one.shares)
+        ranking.append(Fused(id, total, total, one.scores, one.ranks, one.chunk))
     ranking.sort(key=_order)
     return ranking
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -11,7 +11,7 @@ from agent.router import Rung
 from agent.types import Outcome, Step
 from retrievers.core.errors import BadRequest, RetrievalError, TooCostly, Unavailable
 from retrievers.core.filters import Filter
-from retrievers.core.types import Hit, Query, Retriever, Scope
+from retrievers.core.types import Hit, Query, Retriever
 
 Returned = TypeVar("Returned")
 MakeQuery = Callable[[Step, Filter | None], Query]
@@ -157,20 +157,19 @@ async def _run(step: Step, query: Query, sources: Sources, deadline: float) -> A
         # Of a source that is not guarded only what works is news.
         breaker.ended(works if works or step.source in sources.guarded else None)
     collections = {(one.tenant, one.name) for one in query.scope.collections}
-    kept = [hit for hit in found if _in_scope(hit, query.scope, collections)]
+    # A hit that brings its text is the tenant's or the platform's; any other lies in one of the collections.
+    allows = query.scope.allows
+    kept = [
+        hit
+        for hit in found
+        if (hit.id[:2] in collections if hit.chunk is None else allows(hit.id) and allows(hit.chunk.id))
+    ]
     reason = str(error) if error else None
     if len(kept) < len(found):
         reason = f"{len(found) - len(kept)} hits outside the scope were dropped"
     if error is None and not kept:
         status = "empty"
     return Answer(step, query, kept, _outcome(step, status, len(kept), started, reason), error)
-
-
-def _in_scope(hit: Hit, scope: Scope, collections: Set[tuple[str, str]]) -> bool:
-    """A hit that brings its text is the tenant's or the platform's; any other lies in one of the collections."""
-    if hit.chunk is not None:
-        return scope.allows(hit.id) and scope.allows(hit.chunk.id)
-    return hit.id[:2] in collections
 
 
 def _skipped(step: Step, reason: str, error: RetrievalError | None = None) -> Answer:

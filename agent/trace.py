@@ -67,7 +67,8 @@ _ELSEWHERE_S = 0.3
 _LIMITS = "SELECT set_config('lock_timeout', %s, true), set_config('synchronous_commit', 'off', true)"
 _INSERT = """
     INSERT INTO signalbox.trace (tenant, id, created_at, expires_at, request, record)
-    VALUES (%s, %s, %s, %s, %s::jsonb, %s::jsonb) ON CONFLICT DO NOTHING
+    SELECT %s, * FROM unnest(%s::uuid[], %s::timestamptz[], %s::timestamptz[], %s::jsonb[], %s::jsonb[])
+    ON CONFLICT DO NOTHING
 """
 _SWEEP = """
     DELETE FROM signalbox.trace WHERE (tenant, id) IN (
@@ -367,7 +368,8 @@ class TraceStore:
             rows = await asyncio.to_thread(self._rows, own)
             async with self._database.transaction(tenant) as connection:
                 await connection.execute(_LIMITS, (_LOCK_TIMEOUT,))
-                await connection.cursor().executemany(_INSERT, rows)
+                if rows:
+                    await connection.execute(_INSERT, (tenant, *map(list, zip(*rows, strict=True))))
             self._forget(own)
 
     def _rows(self, traces: list[Trace]) -> list[tuple[object, ...]]:
@@ -383,7 +385,7 @@ class TraceStore:
             if sum(map(len, texts)) > _LONGEST_RECORD:
                 _log.warning("a trace was not stored: it has more than %d characters", _LONGEST_RECORD)
                 continue
-            rows.append((trace.tenant, uuid.UUID(trace.id), trace.at, until, *texts))
+            rows.append((uuid.UUID(trace.id), trace.at, until, *texts))
         return rows
 
     def _sweep_is_due(self, tenant: str) -> bool:

@@ -55,6 +55,7 @@ def _show_intent(prompt: Prompt) -> None:
 
 _NEXT = """
 Next:
+  .venv/bin/signalbox serve          # the console at http://127.0.0.1:8000/, the HTTP API, MCP at /mcp
   .venv/bin/signalbox retrieve "which sev1 incidents did payments have last year?" --collection sample --explain
   .venv/bin/signalbox retrieve "哪个团队发布的文档最多？" --collection sample
   .venv/bin/signalbox sql "SELECT team, count(*) FROM documents GROUP BY team" --collection sample
@@ -62,7 +63,7 @@ Next:
   .venv/bin/signalbox ingest YOUR_FOLDER --collection mine
   .venv/bin/signalbox doctor
 With a model (SIGNALBOX_LLM=openai/MODEL and SIGNALBOX_LLM_API_KEY, or SIGNALBOX_LLM_BASE_URL for your own)
-questions are also read by it, and what it reads joins the rules' hits.
+questions are also read by it, what it reads joins the rules' hits, and `signalbox ask` answers them.
 """
 
 

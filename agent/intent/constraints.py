@@ -118,7 +118,9 @@ def _alternative(sentence: Sentence, mention: Mention, found: Sequence[Constrain
     for other in found:
         for known in mention.of(other.field):
             low, high = (other.end, mention.start) if other.start < mention.start else (mention.end, other.start)
-            between = [token for token in sentence.tokens if token.start >= low and token.end <= high]
+            first = sentence.index_from(low)
+            # One more than may stand between, of what may be thousands.
+            between = [token for token in sentence.tokens[first : first + 5] if token.end <= high]
             if between and len(between) <= 4 and all(token.folded in _CONNECTING for token in between):
                 return replace(
                     other, values=(known.value,), start=mention.start, end=mention.end, confidence=CONFIDENCE[known.how]

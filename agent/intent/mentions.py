@@ -226,7 +226,8 @@ def _misspelt(tokens: Sequence[Token], vocabulary: Vocabulary, taken: set[int]) 
     found: list[Mention] = []
     place = 0
     while place < len(tokens):
-        for size in (3, 2, 1):
+        # Several words are only looked at as the name of a person.
+        for size in (3, 2, 1) if tokens[place].is_capital else (1,):
             known = _similar(tokens, range(place, place + size), vocabulary, taken)
             if known:
                 last = place + size

@@ -1,9 +1,11 @@
 """A question with what was found in it: what stands at a place, and which parts of it name a topic."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import attrgetter
 
 from rapidfuzz import fuzz, process
 
@@ -27,6 +29,7 @@ _RESUMES = frozenset(
     """.split()
 )
 _LONGEST_CUE = 4
+_START = attrgetter("start")
 _SHORTEST_MISSPELT = 6
 _MISSPELT_CUTOFF = 90
 # A clause of Chinese, up to the next mark.
@@ -68,7 +71,7 @@ class Sentence:
 
     def index_from(self, character: int) -> int:
         """The place of the first token that begins there or later; one past the last when there is none."""
-        return next((n for n, token in enumerate(self.tokens) if token.start >= character), len(self.tokens))
+        return bisect_left(self.tokens, character, key=_START)
 
     def mention_at(self, index: int) -> Mention | None:
         """The name of a value that covers a place."""

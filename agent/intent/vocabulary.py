@@ -136,10 +136,11 @@ def role_of(values: FieldValues) -> Role:
     return "label" if values.distinct <= _MOST_LABELS and repeated else "text"
 
 
-def concepts_of(name: str) -> set[str]:
+@lru_cache(maxsize=4096)
+def concepts_of(name: str) -> frozenset[str]:
     """The general concepts that a field's name belongs to."""
     words = {stem(word) for word in lexicon.name_words(name)} | set(lexicon.name_words(name))
-    return {concept for concept, (names, _) in lexicon.CONCEPTS.items() if words & {*names, *map(stem, names)}}
+    return frozenset(concept for concept, (names, _) in lexicon.CONCEPTS.items() if words & {*names, *map(stem, names)})
 
 
 def _looks_like_name(text: str) -> bool:

@@ -37,8 +37,9 @@ async def record(
         shares.setdefault(document, 1 / math.log2(rank + 1))
     said = printable(comment)[:MOST_COMMENT] if comment else None
     async with database.transaction(tenant) as connection:
-        await connection.execute(_FORGET, (trace,))
+        # First the judgement: its row has who judges the same answer at the same time wait.
         await connection.execute(_RECORD, (tenant, trace, score, said))
+        await connection.execute(_FORGET_DOCUMENTS, (trace,))
         rows = [(tenant, number, document, trace, share) for (number, document), share in shares.items()]
         await connection.cursor().executemany(_ATTRIBUTE, rows)
 
@@ -57,8 +58,12 @@ async def of_documents(database: Database, scope: Scope, documents: Collection[D
     }
 
 
-_FORGET = "DELETE FROM signalbox.feedback WHERE trace = %s"
-_RECORD = "INSERT INTO signalbox.feedback (tenant, trace, score, comment) VALUES (%s, %s, %s, %s)"
+_RECORD = """
+    INSERT INTO signalbox.feedback (tenant, trace, score, comment) VALUES (%s, %s, %s, %s)
+    ON CONFLICT (tenant, trace) DO UPDATE
+    SET score = excluded.score, comment = excluded.comment, created_at = excluded.created_at
+"""
+_FORGET_DOCUMENTS = "DELETE FROM signalbox.feedback_document WHERE trace = %s"
 _ATTRIBUTE = """
     INSERT INTO signalbox.feedback_document (tenant, collection, document_id, trace, share) VALUES (%s, %s, %s, %s, %s)
 """

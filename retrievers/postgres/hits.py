@@ -1,9 +1,12 @@
 """Rows of the two searches as hits."""
 
 from collections.abc import Iterable
+from operator import attrgetter
 
 from retrievers.core.types import PLATFORM, ChunkId, Hit, Query
 from retrievers.postgres.database import Row
+
+_SCORE = attrgetter("score")
 
 
 def hits_of(rows: Iterable[Row], query: Query, source: str) -> list[Hit]:
@@ -19,4 +22,12 @@ def hits_of(rows: Iterable[Row], query: Query, source: str) -> list[Hit]:
         id = ChunkId(tenant, names[number], document_id, ordinal)
         if tenant in allowed and id not in best:
             best[id] = Hit(id, score, source)
-    return sorted(best.values(), key=lambda hit: (-hit.score, hit.id))[: query.limit]
+    return best_first(best.values())[: query.limit]
+
+
+def best_first(hits: Iterable[Hit]) -> list[Hit]:
+    """The hits by their scores, ties by id."""
+    ordered = sorted(hits, key=_SCORE, reverse=True)
+    if len({hit.score for hit in ordered}) < len(ordered):
+        ordered.sort(key=lambda hit: (-hit.score, hit.id))  # only where there are ties: it takes five times as long
+    return ordered

@@ -646,6 +646,16 @@ def test_a_problem_is_told_in_plain_words_with_what_would_do(visit: Callable[...
     expect(page.get_by_role("alert")).to_contain_text("there is no trace")
 
 
+@pytest.mark.parametrize(
+    ("address", "shows"), [("#/constructor", "ask"), ("#/__proto__/x", "ask"), ("#/traces/100%", "traces")]
+)
+def test_an_address_that_is_none_shows_the_page_all_the_same(
+    visit: Callable[..., Page], address: str, shows: str
+) -> None:
+    page = visit(address, refused=True)
+    expect(page.locator("nav a[aria-current=page]")).to_have_attribute("href", f"#/{shows}")
+
+
 def test_a_service_with_keys_is_asked_with_the_key_that_the_tab_keeps(
     visit: Callable[..., Page], running: Running, urls: tuple[str, str]
 ) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import psycopg
 import pytest
 from fastapi import FastAPI
 
@@ -36,6 +37,13 @@ from retrievers.ingest.documents import Document
 TEXTS = {
     "a/1": "We rolled back the payment service because the queue was full.",
     "b": "The ingest worker was killed by the kernel.",
+}
+
+DIFY = {
+    "knowledge_id": "notes",
+    "query": "worker",
+    "retrieval_setting": {"top_k": 1},
+    "metadata_condition": {"conditions": [{"name": "title", "comparison_operator": "is", "value": "b"}]},
 }
 
 
@@ -388,6 +396,40 @@ async def test_what_waits_counts_against_the_deadline(service: Service):
         body = {"query": "worker", "timeout_s": 5}
         await asyncio.gather(*(client.post("/v1/retrieve", json=body) for _ in range(2)))
     assert 0 < seen[1] <= seen[0] - 0.15 <= 4.85
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/v1/collections", None),
+        ("GET", "/v1/collections/notes", None),
+        ("GET", "/v1/documents/notes/b", None),
+        ("GET", "/v1/traces", None),
+        ("GET", f"/v1/traces/{'0' * 32}", None),
+        ("POST", f"/v1/traces/{'0' * 32}/replay", {}),
+        ("POST", "/v1/feedback", {"trace_id": "0" * 32, "score": 1}),
+        ("GET", "/v1/jobs", None),
+        ("GET", f"/v1/jobs/{'0' * 32}", None),
+        ("POST", f"/v1/jobs/{'0' * 32}/retry", None),
+        ("POST", "/retrieval", DIFY),
+        ("POST", "/v1/documents", {"collection": "notes", "documents": [{"text": "x"}], "wait": False}),
+        ("DELETE", "/v1/documents/notes/b", None),
+        ("DELETE", "/v1/collections/notes", None),
+    ],
+)
+async def test_a_database_that_does_not_answer_is_a_503_after_the_time_of_a_question(
+    service: Service, owner_url: str, method: str, path: str, body: Any
+):
+    hasty = replace(service, settings=service.settings.model_copy(update={"timeout_s": 0.3}))
+    async with (
+        await psycopg.AsyncConnection.connect(owner_url) as other,
+        client_of(create_app(hasty)) as client,
+        asyncio.timeout(20),
+    ):
+        await other.execute("LOCK signalbox.collection, signalbox.field_value, signalbox.trace, signalbox.job")
+        answer = await client.request(method, path, json=body)
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+    assert '"the database is unavailable: no answer within 0.3 s"' in answer.text
 
 
 def test_only_a_model_may_take_longer_than_the_settings_give_a_question():

@@ -252,6 +252,22 @@ async def test_a_revoked_key_stops_within_a_second_and_its_successor_works_under
     assert failures == []
 
 
+async def test_a_key_that_is_revoked_while_its_request_is_still_being_sent_opens_nothing(service: Service, keyed: str):
+    made, key = await service.keys.create("acme")
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield b'{"query":'
+        await service.keys.revoke(made.id)
+        await asyncio.sleep(FRESH_S)
+        yield b'"penguins"}'
+
+    async with httpx2.AsyncClient(base_url=keyed) as client:
+        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        answer = await client.post("/v1/retrieve", content=slowly(), headers=headers)
+    assert answer.status_code == 401
+    assert answer.json()["detail"] == f"the key is refused: the key {made.id} has been revoked"
+
+
 async def test_a_database_that_is_down_is_a_503_and_never_a_401(
     service: Service, keyed: str, monkeypatch: pytest.MonkeyPatch
 ):

@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.app import Service, open_service
 from agent.observe import logs
@@ -30,6 +30,7 @@ from agent.observe.health import Health
 from agent.observe.telemetry import Tracing
 from agent.serve.http.app import create_app
 from agent.serve.identity import Caller, Unauthenticated
+from agent.serve.testing import serving
 from agent.settings import Settings, spans_are_wanted
 from agent.testing import Fault, ScriptedServer
 from retrievers.core.errors import Unavailable
@@ -283,6 +284,7 @@ async def test_every_request_is_counted_by_the_template_of_its_route(owner_url: 
             await client.get(f"/v1/traces/{number}")
             await client.get(f"/made/up/{number}")
         await client.request("BREW", "/v1/retrieve")
+        await client.get("/openapi.json")
         text = (await client.get("/metrics")).text
         counted = {
             tuple(re.findall(r'"([^"]*)"', line)): float(line.rpartition(" ")[2])
@@ -293,8 +295,84 @@ async def test_every_request_is_counted_by_the_template_of_its_route(owner_url: 
     assert counted["POST", "/v1/retrieve", "422"] == 1
     assert counted["GET", "/v1/traces/{id}", "404"] == 3
     assert counted["GET", "unmatched", "404"] == 3
+    assert counted["GET", "/openapi.json", "200"] == 1
     assert counted["GET", "/mounted", "200"] == 1
     assert {method for method, *_ in counted} == {"GET", "POST", "other"}
+
+
+async def test_who_goes_away_before_the_answer_is_no_failure_of_the_service(
+    owner_url: str, service_url: str, lines: Callable[[], list[dict[str, Any]]]
+):
+    begun = asyncio.Event()
+
+    async def waits(scope: Scope, receive: Receive, send: Send) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    def requests() -> list[dict[str, Any]]:
+        return [one for one in lines() if one["logger"] == "signalbox.http"]
+
+    async with opened(owner_url, service_url, mounted=waits) as (_, client):
+        app = client._transport.app  # type: ignore[attr-defined]
+        async with serving(app) as port, asyncio.timeout(10):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /mounted/ HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            await begun.wait()
+            writer.close()
+            while not requests():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    assert [one["status"] for one in requests()] == [499]
+
+
+async def test_who_goes_away_before_the_answer_counts_as_no_failure_of_the_service(owner_url: str, service_url: str):
+    messages = iter([{"type": "http.request", "body": b'{"query": "penguins"}'}, {"type": "http.disconnect"}])
+
+    async def receive() -> Message:
+        return next(messages)
+
+    async def send(message: Message) -> None:
+        raise AssertionError(f"nobody is there to take {message}")
+
+    async with opened(owner_url, service_url) as (service, _):
+        app = create_app(service)
+        await app(retrieving(), receive, send)
+        text = app.state.observation.metrics.render().decode()
+    assert counted_by_status(text) == [("499", "1.0")]
+
+
+async def test_what_the_end_of_the_server_cuts_short_is_told_when_to_come_back(owner_url: str, service_url: str):
+    reading, sent = asyncio.Event(), list[Message]()
+
+    async def receive() -> Message:
+        reading.set()
+        return await asyncio.Future[Message]()
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async with opened(owner_url, service_url) as (service, _):
+        app = create_app(service)
+        request = asyncio.create_task(app(retrieving(), receive, send))
+        await reading.wait()
+        request.cancel()
+        await request
+        text = app.state.observation.metrics.render().decode()
+    headers = dict(sent[0]["headers"])
+    assert (sent[0]["status"], headers[b"content-type"]) == (503, b"application/problem+json")
+    assert headers[b"retry-after"] == b"5"
+    assert counted_by_status(text) == [("503", "1.0")]
+
+
+def retrieving() -> Scope:
+    """The scope of a POST to /v1/retrieve."""
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+    path = {"path": "/v1/retrieve", "raw_path": b"/v1/retrieve", "query_string": b"", "root_path": ""}
+    return {"type": "http", "method": "POST", "http_version": "1.1", "headers": headers, **path}
+
+
+def counted_by_status(text: str) -> list[tuple[str, str]]:
+    """The statuses in the metrics, with how many requests were answered so."""
+    return re.findall(r'signalbox_http_requests_total{.*status="(\d+)"} ([\d.]+)', text)
 
 
 async def test_each_stage_and_source_of_a_question_has_its_time(owner_url: str, service_url: str):

@@ -181,6 +181,21 @@ async def test_feedback_moves_documents_and_is_nobody_elses(database: Database):
         assert {one.document_id: one.scores["feedback"] for one in again.hits}["c"] == 0.0
 
 
+async def test_of_judgements_of_one_answer_at_the_same_time_one_is_kept(database: Database):
+    service = service_on(database, rank_features="feedback=10")
+    async with service.traces:
+        await service.ingest([note("a"), note("b")], "notes", tenant="t")
+        trace_id = (await service.retrieve("turbine a", collection="notes", tenant="t")).trace_id
+
+        await asyncio.gather(*(service.feedback(trace_id, score, tenant="t") for score in range(6, 11)))
+
+        await service.feedback(trace_id, 0, tenant="t")
+        after = await service.retrieve("turbine a", collection="notes", tenant="t")
+        # Shares 1 and 1 / log2(3) of one judgement, each beside a weight of 3 that says nothing.
+        found = {one.document_id: one.scores["feedback"] for one in after.hits}
+        assert found == pytest.approx({"a": -1 / (1 + 3), "b": -0.63093 / (0.63093 + 3)}, abs=1e-4)
+
+
 @pytest.mark.parametrize("fault", [Unavailable("PostgreSQL", "the connection was lost"), 30.0])
 async def test_without_feedback_the_hits_keep_their_order_and_it_is_said(
     database: Database, monkeypatch: pytest.MonkeyPatch, fault: Unavailable | float
@@ -218,3 +233,17 @@ async def test_an_explanation_shows_what_each_feature_gave(database: Database):
     # The fused order is a, b; recency turns it round.
     assert (first[0], first[3], second[0], second[3]) == ("1", "#2", "2", "#1")
     assert float(first[4]) > 0.9 > float(second[4])
+
+
+async def test_judgements_of_one_answer_at_the_same_time_are_all_taken_and_one_is_kept(database: Database):
+    service = service_on(database)
+    async with service.traces:
+        await service.ingest([note("a"), note("b")], "notes", tenant="t")
+        trace_id = (await service.retrieve("turbine a", collection="notes", tenant="t")).trace_id
+
+        await asyncio.gather(*(service.feedback(trace_id, score, tenant="t") for score in (0, 4, 7, 10) * 3))
+
+    kept = await database.fetch("t", "SELECT score FROM signalbox.feedback", ())
+    shares = await database.fetch("t", "SELECT document_id FROM signalbox.feedback_document", ())
+    assert len(kept) == 1
+    assert sorted(shares) == [("a",), ("b",)]

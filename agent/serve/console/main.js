@@ -18,7 +18,16 @@ let shown = null;
 function place() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const [name, ...rest] = path.split("/");
-  return { name: name in VIEWS ? name : "ask", id: rest.length ? decodeURIComponent(rest.join("/")) : null, parameters: new URLSearchParams(query) };
+  return { name: Object.hasOwn(VIEWS, name) ? name : "ask", id: rest.length ? decoded(rest.join("/")) : null, parameters: new URLSearchParams(query) };
+}
+
+/** An address typed or cut by hand may be no encoded text: then it is the text itself. */
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 function show() {

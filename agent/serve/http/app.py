@@ -74,6 +74,8 @@ def create_app(
             Middleware(Callers, identify=identify, is_open=is_open),
             Middleware(Bodies),
             Middleware(Admission, gates=gates, patience_s=service.settings.timeout_s),
+            # Once more: a key may have been revoked while its request was sent slowly or waited for its turn.
+            Middleware(Callers, identify=identify, is_open=is_open),
         ],
     )
     app.state.service = service

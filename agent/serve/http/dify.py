@@ -14,7 +14,6 @@ from agent.serve.http.native import answer, asked
 from agent.serve.http.problems import Problem
 from agent.types import MAX_TOP_K, RankedHit, Request
 from retrievers.core.errors import UnknownCollection
-from retrievers.postgres.catalogue import filterable
 
 MOST_CONDITIONS = 64
 
@@ -128,8 +127,7 @@ async def _filter(service: Service, tenant: str, body: Retrieval) -> dict[str, A
     if wanted is None or not wanted.conditions:
         return None
     try:
-        scope = await service.catalogue.scope(tenant, body.knowledge_id)
-        fields, held = filterable(scope), (await service.catalogue.fields(scope)).fields
+        fields, held = await service.fields(body.knowledge_id, tenant=tenant)
     except UnknownCollection:
         if body.knowledge_id not in service.pipeline.sources:
             raise

@@ -156,10 +156,21 @@ def asked(body: Request, settings: Settings, waited_s: float = 0.0) -> dict[str,
         waited_s: how much of its time is gone already.
     """
     given = {name: getattr(body, name) for name in body.model_fields_set}
-    # A model may take longer to answer than the settings give a question, but not than its caller does.
-    if waited_s and (body.timeout_s is not None or not isinstance(body, AskRequest)):
-        given["timeout_s"] = max((body.timeout_s or settings.timeout_s) - waited_s, 0.001)
-    return given
+    left = left_s(body.timeout_s, settings, waited_s, by_model=isinstance(body, AskRequest))
+    return given if left is None else given | {"timeout_s": left}
+
+
+def left_s(given_s: float | None, settings: Settings, waited_s: float, *, by_model: bool) -> float | None:
+    """How long a request may take from now on; None where it is as the settings say.
+
+    Args:
+        given_s: what the caller gave it.
+        by_model: whether a model writes the answer: it may take longer than the settings give a question, but not
+            than its caller does.
+    """
+    if not waited_s or (by_model and given_s is None):
+        return given_s
+    return max((given_s or settings.timeout_s) - waited_s, 0.001)
 
 
 async def _events(first: str | Answer, rest: AsyncGenerator[str | Answer], request_id: str) -> AsyncIterator[bytes]:

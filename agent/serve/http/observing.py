@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 UNMATCHED = "unmatched"
 """The route of requests for which there is none."""
+GONE = 499
+"""The status, as proxies say it, of requests whose sender went away before there was an answer."""
 _LONGEST_PATH = 200
 # Asked every few seconds by those who watch: a line of each would bury the others.
 _WATCHERS = frozenset({"/healthz", "/readyz", "/metrics"})
@@ -73,7 +75,7 @@ class Observing:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started, status = time.monotonic(), 500
+        started, status = time.monotonic(), GONE
         method = scope["method"]
 
         async def responding(message: Message) -> None:
@@ -91,6 +93,11 @@ class Observing:
         ):
             try:
                 await self._app(scope, receive, responding)
+            except BaseException as error:
+                if status == GONE:
+                    # As `limits.Envelope` answers: it has failed, or the server stops.
+                    status = 500 if isinstance(error, Exception) else 503
+                raise
             finally:
                 route = _route(scope)
                 elapsed_s = time.monotonic() - started
@@ -104,6 +111,8 @@ def _route(scope: Scope) -> str:
     """The template of the path, which holds nothing that a caller has made up."""
     if (route := getattr(scope.get("route"), "path", None)) is not None:
         return str(route)
+    if scope["path"] == scope["app"].openapi_url:
+        return str(scope["path"])  # FastAPI's own, which it does not name
     return str(scope.get("root_path") or UNMATCHED)  # of what is mounted, such as /mcp
 
 

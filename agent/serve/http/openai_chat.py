@@ -17,7 +17,7 @@ from agent.advisors.base import ChatAnswer
 from agent.app import Service
 from agent.serve.http.bodies import JsonBody
 from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
-from agent.serve.http.native import answer
+from agent.serve.http.native import answer, left_s
 from agent.serve.http.openai_bodies import ANSWERS, MODELS, PROMPTS, ChatBody, ChatOptions, known_model, question_of
 from agent.serve.http.openai_errors import as_openai, error_of
 from agent.serve.http.openai_shapes import Choice, Completion, ErrorBody, Extra, Model, Models, Said, Used
@@ -88,10 +88,11 @@ async def create_chat_completion(
             # Asking again does not help; OpenAI's clients read this.
             headers={"Retry-After": "60", "X-Should-Retry": "false"},
         )
-    options = body.options
-    if waited_s:
-        options["timeout_s"] = max((options.get("timeout_s") or service.settings.timeout_s) - waited_s, 0.001)
-    ask = _answered if body.model == ANSWERS else _prompted
+    by_model, options = body.model == ANSWERS, body.options
+    left = left_s(options.get("timeout_s"), service.settings, waited_s, by_model=by_model)
+    if left is not None:
+        options["timeout_s"] = left
+    ask = _answered if by_model else _prompted
     pieces = ask(service, caller, body, options)
     try:
         if body.stream:

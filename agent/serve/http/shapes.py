@@ -23,8 +23,8 @@ class NewDocuments(Shape):
         Field(
             min_length=1,
             max_length=MAX_DOCUMENTS,
-            description="objects with text and, if given, id, title, url, metadata, important, questions, public and "
-            "expires_at; other keys are metadata",
+            description="objects with text and, if given, id, title, url, metadata, important, questions, public, "
+            "enabled and expires_at; other keys are metadata",
         ),
     ]
     wait: Annotated[bool, Field(description="answer when they are stored, not when they are accepted")] = True

@@ -1,5 +1,6 @@
 """OpenAI's chat completions: the real client against a real server, a scripted model behind it."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -145,6 +146,23 @@ async def test_content_may_be_a_list_of_texts_and_developer_turns_are_the_system
     system, question = chatting.script.bodies[0]["messages"]
     assert system["content"].endswith("Answer like a pirate.")
     assert "When does the rotor stop?" in question["content"]
+
+
+@pytest.mark.parametrize("given", [None, 5])
+async def test_what_waits_costs_the_model_only_of_the_time_that_its_caller_gives(chatting, given: float | None):
+    async def slowly(body: dict[str, Any]) -> AsyncIterator[bytes]:
+        yield b" "
+        await asyncio.sleep(0.2)
+        yield json.dumps(body).encode()
+
+    chatting.script.replies.append(GOOD)
+    body = {"model": "signalbox", "messages": ASKED, "signalbox": {"timeout_s": given}}
+    headers = {"Authorization": "Bearer key-a", "Content-Type": "application/json"}
+    async with httpx2.AsyncClient(headers=headers) as client:
+        answer = await client.post(f"{chatting.url}/v1/chat/completions", content=slowly(body))
+    assert answer.status_code == 200
+    left_s = (await chatting.ended()).call.request.timeout_s
+    assert left_s is None if given is None else 0 < left_s <= 4.8
 
 
 async def test_options_travel_in_the_signalbox_object(chatting):
