@@ -37,7 +37,7 @@ class Counts:
         return self._counts[number - 1] - min(self._counts)
 
     def excess(self, number: int) -> int:
-        """How many connections of a process that serves would have to go for all to have the same; < 0 where it lacks."""
+        """How many connections of a process would have to go for all to have the same; < 0 where it lacks some."""
         serving = [count for count in self._counts if count != _ABSENT]
         own = self._counts[number - 1]
         return 0 if own == _ABSENT else own - math.ceil(sum(serving) / len(serving))
