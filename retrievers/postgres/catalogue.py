@@ -26,8 +26,9 @@ _TERMS = "SELECT * FROM signalbox.term_counts(%(scope)s, %(tenants)s, %(among)s,
 _PASSAGES = """
     SELECT * FROM signalbox.passages(%(scope)s, %(tenants)s, %(among)s, %(documents)s, %(ordinals)s)
 """
-# Counters and fields may be this old; a name that is not found is looked up anew at once.
-_FRESH_S = 1.0
+# Counters and fields may be this old where another process has written; a name that is not found is looked up anew at
+# once.
+_FRESH_S = 0.2
 _MOST_TENANTS = 1024
 _MOST_TERMS = 65_536
 
