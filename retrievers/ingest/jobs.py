@@ -1,12 +1,14 @@
 """The queue of ingestion jobs: a delivery is written down first, then leased to one worker at a time."""
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from retrievers.core.errors import BadRequest, NotFound, Unavailable
+from retrievers.core.tasks import within
 from retrievers.ingest.delivery import Delivery
 from retrievers.ingest.run import Failure
 from retrievers.ingest.store import Connection
@@ -18,6 +20,10 @@ KEPT_DAYS = 30
 MAX_LISTED = 100
 _SWEEP_BATCH = 100
 _FULL_RETRY_S = 30.0
+_HUNG_RETRY_S = 5.0
+
+Given = ParamSpec("Given")
+Returned = TypeVar("Returned")
 
 
 class LostLease(Exception):
@@ -97,15 +103,32 @@ class Job:
     failures: tuple[DeadLetter, ...] = ()
 
 
+def _in_time(
+    method: Callable[Concatenate["Jobs", Given], Awaitable[Returned]],
+) -> Callable[Concatenate["Jobs", Given], Coroutine[Any, Any, Returned]]:
+    """A method that a database which hangs holds no longer than the patience: then it is `Unavailable`."""
+
+    @wraps(method)
+    async def bounded(self: "Jobs", /, *args: Given.args, **options: Given.kwargs) -> Returned:
+        try:
+            return await within(method(self, *args, **options), self.patience_s)
+        except (TimeoutError, ConnectionAbortedError) as error:
+            reason = f"no answer within {self.patience_s:g} s"
+            raise Unavailable("the database", reason, retry_after_s=_HUNG_RETRY_S) from error
+
+    return bounded
+
+
 class Jobs:
     """The jobs of all tenants in one database; any number of processes may share it.
 
     Args:
         lease_s: how long a worker may not be heard of before the next one takes its job.
+        patience_s: how long a worker waits for the database to write down or to say what becomes of a job.
     """
 
-    def __init__(self, database: Database, *, lease_s: float = 30.0) -> None:
-        self.lease_s = lease_s
+    def __init__(self, database: Database, *, lease_s: float = 30.0, patience_s: float = 10.0) -> None:
+        self.lease_s, self.patience_s = lease_s, patience_s
         self._database = database
 
     async def submit(self, tenant: str, delivery: Delivery) -> str:
@@ -121,6 +144,7 @@ class Jobs:
         token = uuid.uuid4()
         return Lease(tenant, await self._insert(tenant, delivery, token), token)
 
+    @_in_time
     async def _insert(self, tenant: str, delivery: Delivery, token: uuid.UUID | None) -> uuid.UUID:
         id = uuid.uuid4()
         async with self._database.transaction(tenant) as connection:
@@ -142,6 +166,7 @@ class Jobs:
             await connection.execute(_INSERT, values)
         return id
 
+    @_in_time
     async def take(self) -> Lease | None:
         """The next job that is due, of any tenant; None when there is none."""
         async with self._database.connection() as connection:
@@ -149,6 +174,7 @@ class Jobs:
             row = await cursor.fetchone()
         return Lease(*row) if row else None
 
+    @_in_time
     async def load(self, lease: Lease) -> Work:
         """Raises:
         LostLease: it is not the caller's any more.
@@ -165,6 +191,7 @@ class Jobs:
                 letters = await (await connection.execute(_LETTERS, (lease.tenant, lease.id))).fetchall()
         return Work(collection, delivery, file, payload, [(index, bytes(one)) for index, one in letters], *rest)
 
+    @_in_time
     async def keep(self, lease: Lease, *, done: int, failed: int) -> bool:
         """Hold the lease for longer and say how many documents are dealt with; False when it is lost."""
         values = {"seconds": self.lease_s, "done": done, "failed": failed}
@@ -172,6 +199,7 @@ class Jobs:
             kept = await connection.execute(_KEEP, _held(lease) | values)
         return kept.rowcount == 1
 
+    @_in_time
     async def take_in_hand(self, lease: Lease, index: int) -> None:
         """Note which document comes next: should this worker die, it was of that one. Raises LostLease."""
         async with self._database.transaction(lease.tenant) as connection:
@@ -185,6 +213,7 @@ class Jobs:
         """
         _one(await connection.execute(_RECORD, _held(lease) | counts))
 
+    @_in_time
     async def finish(
         self, lease: Lease, *, documents: int, failed: Sequence[Failure], payloads: Mapping[int, bytes]
     ) -> None:
@@ -208,11 +237,13 @@ class Jobs:
             await connection.cursor().executemany(_BURY, rows)
             await connection.execute(_SWEEP, (lease.tenant, lease.tenant, _SWEEP_BATCH))
 
+    @_in_time
     async def fail(self, lease: Lease, reason: str) -> None:
         """The job as a whole cannot be done; `retry` tries it again."""
         async with self._database.transaction(lease.tenant) as connection:
             await connection.execute(_FAIL, _held(lease) | {"reason": reason, "days": KEPT_DAYS})
 
+    @_in_time
     async def give_back(self, lease: Lease, *, reason: str | None = None, delay_s: float = 0.0) -> None:
         """Let another worker have the job, after a while when a dependency failed it."""
         values = {"reason": reason, "seconds": delay_s, "tried": int(reason is not None)}
