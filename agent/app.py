@@ -486,6 +486,7 @@ class Service:
         own = await self._own(tenant, collection)
         async with self.database.transaction(tenant) as connection:
             count = await store.remove_documents(connection, tenant, own.number, [document])
+            await queue.forget(connection, tenant, collection, document)
             await store.settle(connection, tenant, own.number)
         await self.catalogue.collections(tenant, fresh=True)
         return count

@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from agent.breaker import Breakers
 from agent.router import Rung
@@ -14,7 +13,6 @@ from retrievers.core.filters import Filter
 from retrievers.core.tasks import within
 from retrievers.core.types import Hit, Query, Retriever
 
-Returned = TypeVar("Returned")
 MakeQuery = Callable[[Step, Filter | None], Query]
 
 

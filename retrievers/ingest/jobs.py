@@ -45,7 +45,7 @@ class Work:
 
     Attributes:
         payload: None when only the letters are to be tried again.
-        letters: place and record of each document that failed before.
+        letters: place and record of each document that failed before; no record of one that was deleted since.
         tries: how often a dependency failed it; `deaths`: how many workers did not come back from it.
         parked: places of documents that workers died of.
     """
@@ -54,7 +54,7 @@ class Work:
     delivery: int
     file: str | None
     payload: bytes | None
-    letters: Sequence[tuple[int, bytes]]
+    letters: Sequence[tuple[int, bytes | None]]
     documents: int | None
     tries: int
     deaths: int
@@ -189,7 +189,7 @@ class Jobs:
             letters: list[Row] = []
             if payload is None:
                 letters = await (await connection.execute(_LETTERS, (lease.tenant, lease.id))).fetchall()
-        return Work(collection, delivery, file, payload, [(index, bytes(one)) for index, one in letters], *rest)
+        return Work(collection, delivery, file, payload, [(index, one and bytes(one)) for index, one in letters], *rest)
 
     @_in_time
     async def keep(self, lease: Lease, *, done: int, failed: int) -> bool:
@@ -215,7 +215,7 @@ class Jobs:
 
     @_in_time
     async def finish(
-        self, lease: Lease, *, documents: int, failed: Sequence[Failure], payloads: Mapping[int, bytes]
+        self, lease: Lease, *, documents: int, failed: Sequence[Failure], payloads: Mapping[int, bytes | None]
     ) -> None:
         """The job is done; what failed of it is kept.
 
@@ -277,23 +277,41 @@ class Jobs:
 
         Raises:
             NotFound: the tenant has no such job.
-            BadRequest: nothing of it failed, or it is not over yet.
+            BadRequest: nothing of it failed, it is not over yet, or what failed was deleted since.
         """
         async with self._database.transaction(tenant) as connection:
             await connection.execute(_DURABLE)
             again = await connection.execute(_RETRY, (tenant, _number(id)))
         job = await self.job(tenant, id)
         if not again.rowcount:
-            over = job.status in ("done", "failed")
-            raise BadRequest(
-                f"job {job.id}: {'nothing of it failed' if over else f'it is {job.status} already'}", where="job_id"
-            )
+            if job.status in ("queued", "running"):
+                why = f"it is {job.status} already"
+            elif job.status == "failed" or job.failed:
+                why = "what failed of it was deleted since; send the documents again"
+            else:
+                why = "nothing of it failed"
+            raise BadRequest(f"job {job.id}: {why}", where="job_id")
         return job
 
 
 async def cancel(connection: Connection, tenant: str, collection: str) -> None:
-    """End the jobs of a collection that is deleted in this transaction: they would make it anew."""
-    await connection.execute(_CANCEL, {"tenant": tenant, "collection": collection, "days": KEPT_DAYS})
+    """End the jobs of a collection that is deleted in this transaction: they would make it anew.
+
+    Of all its jobs the documents go as well; how they ended is kept.
+    """
+    values = {"tenant": tenant, "collection": collection, "days": KEPT_DAYS}
+    await connection.execute(_CANCEL, values)
+    await connection.execute(_CLEAR, values)
+    await connection.execute(_CLEAR_LETTERS, values | {"document": None})
+
+
+async def forget(connection: Connection, tenant: str, collection: str, document: str) -> None:
+    """Take a document that is deleted in this transaction out of the dead letters.
+
+    Inside deliveries that are kept whole, which are files and what is still to be carried out, it stays.
+    """
+    values = {"tenant": tenant, "collection": collection, "document": document}
+    await connection.execute(_CLEAR_LETTERS, values)
 
 
 def _held(lease: Lease) -> dict[str, Any]:
@@ -343,8 +361,7 @@ _PARK = """
     WHERE tenant = %(tenant)s AND id = %(id)s AND lease = %(token)s AND in_hand IS NOT NULL
 """
 _LETTERS = """
-    SELECT index, payload FROM signalbox.dead_letter WHERE tenant = %s AND job = %s AND payload IS NOT NULL
-    ORDER BY index
+    SELECT index, payload FROM signalbox.dead_letter WHERE tenant = %s AND job = %s ORDER BY index
 """
 _KEEP = """
     UPDATE signalbox.job SET free_at = now() + make_interval(secs => %(seconds)s), done = %(done)s, failed = %(failed)s
@@ -387,6 +404,15 @@ _CANCEL = """
         expires_at = now() + make_interval(days => %(days)s)
     WHERE tenant = %(tenant)s AND collection = %(collection)s AND status IN ('queued', 'running')
 """
+_CLEAR = """
+    UPDATE signalbox.job SET payload = NULL
+    WHERE tenant = %(tenant)s AND collection = %(collection)s AND payload IS NOT NULL
+"""
+_CLEAR_LETTERS = """
+    UPDATE signalbox.dead_letter l SET payload = NULL FROM signalbox.job j
+    WHERE j.tenant = %(tenant)s AND j.collection = %(collection)s AND (l.tenant, l.job) = (j.tenant, j.id)
+      AND l.payload IS NOT NULL AND (%(document)s::text IS NULL OR l.document_id = %(document)s)
+"""
 _GIVE_BACK = """
     UPDATE signalbox.job
     SET status = 'queued', lease = NULL, free_at = now() + make_interval(secs => %(seconds)s),
@@ -406,8 +432,10 @@ _FAILURES = """
     WHERE tenant = %s AND job = %s ORDER BY index
 """
 _RETRY = """
-    UPDATE signalbox.job
+    UPDATE signalbox.job j
     SET status = 'queued', free_at = now(), tries = 0, deaths = 0, in_hand = NULL, parked = '{}', error = NULL,
         done = done - failed, failed = 0, finished_at = NULL, expires_at = NULL
     WHERE tenant = %s AND id = %s AND expires_at > now() AND (status = 'failed' OR (status = 'done' AND failed > 0))
+      AND (payload IS NOT NULL OR EXISTS (SELECT FROM signalbox.dead_letter l
+                                          WHERE (l.tenant, l.job) = (j.tenant, j.id) AND l.payload IS NOT NULL))
 """

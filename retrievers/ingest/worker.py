@@ -294,7 +294,7 @@ class Worker:
 
     async def _finish(self, run: _Run) -> None:
         work, failed = run.work, run.report.failed
-        payloads: dict[int, bytes] = {}
+        payloads: dict[int, bytes | None] = {}
         if work.letters:
             records = dict(work.letters)
             payloads = {one.index: records[one.index] for one in failed}
@@ -346,7 +346,7 @@ def _tell(lease: Lease, task: "asyncio.Task[Report]") -> None:
 def _items(work: Work) -> list[tuple[int, Item]]:
     """The documents of a job with their places in the delivery; of one that is tried again, those that failed."""
     if work.payload is None:
-        return [(index, read_record(loaded(one), _place(index))) for index, one in work.letters]
+        return [(index, _letter(one, _place(index))) for index, one in work.letters]
     if work.file is None:
         return [(index, read_record(one, _place(index))) for index, one in enumerate(loaded(work.payload))]
     items: list[tuple[int, Item]] = []
@@ -359,6 +359,10 @@ def _items(work: Work) -> list[tuple[int, Item]]:
             break
         items.append((index, item))
     return items
+
+
+def _letter(payload: bytes | None, where: str) -> Item:
+    return Rejected(where, None, "it was deleted since") if payload is None else read_record(loaded(payload), where)
 
 
 def _place(index: int) -> str:

@@ -676,6 +676,51 @@ async def test_a_deleted_collection_ends_its_jobs(database: Database):
     assert (await worker.jobs.job(TENANT, other)).status == "queued"
 
 
+async def test_a_deleted_collection_leaves_no_document_in_its_jobs(database: Database, owner_url: str):
+    worker = worker_on(database)
+    bad = [record(0), record(1, text=7)]  # type: ignore[arg-type]
+    done, _ = await worker.deliver(TENANT, of_records("docs", bad))
+    file, _ = await worker.deliver(TENANT, of_file("docs", "bad.jsonl", b'{"text": "good"}\n{"text": 7}\n'))
+    waiting = await worker.jobs.submit(TENANT, of_records("docs", bad))
+    kept = [
+        await worker.jobs.submit(TENANT, of_records("other", bad)),
+        await worker.jobs.submit("rival", of_records("docs", bad)),
+    ]
+
+    async with database.transaction(TENANT) as connection:
+        await queue.cancel(connection, TENANT, "docs")
+
+    payloads = owner(owner_url, "SELECT id FROM signalbox.job WHERE payload IS NOT NULL ORDER BY delivery")
+    assert [id.hex for (id,) in payloads] == kept
+    assert owner(owner_url, "SELECT count(*) FROM signalbox.dead_letter WHERE payload IS NOT NULL") == [(0,)]
+    for id in (done, file, waiting):
+        with pytest.raises(BadRequest, match="what failed of it was deleted since; send the documents again"):
+            await worker.jobs.retry(TENANT, id)
+    assert [(one.index, one.id) for one in (await worker.jobs.job(TENANT, done)).failures] == [(1, "d1")]
+
+
+async def test_a_deleted_document_is_in_no_dead_letter_and_no_retry_brings_it_back(database: Database, owner_url: str):
+    worker = worker_on(database, Poisoned())
+    records = [record(n, text="This is poison.") for n in range(2)]
+    id, _ = await worker.deliver(TENANT, of_records("docs", records))
+    other, _ = await worker.deliver(TENANT, of_records("other", records))
+
+    async with database.transaction(TENANT) as connection:
+        await queue.forget(connection, TENANT, "docs", "d1")
+    letters = owner(
+        owner_url, "SELECT job, index FROM signalbox.dead_letter WHERE payload IS NOT NULL ORDER BY failed_at, index"
+    )
+    await worker.jobs.retry(TENANT, id)
+    await drain(worker_on(database))
+    job = await worker.jobs.job(TENANT, id)
+
+    assert [(job.hex, index) for job, index in letters] == [(id, 0), (other, 0), (other, 1)]
+    assert (*counts(job), job.done) == ("done", 1, 0, 0, 1, 2)
+    assert [(one.index, one.reason) for one in job.failures] == [(1, "it was deleted since")]
+    with pytest.raises(BadRequest, match="what failed of it was deleted since"):
+        await worker.jobs.retry(TENANT, id)
+
+
 async def test_what_is_acknowledged_is_on_disk_even_where_the_server_is_set_to_say_so_before(
     owner_url: str, service_url: str
 ):
