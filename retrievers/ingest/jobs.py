@@ -19,6 +19,7 @@ MAX_WAITING = 1000
 KEPT_DAYS = 30
 MAX_LISTED = 100
 _SWEEP_BATCH = 100
+_SWEEP_ALL_BATCH = 1000
 _FULL_RETRY_S = 30.0
 _HUNG_RETRY_S = 5.0
 
@@ -173,6 +174,12 @@ class Jobs:
             cursor = await connection.execute(_TAKE, (self._database.worker_pass(), self.lease_s))
             row = await cursor.fetchone()
         return Lease(*row) if row else None
+
+    @_in_time
+    async def sweep(self) -> None:
+        """Delete what has expired of all tenants, so much at a time: jobs, traces, conversations, records."""
+        async with self._database.connection() as connection:
+            await connection.execute(_SWEEP_ALL, (self._database.worker_pass(), _SWEEP_ALL_BATCH))
 
     @_in_time
     async def load(self, lease: Lease) -> Work:
@@ -392,6 +399,7 @@ _SWEEP = """
     DELETE FROM signalbox.job WHERE tenant = %s AND id IN (
         SELECT id FROM signalbox.job WHERE tenant = %s AND expires_at <= now() ORDER BY expires_at LIMIT %s)
 """
+_SWEEP_ALL = "SELECT signalbox.sweep(%s, %s)"
 _FAIL = """
     UPDATE signalbox.job
     SET status = 'failed', lease = NULL, error = %(reason)s, finished_at = now(),

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
@@ -26,6 +27,7 @@ MOST_FAILURES = 10_000
 _POLL_S = 1.0
 """How soon a job is seen that another process accepted; those of this process are seen at once."""
 _REST_S = 5.0
+_SWEEP_EVERY_S = 60.0
 _TURNS = 2
 """Deliveries carried out at once for callers who wait: more would take the database's connections from questions."""
 _END_S = 2.0
@@ -93,6 +95,7 @@ class Worker:
         self._loops: list[asyncio.Task[None]] = []
         self._at_work: set[asyncio.Task[Report]] = set()
         self._woken, self._closing = asyncio.Event(), asyncio.Event()
+        self._swept_at = -math.inf
         self._turns = asyncio.Semaphore(_TURNS)
         self._lines: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
@@ -306,6 +309,7 @@ class Worker:
     async def _work(self) -> None:
         """Carry out what the queue has, until the worker is closed."""
         while not self._closing.is_set():
+            await self._sweep()
             try:
                 self._woken.clear()
                 lease = await self.jobs.take()
@@ -326,6 +330,18 @@ class Worker:
             if task.cancelled():
                 await self._let_go(lease)  # it may have been cancelled before its first step
             _tell(lease, task)
+
+    async def _sweep(self) -> None:
+        """Now and then delete what has expired: a tenant that writes nothing any more does not do it."""
+        if time.monotonic() - self._swept_at < _SWEEP_EVERY_S:
+            return
+        self._swept_at = time.monotonic()
+        try:
+            await self.jobs.sweep()
+        except Exception as error:
+            _log.warning(
+                "what has expired was not deleted: %s", error if isinstance(error, Unavailable) else repr(error)
+            )
 
     async def _wait(self, seconds: float) -> None:
         with suppress(TimeoutError):

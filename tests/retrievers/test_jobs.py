@@ -754,6 +754,45 @@ async def test_a_job_of_another_tenant_does_not_exist(database: Database):
             await jobs.job(TENANT, malformed)
 
 
+EXPIRING = {
+    "job": "INSERT INTO signalbox.job (tenant, id, collection, status, expires_at)"
+    " VALUES (%s, gen_random_uuid(), 'docs', 'done', now() + %s::interval)",
+    "trace": "INSERT INTO signalbox.trace (tenant, id, expires_at, request, record)"
+    " VALUES (%s, gen_random_uuid(), now() + %s::interval, '{}', '{}')",
+    "conversation": "INSERT INTO signalbox.conversation (tenant, id, expires_at)"
+    " VALUES (%s, gen_random_uuid()::text, now() + %s::interval)",
+    "exchange": "INSERT INTO signalbox.exchange (tenant, id, question, expires_at)"
+    " VALUES (%s, gen_random_uuid(), 'Why?', now() + %s::interval)",
+}
+
+
+async def test_a_worker_deletes_what_has_expired_of_tenants_that_never_come_again(database: Database, owner_url: str):
+    for insert in EXPIRING.values():
+        for tenant in ("gone", "gone too", "there"):
+            for after in ("-1 s", "1 h") if tenant == "there" else ("-1 s", "-1 h"):
+                owner(owner_url, insert, tenant, after)
+    owner(owner_url, "INSERT INTO signalbox.dead_letter SELECT tenant, id, 0, '', '', '', 'x' FROM signalbox.job")
+    owner(owner_url, "INSERT INTO signalbox.message SELECT tenant, id, 1, 'user', 'x' FROM signalbox.conversation")
+
+    async with worker_on(database):
+        await until(lambda: owner(owner_url, "SELECT count(*) FROM signalbox.exchange") == [(1,)])
+
+    for name in (*EXPIRING, "dead_letter", "message"):
+        assert owner(owner_url, f"SELECT tenant FROM signalbox.{name}") == [("there",)], name  # noqa: S608
+
+
+async def test_only_a_worker_s_pass_sweeps_and_its_role_can_delete_nothing_else(database: Database, owner_url: str):
+    for scope in (database.scope(TENANT), database.scope("worker"), "", "\nworker"):
+        async with database.connection() as connection:
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                await connection.execute("SELECT signalbox.sweep(%s, 1)", (scope,))
+    for name, insert in EXPIRING.items():
+        owner(owner_url, insert, TENANT, "1 h")
+        with psycopg.connect(owner_url) as connection:
+            connection.execute("SET ROLE signalbox_search")
+            assert connection.execute(f"DELETE FROM signalbox.{name}".encode()).rowcount == 0  # noqa: S608
+
+
 async def test_only_a_worker_s_pass_hands_out_jobs(database: Database):
     await Jobs(database).submit("rival", of_records("docs", [record(0)]))
     worker_pass = database.worker_pass()
