@@ -42,13 +42,13 @@ from agent.observe.observer import Observers
 from agent.pipeline import Decision, Pipeline
 from agent.records import Exchange, Records
 from agent.rerank import open_reranker
-from agent.retrieve import within
 from agent.settings import Settings, load_settings
 from agent.trace import Trace, TraceStore
 from agent.types import Answer, AskRequest, AugmentRequest, ChatRequest, Prompt, Request, Result
 from retrievers import registry
 from retrievers.core.errors import BadRequest, NotFound, Unavailable, UnknownCollection
 from retrievers.core.fields import Field
+from retrievers.core.tasks import within
 from retrievers.core.types import ChunkId, Closing, Collection, FieldValues, Retriever
 from retrievers.embed import Embedder
 from retrievers.embed.factory import open_embedder
@@ -486,6 +486,7 @@ class Service:
         own = await self._own(tenant, collection)
         async with self.database.transaction(tenant) as connection:
             count = await store.remove_documents(connection, tenant, own.number, [document])
+            await queue.forget(connection, tenant, collection, document)
             await store.settle(connection, tenant, own.number)
         await self.catalogue.collections(tenant, fresh=True)
         return count

@@ -17,10 +17,10 @@ from operator import or_
 import rjieba
 
 from agent.intent.numerals import parse_amount, parse_count
-from agent.retrieve import within
 from agent.sentences import cited, spans, without_citations
 from agent.types import Sentence
 from retrievers.core.errors import Unavailable
+from retrievers.core.tasks import within
 from retrievers.embed import Embedder
 from retrievers.text.analysis import analyse, fold, stem
 from retrievers.text.glosses import is_chinese

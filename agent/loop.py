@@ -17,7 +17,7 @@ from agent.fusion import Fused, take_turns
 from agent.intent.rules import readable
 from agent.intent.turns import parts_perhaps
 from agent.llm import Calls, Model, ModelFailed
-from agent.retrieve import Answer, within
+from agent.retrieve import Answer
 from agent.router import Rung
 from agent.search import SEARCH_BY, Asked, Found, Search
 from agent.settings import Settings
@@ -25,6 +25,7 @@ from agent.sufficiency import Part
 from agent.types import Intent, Relaxed
 from retrievers.core.errors import Unavailable
 from retrievers.core.filters import Filter
+from retrievers.core.tasks import within
 from retrievers.core.types import ChunkId, Scope
 from retrievers.text import glosses
 

@@ -25,13 +25,14 @@ from agent.rerank.base import Reranker
 from agent.rerank.hybrid import Hybrid
 from agent.rerank.llm import ListwiseReranker
 from agent.rerank.stage import Patience, Reranking, rerank
-from agent.retrieve import Answer, within
+from agent.retrieve import Answer
 from agent.search import MODEL_UNAVAILABLE, Asked, Found, Search, unread
 from agent.settings import Settings
 from agent.types import AugmentRequest, Intent, Prompt, RankedHit, Request, Result, Table
 from retrievers.core.errors import BadDocument, BadRequest, Unavailable, UnknownCollection, listing
 from retrievers.core.fields import Field, Values, flatten, normalise
 from retrievers.core.filters import Filter, in_words, parse
+from retrievers.core.tasks import within
 from retrievers.core.types import Chunk, ChunkId, Hit, Holder, Retriever, Scope
 from retrievers.embed import Embedder
 from retrievers.postgres.catalogue import Catalogue, filterable

@@ -2,18 +2,17 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 from agent.breaker import Breakers
 from agent.router import Rung
 from agent.types import Outcome, Step
 from retrievers.core.errors import BadRequest, RetrievalError, TooCostly, Unavailable
 from retrievers.core.filters import Filter
+from retrievers.core.tasks import within
 from retrievers.core.types import Hit, Query, Retriever
 
-Returned = TypeVar("Returned")
 MakeQuery = Callable[[Step, Filter | None], Query]
 
 
@@ -185,45 +184,3 @@ def _outcome(step: Step, status: str, hits: int, started: float | None, reason: 
         elapsed_ms=0.0 if started is None else round((time.monotonic() - started) * 1000, 3),
         reason=reason,
     )
-
-
-_left: set[asyncio.Future[Any]] = set()
-
-
-async def within(work: Awaitable[Returned], timeout_s: float) -> Returned:
-    """What the work returns, if it does so in time.
-
-    Work that is late, or whose caller leaves, is cancelled and not waited for: to end a query on a server
-    that does not answer takes the driver seconds.
-
-    Raises:
-        TimeoutError: it was late.
-        ConnectionAbortedError: it ended itself by a cancellation that nobody asked for.
-    """
-    task = asyncio.ensure_future(work)
-    in_time = False
-    try:
-        in_time = bool((await asyncio.wait({task}, timeout=max(timeout_s, 0)))[0])
-    finally:
-        if not in_time:
-            leave(task)
-    if not in_time:
-        raise TimeoutError
-    if task.cancelled():
-        # As it is, it would pass for a cancellation of the whole request.
-        raise ConnectionAbortedError
-    return task.result()
-
-
-def leave(task: asyncio.Future[Any]) -> None:
-    """Cancel a task whose result nobody will look at, without waiting for its end."""
-    task.cancel()
-    # The event loop holds tasks weakly.
-    _left.add(task)
-    task.add_done_callback(_forget)
-
-
-def _forget(task: asyncio.Future[Any]) -> None:
-    _left.discard(task)
-    if not task.cancelled():
-        task.exception()  # has been seen: it is too late to matter

@@ -14,13 +14,14 @@ from agent.breaker import Breakers
 from agent.intent.off import Off, question_language
 from agent.intent.reading import Reading
 from agent.llm import no_answer
-from agent.retrieve import Answer, MakeQuery, Sources, climb, leave, within
+from agent.retrieve import Answer, MakeQuery, Sources, climb
 from agent.router import Constraints, Limits, Plan, Rung
 from agent.settings import Settings
 from agent.types import Intent, Relaxed, Request, SourceChoice, Step
 from retrievers.core.aggregates import Aggregate, parse_aggregate
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.filters import Filter, to_json
+from retrievers.core.tasks import leave, within
 from retrievers.core.types import Chunk, ChunkId, Holder, Query, Retriever, Scope
 from retrievers.embed import Embedder
 from retrievers.postgres.catalogue import Catalogue, filterable

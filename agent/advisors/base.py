@@ -28,9 +28,9 @@ from datetime import datetime
 from typing import Any, Literal, Protocol, TypeVar
 
 from agent.pipeline import Decision
-from agent.retrieve import within
 from agent.types import Answer, ChatRequest, Citation, FinishReason, Prompt, Usage
 from retrievers.core.errors import Unavailable
+from retrievers.core.tasks import within
 
 Status = Literal["answered", "refused", "failed", "abandoned"]
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.breaker import State
-from agent.retrieve import Answer, within
+from agent.retrieve import Answer
 from retrievers.core.errors import TooCostly, Unavailable
+from retrievers.core.tasks import within
 
 if TYPE_CHECKING:
     from agent.app import Service

@@ -14,8 +14,8 @@ import numpy as np
 from agent.errors import BadSetting
 from agent.fusion import Fused
 from agent.rerank.features import NAMES, VERSION, Matrix, features
-from agent.retrieve import within
 from retrievers.core.errors import Unavailable
+from retrievers.core.tasks import within
 
 FILE = "ltr.json"
 """Where `eval tune` writes the model, within SIGNALBOX_HOME."""

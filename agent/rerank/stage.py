@@ -12,8 +12,8 @@ from agent.breaker import Breaker
 from agent.fusion import Fused, in_turns
 from agent.llm import ModelFailed, no_answer
 from agent.rerank.base import Reranker, check_scores, ordered
-from agent.retrieve import within
 from retrievers.core.errors import Unavailable
+from retrievers.core.tasks import within
 from retrievers.core.types import ChunkId
 
 _log = logging.getLogger(__name__)

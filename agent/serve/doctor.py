@@ -17,12 +17,12 @@ from agent.observe.health import LEAST_FREE_BYTES, free_bytes
 from agent.rank_features import RankFeature
 from agent.rerank import shown
 from agent.rerank.base import Reranker, check_scores
-from agent.retrieve import within
 from agent.serve import doctor_serve
 from agent.serve.check import Check
 from agent.settings import PREFIX, Settings, load_settings, unknown_variables
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
 from retrievers.core.fields import Field
+from retrievers.core.tasks import within
 from retrievers.core.types import Chunk, ChunkId, Query, Scope
 from retrievers.postgres.migrate import check_address
 from retrievers.registry import Resources

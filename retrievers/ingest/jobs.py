@@ -1,12 +1,14 @@
 """The queue of ingestion jobs: a delivery is written down first, then leased to one worker at a time."""
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from retrievers.core.errors import BadRequest, NotFound, Unavailable
+from retrievers.core.tasks import within
 from retrievers.ingest.delivery import Delivery
 from retrievers.ingest.run import Failure
 from retrievers.ingest.store import Connection
@@ -17,7 +19,12 @@ MAX_WAITING = 1000
 KEPT_DAYS = 30
 MAX_LISTED = 100
 _SWEEP_BATCH = 100
+_SWEEP_ALL_BATCH = 1000
 _FULL_RETRY_S = 30.0
+_HUNG_RETRY_S = 5.0
+
+Given = ParamSpec("Given")
+Returned = TypeVar("Returned")
 
 
 class LostLease(Exception):
@@ -39,7 +46,7 @@ class Work:
 
     Attributes:
         payload: None when only the letters are to be tried again.
-        letters: place and record of each document that failed before.
+        letters: place and record of each document that failed before; no record of one that was deleted since.
         tries: how often a dependency failed it; `deaths`: how many workers did not come back from it.
         parked: places of documents that workers died of.
     """
@@ -48,7 +55,7 @@ class Work:
     delivery: int
     file: str | None
     payload: bytes | None
-    letters: Sequence[tuple[int, bytes]]
+    letters: Sequence[tuple[int, bytes | None]]
     documents: int | None
     tries: int
     deaths: int
@@ -97,15 +104,32 @@ class Job:
     failures: tuple[DeadLetter, ...] = ()
 
 
+def _in_time(
+    method: Callable[Concatenate["Jobs", Given], Awaitable[Returned]],
+) -> Callable[Concatenate["Jobs", Given], Coroutine[Any, Any, Returned]]:
+    """A method that a database which hangs holds no longer than the patience: then it is `Unavailable`."""
+
+    @wraps(method)
+    async def bounded(self: "Jobs", /, *args: Given.args, **options: Given.kwargs) -> Returned:
+        try:
+            return await within(method(self, *args, **options), self.patience_s)
+        except (TimeoutError, ConnectionAbortedError) as error:
+            reason = f"no answer within {self.patience_s:g} s"
+            raise Unavailable("the database", reason, retry_after_s=_HUNG_RETRY_S) from error
+
+    return bounded
+
+
 class Jobs:
     """The jobs of all tenants in one database; any number of processes may share it.
 
     Args:
         lease_s: how long a worker may not be heard of before the next one takes its job.
+        patience_s: how long a worker waits for the database to write down or to say what becomes of a job.
     """
 
-    def __init__(self, database: Database, *, lease_s: float = 30.0) -> None:
-        self.lease_s = lease_s
+    def __init__(self, database: Database, *, lease_s: float = 30.0, patience_s: float = 10.0) -> None:
+        self.lease_s, self.patience_s = lease_s, patience_s
         self._database = database
 
     async def submit(self, tenant: str, delivery: Delivery) -> str:
@@ -121,6 +145,7 @@ class Jobs:
         token = uuid.uuid4()
         return Lease(tenant, await self._insert(tenant, delivery, token), token)
 
+    @_in_time
     async def _insert(self, tenant: str, delivery: Delivery, token: uuid.UUID | None) -> uuid.UUID:
         id = uuid.uuid4()
         async with self._database.transaction(tenant) as connection:
@@ -142,6 +167,7 @@ class Jobs:
             await connection.execute(_INSERT, values)
         return id
 
+    @_in_time
     async def take(self) -> Lease | None:
         """The next job that is due, of any tenant; None when there is none."""
         async with self._database.connection() as connection:
@@ -149,6 +175,13 @@ class Jobs:
             row = await cursor.fetchone()
         return Lease(*row) if row else None
 
+    @_in_time
+    async def sweep(self) -> None:
+        """Delete what has expired of all tenants, so much at a time: jobs, traces, conversations, records."""
+        async with self._database.connection() as connection:
+            await connection.execute(_SWEEP_ALL, (self._database.worker_pass(), _SWEEP_ALL_BATCH))
+
+    @_in_time
     async def load(self, lease: Lease) -> Work:
         """Raises:
         LostLease: it is not the caller's any more.
@@ -163,8 +196,9 @@ class Jobs:
             letters: list[Row] = []
             if payload is None:
                 letters = await (await connection.execute(_LETTERS, (lease.tenant, lease.id))).fetchall()
-        return Work(collection, delivery, file, payload, [(index, bytes(one)) for index, one in letters], *rest)
+        return Work(collection, delivery, file, payload, [(index, one and bytes(one)) for index, one in letters], *rest)
 
+    @_in_time
     async def keep(self, lease: Lease, *, done: int, failed: int) -> bool:
         """Hold the lease for longer and say how many documents are dealt with; False when it is lost."""
         values = {"seconds": self.lease_s, "done": done, "failed": failed}
@@ -172,6 +206,7 @@ class Jobs:
             kept = await connection.execute(_KEEP, _held(lease) | values)
         return kept.rowcount == 1
 
+    @_in_time
     async def take_in_hand(self, lease: Lease, index: int) -> None:
         """Note which document comes next: should this worker die, it was of that one. Raises LostLease."""
         async with self._database.transaction(lease.tenant) as connection:
@@ -185,8 +220,9 @@ class Jobs:
         """
         _one(await connection.execute(_RECORD, _held(lease) | counts))
 
+    @_in_time
     async def finish(
-        self, lease: Lease, *, documents: int, failed: Sequence[Failure], payloads: Mapping[int, bytes]
+        self, lease: Lease, *, documents: int, failed: Sequence[Failure], payloads: Mapping[int, bytes | None]
     ) -> None:
         """The job is done; what failed of it is kept.
 
@@ -208,11 +244,13 @@ class Jobs:
             await connection.cursor().executemany(_BURY, rows)
             await connection.execute(_SWEEP, (lease.tenant, lease.tenant, _SWEEP_BATCH))
 
+    @_in_time
     async def fail(self, lease: Lease, reason: str) -> None:
         """The job as a whole cannot be done; `retry` tries it again."""
         async with self._database.transaction(lease.tenant) as connection:
             await connection.execute(_FAIL, _held(lease) | {"reason": reason, "days": KEPT_DAYS})
 
+    @_in_time
     async def give_back(self, lease: Lease, *, reason: str | None = None, delay_s: float = 0.0) -> None:
         """Let another worker have the job, after a while when a dependency failed it."""
         values = {"reason": reason, "seconds": delay_s, "tried": int(reason is not None)}
@@ -246,23 +284,41 @@ class Jobs:
 
         Raises:
             NotFound: the tenant has no such job.
-            BadRequest: nothing of it failed, or it is not over yet.
+            BadRequest: nothing of it failed, it is not over yet, or what failed was deleted since.
         """
         async with self._database.transaction(tenant) as connection:
             await connection.execute(_DURABLE)
             again = await connection.execute(_RETRY, (tenant, _number(id)))
         job = await self.job(tenant, id)
         if not again.rowcount:
-            over = job.status in ("done", "failed")
-            raise BadRequest(
-                f"job {job.id}: {'nothing of it failed' if over else f'it is {job.status} already'}", where="job_id"
-            )
+            if job.status in ("queued", "running"):
+                why = f"it is {job.status} already"
+            elif job.status == "failed" or job.failed:
+                why = "what failed of it was deleted since; send the documents again"
+            else:
+                why = "nothing of it failed"
+            raise BadRequest(f"job {job.id}: {why}", where="job_id")
         return job
 
 
 async def cancel(connection: Connection, tenant: str, collection: str) -> None:
-    """End the jobs of a collection that is deleted in this transaction: they would make it anew."""
-    await connection.execute(_CANCEL, {"tenant": tenant, "collection": collection, "days": KEPT_DAYS})
+    """End the jobs of a collection that is deleted in this transaction: they would make it anew.
+
+    Of all its jobs the documents go as well; how they ended is kept.
+    """
+    values = {"tenant": tenant, "collection": collection, "days": KEPT_DAYS}
+    await connection.execute(_CANCEL, values)
+    await connection.execute(_CLEAR, values)
+    await connection.execute(_CLEAR_LETTERS, values | {"document": None})
+
+
+async def forget(connection: Connection, tenant: str, collection: str, document: str) -> None:
+    """Take a document that is deleted in this transaction out of the dead letters.
+
+    Inside deliveries that are kept whole, which are files and what is still to be carried out, it stays.
+    """
+    values = {"tenant": tenant, "collection": collection, "document": document}
+    await connection.execute(_CLEAR_LETTERS, values)
 
 
 def _held(lease: Lease) -> dict[str, Any]:
@@ -312,8 +368,7 @@ _PARK = """
     WHERE tenant = %(tenant)s AND id = %(id)s AND lease = %(token)s AND in_hand IS NOT NULL
 """
 _LETTERS = """
-    SELECT index, payload FROM signalbox.dead_letter WHERE tenant = %s AND job = %s AND payload IS NOT NULL
-    ORDER BY index
+    SELECT index, payload FROM signalbox.dead_letter WHERE tenant = %s AND job = %s ORDER BY index
 """
 _KEEP = """
     UPDATE signalbox.job SET free_at = now() + make_interval(secs => %(seconds)s), done = %(done)s, failed = %(failed)s
@@ -344,6 +399,7 @@ _SWEEP = """
     DELETE FROM signalbox.job WHERE tenant = %s AND id IN (
         SELECT id FROM signalbox.job WHERE tenant = %s AND expires_at <= now() ORDER BY expires_at LIMIT %s)
 """
+_SWEEP_ALL = "SELECT signalbox.sweep(%s, %s)"
 _FAIL = """
     UPDATE signalbox.job
     SET status = 'failed', lease = NULL, error = %(reason)s, finished_at = now(),
@@ -355,6 +411,15 @@ _CANCEL = """
     SET status = 'failed', lease = NULL, error = 'the collection was deleted', finished_at = now(),
         expires_at = now() + make_interval(days => %(days)s)
     WHERE tenant = %(tenant)s AND collection = %(collection)s AND status IN ('queued', 'running')
+"""
+_CLEAR = """
+    UPDATE signalbox.job SET payload = NULL
+    WHERE tenant = %(tenant)s AND collection = %(collection)s AND payload IS NOT NULL
+"""
+_CLEAR_LETTERS = """
+    UPDATE signalbox.dead_letter l SET payload = NULL FROM signalbox.job j
+    WHERE j.tenant = %(tenant)s AND j.collection = %(collection)s AND (l.tenant, l.job) = (j.tenant, j.id)
+      AND l.payload IS NOT NULL AND (%(document)s::text IS NULL OR l.document_id = %(document)s)
 """
 _GIVE_BACK = """
     UPDATE signalbox.job
@@ -375,8 +440,10 @@ _FAILURES = """
     WHERE tenant = %s AND job = %s ORDER BY index
 """
 _RETRY = """
-    UPDATE signalbox.job
+    UPDATE signalbox.job j
     SET status = 'queued', free_at = now(), tries = 0, deaths = 0, in_hand = NULL, parked = '{}', error = NULL,
         done = done - failed, failed = 0, finished_at = NULL, expires_at = NULL
     WHERE tenant = %s AND id = %s AND expires_at > now() AND (status = 'failed' OR (status = 'done' AND failed > 0))
+      AND (payload IS NOT NULL OR EXISTS (SELECT FROM signalbox.dead_letter l
+                                          WHERE (l.tenant, l.job) = (j.tenant, j.id) AND l.payload IS NOT NULL))
 """

@@ -2,13 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from contextlib import suppress
+import math
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Protocol, Self
+from weakref import WeakValueDictionary
 
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
+from retrievers.core.tasks import leave
 from retrievers.ingest.delivery import Delivery, dumped, loaded
 from retrievers.ingest.documents import Document, Rejected
 from retrievers.ingest.jobs import Jobs, Lease, LostLease, Work
@@ -23,8 +27,11 @@ MOST_FAILURES = 10_000
 _POLL_S = 1.0
 """How soon a job is seen that another process accepted; those of this process are seen at once."""
 _REST_S = 5.0
+_SWEEP_EVERY_S = 60.0
 _TURNS = 2
 """Deliveries carried out at once for callers who wait: more would take the database's connections from questions."""
+_END_S = 2.0
+"""How long work that was cancelled may take to end: on a database that hangs it does not."""
 _TRIES = 100
 _LONGEST_WAIT_S = 300.0
 # Workers are killed for many reasons. When a job was under way at so many deaths, one of its documents may be why:
@@ -54,17 +61,20 @@ class _Run:
     """One attempt at a job.
 
     Attributes:
+        work: there from when it is the job's turn.
+        tries: how often a dependency failed the job before.
         items: with their places in the delivery.
         before: documents of the delivery that were dealt with before this attempt and are not among the items.
-        lost: somebody else holds the lease.
+        lost: why the lease is not held any more.
     """
 
     lease: Lease
-    work: Work
+    work: Work = field(init=False)
+    tries: int = 0
     items: Sequence[tuple[int, Item]] = ()
     before: int = 0
     report: Report = field(default_factory=Report)
-    lost: bool = False
+    lost: LostLease | Unavailable | None = None
 
     @property
     def done(self) -> int:
@@ -85,7 +95,9 @@ class Worker:
         self._loops: list[asyncio.Task[None]] = []
         self._at_work: set[asyncio.Task[Report]] = set()
         self._woken, self._closing = asyncio.Event(), asyncio.Event()
+        self._swept_at = -math.inf
         self._turns = asyncio.Semaphore(_TURNS)
+        self._lines: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def __aenter__(self) -> Self:
         self._loops = [asyncio.create_task(self._work()) for _ in range(self._at_once)]
@@ -119,26 +131,37 @@ class Worker:
             BadRequest: it cannot be done; the job has failed.
             Unavailable: a dependency failed; the job, if it was written down, is tried again later.
         """
-        async with self._turns:
-            lease = await self.jobs.begin(tenant, delivery)
-            try:
-                return lease.id.hex, await self.carry_out(lease)
-            except LostLease:
-                raise Unavailable("the job", f"it was taken over; see job {lease.id.hex}") from None
-            except Unavailable as error:
-                reason = f"{error.reason}; job {lease.id.hex} keeps the documents and is tried again"
-                raise Unavailable(error.source, reason, retry_after_s=error.retry_after_s) from error
+        lease = await self.jobs.begin(tenant, delivery)
+        try:
+            return lease.id.hex, await self.carry_out(lease, self._turn(tenant))
+        except LostLease:
+            raise Unavailable("the job", f"it was taken over; see job {lease.id.hex}") from None
+        except Unavailable as error:
+            reason = f"{error.reason}; job {lease.id.hex} keeps the documents and is tried again"
+            raise Unavailable(error.source, reason, retry_after_s=error.retry_after_s) from error
 
-    async def carry_out(self, lease: Lease) -> Report:
+    @asynccontextmanager
+    async def _turn(self, tenant: str) -> AsyncIterator[None]:
+        """Inside the block a delivery is carried out; before, a tenant's many wait in a line of their own.
+
+        Of a tenant no more come to wait for the common turns than there are turns, so others wait for no more.
+        """
+        line = self._lines.setdefault(tenant, asyncio.Semaphore(_TURNS))
+        async with line, self._turns:
+            yield
+
+    async def carry_out(self, lease: Lease, turn: AbstractAsyncContextManager[None] | None = None) -> Report:
         """Store the documents of a job; cancelled, it gives the job back.
 
+        Args:
+            turn: inside it they are stored; the lease is held while it is waited for.
         Raises:
             BadRequest: the job cannot be done, and has failed.
             Unavailable: a dependency failed; the job is given back, to be tried again later.
             LostLease: it was taken over by another worker, or cancelled.
         """
         try:
-            return await self._attempt(_Run(lease, await self.jobs.load(lease)))
+            return await self._attempt(_Run(lease), turn or nullcontext())
         except asyncio.CancelledError:
             await asyncio.shield(self._let_go(lease))
             raise
@@ -147,14 +170,14 @@ class Worker:
         with suppress(Unavailable):  # the lease then ends by itself
             await self.jobs.give_back(lease)
 
-    async def _attempt(self, run: _Run) -> Report:
-        storing = asyncio.create_task(self._store(run))
+    async def _attempt(self, run: _Run, turn: AbstractAsyncContextManager[None]) -> Report:
+        storing = asyncio.create_task(self._in_turn(run, turn))
         beating = asyncio.create_task(self._beat(run, storing))
         try:
             return await storing
         except asyncio.CancelledError:
-            if run.lost:
-                raise LostLease from None
+            if run.lost is not None:
+                raise run.lost from None
             raise
         except LostLease:
             raise
@@ -172,24 +195,42 @@ class Worker:
     async def _put_back(self, run: _Run, error: Unavailable) -> None:
         """A dependency is down: it is tried again, each time after twice as long."""
         with suppress(Unavailable):
-            if run.work.tries + 1 >= _TRIES:
+            if run.tries + 1 >= _TRIES:
                 await self.jobs.fail(run.lease, f"given up after {_TRIES} tries: {error}")
             else:
-                delay_s = min(2.0**run.work.tries, _LONGEST_WAIT_S)
+                delay_s = min(2.0**run.tries, _LONGEST_WAIT_S)
                 await self.jobs.give_back(run.lease, reason=str(error), delay_s=delay_s)
 
     async def _beat(self, run: _Run, storing: "asyncio.Task[Report]") -> None:
         """Hold the lease until it is lost; a database that is away for a moment does not lose it."""
-        while True:
+        held_until = time.monotonic() + self.jobs.lease_s
+        while run.lost is None:
             await asyncio.sleep(self.jobs.lease_s / 3)
+            asked = time.monotonic()
+            if asked >= held_until:
+                run.lost = Unavailable("the database", f"no answer for {self.jobs.lease_s:g} s", retry_after_s=_REST_S)
+                break
             with suppress(Unavailable):
-                if not await self.jobs.keep(run.lease, done=run.done, failed=len(run.report.failed)):
-                    run.lost = True
-                    storing.cancel()
-                    return
+                if await self.jobs.keep(run.lease, done=run.done, failed=len(run.report.failed)):
+                    held_until = asked + self.jobs.lease_s
+                else:
+                    run.lost = LostLease()
+        storing.cancel()
+
+    async def _in_turn(self, run: _Run, turn: AbstractAsyncContextManager[None]) -> Report:
+        """Store when it is the job's turn; cancelled, it gives up the turn even if the database hangs."""
+        async with turn:
+            storing = asyncio.create_task(self._store(run))
+            try:
+                return await asyncio.shield(storing)
+            except asyncio.CancelledError:
+                leave(storing)
+                await asyncio.wait({storing}, timeout=_END_S)
+                raise
 
     async def _store(self, run: _Run) -> Report:
-        work = run.work
+        run.work = work = await self.jobs.load(run.lease)
+        run.tries = work.tries
         if work.deaths >= _MOST_DEATHS:
             raise BadRequest(f"given up: {work.deaths} workers did not come back from this job")
         run.items = await asyncio.to_thread(_items, work)
@@ -256,7 +297,7 @@ class Worker:
 
     async def _finish(self, run: _Run) -> None:
         work, failed = run.work, run.report.failed
-        payloads: dict[int, bytes] = {}
+        payloads: dict[int, bytes | None] = {}
         if work.letters:
             records = dict(work.letters)
             payloads = {one.index: records[one.index] for one in failed}
@@ -268,6 +309,7 @@ class Worker:
     async def _work(self) -> None:
         """Carry out what the queue has, until the worker is closed."""
         while not self._closing.is_set():
+            await self._sweep()
             try:
                 self._woken.clear()
                 lease = await self.jobs.take()
@@ -289,6 +331,18 @@ class Worker:
                 await self._let_go(lease)  # it may have been cancelled before its first step
             _tell(lease, task)
 
+    async def _sweep(self) -> None:
+        """Now and then delete what has expired: a tenant that writes nothing any more does not do it."""
+        if time.monotonic() - self._swept_at < _SWEEP_EVERY_S:
+            return
+        self._swept_at = time.monotonic()
+        try:
+            await self.jobs.sweep()
+        except Exception as error:
+            _log.warning(
+                "what has expired was not deleted: %s", error if isinstance(error, Unavailable) else repr(error)
+            )
+
     async def _wait(self, seconds: float) -> None:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._woken.wait(), seconds)
@@ -308,7 +362,7 @@ def _tell(lease: Lease, task: "asyncio.Task[Report]") -> None:
 def _items(work: Work) -> list[tuple[int, Item]]:
     """The documents of a job with their places in the delivery; of one that is tried again, those that failed."""
     if work.payload is None:
-        return [(index, read_record(loaded(one), _place(index))) for index, one in work.letters]
+        return [(index, _letter(one, _place(index))) for index, one in work.letters]
     if work.file is None:
         return [(index, read_record(one, _place(index))) for index, one in enumerate(loaded(work.payload))]
     items: list[tuple[int, Item]] = []
@@ -321,6 +375,10 @@ def _items(work: Work) -> list[tuple[int, Item]]:
             break
         items.append((index, item))
     return items
+
+
+def _letter(payload: bytes | None, where: str) -> Item:
+    return Rejected(where, None, "it was deleted since") if payload is None else read_record(loaded(payload), where)
 
 
 def _place(index: int) -> str:

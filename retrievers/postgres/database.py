@@ -106,7 +106,7 @@ class Database:
         return self._signed(tenant)
 
     def worker_pass(self) -> str:
-        """What `signalbox.take_job` asks for in place of a tenant's scope; no tenant's scope can be mistaken for it."""
+        """What functions for workers ask for in place of a tenant's scope; no tenant's scope can be mistaken for it."""
         return self._signed("\nworker")
 
     def _signed(self, name: str) -> str:

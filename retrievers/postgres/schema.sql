@@ -170,6 +170,34 @@ BEGIN
     RETURN found.number;
 END $$;
 
+CREATE FUNCTION signalbox.sweep(pass text, most integer) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'signalbox', 'public', 'pg_temp'
+    AS $_$
+DECLARE
+    name text;
+BEGIN
+    IF verified_tenant(pass) <> E'\nworker' THEN
+        RAISE EXCEPTION 'only a worker sweeps' USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    FOREACH name IN ARRAY ARRAY['job', 'trace', 'conversation', 'exchange'] LOOP
+        -- From tenant to tenant in the index, which begins with them. What is used again meanwhile stays.
+        EXECUTE format($delete$
+            WITH RECURSIVE who AS (
+                SELECT min(t.tenant) AS tenant FROM %1$I t
+                UNION ALL
+                SELECT (SELECT min(t.tenant) FROM %1$I t WHERE t.tenant > w.tenant)
+                FROM who w WHERE w.tenant IS NOT NULL)
+            DELETE FROM %1$I WHERE expires_at <= now() AND (tenant, id) IN (
+                SELECT old.tenant, old.id
+                FROM who w, LATERAL (SELECT t.tenant, t.id FROM %1$I t
+                                     WHERE t.tenant = w.tenant AND t.expires_at <= now()
+                                     ORDER BY t.expires_at LIMIT $1) old
+                LIMIT $1)
+        $delete$, name) USING most;
+    END LOOP;
+END $_$;
+
 CREATE FUNCTION signalbox.take_job(pass text, seconds double precision) RETURNS TABLE(tenant text, id uuid, lease uuid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'signalbox', 'public', 'pg_temp'
@@ -800,6 +828,14 @@ ALTER TABLE signalbox.document ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE signalbox.exchange ENABLE ROW LEVEL SECURITY;
 
+CREATE POLICY expired ON signalbox.conversation AS RESTRICTIVE FOR DELETE TO signalbox_search USING ((expires_at <= now()));
+
+CREATE POLICY expired ON signalbox.exchange AS RESTRICTIVE FOR DELETE TO signalbox_search USING ((expires_at <= now()));
+
+CREATE POLICY expired ON signalbox.job AS RESTRICTIVE FOR DELETE TO signalbox_search USING ((expires_at <= now()));
+
+CREATE POLICY expired ON signalbox.trace AS RESTRICTIVE FOR DELETE TO signalbox_search USING ((expires_at <= now()));
+
 ALTER TABLE signalbox.feedback ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE signalbox.feedback_document ENABLE ROW LEVEL SECURITY;
@@ -882,6 +918,12 @@ CREATE POLICY sql_own ON signalbox.document FOR SELECT TO signalbox_sql USING ((
 
 CREATE POLICY sql_platform ON signalbox.document FOR SELECT TO signalbox_sql USING (((tenant = '0'::text) AND public AND enabled AND ((expires_at IS NULL) OR (expires_at > now())) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
 
+CREATE POLICY sweep ON signalbox.conversation TO signalbox_search USING ((expires_at <= now()));
+
+CREATE POLICY sweep ON signalbox.exchange TO signalbox_search USING ((expires_at <= now()));
+
+CREATE POLICY sweep ON signalbox.trace TO signalbox_search USING ((expires_at <= now()));
+
 ALTER TABLE signalbox.term ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE signalbox.trace ENABLE ROW LEVEL SECURITY;
@@ -909,6 +951,9 @@ GRANT ALL ON FUNCTION signalbox.refresh_statistics() TO signalbox_app;
 
 REVOKE ALL ON FUNCTION signalbox.register_embedder(model text, size integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.register_embedder(model text, size integer) TO signalbox_app;
+
+REVOKE ALL ON FUNCTION signalbox.sweep(pass text, most integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION signalbox.sweep(pass text, most integer) TO signalbox_app;
 
 REVOKE ALL ON FUNCTION signalbox.take_job(pass text, seconds double precision) FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.take_job(pass text, seconds double precision) TO signalbox_app;
@@ -943,6 +988,13 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.collection TO signalbox_app
 GRANT SELECT ON TABLE signalbox.collection TO signalbox_search;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.conversation TO signalbox_app;
+GRANT DELETE ON TABLE signalbox.conversation TO signalbox_search;
+
+GRANT SELECT(tenant) ON TABLE signalbox.conversation TO signalbox_search;
+
+GRANT SELECT(id) ON TABLE signalbox.conversation TO signalbox_search;
+
+GRANT SELECT(expires_at) ON TABLE signalbox.conversation TO signalbox_search;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.dead_letter TO signalbox_app;
 
@@ -978,6 +1030,13 @@ GRANT SELECT(enabled) ON TABLE signalbox.document TO signalbox_sql;
 GRANT SELECT ON TABLE signalbox.embedder TO signalbox_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.exchange TO signalbox_app;
+GRANT DELETE ON TABLE signalbox.exchange TO signalbox_search;
+
+GRANT SELECT(tenant) ON TABLE signalbox.exchange TO signalbox_search;
+
+GRANT SELECT(id) ON TABLE signalbox.exchange TO signalbox_search;
+
+GRANT SELECT(expires_at) ON TABLE signalbox.exchange TO signalbox_search;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.feedback TO signalbox_app;
 
@@ -990,6 +1049,7 @@ GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.field_value TO signalbox_ap
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.field_word TO signalbox_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.job TO signalbox_app;
+GRANT DELETE ON TABLE signalbox.job TO signalbox_search;
 
 GRANT SELECT(tenant) ON TABLE signalbox.job TO signalbox_search;
 
@@ -1007,9 +1067,18 @@ GRANT SELECT(deaths),UPDATE(deaths) ON TABLE signalbox.job TO signalbox_search;
 
 GRANT SELECT(started_at),UPDATE(started_at) ON TABLE signalbox.job TO signalbox_search;
 
+GRANT SELECT(expires_at) ON TABLE signalbox.job TO signalbox_search;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.message TO signalbox_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.term TO signalbox_app;
 GRANT SELECT ON TABLE signalbox.term TO signalbox_search;
 
 GRANT SELECT,INSERT,DELETE ON TABLE signalbox.trace TO signalbox_app;
+GRANT DELETE ON TABLE signalbox.trace TO signalbox_search;
+
+GRANT SELECT(tenant) ON TABLE signalbox.trace TO signalbox_search;
+
+GRANT SELECT(id) ON TABLE signalbox.trace TO signalbox_search;
+
+GRANT SELECT(expires_at) ON TABLE signalbox.trace TO signalbox_search;

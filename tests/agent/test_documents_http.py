@@ -19,6 +19,8 @@ from agent.app import Service, open_service
 from agent.serve.http.app import create_app
 from agent.serve.identity import Caller, Unauthenticated
 from agent.settings import Settings
+from retrievers.core.fields import Field
+from retrievers.ingest.read import read_record
 
 JSON = {"Content-Type": "application/json"}
 
@@ -277,7 +279,8 @@ async def test_a_job_of_another_tenant_is_a_404_like_one_that_never_was(client: 
 
 
 async def test_a_retry_stores_what_failed_once_the_reason_is_gone(service: Service, client: httpx2.AsyncClient):
-    await client.post("/v1/documents", json={"collection": "zoo", "documents": [{"text": "x", "metadata": {"n": 1}}]})
+    number = {"id": "first", "text": "x", "metadata": {"n": 1}}
+    await client.post("/v1/documents", json={"collection": "zoo", "documents": [number]})
     bad = {
         "collection": "zoo",
         "documents": [{"id": "a", "text": "a"}, {"id": "b", "text": "b", "metadata": {"n": "x"}}],
@@ -286,7 +289,10 @@ async def test_a_retry_stores_what_failed_once_the_reason_is_gone(service: Servi
     assert [one["id"] for one in answer["failed"]] == ["b"]
     nothing = await client.post(f"/v1/jobs/{(await client.get('/v1/jobs')).json()['jobs'][1]['job_id']}/retry")
 
-    await client.delete("/v1/collections/zoo")
+    for id in ("first", "a"):
+        await client.delete(f"/v1/documents/zoo/{id}")
+    text = {"n": Field("n", "string", "string", declared=True)}
+    await service.ingest([read_record(number, "")], "zoo", tenant="acme", schema=text)
     again = await client.post(f"/v1/jobs/{answer['job_id']}/retry")
     async with service.worker:
         job = await until_over(client, answer["job_id"])
@@ -306,6 +312,19 @@ async def test_deleting_a_collection_ends_the_jobs_that_would_make_it_anew(clien
 
     job = (await client.get(f"/v1/jobs/{id}")).json()
     assert (job["status"], job["error"]) == ("failed", "the collection was deleted")
+    again = await client.post(f"/v1/jobs/{id}/retry")
+    assert (again.status_code, again.json()["errors"][0]["where"]) == (422, "job_id")
+    assert "deleted since; send the documents again" in again.text
+
+
+async def test_deleting_a_document_takes_it_out_of_the_dead_letters(client: httpx2.AsyncClient, owner_url: str):
+    await client.post("/v1/documents", json={"collection": "zoo", "documents": [{"id": "a", "text": "x"}]})
+    await client.post("/v1/documents", json={"collection": "zoo", "documents": [{"id": "a", "text": 7}]})
+
+    await client.delete("/v1/documents/zoo/a")
+
+    with psycopg.connect(owner_url) as connection:
+        assert connection.execute("SELECT document_id, payload FROM signalbox.dead_letter").fetchall() == [("a", None)]
 
 
 # Processes.

@@ -413,6 +413,7 @@ async def test_what_waits_counts_against_the_deadline(service: Service):
         ("POST", f"/v1/jobs/{'0' * 32}/retry", None),
         ("POST", "/retrieval", DIFY),
         ("POST", "/v1/documents", {"collection": "notes", "documents": [{"text": "x"}], "wait": False}),
+        ("POST", "/v1/documents", {"collection": "notes", "documents": [{"text": "x"}], "wait": True}),
         ("DELETE", "/v1/documents/notes/b", None),
         ("DELETE", "/v1/collections/notes", None),
     ],
@@ -421,6 +422,7 @@ async def test_a_database_that_does_not_answer_is_a_503_after_the_time_of_a_ques
     service: Service, owner_url: str, method: str, path: str, body: Any
 ):
     hasty = replace(service, settings=service.settings.model_copy(update={"timeout_s": 0.3}))
+    service.worker.jobs.patience_s = 0.3
     async with (
         await psycopg.AsyncConnection.connect(owner_url) as other,
         client_of(create_app(hasty)) as client,

@@ -8,11 +8,12 @@ import pytest
 
 from agent.breaker import FAILURES, Breakers
 from agent.intent.off import Off, question_language, read
-from agent.retrieve import Answer, Sources, climb, retrieve, within
+from agent.retrieve import Answer, Sources, climb, retrieve
 from agent.router import Rung
 from agent.types import Relaxed, Request, Step
 from retrievers.core.errors import BadFilter, BadRequest, TooCostly, Unavailable
 from retrievers.core.filters import Compare, Filter
+from retrievers.core.tasks import within
 from retrievers.core.types import PLATFORM, Card, Chunk, ChunkId, Collection, Hit, Query, Scope
 
 SCOPE = Scope("t", (Collection(1, "t", "peps", languages={"en": 3}), Collection(2, "t", "notes", languages={"zh": 1})))

@@ -1,11 +1,13 @@
 """Ingestion jobs: whatever happens to workers and dependencies, what was accepted ends up stored once."""
 
 import asyncio
+import os
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,10 +18,10 @@ import pytest
 from retrievers.core.errors import BadRequest, EmbedderMismatch, NotFound, Unavailable
 from retrievers.embed import Vectors
 from retrievers.ingest import jobs as queue
-from retrievers.ingest.delivery import MAX_DOCUMENTS, of_file, of_records
-from retrievers.ingest.jobs import Job, Jobs, LostLease
+from retrievers.ingest.delivery import MAX_DOCUMENTS, Delivery, of_file, of_records
+from retrievers.ingest.jobs import Job, Jobs, Lease, LostLease
 from retrievers.ingest.read import read_record
-from retrievers.ingest.run import ingest
+from retrievers.ingest.run import Report, ingest
 from retrievers.ingest.worker import Worker
 from retrievers.postgres.database import Database
 from retrievers.testing import HashEmbedder
@@ -52,6 +54,15 @@ async def until_done(jobs: Jobs, *ids: str) -> None:
             return
         await asyncio.sleep(0.02)
     raise AssertionError("nobody carried out the jobs")
+
+
+async def until(so: Callable[[], bool]) -> None:
+    """Wait for it to be so."""
+    for _ in range(1000):
+        if so():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it never came to be so")
 
 
 def owner(url: str, statement: str, *values: object) -> list[Any]:
@@ -370,8 +381,10 @@ class Slow(HashEmbedder):
     def __init__(self) -> None:
         super().__init__()
         self.asked, self.let = asyncio.Event(), asyncio.Event()
+        self.waiting: list[Sequence[str]] = []
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
+        self.waiting.append(texts)
         self.asked.set()
         await self.let.wait()
         return await super().embed(texts)
@@ -417,6 +430,73 @@ async def test_a_caller_who_goes_away_leaves_the_job_to_the_workers(database: Da
 
     (job,) = await worker.jobs.recent(TENANT, 10)
     assert counts(job) == ("done", 1, 0, 0, 0)
+
+
+async def test_a_waited_delivery_is_let_go_when_the_database_hangs_and_the_next_one_is_carried_out(
+    owner_url: str, service_url: str
+):
+    async with Database(owner_url, service_url, size=2) as database:
+        embedder = Slow()
+        jobs = Jobs(database, lease_s=0.9, patience_s=0.3)
+        worker = Worker(jobs, partial(ingest, database, embedder))
+        stuck = [asyncio.create_task(worker.deliver(f"tenant {n}", of_records("docs", [record(0)]))) for n in range(3)]
+        await until(lambda: len(embedder.waiting) == 2)
+        await asyncio.gather(*(database.fetch(TENANT, "SELECT pg_sleep(0.1)", ()) for _ in range(2)))
+        with hung(owner_url):
+            embedder.let.set()
+            with pytest.raises(Unavailable, match=r"^the database is unavailable: no answer within 0\.3 s$") as caught:
+                await worker.deliver(TENANT, of_records("docs", [record(0)]))
+            said = await asyncio.gather(*stuck, return_exceptions=True)
+
+        assert caught.value.retry_after_s == 5
+        for one in said:
+            assert re.search(r"no answer for 0\.9 s; job \w+ keeps the documents and is tried again$", str(one))
+        id, report = await worker_on(database).deliver(TENANT, of_records("docs", [record(0)]))
+        assert report.inserted == 1
+        again, _ = await worker.deliver(TENANT, of_records("docs", [record(0)]))
+        assert again != id
+
+
+@contextmanager
+def hung(owner_url: str) -> Iterator[None]:
+    """The server's processes that serve a database are stopped; they go on afterwards."""
+    pids = owner(
+        owner_url, "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    for (pid,) in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for (pid,) in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+async def test_many_waited_deliveries_of_one_tenant_hold_up_no_other(database: Database):
+    begun: list[str] = []
+    order: list[str] = []
+    let = asyncio.Event()
+
+    class Noted(Jobs):
+        async def begin(self, tenant: str, delivery: Delivery) -> Lease:
+            lease = await super().begin(tenant, delivery)
+            begun.append(tenant)
+            return lease
+
+    async def noted(tenant: str, *rest: Any, **options: Any) -> Report:
+        order.append(tenant)
+        await let.wait()
+        return await ingest(database, HashEmbedder(), tenant, *rest, **options)
+
+    worker = Worker(Noted(database), noted)
+    busy = [asyncio.create_task(worker.deliver("busy", of_records("docs", [record(n)]))) for n in range(8)]
+    await until(lambda: len(order) == 2)
+    rare = asyncio.create_task(worker.deliver("rare", of_records("docs", [record(0)])))
+    await until(lambda: len(begun) == 9)
+    let.set()
+    await asyncio.gather(*busy, rare)
+
+    assert order == ["busy", "busy", "rare", *["busy"] * 6]
 
 
 # Dependencies.
@@ -596,6 +676,51 @@ async def test_a_deleted_collection_ends_its_jobs(database: Database):
     assert (await worker.jobs.job(TENANT, other)).status == "queued"
 
 
+async def test_a_deleted_collection_leaves_no_document_in_its_jobs(database: Database, owner_url: str):
+    worker = worker_on(database)
+    bad = [record(0), record(1, text=7)]  # type: ignore[arg-type]
+    done, _ = await worker.deliver(TENANT, of_records("docs", bad))
+    file, _ = await worker.deliver(TENANT, of_file("docs", "bad.jsonl", b'{"text": "good"}\n{"text": 7}\n'))
+    waiting = await worker.jobs.submit(TENANT, of_records("docs", bad))
+    kept = [
+        await worker.jobs.submit(TENANT, of_records("other", bad)),
+        await worker.jobs.submit("rival", of_records("docs", bad)),
+    ]
+
+    async with database.transaction(TENANT) as connection:
+        await queue.cancel(connection, TENANT, "docs")
+
+    payloads = owner(owner_url, "SELECT id FROM signalbox.job WHERE payload IS NOT NULL ORDER BY delivery")
+    assert [id.hex for (id,) in payloads] == kept
+    assert owner(owner_url, "SELECT count(*) FROM signalbox.dead_letter WHERE payload IS NOT NULL") == [(0,)]
+    for id in (done, file, waiting):
+        with pytest.raises(BadRequest, match="what failed of it was deleted since; send the documents again"):
+            await worker.jobs.retry(TENANT, id)
+    assert [(one.index, one.id) for one in (await worker.jobs.job(TENANT, done)).failures] == [(1, "d1")]
+
+
+async def test_a_deleted_document_is_in_no_dead_letter_and_no_retry_brings_it_back(database: Database, owner_url: str):
+    worker = worker_on(database, Poisoned())
+    records = [record(n, text="This is poison.") for n in range(2)]
+    id, _ = await worker.deliver(TENANT, of_records("docs", records))
+    other, _ = await worker.deliver(TENANT, of_records("other", records))
+
+    async with database.transaction(TENANT) as connection:
+        await queue.forget(connection, TENANT, "docs", "d1")
+    letters = owner(
+        owner_url, "SELECT job, index FROM signalbox.dead_letter WHERE payload IS NOT NULL ORDER BY failed_at, index"
+    )
+    await worker.jobs.retry(TENANT, id)
+    await drain(worker_on(database))
+    job = await worker.jobs.job(TENANT, id)
+
+    assert [(job.hex, index) for job, index in letters] == [(id, 0), (other, 0), (other, 1)]
+    assert (*counts(job), job.done) == ("done", 1, 0, 0, 1, 2)
+    assert [(one.index, one.reason) for one in job.failures] == [(1, "it was deleted since")]
+    with pytest.raises(BadRequest, match="what failed of it was deleted since"):
+        await worker.jobs.retry(TENANT, id)
+
+
 async def test_what_is_acknowledged_is_on_disk_even_where_the_server_is_set_to_say_so_before(
     owner_url: str, service_url: str
 ):
@@ -627,6 +752,45 @@ async def test_a_job_of_another_tenant_does_not_exist(database: Database):
     for malformed in ("", "x", "../..", "é" * 500):
         with pytest.raises(NotFound):
             await jobs.job(TENANT, malformed)
+
+
+EXPIRING = {
+    "job": "INSERT INTO signalbox.job (tenant, id, collection, status, expires_at)"
+    " VALUES (%s, gen_random_uuid(), 'docs', 'done', now() + %s::interval)",
+    "trace": "INSERT INTO signalbox.trace (tenant, id, expires_at, request, record)"
+    " VALUES (%s, gen_random_uuid(), now() + %s::interval, '{}', '{}')",
+    "conversation": "INSERT INTO signalbox.conversation (tenant, id, expires_at)"
+    " VALUES (%s, gen_random_uuid()::text, now() + %s::interval)",
+    "exchange": "INSERT INTO signalbox.exchange (tenant, id, question, expires_at)"
+    " VALUES (%s, gen_random_uuid(), 'Why?', now() + %s::interval)",
+}
+
+
+async def test_a_worker_deletes_what_has_expired_of_tenants_that_never_come_again(database: Database, owner_url: str):
+    for insert in EXPIRING.values():
+        for tenant in ("gone", "gone too", "there"):
+            for after in ("-1 s", "1 h") if tenant == "there" else ("-1 s", "-1 h"):
+                owner(owner_url, insert, tenant, after)
+    owner(owner_url, "INSERT INTO signalbox.dead_letter SELECT tenant, id, 0, '', '', '', 'x' FROM signalbox.job")
+    owner(owner_url, "INSERT INTO signalbox.message SELECT tenant, id, 1, 'user', 'x' FROM signalbox.conversation")
+
+    async with worker_on(database):
+        await until(lambda: owner(owner_url, "SELECT count(*) FROM signalbox.exchange") == [(1,)])
+
+    for name in (*EXPIRING, "dead_letter", "message"):
+        assert owner(owner_url, f"SELECT tenant FROM signalbox.{name}") == [("there",)], name  # noqa: S608
+
+
+async def test_only_a_worker_s_pass_sweeps_and_its_role_can_delete_nothing_else(database: Database, owner_url: str):
+    for scope in (database.scope(TENANT), database.scope("worker"), "", "\nworker"):
+        async with database.connection() as connection:
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                await connection.execute("SELECT signalbox.sweep(%s, 1)", (scope,))
+    for name, insert in EXPIRING.items():
+        owner(owner_url, insert, TENANT, "1 h")
+        with psycopg.connect(owner_url) as connection:
+            connection.execute("SET ROLE signalbox_search")
+            assert connection.execute(f"DELETE FROM signalbox.{name}".encode()).rowcount == 0  # noqa: S608
 
 
 async def test_only_a_worker_s_pass_hands_out_jobs(database: Database):
