@@ -22,7 +22,7 @@ from fastapi import FastAPI
 
 from agent.app import Service, open_service
 from agent.pipeline import Pipeline
-from agent.serve.http.admission import Gate
+from agent.serve.http.admission import Gate, Gates
 from agent.serve.http.app import create_app
 from agent.serve.http.native import asked
 from agent.serve.http.problems import Problem, form_at
@@ -324,6 +324,29 @@ async def test_what_is_too_much_is_turned_away_at_once_while_others_and_the_stat
         statuses = sorted(answer.status_code for answer in await asyncio.gather(*greedy))
         assert statuses == [200] * 3 + [503] * 5
         assert (app.state.gates.searches.at_work, app.state.gates.searches.waiting) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "with_model", "without"),
+    [
+        ("POST", "/v1/retrieve", "searches", "searches"),
+        ("GET", "/v1/collections/notes", "searches", "searches"),
+        ("GET", "/v1/collections", "searches", "searches"),
+        ("DELETE", "/v1/collections/notes", "writes", "writes"),
+        ("DELETE", "/v1/documents/notes/b", "writes", "writes"),
+        ("POST", "/v1/documents", "writes", "writes"),
+        ("PUT", "/v1/files/notes/a.txt", "writes", "writes"),
+        ("POST", "/mcp", "answers", "searches"),
+        ("POST", "/v1/ask", "answers", "searches"),
+        ("POST", "/v1/chat/completions", "answers", "searches"),
+    ],
+)
+def test_each_kind_of_work_has_its_gate_and_nothing_is_an_answer_without_a_model(
+    method: str, path: str, with_model: str, without: str
+):
+    for has_model, expected in ((True, with_model), (False, without)):
+        gates = Gates(has_model=has_model)
+        assert gates.of(method, path) is gates.named()[expected]
 
 
 async def test_turns_go_round_the_tenants_that_wait():

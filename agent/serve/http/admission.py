@@ -12,7 +12,7 @@ from agent.serve.http.problems import Problem, respond, unavailable
 from agent.serve.identity import Caller
 
 _ANSWERED_BY_A_MODEL = ("/v1/chat/completions", "/v1/ask", "/mcp", "/mcp/")
-_WRITTEN = ("/v1/documents", "/v1/files/")
+_WRITTEN = ("/v1/documents", "/v1/files/", "/v1/collections/")
 
 
 class Gate:
@@ -126,9 +126,13 @@ class Gates:
 
     Searches take processor time: a few for each core are as fast as many. An answer mostly waits for a model, and
     who writes for the writing of others.
+
+    Args:
+        has_model: whether there is one; without, who asks for an answer is given passages, by a search.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_model: bool) -> None:
+        self._has_model = has_model
         cores = os.cpu_count() or 1
         self.searches = Gate(4 * cores, 12 * cores)
         self.answers = Gate(64, 64)
@@ -136,7 +140,7 @@ class Gates:
 
     def of(self, method: str, path: str) -> Gate:
         """The gate of a request."""
-        if path in _ANSWERED_BY_A_MODEL:
+        if self._has_model and path in _ANSWERED_BY_A_MODEL:
             return self.answers
         return self.writes if method in ("POST", "PUT", "DELETE") and path.startswith(_WRITTEN) else self.searches
 

@@ -45,7 +45,7 @@ def create_app(service: Service, *, identify: Identify | None = None, tracing: "
     """
     keys = identify is not None
     identify = identify or everyone(service.settings.tenant)
-    gates = Gates()
+    gates = Gates(has_model=service.answerer.model is not None)
     observation = Observation(service, gates.named(), tracing)
     app = FastAPI(
         title="signalbox",
