@@ -23,6 +23,8 @@ from retrievers.ingest.clean import one_line
 
 TenantOf = Callable[[ServerRequestContext[Any]], str]
 """Whose documents a request may see."""
+WaitedS = Callable[[ServerRequestContext[Any]], float]
+"""How long a request has waited for its turn, in seconds."""
 
 RESOURCES = "signalbox://collections"
 """Address of the list of collections; below it, one by its name."""
@@ -39,13 +41,14 @@ _MOST_ERROR_CHARACTERS = 4000
 _log = logging.getLogger(__name__)
 
 
-def build_server(service: Service, tenant_of: TenantOf) -> Server[Any]:
+def build_server(service: Service, tenant_of: TenantOf, waited_s: WaitedS = lambda context: 0.0) -> Server[Any]:
     """The MCP server over an open service.
 
     Args:
         tenant_of: tells the tenant of each request; what it raises refuses the request.
+        waited_s: tells how much of the time of each request is gone already.
     """
-    door = _Door(service, tenant_of)
+    door = _Door(service, tenant_of, waited_s)
     server: Server[Any] = Server(
         "signalbox",
         version=version("signalbox"),
@@ -86,6 +89,7 @@ class _Door:
 
     service: Service
     tenant_of: TenantOf
+    waited_s: WaitedS
 
     async def list_tools(self, context: ServerRequestContext[Any], params: object) -> types.ListToolsResult:
         """The tools; those that search say what there is to search."""
@@ -123,7 +127,8 @@ class _Door:
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"there is no such tool; there are: {listing(TOOLS)}")
         try:
-            answer = await tool.call(self.service, self.tenant_of(context), params.arguments or {})
+            tenant, waited_s = self.tenant_of(context), self.waited_s(context)
+            answer = await tool.call(self.service, tenant, params.arguments or {}, waited_s=waited_s)
         except BadRequest as error:
             return _refusal(str(error))
         except Unavailable as error:

@@ -14,6 +14,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Message, Receive, Scope, Send
 
 from agent.app import Service
+from agent.serve.http.dependencies import waited_s
 from agent.serve.http.limits import MAX_BODY_BYTES
 from agent.serve.http.problems import Problem
 from agent.serve.identity import Caller
@@ -88,7 +89,7 @@ class Endpoint:
 
             from agent.serve.mcp import build_server
 
-            server = build_server(service, _tenant_of)
+            server = build_server(service, _tenant_of, _waited_s)
             # Whoever calls here has passed the checks of Host and Origin that hold for every path.
             manager = StreamableHTTPSessionManager(
                 server, json_response=True, stateless=True, max_request_body_size=MAX_BODY_BYTES
@@ -104,10 +105,18 @@ class Endpoint:
 
 def _tenant_of(context: "ServerRequestContext[Any]") -> str:
     """The tenant of the key that the request came with."""
+    caller: Caller = _request_of(context).state.caller
+    return caller.tenant
+
+
+def _waited_s(context: "ServerRequestContext[Any]") -> float:
+    return waited_s(_request_of(context))
+
+
+def _request_of(context: "ServerRequestContext[Any]") -> Request:
     request: Request | None = context.request
     assert request is not None  # the transport gives it with every message
-    caller: Caller = request.state.caller
-    return caller.tenant
+    return request
 
 
 def _check_content_type(header: str | None) -> None:

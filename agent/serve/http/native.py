@@ -12,6 +12,7 @@ from fastapi.sse import EventSourceResponse, format_sse_event
 from pydantic import BaseModel
 from pydantic_core import to_json
 
+from agent.serve.deadline import left_s
 from agent.serve.http import shapes
 from agent.serve.http.bodies import JsonBody
 from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
@@ -158,19 +159,6 @@ def asked(body: Request, settings: Settings, waited_s: float = 0.0) -> dict[str,
     given = {name: getattr(body, name) for name in body.model_fields_set}
     left = left_s(body.timeout_s, settings, waited_s, by_model=isinstance(body, AskRequest))
     return given if left is None else given | {"timeout_s": left}
-
-
-def left_s(given_s: float | None, settings: Settings, waited_s: float, *, by_model: bool) -> float | None:
-    """How long a request may take from now on; None where it is as the settings say.
-
-    Args:
-        given_s: what the caller gave it.
-        by_model: whether a model writes the answer: it may take longer than the settings give a question, but not
-            than its caller does.
-    """
-    if not waited_s or (by_model and given_s is None):
-        return given_s
-    return max((given_s or settings.timeout_s) - waited_s, 0.001)
 
 
 async def _events(first: str | Answer, rest: AsyncGenerator[str | Answer], request_id: str) -> AsyncIterator[bytes]:

@@ -15,9 +15,10 @@ from pydantic import BaseModel
 
 from agent.advisors.base import ChatAnswer
 from agent.app import Service
+from agent.serve.deadline import left_s
 from agent.serve.http.bodies import JsonBody
 from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
-from agent.serve.http.native import answer, left_s
+from agent.serve.http.native import answer
 from agent.serve.http.openai_bodies import ANSWERS, MODELS, PROMPTS, ChatBody, ChatOptions, known_model, question_of
 from agent.serve.http.openai_errors import as_openai, error_of
 from agent.serve.http.openai_shapes import Choice, Completion, ErrorBody, Extra, Model, Models, Said, Used
