@@ -349,6 +349,36 @@ def test_each_kind_of_work_has_its_gate_and_nothing_is_an_answer_without_a_model
         assert gates.of(method, path) is gates.named()[expected]
 
 
+async def test_large_bodies_count_until_their_requests_end_and_leave_room_for_small_ones(service: Service):
+    let_go = asyncio.Event()
+
+    async def waits(decide):
+        await let_go.wait()
+        return await decide()
+
+    app = create_app(with_pipeline(service, waits))
+    app.state.gates.searches = Gate(20, 0)
+    question = json.dumps({"query": "worker"})
+    async with client_of(app) as client:
+
+        async def ask(size: int) -> httpx2.Response:
+            headers = {"Content-Type": "application/json"}
+            return await client.post("/v1/retrieve", content=question.ljust(size), headers=headers)
+
+        async with asyncio.timeout(20):
+            # 64 MiB are for them: nine of 7 MiB are within, the tenth is not.
+            large = [asyncio.create_task(ask(7 << 20)) for _ in range(10)]
+            (refused,), held = await asyncio.wait(large, return_when=asyncio.FIRST_COMPLETED)
+            small = asyncio.create_task(ask(60_000))
+            assert refused.result().status_code == 503
+            assert refused.result().headers["retry-after"] == "5"
+            assert "large bodies" in refused.result().json()["detail"]
+            let_go.set()
+            answers = await asyncio.gather(small, *held)
+            assert [answer.status_code for answer in answers] == [200] * 10
+            assert (await ask(7 << 20)).status_code == 200
+
+
 async def test_turns_go_round_the_tenants_that_wait():
     gate, order = Gate(1, 8), []
 
