@@ -19,7 +19,7 @@ from agent.app import Service
 from agent.errors import readable
 from agent.serve.tools import TOOLS, Tool, sizes
 from retrievers.core.errors import BadRequest, Unavailable, listing
-from retrievers.ingest.clean import one_line
+from retrievers.ingest.clean import plain_line
 
 TenantOf = Callable[[ServerRequestContext[Any]], str]
 """Whose documents a request may see."""
@@ -71,7 +71,7 @@ async def _naming_the_field(ctx: ServerRequestContext[Any, Any], call_next: Call
         return await call_next(ctx)
     except ValidationError as error:
         raise MCPError(
-            types.INVALID_PARAMS, one_line(f"{ctx.method}: {readable(error)}", _MOST_ERROR_CHARACTERS)
+            types.INVALID_PARAMS, plain_line(f"{ctx.method}: {readable(error)}", _MOST_ERROR_CHARACTERS)
         ) from None
 
 
@@ -190,7 +190,7 @@ class _Door:
             held = await sizes(self.service, self.tenant_of(context))
         except (BadRequest, Unavailable):
             return ""  # The tools are the same without it.
-        named = [f"{json.dumps(one_line(name), ensure_ascii=False)} ({held[name]:,} documents)" for name in held]
+        named = [f"{json.dumps(plain_line(name), ensure_ascii=False)} ({held[name]:,} documents)" for name in held]
         more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
         return f"Collections: {', '.join(named[:_MOST_NAMED])}{more}." if named else ""
 
@@ -219,7 +219,7 @@ def _collection_of(uri: str) -> str | None:
 
 
 def _refusal(reason: str) -> types.CallToolResult:
-    text = one_line(reason, _MOST_ERROR_CHARACTERS)
+    text = plain_line(reason, _MOST_ERROR_CHARACTERS)
     return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
 
 
@@ -229,6 +229,6 @@ def _told() -> Iterator[None]:
     try:
         yield
     except BadRequest as error:
-        raise MCPError(types.INVALID_PARAMS, one_line(str(error), _MOST_ERROR_CHARACTERS)) from error
+        raise MCPError(types.INVALID_PARAMS, plain_line(str(error), _MOST_ERROR_CHARACTERS)) from error
     except Unavailable as error:
-        raise MCPError(types.INTERNAL_ERROR, one_line(str(error), _MOST_ERROR_CHARACTERS)) from error
+        raise MCPError(types.INTERNAL_ERROR, plain_line(str(error), _MOST_ERROR_CHARACTERS)) from error

@@ -262,6 +262,29 @@ async def test_without_a_key_everything_but_the_open_paths_is_a_401(service: Ser
         assert (await client.get("/v1/nothing")).status_code == 401
 
 
+@pytest.mark.parametrize("mark", ["\u202e", "\u2066", "\u2028", "\u2029", "\u0085", "\u200f", "\U000e0041"])
+async def test_no_door_echoes_what_hides_or_reorders_the_rest_of_a_line(service: Service, mark: str):
+    name, filter = f"no{mark}where", {"type": "eq", "key": f"to{mark}tal", "value": 1}
+    question: dict[str, Any] = {"query": "why?"}
+    turns = [{"role": "user", "content": "why?"}]
+    refused = [
+        ("POST", "/v1/retrieve", question | {"collection": name}),
+        ("POST", "/v1/retrieve", question | {"collection": "notes", "filter": filter}),
+        ("POST", "/v1/retrieve", question | {"sources": [name]}),
+        ("POST", "/v1/ask", question | {"collection": name}),
+        ("GET", f"/v1/collections/{name}", None),
+        ("DELETE", f"/v1/documents/notes/{name}", None),
+        ("POST", "/v1/chat/completions", {"model": name, "messages": turns}),
+        ("POST", f"/v1/vector_stores/{name}/search", question),
+        ("POST", "/retrieval", DIFY | {"knowledge_id": name}),
+    ]
+    async with client_of(create_app(service)) as client:
+        for method, path, body in refused:
+            answer = await client.request(method, path, json=body)
+            assert 400 <= answer.status_code < 500, path
+            assert mark not in json.dumps(answer.json(), ensure_ascii=False), path
+
+
 async def test_a_request_id_is_kept_when_it_is_sane_and_made_when_it_is_not(client: httpx2.AsyncClient):
     assert (await client.get("/healthz", headers={"X-Request-ID": "abc-1"})).headers["x-request-id"] == "abc-1"
     for bad in ("", "a b", "x" * 129, "a\tb", "é"):

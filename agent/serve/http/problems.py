@@ -16,6 +16,7 @@ from starlette.types import Scope
 
 from agent.serve.identity import NoKey, Unauthenticated
 from retrievers.core.errors import BadRequest, EmbedderMismatch, NotFound, RetrievalError, Unavailable
+from retrievers.ingest.clean import plain_line
 
 MEDIA_TYPE = "application/problem+json"
 _TYPE = "urn:signalbox:problem:"
@@ -50,6 +51,8 @@ class Problem(Exception):
         kind: the last part of its type, a name that stays the same ("malformed-json").
         detail: what was wrong and what to do, in one line.
         errors: what is wrong with single fields.
+
+    Names out of a request stand in its texts, so that these are cleaned here, for every form of an error.
     """
 
     def __init__(
@@ -61,9 +64,10 @@ class Problem(Exception):
         errors: Iterable[ProblemError] = (),
         headers: Mapping[str, str] | None = None,
     ) -> None:
+        detail = plain_line(detail)
         super().__init__(detail)
         self.status, self.kind, self.detail = status, kind, detail
-        self.errors, self.headers = tuple(errors), dict(headers or {})
+        self.errors, self.headers = tuple(map(_cleaned, errors)), dict(headers or {})
 
 
 Form = Callable[[Problem], Response]
@@ -184,6 +188,11 @@ def printable(name: object) -> str:
     text = str(name)
     shown = "".join(one if one.isprintable() else "\ufffd" for one in text[:_LONGEST_NAME])
     return shown + "…" * (len(text) > _LONGEST_NAME)
+
+
+def _cleaned(error: ProblemError) -> ProblemError:
+    valid = [plain_line(name) for name in error.valid] if error.valid is not None else None
+    return ProblemError(where=plain_line(error.where), detail=plain_line(error.detail), valid=valid)
 
 
 def _errors_of(error: BadRequest) -> list[ProblemError]:
