@@ -9,8 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from fastapi import FastAPI
 
 from agent.app import Service, open_service
 from agent.pipeline import Pipeline
+from agent.serve import server
 from agent.serve.http.admission import Gate, Gates
 from agent.serve.http.app import create_app
 from agent.serve.http.native import asked
@@ -283,6 +284,50 @@ async def test_no_door_echoes_what_hides_or_reorders_the_rest_of_a_line(service:
             answer = await client.request(method, path, json=body)
             assert 400 <= answer.status_code < 500, path
             assert mark not in json.dumps(answer.json(), ensure_ascii=False), path
+
+
+class Endless(Service):
+    """Its answers begin and do not end."""
+
+    async def _begin(self, *args: Any, **options: Any) -> AsyncGenerator[Any]:
+        yield "We rolled "
+        await asyncio.Event().wait()
+
+    ask_stream = chat_stream = _begin
+
+
+@pytest.mark.parametrize("path", ["/v1/ask", "/v1/chat/completions"])
+async def test_a_stream_that_the_end_of_the_server_cuts_ends_with_an_error_that_says_so(
+    service: Service, monkeypatch: pytest.MonkeyPatch, path: str
+):
+    monkeypatch.setattr(server, "GRACE_S", 1)
+    parts = {one.name: getattr(service, one.name) for one in fields(service)}
+    model: Any = object()
+    endless = Endless(**parts | {"answerer": replace(service.answerer, model=model)})
+    asked = {"model": "signalbox", "stream": True, "messages": [{"role": "user", "content": "why?"}]}
+    body = {"query": "why?"} if path == "/v1/ask" else asked
+    lines: list[str] = []
+    async with httpx2.AsyncClient() as client:
+
+        async def read(port: int) -> None:
+            async with client.stream("POST", f"http://127.0.0.1:{port}{path}", json=body) as answer:
+                async for line in answer.aiter_lines():
+                    lines.append(line)
+
+        async with serving(create_app(endless)) as port:
+            reading = asyncio.create_task(read(port))
+            await until(lambda: any("We rolled" in line for line in lines))
+        await reading
+    if path == "/v1/ask":
+        assert lines[-3] == "event: error"
+        problem = json.loads(lines[-2].removeprefix("data: "))
+        assert (problem["status"], problem["type"]) == (503, "urn:signalbox:problem:stopping")
+        assert problem["detail"] == "the service is stopping"
+    else:
+        *_, error, _, done, _ = lines
+        said = {"message": "the service is stopping", "type": "server_error", "param": None, "code": "stopping"}
+        assert json.loads(error.removeprefix("data: ")) == {"error": said}
+        assert done == "data: [DONE]"
 
 
 async def test_a_request_id_is_kept_when_it_is_sane_and_made_when_it_is_not(client: httpx2.AsyncClient):

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from agent.serve.http.problems import Problem, respond, unavailable
+from agent.serve.http.problems import Problem, respond, stopping, unavailable
 from agent.serve.identity import Caller
 
 _ANSWERED_BY_A_MODEL = ("/v1/chat/completions", "/v1/ask", "/mcp", "/mcp/")
@@ -61,12 +61,12 @@ class Gate:
         for line in self._lines.values():
             for turn in line:
                 if not turn.done():
-                    turn.set_exception(unavailable("the service is stopping", 5, kind="stopping"))
+                    turn.set_exception(stopping())
         self._lines.clear()
 
     async def _enter(self, tenant: str, patience_s: float) -> None:
         if self._closed:
-            raise unavailable("the service is stopping", 5, kind="stopping")
+            raise stopping()
         if self._free:
             self._free -= 1
             self._busy[tenant] += 1

@@ -68,11 +68,10 @@ class Envelope:
 
         try:
             await self._app(scope, receive, send_enveloped)
-        except asyncio.CancelledError:
-            # The server stops, and has waited for this request as long as it waits for any.
+        except asyncio.CancelledError as error:
             if begun:
                 raise
-            await respond(scope, _stopping())(scope, receive, send_enveloped)
+            await respond(scope, problem_of(error))(scope, receive, send_enveloped)
         except Exception as error:
             _log.exception("request %s failed: %s %r", id, scope["method"], scope["path"])
             if begun:
@@ -218,11 +217,6 @@ class Bodies:
                 f"nothing more of the body came for {_PIECE_WITHIN_S:g} s, or not all of it in {_BODY_WITHIN_S:g} s"
             )
             raise Problem(408, "slow-body", detail, headers={"Connection": "close"}) from None
-
-
-def _stopping() -> Problem:
-    """The 503 of a request that the end of the server has cut short."""
-    return unavailable("the service is stopping", 5, kind="stopping")
 
 
 def _too_large() -> Problem:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from asyncio import CancelledError
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Annotated, Any
@@ -168,7 +169,7 @@ async def _events(first: str | Answer, rest: AsyncGenerator[str | Answer], reque
         try:
             async for piece in rest:
                 yield _event(piece)
-        except Exception as error:
+        except (Exception, CancelledError) as error:
             problem = problem_of(error)
             if problem.status == 500:
                 _log.exception("request %s failed in the middle of its answer", request_id)

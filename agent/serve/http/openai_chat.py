@@ -4,6 +4,7 @@ import json
 import logging
 import time
 import uuid
+from asyncio import CancelledError
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -181,10 +182,12 @@ async def _events(first: str | _End, pieces: AsyncGenerator[str | _End], body: C
             while isinstance(piece, str):
                 yield chunk({"content": piece})
                 piece = await anext(pieces)
-    except Exception as error:
+    except (Exception, CancelledError) as error:
         # The status is sent by now, so that nobody else can answer for it.
-        _log.exception("a stream of a chat failed")
-        yield _event({"error": error_of(problem_of(error))})
+        problem = problem_of(error)
+        if problem.status == 500:
+            _log.exception("a stream of a chat failed")
+        yield _event({"error": error_of(problem)})
     else:
         extra = piece.extra.model_dump(mode="json")
         if piece.tool_calls:

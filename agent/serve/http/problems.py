@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from asyncio import CancelledError
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -80,7 +81,7 @@ def field_problem(where: str, detail: str, valid: Iterable[str] = ()) -> Problem
     return Problem(422, "invalid-request", f"{where}: {detail}" if where else detail, errors=[error])
 
 
-def problem_of(error: Exception) -> Problem:
+def problem_of(error: Exception | CancelledError) -> Problem:
     """The problem that an error raised on purpose stands for; any other is an internal one, which says nothing."""
     match error:
         case Problem():
@@ -105,6 +106,9 @@ def problem_of(error: Exception) -> Problem:
         case HTTPException():
             kind = HTTPStatus(error.status_code).phrase.lower().replace(" ", "-")
             return Problem(error.status_code, kind, str(error.detail), headers=error.headers)
+        case CancelledError():
+            # What ends a request whose sender is still there: the server stops, and has waited as long as it waits.
+            return stopping()
         case _:
             return Problem(500, "internal", "an error of the service, not of the request; its log has the request id")
 
@@ -112,6 +116,11 @@ def problem_of(error: Exception) -> Problem:
 def unavailable(detail: str, retry_after_s: float | None = None, *, kind: str = "unavailable") -> Problem:
     """A 503 that says when to come back, in whole seconds."""
     return Problem(503, kind, detail, headers={"Retry-After": str(max(1, math.ceil(retry_after_s or 1)))})
+
+
+def stopping() -> Problem:
+    """The 503 of a server that is about to end."""
+    return unavailable("the service is stopping", 5, kind="stopping")
 
 
 def validation_problem(
