@@ -283,9 +283,11 @@ class Service:
                     if not isinstance(piece, str):
                         result, decision = piece
         else:
-            decide = pipeline.decide_prompt if isinstance(request, AugmentRequest) else pipeline.decide
             with self.observers.question():
-                result, decision = await decide(who, request)
+                if isinstance(request, AugmentRequest):
+                    result, decision = await pipeline.decide_prompt(who, request)
+                else:
+                    result, decision = await pipeline.decide(who, request)
         trace = self._keep(
             settings, result, decision, at, clocked=before["clocked"], replay_of=before["trace_id"], changes=changes
         )
