@@ -237,6 +237,9 @@ async def test_what_is_no_message_of_the_protocol_is_a_problem_that_says_so(serv
                 assert "validation error" not in answer.text
         for method, headers, status in (
             ("POST", {"Content-Type": "text/plain"}, 415),
+            ("POST", {"Content-Type": "application/vnd.api+json"}, 415),
+            ("POST", {"Content-Type": "application/json; charset=latin-1"}, 415),
+            ("POST", {"Content-Encoding": "gzip"}, 415),
             ("POST", {"Accept": "text/html"}, 406),
             ("GET", {}, 405),
             ("DELETE", {}, 405),
