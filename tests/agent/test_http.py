@@ -296,25 +296,58 @@ class Endless(Service):
     ask_stream = chat_stream = _begin
 
 
-@pytest.mark.parametrize("path", ["/v1/ask", "/v1/chat/completions"])
+class Failing(Service):
+    """Its answers begin and fail."""
+
+    async def _begin(self, *args: Any, **options: Any) -> AsyncGenerator[Any]:
+        yield "We rolled "
+        raise Unavailable("the model", "it is down for the test")
+
+    ask_stream = chat_stream = _begin
+
+
+STREAMED: dict[str, dict[str, Any]] = {
+    "/v1/ask": {"query": "why?"},
+    "/v1/chat/completions": {
+        "model": "signalbox",
+        "stream": True,
+        "messages": [{"role": "user", "content": "why?"}],
+    },
+}
+
+
+def with_answers(service: Service, kind: type[Service]) -> Service:
+    """The service with answers of another kind, and some model."""
+    parts = {one.name: getattr(service, one.name) for one in fields(service)}
+    model: Any = object()
+    return kind(**parts | {"answerer": replace(service.answerer, model=model)})
+
+
+@pytest.mark.parametrize("path", STREAMED)
+async def test_a_stream_that_fails_for_a_known_reason_says_it_and_leaves_no_traceback(
+    service: Service, caplog: pytest.LogCaptureFixture, path: str
+):
+    async with client_of(create_app(with_answers(service, Failing))) as client:
+        answer = await client.post(path, json=STREAMED[path])
+    assert answer.status_code == 200
+    assert "the model is unavailable: it is down for the test" in answer.text
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+@pytest.mark.parametrize("path", STREAMED)
 async def test_a_stream_that_the_end_of_the_server_cuts_ends_with_an_error_that_says_so(
     service: Service, monkeypatch: pytest.MonkeyPatch, path: str
 ):
     monkeypatch.setattr(server, "GRACE_S", 1)
-    parts = {one.name: getattr(service, one.name) for one in fields(service)}
-    model: Any = object()
-    endless = Endless(**parts | {"answerer": replace(service.answerer, model=model)})
-    asked = {"model": "signalbox", "stream": True, "messages": [{"role": "user", "content": "why?"}]}
-    body = {"query": "why?"} if path == "/v1/ask" else asked
     lines: list[str] = []
     async with httpx2.AsyncClient() as client:
 
         async def read(port: int) -> None:
-            async with client.stream("POST", f"http://127.0.0.1:{port}{path}", json=body) as answer:
+            async with client.stream("POST", f"http://127.0.0.1:{port}{path}", json=STREAMED[path]) as answer:
                 async for line in answer.aiter_lines():
                     lines.append(line)
 
-        async with serving(create_app(endless)) as port:
+        async with serving(create_app(with_answers(service, Endless))) as port:
             reading = asyncio.create_task(read(port))
             await until(lambda: any("We rolled" in line for line in lines))
         await reading
