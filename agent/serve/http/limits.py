@@ -22,7 +22,7 @@ from retrievers.core.errors import BadRequest, Unavailable
 MAX_BODY_BYTES = 8 << 20
 _MOST_HELD_BYTES, _FOR_SMALL_BYTES = 80 << 20, 16 << 20
 """Of all bodies together, from their first byte to the end of their requests; and how much of it is for small ones
-alone. What is made of a body takes some four times as much again."""
+alone. What is made of a body takes several times as much again."""
 _SMALL_BODY_BYTES = 64 << 10
 
 _BODY_WITHIN_S, _PIECE_WITHIN_S = 60.0, 5.0
