@@ -278,13 +278,16 @@ class Service:
         result: Result
         if isinstance(request, AskRequest):
             answerer = replace(self.answerer, settings=settings, model=model, breaker=Breaker())
-            async for piece in self._answered(pipeline, answerer, who, request):
-                if not isinstance(piece, str):
-                    result, decision = piece
-        elif isinstance(request, AugmentRequest):
-            result, decision = await pipeline.decide_prompt(who, request)
+            async with aclosing(self._answered(pipeline, answerer, who, request)) as pieces:
+                async for piece in pieces:
+                    if not isinstance(piece, str):
+                        result, decision = piece
         else:
-            result, decision = await pipeline.decide(who, request)
+            with self.observers.question():
+                if isinstance(request, AugmentRequest):
+                    result, decision = await pipeline.decide_prompt(who, request)
+                else:
+                    result, decision = await pipeline.decide(who, request)
         trace = self._keep(
             settings, result, decision, at, clocked=before["clocked"], replay_of=before["trace_id"], changes=changes
         )

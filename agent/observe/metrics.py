@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+"""By name; what else a caller makes up is counted together."""
 
 
 class Gate(Protocol):
@@ -125,7 +126,7 @@ class Metrics:
         Args:
             route: the template of the path ("/v1/traces/{trace_id}"), or a name for all that have none.
         """
-        self._requests.labels(method if method in _METHODS else "other", route, str(status)).inc()
+        self._requests.labels(method if method in METHODS else "other", route, str(status)).inc()
         self._request_s.labels(route).observe(elapsed_s)
 
     def render(self) -> bytes:

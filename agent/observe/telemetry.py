@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 
-from agent.observe.metrics import kind_of
+from agent.observe.metrics import METHODS, kind_of
 
 if TYPE_CHECKING:
     from agent.trace import Trace
@@ -50,8 +50,8 @@ class Tracing:
     @contextmanager
     def request(self, method: str, headers: Mapping[str, str]) -> Iterator[Span]:
         """The span of an HTTP request, a child of the one that its `traceparent` names."""
-        attributes = {"http.request.method": method}
-        span = self._tracer.start_span(method, extract(headers), SpanKind.SERVER, attributes)
+        attributes = {"http.request.method": _known(method)}
+        span = self._tracer.start_span(_named(method), extract(headers), SpanKind.SERVER, attributes)
         token = contexts.attach(set_span_in_context(span))
         try:
             yield span
@@ -61,7 +61,7 @@ class Tracing:
 
     def responded(self, span: Span, method: str, route: str, status: int) -> None:
         """Say what a request was answered with; `route` is the template of its path."""
-        span.update_name(f"{method} {route}")
+        span.update_name(f"{_named(method)} {route}")
         span.set_attributes({"http.route": route, "http.response.status_code": status})
         if status >= 500:
             span.set_status(Status(StatusCode.ERROR))
@@ -124,6 +124,16 @@ class Tracing:
         closing = threading.Thread(target=self._provider.shutdown, daemon=True)
         closing.start()
         closing.join(_CLOSE_S)
+
+
+def _known(method: str) -> str:
+    """A method as the conventions of OpenTelemetry have it: what a caller has made up is one value for all."""
+    return method if method in METHODS else "_OTHER"
+
+
+def _named(method: str) -> str:
+    """What a span's name has of a method."""
+    return method if method in METHODS else "HTTP"
 
 
 def _searches(trace: "Trace") -> dict[str, Any]:

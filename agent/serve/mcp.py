@@ -19,10 +19,12 @@ from agent.app import Service
 from agent.errors import readable
 from agent.serve.tools import TOOLS, Tool, sizes
 from retrievers.core.errors import BadRequest, Unavailable, listing
-from retrievers.ingest.clean import one_line
+from retrievers.ingest.clean import plain_line
 
 TenantOf = Callable[[ServerRequestContext[Any]], str]
 """Whose documents a request may see."""
+WaitedS = Callable[[ServerRequestContext[Any]], float]
+"""How long a request has waited for its turn, in seconds."""
 
 RESOURCES = "signalbox://collections"
 """Address of the list of collections; below it, one by its name."""
@@ -39,13 +41,14 @@ _MOST_ERROR_CHARACTERS = 4000
 _log = logging.getLogger(__name__)
 
 
-def build_server(service: Service, tenant_of: TenantOf) -> Server[Any]:
+def build_server(service: Service, tenant_of: TenantOf, waited_s: WaitedS = lambda context: 0.0) -> Server[Any]:
     """The MCP server over an open service.
 
     Args:
         tenant_of: tells the tenant of each request; what it raises refuses the request.
+        waited_s: tells how much of the time of each request is gone already.
     """
-    door = _Door(service, tenant_of)
+    door = _Door(service, tenant_of, waited_s)
     server: Server[Any] = Server(
         "signalbox",
         version=version("signalbox"),
@@ -68,7 +71,7 @@ async def _naming_the_field(ctx: ServerRequestContext[Any, Any], call_next: Call
         return await call_next(ctx)
     except ValidationError as error:
         raise MCPError(
-            types.INVALID_PARAMS, one_line(f"{ctx.method}: {readable(error)}", _MOST_ERROR_CHARACTERS)
+            types.INVALID_PARAMS, plain_line(f"{ctx.method}: {readable(error)}", _MOST_ERROR_CHARACTERS)
         ) from None
 
 
@@ -86,6 +89,7 @@ class _Door:
 
     service: Service
     tenant_of: TenantOf
+    waited_s: WaitedS
 
     async def list_tools(self, context: ServerRequestContext[Any], params: object) -> types.ListToolsResult:
         """The tools; those that search say what there is to search."""
@@ -123,7 +127,8 @@ class _Door:
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"there is no such tool; there are: {listing(TOOLS)}")
         try:
-            answer = await tool.call(self.service, self.tenant_of(context), params.arguments or {})
+            tenant, waited_s = self.tenant_of(context), self.waited_s(context)
+            answer = await tool.call(self.service, tenant, params.arguments or {}, waited_s=waited_s)
         except BadRequest as error:
             return _refusal(str(error))
         except Unavailable as error:
@@ -185,7 +190,7 @@ class _Door:
             held = await sizes(self.service, self.tenant_of(context))
         except (BadRequest, Unavailable):
             return ""  # The tools are the same without it.
-        named = [f"{json.dumps(one_line(name), ensure_ascii=False)} ({held[name]:,} documents)" for name in held]
+        named = [f"{json.dumps(plain_line(name), ensure_ascii=False)} ({held[name]:,} documents)" for name in held]
         more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
         return f"Collections: {', '.join(named[:_MOST_NAMED])}{more}." if named else ""
 
@@ -214,7 +219,7 @@ def _collection_of(uri: str) -> str | None:
 
 
 def _refusal(reason: str) -> types.CallToolResult:
-    text = one_line(reason, _MOST_ERROR_CHARACTERS)
+    text = plain_line(reason, _MOST_ERROR_CHARACTERS)
     return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
 
 
@@ -224,6 +229,6 @@ def _told() -> Iterator[None]:
     try:
         yield
     except BadRequest as error:
-        raise MCPError(types.INVALID_PARAMS, one_line(str(error), _MOST_ERROR_CHARACTERS)) from error
+        raise MCPError(types.INVALID_PARAMS, plain_line(str(error), _MOST_ERROR_CHARACTERS)) from error
     except Unavailable as error:
-        raise MCPError(types.INTERNAL_ERROR, one_line(str(error), _MOST_ERROR_CHARACTERS)) from error
+        raise MCPError(types.INTERNAL_ERROR, plain_line(str(error), _MOST_ERROR_CHARACTERS)) from error

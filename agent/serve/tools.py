@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, ValidationError
 
 from agent.errors import readable
+from agent.serve.deadline import left_s
 from agent.types import MAX_TOP_K, Prompt, Result, Sentence, Shape, Text
 from retrievers.core.errors import BadRequest, UnknownCollection, listing
 from retrievers.core.filters import OPERATORS
@@ -117,7 +118,8 @@ class Tool:
     """One tool.
 
     Attributes:
-        answer: of a service and a tenant, for arguments that `arguments` has read.
+        answer: of a service and a tenant, for arguments that `arguments` has read and a call that has waited for so
+            many seconds.
         searches: whether it looks at documents, so that its description should say which there are.
     """
 
@@ -125,17 +127,19 @@ class Tool:
     description: str
     arguments: type[Shape]
     output: type[Shape]
-    answer: Callable[["Service", str, dict[str, Any]], Awaitable[Shape]]
+    answer: Callable[["Service", str, dict[str, Any], float], Awaitable[Shape]]
     searches: bool = True
 
-    async def call(self, service: "Service", tenant: str, given: Mapping[str, Any]) -> Shape:
+    async def call(self, service: "Service", tenant: str, given: Mapping[str, Any], *, waited_s: float = 0.0) -> Shape:
         """The answer.
 
+        Args:
+            waited_s: how much of the time of the call is gone already.
         Raises:
             BadRequest: an argument that does not fit, with what would.
             Unavailable: the database or every source failed.
         """
-        return await self.answer(service, tenant, read_arguments(self.arguments, given))
+        return await self.answer(service, tenant, read_arguments(self.arguments, given), waited_s)
 
 
 def read_arguments(shape: type[Shape], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -160,15 +164,16 @@ def read_arguments(shape: type[Shape], given: Mapping[str, Any]) -> dict[str, An
         raise BadRequest(f"{problem}; wanted is {wanted}", where=problem.where) from None
 
 
-async def _search(service: "Service", tenant: str, arguments: dict[str, Any]) -> Result:
-    return await service.retrieve(tenant=tenant, **arguments)
+async def _search(service: "Service", tenant: str, arguments: dict[str, Any], waited_s: float) -> Result:
+    timeout_s = left_s(None, service.settings, waited_s, by_model=False)
+    return await service.retrieve(tenant=tenant, timeout_s=timeout_s, **arguments)
 
 
-async def _answer(service: "Service", tenant: str, arguments: dict[str, Any]) -> CitedAnswer:
-    if service.answerer.model is None:
-        made: Prompt = await service.augment(tenant=tenant, **arguments)
-    else:
-        made = await service.ask(tenant=tenant, **arguments)
+async def _answer(service: "Service", tenant: str, arguments: dict[str, Any], waited_s: float) -> CitedAnswer:
+    by_model = service.answerer.model is not None
+    write = service.ask if by_model else service.augment
+    timeout_s = left_s(None, service.settings, waited_s, by_model=by_model)
+    made: Prompt = await write(tenant=tenant, timeout_s=timeout_s, **arguments)
     return CitedAnswer(**{name: getattr(made, name) for name in CitedAnswer.model_fields if hasattr(made, name)})
 
 
@@ -180,7 +185,7 @@ async def sizes(service: "Service", tenant: str) -> dict[str, int]:
     return dict(documents.most_common())
 
 
-async def _describe(service: "Service", tenant: str, arguments: dict[str, Any]) -> Collections:
+async def _describe(service: "Service", tenant: str, arguments: dict[str, Any], waited_s: float) -> Collections:
     found: list[dict[str, Any]] = []
     for name, documents in (await sizes(service, tenant)).items():
         summary: dict[str, Any] = {"name": name, "documents": documents}

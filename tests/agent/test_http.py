@@ -9,8 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ from fastapi import FastAPI
 
 from agent.app import Service, open_service
 from agent.pipeline import Pipeline
-from agent.serve.http.admission import Gate
+from agent.serve import server
+from agent.serve.http.admission import Gate, Gates
 from agent.serve.http.app import create_app
 from agent.serve.http.native import asked
 from agent.serve.http.problems import Problem, form_at
@@ -262,6 +263,106 @@ async def test_without_a_key_everything_but_the_open_paths_is_a_401(service: Ser
         assert (await client.get("/v1/nothing")).status_code == 401
 
 
+@pytest.mark.parametrize("mark", ["\u202e", "\u2066", "\u2028", "\u2029", "\u0085", "\u200f", "\U000e0041"])
+async def test_no_door_echoes_what_hides_or_reorders_the_rest_of_a_line(service: Service, mark: str):
+    name, filter = f"no{mark}where", {"type": "eq", "key": f"to{mark}tal", "value": 1}
+    question: dict[str, Any] = {"query": "why?"}
+    turns = [{"role": "user", "content": "why?"}]
+    refused = [
+        ("POST", "/v1/retrieve", question | {"collection": name}),
+        ("POST", "/v1/retrieve", question | {"collection": "notes", "filter": filter}),
+        ("POST", "/v1/retrieve", question | {"sources": [name]}),
+        ("POST", "/v1/ask", question | {"collection": name}),
+        ("GET", f"/v1/collections/{name}", None),
+        ("DELETE", f"/v1/documents/notes/{name}", None),
+        ("POST", "/v1/chat/completions", {"model": name, "messages": turns}),
+        ("POST", f"/v1/vector_stores/{name}/search", question),
+        ("POST", "/retrieval", DIFY | {"knowledge_id": name}),
+    ]
+    async with client_of(create_app(service)) as client:
+        for method, path, body in refused:
+            answer = await client.request(method, path, json=body)
+            assert 400 <= answer.status_code < 500, path
+            assert mark not in json.dumps(answer.json(), ensure_ascii=False), path
+
+
+class Endless(Service):
+    """Its answers begin and do not end."""
+
+    async def _begin(self, *args: Any, **options: Any) -> AsyncGenerator[Any]:
+        yield "We rolled "
+        await asyncio.Event().wait()
+
+    ask_stream = chat_stream = _begin
+
+
+class Failing(Service):
+    """Its answers begin and fail."""
+
+    async def _begin(self, *args: Any, **options: Any) -> AsyncGenerator[Any]:
+        yield "We rolled "
+        raise Unavailable("the model", "it is down for the test")
+
+    ask_stream = chat_stream = _begin
+
+
+STREAMED: dict[str, dict[str, Any]] = {
+    "/v1/ask": {"query": "why?"},
+    "/v1/chat/completions": {
+        "model": "signalbox",
+        "stream": True,
+        "messages": [{"role": "user", "content": "why?"}],
+    },
+}
+
+
+def with_answers(service: Service, kind: type[Service]) -> Service:
+    """The service with answers of another kind, and some model."""
+    parts = {one.name: getattr(service, one.name) for one in fields(service)}
+    model: Any = object()
+    return kind(**parts | {"answerer": replace(service.answerer, model=model)})
+
+
+@pytest.mark.parametrize("path", STREAMED)
+async def test_a_stream_that_fails_for_a_known_reason_says_it_and_leaves_no_traceback(
+    service: Service, caplog: pytest.LogCaptureFixture, path: str
+):
+    async with client_of(create_app(with_answers(service, Failing))) as client:
+        answer = await client.post(path, json=STREAMED[path])
+    assert answer.status_code == 200
+    assert "the model is unavailable: it is down for the test" in answer.text
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+@pytest.mark.parametrize("path", STREAMED)
+async def test_a_stream_that_the_end_of_the_server_cuts_ends_with_an_error_that_says_so(
+    service: Service, monkeypatch: pytest.MonkeyPatch, path: str
+):
+    monkeypatch.setattr(server, "GRACE_S", 1)
+    lines: list[str] = []
+    async with httpx2.AsyncClient() as client:
+
+        async def read(port: int) -> None:
+            async with client.stream("POST", f"http://127.0.0.1:{port}{path}", json=STREAMED[path]) as answer:
+                async for line in answer.aiter_lines():
+                    lines.append(line)
+
+        async with serving(create_app(with_answers(service, Endless))) as port:
+            reading = asyncio.create_task(read(port))
+            await until(lambda: any("We rolled" in line for line in lines))
+        await reading
+    if path == "/v1/ask":
+        assert lines[-3] == "event: error"
+        problem = json.loads(lines[-2].removeprefix("data: "))
+        assert (problem["status"], problem["type"]) == (503, "urn:signalbox:problem:stopping")
+        assert problem["detail"] == "the service is stopping"
+    else:
+        *_, error, _, done, _ = lines
+        said = {"message": "the service is stopping", "type": "server_error", "param": None, "code": "stopping"}
+        assert json.loads(error.removeprefix("data: ")) == {"error": said}
+        assert done == "data: [DONE]"
+
+
 async def test_a_request_id_is_kept_when_it_is_sane_and_made_when_it_is_not(client: httpx2.AsyncClient):
     assert (await client.get("/healthz", headers={"X-Request-ID": "abc-1"})).headers["x-request-id"] == "abc-1"
     for bad in ("", "a b", "x" * 129, "a\tb", "é"):
@@ -324,6 +425,59 @@ async def test_what_is_too_much_is_turned_away_at_once_while_others_and_the_stat
         statuses = sorted(answer.status_code for answer in await asyncio.gather(*greedy))
         assert statuses == [200] * 3 + [503] * 5
         assert (app.state.gates.searches.at_work, app.state.gates.searches.waiting) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "with_model", "without"),
+    [
+        ("POST", "/v1/retrieve", "searches", "searches"),
+        ("GET", "/v1/collections/notes", "searches", "searches"),
+        ("GET", "/v1/collections", "searches", "searches"),
+        ("DELETE", "/v1/collections/notes", "writes", "writes"),
+        ("DELETE", "/v1/documents/notes/b", "writes", "writes"),
+        ("POST", "/v1/documents", "writes", "writes"),
+        ("PUT", "/v1/files/notes/a.txt", "writes", "writes"),
+        ("POST", "/mcp", "answers", "searches"),
+        ("POST", "/v1/ask", "answers", "searches"),
+        ("POST", "/v1/chat/completions", "answers", "searches"),
+    ],
+)
+def test_each_kind_of_work_has_its_gate_and_nothing_is_an_answer_without_a_model(
+    method: str, path: str, with_model: str, without: str
+):
+    for has_model, expected in ((True, with_model), (False, without)):
+        gates = Gates(has_model=has_model)
+        assert gates.of(method, path) is gates.named()[expected]
+
+
+async def test_large_bodies_count_until_their_requests_end_and_leave_room_for_small_ones(service: Service):
+    let_go = asyncio.Event()
+
+    async def waits(decide):
+        await let_go.wait()
+        return await decide()
+
+    app = create_app(with_pipeline(service, waits))
+    app.state.gates.searches = Gate(20, 0)
+    question = json.dumps({"query": "worker"})
+    async with client_of(app) as client:
+
+        async def ask(size: int) -> httpx2.Response:
+            headers = {"Content-Type": "application/json"}
+            return await client.post("/v1/retrieve", content=question.ljust(size), headers=headers)
+
+        async with asyncio.timeout(20):
+            # 64 MiB are for them: nine of 7 MiB are within, the tenth is not.
+            large = [asyncio.create_task(ask(7 << 20)) for _ in range(10)]
+            (refused,), held = await asyncio.wait(large, return_when=asyncio.FIRST_COMPLETED)
+            small = asyncio.create_task(ask(60_000))
+            assert refused.result().status_code == 503
+            assert refused.result().headers["retry-after"] == "5"
+            assert "large bodies" in refused.result().json()["detail"]
+            let_go.set()
+            answers = await asyncio.gather(small, *held)
+            assert [answer.status_code for answer in answers] == [200] * 10
+            assert (await ask(7 << 20)).status_code == 200
 
 
 async def test_turns_go_round_the_tenants_that_wait():

@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import quote
 
 import jsonschema
 import pytest
@@ -383,3 +384,16 @@ async def test_a_client_sees_what_its_tenant_may_and_no_more(service: Service) -
             await client.call_tool("describe_collections"),
         ]
         assert "acme" not in "".join(one.model_dump_json() for one in seen)
+
+
+@pytest.mark.parametrize("mark", ["\u202e", "\u2028", "\u200f"])
+async def test_no_refusal_echoes_what_hides_or_reorders_the_rest_of_a_line(filled: Service, mark: str) -> None:
+    name = f"no{mark}where"
+    async with connected(filled) as client:
+        refused = await client.call_tool("search_knowledge", {"query": "storm", "collection": name})
+        assert refused.is_error
+        assert "where" in text_of(refused)
+        assert mark not in text_of(refused)
+        with pytest.raises(MCPError, match="where") as unknown:
+            await client.read_resource(f"signalbox://collections/no{quote(mark)}where")
+        assert mark not in str(unknown.value)

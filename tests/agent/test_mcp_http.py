@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import httpx2
@@ -16,6 +16,8 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from agent import Service, open_service
+from agent.pipeline import Pipeline
+from agent.serve.http.admission import Gate
 from agent.serve.http.app import create_app
 from agent.serve.identity import identifier
 from agent.serve.server import Server
@@ -235,6 +237,9 @@ async def test_what_is_no_message_of_the_protocol_is_a_problem_that_says_so(serv
                 assert "validation error" not in answer.text
         for method, headers, status in (
             ("POST", {"Content-Type": "text/plain"}, 415),
+            ("POST", {"Content-Type": "application/vnd.api+json"}, 415),
+            ("POST", {"Content-Type": "application/json; charset=latin-1"}, 415),
+            ("POST", {"Content-Encoding": "gzip"}, 415),
             ("POST", {"Accept": "text/html"}, 406),
             ("GET", {}, 405),
             ("DELETE", {}, 405),
@@ -308,6 +313,29 @@ async def test_a_call_whose_client_hangs_up_ends_its_search(service: Service, ve
                 await source.begun.wait()
                 calling.cancel()
                 await source.cancelled.wait()
+
+
+@pytest.mark.parametrize("tool", [SEARCH, "answer_with_citations"])
+async def test_a_call_that_waited_for_its_turn_has_only_the_rest_of_its_time(service: Service, tool: str) -> None:
+    left = []
+
+    class Recording(Pipeline):
+        async def decide(self, tenant, request):
+            left.append(request.timeout_s or self.settings.timeout_s)
+            await asyncio.sleep(0.2)
+            return await super().decide(tenant, request)
+
+    pipeline = Recording(**{one.name: getattr(service.pipeline, one.name) for one in fields(service.pipeline)})
+    app = create_app(replace(service, pipeline=pipeline))
+    app.state.gates.searches = Gate(1, 4)
+    transport = httpx2.ASGITransport(app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers=HEADERS) as http,
+    ):
+        await http.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "ping"})
+        await asyncio.gather(*(http.post("/mcp", json=call(tool, {"query": "penguins"})) for _ in range(2)))
+    assert 0 < left[1] <= left[0] - 0.15
 
 
 async def test_the_protocol_is_loaded_by_its_first_request_and_ends_with_the_server(service: Service) -> None:

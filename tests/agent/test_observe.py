@@ -28,6 +28,7 @@ from agent.app import Service, open_service
 from agent.observe import logs
 from agent.observe.health import Health
 from agent.observe.telemetry import Tracing
+from agent.pipeline import Pipeline
 from agent.serve.http.app import create_app
 from agent.serve.identity import Caller, Unauthenticated
 from agent.serve.testing import serving
@@ -228,6 +229,25 @@ async def test_who_is_in_a_hurry_makes_no_part_look_ill(owner_url: str, service_
         async with opened(owner_url, service_url, max_rounds=1, **changes) as (service, client):
             await service.ask("Where do penguins march?", collection="birds", timeout_s=0.4)
             assert (await ready(client))[1]["status"] == "ready"
+
+
+@pytest.mark.parametrize(
+    ("door", "method"), [("retrieve", "decide"), ("augment", "decide_prompt"), ("ask", "decide_prompt")]
+)
+async def test_a_replay_that_fails_counts_as_a_question_that_failed(
+    owner_url: str, service_url: str, monkeypatch: pytest.MonkeyPatch, door: str, method: str
+):
+    async def down(*_: Any) -> Any:
+        raise Unavailable("every source", "down for the test")
+
+    failures = "signalbox_questions_failed_total"
+    async with opened(owner_url, service_url) as (service, client):
+        asked = await getattr(service, door)("penguins", collection="birds")
+        before = await figure(client, failures)
+        monkeypatch.setattr(Pipeline, method, down)
+        answer = await client.post(f"/v1/traces/{asked.trace_id}/replay")
+        assert answer.status_code == 503
+        assert await figure(client, failures) == before + 1
 
 
 async def test_a_full_disk_and_a_dead_worker_are_parts_as_well(
@@ -495,6 +515,18 @@ async def test_a_question_is_a_span_under_the_callers_with_one_for_each_stage(ow
     assert json.loads(document) == {"id": hit["id"], "score": hit["score"]}
     assert search.attributes["signalbox.source.fulltext.status"] == "ok"
     assert "canary" not in " ".join(span.to_json() for span in spans.values())
+
+
+async def test_a_method_that_a_caller_makes_up_names_no_span(owner_url: str, service_url: str):
+    exporter = InMemorySpanExporter()
+    tracing = Tracing(exporter)
+    async with opened(owner_url, service_url, tracing) as (_, client):
+        assert (await client.request("CANARY", "/v1/retrieve", json={})).status_code == 405
+    tracing.close()
+    (span,) = exporter.get_finished_spans()
+    assert span.name.startswith("HTTP ")
+    assert span.attributes["http.request.method"] == "_OTHER"
+    assert "CANARY" not in span.to_json()
 
 
 @pytest.mark.parametrize(

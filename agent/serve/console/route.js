@@ -10,6 +10,8 @@ const TEXT_X = 60;
 const STATION = 44;
 const STAGES = ["scope", "intent", "search", "fusion", "loop", "rerank", "page", "assemble", "answer"];
 const LANE = 56;
+// Pixels that a letter of a name takes.
+const BOLD = 8.5;
 
 /** The diagram with its caption; drawn anew when its width changes. */
 export function route(trace) {
@@ -91,7 +93,7 @@ function diagram(rows, width) {
     drawing.push(
       s("path", { d: loop(y, half), class: "track" }),
       s("circle", { cx: LOOP_X, cy: y, r: 7, class: `signal ${row.status}` }),
-      s("text", { x: TEXT_X, y: y - 3, class: "name" }, cut(row.search ? `${row.name} · ${row.search}` : row.name, barX - TEXT_X - 12)),
+      s("text", { x: TEXT_X, y: y - 3, class: "name" }, cut(row.search ? `${row.name} · ${row.search}` : row.name, barX - TEXT_X - 12, BOLD)),
       s("text", { x: TEXT_X, y: y + 14, class: "said" }, cut(row.said, width - TEXT_X)),
       s("rect", { x: barX, y: y - 13, width: width - barX - 2, height: 8, rx: 4, class: "bar-back" }),
       s("rect", { x: barX, y: y - 13, width: Math.max(3, row.share * (width - barX - 2)), height: 8, rx: 4, class: `bar-time ${row.status}` }),
@@ -114,9 +116,9 @@ function loop(y, half) {
   return `M${LINE_X} ${y - half}C${LINE_X} ${y - bend} ${LOOP_X} ${y - bend} ${LOOP_X} ${y}S${LINE_X} ${y + bend} ${LINE_X} ${y + half}`;
 }
 
-/** A text that fits so many pixels; wide characters count double. */
-function cut(text, pixels) {
-  let left = pixels / 7;
+/** A text that fits so many pixels, of which a letter takes so many; wide characters count double. */
+function cut(text, pixels, letter = 7) {
+  let left = pixels / letter;
   let kept = "";
   for (const character of text) {
     left -= character.codePointAt(0) > 0x2e80 ? 2 : 1;

@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager, suppress
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from agent.serve.http.problems import Problem, respond, unavailable
+from agent.serve.http.problems import Problem, respond, stopping, unavailable
 from agent.serve.identity import Caller
 
 _ANSWERED_BY_A_MODEL = ("/v1/chat/completions", "/v1/ask", "/mcp", "/mcp/")
-_WRITTEN = ("/v1/documents", "/v1/files/")
+_WRITTEN = ("/v1/documents", "/v1/files/", "/v1/collections/")
 
 
 class Gate:
@@ -62,12 +62,12 @@ class Gate:
         for line in self._lines.values():
             for turn in line:
                 if not turn.done():
-                    turn.set_exception(unavailable("the service is stopping", 5, kind="stopping"))
+                    turn.set_exception(stopping())
         self._lines.clear()
 
     async def _enter(self, tenant: str, patience_s: float) -> None:
         if self._closed:
-            raise unavailable("the service is stopping", 5, kind="stopping")
+            raise stopping()
         if self._free:
             self._free -= 1
             self._busy[tenant] += 1
@@ -129,10 +129,12 @@ class Gates:
     who writes for the writing of others.
 
     Args:
+        has_model: whether there is one; without, who asks for an answer is given passages, by a search.
         processes: how many serve side by side; each lets in its share.
     """
 
-    def __init__(self, processes: int = 1) -> None:
+    def __init__(self, *, has_model: bool, processes: int = 1) -> None:
+        self._has_model = has_model
         cores = os.cpu_count() or 1
 
         def share(whole: int) -> int:
@@ -144,7 +146,7 @@ class Gates:
 
     def of(self, method: str, path: str) -> Gate:
         """The gate of a request."""
-        if path in _ANSWERED_BY_A_MODEL:
+        if self._has_model and path in _ANSWERED_BY_A_MODEL:
             return self.answers
         return self.writes if method in ("POST", "PUT", "DELETE") and path.startswith(_WRITTEN) else self.searches
 

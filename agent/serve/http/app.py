@@ -55,7 +55,7 @@ def create_app(
     """
     keys = identify is not None
     identify = identify or identity.everyone(service.settings.tenant)
-    gates = Gates(processes)
+    gates = Gates(has_model=service.answerer.model is not None, processes=processes)
     observation = Observation(service, gates.named(), tracing, everyone)
     app = FastAPI(
         title="signalbox",

@@ -54,7 +54,7 @@ class JsonBody(Generic[Shaped]):
         raw = await request.body()
         if self.optional and not raw:
             return self.read(b"{}")
-        _check_content_type(request.headers)
+        check_content_type(request.headers)
         if len(raw) > _LARGE_BODY_BYTES:
             return await asyncio.to_thread(self.read, raw)
         return self.read(raw)
@@ -77,6 +77,24 @@ class JsonBody(Generic[Shaped]):
         except ValidationError as error:
             raise validation_problem(error, self.shape) from None
         return shaped if key is None else shaped.model_copy(update={key: items})
+
+
+def check_content_type(headers: Headers, *, suffixed: bool = True) -> None:
+    """A page of another origin may send other types without asking; and nothing else is read anywhere.
+
+    Args:
+        suffixed: whether types that end in "+json" are JSON as well.
+    Raises:
+        Problem: 415, the body is not said to be plain JSON in UTF-8.
+    """
+    given = Message()
+    given["content-type"] = headers.get("content-type", "")
+    kind, charset = given.get_content_type(), given.get_content_charset("utf-8")
+    is_json = kind == "application/json" or (suffixed and kind.endswith("+json"))
+    plain = headers.get("content-encoding", "identity").lower() == "identity"
+    if not headers.get("content-type") or not is_json or charset not in ("utf-8", "utf8") or not plain:
+        detail = "send the body as Content-Type: application/json, in UTF-8 and not compressed"
+        raise Problem(415, "unsupported-media-type", detail)
 
 
 def parse(raw: bytes) -> Any:
@@ -134,15 +152,3 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _JSON = json.JSONDecoder(parse_int=_whole, object_pairs_hook=_object)
-
-
-def _check_content_type(headers: Headers) -> None:
-    """A page of another origin may send other types without asking; and nothing else is read here anyway."""
-    given = Message()
-    given["content-type"] = headers.get("content-type", "")
-    kind, charset = given.get_content_type(), given.get_content_charset("utf-8")
-    is_json = kind == "application/json" or kind.endswith("+json")
-    plain = headers.get("content-encoding", "identity").lower() == "identity"
-    if not headers.get("content-type") or not is_json or charset not in ("utf-8", "utf8") or not plain:
-        detail = "send the body as Content-Type: application/json, in UTF-8 and not compressed"
-        raise Problem(415, "unsupported-media-type", detail)

@@ -1,6 +1,6 @@
 """What handlers are given: the service, who is calling, and how long they waited.
 
-All are coroutines, though none waits: FastAPI would call others in a thread each.
+Dependencies are coroutines, though none waits: FastAPI would call others in a thread each.
 """
 
 import time
@@ -27,11 +27,16 @@ async def _caller(request: Request) -> Caller:
 
 
 async def _waited_s(request: Request) -> float:
-    waited_s: float = time.monotonic() - request.scope["state"]["arrived"]
-    return waited_s if waited_s >= _NOTABLE_WAIT_S else 0.0
+    return waited_s(request)
+
+
+def waited_s(request: Request) -> float:
+    """Seconds since the request arrived, which count against its deadline; 0 while they are too few to tell."""
+    passed_s: float = time.monotonic() - request.scope["state"]["arrived"]
+    return passed_s if passed_s >= _NOTABLE_WAIT_S else 0.0
 
 
 TheService = Annotated[Service, Depends(_service)]
 TheCaller = Annotated[Caller, Depends(_caller)]
 WaitedS = Annotated[float, Depends(_waited_s)]
-"""Seconds since the request arrived, which count against its deadline; 0 while they are too few to tell."""
+"""See `waited_s`."""

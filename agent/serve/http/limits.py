@@ -8,7 +8,8 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -19,8 +20,10 @@ from agent.serve.identity import Identify, Unauthenticated
 from retrievers.core.errors import BadRequest, Unavailable
 
 MAX_BODY_BYTES = 8 << 20
-_MOST_HELD_BYTES = 256 << 20
-"""Of all bodies together that are being read."""
+_MOST_HELD_BYTES, _FOR_SMALL_BYTES = 80 << 20, 16 << 20
+"""Of all bodies together, from their first byte to the end of their requests; and how much of it is for small ones
+alone. What is made of a body takes several times as much again."""
+_SMALL_BODY_BYTES = 64 << 10
 
 _BODY_WITHIN_S, _PIECE_WITHIN_S = 60.0, 5.0
 _LOOPBACK = re.compile(r"(?:localhost|[a-z0-9-]+\.localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d{1,5})?", re.IGNORECASE)
@@ -65,11 +68,10 @@ class Envelope:
 
         try:
             await self._app(scope, receive, send_enveloped)
-        except asyncio.CancelledError:
-            # The server stops, and has waited for this request as long as it waits for any.
+        except asyncio.CancelledError as error:
             if begun:
                 raise
-            await respond(scope, _stopping())(scope, receive, send_enveloped)
+            await respond(scope, problem_of(error))(scope, receive, send_enveloped)
         except Exception as error:
             _log.exception("request %s failed: %s %r", id, scope["method"], scope["path"])
             if begun:
@@ -133,38 +135,60 @@ class Callers:
 
 
 class Bodies:
-    """Reads bodies whole, up to their limit, so that nobody who sends slowly holds what others wait for."""
+    """Reads bodies whole, up to their limit, so that nobody who sends slowly holds what others wait for.
+
+    Those of all requests under way are limited together; where large ones fill what there is, small ones still pass.
+    A path without a caller reads none.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._held_bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] != "http" or "caller" not in scope["state"]:
             await self._app(scope, receive, send)
             return
-        body = bytearray()
-        try:
-            if not await self._complete(scope, receive, body):
+        with self._holding() as hold:
+            try:
+                whole = await self._complete(scope, receive, hold)
+            except Problem as problem:
+                await respond(scope, problem)(scope, receive, send)
                 return
-        except Problem as problem:
-            await respond(scope, problem)(scope, receive, send)
-            return
-        finally:
-            self._held_bytes -= len(body)
-        whole: Message | None = {"type": "http.request", "body": bytes(body), "more_body": False}
-
-        async def replay() -> Message:
-            nonlocal whole
             if whole is None:
-                return await receive()
-            message, whole = whole, None
-            return message
+                return
 
-        await self._app(scope, replay, send)
+            async def replay() -> Message:
+                nonlocal whole
+                if whole is None:
+                    return await receive()
+                message: Message = {"type": "http.request", "body": whole, "more_body": False}
+                whole = None
+                return message
 
-    async def _complete(self, scope: Scope, receive: Receive, body: bytearray) -> bool:
-        """Fill the body; False when the sender went away before its end."""
+            await self._app(scope, replay, send)
+
+    @contextmanager
+    def _holding(self) -> Iterator[Callable[[int], None]]:
+        """Gives what holds room for the so many bytes of one body, until the end of the block."""
+        held = 0
+
+        def hold(size: int) -> None:
+            nonlocal held
+            more = max(0, size - held)
+            kept = _FOR_SMALL_BYTES if size > _SMALL_BODY_BYTES else 0
+            if self._held_bytes + more > _MOST_HELD_BYTES - kept:
+                raise unavailable("too many large bodies are being worked on; try again", 5, kind="overloaded")
+            held += more
+            self._held_bytes += more
+
+        try:
+            yield hold
+        finally:
+            self._held_bytes -= held
+
+    async def _complete(self, scope: Scope, receive: Receive, hold: Callable[[int], None]) -> bytes | None:
+        """The body; None when the sender went away before its end."""
         headers = Headers(scope=scope)
         announced = headers.get("content-length", "0")
         if "transfer-encoding" in headers and "content-length" in headers:
@@ -172,32 +196,27 @@ class Bodies:
             raise Problem(400, "malformed-http", "send Content-Length or Transfer-Encoding, not both")
         if not announced.isdecimal() or len(announced) > 20 or int(announced) > MAX_BODY_BYTES:
             raise _too_large()
+        hold(int(announced))
+        body = bytearray()
         try:
             async with asyncio.timeout(_BODY_WITHIN_S):
                 while True:
                     async with asyncio.timeout(_PIECE_WITHIN_S):
                         message = await receive()
                     if message["type"] != "http.request":
-                        return False
+                        return None
                     piece: bytes = message.get("body", b"")
                     if len(body) + len(piece) > MAX_BODY_BYTES:
                         raise _too_large()
-                    if self._held_bytes + len(piece) > _MOST_HELD_BYTES:
-                        raise unavailable("too many large bodies are being read; try again", kind="overloaded")
+                    hold(len(body) + len(piece))
                     body += piece
-                    self._held_bytes += len(piece)
                     if not message.get("more_body", False):
-                        return True
+                        return bytes(body)
         except TimeoutError:
             detail = (
                 f"nothing more of the body came for {_PIECE_WITHIN_S:g} s, or not all of it in {_BODY_WITHIN_S:g} s"
             )
             raise Problem(408, "slow-body", detail, headers={"Connection": "close"}) from None
-
-
-def _stopping() -> Problem:
-    """The 503 of a request that the end of the server has cut short."""
-    return unavailable("the service is stopping", 5, kind="stopping")
 
 
 def _too_large() -> Problem:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from email.message import Message as Header
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,8 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Message, Receive, Scope, Send
 
 from agent.app import Service
+from agent.serve.http.bodies import check_content_type
+from agent.serve.http.dependencies import waited_s
 from agent.serve.http.limits import MAX_BODY_BYTES
 from agent.serve.http.problems import Problem
 from agent.serve.identity import Caller
@@ -57,7 +58,7 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["route"] = self
         request = Request(scope, receive)
-        _check_content_type(request.headers.get("content-type"))
+        check_content_type(request.headers, suffixed=False)  # the protocol names the one type
         body = await request.body()
         manager = await self._started(request.app.state.service)
         _check(request, body)
@@ -88,7 +89,7 @@ class Endpoint:
 
             from agent.serve.mcp import build_server
 
-            server = build_server(service, _tenant_of)
+            server = build_server(service, _tenant_of, _waited_s)
             # Whoever calls here has passed the checks of Host and Origin that hold for every path.
             manager = StreamableHTTPSessionManager(
                 server, json_response=True, stateless=True, max_request_body_size=MAX_BODY_BYTES
@@ -104,18 +105,18 @@ class Endpoint:
 
 def _tenant_of(context: "ServerRequestContext[Any]") -> str:
     """The tenant of the key that the request came with."""
-    request: Request | None = context.request
-    assert request is not None  # the transport gives it with every message
-    caller: Caller = request.state.caller
+    caller: Caller = _request_of(context).state.caller
     return caller.tenant
 
 
-def _check_content_type(header: str | None) -> None:
-    """A page of another origin may send other types without asking."""
-    given = Header()
-    given["content-type"] = header or ""
-    if not header or given.get_content_type() != "application/json":
-        raise Problem(415, "unsupported-media-type", "send JSON-RPC as Content-Type: application/json")
+def _waited_s(context: "ServerRequestContext[Any]") -> float:
+    return waited_s(_request_of(context))
+
+
+def _request_of(context: "ServerRequestContext[Any]") -> Request:
+    request: Request | None = context.request
+    assert request is not None  # the transport gives it with every message
+    return request
 
 
 def _check(request: Request, body: bytes) -> None:

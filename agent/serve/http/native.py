@@ -2,6 +2,7 @@
 
 import json
 import logging
+from asyncio import CancelledError
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Annotated, Any
@@ -12,6 +13,7 @@ from fastapi.sse import EventSourceResponse, format_sse_event
 from pydantic import BaseModel
 from pydantic_core import to_json
 
+from agent.serve.deadline import left_s
 from agent.serve.http import shapes
 from agent.serve.http.bodies import JsonBody
 from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
@@ -160,19 +162,6 @@ def asked(body: Request, settings: Settings, waited_s: float = 0.0) -> dict[str,
     return given if left is None else given | {"timeout_s": left}
 
 
-def left_s(given_s: float | None, settings: Settings, waited_s: float, *, by_model: bool) -> float | None:
-    """How long a request may take from now on; None where it is as the settings say.
-
-    Args:
-        given_s: what the caller gave it.
-        by_model: whether a model writes the answer: it may take longer than the settings give a question, but not
-            than its caller does.
-    """
-    if not waited_s or (by_model and given_s is None):
-        return given_s
-    return max((given_s or settings.timeout_s) - waited_s, 0.001)
-
-
 async def _events(first: str | Answer, rest: AsyncGenerator[str | Answer], request_id: str) -> AsyncIterator[bytes]:
     """The pieces of an answer as server-sent events."""
     async with aclosing(rest):
@@ -180,7 +169,7 @@ async def _events(first: str | Answer, rest: AsyncGenerator[str | Answer], reque
         try:
             async for piece in rest:
                 yield _event(piece)
-        except Exception as error:
+        except (Exception, CancelledError) as error:
             problem = problem_of(error)
             if problem.status == 500:
                 _log.exception("request %s failed in the middle of its answer", request_id)

@@ -4,6 +4,7 @@ import json
 import logging
 import time
 import uuid
+from asyncio import CancelledError
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -15,9 +16,10 @@ from pydantic import BaseModel
 
 from agent.advisors.base import ChatAnswer
 from agent.app import Service
+from agent.serve.deadline import left_s
 from agent.serve.http.bodies import JsonBody
 from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
-from agent.serve.http.native import answer, left_s
+from agent.serve.http.native import answer
 from agent.serve.http.openai_bodies import ANSWERS, MODELS, PROMPTS, ChatBody, ChatOptions, known_model, question_of
 from agent.serve.http.openai_errors import as_openai, error_of
 from agent.serve.http.openai_shapes import Choice, Completion, ErrorBody, Extra, Model, Models, Said, Used
@@ -180,10 +182,12 @@ async def _events(first: str | _End, pieces: AsyncGenerator[str | _End], body: C
             while isinstance(piece, str):
                 yield chunk({"content": piece})
                 piece = await anext(pieces)
-    except Exception as error:
+    except (Exception, CancelledError) as error:
         # The status is sent by now, so that nobody else can answer for it.
-        _log.exception("a stream of a chat failed")
-        yield _event({"error": error_of(problem_of(error))})
+        problem = problem_of(error)
+        if problem.status == 500:
+            _log.exception("a stream of a chat failed")
+        yield _event({"error": error_of(problem)})
     else:
         extra = piece.extra.model_dump(mode="json")
         if piece.tool_calls:

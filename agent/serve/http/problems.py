@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from asyncio import CancelledError
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -16,6 +17,7 @@ from starlette.types import Scope
 
 from agent.serve.identity import NoKey, Unauthenticated
 from retrievers.core.errors import BadRequest, EmbedderMismatch, NotFound, RetrievalError, Unavailable
+from retrievers.ingest.clean import plain_line
 
 MEDIA_TYPE = "application/problem+json"
 _TYPE = "urn:signalbox:problem:"
@@ -50,6 +52,8 @@ class Problem(Exception):
         kind: the last part of its type, a name that stays the same ("malformed-json").
         detail: what was wrong and what to do, in one line.
         errors: what is wrong with single fields.
+
+    Names out of a request stand in its texts, so that these are cleaned here, for every form of an error.
     """
 
     def __init__(
@@ -61,9 +65,10 @@ class Problem(Exception):
         errors: Iterable[ProblemError] = (),
         headers: Mapping[str, str] | None = None,
     ) -> None:
+        detail = plain_line(detail)
         super().__init__(detail)
         self.status, self.kind, self.detail = status, kind, detail
-        self.errors, self.headers = tuple(errors), dict(headers or {})
+        self.errors, self.headers = tuple(map(_cleaned, errors)), dict(headers or {})
 
 
 Form = Callable[[Problem], Response]
@@ -76,7 +81,7 @@ def field_problem(where: str, detail: str, valid: Iterable[str] = ()) -> Problem
     return Problem(422, "invalid-request", f"{where}: {detail}" if where else detail, errors=[error])
 
 
-def problem_of(error: Exception) -> Problem:
+def problem_of(error: Exception | CancelledError) -> Problem:
     """The problem that an error raised on purpose stands for; any other is an internal one, which says nothing."""
     match error:
         case Problem():
@@ -101,6 +106,9 @@ def problem_of(error: Exception) -> Problem:
         case HTTPException():
             kind = HTTPStatus(error.status_code).phrase.lower().replace(" ", "-")
             return Problem(error.status_code, kind, str(error.detail), headers=error.headers)
+        case CancelledError():
+            # What ends a request whose sender is still there: the server stops, and has waited as long as it waits.
+            return stopping()
         case _:
             return Problem(500, "internal", "an error of the service, not of the request; its log has the request id")
 
@@ -108,6 +116,11 @@ def problem_of(error: Exception) -> Problem:
 def unavailable(detail: str, retry_after_s: float | None = None, *, kind: str = "unavailable") -> Problem:
     """A 503 that says when to come back, in whole seconds."""
     return Problem(503, kind, detail, headers={"Retry-After": str(max(1, math.ceil(retry_after_s or 1)))})
+
+
+def stopping() -> Problem:
+    """The 503 of a server that is about to end."""
+    return unavailable("the service is stopping", 5, kind="stopping")
 
 
 def validation_problem(
@@ -184,6 +197,11 @@ def printable(name: object) -> str:
     text = str(name)
     shown = "".join(one if one.isprintable() else "\ufffd" for one in text[:_LONGEST_NAME])
     return shown + "…" * (len(text) > _LONGEST_NAME)
+
+
+def _cleaned(error: ProblemError) -> ProblemError:
+    valid = [plain_line(name) for name in error.valid] if error.valid is not None else None
+    return ProblemError(where=plain_line(error.where), detail=plain_line(error.detail), valid=valid)
 
 
 def _errors_of(error: BadRequest) -> list[ProblemError]:
