@@ -67,7 +67,9 @@ _ELSEWHERE_S = 0.3
 _LIMITS = "SELECT set_config('lock_timeout', %s, true), set_config('synchronous_commit', 'off', true)"
 _INSERT = """
     INSERT INTO signalbox.trace (tenant, id, created_at, expires_at, request, record)
-    SELECT %s, * FROM unnest(%s::uuid[], %s::timestamptz[], %s::timestamptz[], %s::jsonb[], %s::jsonb[])
+    SELECT %s, id, at, until, request::jsonb, record::jsonb
+    FROM unnest(%b::uuid[], %b::timestamptz[], %b::timestamptz[], %b::text[], %b::text[])
+        AS new (id, at, until, request, record)
     ON CONFLICT DO NOTHING
 """
 _SWEEP = """
