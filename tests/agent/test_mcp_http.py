@@ -42,7 +42,7 @@ async def served(service: Service, *, auth: bool = False) -> AsyncIterator[str]:
     """The address of /mcp on a server of its own."""
     app = create_app(service, identify=await identifier(service, "keys") if auth else None)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = Server(app, app.state.gates)
+        server = Server(app)
         serving = asyncio.create_task(server.serve([listener]))
         try:
             yield f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
