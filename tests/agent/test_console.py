@@ -637,6 +637,8 @@ def test_a_problem_is_told_in_plain_words_with_what_would_do(visit: Callable[...
     page.locator("#collection option").nth(1).wait_for(state="attached")
     page.locator("#collection").select_option("handbook")
     page.goto(page.url.partition("#")[0] + '#/ask?q=y&filter={"type":"eq","key":"teem","value":"x"}')
+    expect(page.locator("#question")).to_have_value("y")
+    page.locator("#collection option").nth(1).wait_for(state="attached")
     page.locator("#question").press("Enter")
     alert = page.get_by_role("alert")
     expect(alert).to_contain_text("teem")

@@ -493,6 +493,7 @@ async def test_many_waited_deliveries_of_one_tenant_hold_up_no_other(database: D
     await until(lambda: len(order) == 2)
     rare = asyncio.create_task(worker.deliver("rare", of_records("docs", [record(0)])))
     await until(lambda: len(begun) == 9)
+    await asyncio.sleep(0.2)  # written down, all of them; now they stand in their lines
     let.set()
     await asyncio.gather(*busy, rare)
 
