@@ -647,10 +647,16 @@ async def test_serve_says_where_it_listens_lets_requests_finish_and_ends_politel
         assert (taken.returncode, f"127.0.0.1 port {port} is unavailable" in error) == (3, True)
         async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
             stored = {"collection": "big", "documents": [{"text": f"text {n} " * 40} for n in range(200)]}
-            writing = asyncio.create_task(client.post("/v1/documents", json=stored))
-            await asyncio.sleep(0.3)
-            process.send_signal(signal.SIGTERM)
-            told = time.monotonic()
+            # Nothing is stored before the service was told to stop, however fast or slow the machine is.
+            async with await psycopg.AsyncConnection.connect(owner_url) as holding:
+                await holding.execute("LOCK TABLE signalbox.document IN SHARE MODE")
+                writing = asyncio.create_task(client.post("/v1/documents", json=stored))
+                for _ in range(400):
+                    if re.search(r'gate_at_work\{gate="writes".*\} 1', (await client.get("/metrics")).text):
+                        break
+                    await asyncio.sleep(0.05)
+                process.send_signal(signal.SIGTERM)
+                told = time.monotonic()
             assert (await writing).json()["inserted"] == 200
         assert (await asyncio.to_thread(process.wait, 15)) == 0
         assert time.monotonic() - told < 15
