@@ -1,5 +1,6 @@
 """One PostgreSQL server per run, one migrated template, and a clone of it for every test that asks."""
 
+import logging
 import os
 import tempfile
 import uuid
@@ -103,3 +104,13 @@ def no_network(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         connect(self, address)  # type: ignore[arg-type]
 
     monkeypatch.setattr(socket.socket, "connect", local_only)
+
+
+@pytest.fixture(autouse=True)
+def logging_of_its_own() -> Iterator[None]:
+    """What a command that was run here made of the process's log ends with the test: its stream does too."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)

@@ -56,13 +56,11 @@ class Dependency:
 
 
 @pytest.fixture
-def lines() -> Iterator[Callable[[], list[dict[str, Any]]]]:
+def lines() -> Callable[[], list[dict[str, Any]]]:
     """The log of this process as `signalbox serve` writes it in JSON, read so far."""
-    stream, root = io.StringIO(), logging.getLogger()
-    before = root.handlers[:], root.level
+    stream = io.StringIO()
     logs.configure(Settings(log_format="json", llm_api_key=KEY), stream)
-    yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
-    root.handlers[:], root.level = before
+    return lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
 @asynccontextmanager
