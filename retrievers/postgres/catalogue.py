@@ -1,5 +1,6 @@
 """What exists: the collections a tenant can see, how often terms occur in them, and passages by identity."""
 
+import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Collection as Collected
@@ -39,16 +40,32 @@ class Catalogue:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._collections: OrderedDict[str, tuple[float, tuple[Collection, ...]]] = OrderedDict()
+        self._reading: dict[str, asyncio.Lock] = {}
         self._terms: OrderedDict[tuple[str, int, int, str], int] = OrderedDict()
         self._fields = FieldReader(database)
 
     async def collections(self, tenant: str, *, fresh: bool = False) -> tuple[Collection, ...]:
         """Every collection the tenant can see: its own, and the platform's with public documents."""
         known = self._collections.get(tenant)
-        if known and not fresh and time.monotonic() - known[0] < _FRESH_S:
+        if known and not fresh and _is_new(known[0]):
             return known[1]
+        asked_at = time.monotonic()
+        # Those who ask at once wait for one reading: what is old by now is so for all of them.
+        async with self._reading.setdefault(tenant, asyncio.Lock()):
+            known = self._collections.get(tenant)
+            if known and (known[0] > asked_at or (not fresh and _is_new(known[0]))):
+                return known[1]
+            read_at = time.monotonic()
+            found = await self._read_collections(tenant)
+            self._collections[tenant] = (read_at, found)
+            self._collections.move_to_end(tenant)
+        while len(self._collections) > _MOST_TENANTS:
+            self._reading.pop(self._collections.popitem(last=False)[0], None)
+        return found
+
+    async def _read_collections(self, tenant: str) -> tuple[Collection, ...]:
         rows = await self._database.fetch(tenant, _COLLECTIONS, {})
-        found = tuple(
+        return tuple(
             Collection(
                 number=row[0],
                 tenant=row[1],
@@ -65,10 +82,6 @@ class Catalogue:
             )
             for row in rows
         )
-        self._collections[tenant] = (time.monotonic(), found)
-        while len(self._collections) > _MOST_TENANTS:
-            self._collections.popitem(last=False)
-        return found
 
     async def scope(self, tenant: str, collection: str | None, *, fresh: bool = False) -> Scope:
         """The scope of a request: one collection (the tenant's and the platform's of that name), or all.
@@ -177,6 +190,10 @@ class Catalogue:
         kept = [row[:-1] for row in rows if wanted_by is None or matches(wanted_by, row[-1])]
         chunks = (Chunk(ChunkId(row[0], names[row[1]], row[2], row[3]), *row[4:]) for row in kept)
         return {chunk.id: chunk for chunk in chunks}
+
+
+def _is_new(read_at: float) -> bool:
+    return time.monotonic() - read_at < _FRESH_S
 
 
 def _described(field: Field, values: FieldValues) -> dict[str, Any]:
