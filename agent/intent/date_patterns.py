@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import date, timedelta
+from typing import NamedTuple
 
 from agent.intent import periods
 from agent.intent.date_words import (
@@ -275,8 +276,20 @@ def _until_ago(match: Match, calendar: Calendar) -> Period:
     return Period(None, _units_ago(match, calendar))
 
 
-def _rule(reader: Reader, *pattern: str) -> tuple[re.Pattern[str], Reader]:
-    return re.compile("".join(pattern), re.IGNORECASE | re.VERBOSE), reader
+class Rule(NamedTuple):
+    """How a kind of period is written and read; `chinese` says that it takes Chinese characters to write it."""
+
+    pattern: re.Pattern[str]
+    reader: Reader
+    chinese: bool
+
+
+def _rule(reader: Reader, *pattern: str, chinese: bool = False) -> Rule:
+    return Rule(re.compile("".join(pattern), re.IGNORECASE | re.VERBOSE), reader, chinese)
+
+
+def _chinese(reader: Reader, *pattern: str) -> Rule:
+    return _rule(reader, *pattern, chinese=True)
 
 
 _THE = r"(?:the\ )?"
@@ -286,9 +299,9 @@ _N_ZH = rf"(?P<n>{CHINESE_COUNT})"
 _FISCAL = r"(?:fiscal|financial)\ year"
 _UNIT_ALONE = r"(?P<unit>day|week|month|quarter|year|decade)"
 
-RULES: tuple[tuple[re.Pattern[str], Reader], ...] = (
+RULES: tuple[Rule, ...] = (
     _rule(_iso_day, r"(?<![\d-])(?P<y>\d{4})[-/.](?P<m>\d{1,2})[-/.](?P<d>\d{1,2})(?![\d-])"),
-    _rule(_year_span, rf"(?:从|自)?(?P<a>{YEAR})\s*(?:到|至|[-–—~])\s*(?P<b>{YEAR})\s*年(?:之?间|期间)?"),
+    _chinese(_year_span, rf"(?:从|自)?(?P<a>{YEAR})\s*(?:到|至|[-–—~])\s*(?P<b>{YEAR})\s*年(?:之?间|期间)?"),
     _rule(_iso_week, r"(?<![\w-])(?:(?P<y>\d{4})-?W(?P<w>\d{1,2}))\b"),
     _rule(_iso_week, r"\b(?:week|W)\ ?(?P<w>\d{1,2})(?:\ (?:of\ )?(?P<y>\d{4}))?\b"),
     _rule(_iso_month, r"(?<![\d-])(?P<y>(?:19|20)\d\d)[-/](?P<m>0[1-9]|1[0-2])(?![\d-])"),
@@ -309,7 +322,7 @@ RULES: tuple[tuple[re.Pattern[str], Reader], ...] = (
         rf"\b(?:q(?P<fq>[1-4])\ (?:of\ )?)?{_THE}(?P<fy>this|last|previous|past|current|next)\ ",
         rf"{_FISCAL}(?:'s\ q(?P<fq2>[1-4]))?",
     ),
-    _rule(
+    _chinese(
         _fiscal_year,
         r"(?P<fy>上一?个?|本|去年?|今年?|这一?个?|下一?个?|明年?|\d{4})\s*(?:财年|财政年度|会计年度)",
         r"(?:第?(?P<fq>[一二三四1-4])季度)?",
@@ -376,61 +389,61 @@ RULES: tuple[tuple[re.Pattern[str], Reader], ...] = (
         r"(?P<part>q[1-4]|h[12]|(?:first|second|third|fourth)\ (?:quarter|half))\b(?!\ of)",
     ),
     # 2024年3月5日到15日
-    _rule(
+    _chinese(
         _day_span_zh,
         rf"(?P<y>{YEAR_ZH})?\s*(?P<m>{MONTH_ZH})\s*月\s*",
         r"(?P<d>[12]\d|3[01]|0?[1-9])\s*[日号]?\s*(?:到|至|[-–~])\s*(?P<b>[12]\d|3[01]|0?[1-9])\s*[日号]",
     ),
     # 2024年3月5日
-    _rule(
+    _chinese(
         _month_day_zh,
         rf"(?P<y>{YEAR_ZH})?\s*(?P<m>{MONTH_ZH})\s*月\s*",
         r"(?P<d>[12]\d|3[01]|0?[1-9]|[一二三]?十[一二三四五六七八九]?|[一二三四五六七八九])\s*[日号]",
     ),
     # 上个十年, 九十年代
-    _rule(lambda match, calendar: periods.relative(calendar, "decade", -1), r"(?:上一?个|上)十年|过去的十年代"),
-    _rule(lambda match, calendar: periods.relative(calendar, "decade", 0), r"(?:这一?个|本)(?:十年|年代)"),
-    _rule(_decade, r"(?P<tens>(?:19|20)\d0|[二三四五六七八九1-9][十0])\s*年代"),
+    _chinese(lambda match, calendar: periods.relative(calendar, "decade", -1), r"(?:上一?个|上)十年|过去的十年代"),
+    _chinese(lambda match, calendar: periods.relative(calendar, "decade", 0), r"(?:这一?个|本)(?:十年|年代)"),
+    _chinese(_decade, r"(?P<tens>(?:19|20)\d0|[二三四五六七八九1-9][十0])\s*年代"),
     # 去年第三季度, 2024年3月初
-    _rule(_part_of_year_zh, rf"(?P<y>{YEAR_ZH})\s*的?\s*(?P<part>{PART_ZH})"),
+    _chinese(_part_of_year_zh, rf"(?P<y>{YEAR_ZH})\s*的?\s*(?P<part>{PART_ZH})"),
     # 最近三个月, 近半年, 两年多以前, 三周前
-    _rule(
+    _chinese(
         _recent_zh,
         rf"(?:最近|近|过去|前|这|过往)(?:的|这)?\s*{_N_ZH}?\s*(?:个)?\s*",
         r"(?P<unit>半年|年|月|周|星期|礼拜|天|日|季度|十年)(?P<half>半)?",
         r"(?:里|内|以来|之内|以内|来|间|期间|中)?(?!前)",
     ),
-    _rule(
+    _chinese(
         _moving_zh,
         rf"{_N_ZH}\s*多?\s*(?:个)?(?P<unit>年|月|周|星期|天)\s*(?P<half>半)?(?:以内|之内|内|以来|来)",
     ),
-    _rule(_half_year, r"半年(?:内|来|以来|之内)"),
-    _rule(
+    _chinese(_half_year, r"半年(?:内|来|以来|之内)"),
+    _chinese(
         _until_ago,
         rf"{_N_ZH}\s*(?:多\s*个?(?P<unit>年|月|周|星期|天)|个?(?P<unit2>年|月|周|星期|天)多)\s*[之以]?前",
     ),
-    _rule(_until_ago, rf"{_N_ZH}\s*(?:个)?(?P<unit>年|月|周|星期|天)\s*[之以]前"),
-    _rule(_ago, rf"{_N_ZH}\s*(?:个)?(?P<unit>月|周|星期|天)\s*前"),
+    _chinese(_until_ago, rf"{_N_ZH}\s*(?:个)?(?P<unit>年|月|周|星期|天)\s*[之以]前"),
+    _chinese(_ago, rf"{_N_ZH}\s*(?:个)?(?P<unit>月|周|星期|天)\s*前"),
     # 上个月, 本周, 月底, 今天
-    _rule(
+    _chinese(
         _relative_zh,
         r"(?<!一)(?P<which>上上|上|本|这|下)\s*一?个?\s*(?P<unit>季度|季|周|星期|礼拜|月)",
         rf"(?P<third>{MONTH_THIRD_ZH})?",
     ),
-    _rule(
+    _chinese(
         lambda match, calendar: month_third(match["third"], periods.relative(calendar, "month", 0)),
         r"月(?P<third>初|底|末)",
     ),
-    _rule(lambda match, calendar: periods.relative(calendar, "day", 0), r"今天|今日|当天"),
-    _rule(lambda match, calendar: periods.relative(calendar, "day", -1), r"昨天|昨日"),
-    _rule(lambda match, calendar: periods.relative(calendar, "day", -2), r"前天"),
+    _chinese(lambda match, calendar: periods.relative(calendar, "day", 0), r"今天|今日|当天"),
+    _chinese(lambda match, calendar: periods.relative(calendar, "day", -1), r"昨天|昨日"),
+    _chinese(lambda match, calendar: periods.relative(calendar, "day", -2), r"前天"),
     # 上半年, 第三季度, 三月 without a year; 去年
-    _rule(
+    _chinese(
         _part_alone_zh,
         r"(?P<part>上半年|下半年|第?\s*[一二三四1-4]\s*季度|",
         rf"(?:1[0-2]|[1-9]|十[一二]?|[一二三四五六七八九])\s*月份?{MONTH_THIRD_ZH}?)(?!之?间)",
     ),
-    _rule(lambda match, calendar: year_zh(match[0], calendar), YEAR_ZH),
+    _chinese(lambda match, calendar: year_zh(match[0], calendar), YEAR_ZH),
     # A bare month needs a word that says so.
     _rule(
         lambda match, calendar: periods.latest(month(match["m"]), 1, calendar),

@@ -174,7 +174,9 @@ def _named(text: str, calendar: Calendar) -> Iterator[DateRange]:
     def is_free(match: re.Match[str]) -> bool:
         return not any(match.start() < one.end and one.start < match.end() for one in taken)
 
-    for pattern, reader in RULES:
+    for pattern, reader, chinese in RULES:
+        if chinese and text.isascii():
+            continue  # it can be nowhere, and half of the rules are such
         for match in pattern.finditer(text):
             if not match[0].strip() or not is_free(match):
                 continue
