@@ -31,6 +31,7 @@ _SAMPLE_PASSAGES = 2000
 _BATCH_DOCUMENTS = 256
 _BATCH_PASSAGES = 256
 _STATISTICS_AFTER = 500
+_OF_THEIR_OWN = "public and private documents of the platform tenant go into collections of their own"
 # What the database answers when it will never take a document: bad data, or a limit (a word list of 1 MB).
 _REFUSED = (psycopg.DataError, psycopg.errors.ProgramLimitExceeded)
 
@@ -386,6 +387,13 @@ class _Run:
 
     async def _replace(self, batch: Sequence[tuple[int, Prepared]], vectors: Mapping[bytes, Vectors]) -> None:
         async with self._database.transaction(self._tenant) as connection:
+            if self._tenant == PLATFORM:
+                # Another delivery may have filled the collection since this one was admitted to it.
+                public = await store.lock_public(connection, self._tenant, self._number)
+                if public is not None and public != batch[0][1].document.public:
+                    for index, item in batch:
+                        self._fail(index, item.document.where, item.document.id, _OF_THEIR_OWN)
+                    return
             newer = await store.replace_documents(
                 connection,
                 self._tenant,
@@ -423,8 +431,7 @@ def _as_public_as(public: bool | None, items: Iterable[Document | Rejected]) -> 
         if isinstance(item, Document):
             public = item.public if public is None else public
             if item.public != public:
-                reason = "public and private documents of the platform tenant go into collections of their own"
-                item = Rejected(item.where, item.id, reason)
+                item = Rejected(item.where, item.id, _OF_THEIR_OWN)
         yield item
 
 

@@ -45,6 +45,22 @@ async def lock_fields(connection: Connection, tenant: str, number: int) -> dict[
     return dict((await _locked(connection, tenant, number))[0])
 
 
+async def lock_public(connection: Connection, tenant: str, number: int) -> bool | None:
+    """Whether a collection holds public documents, None while it holds none; nobody changes that before the end of the
+    transaction.
+
+    Raises:
+        UnknownCollection: the collection was deleted meanwhile.
+    """
+    await _locked(connection, tenant, number)
+    cursor = await connection.execute(
+        "SELECT public_documents > 0 FROM signalbox.collection WHERE tenant = %s AND number = %s AND documents > 0",
+        (tenant, number),
+    )
+    row = await cursor.fetchone()
+    return bool(row[0]) if row is not None else None
+
+
 async def _locked(connection: Connection, tenant: str, number: int) -> Row:
     """(fields, mean length) of a collection that has no other writer until the end of the transaction.
 
