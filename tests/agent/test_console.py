@@ -437,6 +437,17 @@ def test_the_page_speaks_the_browsers_language_and_remembers_another(visit: Call
     assert page.locator("html").get_attribute("lang") == "en"
 
 
+def test_a_chinese_question_is_understood_in_chinese(visit: Callable[..., Page]) -> None:
+    page = visit(locale="zh-CN")
+    ask(page, "payments 团队 2024 年 9 月的事故是怎么回事？")
+    assert chips(page) == ["team 为 payments", "published 自 2024-09-01 起，早于 2024-10-01", "kind 为 incident"]
+    assert all(one.startswith("规则读出") for one in page.locator(".understood .chip-from").all_inner_texts())
+    assert titles(page) == ["Settlement delayed"]
+    route = page.locator(".route svg").get_attribute("aria-label") or ""
+    assert re.search(r"向量检索: 1 条结果 · [\d.]+ ms", route)
+    expect(page.get_by_role("heading", name="最终提示词")).to_be_visible()
+
+
 @pytest.mark.parametrize("locale", ["en-GB", "zh-CN"])
 def test_nothing_scrolls_sideways_on_a_phone(visit: Callable[..., Page], locale: str) -> None:
     page = visit(width=360, locale=locale)
