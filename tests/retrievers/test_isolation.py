@@ -572,6 +572,16 @@ def bulk(url: str, tenant: str, vectors: Sequence[Any], text: str) -> None:
         connection.execute("SELECT pg_stat_force_next_flush()")
 
 
+async def test_public_and_private_documents_of_the_platform_that_come_at_once_stay_apart(database: Database):
+    public, _, private, _ = platform_documents()
+    reports = await asyncio.gather(
+        ingest(database, EMBEDDER, PLATFORM, "new", [public]), ingest(database, EMBEDDER, PLATFORM, "new", [private])
+    )
+    assert sorted(one.inserted for one in reports) == [0, 1]
+    assert ["collections of their own" in one.reason for report in reports for one in report.failed] == [True]
+    assert len(await database.fetch(PLATFORM, "SELECT id FROM signalbox.document", {})) == 1
+
+
 async def test_the_searches_use_their_indexes(owner_url: str, service_url: str, database: Database):
     random_vectors = np.random.default_rng(3).standard_normal((3000, 64))
     random_vectors /= np.linalg.norm(random_vectors, axis=1, keepdims=True)
