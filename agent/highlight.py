@@ -2,7 +2,6 @@
 
 import re
 import unicodedata
-from collections.abc import Iterator
 
 from retrievers.text.analysis import analyse, fold, stem
 
@@ -23,27 +22,43 @@ class Highlighter:
         self._stems = frozenset(terms) - frozenset(self._east_asian)
         # A stem without its last letter begins its words: few places are worth stemming.
         self._beginnings = sorted({term[:-1] if len(term) > 2 else term for term in self._stems})
+        self._known: dict[str, bool] = {}
 
     def __call__(self, text: str) -> tuple[tuple[int, int], ...]:
         """Half-open character ranges, in order, not overlapping; of overlapping ones the longest."""
         found: list[tuple[int, int]] = []
-        for start, end in sorted(set(self._ranges(text)), key=lambda one: (one[0], -one[1])):
-            if not found or start >= found[-1][1]:
-                found.append((start, end))
+        reached = 0
+        for start, past in sorted(self._places(text)):
+            if start >= reached:
+                reached = -past
+                found.append((start, reached))
         return tuple(found)
 
-    def _ranges(self, text: str) -> Iterator[tuple[int, int]]:
+    def _places(self, text: str) -> set[tuple[int, int]]:
+        """Start and negative end of every term, so that in order the longest of one start comes first."""
+        found: set[tuple[int, int]] = set()
         for term in self._east_asian:
-            yield from ((at, at + len(term)) for at in _places(text, term))
+            at = text.find(term)
+            while at >= 0:
+                found.add((at, -at - len(term)))
+                at = text.find(term, at + 1)
         plain = text.lower() if text.isascii() else text.translate(_PLAIN)
         for beginning in self._beginnings:
-            for at in _places(plain, beginning):
+            at = plain.find(beginning)
+            while at >= 0:
                 before = plain[at - 1 : at]
-                if before.isalnum() and (before.isascii() or not _EAST_ASIAN.match(before)):
-                    continue
-                word = _WORD.match(plain, at)
-                if word and stem(fold(word[0]), self._language) in self._stems:
-                    yield word.span()
+                if not before.isalnum() or (not before.isascii() and _EAST_ASIAN.match(before)):
+                    word = _WORD.match(plain, at)
+                    if word and self._is_asked(word[0]):
+                        found.add((at, -word.end()))
+                at = plain.find(beginning, at + 1)
+        return found
+
+    def _is_asked(self, word: str) -> bool:
+        asked = self._known.get(word)
+        if asked is None:
+            asked = self._known[word] = stem(fold(word), self._language) in self._stems
+        return asked
 
 
 class _Plain(dict[int, str]):
@@ -56,10 +71,3 @@ class _Plain(dict[int, str]):
 
 
 _PLAIN = _Plain()
-
-
-def _places(text: str, part: str) -> Iterator[int]:
-    at = text.find(part)
-    while at >= 0:
-        yield at
-        at = text.find(part, at + 1)
