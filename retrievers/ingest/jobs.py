@@ -9,6 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from retrievers.core.errors import BadRequest, NotFound, Unavailable
 from retrievers.core.tasks import within
+from retrievers.ingest import store
 from retrievers.ingest.delivery import Delivery
 from retrievers.ingest.run import Failure
 from retrievers.ingest.store import Connection
@@ -20,6 +21,8 @@ KEPT_DAYS = 30
 MAX_LISTED = 100
 _SWEEP_BATCH = 100
 _SWEEP_ALL_BATCH = 1000
+_SETTLE_S = 600.0
+"""A large collection whose mean length has moved is weighed anew, which takes minutes; a hung database never ends."""
 _FULL_RETRY_S = 30.0
 _HUNG_RETRY_S = 5.0
 
@@ -180,6 +183,26 @@ class Jobs:
         """Delete what has expired of all tenants, so much at a time: jobs, traces, conversations, records."""
         async with self._database.connection() as connection:
             await connection.execute(_SWEEP_ALL, (self._database.worker_pass(), _SWEEP_ALL_BATCH))
+
+    @_in_time
+    async def expired(self) -> list[tuple[str, int]]:
+        """Tenant and number of collections with documents that have expired and still count."""
+        async with self._database.connection() as connection:
+            cursor = await connection.execute(_EXPIRED, (self._database.worker_pass(), _SWEEP_ALL_BATCH))
+            return [(row[0], row[1]) for row in await cursor.fetchall()]
+
+    async def settle(self, tenant: str, number: int) -> None:
+        """Take what has expired out of a collection's counts.
+
+        Raises:
+            TimeoutError: the database does not come to an end.
+        """
+
+        async def settled() -> None:
+            async with self._database.transaction(tenant) as connection:
+                await store.settle(connection, tenant, number)
+
+        await within(settled(), _SETTLE_S)
 
     @_in_time
     async def load(self, lease: Lease) -> Work:
@@ -400,6 +423,7 @@ _SWEEP = """
         SELECT id FROM signalbox.job WHERE tenant = %s AND expires_at <= now() ORDER BY expires_at LIMIT %s)
 """
 _SWEEP_ALL = "SELECT signalbox.sweep(%s, %s)"
+_EXPIRED = "SELECT * FROM signalbox.expired_documents(%s, %s)"
 _FAIL = """
     UPDATE signalbox.job
     SET status = 'failed', lease = NULL, error = %(reason)s, finished_at = now(),

@@ -289,18 +289,7 @@ async def _remove(connection: Connection, tenant: str, number: int, ids: Sequenc
     """Delete documents; what their fields held is added to the changes, which the caller applies."""
     await _locked(connection, tenant, number)
     which = {"tenant": tenant, "collection": number, "ids": list(ids)}
-    await connection.execute(
-        """
-        WITH gone AS (
-            SELECT substr(word.lexeme, position(':' IN word.lexeme) + 1) AS term, count(*) AS chunks
-            FROM signalbox.chunk c, unnest(c.lexemes) AS word
-            WHERE c.tenant = %(tenant)s AND c.collection = %(collection)s AND c.document_id = ANY (%(ids)s)
-            GROUP BY 1)
-        UPDATE signalbox.term t SET chunks = t.chunks - gone.chunks FROM gone
-        WHERE t.tenant = %(tenant)s AND t.collection = %(collection)s AND t.term = gone.term
-        """,
-        which,
-    )
+    await connection.execute(_UNCOUNT_TERMS, which)
     cursor = await connection.execute(
         """
         DELETE FROM signalbox.document
@@ -310,14 +299,72 @@ async def _remove(connection: Connection, tenant: str, number: int, ids: Sequenc
         which,
     )
     gone = await cursor.fetchall()
-    shown = [row for row in gone if row[7]]
-    for id, title, fields, *_ in shown:
-        changes.add(id, title, fields, -1)
-    if shown:
-        chunks, words, public = (sum(row[place] for row in shown) for place in (4, 5, 6))
-        languages = Counter(row[3] for row in shown)
-        await _add_to_counts(connection, tenant, number, -len(shown), -chunks, -words, -public, Counter(), languages)
+    await _uncount(connection, tenant, number, [row[:-1] for row in gone if row[-1]], changes)
     return len(gone)
+
+
+async def _withdraw_expired(connection: Connection, tenant: str, number: int) -> None:
+    """Take documents that have expired out of everything that is searched and counted; a locked collection's.
+
+    They are kept as if they had come disabled, so that they are known when they come again.
+    """
+    while True:
+        which = {"tenant": tenant, "collection": number, "most": _EXPIRED_AT_ONCE}
+        cursor = await connection.execute(
+            """
+            SELECT id, title, fields, language, chunks, words, public FROM signalbox.document
+            WHERE tenant = %(tenant)s AND collection = %(collection)s AND enabled AND expires_at <= now()
+            LIMIT %(most)s
+            """,
+            which,
+        )
+        rows = await cursor.fetchall()
+        if not rows:
+            return
+        which["ids"] = [row[0] for row in rows]
+        await connection.execute(_UNCOUNT_TERMS, which)
+        await connection.execute(
+            "DELETE FROM signalbox.chunk"
+            " WHERE tenant = %(tenant)s AND collection = %(collection)s AND document_id = ANY (%(ids)s)",
+            which,
+        )
+        await connection.execute(
+            "UPDATE signalbox.document SET enabled = false, fields = '{}', chunks = 0, words = 0"
+            " WHERE tenant = %(tenant)s AND collection = %(collection)s AND id = ANY (%(ids)s)",
+            which,
+        )
+        changes = values.Changes()
+        await _uncount(connection, tenant, number, rows, changes)
+        await values.apply(connection, tenant, number, changes)
+
+
+_EXPIRED_AT_ONCE = 1000
+_UNCOUNT_TERMS = """
+    WITH gone AS (
+        SELECT substr(word.lexeme, position(':' IN word.lexeme) + 1) AS term, count(*) AS chunks
+        FROM signalbox.chunk c, unnest(c.lexemes) AS word
+        WHERE c.tenant = %(tenant)s AND c.collection = %(collection)s AND c.document_id = ANY (%(ids)s)
+        GROUP BY 1)
+    UPDATE signalbox.term t SET chunks = t.chunks - gone.chunks FROM gone
+    WHERE t.tenant = %(tenant)s AND t.collection = %(collection)s AND t.term = gone.term
+"""
+
+
+async def _uncount(
+    connection: Connection, tenant: str, number: int, rows: Sequence[Row], changes: values.Changes
+) -> None:
+    """Take documents out of the collection's counts, and add what their fields held to the changes.
+
+    Args:
+        rows: id, title, fields, language, chunks, words, whether it is public.
+    """
+    if not rows:
+        return
+    for id, title, fields, *_ in rows:
+        changes.add(id, title, fields, -1)
+    chunks, words, public = (sum(row[place] for row in rows) for place in (4, 5, 6))
+    languages = Counter(row[3] for row in rows)
+    await _add_to_counts(connection, tenant, number, -len(rows), -chunks, -words, -public, Counter(), languages)
 
 
 async def _count_terms(connection: Connection, tenant: str, number: int, counts: Mapping[str, int]) -> None:
@@ -387,15 +434,19 @@ async def _add_to_counts(
 async def settle(connection: Connection, tenant: str, number: int) -> int:
     """Bring a collection to the one state that its documents define, after all of them are written.
 
-    Terms that no passage holds any more go, names are folded as this version folds them, and when the mean
-    length has left its grid point every stored BM25 vector is made again.
+    Documents that have expired are withdrawn, terms that no passage holds any more go, names are folded as this
+    version folds them, and when the mean length has left its grid point every stored BM25 vector is made again.
 
     Returns:
         How many passages were weighed again.
     """
+    await connection.execute(
+        "SELECT FROM signalbox.collection WHERE tenant = %s AND number = %s FOR UPDATE", (tenant, number)
+    )
+    await _withdraw_expired(connection, tenant, number)
     row = await (
         await connection.execute(
-            "SELECT chunks, words, mean_length FROM signalbox.collection WHERE tenant = %s AND number = %s FOR UPDATE",
+            "SELECT chunks, words, mean_length FROM signalbox.collection WHERE tenant = %s AND number = %s",
             (tenant, number),
         )
     ).fetchone()

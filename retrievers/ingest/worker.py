@@ -332,12 +332,14 @@ class Worker:
             _tell(lease, task)
 
     async def _sweep(self) -> None:
-        """Now and then delete what has expired: a tenant that writes nothing any more does not do it."""
+        """Now and then delete what has expired, and withdraw documents: a tenant that writes nothing does not do it."""
         if time.monotonic() - self._swept_at < _SWEEP_EVERY_S:
             return
         self._swept_at = time.monotonic()
         try:
             await self.jobs.sweep()
+            for tenant, number in await self.jobs.expired():
+                await self.jobs.settle(tenant, number)
         except Exception as error:
             _log.warning(
                 "what has expired was not deleted: %s", error if isinstance(error, Unavailable) else repr(error)

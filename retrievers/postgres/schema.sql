@@ -1,5 +1,19 @@
 CREATE SCHEMA signalbox;
 
+CREATE FUNCTION signalbox.expired_documents(pass text, most integer) RETURNS TABLE(tenant text, collection integer)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'signalbox', 'public', 'pg_temp'
+    AS $$
+BEGIN
+    IF verified_tenant(pass) <> E'\nworker' THEN
+        RAISE EXCEPTION 'only a worker is told what has expired' USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    RETURN QUERY
+        SELECT DISTINCT old.tenant, old.collection
+        FROM (SELECT d.tenant, d.collection FROM document d
+              WHERE d.enabled AND d.expires_at <= now() ORDER BY d.expires_at LIMIT most) old;
+END $$;
+
 CREATE FUNCTION signalbox.few_passages(who text, among integer[], wanted jsonpath, OUT documents bigint, OUT passages bigint) RETURNS record
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'signalbox', 'public', 'pg_temp'
@@ -762,6 +776,8 @@ CREATE INDEX chunk_lexemes ON signalbox.chunk USING gin (lexemes) WITH (fastupda
 
 CREATE INDEX conversation_expiry ON signalbox.conversation USING btree (tenant, expires_at);
 
+CREATE INDEX document_expiry ON signalbox.document USING btree (expires_at) WHERE (enabled AND (expires_at IS NOT NULL));
+
 CREATE INDEX document_fields ON signalbox.document USING gin (fields jsonb_path_ops);
 
 CREATE INDEX exchange_expiry ON signalbox.exchange USING btree (tenant, expires_at);
@@ -934,6 +950,9 @@ GRANT USAGE ON SCHEMA signalbox TO signalbox_search;
 GRANT USAGE ON SCHEMA signalbox TO signalbox_app;
 GRANT USAGE ON SCHEMA signalbox TO signalbox_sql;
 GRANT USAGE ON SCHEMA signalbox TO signalbox_keys;
+
+REVOKE ALL ON FUNCTION signalbox.expired_documents(pass text, most integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION signalbox.expired_documents(pass text, most integer) TO signalbox_app;
 
 REVOKE ALL ON FUNCTION signalbox.few_passages(who text, among integer[], wanted jsonpath, OUT documents bigint, OUT passages bigint) FROM PUBLIC;
 

@@ -302,6 +302,8 @@ async def test_every_request_is_counted_by_the_template_of_its_route(owner_url: 
             await client.get(f"/v1/traces/{number}")
             await client.get(f"/made/up/{number}")
         await client.request("BREW", "/v1/retrieve")
+        # Refused on its way to its route.
+        await client.get("/v1/documents/birds/a", headers={"Origin": "https://elsewhere.example"})
         await client.get("/openapi.json")
         text = (await client.get("/metrics")).text
         counted = {
@@ -313,6 +315,8 @@ async def test_every_request_is_counted_by_the_template_of_its_route(owner_url: 
     assert counted["POST", "/v1/retrieve", "422"] == 1
     assert counted["GET", "/v1/traces/{id}", "404"] == 3
     assert counted["GET", "unmatched", "404"] == 3
+    assert counted["other", "/v1/retrieve", "405"] == 1
+    assert counted["GET", "/v1/documents/{collection}/{id:path}", "403"] == 1
     assert counted["GET", "/openapi.json", "200"] == 1
     assert counted["GET", "/mounted", "200"] == 1
     assert {method for method, *_ in counted} == {"GET", "POST", "other"}

@@ -312,7 +312,8 @@ async def test_public_documents_of_the_platform_are_seen_by_all_and_others_of_it
         assert await by_id(service, tenant, "shared", ["public", "late", "off"]) == ["public"]
         assert [one.name for one in await service.collections(tenant=tenant)] == ["shared"]
         described = await service.describe("shared", tenant=tenant)
-        assert "off" not in json.dumps(described, default=str)
+        assert described["documents"] == 1
+        assert not {"off", "late"} & set(json.dumps(described, default=str).split('"'))
         with pytest.raises(BadRequest, match="belongs to the platform"):
             await service.delete("shared", tenant=tenant)
 
@@ -354,6 +355,58 @@ async def test_a_document_is_switched_off_and_on_again_by_giving_it_again(servic
     await service.ingest([note("two", enabled=False)], "docs", tenant="acme")
     assert await service.delete("docs", "two", tenant="acme") == 1
     assert owner_rows(owner_url, state)[0][0] == 1
+
+
+async def test_an_expired_document_counts_nowhere_and_is_known_when_it_comes_again(service: Service, owner_url: str):
+    past, future = (datetime(year, 1, 1, tzinfo=UTC) for year in (2020, 2099))
+    report = await service.ingest([note("here"), note("gone", expires_at=past)], "docs", tenant="acme")
+    assert (report.inserted, report.failed) == (2, [])
+
+    described = await service.describe("docs", tenant="acme")
+    assert (described["documents"], "gone" in json.dumps(described, default=str)) == (1, False)
+    for table in ("chunk", "term", "field_value", "field_word"):
+        assert "gone" not in str(owner_rows(owner_url, f"SELECT t::text FROM signalbox.{table} t"))  # noqa: S608
+
+    again = await service.ingest([note("gone", expires_at=past)], "docs", tenant="acme")
+    assert (again.unchanged, again.embedded) == (1, 0)
+    await service.ingest([note("gone", expires_at=future)], "docs", tenant="acme")
+    assert "gone" in await everything_found(service, "acme")
+    assert await service.delete("docs", "gone", tenant="acme") == 1
+    assert [one.documents for one in await service.collections(tenant="acme")] == [1]
+
+
+async def test_a_worker_takes_documents_out_of_the_counts_when_they_expire(service: Service, owner_url: str):
+    state = "SELECT documents, chunks, words, languages, public_documents FROM signalbox.collection ORDER BY tenant"
+    counts = "SELECT tenant, term, chunks FROM signalbox.term ORDER BY 1, 2"
+    for tenant in ("acme", "globex"):
+        await service.ingest([note("here")], "docs", tenant=tenant)
+    before = owner_rows(owner_url, state), owner_rows(owner_url, counts)
+    for tenant in ("acme", "globex"):
+        report = await service.ingest(
+            [note("gone", expires_at=datetime(2099, 1, 1, tzinfo=UTC))], "docs", tenant=tenant
+        )
+        assert report.inserted == 1
+    for table in ("document", "chunk"):
+        expire = f"UPDATE signalbox.{table} SET expires_at = now() WHERE expires_at IS NOT NULL RETURNING 1"  # noqa: S608
+        owner_rows(owner_url, expire)
+
+    async with service.worker:
+        for _ in range(1200):
+            if (owner_rows(owner_url, state), owner_rows(owner_url, counts)) == before:
+                break
+            await asyncio.sleep(0.05)
+        else:
+            pytest.fail("they still count")
+
+    assert "gone" not in json.dumps(await service.describe("docs", tenant="acme"), default=str)
+
+
+async def test_only_a_worker_s_pass_is_told_what_has_expired(service: Service):
+    database = service.database
+    for scope in (database.scope("acme"), database.scope("worker"), "", "\nworker"):
+        async with database.connection() as connection:
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                await connection.execute("SELECT * FROM signalbox.expired_documents(%s, 1)", (scope,))
 
 
 async def test_a_collection_of_disabled_documents_alone_is_empty_and_takes_others_later(service: Service):

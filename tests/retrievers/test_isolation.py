@@ -167,8 +167,8 @@ def test_the_service_can_call_only_what_it_needs(world: str):
         " AND has_function_privilege('signalbox_app', oid, 'EXECUTE') ORDER BY 1",
     )
     assert [row[0] for row in allowed] == [
-        "matching", "nearest", "passages", "refresh_statistics", "register_embedder", "sweep", "take_job",
-        "tenant", "term_counts", "verified_key", "verified_tenant",
+        "expired_documents", "matching", "nearest", "passages", "refresh_statistics", "register_embedder", "sweep",
+        "take_job", "tenant", "term_counts", "verified_key", "verified_tenant",
     ]  # fmt: skip
 
 

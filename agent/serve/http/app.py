@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from starlette.middleware import Middleware
+from starlette.routing import Route
 
 from agent.app import Service
 from agent.serve import identity
@@ -90,7 +91,9 @@ def create_app(
     for router in routers:
         openapi.describe_bodies(router)
         app.include_router(router)
-    problems.install(app, routers)
+    app.state.routes = [route for router in routers for route in router.routes if isinstance(route, Route)]
+    """Of all doors, for those who are asked about a request that did not come to its route."""
+    problems.install(app)
     openapi.document(app, routers, is_open=is_open, keys=keys)
     return app
 

@@ -113,6 +113,9 @@ def _route(scope: Scope) -> str:
         return str(route)
     if scope["path"] == scope["app"].openapi_url:
         return str(scope["path"])  # FastAPI's own, which it does not name
+    for one in scope["app"].state.routes:
+        if one.path_regex.match(scope["path"]):
+            return str(one.path)  # it was answered, or its sender went away, before it came to its route
     return str(scope.get("root_path") or UNMATCHED)  # of what is mounted, such as /mcp
 
 

@@ -4,15 +4,14 @@ import json
 import math
 import re
 from asyncio import CancelledError
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
-from starlette.routing import Route
 from starlette.types import Scope
 
 from agent.serve.identity import NoKey, Unauthenticated
@@ -164,13 +163,8 @@ def form_at(path: str, forms: Mapping[str, Form]) -> Form | None:
     return next((form for beginning, form in forms.items() if path.startswith(beginning)), None)
 
 
-def install(app: FastAPI, routers: Sequence[APIRouter]) -> None:
-    """Answer every error raised on purpose with its problem; unforeseen ones are for `limits.Envelope`.
-
-    Args:
-        routers: of all doors, from which a 405 tells the methods that there are.
-    """
-    routes = [route for router in routers for route in router.routes if isinstance(route, Route)]
+def install(app: FastAPI) -> None:
+    """Answer every error raised on purpose with its problem; unforeseen ones are for `limits.Envelope`."""
 
     async def answer(request: Request, error: Exception) -> Response:
         return respond(request.scope, problem_of(error))
@@ -182,7 +176,8 @@ def install(app: FastAPI, routers: Sequence[APIRouter]) -> None:
             error = Problem(404, "not-found", f"there is no {what}; /openapi.json lists what there is")
         elif error.status_code == 405:
             path = request.scope["path"]
-            found = {method for route in routes if route.path_regex.match(path) for method in route.methods or ()}
+            routes = (route for route in app.state.routes if route.path_regex.match(path))
+            found = {method for route in routes for method in route.methods or ()}
             allowed = ", ".join(sorted(found)) or (error.headers or {}).get("Allow", "")
             error = Problem(405, "method-not-allowed", f"{what}: use {allowed}", headers={"Allow": allowed})
         return respond(request.scope, problem_of(error))
