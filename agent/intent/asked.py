@@ -194,8 +194,10 @@ def is_of_documents(found: Found) -> bool:
     """ "which document has the most authors": the documents are compared, not the authors."""
     sentence = found.sentence
     most = wording.MOST_OF_ZH.search(sentence.text)
-    if most is not None and sentence.is_noun(sentence.index_from(most.end())):
-        return True  # 作者最多的文档
+    if most is not None:
+        noun = sentence.index_from(most.end())
+        if sentence.is_noun(noun) and not sentence.cue_fields(noun + 1):
+            return True  # 作者最多的三份文档
     match = wording.WHICH_NOUN.search(sentence.text)
     return match is not None and (match["noun"] or match["noun2"]).casefold() in (
         lexicon.DOCUMENT_NOUNS | found.sentence.nouns

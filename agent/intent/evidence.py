@@ -22,6 +22,7 @@ _BEING = frozenset(
     """.split()
 )
 _BEFORE_STATE = _BEING | {"that", "which", "who", "a", "an", "the", "up", "as", "yet", "only", "in", "ever", "never"}
+_MANNER_ZH = ("怎么", "怎样", "如何")
 _BEING_ZH = tuple(
     """
     已经 已 被 还在 仍在 还是 仍是 是 为 处于 仍 还 目前 正在 目前还是 目前是 属于 标为 标记为
@@ -336,6 +337,9 @@ def _is_chinese_predicate(sentence: Sentence, mention: Mention) -> bool:
     before = sentence.text[: mention.start].rstrip(_QUOTES)
     after = sentence.text[mention.end :].lstrip(_CLOSING_QUOTES)
     value = sentence.text[mention.start : mention.end]
+    if before.rstrip("被已经").endswith(_MANNER_ZH):
+        names = after.startswith("的") and after[1:].strip(" ？?。！!")
+        return bool(names)  # 是怎么被接受的 asks how it went
     return before.endswith(_BEING_ZH) or value.startswith(("已", "被")) or after.startswith(_STATUS_NOUNS_ZH)
 
 

@@ -13,7 +13,7 @@ _REACH = 48
 _LISTS = frozenset(["person", "tag", "version", "label"])
 _COMPARING = {
     "gte": r"at\s+least|no[t]?\s+(?:fewer|less)\s+than|minimum\s+of|至少|不少于|不低于",
-    "gt": r"more\s+than|over|above|超过|多于|大于",
+    "gt": r"more\s+than|over|above|超过|多于|不止|大于",
     "lt": r"fewer\s+than|less\s+than|under|below|少于|不到|不足",
     "lte": r"at\s+most|up\s+to|no[t]?\s+more\s+than|最多|至多|不超过",
     "eq": r"exactly|only|just|precisely|恰好|正好|刚好|只有|仅有?|唯一",

@@ -1,5 +1,6 @@
 """Where a question names values of the collection: the longest name at each place."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
@@ -11,6 +12,11 @@ from retrievers.text.glosses import glossed_words
 
 _BREAKS = frozenset(',.;:?!，。；：？！、()（）"“”‘’「」『』《》|/')
 _OPENS = tuple("的和与或在由被是为有含及于讲除按把对给让比、已经被没未还个份次起篇条项")
+# As the words of a time do: 2020 年以来[打包]主题的.
+_AFTER_DATE = re.compile(
+    r"(?:^[年月]|[去今前明本][年周月]|[一二三四五六七八九十]月|以来|[之以]?[前后]|期间|季度|半年|年代)$"
+)
+_OF_TIME = frozenset("同期 同时 当时 期间 时期 时间".split())
 # First names and the like that are also everyday words: only after "by" or beside another part of the name.
 _EVERYDAY = frozenset(
     """
@@ -197,7 +203,9 @@ def _english_values(
     """How many words from a place on are a value in English, and which, the longest first."""
     start, first, _ = words[place]
     # A part of a longer term is no value: 子进程 is no process; what several words name may be: 电梯[检查报告].
-    is_part = (start and not text[:start].endswith(_OPENS)) or words_of(first) in vocabulary.cues
+    before = text[:start]
+    opens = not before or before.endswith(_OPENS) or _AFTER_DATE.search(before)
+    is_part = not opens or first in _OF_TIME or words_of(first) in vocabulary.cues
     for size in range(min(MOST_GLOSSED, len(words) - place), is_part, -1):
         together = words[place : place + size]
         if any(one[0] + len(one[1]) != other[0] for one, other in pairwise(together)):

@@ -89,6 +89,11 @@ def _fields_near(sentence: Sentence, mention: Mention, people: tuple[str, ...]) 
     """The fields of people that words within the same clause point at."""
     near: list[str] = []
     first, last = _side_by_side(sentence, mention)
+    if sentence.folded(first - 1) in (":", "：") or (sentence.folded(0) == "who" and sentence.folded(first - 1) == ","):
+        # "who sponsored more: Ann or Bo?"
+        said = {name for place in range(first - 1) for name in sentence.cue_fields(place) if name in people}
+        if len(said) == 1:
+            return tuple(said)
     # "as either author or sponsor": words that say nothing do not put what follows out of reach.
     while sentence.folded(last) in ("as", "either", "both", "each", "各", "分", "别"):
         last += 1

@@ -32,7 +32,7 @@ class NumberRange:
 
 _MORE = (
     r"(?:above|over|more\s+than|greater\s+than|higher\s+than|larger\s+than|exceeding|beyond|longer\s+than|taller\s+than|"
-    r"bigger\s+than|>(?!=)|超过|大于|高于|多于|逾)"
+    r"bigger\s+than|>(?!=)|超过|大于|高于|多于|不止|逾)"
 )
 _LEAST = r"(?:at\s+least|no\s+less\s+than|not\s+less\s+than|minimum(?:\s+of)?|>=|≥|不少于|至少|不低于|不小于)"
 _LESS = (

@@ -64,6 +64,8 @@ DECIMALS = _pattern(
 
 # Groups, and what they are compared with.
 BY = _pattern(
+    r"\b(?:(?:in|for)\s+)?(?:each|every)(?:\s+one)?\s+of\s+the\s+(?:(?:last|past|previous)\s+)?(?:\w+\s+)?"
+    r"(?P<these>years|months|quarters)\b",
     r"\b(?:per|for\s+each|for\s+every|in\s+each|each|grouped\s+by|group\s+by|by|across)\s+"
     r"(?:the\s+|their\s+|its\s+)?(?:current\s+)?(?:calendar\s+|publication\s+)?(?P<what>[\w-]+(?:\s[\w-]+)?)",
     r"(?:各个?|每个?|每一|按照?|分)(?P<zh>[^，。？！,?!的]{1,6})",
@@ -92,11 +94,11 @@ BOTH_SIDES = _pattern(
 )
 MORE_THAN = _pattern(r"\bhow\s+many\s+more\b|\bdifference\b", r"多多少|多几|多出|相差|差多少")
 MOST = _pattern(
-    r"\b(?:(?<!at )most|top|busiest|commonest|biggest\s+number|more\s+\w+\s+than\s+any(?:one|body)?|"
+    r"\b(?:(?<!at )most(?!\s+recent)|top|busiest|commonest|biggest\s+number|more\s+\w+\s+than\s+any(?:one|body)?|"
     r"(?:largest|highest|greatest|biggest)\s+(?:number|count)\s+of|runner-?\s?up)\b",
     rf"最多(?!\s*(?:\d|[一两二三四五六七八九十]+[位个名项种份篇]))|最常|产量最高|第[二三四五]多|前{CHINESE_COUNT}名|排名|排第[二三四五]|排?前{CHINESE_COUNT}的",
 )
-MOST_OF_ZH = _pattern(r"最[多少]的\s*")
+MOST_OF_ZH = _pattern(rf"最[多少]的\s*(?:{CHINESE_COUNT}\s*[个篇份条])?\s*")
 LEAST = _pattern(r"\b(?:fewest|(?<!at )least|quietest|slowest)\b", r"最少")
 TOGETHER = _pattern(
     r"\b(?:combined|in\s+total|altogether|together(?!\s+with)|between\s+them|all\s+told)\b", r"合计|总共|加起来"
@@ -138,7 +140,8 @@ NEWEST = _pattern(
 )
 OLDEST = _pattern(r"\b(?:oldest|earliest|first)\b", r"最早|最老|最旧|第一(?:个|篇|份)|首个")
 LARGEST = _pattern(
-    r"\b(?:longest|largest|tallest|highest|biggest|greatest|maximum|max|most\s+expensive|costliest|(?<!at )most)\b",
+    r"\b(?:longest|largest|tallest|highest|biggest|greatest|maximum|max|most\s+expensive|costliest|"
+    r"(?<!at )most(?!\s+recent))\b",
     r"最长|最大|最高|最多|最贵",
 )
 SMALLEST = _pattern(
@@ -167,7 +170,7 @@ SEVERAL = _pattern(r"哪几|哪些", r"\bwhich\s+\w+s\b(?!\s+(?:is|has|was))")
 # How many documents a group must have: "authors with at least 30 reports", 写过 9 篇以上的人.
 AT_LEAST = _pattern(
     rf"\b(?:at\s+least|no[t]?\s+(?:fewer|less)\s+than|(?P<more>(?<!no )(?<!not )more\s+than|over))\s+(?P<n>{EXACT})\b",
-    rf"(?:至少|不少于|(?P<more_zh>(?<!不)超过|多于))有?\s*(?P<n_zh>\d+|{CHINESE_COUNT})",
+    rf"(?:至少|不少于|(?P<more_zh>(?<!不)超过|多于|不止))有?\s*(?P<n_zh>\d+|{CHINESE_COUNT})",
     rf"\b(?P<n2>{EXACT})\s*(?:(?:\w+\s+)?or\s+more\b|\+(?=\s))",
     rf"(?P<n3>(?<![\d.])\d+|{CHINESE_COUNT})\s*[个篇份项次]?(?:及?以上)",
 )
@@ -189,6 +192,7 @@ WHICH_ONE = _pattern(r"\bwhich\b", r"哪一?[个篇份项条]")
 WHO = _pattern(
     r"\bwho(?:se)?\b|\b(?:which|what)\s+(?:\w+\s+)?"
     r"(?:authors?|persons?|people|devs?|developers?|contributors?|colleagues?|engineers?|employees?)\b",
+    r"\b(?:persons?|people|devs?|developers?|contributors?|colleagues?)\s+(?:with|who)\b",
     r"谁|哪位|哪个人",
 )
 PEOPLE_ALONE = _pattern(r"\s*(?:different\s+|distinct\s+)?(?:people|persons)\b", r"\s*(?:不同的?)?人")

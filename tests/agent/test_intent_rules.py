@@ -154,6 +154,9 @@ CALCULATIONS = {
     "did Grace Kim inspect more than 30 permits?": {"op": "count"},
     "which inspector handled the third most complaints?": {"group_by": "inspector", "order": "desc", "limit": 3},
     "did Grace Kim have more permits than Anders Holm?": {"op": "count", "group_by": "inspector"},
+    "who inspected the most recent approved permit?": {"op": "list", "order": "desc", "limit": 1},
+    "the three inspectors with the most complaints": {"group_by": "inspector", "order": "desc", "limit": 3},
+    "complaints in each of the last five years, how many?": {"op": "count", "group_by": "year(filed)"},
     # months are told with their years
     "complaints per month in 2025": {"op": "count", "group_by": "year_month(filed)"},
     # the document, not the number
@@ -221,6 +224,8 @@ CALCULATIONS_ZH = {
     "谁写的文件第三多": (None, {"group_by": "authors", "order": "desc", "limit": 3}),
     "张敏写过超过 3 份文件吗": ("authors=张敏", {"op": "count"}),
     "最近废止的文件是哪一份": ("status=已废止", {"op": "list", "of": "published", "limit": 1}),
+    "不止一位作者的文件有多少份": (None, {"where": {"type": "gt", "key": "len(authors)", "value": 1}}),
+    "作者人数最多的三份文件": (None, {"op": "list", "of": "len(authors)", "order": "desc", "limit": 3}),
     "作者最多的文件是哪份，有几位作者": (None, {"op": "list", "of": "len(authors)", "limit": 1}),
     "按科室统计文件数量，从多到少": (None, {"group_by": "department", "order": "desc"}),
     "心内科有多少份文件，其中有多少是操作流程": ("department=心血管内科", {"op": "share"}),
@@ -270,12 +275,26 @@ def test_no_number_leaves_out_what_was_asked(text: str, ground: Make):
     assert aggregate is None or aggregate["op"] == "list"
 
 
+def test_a_value_in_other_words_may_stand_right_behind_a_date(ground: Make):
+    for text in ("2020 年以来打包主题的 PEP 有多少个", "2020 年之后打包主题的 PEP", "去年打包主题的 PEP 有几个"):
+        assert "topics=Packaging" in (shown(ground("peps").read(text).filter) or "")
+
+
+def test_how_something_came_to_a_status_constrains_nothing(ground: Make):
+    for text in ("walrus 是怎么被接受进标准库的？", "walrus 是怎么被接受的？"):
+        assert ground("peps").read(text).filter is None
+    assert shown(ground("peps").read("已被接受的 walrus 提案").filter) == "status=Accepted"
+
+
 def test_people_named_side_by_side_are_meant_in_one_role(ground: Make):
     assert shown(ground("peps").read("Barry Warsaw 和 Łukasz Langa 各赞助了几篇 PEP").filter) == (
         "sponsor in Barry Warsaw|Łukasz Langa"
     )
     both = ground("peps").read("PEPs co-authored by Guido van Rossum together with Łukasz Langa - how many?")
     assert shown(both.filter) == "and(authors=Guido van Rossum, authors=Łukasz Langa)"
+    for order in ("Who has sponsored more PEPs: Guido van Rossum or Brett Cannon?",
+                  "who sponsored more PEPs, Guido van Rossum or Brett Cannon?"):  # fmt: skip
+        assert shown(ground("peps").read(order).filter) == "sponsor in Guido van Rossum|Brett Cannon"
     either = ground("peps").read("lock files, with Brett Cannon as either author or sponsor")
     assert shown(either.filter) == "or(authors=Brett Cannon, sponsor=Brett Cannon)"
     assert shown(ground("peps").read("what has Donald Stufft sponsered about attestations?").filter) == (
