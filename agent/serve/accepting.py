@@ -14,6 +14,9 @@ from agent.serve.server import Protocol, Server
 
 # So long a process with more connections than another leaves it the first try at the next one.
 _DEFERENCE_S = 0.002
+# Ticks of uvicorn, of 0.1 s, after which it is looked whether the connections are spread evenly: on a busy machine the
+# one with fewer may have come too late.
+_BALANCE_TICKS = 10
 _REST_S = 1.0
 
 _log = logging.getLogger(__name__)
@@ -34,6 +37,7 @@ class SharingServer(Server):
         super().__init__(app)
         self._counts, self._number, self._tell = counts, number, started
         self._connections: dict[_Connection, None] = {}
+        self._was_uneven = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """See uvicorn."""
@@ -65,8 +69,18 @@ class SharingServer(Server):
         if not self.should_exit:
             self._counts.set(self._number, len(self._connections))
 
+    async def on_tick(self, counter: int) -> bool:
+        """See uvicorn."""
+        if counter % _BALANCE_TICKS == 0:
+            # What comes and goes at once is no imbalance.
+            uneven = self._counts.excess(self._number) > 0
+            if uneven and self._was_uneven:
+                self.make_room()
+            self._was_uneven = uneven
+        return await super().on_tick(counter)
+
     def make_room(self) -> None:
-        """Another process has begun: connections that it should have are closed after their next answer."""
+        """Connections that another process should have are closed after their next answer."""
         for connection in islice(self._connections, max(0, self._counts.excess(self._number))):
             connection.part()
 
@@ -74,7 +88,7 @@ class SharingServer(Server):
 class _Connection(Protocol):
     def __init__(self, server: SharingServer) -> None:
         super().__init__(server.config, server.server_state, server.lifespan.state)
-        self._sharing = server
+        self._sharing, self._parting = server, False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -86,6 +100,9 @@ class _Connection(Protocol):
 
     def part(self) -> None:
         """Close after the next answer, which says so: the client opens another connection."""
+        if self._parting:
+            return
+        self._parting = True
         headers = [*self.server_state.default_headers, (b"connection", b"close")]
         self.server_state = copy(self.server_state)
         self.server_state.default_headers = headers

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,7 +89,9 @@ def gather(
         Stopped: `stopped` said so.
     """
     documents, failed = _distinct(items, stopped)
-    documents = [one for one in documents if one.enabled]
+    now = datetime.now(UTC)
+    # What expires later is left out by the clock, and counts until the documents are read again.
+    documents = [one for one in documents if one.enabled and (one.expires_at is None or one.expires_at > now)]
     fields = {**_inferred(documents), **(declared or {})}
     chunks: list[Chunk] = []
     embedded: list[str] = []

@@ -120,7 +120,8 @@ def shares(running: Running, connections: list[http.client.HTTPConnection]) -> d
 def test_kept_connections_spread_evenly_and_one_scrape_counts_the_requests_of_both(running: Running):
     assert len(running.children()) == 2
     with running.kept(8) as connections:
-        assert shares(running, connections) == {"1": 4, "2": 4}
+        # At once, or where the machine is busy, after the one with more has closed what is too much.
+        until(lambda: shares(running, connections) == {"1": 4, "2": 4})
 
 
 @pytest.mark.parametrize("path", ["/", "/healthz", "/readyz", "/openapi.json", "/v1/collections"])
