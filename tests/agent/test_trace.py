@@ -26,7 +26,7 @@ from agent.serve.cli import run
 from agent.serve.explaining import show_difference, show_trace
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer
-from agent.trace import REPLAYABLE, TraceStore, encoded
+from agent.trace import REPLAYABLE, TraceStore, _packed, _unpacked, encoded
 from retrievers.core.errors import BadRequest
 from retrievers.ingest.documents import Document
 
@@ -601,3 +601,17 @@ def test_a_question_is_explained_and_run_again_by_the_command_line(
     ):
         code, out, err = call(*arguments)
         assert (code, out, says in err, err.count("\n")) == (2, "", True, 1)
+
+
+@pytest.mark.parametrize("ids", [["docs/a#0", "docs/b c#1", "docs/中 文#2"], ["docs/a\nb#0", "docs/c#0"], []])
+def test_a_ranking_is_stored_as_one_text_and_read_as_a_list(ids: list[str]):
+    ranking = [(id, 12.3456789 / (place + 1)) for place, id in enumerate(ids)]
+    record = {"answers": [{"count": len(ids), "hits": _packed(ranking)}], "ranking": _packed(ranking)}
+    read = _unpacked(json.loads(encoded(record)))
+    assert [id for id, _ in read["ranking"]] == ids
+    assert [score for _, score in read["ranking"]] == pytest.approx([score for _, score in ranking], rel=1e-5)
+    assert read["answers"] == [{"count": len(ids), "hits": read["ranking"]}]
+    assert _unpacked(read) == read  # as earlier versions stored it
+    assert _unpacked({"answers": [], "ranking": _packed([("docs/a#0", float("nan"))])})["ranking"] == [
+        ["docs/a#0", None]
+    ]
