@@ -178,7 +178,7 @@ def _built(key: _Key) -> Vocabulary:
     own |= {lexicon.name_words(name)[:1] for name, role in roles.items() if role == "number"}
     # Earlier names of a value win: as it is written, its aliases, and only then what general words make of it.
     for name, values in catalogue.fields.items():
-        if _is_named(roles[name], values):
+        if _is_named(roles[name], values, catalogue.documents):
             _add_own_names(name, roles[name], values, names, stems, own)
     for name, values in catalogue.fields.items():
         _add_general_names(name, roles[name], values, names, own)
@@ -214,9 +214,14 @@ class _Names(dict[tuple[str, ...], dict[tuple[str, str], Known]]):
         return {words: tuple(known.values()) for words, known in self.items()}
 
 
-def _is_named(role: Role, values: FieldValues) -> bool:
-    """Whether questions name values of a field: a label that every document carries tells nothing apart."""
-    return role not in ("number", "date", "boolean", "text") and not (role == "label" and values.distinct < 2)
+def _is_named(role: Role, values: FieldValues, documents: int) -> bool:
+    """Whether questions name values of a field: a label that every document carries tells nothing apart.
+
+    Args:
+        documents: how many there are.
+    """
+    same = role == "label" and values.distinct < 2 and values.documents >= documents
+    return role not in ("number", "date", "boolean", "text") and not same
 
 
 def _add_own_names(

@@ -242,7 +242,9 @@ def show_fields(described: Mapping[str, Any], *, as_json: bool) -> None:
     for field in described["fields"]:
         kind = f"list of {field['item']}" if field["type"] == "list" else field["type"]
         spread = f", {field['min']} to {field['max']}" if field["min"] is not None else ""
-        held = f"{field['distinct']:,} values in {field['documents']:,} documents{spread}"
+        values, documents = (f"{field[one]:,} {word}{'' if field[one] == 1 else 's'}"
+                             for one, word in (("distinct", "value"), ("documents", "document")))  # fmt: skip
+        held = f"{values} in {documents}{spread}"
         print(f"\n{plain(field['name'])}  ({kind}, {held})")
         if field["description"]:
             print(f"    {plain(field['description'])}")

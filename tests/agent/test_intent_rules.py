@@ -2,9 +2,13 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
+
+from retrievers.core.fields import Field
+from retrievers.core.types import FieldCatalogue, FieldValues
 
 Make = Callable[[str], Any]
 
@@ -512,3 +516,13 @@ def test_how_many_have_a_field_is_a_condition_of_the_count(ground: Make):
     reading = ground("peps").read("how many proposals have a sponsor?")
     assert reading.aggregate == {"op": "count", "where": {"type": "exists", "key": "sponsor", "value": True}}
     assert reading.filter is None
+
+
+def test_a_label_with_one_value_is_named_unless_all_documents_carry_it(ground: Make):
+    def read(documents: int) -> str | None:
+        kinds = FieldValues(Field("kind", "string", "string"), {"policy": 2}, 1, 2)
+        catalogue = FieldCatalogue(((1, 1),), documents, {"kind": kinds})
+        known = replace(ground("city"), context=replace(ground("city").context, catalogue=catalogue))
+        return shown(known.read("how many policies are there?").filter)
+
+    assert (read(4), read(2)) == ("kind=policy", None)
