@@ -7,15 +7,20 @@ async with open_service() as service:
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agent.app import Service, open_service
+    from agent.app import Service
+    from agent.opening import open_service
 
 __all__ = ["Service", "open_service"]
 
 
 def __getattr__(name: str) -> Any:
     # Importing the package alone must stay cheap: the command line does it to print its help.
-    if name in __all__:
-        from agent import app
+    if name == "Service":
+        from agent.app import Service
 
-        return getattr(app, name)
+        return Service
+    if name == "open_service":
+        from agent.opening import open_service
+
+        return open_service
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,10 +9,16 @@ class BadSetting(BadRequest):
     """A setting that cannot be used, with where it came from."""
 
 
+def plain(message: str) -> str:
+    """What pydantic says of a value, in words of JSON."""
+    message = message.removeprefix("Value error, ").replace("Tuple should", "List should")
+    message = message.replace(" after validation", "").replace("Extra inputs are not permitted", "There is no such key")
+    return message[:1].lower() + message[1:]
+
+
 def readable(error: ValidationError) -> BadRequest:
     """A pydantic error as one line that names the field and never echoes the input."""
     first = error.errors(include_input=False, include_url=False)[0]
-    message = first["msg"].removeprefix("Value error, ")
     where = ".".join(str(part) for part in first["loc"]) or "request"
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    return BadRequest(f"{where}: {message[:1].lower()}{message[1:]}{more}", where=where)
+    return BadRequest(f"{where}: {plain(first['msg'])}{more}", where=where)

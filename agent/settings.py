@@ -168,6 +168,13 @@ class Settings(BaseModel):
         """The time zone of the askers."""
         return ZoneInfo(self.time_zone)
 
+    @property
+    def waits_for_others(self) -> bool:
+        """Whether a search may wait for a service elsewhere: a model, an embedder, a reranker, the web or the cloud."""
+        embedder = not self.embedder.startswith(("minilm", "onnx:", "fastembed:"))
+        reranker = rerank.kind_of(self.reranker)[0] in ("http", "litellm")
+        return embedder or reranker or any((self.llm, self.web_provider, self.cloud))
+
     @field_validator("guard")
     @classmethod
     def _compiled(cls, value: tuple[str, ...]) -> tuple[str, ...]:

@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 MAX_QUERY_CHARACTERS = 8000
+LEAST_TIMEOUT_S = 0.1
+"""In less nothing can be answered."""
 MAX_TOP_K = 100
 
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
@@ -44,7 +46,7 @@ class Request(Shape):
     reranker: Annotated[str, Field(max_length=200)] | None = None
     fallback: Literal["ordered_backoff", "do_not_route", "route_to_all", "fail"] | None = None
     now: datetime | None = None
-    timeout_s: Annotated[float, Field(gt=0, le=120)] | None = None
+    timeout_s: Annotated[float, Field(ge=LEAST_TIMEOUT_S, le=120)] | None = None
     explain: bool = False
 
     @property

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agent.app import Service, open_service
+from agent.app import Service
 from agent.fusion import Fused
+from agent.opening import open_service
 from agent.pipeline import RERANK_POOL, Decision, Pipeline
 from agent.rerank import ltr
 from agent.rerank.features import NAMES, features

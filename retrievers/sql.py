@@ -122,11 +122,12 @@ def _accepted(statement: str, view: View) -> str:
 def _calculated(scope: Scope, table: Table) -> Hit:
     """A hit of its own for a table: something to cite, which is no stored document."""
     count = sum(one.documents for one in scope.collections)
+    names = ", ".join(dict.fromkeys(one.name for one in scope.collections))
     digest = hashlib.sha256(repr((table.sql, table.rows)).encode(errors="replace")).hexdigest()[:12]
     first = scope.collections[0] if scope.collections else None
     chunk = Chunk(
         id=ChunkId(scope.tenant, first.name if first else "", f"table:{digest}", 0),
-        title=f"Calculated from {count:,} document{'' if count == 1 else 's'}",
+        title=f"Calculated over {names} ({count:,} document{'' if count == 1 else 's'})",
         text=(text := as_text(table)),
         end=len(text),
     )

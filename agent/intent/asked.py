@@ -1,6 +1,7 @@
 """Which fields a question asks about: what is counted, added up, grouped by, shown."""
 
 import re
+from datetime import date
 
 from agent.intent import lexicon, wording
 from agent.intent.filters import Json
@@ -14,6 +15,8 @@ _OF_A_COUNT = frozenset("of ended are were is was did have has got carry".split(
 _BEFORE_COUNTED = frozenset("more different new other total the all published created - open".split())
 _POLITE = frozenset("pls plz please thx thanks".split())
 _BEFORE_VALUES = frozenset("different distinct unique the".split())
+_PERIODS_OF_MONTHS = {12: "year", 6: "half", 3: "quarter", 1: "month"}
+_YEAR = re.compile(r"\d{4}|\byear\b|年", re.IGNORECASE)
 _COUNTED_ZH = re.compile("篇|份|件|起")
 
 
@@ -103,15 +106,44 @@ def several_asked(found: Found) -> tuple[str, tuple[object, ...]] | None:
         ranged = roles[one.field] == "version" and any(value not in found.sentence.text for value in one.values)
         if len(one.values) > 1 and not one.together and not one.negated and not ranged:
             return one.field, one.values
+    return _periods_asked(found)
+
+
+def _periods_asked(found: Found) -> tuple[str, tuple[object, ...]] | None:
+    """Two or more periods to be told apart, by what differs: years, or halves, quarters or months of one year."""
     name = date_asked(found)
-    years: list[object] = []
-    for dated in found.dates:
-        low, high = dated.period.low, dated.period.high
-        if low is not None and high is not None:
-            if high.year != low.year + 1 or low.month != 1:
-                return None
-            years.append(low.year)
-    return (f"year({name})", tuple(years)) if name and len(years) > 1 else None
+    bounds = [(dated.period.low, dated.period.high) for dated in found.dates]
+    if name is None or len(bounds) < 2 or len({date_field(found.sentence, dated) for dated in found.dates}) > 1:
+        return None
+    lengths: set[int] = set()
+    starts: list[date] = []
+    for low, high in bounds:
+        if low is None or high is None or (low.day, high.day) != (1, 1):
+            return None
+        starts.append(low)
+        lengths.add((high.year - low.year) * 12 + high.month - low.month)
+    months = lengths.pop()
+    if lengths or months not in _PERIODS_OF_MONTHS or any((low.month - 1) % months for low in starts):
+        return None
+    function = _PERIODS_OF_MONTHS[months]
+    if function != "year" and len({low.year for low in starts}) > 1:
+        # "Q1 2019 or Q1 2020"; what is of no such year is filtered out.
+        if len({low.year for low in starts}) < len(starts) or _is_year_left_out(found):
+            return None
+        return f"year({name})", tuple(low.year for low in starts)
+    values = (low.year if function == "year" else (low.month - 1) // months + 1 for low in starts)
+    return f"{function}({name})", tuple(values)
+
+
+def _is_year_left_out(found: Found) -> bool:
+    """The second half in "more in the first half of 2024 than in the second half": of this year it is hardly."""
+    said = [_YEAR.search(found.sentence.text[dated.start : dated.end]) is not None for dated in found.dates]
+    return any(before and not said[place + 1] for place, before in enumerate(said[:-1]))
+
+
+def is_condition(found: Found, number: str | None) -> bool:
+    """Whether a number is named only for a bound on it: "permits with a budget over 100k"."""
+    return number in {one.field for one in found.numbers}
 
 
 def counts_documents(found: Found) -> bool:
@@ -188,6 +220,23 @@ def asked_people(found: Found) -> tuple[str, ...]:
     fields = found.sentence.vocabulary.of_role("person")
     people = tuple(name for name in fields if ORGANISATIONS.isdisjoint(lexicon.name_words(name)))
     return people or fields
+
+
+def compared_group(found: Found) -> str | None:
+    """What is compared by how many documents it has: years, people, the values of a field."""
+    text = found.sentence.text
+    period, dates = wording.WHICH_PERIOD.search(text), date_asked(found)
+    if period and dates:
+        word = next(filter(None, period.groups())).casefold()
+        function = wording.PERIODS.get(word) or wording.PERIODS_ZH[word]
+        return f"{'month' if wording.MONTH_OF_YEAR.search(text) else function}({dates})"
+    fields = unconstrained(found, fields_named(found, "label", "tag", "person", "version"))
+    if wording.WHO.search(text):
+        people = asked_people(found)
+        fields = (*(name for name in fields if name in people), *people)
+    if not fields or (is_of_documents(found) and not period):
+        return None
+    return fields[0]
 
 
 def is_of_documents(found: Found) -> bool:

@@ -3,16 +3,18 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 
 from agent.intent import wording
 from agent.intent.asked import (
-    asked_people,
+    compared_group,
     counts_documents,
     date_asked,
     field_counted,
     fields_named,
     fields_shown,
     group_asked,
+    is_condition,
     is_length,
     is_of_documents,
     number_asked,
@@ -37,8 +39,11 @@ _BESIDE_NOUNS = frozenset("different of the new 篇 份 个 项 次 不 同 的"
 
 def find_calculation(found: Found) -> Calculation | None:
     """The calculation that a question asks for, None for a question about what documents say."""
-    if wording.NO_CALCULATION.search(found.sentence.text) or leaves_out(found):
+    text = found.sentence.text
+    if wording.NO_CALCULATION.search(text) or leaves_out(found):
         return None
+    if wording.AVERAGE.search(text) and wording.MEDIAN.search(text):
+        return None  # both, or one of the other
     for reader in (
         part_of_count,
         share,
@@ -56,6 +61,8 @@ def find_calculation(found: Found) -> Calculation | None:
             continue
         if len(unread_numbers(found)) > (reader is _frequent):
             return None  # a number that nothing was made of would be left out
+        if _leaves_an_end_out(made, found):
+            return None
         return _conditioned(_rounded(_with_existence(made), found.sentence.text), found)
     return None
 
@@ -109,10 +116,13 @@ def find_listing(found: Found) -> Calculation | None:
 
 
 def listing(found: Found) -> Calculation:
-    """The documents that satisfy the constraints, the newest first."""
+    """The documents that satisfy the constraints, the newest first.
+
+    A condition on lengths is no filter: what is searched for beside the list would not satisfy it.
+    """
     order = date_asked(found)
     aggregate: Json = {"op": "list", "of": order, "order": "desc" if order else None, "limit": _MOST_LISTED}
-    made = _conditioned(Calculation(aggregate, found.pieces, sure=False), found)
+    made = _conditioned(Calculation(aggregate, found.pieces, sure=bool(found.lengths)), found)
     assert made is not None
     return made
 
@@ -120,6 +130,16 @@ def listing(found: Found) -> Calculation:
 def values_of(fields: Sequence[str], pieces: tuple[Piece, ...]) -> Calculation:
     """Fields of the documents that were named."""
     return Calculation({"op": "list", "limit": _MOST_NAMED, "show": list(fields)[:_MOST_SHOWN]}, pieces)
+
+
+def _leaves_an_end_out(made: Calculation, found: Found) -> bool:
+    """Whether it is of some documents at one end of an order: "the average budget of the ten largest contracts"."""
+    aggregate = made.aggregate
+    if aggregate.get("order") or not (aggregate["op"] in ("avg", "median", "sum") or aggregate.get("over")):
+        return False
+    ends = (wording.LARGEST, wording.SMALLEST, wording.NEWEST, wording.OLDEST, wording.MOST, wording.LEAST)
+    text = _undated(found)
+    return any(pattern.search(text) for pattern in ends)
 
 
 def _with_existence(made: Calculation) -> Calculation:
@@ -134,11 +154,11 @@ def _with_existence(made: Calculation) -> Calculation:
 
 def _conditioned(made: Calculation, found: Found) -> Calculation | None:
     """The calculation within the conditions on lengths; None where it has none of its own, and would leave them out."""
-    if not found.lengths:
+    stated = [piece.filter for piece in found.lengths]
+    if not stated or made.aggregate.get("where") == both(stated):
         return made
     if made.aggregate["op"] in ("share", "difference"):
         return None
-    stated = [piece.filter for piece in found.lengths]
     where = made.aggregate.get("where")
     return replace(made, aggregate={**made.aggregate, "where": both([where, *stated] if where else stated)})
 
@@ -154,12 +174,12 @@ def _rounded(made: Calculation, text: str) -> Calculation:
 def _frequent(found: Found) -> Calculation | None:
     """ "which authors have at least 30 reports", "how many people wrote only one": groups by their size."""
     sized = _group_size(found)
-    if sized is None:
+    if sized is None or _middle(found.sentence.text) is not None:
         return None
     counted = field_counted(found)
     if counted:
         return Calculation({"op": "count", "of": counted[0], **sized}, found.pieces)
-    group = _compared_group(found)
+    group = compared_group(found)
     if group is not None:
         return Calculation({"op": "count", "group_by": group, "order": "desc", **sized}, found.pieces)
     # "did Ann write more than 30 reports" is answered by their number.
@@ -206,16 +226,16 @@ def _counts_noun_before(found: Found, stated: re.Match[str]) -> bool:
 def _top_group(found: Found) -> Calculation | None:
     """ "who wrote most", "the two most used tags", "in which year were the most"."""
     text = found.sentence.text
-    ranked = _ranked_by_number(found)
-    if ranked is not None:
-        return ranked
     asked = group_asked(found)
     if asked is not None and wording.ORDERED.search(text):
         return None  # "complaints by district, most first" is a group
+    ranked = _ranked_by_number(found)
+    if ranked is not None:
+        return ranked
     most = wording.MOST.search(text)
     if not most and not wording.LEAST.search(text):
         return None
-    group = _compared_group(found)
+    group = compared_group(found)
     if group is None or (topic_of(found) and not wording.WHO.search(text)):
         return None
     number = number_asked(found)
@@ -246,43 +266,32 @@ def _ranked_by_number(found: Found) -> Calculation | None:
     """ "which department has the highest total cost", 平均费用最高的部门."""
     text, number = found.sentence.text, number_asked(found)
     largest, smallest = wording.LARGEST.search(text), wording.SMALLEST.search(text)
-    op = "avg" if wording.AVERAGE.search(text) else "sum" if wording.SUM.search(text) else None
+    op = _middle(text) or ("sum" if wording.SUM.search(text) else None)
     fields = unconstrained(found, fields_named(found, "label", "tag", "person", "version"))
-    if number is None or is_length(number) or op is None or not (largest or smallest) or not fields or topic_of(found):
+    group = group_asked(found) or next(iter(fields), None)
+    if number is None or is_length(number) or op is None or not (largest or smallest) or not group or topic_of(found):
         return None
     aggregate: Json = {
-        "op": op, "of": number, "group_by": fields[0], "order": "desc" if largest else "asc",
+        "op": op, "of": number, "group_by": group, "order": "desc" if largest else "asc",
         "limit": _how_many(text), "ties": True,
     }  # fmt: skip
     return Calculation(aggregate | ({"decimals": 2} if op == "avg" else {}), found.pieces)
-
-
-def _compared_group(found: Found) -> str | None:
-    """What is compared by how many documents it has: years, people, the values of a field."""
-    text = found.sentence.text
-    period, dates = wording.WHICH_PERIOD.search(text), date_asked(found)
-    if period and dates:
-        word = next(filter(None, period.groups())).casefold()
-        function = wording.PERIODS.get(word) or wording.PERIODS_ZH[word]
-        return f"{'month' if wording.MONTH_OF_YEAR.search(text) else function}({dates})"
-    fields = unconstrained(found, fields_named(found, "label", "tag", "person", "version"))
-    if wording.WHO.search(text):
-        people = asked_people(found)
-        fields = (*(name for name in fields if name in people), *people)
-    if not fields or (is_of_documents(found) and not period):
-        return None
-    return fields[0]
 
 
 def _groups(found: Found) -> Calculation | None:
     """ "complaints per district", "more in Old Town or in Eastfield"."""
     text = found.sentence.text
     group, counts = group_asked(found), counts_documents(found)
+    middle, number = _middle(text), number_asked(found)
     if group is not None and wording.TWO_GROUPS.search(text) and len(fields_named(found, "label", "tag", "person")) > 1:
         return None  # "per kind and department"
     if group is not None:
+        each = _each_of(found, number) if middle is not None and not topic_of(found) else None
+        if each is not None:
+            aggregate = {**each, "group_by": group, "over": middle, "decimals": 2}
+            return None if _is_more_than_groups(found, group) else Calculation(aggregate, found.pieces)
         op, of = _calculated(found)
-        if of is None and not counts and (wording.AVERAGE.search(text) or wording.SUM.search(text)):
+        if of is None and not counts and (middle is not None or wording.SUM.search(text)):
             return None  # of what is not known, and a count is something else
         asked = counts or of is not None or wording.BREAKDOWN.search(text) or wording.COUNTED.search(text)
         if asked or not topic_of(found):
@@ -291,17 +300,14 @@ def _groups(found: Found) -> Calculation | None:
             if ordered is not None:
                 more["order"] = "asc" if ordered["rising"] or ordered["rising_zh"] else "desc"
             return Calculation({"op": op, "of": of, "group_by": group, **more}, found.pieces)
-    several, number = several_asked(found), number_asked(found)
-    if several is not None and number is not None and wording.AVERAGE.search(text) and not topic_of(found):
-        aggregate: Json = {
-            "op": "avg",
-            "of": number,
-            "group_by": several[0],
-            "between": list(several[1]),
-            "decimals": 2,
-        }
-        return Calculation(aggregate, found.pieces)
-    if several is not None and wording.VERSUS.search(text) and not topic_of(found):
+    if counts and middle is not None:
+        return _average_group(found)
+    several = several_asked(found)
+    if several is not None and number is not None and middle is not None and not topic_of(found):
+        aggregate = {"op": middle, "of": number, "group_by": several[0], "between": list(several[1])}
+        return Calculation(aggregate | ({"decimals": 2} if middle == "avg" else {}), found.pieces)
+    is_compared = wording.VERSUS.search(text) or wording.MORE_THAN.search(text)
+    if several is not None and is_compared and not topic_of(found):
         told_apart: Json = {"group_by": several[0], "between": list(several[1])}
         if (
             wording.WHICH_OF_TWO.search(text)
@@ -317,20 +323,81 @@ def _groups(found: Found) -> Calculation | None:
     return None
 
 
+def _each_of(found: Found, number: str | None) -> Json | None:
+    """What is calculated of each group when the groups are averaged: a count or a sum; None where neither is asked."""
+    if number is None or is_length(number) or is_condition(found, number):
+        if not counts_documents(found):
+            return None
+        values = field_counted(found)  # "how many reports per year on average", 平均每年有多少位作者
+        return {"op": "count", "of": values[0]} if values else {"op": "count"}
+    # "total fines per year on average"
+    return {"op": "sum", "of": number} if wording.SUM.search(found.sentence.text) else None
+
+
+def _is_more_than_groups(found: Found, group: str) -> bool:
+    """Whether the average of how many documents the groups have would leave something out.
+
+    That is a second group or a comparison; of the quarters of several years there are more than four, and the last
+    three years lie in four, of which two are not whole.
+    """
+    text = found.sentence.text
+    if group.startswith(("quarter(", "month(", "half(")) and not _is_within_a_year(found):
+        return True
+    known = found.sentence.vocabulary.catalogue.fields
+    if group in known and known[group].field.type == "list" and group in {one.field for one in found.constraints}:
+        return True  # who wrote with the authors named would be counted, too
+    told_apart = wording.VERSUS.search(text) or wording.EACH.search(text)
+    compared = several_asked(found) is not None and told_apart
+    several = len(wording.FOR_EACH.findall(text)) > 1 or wording.TWO_GROUPS.search(text)
+    return bool(several or compared or _is_cut(found, group))
+
+
+def _is_cut(found: Found, group: str) -> bool:
+    """Whether the dates begin or end inside one of the years or months that are grouped by."""
+    bounds = [one for dated in found.dates for one in (dated.period.low, dated.period.high) if one is not None]
+    months = {"year": 12, "quarter": 3, "year_month": 1}.get(group.partition("(")[0])
+    return months is not None and any(one.day != 1 or (one.month - 1) % months for one in bounds)
+
+
+def _is_within_a_year(found: Found) -> bool:
+    bounds = [(one.period.low, one.period.high) for one in found.dates]
+    return len(bounds) == 1 and all(low and high and high <= low + timedelta(days=366) for low, high in bounds)
+
+
+def _average_group(found: Found) -> Calculation | None:
+    """ "how many reports does the average author have": of each author so many, and of these the average."""
+    fields = unconstrained(found, fields_named(found, "label", "tag", "person", "version"))
+    if not fields or topic_of(found) or not wording.A_GROUP.search(found.sentence.text):
+        return None
+    aggregate: Json = {"op": "count", "group_by": fields[0], "over": _middle(found.sentence.text), "decimals": 2}
+    return Calculation(aggregate, found.pieces)
+
+
 def _calculated(found: Found) -> tuple[str, str | None]:
-    """What is calculated for each group: an average or a sum of a number, else a count of documents."""
+    """What is calculated for each group: the average, median, sum or an end of a number, else a count of documents."""
     number, text = number_asked(found), found.sentence.text
-    if number is not None and wording.AVERAGE.search(text):
-        return "avg", number
-    if number is not None and not is_length(number) and wording.SUM.search(text):
-        return "sum", number
+    middle = _middle(text)
+    if number is not None and middle is not None:
+        return middle, number
+    if number is not None and not is_length(number):
+        if wording.SUM.search(text):
+            return "sum", number
+        if counts_documents(found):
+            return "count", None
+        if wording.LARGEST.search(text) or wording.SMALLEST.search(text):
+            return ("max" if wording.LARGEST.search(text) else "min"), number
     return "count", None
+
+
+def _middle(text: str) -> str | None:
+    """The average or the median, where one is asked for."""
+    return "median" if wording.MEDIAN.search(text) else "avg" if wording.AVERAGE.search(text) else None
 
 
 def _distinct(found: Found) -> Calculation | None:
     """ "how many authors", "how many different tags": values are counted, not documents."""
     text = found.sentence.text
-    if wording.AVERAGE.search(text):
+    if _middle(text) is not None:
         return None
     if is_of_documents(found) and (wording.LARGEST.search(text) or wording.SMALLEST.search(text)):
         return None  # "which report has the most authors, and how many"
@@ -343,10 +410,17 @@ def _distinct(found: Found) -> Calculation | None:
 
 
 def _average(found: Found) -> Calculation | None:
-    """ "average budget", "total downtime of the incidents"."""
+    """ "average budget", "the median number of authors", "total downtime of the incidents"."""
     op, number = _calculated(found)
+    is_length_of = number is not None and is_length(number) and wording.HOW_MANY.search(found.sentence.text)
+    if counts_documents(found) and (is_condition(found, number) or is_length_of):
+        return None  # "the average number of permits with a budget over 100k", "of permits per applicant"
+    if is_condition(found, number) and unconstrained(found, fields_named(found, "label", "tag", "person", "version")):
+        return None  # "which districts have an average budget over 1 million": of each, not of all
     if op == "avg":
         return Calculation({"op": "avg", "of": number, "decimals": 2}, found.pieces)
+    if op == "median":
+        return Calculation({"op": "median", "of": number}, found.pieces)
     if op == "sum" and not counts_documents(found):
         return Calculation({"op": "sum", "of": number}, found.pieces)
     return None
@@ -355,6 +429,10 @@ def _average(found: Found) -> Calculation | None:
 def _extreme(found: Found) -> Calculation | None:
     """The documents at one end of an order ("the three latest"), or the value there ("when was the first")."""
     text = _undated(found)
+    if (wording.NEWEST.search(text) and wording.OLDEST.search(text)) or (
+        wording.LARGEST.search(text) and wording.SMALLEST.search(text)
+    ):
+        return None  # "the years between the first and the latest"
     newest, largest = wording.NEWEST.search(text), wording.LARGEST.search(text)
     number = number_asked(found) if largest or wording.SMALLEST.search(text) else None
     if number is not None and wording.LARGEST_NUMBER.search(text) and not _asks_for_documents(found):
@@ -424,7 +502,8 @@ def _how_many(text: str) -> int:
         said = nth["nth"] or nth["nth_zh"] or nth["nth_zh2"]
         return wording.ORDINALS[said.casefold()] if said else 2
     count = wording.TOP_N.search(text)
-    return (parse_count(count["n"] or count["n2"] or count["n3"] or count["n4"] or count["zh"]) if count else None) or 1
+    said = next(filter(None, count.groups()), None) if count else None
+    return (parse_count(said) if said else None) or 1
 
 
 def _count(found: Found) -> Calculation | None:
@@ -432,4 +511,6 @@ def _count(found: Found) -> Calculation | None:
     # Of two counts side by side one would be left out.
     text = found.sentence.text
     several = len(wording.HOW_MANY_ITSELF.findall(text)) > 1 or wording.TWO_SIDES.search(text) or group_asked(found)
+    if _middle(text) is not None:
+        return None  # their number is no average
     return Calculation({"op": "count"}, found.pieces) if counts_documents(found) and not several else None

@@ -127,6 +127,8 @@ def _of_one_year(text: str, named: list[DateRange], calendar: Calendar) -> list[
             one = replace(one, period=_in_year_of(one.period, before.period))
         whole.append(one)
     for match in _BEFORE_ITS_YEAR.finditer(text):
+        if any(one.start <= match.start() and match.end() <= one.end for one in whole):
+            continue  # "from March to May 2025" has been read as a whole
         unit = re.search(r"\s+(?:half|quarter)$", match["other"], re.IGNORECASE)
         part = match["part"] + (unit[0] if unit and " " not in match["part"] else "")
         period = find_date(f"{part} {match['year']}", calendar) or find_date(f"{part} of {match['year']}", calendar)

@@ -60,8 +60,27 @@ _ACTING = frozenset(["publish", "propos", "write", "wrote", "releas", "issu", "f
 _ANY_DOCUMENT = frozenset("anything everything something any ones those try attempt many".split())
 _SAID_IN_TEXT = frozenset("mention us discuss describ contain cover touch name say 提到 提及 使用 用 讲".split())
 _ANSWERING = frozenset("answer answers reply replies respond explain me".split())
+_ASKS_FOR_SOME = frozenset("which list show find give get count any all every".split())
 _ASKS_HOW = ("how", "do", "does", "can", "should")
 _ASKS_WHAT_IF = frozenset([("what", "happens"), ("what", "if")])
+
+_OF_ONE = re.compile(
+    r"\b(?:is|was|are|were|has|have|had|did|does|do)(?:n['’]?t)?\s+(?:it|that|this|they|these|those)\b"
+    r"(?:\s+(?!that\b|which\b|who\b)\w+){0,3}\s*$",
+    re.IGNORECASE,
+)
+_OF_ONE_ZH = re.compile(
+    r"(?:它|[这那][个份篇]|该)(?:文档|提案|方案|文件|报告)?[^，。？；]{0,5}$|[前后]者[^，。？；]{0,5}$"
+)
+_OF_DOCUMENTS_ZH = re.compile(r"的(?!\W*$|吗|么|呢)")
+_LEADS_TO_VERSION = re.compile(r"(?:\b(?:from|to)|从|到)\s*(?:[a-z]+\s+)?$", re.IGNORECASE)
+_MOVES = re.compile(
+    r"\b(?:port|migrat\w+|upgrad\w+|mov(?:e|es|ing)|switch\w*|convert\w*)\b|移植|迁移|升级", re.IGNORECASE
+)
+_OF_THE_ONE = re.compile(
+    r"^\W*(?:is|was|has|did|does)(?:n['’]?t)?\s+the\s+(?:(?!(?:an?|any|some|every|each|no)\b)[\w'-]+\s+){1,6}$",
+    re.IGNORECASE,
+)
 
 Sign = Callable[[Sentence, Mention, Known], bool]
 
@@ -71,7 +90,11 @@ def is_constraint(sentence: Sentence, mention: Mention, known: Known, *, is_tag:
 
     Tags need the plainest signs: they are named as topics more often than not.
     """
-    if _is_generic(sentence, mention) or _is_verb_of_date(sentence, mention, known):
+    if (
+        _is_generic(sentence, mention)
+        or _is_verb_of_date(sentence, mention, known)
+        or _is_asked_of_one(sentence, mention, known)
+    ):
         return False
     if _is_cued(sentence, mention, known) or _is_in_brackets(sentence, mention, known):
         return True
@@ -80,7 +103,7 @@ def is_constraint(sentence: Sentence, mention: Mention, known: Known, *, is_tag:
     if (
         _stands_alone(sentence, mention, known)
         or _is_document_kind(sentence, mention, known)
-        or _describes_documents(sentence, mention, is_tag=is_tag)
+        or _describes_documents(sentence, mention, known, is_tag=is_tag)
     ):
         return True
     if is_tag:
@@ -127,7 +150,9 @@ def is_counted(sentence: Sentence, mention: Mention, known: Known, *, is_tag: bo
         # "on the most rejected proposals" describes them, "about security" does where security is a tag.
         if known.how == "translated":
             return is_tag
-        return known.how in ("exact", "alias") and (is_tag or _describes_documents(sentence, mention, is_tag=is_tag))
+        return known.how in ("exact", "alias") and (
+            is_tag or _describes_documents(sentence, mention, known, is_tag=is_tag)
+        )
     if "kind" in concepts_of(known.field):
         return True
     if known.how == "translated":
@@ -152,8 +177,17 @@ def is_language(sentence: Sentence, mention: Mention) -> bool:
 
 
 def is_version(sentence: Sentence, mention: Mention) -> bool:
-    """Whether a number with points is a version: "section 3.2" is none."""
-    return not sentence.folded(mention.first - 1).startswith(("section", "chapter", "figure", "rfc"))
+    """Whether a number with points is a version that documents are of: "section 3.2" is none.
+
+    Nor is one that somebody comes from or goes to: "port code from 2.7 to 3".
+    """
+    if sentence.folded(mention.first - 1).startswith(("section", "chapter", "figure", "rfc")):
+        return False
+    leads = _LEADS_TO_VERSION.search(sentence.text[: mention.start])
+    if leads is None:
+        return True
+    around = sentence.text[: leads.start()], sentence.text[mention.end : mention.end + 4]
+    return not any(_MOVES.search(text) for text in around)
 
 
 def _is_cjk(sentence: Sentence, index: int) -> bool:
@@ -181,6 +215,21 @@ def _is_generic(sentence: Sentence, mention: Mention) -> bool:
         if is_any_document and not _BEING.isdisjoint(words[place + 2 :]):
             return True
     return False
+
+
+def _is_asked_of_one(sentence: Sentence, mention: Mention, known: Known) -> bool:
+    """ "was it accepted?", "wasn't the goto proposal rejected?", 它被拒绝了吗: the state is what is asked for."""
+    if "status" not in concepts_of(known.field) or sentence.is_noun(mention.last):
+        return False
+    before = sentence.text[: mention.start]
+    if _OF_THE_ONE.search(before):
+        nouns = [sentence.folded(place) for place in range(mention.first) if sentence.is_noun(place)]
+        if nouns and not nouns[-1].endswith("s"):
+            return True
+    if _OF_DOCUMENTS_ZH.match(sentence.text[mention.end :]):
+        return False  # 该科室[已废止]的文件有没有
+    asks_zh = sentence.text.rstrip(" ?？").endswith(("吗", "没有", "了没"))
+    return _OF_ONE.search(before) is not None or (asks_zh and _OF_ONE_ZH.search(before) is not None)
 
 
 # Signs that count for every field.
@@ -218,7 +267,7 @@ def _is_one_cue(sentence: Sentence, first: int, last: int) -> bool:
 def _is_in_brackets(sentence: Sentence, mention: Mention, known: Known) -> bool:
     """The value as it is stored, in brackets: 定稿（Final）."""
     opened, closed = sentence.folded(mention.first - 1), sentence.folded(mention.last)
-    return opened in ("(", "（") and closed in (")", "）") and known.how == "exact"
+    return opened in ("(", "（") and closed in (")", "）") and sentence.text[mention.start : mention.end] == known.value
 
 
 def _stands_alone(sentence: Sentence, mention: Mention, known: Known) -> bool:
@@ -296,7 +345,7 @@ def _ends_phrase(sentence: Sentence, mention: Mention) -> bool:
     )
 
 
-def _describes_documents(sentence: Sentence, mention: Mention, *, is_tag: bool) -> bool:
+def _describes_documents(sentence: Sentence, mention: Mention, known: Known, *, is_tag: bool) -> bool:
     """Whether the value describes a word for documents that follows: "rejected or withdrawn proposals"."""
     place = mention.last
     for _ in range(8):
@@ -304,7 +353,10 @@ def _describes_documents(sentence: Sentence, mention: Mention, *, is_tag: bool) 
         if token is None:
             break
         if sentence.is_noun(place) or (not is_tag and sentence.is_kind(place)):
-            return True
+            other = sentence.mention_at(place)
+            is_name = is_tag or (other is not None and bool(other.of(known.field)))  # "the standards track process"
+            loose = token.folded in lexicon.LOOSE_NOUNS or (is_name and _is_one_kind(sentence, place))
+            return not loose or _asks_for_documents(sentence, mention, place)
         other = sentence.mention_at(place)
         if other is not None and other is not mention:
             place = other.last
@@ -321,6 +373,25 @@ def _describes_documents(sentence: Sentence, mention: Mention, *, is_tag: bool) 
             return True  # 现行有效的、急诊科的规范: one of several things said of the documents
         return sentence.has_document_noun(sentence.text[mention.end : mention.end + 40])
     return False
+
+
+def _is_one_kind(sentence: Sentence, place: int) -> bool:
+    """A kind of document in the singular, which is often no document: "the release process"."""
+    word = sentence.folded(place)
+    return sentence.is_kind(place) and (not word.endswith("s") or word.endswith("ss"))
+
+
+def _asks_for_documents(sentence: Sentence, mention: Mention, place: int) -> bool:
+    """Whether a word such as "rules" stands for documents here: "which typing rules", "security plans by Ann"."""
+    token = sentence.tokens[place]
+    own = token.folded in sentence.nouns or (sentence.is_kind(place) and not _is_one_kind(sentence, place))
+    others = any(one is not mention and not one.first <= place < one.last for one in sentence.mentions)
+    listed = (
+        mention.first == 0
+        or sentence.folded(0) in _ASKS_FOR_SOME
+        or (sentence.folded(0), sentence.folded(1)) == ("how", "many")
+    )
+    return own or others or bool(sentence.taken) or listed
 
 
 def _is_content(sentence: Sentence, mention: Mention, known: Known) -> bool:
@@ -434,6 +505,8 @@ def _is_predicate(sentence: Sentence, mention: Mention, known: Known) -> bool:
     """ "were rejected", "still drafts", "ended up Final", "that got deferred"."""
     if sentence.folded(mention.first - 1) == "in" and "status" in concepts_of(known.field) and known.how == "exact":
         return sentence.tokens[mention.first].is_capital and _speaks_of_documents(sentence, mention)
+    if sentence.folded(mention.first - 1) == "the":
+        return False  # "what is the process" speaks of one, and says of nothing that it is so
     for place in range(mention.first - 1, max(mention.first - 4, -1), -1):
         word = sentence.folded(place)
         if word in _BEING:
@@ -486,7 +559,9 @@ def _is_alternative(sentence: Sentence, mention: Mention, known: Known) -> bool:
         if other is mention or not other.of(known.field):
             continue
         between = sentence.tokens[min(mention.last, other.last) : max(mention.first, other.first)]
-        if len(between) <= 2 and all(token.folded in _ALTERNATIVES for token in between):
+        words = {token.folded for token in between}
+        joins = _ALTERNATIVES | ({"to"} if "ratio" in sentence.text.casefold() else frozenset())
+        if 0 < len(between) <= 2 and words <= joins:
             return True
     return False
 

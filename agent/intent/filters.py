@@ -57,6 +57,15 @@ def of_number(one: NumberRange) -> Json:
     return both(parts)
 
 
+_OPPOSITES = {"gte": "lt", "gt": "lte", "lt": "gte", "lte": "gt", "eq": "ne"}
+
+
+def outside(bounds: Json) -> Json:
+    """What lies outside of a range, given as one comparison or two of them together."""
+    parts: list[Json] = bounds["filters"] if bounds["type"] == "and" else [bounds]
+    return either([{**part, "type": _OPPOSITES[part["type"]]} for part in parts])
+
+
 def both(parts: Sequence[Json]) -> Json:
     """All of the filters, of which there is at least one; nested groups of the same kind are unfolded."""
     flat = [inner for part in parts for inner in (part["filters"] if part["type"] == "and" else [part])]

@@ -8,9 +8,10 @@ from datetime import datetime
 from agent.intent import lexicon, wording
 from agent.intent.constraints import Constraint, read_constraints
 from agent.intent.dates import DateRange, find_dates
-from agent.intent.filters import Json, both, either, of_constraint, of_date, of_number
+from agent.intent.filters import Json, both, either, of_constraint, of_date, of_number, outside
 from agent.intent.lengths import find_lengths
 from agent.intent.mentions import Mention, find_mentions, translated_cues
+from agent.intent.negation import is_denied
 from agent.intent.periods import Calendar
 from agent.intent.quantities import NumberRange, find_quantities, is_key
 from agent.intent.sentence import Sentence, about_regions
@@ -186,7 +187,7 @@ def _existence(sentence: Sentence, constrained: set[str]) -> list[Piece]:
         without = _WITHOUT.search(before)
         # Without a word for it in Chinese is without the field; in English "no date" may be anything.
         # But how many are without it asks of documents, whatever it is called.
-        counts = wording.COUNTING.search(sentence.text) is not None
+        counts = any(pattern.search(sentence.text) for pattern in (wording.COUNTING, wording.SHARE))
         is_named = _is_own_name(sentence, name, index, behind) or (
             token.kind == "cjk" and (counts or _UNWRITTEN.search(before) or _WITH.search(before))
         )
@@ -228,6 +229,8 @@ def _date_pieces(sentence: Sentence, dates: Sequence[DateRange], now: datetime) 
     pieces = []
     for name, ranges in by_field.items():
         made = [of_date(one, sentence.vocabulary.catalogue.fields[name], zone) for one in ranges]
+        if len(made) == 1 and is_denied(sentence, ranges[0].start, sentence.vocabulary.of_role("date")):
+            made = [outside(made[0])]
         lows = [one.period.low for one in ranges if one.period.low is not None]
         highs = [one.period.high for one in ranges if one.period.high is not None]
         # "before 2001 or after 2024" leaves no day for both.

@@ -1,6 +1,7 @@
 """Whether a value is what is not wanted: "not yet accepted", "excluding drafts", 除了已撤回的."""
 
 import re
+from collections.abc import Container
 
 from agent.intent.mentions import Mention
 from agent.intent.sentence import Sentence
@@ -15,22 +16,30 @@ _NEGATIONS = frozenset(
 # A negation reaches over these to its value: "not [written by the] infrastructure team".
 _REACHES_OVER = frozenset(
     """
-    or and , anything those ones that are were is was been the any all by from come written in have / a an
+    or and , anything those ones that are were is was been the any all by from of than come written in have / a an
     to belong t ' ’ - get gets got become end ended up yet already still ever be marked about on concerning
-    regarding out aside
+    regarding out aside counting including
     """.split()
 )
 _EVERYTHING = frozenset("anything everything all nothing".split())
 _REACH = 9
 _NEGATIONS_ZH = tuple(
     """
-    除了 除 不在 不来自 没在 没 不是 并非 非 排除 去掉 不包括 不含 不要 没有 未 不属于 剔除 不
+    除了 除 不在 不来自 没在 没 不是 并非 非 排除 去掉 不包括 不含 不算 不计 不要 没有 未 不属于 剔除 不
     """.split()
 )
 _NEGATION_ENDS_ZH = ("以外", "之外", "外")
 _NOT_WANTED_ZH = re.compile(r"[”\"’'」]?的?(?:不要|除外|不算|去掉|剔除|排除)")
 _FILLERS_ZH = "“\"‘'「 的了已经被由"
-_EXPLAINED = re.compile(r"[\u4e00-\u9fff]{2,4}[（(]\s*$")
+_EXPLAINED = re.compile(r"(?<!不)(?!除|排除|没有)[\u4e00-\u9fff]{2,4}[（(]\s*$")
+_DENIAL = re.compile(
+    r"(?:(?:\b(?:not|never|cannot)|n['’]t)(?P<between>(?:\s+[a-z]+){0,4})|(?:不是|并非|非|不在))\s*$", re.IGNORECASE
+)
+_BEFORE_BOUND = frozenset(
+    """
+    a an any be been being had have having in is are was were of on from during dated made written that the those ones
+    """.split()
+)
 _LISTED = re.compile(r"[^，。；,;]{0,2}(?:和|与|或|、|及|以及|或者)[已经被由 ]*")
 
 
@@ -38,6 +47,25 @@ def is_negated(sentence: Sentence, mention: Mention) -> bool:
     """Whether the value is what is not wanted; a negation reaches over the values it is followed by."""
     said = _is_negated_english(sentence, mention)
     return _is_negated_chinese(sentence, mention) if said is None else said
+
+
+def is_denied(sentence: Sentence, start: int, fields: Container[str]) -> bool:
+    """Whether a bound that begins at a character is denied: "not published [in 2025]", "doesn't cost [more than 5]".
+
+    Args:
+        fields: whose words may stand between.
+    """
+    denial = _DENIAL.search(sentence.text[:start])
+    if denial is None or sentence.folded(0) == "why":
+        return False
+    if denial["between"] is None:
+        return True
+    places = range(sentence.index_from(denial.start("between")), sentence.index_from(start))
+    return all(
+        sentence.folded(place) in _BEFORE_BOUND
+        or (sentence.mention_at(place) is None and any(name in fields for name in sentence.cue_fields(place)))
+        for place in places
+    )
 
 
 def _is_negated_english(sentence: Sentence, mention: Mention) -> bool | None:

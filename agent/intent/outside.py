@@ -59,6 +59,10 @@ _WORLDLY = re.compile(
     r"\b(?:patched|fixed)\s+(?:version|release)\b|\bsurvey\b|\brank(?:s|ed|ing)?\b|\bfree\s+for\b|"
     r"\b(?:drop|add)(?:ped|s|ed)?\s+[\w. ]{1,24}\s+support\b|\bwho\s+(?:won|owns|runs|makes)\b|"
     r"\bnew\s+[\w ]{0,16}model\b|"
+    # events; what is held keeps its name
+    r"\b(?:where|(?:which|what)\s+(?:city|country|venue))\b(?=.{0,40}\b(?:held|host(?:s|ed|ing)?|tak(?:es?|ing)\s+place)\b)|"
+    r"\btickets?\b(?=.{0,30}\bcosts?\b)|\bcosts?\b(?=.{0,30}\btickets?\b)|"
+    r"在哪(?:里|儿|个城市|座城市|个国家|个地方)(?:举行|举办|召开|办|开)|(?:什么时候|何时|哪天)(?:开幕|举行|举办|召开|开(?=[?？]|$))|"
     r"多少钱|价格|售价|排名|排第|还有人维护|维护吗|教程|推荐|新闻|更好用|好用吗|调查|出了?新|又出|出了吗|"
     r"什么时候(?:发布|出|上线)|几点|现任|收购|宣布|下载量|免费|许可证变|涨价|门票|是谁(?:创办|收购)",
     re.IGNORECASE,

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from agent.intent import lexicon
+from agent.intent.negation import is_denied
 from agent.intent.numerals import AMOUNT, parse_amount
 from agent.intent.sentence import Sentence
 from agent.intent.vocabulary import Vocabulary, concepts_of
@@ -112,12 +113,27 @@ def find_quantities(sentence: Sentence) -> list[NumberRange]:
                 continue  # 提案超过 40 个 counts them
             field = _key_of(sentence, match) if comparison == "thousands" else _field(sentence, match, fields)
             made = None if field is None else _range(comparison, match, field)
+            if made is not None and is_denied(sentence, made.start, (made.field,)):
+                made = _opposite(made)
             found += [made] if made else []
     found += _by_level(sentence, found)
     return [*found, *_by_number(sentence, found)]
 
 
 _OF_DOCUMENTS_ZH = re.compile(r"\s*[个篇份条](?!月|季|小时|星期)")
+
+
+def _opposite(made: NumberRange) -> NumberRange | None:
+    """What is left when a bound is denied; None of what has two."""
+    if made.values or (made.low is None) == (made.high is None):
+        return None
+    return replace(
+        made,
+        low=made.high,
+        high=made.low,
+        low_included=not made.high_included,
+        high_included=not made.low_included,
+    )
 
 
 def _by_level(sentence: Sentence, found: Sequence[NumberRange]) -> list[NumberRange]:

@@ -1,17 +1,44 @@
 """Shares and differences: how much of a whole is a part, how many more one group has than another."""
 
 import re
+from dataclasses import replace
 
 from agent.intent import wording
-from agent.intent.asked import existence_asked, group_asked, several_asked
+from agent.intent.asked import (
+    compared_group,
+    counts_documents,
+    existence_asked,
+    group_asked,
+    is_condition,
+    is_length,
+    number_asked,
+    several_asked,
+)
 from agent.intent.calculation import Calculation
-from agent.intent.filters import both
+from agent.intent.filters import Json, both
 from agent.intent.found import Found, Piece
+from agent.intent.topic import topic_of
 from agent.intent.vocabulary import concepts_of
 
 
 def share(found: Found) -> Calculation | None:
     """ "what share of the permits got denied": of the A, how many percent are B."""
+    made = _share(found)
+    several = several_asked(found)
+    if (
+        made is None
+        or several is None
+        or "group_by" in made.aggregate
+        or not wording.VERSUS.search(found.sentence.text)
+    ):
+        return made
+    if several[0] not in {piece.field for piece in made.pieces}:
+        return made
+    # "the approval rate in Old Town versus Lakeview"
+    return replace(made, aggregate={**made.aggregate, "group_by": several[0], "between": list(several[1])})
+
+
+def _share(found: Found) -> Calculation | None:
     text, pieces = found.sentence.text, found.pieces
     if not wording.SHARE.search(text):
         return None
@@ -25,16 +52,23 @@ def share(found: Found) -> Calculation | None:
         return Calculation({"op": "share", "where": condition, "group_by": group, "decimals": 1}, whole)
     existing = existence_asked(found)
     # "of those with a sponsor" is the whole.
+    if existing is not None and any(piece.field == existing["key"] and piece.filter != existing for piece in pieces):
+        existing = None  # "have a budget over 1 million" asks for more than one at all
     if existing is not None and (len(pieces) < 2 or all(piece.filter != existing for piece in pieces)):
         return Calculation({"op": "share", "where": existing, "decimals": 1}, pieces)
+    if not pieces and found.lengths and not topic_of(found):
+        # "what share of the reports have more than three authors"
+        return Calculation({"op": "share", "where": both([one.filter for one in found.lengths]), "decimals": 1}, ())
     if not pieces:
         return None
     rate = wording.RATE.search(text)
-    rated = tuple(piece for piece in pieces if rate is not None and rate.start() <= piece.start < rate.end())
-    if wording.LARGEST.search(text) or wording.SMALLEST.search(text) or wording.MOST.search(text):
-        return None  # "which department has the highest approval rate" ranks shares
+    rated = tuple(
+        piece for piece in pieces if rate is not None and piece.start < rate.end() and rate.start() < piece.end
+    )
     if rate is not None and not rated:
         return None
+    if wording.LARGEST.search(text) or wording.SMALLEST.search(text) or wording.MOST.search(text):
+        return _ranked(found, rated)
     if rated and len(rated) < len(pieces):
         # "the rejection rate of Ann's reports"
         condition = both([piece.filter for piece in rated])
@@ -50,6 +84,22 @@ def share(found: Found) -> Calculation | None:
         return Calculation({"op": "share", "where": condition, "decimals": 1}, whole)
     part, whole = _part_and_whole(found)
     return Calculation({"op": "share", "where": both([piece.filter for piece in part]), "decimals": 1}, whole)
+
+
+def _ranked(found: Found, rated: tuple[Piece, ...]) -> Calculation | None:
+    """ "which department has the highest approval rate", "the largest share of rejected proposals"."""
+    text = found.sentence.text
+    group = compared_group(found)
+    if group is None or topic_of(found) or not wording.END_OF_SHARES.search(text):
+        return None
+    part, whole = (
+        (rated, tuple(piece for piece in found.pieces if piece not in rated)) if rated else _part_and_whole(found)
+    )
+    aggregate: Json = {
+        "op": "share", "where": both([piece.filter for piece in part]), "group_by": group, "decimals": 1,
+        "order": "asc" if wording.SMALLEST.search(text) else "desc", "limit": 1, "ties": True,
+    }  # fmt: skip
+    return Calculation(aggregate, whole)
 
 
 def _part_and_whole(found: Found) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
@@ -111,6 +161,15 @@ def difference(found: Found) -> Calculation | None:
         or len(several[1]) != 2
         or not wording.MORE_THAN.search(text)
         or wording.WHICH_OF_TWO.search(text)
+        or _is_of_numbers(found)
     ):
         return None
     return Calculation({"op": "difference", "group_by": several[0], "between": list(several[1])}, found.pieces)
+
+
+def _is_of_numbers(found: Found) -> bool:
+    """ "the difference in cost", "between the average budgets": both sums, or averages, are shown."""
+    text, number = found.sentence.text, number_asked(found)
+    if wording.AVERAGE.search(text) or wording.MEDIAN.search(text):
+        return True
+    return number is not None and not is_length(number) and not (is_condition(found, number) or counts_documents(found))

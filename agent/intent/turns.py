@@ -186,7 +186,9 @@ _LATIN_HEAD = re.compile(r"^[A-Za-z][\w.-]*(?=\s*[\u4e00-\u9fff])")
 _PARTS = re.compile(
     r"(?<!\s)(?:\s*[,;，；])?\s*\b(?:and\s+separately|and\s+also|also|"
     r"(?<!\bhow\s)(?<!\bwho\s)(?<!\bwhy\s)(?<!\bwhat\s)(?<!\bwhen\s)(?<!\bwhere\s)"
-    r"and\s+(?=(?:how|what|who|where|when|why|which|is|are|do|does|did|can)\b)|"
+    # "and are still active" says more of the same.
+    r"and\s+(?=(?:how|what|who|where|when|why|which|is|are|do|does|did|can)\b)"
+    r"(?!(?:is|are)\s+(?!(?:there|it|they|the|any)\b)(?-i:(?:[a-z]+\s+){0,2}[a-z]+)\s*[?？.]*$)|"
     r"plus|on\s+top\s+of\s+that|besides|as\s+well\s+as\s+(?=how|what))\W*|"
     r"(?<!\s)\s*[，,；;。？?]\s*(?:另外|还有|此外|同时|以及|顺便|再问|再说)[，,]?\s*|(?<=[?？])\s*(?=\S)|(?<!\s)\s*[;；]\s*",
     re.IGNORECASE,

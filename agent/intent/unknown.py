@@ -1,12 +1,18 @@
 """Values that a question names beside a field and that no document has: "the department of Geology"."""
 
 from agent.intent import lexicon
+from agent.intent.asked import fields_named
 from agent.intent.found import Found
 from agent.intent.ground import candidates
 from agent.intent.sentence import Sentence
 from agent.types import Rejected
 
 _BETWEEN = frozenset(["of", "is", "=", ":", "called", "named", "the"])
+_BEFORE_PEOPLE = frozenset(["by", "did", "does", "has"])
+_BEFORE_GROUPS = frozenset(["by", "of", "from", "in"])
+_NO_NAMES = frozenset(
+    "same whole entire right wrong other first last next previous own responsible new old current former".split()
+)
 _MOST_WORDS = 4
 _NAMED_BY_FIELD = ("label", "person")
 
@@ -36,7 +42,30 @@ def unknown_values(found: Found) -> tuple[Rejected, ...]:
         name = sentence.text[sentence.tokens[start].start : sentence.tokens[end].end]
         reason = f'"{fields[0]}" has no such value'
         rejected[name] = Rejected(what=f"{fields[0]} = {name}"[:200], reason=reason, valid=candidates(name, values))
-    return tuple(rejected.values())
+    return tuple(rejected.values()) or _strangers(found)
+
+
+def _strangers(found: Found) -> tuple[Rejected, ...]:
+    """ "reports by [Zoe Quinn]", "what did [Zoe Quinn] write": nobody whom a document names."""
+    sentence = found.sentence
+    people = fields_named(found, "person") or sentence.vocabulary.of_role("person")
+    taken = [(piece.start, piece.end) for piece in found.pieces] + [(one.start, one.end) for one in found.dates]
+    fields = [sentence.vocabulary.catalogue.fields[name] for name in people]
+    if not people or any(one.distinct > len(one.values) for one in fields):
+        return ()
+    for place in range(len(sentence.tokens) - 2):
+        if sentence.folded(place) not in _BEFORE_PEOPLE:
+            continue
+        words: list[int] = []
+        while _is_name(sentence, place + 1 + len(words)):
+            words.append(place + 1 + len(words))
+        if 1 < len(words) < _MOST_WORDS:
+            start, end = sentence.tokens[words[0]].start, sentence.tokens[words[-1]].end
+            if not any(first < end and start < last for first, last in taken):
+                name = sentence.text[start:end]
+                reason = f'"{people[0]}" has no such value'
+                return (Rejected(what=f"{people[0]} = {name}"[:200], reason=reason, valid=candidates(name, fields[0])),)
+    return ()
 
 
 def _after(sentence: Sentence, place: int) -> list[int]:
@@ -56,15 +85,23 @@ def _before(sentence: Sentence, place: int) -> list[int]:
     while place > 1 and _is_name(sentence, place - 1) and len(words) < _MOST_WORDS:
         place -= 1
         words.insert(0, place)
+    if not words and place > 2 and _is_typed_small(sentence, place - 1):
+        return [place - 1]
     return words
 
 
-def _is_name(sentence: Sentence, place: int) -> bool:
+def _is_typed_small(sentence: Sentence, place: int) -> bool:
+    """ "by the [marketing] team"."""
+    named = sentence.folded(place - 1) in ("the", "our") and sentence.folded(place - 2) in _BEFORE_GROUPS
+    return named and _is_name(sentence, place, small=True) and sentence.folded(place) not in _NO_NAMES
+
+
+def _is_name(sentence: Sentence, place: int, *, small: bool = False) -> bool:
     token = sentence.token(place)
     return (
         token is not None
         and token.kind == "word"
-        and token.is_capital
+        and (small or token.is_capital)
         and token.folded not in lexicon.STOP_WORDS
         and sentence.mention_at(place) is None
         and not sentence.is_noun(place)

@@ -19,7 +19,7 @@ HOW_MANY = _pattern(
     r"(?:\b(?:count|tally|total)|[-–—:,]\s*number)(?=\W*(?:(?:pls|plz|please|thx|thanks)\W*)?$)",
     r"\bhow\s+often\b",
 )
-HOW_MANY_ITSELF = _pattern(r"\bhow\s+many\b")
+HOW_MANY_ITSELF = _pattern(r"\bhow\s+many\b", r"\bnumber\s+of\b")
 HOW_MANY_ZH = _pattern(
     r"(?<!哪)(?:多少|几)\s*(?:个|篇|份|条|起|件|项|部|本|则|封|款|名|位|次|家|宗|例)",
     r"数量|总数|数目|计数|篇数|个数|件数|数一[下数]|多少(?=\s*[A-Za-z])",
@@ -34,10 +34,12 @@ DISTINCT = _pattern(
     r"(?:有|共)\s*(?:多少|几)\s*种",
 )
 _RATE = r"\b\w{4,}(?:ion|al|ance|ure)\s+rate\b"
-RATE = _pattern(_RATE)
+_RATE_ZH = "(?<!比)(?:拒绝|否决|驳回|撤回|撤销|通过|接受|采纳|批准|录用|完成|失败|成功|取消|关闭|解决)率"
+RATE = _pattern(_RATE, _RATE_ZH)
 SHARE = _pattern(
     r"\b(?:share|percentage|percent|proportion|fraction)\b",
     _RATE,
+    _RATE_ZH,
     r"百分之几|占比|比例|百分比|占.{0,6}(?:多少|几)",
 )
 AMONG = _pattern(r"\b(?:among|amongst|out\s+of)\b")
@@ -52,8 +54,14 @@ OF_THEM = _pattern(
 OF_EACH = _pattern(r"\b(?:is|are|was|were|comes?|came)\s+(?:from|in|of|by)\s+(?:each|every)\b")
 SHARE_OF_ALL_ZH = _pattern(r"占(?:全部|所有|总)")
 AVERAGE = _pattern(r"\b(?:average|mean|avg)\b", r"平均")
+A_GROUP = _pattern(r"\b(?:the\s+(?:average|median|mean|typical)|does\s+an?|do(?:es)?\s+each)\b", r"每[位个名]")
+"""One of those that are averaged over: "does the average author have"."""
+# A tie with "most" is of documents: "the share of the district with the most complaints".
+END_OF_SHARES = _pattern(r"\b(?:highest|largest|biggest|greatest|lowest|smallest)\b", r"最[高大低小]|最多")
+FOR_EACH = _pattern(r"\b(?:per|each|every)\b", r"每(?!天|日)")
+MEDIAN = _pattern(r"\bmedian\b", r"中位数")
 SUM = _pattern(r"\b(?:total|sum|combined|altogether)\b", r"总(?!结|部|体|监|经理)|合计|共计")
-NUMBER_OF = _pattern(r"\b(?:number|count|list|how\s+many|longest|most)\b", r"多少|最多|个数|人数|数量|几[位名个]")
+NUMBER_OF = _pattern(r"\b(?:number|count|list|how\s+many|most)\b", r"多少|最多|个数|人数|数量|几[位名个]")
 LARGEST_NUMBER = _pattern(
     r"\b(?:largest|highest|greatest|maximum|smallest|lowest)\s+number\s+of\b",
     r"最多有?(?:多少|几)",
@@ -75,14 +83,17 @@ ORDERED = _pattern(
     r"\b(?:descending|(?P<rising>ascending))\b",
     r"[从由][多高大]到[少低小]|降序|(?P<rising_zh>[从由][少低小]到[多高大]|升序)",
 )
-TWO_GROUPS = _pattern(r"\b(?:per|by|for\s+each|for\s+every)\s+(?:the\s+)?\w+\s+and\s+(?:by\s+|per\s+)?\w+")
+TWO_GROUPS = _pattern(
+    r"\b(?:per|by|for\s+each|for\s+every)\s+(?:the\s+)?\w+\s+"
+    r"(?:and\s+(?:by\s+|per\s+)?|(?:per|by|for\s+each|for\s+every)\s+)\w+"
+)
 BREAKDOWN = _pattern(
     r"\b(?:break\w*|broken|counted|split|distribution|breakdown|histogram|statistics)\b",
     r"分布|统计|分别|细分",
 )
 COUNTED = _pattern(r"\bnumber\b|\bcount\b", r"多少|几")
 VERSUS = _pattern(
-    r"\b(?:vs\.?|versus|compar(?:e|ed|ing|ison)|(?:more|fewer)\b.*\b(?:or|than)\b|or\b.*\b(?:more|fewer)|of\s+each|each)\b",
+    r"\b(?:vs\.?|versus|compar(?:e|ed|ing|ison)|ratio\s+of|(?:more|fewer)\b.*\b(?:or|than)\b|or\b.*\b(?:more|fewer)|of\s+each|each)\b",
     r"相比|比较|对比|更多|更少|分别|各有|[哪谁][^，。？]{0,12}多(?!少)|还是",
 )
 WHICH_OF_TWO = _pattern(r"\b(?:which|who)\b", r"哪|谁")
@@ -99,7 +110,7 @@ MOST = _pattern(
     rf"最多(?!\s*(?:\d|[一两二三四五六七八九十]+[位个名项种份篇]))|最常|产量最高|第[二三四五]多|前{CHINESE_COUNT}名|排名|排第[二三四五]|排?前{CHINESE_COUNT}的",
 )
 MOST_OF_ZH = _pattern(rf"最[多少]的\s*(?:{CHINESE_COUNT}\s*[个篇份条])?\s*")
-LEAST = _pattern(r"\b(?:fewest|(?<!at )least|quietest|slowest)\b", r"最少")
+LEAST = _pattern(r"\b(?:fewest|(?<!at )least|quietest|slowest|rarest)\b", r"最少|最不常|最罕见")
 TOGETHER = _pattern(
     r"\b(?:combined|in\s+total|altogether|together(?!\s+with)|between\s+them|all\s+told)\b", r"合计|总共|加起来"
 )
@@ -158,6 +169,7 @@ TOP_N = _pattern(
     rf"\b(?:latest|newest|oldest|earliest|biggest|largest|smallest|highest|lowest|cheapest|longest|shortest|first)\s+"
     rf"(?P<n4>(?!one\b){EXACT})\b",
     rf"(?:最\S{{1,4}}|前)的?(?P<zh>{CHINESE_COUNT})\s*(?:个|篇|位|名|种|份|条|的)",
+    rf"最[^，。？?]*是哪(?P<zh2>{CHINESE_COUNT})\s*(?:个|篇|位|名|种|份|条)",
 )
 NTH = _pattern(
     r"\b(?P<runner>runner-?\s?up)\b",
@@ -212,8 +224,9 @@ LACKING = _pattern(
 # What must not be left out, and what is no question about how many there are, whatever else it says.
 YES_OR_NO = _pattern(r"^\W*(?:did|do|does|has|have|had|is|are|was|were)\b", r"[吗么]\W*$|是否|是不是|有没有")
 NO_CALCULATION = _pattern(
-    r"^\W*(?:why|how(?!\s+(?:many|often|much|few)\b))\b|\bhow\s+many\s+\w+\s+(?:can|could|must|should|may|might|need)\b",
+    r"^\W*(?:why|how(?!\s+(?:many|often|much|few)\b|\s+do(?:es)?\s+the\s+numbers?\s+of\b))\b|\bhow\s+many\s+\w+\s+(?:can|could|must|should|may|might|need)\b",
     r"\b(?:above|below|than)[\s-]+(?:the\s+)?(?:average|mean)\b|\babove-average\b|\bbelow-average\b|,\s*why\b",
+    r"\b(?:by|per|each|every)\s+half\b",
     r"为什么|为何|[高低]于平均",
 )
 NUMBER_WORD = _pattern(
@@ -222,7 +235,7 @@ NUMBER_WORD = _pattern(
 )
 DENYING = _pattern(
     r"\b(?:not|never|without|neither|nor|cannot|except|excluding)\b(?!\s+(?:only|just))|n['’]t\b|\bno\b(?!\s+(?:matter|longer|more|fewer|less))",
-    r"(?<!有)没(?!有?问题)|未(?!来)|(?<!是)不(?!同|少于|超过|管|论|多于|低于|止|分|足|到|及|要重复)|除了|以外|之外",
+    r"(?<!有)没(?!有?问题)|未(?!来)|(?<!是)不(?!同|常|少于|超过|管|论|多于|低于|止|分|足|到|及|要重复)|除了|以外|之外",
 )
 CHOOSING = _pattern(r"\bor\b(?!\s+(?:more|less|fewer|later|earlier|so|not))", r"或者?|要么")
 LEAVING_OUT = _pattern(r"\b(?:leaving|apart)\s+(?:out|aside|from)\b")
@@ -231,8 +244,8 @@ TWO_SIDES = _pattern(r"(?:有|写明|带)[^，。？,?]{1,12}[和与、](?:没�
 
 COUNTING = _pattern(HOW_MANY.pattern, HOW_MANY_ZH.pattern)
 _CALCULATING = (
-    HOW_MANY, HOW_MANY_ZH, DISTINCT, PERIODICAL, AT_LEAST, SHARE, VERSUS, MORE_THAN, MOST, LEAST, AVERAGE, SUM,
-    BREAKDOWN,
+    HOW_MANY, HOW_MANY_ZH, DISTINCT, PERIODICAL, AT_LEAST, SHARE, VERSUS, MORE_THAN, MOST, LEAST, AVERAGE, MEDIAN, SUM,
+    BREAKDOWN, NEWEST, OLDEST,
 )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable
 from copy import copy
 from itertools import islice
+from typing import Any
 
 from fastapi import FastAPI
 
@@ -18,6 +19,7 @@ _DEFERENCE_S = 0.002
 # one with fewer may have come too late.
 _BALANCE_TICKS = 10
 _REST_S = 1.0
+_MOST_IN_A_ROW = 64
 
 _log = logging.getLogger(__name__)
 
@@ -92,7 +94,8 @@ class _Connection(Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._sharing.count(self, open=True)
+        if self._sharing.should_exit:
+            self.shutdown()  # the others have been told already
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -114,29 +117,53 @@ class _Accepting:
     def __init__(self, server: SharingServer, listener: socket.socket) -> None:
         self._server, self._listener = server, listener
         listener.setblocking(False)
+        self._handling: set[asyncio.Task[Any]] = set()
         self._task = asyncio.create_task(self._accept())
 
     def close(self) -> None:
         self._task.cancel()
 
     async def wait_closed(self) -> None:
-        await asyncio.wait({self._task})
+        await asyncio.wait({self._task, *self._handling})
 
     async def _accept(self) -> None:
-        loop = asyncio.get_running_loop()
+        in_a_row = 0
         while True:
-            await _readable(self._listener)
+            # Many at once: on a busy machine it is long until the next chance.
             await self._server.turn()
+            if in_a_row == _MOST_IN_A_ROW:
+                await asyncio.sleep(0)
+                in_a_row = 0
             try:
                 accepted, _ = self._listener.accept()
-            except (BlockingIOError, ConnectionError):
-                continue  # another process has it, or who came is gone already
+            except BlockingIOError:
+                await _readable(self._listener)
+            except ConnectionError:
+                continue  # who came is gone already
             except OSError as error:
                 _log.warning("no connection could be accepted: %s", error.strerror)
                 await asyncio.sleep(_REST_S)
-                continue
-            accepted.setblocking(False)
-            await loop.connect_accepted_socket(self._server.connection, accepted)
+            else:
+                in_a_row += 1
+                accepted.setblocking(False)
+                self._handle(accepted)
+
+    def _handle(self, accepted: socket.socket) -> None:
+        connection = self._server.connection()
+        self._server.count(connection, open=True)
+        task = asyncio.create_task(asyncio.get_running_loop().connect_accepted_socket(lambda: connection, accepted))
+        self._handling.add(task)
+
+        def handled(task: asyncio.Task[Any]) -> None:
+            self._handling.discard(task)
+            if task.cancelled() or (error := task.exception()) is not None:
+                # No connection came of it that could be lost.
+                accepted.close()
+                self._server.count(connection, open=False)
+                if not task.cancelled():
+                    _log.warning("an accepted connection could not be handled: %s", error)
+
+        task.add_done_callback(handled)
 
 
 async def _readable(listener: socket.socket) -> None:

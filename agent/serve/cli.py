@@ -387,7 +387,7 @@ def serve(
 @app.command()
 def migrate(as_json: AsJson = False) -> int:
     """Bring the schema up to date and make the service's login; needed only where the service may not do so itself."""
-    from agent.app import database_addresses
+    from agent.opening import database_addresses
     from agent.serve import output
     from agent.settings import load_settings
     from retrievers.postgres import migrate as migrating
@@ -422,7 +422,7 @@ app.add_typer(keys.app, name="keys")
 
 def _with_service(action: Callable[["Service"], Awaitable[Returned]]) -> Returned:
     """Run one action with the service open around it."""
-    from agent.app import open_service
+    from agent.opening import open_service
 
     async def run() -> Returned:
         async with open_service() as service:

@@ -1,6 +1,7 @@
 """How long a request may take, which counts from its arrival."""
 
 from agent.settings import Settings
+from agent.types import LEAST_TIMEOUT_S
 
 
 def left_s(given_s: float | None, settings: Settings, waited_s: float, *, by_model: bool) -> float | None:
@@ -14,4 +15,4 @@ def left_s(given_s: float | None, settings: Settings, waited_s: float, *, by_mod
     """
     if not waited_s or (by_model and given_s is None):
         return given_s
-    return max((given_s or settings.timeout_s) - waited_s, 0.001)
+    return max((given_s or settings.timeout_s) - waited_s, LEAST_TIMEOUT_S)

@@ -10,10 +10,10 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from agent import rank_features
-from agent.app import database_addresses
 from agent.fusion import Fused
 from agent.llm import no_answer
 from agent.observe.health import LEAST_FREE_BYTES, free_bytes
+from agent.opening import database_addresses
 from agent.rank_features import RankFeature
 from agent.rerank import shown
 from agent.rerank.base import Reranker, check_scores
@@ -119,8 +119,8 @@ async def _database(settings: Settings) -> Check:
 
 def _mend(message: str) -> str:
     """The advice that an error ends with."""
-    advice = message.partition("; ")[2]
-    return advice or message.rpartition(": ")[2]
+    advice = message.partition("; ")[2] or message.rpartition(": ")[2]
+    return advice.partition(". ")[2] or advice
 
 
 async def _embedder(settings: Settings) -> Check:
@@ -165,6 +165,10 @@ def _mend_model(reason: str, settings: Settings) -> str:
         return "correct LLM, or LLM_BASE_URL, which ends in /v1"
     if "HTTP 429" in reason:
         return "wait, or look at the quota of the key"
+    if not settings.llm_base_url:
+        name = str(settings.llm)
+        form = "" if "/" in name else f"; with its provider it is, say, openai/{name}"
+        return f"see whether LLM names a model that its provider has{form}; until it answers, rules read the questions"
     return "see whether LLM_BASE_URL is right and its server runs; until it answers, rules read the questions"
 
 

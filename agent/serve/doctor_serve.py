@@ -7,7 +7,7 @@ import socket
 
 import psycopg
 
-from agent.app import database_addresses
+from agent.opening import database_addresses
 from agent.serve.check import Check
 from agent.settings import Settings, spans_are_wanted
 from retrievers.core.errors import RetrievalError

@@ -1,7 +1,9 @@
 """Who calls: an Authorization header becomes a tenant, or nobody."""
 
+import hashlib
 import ipaddress
 import re
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
 Auth = Literal["off", "keys"]
 _MOST_HEADER_CHARACTERS = 1000
+_MOST_SEEN = 10_000
 _BEARER = re.compile(r"bearer +(\S+)", re.IGNORECASE)
 _HOW = 'send the header "Authorization: Bearer KEY"'
 
@@ -46,6 +49,28 @@ Raises:
     Unauthenticated: no key, or none that opens anything.
     Unavailable: whether it does cannot be found out now.
 """
+
+
+class Seen:
+    """Whose requests came of late, by their Authorization headers; it opens nothing.
+
+    Like the keys' own cache it holds no key, only digests.
+    """
+
+    def __init__(self) -> None:
+        self._tenants: OrderedDict[bytes, str] = OrderedDict()
+
+    def add(self, authorization: str, tenant: str) -> None:
+        """Remember whose header it is; the empty text is none."""
+        digest = _digest(authorization.encode("latin-1", "replace"))
+        self._tenants[digest] = tenant
+        self._tenants.move_to_end(digest)
+        if len(self._tenants) > _MOST_SEEN:
+            self._tenants.popitem(last=False)
+
+    def tenant(self, authorization: bytes) -> str | None:
+        """Whose it was."""
+        return self._tenants.get(_digest(authorization))
 
 
 def check_exposure(settings: "Settings", host: str) -> Auth:
@@ -105,6 +130,12 @@ def _holder(service: "Service") -> Identify:
             raise Unauthenticated(f"the key is refused: {error}") from None
 
     return identify
+
+
+def _digest(authorization: bytes) -> bytes:
+    """One for all ways to write a header, so that nobody fills the memory with one key."""
+    scheme, *rest = authorization.split() or [b""]
+    return hashlib.sha256(b" ".join([scheme.lower(), *rest])).digest()
 
 
 def _is_loopback(host: str) -> bool:

@@ -16,14 +16,15 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from agent.app import open_service
 from agent.observe import logs
+from agent.opening import open_service
 from agent.serve.http import problems
 from agent.serve.http.admission import Gates
 from agent.serve.http.app import create_app
 from agent.serve.http.observing import Figures
 from agent.serve.identity import check_exposure, identifier
 from agent.serve.listening import BACKLOG
+from agent.serve.shedding import Shedding
 from agent.settings import load_settings, spans_are_wanted
 
 if TYPE_CHECKING:
@@ -110,18 +111,58 @@ class Server(uvicorn.Server):
 
 
 class Protocol(H11Protocol):
-    """uvicorn's protocol, that answers what is no HTTP in the form of all other errors."""
+    """uvicorn's protocol, that answers what is no HTTP in the form of all other errors, and what is too much early."""
+
+    _head_due: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """See uvicorn; who connects and sends no request is not waited for."""
+        """See uvicorn; who connects and sends no request, or half of one, is not waited for."""
         super().connection_made(transport)
-        self.loop.call_later(_HEAD_WITHIN_S, self._end_silence)
+        self._head_due = self.loop.call_later(_HEAD_WITHIN_S, self._end_wait)
 
-    def _end_silence(self) -> None:
-        request: object = self.cycle  # None until the first one has come
-        if request is None and not self.transport.is_closing():
-            begun, _ = self.conn.trailing_data
-            self.send_400_response("") if begun else self.transport.close()
+    def data_received(self, data: bytes) -> None:
+        """See uvicorn."""
+        at_rest = self.conn.our_state is self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
+        shedding: Shedding = self.app.state.shedding
+        # Who reads no answers is not written more of them: the long way waits.
+        may_write = at_rest and not self.flow.write_paused
+        refusal = shedding.refusal(data, self.server_state.default_headers) if may_write else None
+        if refusal is not None:
+            self._refuse(*refusal)
+        else:
+            super().data_received(data)
+        if not self._has_begun():
+            self._forget_head()
+        elif self._head_due is None:
+            self._head_due = self.loop.call_later(_HEAD_WITHIN_S, self._end_wait)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See uvicorn."""
+        self._forget_head()
+        super().connection_lost(exc)
+
+    def _refuse(self, answer: bytes, is_last: bool) -> None:
+        self.transport.write(answer)
+        self._unset_keepalive_if_required()
+        if is_last:
+            self.transport.close()
+        else:
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
+    def _has_begun(self) -> bool:
+        """Whether a request has begun to come, and not yet to its body."""
+        return self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
+
+    def _forget_head(self) -> None:
+        if self._head_due is not None:
+            self._head_due.cancel()
+            self._head_due = None
+
+    def _end_wait(self) -> None:
+        if not self.transport.is_closing():
+            self.send_400_response("") if self._has_begun() else self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
         """See uvicorn; where an answer is under way already there is nothing left but to hang up."""

@@ -53,7 +53,9 @@ async def serve(host: str, port: int, processes: int | None = None) -> int:
         check_exposure(settings, address)
         shown = f"[{address}]" if ":" in address else address
         said = f"signalbox listens on http://{shown}:{port}; the console is at http://{shown}:{port}/"
-        announce = partial(print, said, file=sys.stderr, flush=True)
+        # A collector of log lines reads all of stderr.
+        is_json = settings.log_format == "json"
+        announce = partial(_log.info, said) if is_json else partial(print, said, file=sys.stderr, flush=True)
         processes = processes or settings.processes or min(os.cpu_count() or 1, _MOST_BY_ITSELF)
         if processes > 1:
             logs.configure(settings)

@@ -60,4 +60,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda signalled, frame: sys.exit(128 + signalled))
     listener, end, counted, number, processes = map(int, sys.argv[1:])
     counts = Counts(counted, processes)
-    sys.exit(asyncio.run(work(socket.socket(fileno=listener), socket.socket(fileno=end), counts, number, processes)))
+    working = work(socket.socket(fileno=listener), socket.socket(fileno=end), counts, number, processes)
+    try:
+        import uvloop
+    except ImportError:  # there is none for Windows
+        sys.exit(asyncio.run(working))
+    sys.exit(uvloop.run(working))  # 6 % more questions a second

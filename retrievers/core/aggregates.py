@@ -1,13 +1,14 @@
 """Questions over metadata that documents themselves do not answer: counts, sums, extremes, groups.
 
-    {"op": "count|list|sum|avg|min|max|share|difference", "of": EXPRESSION|null, "group_by": EXPRESSION|null,
+    {"op": "count|list|sum|avg|median|min|max|share|difference", "of": EXPRESSION|null, "group_by": EXPRESSION|null,
      "order": "asc|desc"|null, "limit": N|null, "where": FILTER|null, "between": [V, V]|null,
      "show": [EXPRESSION, ...], "decimals": N|null, "ties": false, "at_least": N|null,
-     "at_most": N|null}
+     "at_most": N|null, "over": "avg|median|min|max"|null}
 
-An EXPRESSION is a field, or `len`, `year`, `quarter`, `month` or `year_month` of one: `len(authors)`, `year(created)`;
-`month` is 1 to 12 whatever the year, `year_month` a text such as "2024-05". The FILTER may name the length of a list as
-well, as a number: {"type": "gte", "key": "len(authors)", "value": 5}.
+An EXPRESSION is a field, or `len`, `year`, `half`, `quarter`, `month` or `year_month` of one: `len(authors)`,
+`year(created)`; `half`, `quarter` and `month` are 1 to 2, 4 and 12 whatever the year, `year_month` a text such as
+"2024-05". The FILTER may name the length of a list as well, as a number: {"type": "gte", "key": "len(authors)",
+"value": 5}.
 """
 
 import re
@@ -19,8 +20,9 @@ from retrievers.core.errors import BadRequest, listing
 from retrievers.core.fields import Field, is_finite
 from retrievers.core.filters import Filter, parse, to_json
 
-Op = Literal["count", "list", "sum", "avg", "min", "max", "share", "difference"]
-Function = Literal["len", "year", "quarter", "month", "year_month"]
+Op = Literal["count", "list", "sum", "avg", "median", "min", "max", "share", "difference"]
+Over = Literal["avg", "median", "min", "max"]
+Function = Literal["len", "year", "half", "quarter", "month", "year_month"]
 
 MAX_LIMIT = 1000
 MAX_SHOWN = 8
@@ -39,6 +41,7 @@ _KEYS = (
     "ties",
     "at_least",
     "at_most",
+    "over",
 )
 
 
@@ -58,7 +61,7 @@ class Aggregate:
     """One calculation over the documents a filter leaves.
 
     Attributes:
-        op: `count` documents; `list` them; `sum`, `avg`, `min`, `max` of `of`; `share` of them, in percent,
+        op: `count` documents; `list` them; `sum`, `avg`, `median`, `min`, `max` of `of`; `share` of them, in percent,
             that satisfy `where`; `difference` in count between two groups, the first minus the second.
         of: what is summed, averaged or compared; for `count` the field whose distinct values are counted; for
             `list` what documents are ordered by.
@@ -68,6 +71,7 @@ class Aggregate:
         show: for `list`: what is shown beside the id.
         ties: with `limit`: also those equal to the last one.
         at_least, at_most: only groups of so many documents; of a `count` of values those that so many documents have.
+        over: one value of all groups instead of theirs: the average count of the years that there are.
     """
 
     op: Op
@@ -82,6 +86,7 @@ class Aggregate:
     ties: bool = False
     at_least: int | None = None
     at_most: int | None = None
+    over: Over | None = None
 
 
 def parse_expression(text: object, fields: Mapping[str, Field], where: str = "aggregate") -> Expression:
@@ -158,23 +163,11 @@ def parse_aggregate(data: object, fields: Mapping[str, Field]) -> Aggregate:
     if isinstance(show, str) or not isinstance(show, Sequence) or len(show) > MAX_SHOWN:
         raise BadRequest(f"aggregate: show must be a list of at most {MAX_SHOWN} expressions", where="aggregate.show")
     where = None if data.get("where") is None else parse(data["where"], {**_lengths(fields), **fields})
-    if op in ("sum", "avg", "min", "max") and of is None:
-        raise BadRequest(f'aggregate: {op} needs "of"', where="aggregate.of")
-    if op in ("sum", "avg") and of is not None and not _is_number(of, fields):
-        raise BadRequest(
-            f'aggregate: {op} is of numbers, and "{of}" is a {fields[of.field].item}', where="aggregate.of"
-        )
-    grouped = group_by is not None and op not in ("list", "difference")
-    sized = next((key for key in ("at_least", "at_most") if numbers[key][0] is not None), None)
-    if sized is not None and not grouped and (op != "count" or of is None):
-        raise BadRequest(f'aggregate: {sized} is of groups: give "group_by"', where=f"aggregate.{sized}")
-    if op == "share" and where is None:
-        raise BadRequest('aggregate: share needs "where"', where="aggregate.where")
-    if op == "difference" and (group_by is None or len(between) != 2):
-        raise BadRequest(
-            'aggregate: difference needs "group_by" and two values in "between"', where="aggregate.between"
-        )
-    return Aggregate(
+    over = data.get("over")
+    if over is not None and over not in get_args(Over):
+        valid = get_args(Over)
+        raise BadRequest(f"aggregate: over must be one of {listing(valid)}", where="aggregate.over", valid=valid)
+    made = Aggregate(
         op=cast("Op", op),
         of=of,
         group_by=group_by,
@@ -187,7 +180,38 @@ def parse_aggregate(data: object, fields: Mapping[str, Field]) -> Aggregate:
         ties=data.get("ties") is True,
         at_least=at_least,
         at_most=at_most,
+        over=over,
     )
+    _check(made, fields)
+    return made
+
+
+def _check(made: Aggregate, fields: Mapping[str, Field]) -> None:
+    """Raises BadRequest where the parts of an aggregate do not go together."""
+    op, of, over = made.op, made.of, made.over
+    if op in ("sum", "avg", "median", "min", "max") and of is None:
+        raise BadRequest(f'aggregate: {op} needs "of"', where="aggregate.of")
+    if op in ("sum", "avg", "median") and of is not None and not _is_number(of, fields):
+        raise BadRequest(
+            f'aggregate: {op} is of numbers, and "{of}" is a {fields[of.field].item}', where="aggregate.of"
+        )
+    grouped = made.group_by is not None and op not in ("list", "difference")
+    sized = next((key for key in ("at_least", "at_most") if getattr(made, key) is not None), None)
+    if sized is not None and not grouped and (op != "count" or of is None):
+        raise BadRequest(f'aggregate: {sized} is of groups: give "group_by"', where=f"aggregate.{sized}")
+    if over is not None and not (grouped and op in ("count", "sum", "avg", "median")):
+        raise BadRequest(
+            'aggregate: over is of counts, sums, averages or medians of groups: give "group_by"',
+            where="aggregate.over",
+        )
+    if over is not None and made.limit is not None:
+        raise BadRequest("aggregate: over is of all groups: give no limit", where="aggregate.limit")
+    if op == "share" and made.where is None:
+        raise BadRequest('aggregate: share needs "where"', where="aggregate.where")
+    if op == "difference" and (made.group_by is None or len(made.between) != 2):
+        raise BadRequest(
+            'aggregate: difference needs "group_by" and two values in "between"', where="aggregate.between"
+        )
 
 
 def _is_number(expression: Expression, fields: Mapping[str, Field]) -> bool:
@@ -211,6 +235,7 @@ def aggregate_json(aggregate: Aggregate) -> dict[str, Any]:
         "ties": aggregate.ties,
         "at_least": aggregate.at_least,
         "at_most": aggregate.at_most,
+        "over": aggregate.over,
     }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from retrievers.core.aggregates import Aggregate, Expression
 from retrievers.core.errors import BadRequest
-from retrievers.core.fields import Scalar, parse_date
+from retrievers.core.fields import Scalar, is_finite, parse_date
 from retrievers.core.filters import And, Compare, Filter, Not, Or
 from retrievers.postgres.guard import MAX_ROWS
 from retrievers.postgres.sql_view import View, quoted_name, quoted_text
@@ -38,7 +38,9 @@ def compile_aggregate(aggregate: Aggregate, wanted: Filter | None, view: View) -
         return writer.list_documents()
     if aggregate.op == "difference":
         return writer.difference()
-    return writer.single() if aggregate.group_by is None else writer.groups()
+    if aggregate.group_by is None:
+        return writer.single()
+    return writer.groups() if aggregate.over is None else writer.over_groups()
 
 
 def compile_filter(wanted: Filter, view: View) -> str:
@@ -169,12 +171,7 @@ class _Writer:
         value: str = "percent" if aggregate.op == "share" else aggregate.op
         if value == _output(aggregate.group_by):
             value = "value"
-        if aggregate.between:
-            kind = self._kind(aggregate.group_by)
-            literals = ", ".join(self._group_literal(one, aggregate.group_by, kind) for one in aggregate.between)
-            self._conditions.append(f"{group} IN ({literals})")
-        elif aggregate.group_by.function != "len":
-            self._conditions.append(f"{group} IS NOT NULL")
+        self._limit_groups(aggregate.group_by)
         columns = [group if group == name else f"{group} AS {name}", f"{self._calculated()} AS {value}"]
         grouping = f"GROUP BY {group}{self._having()}"
         if aggregate.order is None:
@@ -184,14 +181,35 @@ class _Writer:
             return self._with_ties(columns, f"{grouping}\n{order}", name, f"{value} {aggregate.order.upper()}, ")
         return self._select(columns, grouping, f"{order}, {group}", self._limit())
 
+    def over_groups(self) -> str:
+        """One value of what is calculated of each group."""
+        aggregate = self._aggregate
+        assert aggregate.group_by is not None
+        assert aggregate.over is not None
+        group = self._member(aggregate.group_by)
+        self._limit_groups(aggregate.group_by)
+        calculated = self._calculated(of_groups=True)
+        each = self._select([f"{calculated} AS value"], f"GROUP BY {group}{self._having()}")
+        written = self._rounded(_function(aggregate.over, "value"))
+        return f"SELECT {written} AS {aggregate.over}, count(*) AS groups FROM (\n{each}\n) AS grouped"  # noqa: S608
+
+    def _limit_groups(self, expression: Expression) -> None:
+        """Only the groups wanted, and none of documents that have no value."""
+        group, wanted = self._member(expression), self._aggregate.between
+        if wanted:
+            literals = ", ".join(self._group_literal(one, expression, self._kind(expression)) for one in wanted)
+            self._conditions.append(f"{group} IN ({literals})")
+        elif expression.function != "len":
+            self._conditions.append(f"{group} IS NOT NULL")
+
     def _having(self) -> str:
         least, most = self._aggregate.at_least, self._aggregate.at_most
         bounds = [f"count(*) >= {least}"] if least is not None else []
         bounds += [f"count(*) <= {most}"] if most is not None else []
         return f" HAVING {' AND '.join(bounds)}" if bounds else ""
 
-    def _calculated(self, *, after: bool = False) -> str:
-        """The aggregate function, and with `after` also its name."""
+    def _calculated(self, *, after: bool = False, of_groups: bool = False) -> str:
+        """The aggregate function, with `after` also its name; of groups it is not rounded, what is made of it is."""
         aggregate = self._aggregate
         decimals = aggregate.decimals
         if aggregate.op == "count":
@@ -204,10 +222,16 @@ class _Writer:
         else:
             assert aggregate.of is not None
             value = self._member(aggregate.of)
-            written = f"{aggregate.op}({value})"
-            if decimals is not None and self._kind(aggregate.of) == "numeric":
-                written = f"round({written}, {decimals})"
+            written = _function(aggregate.op, value)
+            if self._kind(aggregate.of) == "numeric" and not of_groups:
+                written = self._rounded(written)
         return f"{written} AS {aggregate.op}" if after else written
+
+    def _rounded(self, written: str) -> str:
+        decimals = self._aggregate.decimals
+        # A median is no numeric, nor is what is made of medians, and only those are rounded to so many decimals.
+        number = f"({written})::numeric" if "median" in (self._aggregate.op, self._aggregate.over) else written
+        return written if decimals is None else f"round({number}, {decimals})"
 
     def _select(self, columns: Sequence[str], *rest: str) -> str:
         lines = [f"SELECT {', '.join(columns)}", f"FROM {', '.join(self._tables)}"]
@@ -282,6 +306,8 @@ class _Writer:
         try:
             if kind == "numeric" and not isinstance(value, bool):
                 number = value if isinstance(value, int | float) else float(value)
+                if not is_finite(number):
+                    raise ValueError("a literal is a number")
                 return repr(int(number) if float(number).is_integer() else number)
             if kind == "boolean":
                 return {"true": "true", "false": "false"}[str(value).lower()]
@@ -292,7 +318,14 @@ class _Writer:
         return quoted_text(str(value))
 
 
+def _function(name: str, value: str) -> str:
+    """An aggregate function of a value."""
+    return f"percentile_cont(0.5) WITHIN GROUP (ORDER BY {value})" if name == "median" else f"{name}({value})"
+
+
 def _part(function: str, written: str) -> str:
+    if function == "half":
+        return f"ceil(EXTRACT(MONTH FROM {written}) / 6)"
     if function == "year_month":
         return f"to_char({written}, 'YYYY-MM')"
     return f"EXTRACT({function.upper()} FROM {written})"

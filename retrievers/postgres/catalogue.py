@@ -96,7 +96,11 @@ class Catalogue:
         if not chosen:
             names = {one.name for one in visible}
             what = f'there is no collection "{collection}"' if collection is not None else "there is no collection yet"
-            mend = f"; there are: {listing(names)}" if names else ": add documents with `signalbox ingest`"
+            mend = (
+                f"; there are: {listing(names)}"
+                if names
+                else ": add documents with `signalbox ingest` or POST /v1/documents"
+            )
             raise UnknownCollection(what + mend, where="collection", valid=names)
         return Scope(tenant, chosen)
 

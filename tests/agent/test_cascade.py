@@ -564,8 +564,21 @@ async def test_a_source_outside_is_chosen_by_likeness_to_its_examples_alone(
         ("latest stable version of Numpy?", {"numpi": 300, "numpy": 300}, {"fulltext", "vector"}),
         ("average salary of a data engineer", {"data": 900, "engin": 900}, {"web"}),
         ("rejected reports on the price of Initech", {}, {"fulltext", "vector"}),
+        ("where will InitechConf be held?", {}, {"web"}),
+        ("where will InitechConf be held?", {"initechconf": 300}, {"fulltext", "vector"}),
+        ("今年 InitechConf 在哪个城市办？", {}, {"web"}),
     ],
-    ids=["stranger", "own name", "release of a stranger", "own release", "always outside", "constrained"],
+    ids=[
+        "stranger",
+        "own name",
+        "release of a stranger",
+        "own release",
+        "always outside",
+        "constrained",
+        "event",
+        "own event",
+        "event in Chinese",
+    ],
 )
 async def test_what_the_documents_never_speak_of_is_for_the_web(question: str, terms: dict[str, int], chosen: set[str]):
     reader = cascade(catalogue=FakeCatalogue(terms=terms))

@@ -20,7 +20,8 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, 
 from psycopg.conninfo import make_conninfo
 
 from agent import rank_features
-from agent.app import Service, open_service
+from agent.app import Service
+from agent.opening import open_service
 from agent.serve.http.app import create_app
 from agent.serve.identity import identifier
 from agent.settings import Settings

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent.app import open_service
+from agent.opening import open_service
 from agent.serve import doctor_serve
 from agent.serve.http.app import create_app
 from agent.serve.testing import serving

@@ -15,7 +15,8 @@ import httpx2
 import psycopg
 import pytest
 
-from agent.app import Service, open_service
+from agent.app import Service
+from agent.opening import open_service
 from agent.serve.http.app import create_app
 from agent.serve.identity import Caller, Unauthenticated
 from agent.settings import Settings

@@ -19,7 +19,8 @@ import psycopg
 import pytest
 from fastapi import FastAPI
 
-from agent.app import Service, open_service
+from agent.app import Service
+from agent.opening import open_service
 from agent.pipeline import Pipeline
 from agent.serve import server
 from agent.serve.http.admission import Gate, Gates
@@ -596,7 +597,8 @@ def test_only_a_model_may_take_longer_than_the_settings_give_a_question():
 
 
 def test_the_command_line_and_the_service_load_no_web_framework():
-    loads = "import agent.app, agent.serve.cli, sys; print(sorted({'fastapi', 'uvicorn', 'mcp'} & set(sys.modules)))"
+    names = "{'fastapi', 'uvicorn', 'mcp'}"
+    loads = f"import agent.opening, agent.serve.cli, sys; print(sorted({names} & set(sys.modules)))"
     found = subprocess.run([sys.executable, "-c", loads], capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"
 

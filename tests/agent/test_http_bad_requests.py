@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from agent.app import Service, open_service
+from agent.app import Service
+from agent.opening import open_service
 from agent.serve import server
 from agent.serve.http import limits
 from agent.serve.http.app import create_app

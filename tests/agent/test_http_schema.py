@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.app import open_service
+from agent.opening import open_service
 from agent.serve.http.app import create_app
 from agent.serve.testing import serving
 from agent.settings import Settings
@@ -43,3 +43,17 @@ async def _tried(settings: Settings, folder: Path) -> tuple[str, int]:
             )
             said, _ = await process.communicate()
     return said.decode(), process.returncode or 0
+
+
+async def test_streams_are_described_by_their_events(owner_url: str, service_url: str):
+    async with open_service(Settings(database_url=owner_url, service_url=service_url, pool_size=2)) as service:
+        paths = create_app(service).openapi()["paths"]
+    contents = [
+        answer["content"]["text/event-stream"]["schema"]
+        for operations in paths.values()
+        for operation in operations.values()
+        for answer in operation["responses"].values()
+        if "text/event-stream" in answer.get("content", {})
+    ]
+    assert len(contents) == 2
+    assert all(schema["type"] == "object" and "data" in schema["required"] for schema in contents)

@@ -13,8 +13,9 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from agent.app import Service, open_service
+from agent.app import Service
 from agent.errors import BadSetting
+from agent.opening import open_service
 from agent.serve.cli import run
 from agent.serve.http.app import create_app
 from agent.serve.identity import Caller, Unauthenticated, check_exposure, everyone, identifier

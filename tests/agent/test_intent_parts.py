@@ -326,6 +326,10 @@ def test_two_databases_never_share_what_their_values_are_called():
         ("cases of the Quality division", []),
         ("Which Division is it?", []),
         ("cases about the division of labour", []),
+        ("cases by the marketing division", [("division = marketing", True)]),
+        ("cases of the same division", []),
+        ("cases by Zoe Quinnell", [("author = Zoe Quinnell", False)]),
+        ("what did Zoe Quinnell find about dust?", [("author = Zoe Quinnell", False)]),
     ],
 )
 def test_a_value_that_no_document_has_is_said_with_those_that_there_are(text: str, wanted: list[Any]):

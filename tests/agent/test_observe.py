@@ -24,10 +24,11 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from agent.app import Service, open_service
+from agent.app import Service
 from agent.observe import logs
 from agent.observe.health import Health
 from agent.observe.telemetry import Tracing
+from agent.opening import open_service
 from agent.pipeline import Pipeline
 from agent.serve.http.app import create_app
 from agent.serve.identity import Caller, Unauthenticated
@@ -125,7 +126,7 @@ async def test_a_database_that_is_down_shows_everywhere_and_so_does_its_return(
             assert asked.status_code == 503 or "fulltext_unavailable" in asked.json()["degraded"]
             assert failed.status_code == 503
             before = await figure(client, "signalbox_questions_failed_total")
-            assert (await ask(client, "penguins", timeout_s=0.001)).status_code == 503
+            assert (await ask(client, "penguins", timeout_s=0.1)).status_code == 503
             assert await figure(client, "signalbox_questions_failed_total") == before + 1
             assert int(failed.headers["retry-after"]) >= 1
             assert await figure(client, 'signalbox_part_up{part="database"}') == 0
@@ -567,6 +568,6 @@ def test_a_collector_that_hangs_does_not_hold_up_the_end(monkeypatch: pytest.Mon
 
 
 def test_asking_in_process_or_on_the_command_line_loads_nothing_of_a_server():
-    code = "import sys, agent.app, agent.serve.cli, agent.serve.output; print(*sys.modules)"
+    code = "import sys, agent.opening, agent.serve.cli, agent.serve.output; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert {"fastapi", "uvicorn", "mcp", "prometheus_client", "opentelemetry"}.isdisjoint(loaded)

@@ -8,10 +8,11 @@ import pytest
 from rich.console import Console
 
 from agent.answer import Answerer
-from agent.app import Service, worker_over
+from agent.app import Service
 from agent.chat import Chat
 from agent.errors import BadSetting
 from agent.fusion import Fused
+from agent.opening import worker_over
 from agent.pipeline import Pipeline
 from agent.rank_features import Known, RankFeature, apply, parse
 from agent.serve.explaining import show_trace

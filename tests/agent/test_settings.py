@@ -136,3 +136,19 @@ def test_transformers_are_a_list_or_names_between_commas(tmp_path: Path, monkeyp
     assert load_settings(folder=tmp_path).transforms == ()
     error = problem(tmp_path, transforms="compress,guess")
     assert "'compress', 'rewrite', 'translate', 'expand', 'decompose', 'stepback' or 'hyde'" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("given", "waits"),
+    [
+        ({}, False),
+        ({"embedder": "onnx:/models/e5", "reranker": "hybrid"}, False),
+        ({"embedder": "openai/any"}, True),
+        ({"llm": "openai/any"}, True),
+        ({"reranker": "https://rerank.test"}, True),
+        ({"web_provider": "brave"}, True),
+        ({"cloud": "openai:vs_1"}, True),
+    ],
+)
+def test_searches_that_wait_for_services_elsewhere_are_told_from_those_that_do_not(given: dict[str, str], waits: bool):
+    assert Settings(**given).waits_for_others is waits

@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from psycopg.conninfo import make_conninfo
 
 from agent.answer import Answerer
-from agent.app import Service, worker_over
+from agent.app import Service
 from agent.chat import Chat
 from agent.intent.cascade import Cascade
+from agent.opening import worker_over
 from agent.pipeline import Pipeline
 from agent.settings import Settings
 from agent.trace import TraceStore

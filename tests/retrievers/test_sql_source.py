@@ -147,6 +147,17 @@ async def calculated(database: Database, aggregate: dict[str, Any], filter: dict
 # Calculations.
 
 
+@pytest.mark.parametrize("value", ["nan", "inf", "-Infinity", "many"])
+async def test_a_group_of_numbers_is_asked_for_by_a_number(service: Database, value: str):
+    with pytest.raises(BadRequest, match="is no value of pages"):
+        await calculated(service, {"op": "count", "group_by": "pages", "between": [value]})
+
+
+async def test_what_is_of_all_groups_has_no_limit(service: Database):
+    with pytest.raises(BadRequest, match="over is of all groups"):
+        await calculated(service, {"op": "count", "group_by": "team", "over": "avg", "order": "desc", "limit": 1})
+
+
 @pytest.mark.parametrize(
     ("aggregate", "filter", "rows"),
     [
@@ -170,6 +181,30 @@ async def calculated(database: Database, aggregate: dict[str, Any], filter: dict
         ({"op": "sum", "of": "pages"}, None, [(97,)]),
         ({"op": "avg", "of": "pages", "decimals": 1}, None, [(19.4,)]),
         ({"op": "avg", "of": "len(authors)", "decimals": 2}, None, [(1.4,)]),
+        ({"op": "median", "of": "pages"}, None, [(20,)]),
+        ({"op": "median", "of": "pages", "group_by": "team"}, None, [("O'Hara", 7), ("blue", 30), ("red", 15)]),
+        ({"op": "count", "group_by": "year(day)", "over": "avg", "decimals": 2}, None, [(1.67, 3)]),
+        ({"op": "count", "group_by": "team", "over": "median"}, None, [(2, 3)]),
+        ({"op": "count", "group_by": "team", "over": "max", "between": ["red", "O'Hara"]}, None, [(2, 2)]),
+        ({"op": "sum", "of": "pages", "group_by": "team", "over": "min"}, None, [(7, 3)]),
+        ({"op": "median", "of": "pages", "group_by": "team", "over": "avg", "decimals": 2}, None, [(17.33, 3)]),
+        ({"op": "median", "of": "pages", "group_by": "team", "over": "max", "decimals": 1}, None, [(30, 3)]),
+        ({"op": "median", "of": "pages", "decimals": 1}, {"type": "eq", "key": "team", "value": "none"}, [(None,)]),
+        ({"op": "avg", "of": "cost", "group_by": "team", "over": "median", "decimals": 2}, None, [(1.88, 3)]),
+        ({"op": "count", "of": "authors", "group_by": "year(day)", "over": "avg", "decimals": 2}, None, [(2.33, 3)]),
+        (
+            {
+                "op": "count",
+                "group_by": "authors",
+                "over": "avg",
+                "between": ["Ann", "Bob", "Dee"],
+                "at_least": 2,
+                "where": {"type": "gte", "key": "len(authors)", "value": 1},
+            },
+            None,
+            [(2, 2)],
+        ),
+        ({"op": "count", "group_by": "half(day)"}, None, [(1, 5)]),
         ({"op": "max", "of": "pages"}, None, [(30,)]),
         ({"op": "min", "of": "day"}, None, [("2023-05-01",)]),
         ({"op": "max", "of": "year(day)"}, None, [(2025,)]),
@@ -261,7 +296,7 @@ async def test_a_calculation_is_one_hit_to_cite_that_is_no_document(service: Dat
     assert len(hits) == 1
     chunk = hits[0].chunk
     assert chunk is not None
-    assert chunk.title == "Calculated from 5 documents"
+    assert chunk.title == "Calculated over reports (5 documents)"
     assert chunk.text.startswith("team | count\nO'Hara | 1\nblue | 2\nred | 2\n")
     assert "SELECT team, count(*) AS count\nFROM documents" in chunk.text
     assert hits[0].id.document_id.startswith("table:")

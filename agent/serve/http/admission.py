@@ -43,6 +43,15 @@ class Gate:
         """Requests in the queue."""
         return sum(map(len, self._lines.values()))
 
+    @property
+    def is_full(self) -> bool:
+        """Whether nobody can be let in or wait, but in the place of another."""
+        return not self._closed and not self._free and self.waiting >= self._most_waiting
+
+    def has_room(self, tenant: str) -> bool:
+        """Whether a request of the tenant would be let in or wait now."""
+        return not self.is_full or len(self._longest) >= len(self._lines.get(tenant, ())) + 2
+
     @asynccontextmanager
     async def admitted(self, tenant: str, patience_s: float) -> AsyncIterator[None]:
         """Inside the block the request is at work.
@@ -84,7 +93,7 @@ class Gate:
             else:
                 self._forget(tenant, turn)
             if isinstance(error, TimeoutError):
-                raise _overloaded() from None
+                raise overloaded() from None
             raise
 
     def _leave(self, tenant: str) -> None:
@@ -104,14 +113,16 @@ class Gate:
         self._free += 1
 
     def _make_room(self, tenant: str) -> None:
-        if self.waiting < self._most_waiting:
-            return
-        longest = max(self._lines.values(), key=len, default=deque())
-        if len(longest) < len(self._lines.get(tenant, ())) + 2:
-            raise _overloaded()
-        last = longest.pop()
-        if not last.done():
-            last.set_exception(_overloaded())
+        if not self.has_room(tenant):
+            raise overloaded()
+        if self.is_full:
+            last = self._longest.pop()
+            if not last.done():
+                last.set_exception(overloaded())
+
+    @property
+    def _longest(self) -> deque[asyncio.Future[None]]:
+        return max(self._lines.values(), key=len, default=deque())
 
     def _forget(self, tenant: str, turn: "asyncio.Future[None]") -> None:
         line = self._lines.get(tenant)
@@ -125,22 +136,25 @@ class Gate:
 class Gates:
     """A gate for each kind of work, so that none waits for another.
 
-    Searches take processor time: a few for each core are as fast as many. An answer mostly waits for a model, and
-    who writes for the writing of others.
+    Searches take processor time: two for each core keep it busy, and the fewer there are the sooner each is done and
+    the next one's turn comes. An answer mostly waits for a model, as a search may do, and who writes for the writing
+    of others.
 
     Args:
         has_model: whether there is one; without, who asks for an answer is given passages, by a search.
+        searches_wait: whether searches wait for services elsewhere, too.
         processes: how many serve side by side; each lets in its share.
     """
 
-    def __init__(self, *, has_model: bool, processes: int = 1) -> None:
+    def __init__(self, *, has_model: bool, searches_wait: bool = False, processes: int = 1) -> None:
         self._has_model = has_model
         cores = os.cpu_count() or 1
 
         def share(whole: int) -> int:
             return math.ceil(whole / processes)
 
-        self.searches = Gate(share(4 * cores), share(12 * cores))
+        at_work, waiting = (64, 64) if searches_wait else (2 * cores, 14 * cores)
+        self.searches = Gate(share(at_work), share(waiting))
         self.answers = Gate(share(64), share(64))
         self.writes = Gate(share(16), share(32))
 
@@ -149,6 +163,11 @@ class Gates:
         if self._has_model and path in _ANSWERED_BY_A_MODEL:
             return self.answers
         return self.writes if method in ("POST", "PUT", "DELETE") and path.startswith(_WRITTEN) else self.searches
+
+    @property
+    def crowded(self) -> bool:
+        """Whether some gate is full."""
+        return self.searches.is_full or self.answers.is_full or self.writes.is_full
 
     def close(self) -> None:
         """Turn everybody away: the service is stopping."""
@@ -222,5 +241,6 @@ async def _while_connected(work: Callable[[Receive], Awaitable[None]], receive: 
             await asyncio.gather(task, return_exceptions=True)
 
 
-def _overloaded() -> Problem:
+def overloaded() -> Problem:
+    """The 503 of who comes when there is no room."""
     return unavailable("more requests came than can be worked on; try again", kind="overloaded")

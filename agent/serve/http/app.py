@@ -26,7 +26,8 @@ from agent.serve.http import (
 from agent.serve.http.admission import Admission, Gates
 from agent.serve.http.limits import Bodies, Callers, Envelope, Origins
 from agent.serve.http.observing import Figures, Observation, Observing
-from agent.serve.identity import Identify
+from agent.serve.identity import Identify, Seen
+from agent.serve.shedding import Shedding
 
 if TYPE_CHECKING:
     from agent.observe.telemetry import Tracing
@@ -56,7 +57,12 @@ def create_app(
     """
     keys = identify is not None
     identify = identify or identity.everyone(service.settings.tenant)
-    gates = Gates(has_model=service.answerer.model is not None, processes=processes)
+    seen = Seen()
+    gates = Gates(
+        has_model=service.answerer.model is not None,
+        searches_wait=service.settings.waits_for_others,
+        processes=processes,
+    )
     observation = Observation(service, gates.named(), tracing, everyone)
     app = FastAPI(
         title="signalbox",
@@ -72,17 +78,18 @@ def create_app(
             Middleware(Envelope),
             Middleware(Observing, observation=observation),
             Middleware(Origins, loopback_only=not keys),
-            Middleware(Callers, identify=identify, is_open=is_open),
+            Middleware(Callers, identify=identify, is_open=is_open, seen=seen),
             Middleware(Bodies),
             Middleware(Admission, gates=gates, patience_s=service.settings.timeout_s),
             # Once more: a key may have been revoked while its request was sent slowly or waited for its turn.
-            Middleware(Callers, identify=identify, is_open=is_open),
+            Middleware(Callers, identify=identify, is_open=is_open, seen=seen),
         ],
     )
     app.state.service = service
     app.state.identify = identify
     app.state.observation = observation
     app.state.gates = gates
+    app.state.shedding = Shedding(app, gates, observation, seen=seen, is_open=is_open)
     app.state.error_forms = openai_chat.ERROR_FORMS | vector_stores.ERROR_FORMS | dify.ERROR_FORMS | rerank.ERROR_FORMS
     """Beginnings of paths to what makes a Response of a Problem there: some clients expect errors of another form."""
     # Further doors are included here: modules of this package with a function `router`.

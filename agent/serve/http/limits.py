@@ -16,7 +16,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.serve.http.problems import Problem, problem_of, respond, unavailable
-from agent.serve.identity import Identify, Unauthenticated
+from agent.serve.identity import Identify, Seen, Unauthenticated
 from retrievers.core.errors import BadRequest, Unavailable
 
 MAX_BODY_BYTES = 8 << 20
@@ -55,7 +55,7 @@ class Envelope:
             await self._app(scope, receive, send)
             return
         given = Headers(scope=scope).get("x-request-id", "")
-        id = given if _SANE_ID.fullmatch(given) else uuid.uuid4().hex
+        id = given if is_sane_id(given) else uuid.uuid4().hex
         scope.setdefault("state", {}).update(request_id=id, arrived=time.monotonic())
         if scope["method"] == "HEAD":
             scope = {**scope, "method": "GET"}  # a copy: the server looks at its own to leave the content out
@@ -67,8 +67,7 @@ class Envelope:
                 begun = True
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-ID"] = id
-                for name, value in _HEADERS.items():
-                    headers.setdefault(name, value)
+                add_headers(headers)
             await send(message)
 
         try:
@@ -82,6 +81,17 @@ class Envelope:
             if begun:
                 raise
             await respond(scope, problem_of(error))(scope, receive, send_enveloped)
+
+
+def is_sane_id(id: str) -> bool:
+    """Whether a request's id may be the one that its sender gave it."""
+    return _SANE_ID.fullmatch(id) is not None
+
+
+def add_headers(headers: MutableHeaders) -> None:
+    """Add what every answer says, where it does not say it otherwise."""
+    for name, value in _HEADERS.items():
+        headers.setdefault(name, value)
 
 
 class Origins:
@@ -123,19 +133,24 @@ class Callers:
 
     Args:
         is_open: whether a path is answered to everybody.
+        seen: remembers them.
     """
 
-    def __init__(self, app: ASGIApp, *, identify: Identify, is_open: Callable[[str], bool]) -> None:
-        self._app, self._identify, self._is_open = app, identify, is_open
+    def __init__(self, app: ASGIApp, *, identify: Identify, is_open: Callable[[str], bool], seen: Seen) -> None:
+        self._app, self._identify, self._is_open, self._seen = app, identify, is_open, seen
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not self._is_open(scope["path"]):
             sent = Headers(scope=scope).getlist("authorization")  # of several, none is the one that counts
+            header = ", ".join(sent)
             try:
-                scope["state"]["caller"] = await self._identify(", ".join(sent) or None)
+                caller = await self._identify(header or None)
             except (Unauthenticated, Unavailable, BadRequest) as error:
                 await respond(scope, problem_of(error))(scope, receive, send)
                 return
+            if "caller" not in scope["state"]:
+                self._seen.add(header, caller.tenant)
+            scope["state"]["caller"] = caller
         await self._app(scope, receive, send)
 
 

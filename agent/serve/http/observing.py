@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+from fastapi import FastAPI
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -111,12 +112,15 @@ def _route(scope: Scope) -> str:
     """The template of the path, which holds nothing that a caller has made up."""
     if (route := getattr(scope.get("route"), "path", None)) is not None:
         return str(route)
-    if scope["path"] == scope["app"].openapi_url:
-        return str(scope["path"])  # FastAPI's own, which it does not name
-    for one in scope["app"].state.routes:
-        if one.path_regex.match(scope["path"]):
-            return str(one.path)  # it was answered, or its sender went away, before it came to its route
-    return str(scope.get("root_path") or UNMATCHED)  # of what is mounted, such as /mcp
+    # It was answered, or its sender went away, before it came to its route; or it is of what is mounted, such as /mcp.
+    return route_of(scope["path"], scope["app"]) or str(scope.get("root_path") or UNMATCHED)
+
+
+def route_of(path: str, app: FastAPI) -> str | None:
+    """The template that a path belongs to, whoever asks for it."""
+    if path == app.openapi_url:
+        return path  # FastAPI's own, which it does not name
+    return next((str(one.path) for one in app.state.routes if one.path_regex.match(path)), None)
 
 
 def _note(scope: Scope, route: str, status: int, elapsed_s: float) -> None:

@@ -55,7 +55,12 @@ def _gives(shape: type[BaseModel], more: Json | None = None) -> dict[int | str, 
 
 _STREAM = {
     "description": "the answer; with `stream`, its chunks as server-sent events",
-    "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    # Of an event each: `data` is a chunk as JSON, or "[DONE]".
+    "content": {
+        "text/event-stream": {
+            "schema": {"type": "object", "properties": {"data": {"type": "string"}}, "required": ["data"]}
+        }
+    },
 }
 ERROR_FORMS = {"/v1/chat/": as_openai, "/v1/models": as_openai}
 

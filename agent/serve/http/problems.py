@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import Scope
 
+from agent.errors import plain
 from agent.serve.identity import NoKey, Unauthenticated
 from retrievers.core.errors import BadRequest, EmbedderMismatch, NotFound, RetrievalError, Unavailable
 from retrievers.ingest.clean import plain_line
@@ -208,11 +209,11 @@ def _errors_of(error: BadRequest) -> list[ProblemError]:
 def _readable(found: Any, shape: type[BaseModel] | None) -> ProblemError:
     place = found["loc"]
     where = ".".join(printable(part) for part in place) or "body"
-    detail = found["msg"].removeprefix("Value error, ")
+    detail = plain(found["msg"])
     valid: list[str] | None = None
     if found["type"] == "extra_forbidden":
         detail = "there is no such key"
         valid = list(shape.model_fields) if shape is not None and len(place) == 1 else None
     elif found["type"] == "literal_error":
         valid = _QUOTED.findall(found["ctx"]["expected"])
-    return ProblemError(where=where, detail=detail[:1].lower() + detail[1:], valid=valid)
+    return ProblemError(where=where, detail=detail, valid=valid)

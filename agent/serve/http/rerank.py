@@ -14,6 +14,7 @@ from agent.serve.http.compatible import Question, Tolerant, gives, refusal
 from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
 from agent.serve.http.problems import Problem
 from agent.tokens import cut
+from agent.types import LEAST_TIMEOUT_S
 
 MOST_DOCUMENTS = 1000
 TOKENS_PER_DOCUMENT = 4096
@@ -134,7 +135,7 @@ async def _ranked(
         reranker,
         service.embedder,
         service.pipeline.breakers.of(f"the reranker {reranker.name if reranker else 'hybrid'}"),
-        timeout_s=max(service.settings.timeout_s - waited_s, 0.001),
+        timeout_s=max(service.settings.timeout_s - waited_s, LEAST_TIMEOUT_S),
     )
     said = RerankAnswer(
         id=str(uuid.uuid4()),

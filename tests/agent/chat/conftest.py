@@ -16,7 +16,8 @@ from openai import AsyncOpenAI
 from psycopg.conninfo import make_conninfo
 
 from agent.advisors.base import Call, End
-from agent.app import Service, open_service
+from agent.app import Service
+from agent.opening import open_service
 from agent.serve.http.app import create_app
 from agent.serve.identity import Caller, Unauthenticated
 from agent.settings import Settings

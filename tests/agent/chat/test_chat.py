@@ -15,8 +15,8 @@ import pytest
 from agent.advisors.base import Call, ChatAnswer, End
 from agent.advisors.guard import REFUSALS
 from agent.advisors.rules import compiled, plain
-from agent.app import open_service
 from agent.chat import Chat
+from agent.opening import open_service
 from agent.settings import load_settings
 from agent.testing import Fault
 from agent.types import ChatRequest

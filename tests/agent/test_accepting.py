@@ -1,0 +1,39 @@
+"""Accepting in the place of asyncio's own: how many connections a process says it has."""
+
+import asyncio
+import tempfile
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+
+from agent.serve.accepting import SharingServer
+from agent.serve.counts import Counts
+from agent.serve.http.admission import Gates
+from agent.serve.listening import listening
+
+
+async def test_an_accepted_connection_that_cannot_be_handled_is_closed_and_not_counted(monkeypatch: pytest.MonkeyPatch):
+    app = FastAPI()
+    app.state.gates = Gates(has_model=False)
+    monkeypatch.setattr(SharingServer, "capture_signals", lambda self: nullcontext())
+
+    async def fail(*given: Any) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "connect_accepted_socket", fail)
+    with tempfile.TemporaryFile() as file, listening("127.0.0.1", 0) as listener:
+        counts = Counts.new(file.fileno(), 2)
+        counts.set(2, 0)
+        started = asyncio.Event()
+        server = SharingServer(app, counts, 1, started.set)
+        serving = asyncio.create_task(server.serve([listener]))
+        await started.wait()
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        async with asyncio.timeout(5):
+            assert await reader.read() == b""
+        writer.close()
+        assert counts.surplus(1) == 0
+        server.should_exit = True
+        await serving
