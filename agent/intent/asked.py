@@ -25,9 +25,9 @@ def fields_named(found: Found, *roles: Role, start: int = 0, end: int | None = N
     sentence = found.sentence
     end = len(sentence.text) if end is None else end
     names: list[str] = []
-    for index, token in enumerate(sentence.tokens):
-        if start <= token.start < end and sentence.mention_at(index) is None:
-            names += [name for name in sentence.cue_fields(index) if sentence.vocabulary.roles.get(name) in roles]
+    for token, fields in sentence.pointing:
+        if start <= token.start < end:
+            names += [name for name in fields if sentence.vocabulary.roles.get(name) in roles]
     return tuple(dict.fromkeys(names))
 
 
