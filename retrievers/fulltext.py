@@ -1,10 +1,10 @@
 """Full-text retrieval: BM25 as the inner product of two sparse vectors (DESIGN section 4).
 
 Candidates come from the index on lexemes, by the question's rarest terms first until enough passages
-hold one of them; BM25 over all of the question's terms ranks them. Text in quotes must occur as it is.
+hold one of them (`_rarest`); BM25 over all of the question's terms ranks them. Text in quotes must occur as it is.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -23,6 +23,8 @@ CARD = Card(name="fulltext", good_for="exact words: names, codes, identifiers, e
 
 CANDIDATES = 1000
 """Passages to score: terms are taken, rarest first, until so many hold one of them."""
+# Fewer are enough where their terms make up most of the question: what holds none of those can hardly rank.
+_FEWEST, _MOST_OF_IT = 3, 0.7
 
 _SEARCH = """
     SELECT tenant, collection, document_id, ordinal, score
@@ -51,7 +53,6 @@ class FullText:
         weighted = weigh(shares, total, sum(collection.chunks for collection in query.scope.collections))
         if not weighted:
             return []
-        present = list(weighted)
         question: dict[int, float] = {}
         for term, weight in weighted.items():
             dimension = weights.hashed(term)
@@ -61,8 +62,8 @@ class FullText:
         if phrases is not None:
             hits = await self._matching(query, phrases, None, question)
         if not hits:
-            rarest, every = _candidates(present, total, counts, CANDIDATES), _candidates(present, total, counts)
-            hits = await self._matching(query, rarest, every, question)
+            rarest = _rarest(weighted, total, query.limit)
+            hits = await self._matching(query, _any_of(rarest, counts), _any_of(weighted, counts), question)
         return hits
 
     async def _matching(
@@ -83,15 +84,33 @@ class FullText:
         return hits_of(rows, query, CARD.name)
 
 
-def _candidates(present: list[str], total: Mapping[str, int], counts: Counts, budget: int | None = None) -> str:
-    """A tsquery for the rarest terms that together reach the budget, or for every term."""
+def _rarest(weighted: Mapping[str, float], total: Mapping[str, int], depth: int) -> list[str]:
+    """The terms whose passages are scored.
+
+    Rarest first, until `CANDIDATES` passages hold one of them, or three times the depth do and the terms have 70 % of
+    the question's weight. Beside the budget alone that scores 650 passages of SciFact instead of 1,370 (1.6 instead of
+    2.4 ms) and 1,270 of the PEPs instead of 1,820. nDCG@10 by full text alone is the same on SciFact, the PEPs and
+    CMRC, R@100 0.925 instead of 0.923, 0.689 and 1.000 as before; with every term 0.926, 0.687 and 1.000.
+
+    Args:
+        weighted: weights by term, the rarest first.
+        total: passages that hold each term.
+        depth: hits wanted.
+    """
     chosen: list[str] = []
-    reached = 0
-    for term in present:
-        if chosen and budget is not None and reached >= budget:
+    reached, held, enough = 0, 0.0, _MOST_OF_IT * sum(weighted.values())
+    for term, weight in weighted.items():
+        if chosen and (reached >= CANDIDATES or (reached >= _FEWEST * depth and held >= enough)):
             break
         chosen.append(term)
         reached += total[term]
+        held += weight
+    return chosen
+
+
+def _any_of(terms: Iterable[str], counts: Counts) -> str:
+    """A tsquery for passages that hold one of the terms."""
+    chosen = list(terms)
     return " | ".join(_lexeme(number, term) for number, known in counts.items() for term in chosen if term in known)
 
 

@@ -7,6 +7,8 @@ from retrievers.core.types import PLATFORM, ChunkId, Hit, Query
 from retrievers.postgres.database import Row
 
 _SCORE = attrgetter("score")
+# Of a named tuple, at half the cost of calling its class: a question makes some 400.
+_new = tuple.__new__
 
 
 def hits_of(rows: Iterable[Row], query: Query, source: str) -> list[Hit]:
@@ -19,9 +21,9 @@ def hits_of(rows: Iterable[Row], query: Query, source: str) -> list[Hit]:
     allowed = (query.scope.tenant, PLATFORM)
     best: dict[ChunkId, Hit] = {}
     for tenant, number, document_id, ordinal, score in rows:
-        id = ChunkId(tenant, names[number], document_id, ordinal)
+        id = _new(ChunkId, (tenant, names[number], document_id, ordinal))
         if tenant in allowed and id not in best:
-            best[id] = Hit(id, score, source)
+            best[id] = _new(Hit, (id, score, source, None, None, None))
     return best_first(best.values())[: query.limit]
 
 
