@@ -22,6 +22,6 @@ def test_terms_are_taken_until_enough_passages_hold_most_of_the_question(passage
 
 
 def test_more_hits_need_more_passages():
-    passages = {"rare": 250, "usual": 250, "common": 250}
+    passages = {"rare": 120, "usual": 120, "common": 120}
     assert fulltext._rarest(WEIGHTS, passages, depth=50) == ["rare", "usual"]
     assert fulltext._rarest(WEIGHTS, passages, depth=100) == ["rare", "usual", "common"]
