@@ -56,3 +56,10 @@ async def test_cancelled_statements_end_in_postgresql_and_no_connection_is_lost(
     stats = pool.get_stats()
     assert stats["pool_available"] == stats["pool_size"] <= 4
     assert not stats.get("requests_waiting")
+
+
+async def test_the_connection_used_last_is_taken_first(database: Database):
+    at_once = [database.search("SELECT pg_backend_pid(), pg_sleep(0.05)::text", {}) for _ in range(3)]
+    assert len({rows[0][0] for rows in await asyncio.gather(*at_once)}) == 3
+    one_by_one = [await database.search("SELECT pg_backend_pid()", {}) for _ in range(6)]
+    assert len({rows[0][0] for rows in one_by_one}) == 1
