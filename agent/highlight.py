@@ -9,6 +9,7 @@ _EAST = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0002f
 _EAST_ASIAN = re.compile(f"[{_EAST}]")
 # A Latin word ends where Chinese goes on without a space.
 _WORD = re.compile(rf"[^\W_{_EAST}]+")
+_BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
 _STEMMED = frozenset({"de", "fr", "es", "it", "pt", "nl", "sv"})
 
 
@@ -42,7 +43,7 @@ class Highlighter:
             while at >= 0:
                 found.add((at, -at - len(term)))
                 at = text.find(term, at + 1)
-        plain = text.lower() if text.isascii() else text.translate(_PLAIN)
+        plain = _plain(text)
         for beginning in self._beginnings:
             at = plain.find(beginning)
             while at >= 0:
@@ -71,3 +72,11 @@ class _Plain(dict[int, str]):
 
 
 _PLAIN = _Plain()
+
+
+def _plain(text: str) -> str:
+    """The text as its words are compared, every character in its place."""
+    if text.isascii():
+        return text.lower()
+    # Translating a whole text takes four times as long, and mostly it has a few such characters.
+    return _BEYOND_ASCII.sub(lambda run: run[0].translate(_PLAIN), text).lower()
