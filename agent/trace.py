@@ -216,9 +216,9 @@ def _packed(ranking: Iterable[tuple[str, float]]) -> str | list[list[Any]]:
     as much space again.
     """
     held = list(ranking)
-    if any("\n" in id for id, _ in held):
-        return [[id, score] for id, score in held]
-    return "\n".join([f"{score:.6g} {id}" for id, score in held])
+    packed = "\n".join([f"{score:.6g} {id}" for id, score in held])
+    is_plain = packed.count("\n") < max(len(held), 1)  # an id may itself have several lines
+    return packed if is_plain else [[id, score] for id, score in held]
 
 
 def _unpacked(record: Json) -> Json:

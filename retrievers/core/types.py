@@ -22,8 +22,10 @@ class ChunkId(NamedTuple):
     ordinal: int
 
     def __str__(self) -> str:
-        owner = f"{PLATFORM}:" if self.tenant == PLATFORM else ""
-        return f"{owner}{self.collection}/{self.document_id}#{self.ordinal}"
+        tenant, collection, document_id, ordinal = self
+        if tenant == PLATFORM:
+            return f"{PLATFORM}:{collection}/{document_id}#{ordinal}"
+        return f"{collection}/{document_id}#{ordinal}"
 
 
 @dataclass(frozen=True, slots=True)
