@@ -25,8 +25,8 @@ def fields_named(found: Found, *roles: Role, start: int = 0, end: int | None = N
     sentence = found.sentence
     end = len(sentence.text) if end is None else end
     names: list[str] = []
-    for token, fields in sentence.pointing:
-        if start <= token.start < end:
+    for index, fields in sentence.cued:
+        if start <= sentence.tokens[index].start < end and sentence.mention_at(index) is None:
             names += [name for name in fields if sentence.vocabulary.roles.get(name) in roles]
     return tuple(dict.fromkeys(names))
 
@@ -42,12 +42,7 @@ def date_asked(found: Found) -> str | None:
     fields = found.sentence.vocabulary.of_role("date")
     if found.dates:
         return date_field(found.sentence, found.dates[0])
-    near = [
-        name
-        for index in range(len(found.sentence.tokens))
-        for name in found.sentence.cue_fields(index)
-        if name in fields
-    ]
+    near = [name for _, named in found.sentence.cued for name in named if name in fields]
     return next(iter((*near, *fields)), None)
 
 

@@ -226,8 +226,7 @@ def _counts_noun_before(found: Found, stated: re.Match[str]) -> bool:
 def _top_group(found: Found) -> Calculation | None:
     """ "who wrote most", "the two most used tags", "in which year were the most"."""
     text = found.sentence.text
-    asked = group_asked(found)
-    if asked is not None and wording.ORDERED.search(text):
+    if wording.ORDERED.search(text) and group_asked(found) is not None:
         return None  # "complaints by district, most first" is a group
     ranked = _ranked_by_number(found)
     if ranked is not None:
@@ -264,12 +263,15 @@ def _is_said(found: Found, length: str, index: int) -> bool:
 
 def _ranked_by_number(found: Found) -> Calculation | None:
     """ "which department has the highest total cost", 平均费用最高的部门."""
-    text, number = found.sentence.text, number_asked(found)
+    text = found.sentence.text
     largest, smallest = wording.LARGEST.search(text), wording.SMALLEST.search(text)
     op = _middle(text) or ("sum" if wording.SUM.search(text) else None)
+    if op is None or not (largest or smallest):
+        return None
+    number = number_asked(found)
     fields = unconstrained(found, fields_named(found, "label", "tag", "person", "version"))
     group = group_asked(found) or next(iter(fields), None)
-    if number is None or is_length(number) or op is None or not (largest or smallest) or not group or topic_of(found):
+    if number is None or is_length(number) or not group or topic_of(found):
         return None
     aggregate: Json = {
         "op": op, "of": number, "group_by": group, "order": "desc" if largest else "asc",
@@ -411,6 +413,8 @@ def _distinct(found: Found) -> Calculation | None:
 
 def _average(found: Found) -> Calculation | None:
     """ "average budget", "the median number of authors", "total downtime of the incidents"."""
+    if _middle(found.sentence.text) is None and not wording.SUM.search(found.sentence.text):
+        return None
     op, number = _calculated(found)
     is_length_of = number is not None and is_length(number) and wording.HOW_MANY.search(found.sentence.text)
     if counts_documents(found) and (is_condition(found, number) or is_length_of):
@@ -434,6 +438,8 @@ def _extreme(found: Found) -> Calculation | None:
     ):
         return None  # "the years between the first and the latest"
     newest, largest = wording.NEWEST.search(text), wording.LARGEST.search(text)
+    if not (newest or largest or wording.OLDEST.search(text) or wording.SMALLEST.search(text)):
+        return None
     number = number_asked(found) if largest or wording.SMALLEST.search(text) else None
     if number is not None and wording.LARGEST_NUMBER.search(text) and not _asks_for_documents(found):
         return Calculation({"op": "max" if largest else "min", "of": number}, found.pieces)
@@ -475,6 +481,8 @@ def _asks_for_documents(found: Found) -> bool:
 
 def _undated(found: Found) -> str:
     """The question with its dates blanked: "the first half of 2023" asks for no first document."""
+    if not found.dates:
+        return found.sentence.text
     text = list(found.sentence.text)
     for one in found.dates:
         text[one.start : one.end] = " " * (one.end - one.start)
@@ -508,9 +516,9 @@ def _how_many(text: str) -> int:
 
 def _count(found: Found) -> Calculation | None:
     """ "how many permits were denied"."""
-    # Of two counts side by side one would be left out.
     text = found.sentence.text
-    several = len(wording.HOW_MANY_ITSELF.findall(text)) > 1 or wording.TWO_SIDES.search(text) or group_asked(found)
-    if _middle(text) is not None:
+    if _middle(text) is not None or not counts_documents(found):
         return None  # their number is no average
-    return Calculation({"op": "count"}, found.pieces) if counts_documents(found) and not several else None
+    # Of two counts side by side one would be left out.
+    several = len(wording.HOW_MANY_ITSELF.findall(text)) > 1 or wording.TWO_SIDES.search(text) or group_asked(found)
+    return None if several else Calculation({"op": "count"}, found.pieces)

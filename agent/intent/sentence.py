@@ -60,17 +60,16 @@ class Sentence:
     # What every sign asks for again and again; it depends on the words and the values named alone.
     _cues: dict[int, tuple[tuple[str, ...], int]] = field(default_factory=dict, repr=False, compare=False)
     _covering: dict[int, Mention] = field(default_factory=dict, repr=False, compare=False)
-    _pointing: list[tuple[Token, tuple[str, ...]]] = field(default_factory=list, repr=False, compare=False)
+    _cued: list[tuple[int, tuple[str, ...]]] = field(default_factory=list, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self._cues:
             return  # of the same words
         for one in reversed(self.mentions):
             self._covering.update(dict.fromkeys(range(one.first, one.last), one))
-        for index, token in enumerate(self.tokens):
-            fields = self.cue_fields(index)
-            if fields and index not in self._covering:
-                self._pointing.append((token, fields))
+        for index in range(len(self.tokens)):
+            if fields := self.cue_fields(index):
+                self._cued.append((index, fields))
 
     def token(self, index: int) -> Token | None:
         """The token at a place, None outside the question."""
@@ -89,9 +88,9 @@ class Sentence:
         return self._covering.get(index)
 
     @property
-    def pointing(self) -> Sequence[tuple[Token, tuple[str, ...]]]:
-        """The words that point at fields, with those fields; the names of values are not among them."""
-        return self._pointing
+    def cued(self) -> Sequence[tuple[int, tuple[str, ...]]]:
+        """The places whose words point at fields, with those fields."""
+        return self._cued
 
     def cue_fields(self, index: int) -> tuple[str, ...]:
         """Fields that the words from this place on point at."""

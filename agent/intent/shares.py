@@ -24,15 +24,10 @@ from agent.intent.vocabulary import concepts_of
 def share(found: Found) -> Calculation | None:
     """ "what share of the permits got denied": of the A, how many percent are B."""
     made = _share(found)
-    several = several_asked(found)
-    if (
-        made is None
-        or several is None
-        or "group_by" in made.aggregate
-        or not wording.VERSUS.search(found.sentence.text)
-    ):
+    if made is None or "group_by" in made.aggregate or not wording.VERSUS.search(found.sentence.text):
         return made
-    if several[0] not in {piece.field for piece in made.pieces}:
+    several = several_asked(found)
+    if several is None or several[0] not in {piece.field for piece in made.pieces}:
         return made
     # "the approval rate in Old Town versus Lakeview"
     return replace(made, aggregate={**made.aggregate, "group_by": several[0], "between": list(several[1])})
@@ -154,15 +149,11 @@ def part_of_count(found: Found) -> Calculation | None:
 
 def difference(found: Found) -> Calculation | None:
     """ "how many more permits were denied in 2023 than in 2022"."""
-    several = several_asked(found)
     text = found.sentence.text
-    if (
-        several is None
-        or len(several[1]) != 2
-        or not wording.MORE_THAN.search(text)
-        or wording.WHICH_OF_TWO.search(text)
-        or _is_of_numbers(found)
-    ):
+    if not wording.MORE_THAN.search(text) or wording.WHICH_OF_TWO.search(text):
+        return None
+    several = several_asked(found)
+    if several is None or len(several[1]) != 2 or _is_of_numbers(found):
         return None
     return Calculation({"op": "difference", "group_by": several[0], "between": list(several[1])}, found.pieces)
 
