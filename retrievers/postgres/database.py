@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import hmac
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -198,13 +198,26 @@ class Database:
             await connection.execute(_ENTER, (SERVICE_ROLE, scope))
             yield connection
 
-    async def fetch(self, tenant: str, statement: LiteralString, values: dict[str, Any] | Sequence[Any]) -> list[Row]:
-        """Rows of one statement within the tenant's scope, in one round trip."""
+    async def fetch(
+        self,
+        tenant: str,
+        statement: LiteralString,
+        values: dict[str, Any] | Sequence[Any],
+        *,
+        parameters: Mapping[str, str] | None = None,
+    ) -> list[Row]:
+        """Rows of one statement within the tenant's scope, in one round trip.
+
+        Args:
+            parameters: of PostgreSQL, for this statement alone.
+        """
         scope = self.scope(tenant)
 
         async def rows(connection: AsyncConnection[Row]) -> list[Row]:
             async with connection.pipeline(), connection.transaction():
                 await connection.execute(_ENTER, (SERVICE_ROLE, scope))
+                for parameter in (parameters or {}).items():
+                    await connection.execute(_SET, parameter)
                 cursor = await connection.execute(statement, values)
                 return await cursor.fetchall()
 
@@ -295,6 +308,7 @@ def _explained() -> Iterator[None]:
 
 
 _ENTER = "SELECT set_config('role', %s, true), set_config('signalbox.scope', %s, true)"
+_SET = "SELECT set_config(%s, %s, true)"
 
 
 def _prepare(owner: str, service: str | None) -> tuple[bytes, str]:
