@@ -192,11 +192,8 @@ class Trace:
 
     def json(self) -> Json:
         """Request and record as they come back from the store."""
-        return self.encoded().json()
-
-    def encoded(self) -> "Encoded":
-        """What is stored of it."""
-        return Encoded(self.tenant, self.id, self.at, encoded(self.request()), encoded(self.record()))
+        request, record = from_json(encoded(self.request())), from_json(encoded(self.record()))
+        return {"trace_id": self.id, "request": request, **_unpacked(record)}
 
     def _digests(self) -> dict[str, str]:
         """Which words every prompt template had, by its name."""
@@ -211,21 +208,6 @@ class Trace:
         stages = {name.rpartition("/")[0] for name in prompts.names()} if used else set()
         loaded = [prompts.load(one) for one in dict.fromkeys(used) if one in stages or "/" in one]
         return {one.name: one.digest for one in loaded}
-
-
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """A trace as JSON, without the answer and all that it was made of."""
-
-    tenant: str
-    id: str
-    at: datetime
-    request: str
-    record: str
-
-    def json(self) -> Json:
-        """See `Trace.json`."""
-        return {"trace_id": self.id, "request": from_json(self.request), **_unpacked(from_json(self.record))}
 
 
 def _packed(ranking: Iterable[tuple[str, float]]) -> str | list[list[Any]]:
@@ -280,9 +262,8 @@ class TraceStore:
         self.days = days
         self.lost = 0
         self._database = database
-        # Of what is to be stored the tenant and the id; of what is only to be swept the tenant.
-        self._queue: asyncio.Queue[tuple[str, str] | str | None] = asyncio.Queue(_CAPACITY + 1)
-        self._waiting: dict[tuple[str, str], Trace | Encoded] = {}
+        self._queue: asyncio.Queue[Trace | str | None] = asyncio.Queue(_CAPACITY + 1)
+        self._waiting: dict[tuple[str, str], Trace] = {}
         self._swept: OrderedDict[str, float] = OrderedDict()
         self._lost = 0
         self._closing = asyncio.Event()
@@ -316,12 +297,8 @@ class TraceStore:
         if self._queue.qsize() >= _CAPACITY or self._closing.is_set():
             self._lost += 1
         elif self.days:
-            key = tenant, trace.id
-            self._waiting[key] = trace
-            self._queue.put_nowait(key)
-            # As soon as there is nothing else to do: what it is made of is at hand yet, and can go. Not in a thread,
-            # which would keep answers waiting for the interpreter until its turn is over, 5 ms.
-            asyncio.get_running_loop().call_soon(self._encode, key)
+            self._waiting[tenant, trace.id] = trace
+            self._queue.put_nowait(trace)
         elif self._sweep_is_due(tenant):
             self._queue.put_nowait(tenant)  # what was kept before still expires
 
@@ -338,7 +315,7 @@ class TraceStore:
             raise self._unknown(trace_id) from None
         waiting = self._waiting.get((tenant, id.hex))
         if waiting is not None:
-            return waiting.json() | _times(waiting.at, self._until(waiting.at))
+            return waiting.json() | _times(waiting.at, waiting.at + timedelta(days=self.days))
         rows = await self._database.fetch(tenant, _LOAD, (id,))
         if not rows:
             await asyncio.sleep(_ELSEWHERE_S)
@@ -358,10 +335,9 @@ class TraceStore:
         found: dict[str, Json] = {}
         for (owner, id), trace in reversed(self._waiting.items()):
             if owner == tenant:
-                record = trace.json()
-                request = record["request"]
+                request, record = trace.request(), trace.record()
                 said = (request.get("kind"), request.get("collection"), *(record[name] for name in _SUMMARY[2:5]))
-                times = _times(trace.at, self._until(trace.at))
+                times = _times(trace.at, trace.at + timedelta(days=self.days))
                 found[id] = dict(zip(_SUMMARY, (*said, len(record["hits"])), strict=True)) | times
         for id, created, expires, *stored in await self._database.fetch(tenant, _RECENT, (limit,)):
             found.setdefault(id.hex, dict(zip(_SUMMARY, stored, strict=True)) | _times(created, expires))
@@ -380,23 +356,23 @@ class TraceStore:
                     await asyncio.wait_for(self._closing.wait(), _GATHER_S)
             while len(batch) < _BATCH and not self._queue.empty():
                 batch.append(self._queue.get_nowait())
-            keys = [one for one in batch if isinstance(one, tuple)]
-            tenants = dict.fromkeys(one if isinstance(one, str) else one[0] for one in batch if one is not None)
+            traces = [one for one in batch if isinstance(one, Trace)]
+            tenants = dict.fromkeys(one if isinstance(one, str) else one.tenant for one in batch if one is not None)
             try:
                 async with asyncio.timeout(_WRITE_S):
-                    await self._store(keys)
+                    await self._store(traces)
                     for tenant in tenants:
                         await self._sweep(tenant)
             except Exception as error:
                 # Whatever it is, it must not end the writing, and nobody is there to be told but the log.
-                self._lost += sum(key in self._waiting for key in keys)
+                self._lost += sum((one.tenant, one.id) in self._waiting for one in traces)
                 if not self._lost:
                     _log.warning("expired traces were not deleted: %s", type(error).__name__)
                 self._report_lost(type(error).__name__)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._closing.wait(), _REST_S)
             finally:
-                self._forget(keys)
+                self._forget(traces)
             self._report_lost("more came than could be written")
             if None in batch:
                 return
@@ -407,41 +383,39 @@ class TraceStore:
         self.lost += self._lost
         self._lost = 0
 
-    def _forget(self, keys: Iterable[tuple[str, str]]) -> None:
-        for key in keys:
-            self._waiting.pop(key, None)
+    def _forget(self, traces: list[Trace]) -> None:
+        for trace in traces:
+            self._waiting.pop((trace.tenant, trace.id), None)
 
-    async def _store(self, keys: Iterable[tuple[str, str]]) -> None:
-        by_tenant: dict[str, list[Encoded]] = {}
-        for key in keys:
-            if (trace := self._encode(key)) is not None:
-                by_tenant.setdefault(key[0], []).append(trace)
+    async def _store(self, traces: list[Trace]) -> None:
+        if not traces:
+            return
+        by_tenant: dict[str, list[Trace]] = {}
+        for trace in traces:
+            by_tenant.setdefault(trace.tenant, []).append(trace)
         for tenant, own in by_tenant.items():
-            rows = [(uuid.UUID(one.id), one.at, self._until(one.at), one.request, one.record) for one in own]
-            values = (tenant, *map(list, zip(*rows, strict=True)))
-            await self._database.fetch(tenant, _INSERT, values, parameters=_PARAMETERS)
-            self._forget((tenant, one.id) for one in own)
+            rows = []
+            for trace in own:
+                rows += self._row(trace)
+                # Not in a thread: it would keep answers waiting for the interpreter until its turn is over, 5 ms.
+                await asyncio.sleep(0)
+            if rows:
+                values = (tenant, *map(list, zip(*rows, strict=True)))
+                await self._database.fetch(tenant, _INSERT, values, parameters=_PARAMETERS)
+            self._forget(own)
 
-    def _encode(self, key: tuple[str, str]) -> Encoded | None:
-        """What is stored under a key; None where nothing can be, or it is stored."""
-        trace = self._waiting.get(key)
-        if not isinstance(trace, Trace):
-            return trace
+    def _row(self, trace: Trace) -> list[tuple[object, ...]]:
+        """What is stored of it; none where it cannot be."""
         try:
-            made = self._waiting[key] = trace.encoded()
+            texts = encoded(trace.request()), encoded(trace.record())
         except Exception as error:
             # One that no JSON can be made of must not take the others with it.
             _log.warning("a trace was not stored: %s", type(error).__name__)
-            del self._waiting[key]
-            return None
-        if len(made.request) + len(made.record) > _LONGEST_RECORD:
+            return []
+        if sum(map(len, texts)) > _LONGEST_RECORD:
             _log.warning("a trace was not stored: it has more than %d characters", _LONGEST_RECORD)
-            del self._waiting[key]
-            return None
-        return made
-
-    def _until(self, at: datetime) -> datetime:
-        return at + timedelta(days=self.days)
+            return []
+        return [(uuid.UUID(trace.id), trace.at, trace.at + timedelta(days=self.days), *texts)]
 
     def _sweep_is_due(self, tenant: str) -> bool:
         return time.monotonic() - self._swept.get(tenant, -_SWEEP_EVERY_S) >= _SWEEP_EVERY_S
