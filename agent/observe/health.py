@@ -4,7 +4,7 @@ import asyncio
 import logging
 import shutil
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,12 +39,14 @@ class Part:
         since: when it began to work, or not to.
         failures: since the service started.
         reason: "timeout" or "error" of its last failure; details are in the log, since anybody may ask.
+        tried: whether it has worked or failed; of what is elsewhere nothing is known before.
     """
 
     works: bool
     since: datetime
     failures: int = 0
     reason: str = ""
+    tried: bool = True
 
 
 class Health:
@@ -58,6 +60,9 @@ class Health:
         names += [] if settings.database_url else ["disk"]
         self._service = service
         self._parts = dict.fromkeys(names, Part(True, datetime.now(UTC)))
+        elsewhere = [name for name, source in service.pipeline.sources.items() if source.card.kind == "outside"]
+        for name in {"model", "reranker", *elsewhere} & self._parts.keys():
+            self._parts[name] = replace(self._parts[name], tried=False)
         self._missed = 0
         self._database_seen_at = float("-inf")
         self._asking: asyncio.Task[None] | None = None
@@ -88,7 +93,8 @@ class Health:
 
     def _said(self, name: str, breakers: dict[str, State]) -> dict[str, Any]:
         part = self._parts[name]
-        said: dict[str, Any] = {"status": "ok" if part.works else "failing", "since": part.since}
+        status = "failing" if not part.works else "ok" if part.tried else "untried"
+        said: dict[str, Any] = {"status": status, "since": part.since}
         if not part.works:
             said["reason"] = part.reason
         if name in breakers:
@@ -130,7 +136,7 @@ class Health:
             details: for the log.
         """
         before = self._parts[name]
-        if works and before.works:
+        if works and before.works and before.tried:
             return
         changed = before.works != works
         self._parts[name] = Part(

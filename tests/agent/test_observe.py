@@ -185,6 +185,7 @@ async def test_a_model_that_fails_shows_and_its_tokens_are_counted_when_it_does_
     with ScriptedServer(replies=lambda body: "Penguins march on the ice [1].", faults=model.faults()) as server:
         changes = {"llm": "openai/small", "llm_base_url": server.base_url, "llm_api_key": KEY, "intent": "rules"}
         async with opened(owner_url, service_url, max_rounds=1, **changes) as (service, client):
+            assert (await ready(client))[1]["parts"]["model"]["status"] == "untried"
             model.broken = True
             await service.ask("Where do penguins march?", collection="birds")
             status, report = await ready(client)

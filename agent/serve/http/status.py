@@ -39,8 +39,9 @@ async def healthz() -> dict[str, str]:
 async def readyz(observation: TheObservation) -> Response:
     """Whether questions can be answered, and how each part does: `status` is ready, degraded or unavailable.
 
-    A part that fails says since when; the answer is 503 only where no question can be answered without it. Where
-    several processes serve, this is how the one that answers sees them.
+    A part that fails says since when; one elsewhere that nothing has asked yet is `untried`. The answer is 503 only
+    where no question can be answered without the part. Where several processes serve, this is how the one that
+    answers sees them.
     """
     health = observation.health
     await health.look()
