@@ -9,7 +9,7 @@ _EAST = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0002f
 _EAST_ASIAN = re.compile(f"[{_EAST}]")
 # A Latin word ends where Chinese goes on without a space.
 _WORD = re.compile(rf"[^\W_{_EAST}]+")
-_BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
+_BEYOND_ASCII = re.compile(r"([^\x00-\x7f]+)")
 _STEMMED = frozenset({"de", "fr", "es", "it", "pt", "nl", "sv"})
 
 
@@ -79,4 +79,5 @@ def _plain(text: str) -> str:
     if text.isascii():
         return text.lower()
     # Translating a whole text takes four times as long, and mostly it has a few such characters.
-    return _BEYOND_ASCII.sub(lambda run: run[0].translate(_PLAIN), text).lower()
+    parts = _BEYOND_ASCII.split(text)
+    return "".join([part.lower() if part.isascii() else part.translate(_PLAIN) for part in parts])

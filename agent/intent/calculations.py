@@ -517,8 +517,10 @@ def _how_many(text: str) -> int:
 def _count(found: Found) -> Calculation | None:
     """ "how many permits were denied"."""
     text = found.sentence.text
-    if _middle(text) is not None or not counts_documents(found):
+    if _middle(text) is not None:
         return None  # their number is no average
+    if not counts_documents(found):
+        return None
     # Of two counts side by side one would be left out.
     several = len(wording.HOW_MANY_ITSELF.findall(text)) > 1 or wording.TWO_SIDES.search(text) or group_asked(found)
     return None if several else Calculation({"op": "count"}, found.pieces)

@@ -57,7 +57,8 @@ class Sentence:
     about: tuple[tuple[int, int], ...] = ()
     dated: bool = False
     counted: bool = False
-    # What every sign asks for again and again; it depends on the words and the values named alone.
+    # What every sign asks for again and again. It depends on the words and the values named alone: `replace` takes it
+    # along, and must not be given others.
     _cues: dict[int, tuple[tuple[str, ...], int]] = field(default_factory=dict, repr=False, compare=False)
     _covering: dict[int, Mention] = field(default_factory=dict, repr=False, compare=False)
     _cued: list[tuple[int, tuple[str, ...]]] = field(default_factory=list, repr=False, compare=False)

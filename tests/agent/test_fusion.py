@@ -53,6 +53,11 @@ def test_convex_adds_min_max_scores_by_weight():
     assert order(found) == ["b", "a", "d", "c"]
 
 
+def test_entries_are_whole():
+    (only,) = convex({"fulltext": fulltext(a=1.0)}, lexical_weight=0.5)
+    assert only == Fused(id_of("a"), only.score, only.score, {"fulltext": 1.0}, {"fulltext": 1})
+
+
 def test_each_entry_keeps_the_raw_scores_and_ranks_of_its_sources():
     found = convex({"fulltext": fulltext(a=10, b=6), "vector": vector(b=0.9)}, lexical_weight=0.6)
     by_name = {item.id.document_id: item for item in found}

@@ -24,6 +24,7 @@ def marked(question: str, text: str, language: str = "en") -> list[str]:
         ("été", "L'été, l'Ete", ["été", "Ete"]),
         ("Maß", "MASS", ["MASS"]),
         ("FULL", "Ｆｕｌｌ width", ["Ｆｕｌｌ"]),
+        ("ꭰꮧꮃ", "the word ᎠᏗᎳ", ["ᎠᏗᎳ"]),
         ("asyncio", "使用asyncio库", ["asyncio"]),
         ("art", "start part artist art", ["art"]),
         ("the of", "the of", []),

@@ -58,8 +58,18 @@ async def test_cancelled_statements_end_in_postgresql_and_no_connection_is_lost(
     assert not stats.get("requests_waiting")
 
 
-async def test_the_connection_used_last_is_taken_first(database: Database):
-    at_once = [database.search("SELECT pg_backend_pid(), pg_sleep(0.05)::text", {}) for _ in range(3)]
-    assert len({rows[0][0] for rows in await asyncio.gather(*at_once)}) == 3
-    one_by_one = [await database.search("SELECT pg_backend_pid()", {}) for _ in range(6)]
-    assert len({rows[0][0] for rows in one_by_one}) == 1
+async def test_the_connection_used_last_is_taken_first_and_the_one_unused_longest_is_closed(database: Database):
+    async with database.connection(), database.connection(), database.connection():
+        pass
+    pool = database._pool
+    assert pool is not None
+
+    async def asked() -> int:
+        return int((await database.search("SELECT pg_backend_pid()", {}))[0][0])
+
+    known = [connection.info.backend_pid for connection in pool._pool]
+    assert len(known) == 3
+    assert {await asked() for _ in range(6)} == {known[-1]}
+    pool._nconns_min = 2  # as after a while in which no more than one was in use
+    await pool._shrink_pool()
+    assert [connection.info.backend_pid for connection in pool._pool] == known[1:]

@@ -18,10 +18,10 @@ WEIGHTS = {"rare": 6.0, "usual": 2.0, "common": 1.0}
 )
 def test_terms_are_taken_until_enough_passages_hold_most_of_the_question(passages: tuple[int, ...], chosen: list[str]):
     found = dict(zip(WEIGHTS, passages, strict=True))
-    assert fulltext._rarest(WEIGHTS, found, depth=100) == chosen
+    assert fulltext._rarest(WEIGHTS, found, fewest=300) == chosen
 
 
-def test_more_hits_need_more_passages():
+def test_more_passages_need_more_terms():
     passages = {"rare": 120, "usual": 120, "common": 120}
-    assert fulltext._rarest(WEIGHTS, passages, depth=50) == ["rare", "usual"]
-    assert fulltext._rarest(WEIGHTS, passages, depth=100) == ["rare", "usual", "common"]
+    assert fulltext._rarest(WEIGHTS, passages, fewest=150) == ["rare", "usual"]
+    assert fulltext._rarest(WEIGHTS, passages, fewest=300) == ["rare", "usual", "common"]
