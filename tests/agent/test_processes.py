@@ -179,6 +179,16 @@ def test_a_killed_process_is_replaced_while_the_other_answers_and_then_has_its_s
         until(lambda: shares(running, connections) == {"1": 3, "2": 3})
 
 
+def one_of_each(running: Running, connections: list[http.client.HTTPConnection]) -> list[http.client.HTTPConnection]:
+    """A connection to each of the processes."""
+    until(lambda: shares(running, connections) == {"1": 4, "2": 4})
+    by_process = {}
+    for one in connections:
+        (process,) = (process for process, count in shares(running, [one]).items() if count)
+        by_process[process] = one
+    return [by_process["1"], by_process["2"]]
+
+
 def test_two_processes_finish_what_is_at_work_when_they_are_told_to_stop(owner_url: str, service_url: str):
     running = Running(owner_url, service_url)
     try:
