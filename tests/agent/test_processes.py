@@ -195,7 +195,8 @@ def test_two_processes_finish_what_is_at_work_when_they_are_told_to_stop(owner_u
         running.complete()
         documents = [{"text": f"text {n} " * 40} for n in range(120)]
         # Nothing is stored before the service was told to stop, however fast or slow the machine is.
-        with psycopg.connect(owner_url) as holding, running.kept(2) as connections:
+        with psycopg.connect(owner_url) as holding, running.kept(8) as kept:
+            connections = one_of_each(running, kept)
             holding.execute("LOCK TABLE signalbox.document IN SHARE MODE")
             for name, one in zip(("one", "two"), connections, strict=True):
                 body = json.dumps({"collection": name, "documents": documents})
