@@ -76,10 +76,8 @@ class Shedding:
             return None
         method, path, sent = found
         tenant = self._seen.tenant(sent.get(b"authorization", b""))
-        gate = self._gates.of(method, path)
-        if tenant is None or self._is_open(path) or gate.has_room(tenant):
+        if tenant is None or self._is_open(path) or self._gates.of(method, path).has_room(tenant):
             return None
-        gate.refused()
         self._note(method, path)
         given = sent.get(b"x-request-id", b"").decode("latin-1")
         id = given if limits.is_sane_id(given) else uuid.uuid4().hex

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import suppress
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -494,38 +493,6 @@ async def test_turns_go_round_the_tenants_that_wait():
     await asyncio.gather(*waiting)
     # Whose request has just ended comes after those who have none at work.
     assert "".join(order) == "abcaaa"
-
-
-async def test_the_queue_is_short_while_more_is_refused_than_let_in(monkeypatch: pytest.MonkeyPatch):
-    now = 100.0
-    monkeypatch.setattr("agent.serve.http.admission.monotonic", lambda: now)
-    gate = Gate(1, 3, 1)
-
-    async def asks() -> bool:
-        """Whether one that comes now is let in or may wait; it leaves at once."""
-        asking = asyncio.ensure_future(gate.admitted("a", 5).__aenter__())
-        await asyncio.sleep(0)
-        refused = asking.done()
-        asking.cancel()
-        with suppress(asyncio.CancelledError, Problem):
-            await asking
-        return not refused
-
-    async with gate.admitted("a", 5):
-        held = asyncio.ensure_future(gate.admitted("a", 5).__aenter__())
-        await asyncio.sleep(0)
-        assert [await asks() for _ in range(3)] == [True] * 3  # one waits, and there is room for two more
-        for _ in range(9):
-            gate.refused()
-        now += 1.1
-        assert [await asks() for _ in range(3)] == [False] * 3
-        now += 1.1
-        assert not await asks()  # all of the last second were refused
-        now += 2.1
-        assert await asks()  # nobody came for a while
-        held.cancel()
-        with suppress(asyncio.CancelledError):
-            await held
 
 
 async def test_who_waits_too_long_or_leaves_takes_no_turn():

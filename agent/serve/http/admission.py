@@ -6,7 +6,6 @@ import os
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from time import monotonic
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -14,7 +13,6 @@ from agent.serve.http.problems import Problem, respond, stopping, unavailable
 from agent.serve.identity import Caller
 
 _ANSWERED_BY_A_MODEL = ("/v1/chat/completions", "/v1/ask", "/mcp", "/mcp/")
-_LOOKS_EVERY_S = 1.0
 _WRITTEN = ("/v1/documents", "/v1/files/", "/v1/collections/")
 
 
@@ -24,19 +22,13 @@ class Gate:
     Whose turn it is: of the tenants that wait, the one with the fewest at work; among equals, in turn. When the
     queue is full, who comes takes the place of the last of the longest line if its own is shorter by two.
 
-    A long queue has bursts wait instead of coming again. Where more is refused than let in there is always somebody
-    to let in, and all that a long queue does is have everybody wait for the whole of it: it is a short one then.
-
     Args:
         at_work: most requests inside.
         waiting: most requests in the queue.
-        pressed: most requests in the queue after a second in which more were refused than let in; as usual when None.
     """
 
-    def __init__(self, at_work: int, waiting: int, pressed: int | None = None) -> None:
+    def __init__(self, at_work: int, waiting: int) -> None:
         self._free, self._most_waiting = at_work, waiting
-        self._most_pressed = waiting if pressed is None else pressed
-        self._since, self._entered, self._refused, self._is_pressed = monotonic(), 0, 0, False
         self._busy: Counter[str] = Counter()
         self._lines: dict[str, deque[asyncio.Future[None]]] = {}
         self._closed = False
@@ -54,24 +46,11 @@ class Gate:
     @property
     def is_full(self) -> bool:
         """Whether nobody can be let in or wait, but in the place of another."""
-        most = self._most_pressed if self._is_pressed else self._most_waiting
-        return not self._closed and not self._free and self.waiting >= most
+        return not self._closed and not self._free and self.waiting >= self._most_waiting
 
     def has_room(self, tenant: str) -> bool:
         """Whether a request of the tenant would be let in or wait now."""
         return not self.is_full or len(self._longest) >= len(self._lines.get(tenant, ())) + 2
-
-    def refused(self) -> None:
-        """A request was told that there is no room for it."""
-        self._refused += 1
-        self._look()
-
-    def _look(self) -> None:
-        """Whether more was refused than let in, over the last second that anything came in."""
-        now = monotonic()
-        if now - self._since >= _LOOKS_EVERY_S:
-            self._is_pressed = self._refused > self._entered and now - self._since < 2 * _LOOKS_EVERY_S
-            self._since, self._entered, self._refused = now, 0, 0
 
     @asynccontextmanager
     async def admitted(self, tenant: str, patience_s: float) -> AsyncIterator[None]:
@@ -98,14 +77,11 @@ class Gate:
     async def _enter(self, tenant: str, patience_s: float) -> None:
         if self._closed:
             raise stopping()
-        self._look()
         if self._free:
-            self._entered += 1
             self._free -= 1
             self._busy[tenant] += 1
             return
         self._make_room(tenant)
-        self._entered += 1
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._lines.setdefault(tenant, deque()).append(turn)
         try:
@@ -138,12 +114,10 @@ class Gate:
 
     def _make_room(self, tenant: str) -> None:
         if not self.has_room(tenant):
-            self.refused()
             raise overloaded()
         if self.is_full:
             last = self._longest.pop()
             if not last.done():
-                self.refused()
                 last.set_exception(overloaded())
 
     @property
@@ -179,8 +153,8 @@ class Gates:
         def share(whole: int) -> int:
             return math.ceil(whole / processes)
 
-        at_work, waiting, pressed = (64, 64, 64) if searches_wait else (2 * cores, 14 * cores, 6 * cores)
-        self.searches = Gate(share(at_work), share(waiting), share(pressed))
+        at_work, waiting = (64, 64) if searches_wait else (2 * cores, 14 * cores)
+        self.searches = Gate(share(at_work), share(waiting))
         self.answers = Gate(share(64), share(64))
         self.writes = Gate(share(16), share(32))
 
