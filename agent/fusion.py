@@ -8,9 +8,9 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from operator import attrgetter
 from typing import NamedTuple
 
+from retrievers.core.ranking import best_first, new_tuple
 from retrievers.core.types import Chunk, ChunkId, Hit
 
 Rankings = Mapping[str, Sequence[Hit]]
@@ -27,9 +27,6 @@ _LEAST, _MOST = 0.3, 0.8
 # Of BM25's best over its tenth; around 0.35 where only common words were asked for.
 _SHAPE_RANK, _USUAL_MARGIN, _MARGIN_SLOPE = 10, 0.6, 1.5
 _USUAL_DEPTH = 100
-_SCORE = attrgetter("score")
-# Of a named tuple, at half the cost of calling its class: a question makes some 400.
-_new = tuple.__new__
 
 
 class Fused(NamedTuple):
@@ -97,7 +94,7 @@ def by_measure(rankings: Rankings) -> Rankings:
             for measure in counted & parts.keys():
                 joint.setdefault(measure, []).append(hit._replace(score=parts[measure]))
     depth = max(_USUAL_DEPTH, *map(len, rankings.values()))
-    return {name: sorted(hits, key=lambda hit: (-hit.score, hit.id))[:depth] for name, hits in joint.items()}
+    return {name: best_first(hits)[:depth] for name, hits in joint.items()}
 
 
 def reciprocal_rank(rankings: Rankings, *, k: float = RANK_OFFSET) -> list[Fused]:
@@ -152,7 +149,7 @@ def fuse_searches(
             merged[item.id] = _better(known, item) if known else item
     totals = {id: math.fsum(held) for id, held in shares.items()}
     found = [Fused(id, totals[id], totals[id], one.scores, one.ranks, one.chunk) for id, one in merged.items()]
-    return _ordered(found)
+    return best_first(found)
 
 
 def take_turns(rankings: Sequence[Sequence[Fused]], *, apart: int = PAGE) -> list[Fused]:
@@ -258,7 +255,7 @@ def _summed(
         for rank, (hit, share) in enumerate(zip(hits, contributions(source, hits), strict=True), 1):
             known = found.get(hit.id)
             if known is None:
-                found[hit.id] = _new(_Sum, ([share], {source: hit.score}, {source: rank}, hit.chunk))
+                found[hit.id] = new_tuple(_Sum, ([share], {source: hit.score}, {source: rank}, hit.chunk))
             else:
                 known.shares.append(share)
                 known.scores[source], known.ranks[source] = hit.score, rank
@@ -275,20 +272,8 @@ def _summed(
     ranking: list[Fused] = []
     for id, (shares, scores, ranks, chunk) in found.items():
         total = math.fsum(shares)
-        ranking.append(_new(Fused, (id, total, total, scores, ranks, chunk, 0)))
-    return _ordered(ranking)
-
-
-def _ordered(ranking: Sequence[Fused]) -> list[Fused]:
-    """By their scores, ties by id."""
-    ordered = sorted(ranking, key=_SCORE, reverse=True)
-    if len({hit.score for hit in ordered}) < len(ordered):
-        ordered.sort(key=_order)  # only where there are ties: it takes several times as long
-    return ordered
-
-
-def _order(item: Fused) -> tuple[float, ChunkId]:
-    return (-item.score, item.id)
+        ranking.append(new_tuple(Fused, (id, total, total, scores, ranks, chunk, 0)))
+    return best_first(ranking)
 
 
 def lexical_weight(language: str, rankings: Rankings, *, languages: frozenset[str] | None) -> float:

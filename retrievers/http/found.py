@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from retrievers.core.ranking import best_first
 from retrievers.core.types import Chunk, ChunkId, Hit, Query
 from retrievers.ingest.clean import one_line
 
@@ -70,7 +71,7 @@ def hits_of(
         chunk = Chunk(id, title, text, url, end=len(text), metadata=metadata)
         score = float(one.score) if scored and one.score is not None else 1.0 / place
         best[id] = Hit(id, score, source, chunk)
-    return sorted(best.values(), key=lambda hit: (-hit.score, hit.id))[: query.limit]
+    return best_first(best.values())[: query.limit]
 
 
 def _of_text(text: str) -> int:
