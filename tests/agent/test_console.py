@@ -9,6 +9,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -218,8 +219,17 @@ def ask(page: Page, question: str) -> None:
     """Ask and wait until everything about the answer is there."""
     page.locator("#collection option").nth(1).wait_for(state="attached")
     page.locator("#question").fill(question)
-    page.keyboard.press("Enter")
+    with answering(page):
+        page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name=re.compile("The final prompt|最终提示词"))).to_be_visible()
+
+
+@contextmanager
+def answering(page: Page) -> Iterator[None]:
+    """What is done in it asks; at its end the answer to this question is shown, not still the one before."""
+    with page.expect_response("**/v1/ask"):
+        yield
+    expect(page.get_by_role("button", name=re.compile("^(Ask|提问)$"))).to_be_enabled()
 
 
 def titles(page: Page) -> list[str]:
@@ -265,7 +275,8 @@ def test_a_filter_taken_away_is_not_read_again_and_can_be_put_back(visit: Callab
     ask(page, IN_2024)
     assert "Maps without harbours" not in titles(page)
 
-    page.get_by_role("button", name="Remove the filter “team is payments” and ask again").click()
+    with answering(page):
+        page.get_by_role("button", name="Remove the filter “team is payments” and ask again").click()
     expect(page.locator(".chip.ignored")).to_contain_text("team is payments")
     assert sorted(chips(page)) == [
         "kind is incident",
@@ -274,7 +285,8 @@ def test_a_filter_taken_away_is_not_read_again_and_can_be_put_back(visit: Callab
     ]
     assert sorted(titles(page)) == ["Card payments refused", "Maps without harbours", "Settlement delayed"]
 
-    page.get_by_role("button", name="Put the filter “team is payments” back and ask again").click()
+    with answering(page):
+        page.get_by_role("button", name="Put the filter “team is payments” back and ask again").click()
     expect(page.locator(".chip.ignored")).to_have_count(0)
     assert sorted(titles(page)) == ["Card payments refused", "Settlement delayed"]
 
@@ -287,7 +299,8 @@ def test_a_filter_is_built_from_the_catalogue_and_stays_when_the_question_change
     offered = page.locator(".filter-form datalist option").evaluate_all("all => all.map(e => e.value)")
     assert sorted(offered) == ["incident", "policy", "runbook"]
     page.get_by_label("Value", exact=True).fill("runbook")
-    page.get_by_label("Value", exact=True).press("Enter")
+    with answering(page):
+        page.get_by_label("Value", exact=True).press("Enter")
 
     expect(page.locator(".understood .chip-from")).to_have_text("set by you")
     assert titles(page) == ["Rolling back a release"]
@@ -296,7 +309,8 @@ def test_a_filter_is_built_from_the_catalogue_and_stays_when_the_question_change
     assert "runbook" in page.url
     ask(page, "harbours")
     assert titles(page) == ["Rolling back a release"]
-    page.locator(".understood").get_by_role("button", name="Remove the filter “kind is runbook”").click()
+    with answering(page):
+        page.locator(".understood").get_by_role("button", name="Remove the filter “kind is runbook”").click()
     expect(page.locator(".understood .chip")).to_have_count(0)
     assert titles(page)[0] == "Maps without harbours"
 
@@ -536,13 +550,15 @@ def test_everything_is_reached_by_the_keyboard_alone(visit: Callable[..., Page])
     page.keyboard.type(IN_2024)
     page.keyboard.press("Shift+Enter")
     assert page.locator("#question").input_value().endswith("\n")
-    page.keyboard.press("Enter")
+    with answering(page):
+        page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="The final prompt")).to_be_visible()
 
     tab_to(page, "Remove the filter “team is payments” and ask again")
     # Where the keyboard stands can be seen.
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
-    page.keyboard.press("Enter")
+    with answering(page):
+        page.keyboard.press("Enter")
     expect(page.locator(".chip.ignored")).to_have_count(1)
 
     tab_to(page, "Settlement delayed")
