@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _HEAD_WITHIN_S = 10.0
+# Longer than clients and proxies keep an unused connection, as a rule 60 s: who closes first must not be the one that
+# a request is on its way to.
+_KEPT_S = 75
 GRACE_S = 10
 """How long requests at work may take to finish once the server is told to stop."""
 
@@ -91,6 +94,7 @@ class Server(uvicorn.Server):
             server_header=False,
             proxy_headers=False,
             backlog=BACKLOG,
+            timeout_keep_alive=_KEPT_S,
             timeout_graceful_shutdown=GRACE_S,
         )
         super().__init__(config)

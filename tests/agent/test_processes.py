@@ -74,8 +74,11 @@ class Running:
 
     def complete(self) -> "Running":
         """When both processes answer."""
-        until(lambda: set(re.findall(r'_build_info\{process="(\d)"', self.get("/metrics"))) == {"1", "2"})
+        until(self.is_complete)
         return self
+
+    def is_complete(self) -> bool:
+        return set(re.findall(r'_build_info\{process="(\d)"', self.get("/metrics"))) == {"1", "2"}
 
     def end(self) -> str:
         self.process.kill()
@@ -170,10 +173,9 @@ def test_a_killed_process_is_replaced_while_the_other_answers_and_then_has_its_s
         def answered() -> bool:
             for one in connections:
                 running.get("/healthz", one)
-            return len(running.children()) == 2
+            return len(running.children()) == 2 and running.is_complete()
 
         until(answered)
-        running.complete()
         assert other in running.children()
         # All were the other's. It lets go of those that are too many after an answer; the client connects anew.
         until(lambda: shares(running, connections) == {"1": 3, "2": 3})
