@@ -69,15 +69,17 @@ class Shedding:
         Returns:
             The answer, and whether it is the last one on its connection.
         """
-        if not self._gates.crowded:
+        if not self._gates.may_refuse:
             return None
         found = _parsed(data)
         if found is None:
             return None
         method, path, sent = found
         tenant = self._seen.tenant(sent.get(b"authorization", b""))
-        if tenant is None or self._is_open(path) or self._gates.of(method, path).has_room(tenant):
+        gate = self._gates.of(method, path)
+        if tenant is None or self._is_open(path) or gate.has_room(tenant):
             return None
+        gate.refused(tenant)
         self._note(method, path)
         given = sent.get(b"x-request-id", b"").decode("latin-1")
         id = given if limits.is_sane_id(given) else uuid.uuid4().hex

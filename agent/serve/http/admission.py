@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from agent.serve.http.pressure import Pressure
 from agent.serve.http.problems import Problem, respond, stopping, unavailable
 from agent.serve.identity import Caller
 
@@ -20,7 +21,8 @@ class Gate:
     """Lets so many in at once and has so many wait, each tenant in its own line.
 
     Whose turn it is: of the tenants that wait, the one with the fewest at work; among equals, in turn. When the
-    queue is full, who comes takes the place of the last of the longest line if its own is shorter by two.
+    queue is full, who comes takes the place of the last of the longest line if its own is shorter by two. Who presses
+    has a short line.
 
     Args:
         at_work: most requests inside.
@@ -29,6 +31,7 @@ class Gate:
 
     def __init__(self, at_work: int, waiting: int) -> None:
         self._free, self._most_waiting = at_work, waiting
+        self._pressure = Pressure(at_work, waiting)
         self._busy: Counter[str] = Counter()
         self._lines: dict[str, deque[asyncio.Future[None]]] = {}
         self._closed = False
@@ -48,9 +51,23 @@ class Gate:
         """Whether nobody can be let in or wait, but in the place of another."""
         return not self._closed and not self._free and self.waiting >= self._most_waiting
 
+    @property
+    def may_refuse(self) -> bool:
+        """Whether there may be somebody for whom there is no room."""
+        return self.is_full or bool(self._pressure)
+
     def has_room(self, tenant: str) -> bool:
         """Whether a request of the tenant would be let in or wait now."""
-        return not self.is_full or len(self._longest) >= len(self._lines.get(tenant, ())) + 2
+        if self._closed or self._free:
+            return True
+        own = len(self._lines.get(tenant, ()))
+        if self._pressure and own >= self._pressure.line(tenant):
+            return False
+        return not self.is_full or len(self._lines.get(self._longest, ())) >= own + 2
+
+    def refused(self, tenant: str) -> None:
+        """A request of the tenant was told that there is no room for it."""
+        self._pressure.refused(tenant)
 
     @asynccontextmanager
     async def admitted(self, tenant: str, patience_s: float) -> AsyncIterator[None]:
@@ -78,10 +95,12 @@ class Gate:
         if self._closed:
             raise stopping()
         if self._free:
+            self._pressure.entered(tenant)
             self._free -= 1
             self._busy[tenant] += 1
             return
         self._make_room(tenant)
+        self._pressure.entered(tenant)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._lines.setdefault(tenant, deque()).append(turn)
         try:
@@ -114,15 +133,19 @@ class Gate:
 
     def _make_room(self, tenant: str) -> None:
         if not self.has_room(tenant):
+            self.refused(tenant)
             raise overloaded()
         if self.is_full:
-            last = self._longest.pop()
+            other = self._longest
+            last = self._lines[other].pop()
             if not last.done():
+                self.refused(other)
                 last.set_exception(overloaded())
 
     @property
-    def _longest(self) -> deque[asyncio.Future[None]]:
-        return max(self._lines.values(), key=len, default=deque())
+    def _longest(self) -> str:
+        """The tenant with the longest line; any where nobody waits."""
+        return max(self._lines, key=lambda tenant: len(self._lines[tenant]), default="")
 
     def _forget(self, tenant: str, turn: "asyncio.Future[None]") -> None:
         line = self._lines.get(tenant)
@@ -165,9 +188,9 @@ class Gates:
         return self.writes if method in ("POST", "PUT", "DELETE") and path.startswith(_WRITTEN) else self.searches
 
     @property
-    def crowded(self) -> bool:
-        """Whether some gate is full."""
-        return self.searches.is_full or self.answers.is_full or self.writes.is_full
+    def may_refuse(self) -> bool:
+        """Whether some gate may have no room for somebody."""
+        return self.searches.may_refuse or self.answers.may_refuse or self.writes.may_refuse
 
     def close(self) -> None:
         """Turn everybody away: the service is stopping."""
