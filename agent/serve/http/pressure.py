@@ -23,12 +23,12 @@ class Pressure:
     """How long the line of each tenant may be.
 
     A long line has a burst wait instead of coming again. Of a tenant that presses there is always somebody to let in,
-    and a long line would only have everybody wait for the whole of it: it has a short one. It presses from when, within
-    a second, more was refused than let in, by more than there are places; until, over a second, that is no longer so,
-    or nothing was refused for half a second.
+    and a long line would only have everybody wait for the whole of it. It presses from when, within a second, more was
+    refused than let in, by more than there are places, until nothing was refused for half a second. Its line is a short
+    one; half of the long one after a second in which no more was refused than let in, and as long as that is so.
 
-    A few callers that come again as soon as they are refused press, too, although a longer line would hold them all.
-    So half of the long line is tried after some seconds, and after twice as many each time that does not do.
+    A few callers that come again as soon as they are refused press, too, although half of a long line may hold them
+    all. So that is tried after some seconds, and after twice as many each time that it does not.
 
     Args:
         at_work: most requests that are worked on.
@@ -66,7 +66,7 @@ class Pressure:
         held = self._held.get(tenant)
         if held is not None:
             held.refused = now
-            if now >= held.until:
+            if now >= held.until and self._excess[tenant] > 0:
                 held.put_off_s = min(2 * held.put_off_s, _LAST_TRIAL_S)
                 held.until = now + held.put_off_s
         elif self._excess[tenant] > self._at_work + self._waiting:
@@ -75,7 +75,9 @@ class Pressure:
     def _turn(self) -> float:
         now = self._clock()
         if now - self._since >= _WINDOW_S:
-            self._held = {one: held for one, held in self._held.items() if self._excess[one] > 0}
+            for tenant, held in self._held.items():
+                if self._excess[tenant] <= 0:
+                    held.until = min(held.until, now)
             self._since = now
             self._excess.clear()
         return now
