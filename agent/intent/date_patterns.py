@@ -95,9 +95,52 @@ def _american_day(match: Match, calendar: Calendar) -> Period:
 
 
 def _month_span(match: Match, calendar: Calendar) -> Period:
-    first, last, number = month(match["a"]), month(match["b"]), int(match["y"])
-    start = number - 1 if first > last else number
-    return Period(date(start, first, 1), periods.months(number, last, 1).high)
+    """From a month to another; of the year that is said once, else the latest that have begun."""
+    first, last = month(match["a"]), month(match["b"])
+    if match["y"]:
+        number = _year_of(match["y"], calendar)
+        start = number - 1 if first > last else number
+    else:
+        start = calendar.today.year - (first > calendar.today.month)
+    return Period(date(start, first, 1), periods.months(start + (first > last), last, 1).high)
+
+
+def _days_span(match: Match, calendar: Calendar) -> Period:
+    """From a day to another, with the year said once or not at all."""
+    first, from_day = month(_group(match, "am", "am2") or ""), int(_group(match, "ad", "ad2") or "")
+    last, to_day = month(_group(match, "bm", "bm2") or ""), int(_group(match, "bd", "bd2") or "")
+    backwards = (first, from_day) > (last, to_day)
+    if match["y"]:
+        start = _year_of(match["y"], calendar) - backwards
+    else:
+        low = _latest_day(first, from_day, calendar).low
+        assert low is not None
+        start = low.year
+    return Period(_one_day(start, first, from_day).low, _one_day(start + backwards, last, to_day).high)
+
+
+def _year_of(text: str, calendar: Calendar) -> int:
+    low = year_en(text, calendar).low
+    assert low is not None
+    return low.year
+
+
+def _ends_of_year(match: Match, calendar: Calendar) -> Period:
+    """The first or the last N units of a year."""
+    whole, number, named = year_en(match["y"], calendar), count(match["n"]), unit(match["unit"])
+    assert whole.low is not None
+    assert whole.high is not None
+    if match["which"].casefold() == "first":
+        return Period(whole.low, periods.shift(whole.low, named, number))
+    return Period(periods.shift(whole.high, named, -number), whole.high)
+
+
+def _up_to_now(match: Match, calendar: Calendar) -> Period:
+    """From a month on, of the year that is said, else the latest that has begun."""
+    number = month(match["m"])
+    if match["y"]:
+        return Period(date(_year_of(match["y"], calendar), number, 1), None)
+    return Period(periods.latest(number, 1, calendar).low, None)
 
 
 def _day_span(match: Match, calendar: Calendar) -> Period:
@@ -197,7 +240,7 @@ def _relative_part(match: Match, calendar: Calendar) -> Period:
 
 def _month_alone(match: Match, calendar: Calendar) -> Period | None:
     # "in may" in small letters may be a verb that someone left unfinished.
-    return None if match["m"] == "may" else periods.latest(month(match["m"]), 1, calendar)
+    return None if match["m"] in ("may", "march") else periods.latest(month(match["m"]), 1, calendar)
 
 
 def _decade(match: Match, calendar: Calendar) -> Period:
@@ -294,6 +337,11 @@ def _chinese(reader: Reader, *pattern: str) -> Rule:
 
 _THE = r"(?:the\ )?"
 _DAY = r"(?P<d>\d{1,2})(?:st|nd|rd|th)?"
+# The day and month of a span's begin ("a") or end ("b").
+_DAY_OF = (
+    rf"(?:(?P<{{0}}d>\d{{{{1,2}}}})(?:st|nd|rd|th)?\ (?:of\ )?(?P<{{0}}m>{MONTH})|"
+    rf"(?P<{{0}}m2>{MONTH})\ (?P<{{0}}d2>\d{{{{1,2}}}})(?:st|nd|rd|th)?\b)"
+)
 _N = rf"(?P<n>{COUNT})"
 _N_ZH = rf"(?P<n>{CHINESE_COUNT})"
 _FISCAL = r"(?:fiscal|financial)\ year"
@@ -306,10 +354,28 @@ RULES: tuple[Rule, ...] = (
     _rule(_iso_week, r"\b(?:week|W)\ ?(?P<w>\d{1,2})(?:\ (?:of\ )?(?P<y>\d{4}))?\b"),
     _rule(_iso_month, r"(?<![\d-])(?P<y>(?:19|20)\d\d)[-/](?P<m>0[1-9]|1[0-2])(?![\d-])"),
     _rule(_american_day, r"(?<![\d/])(?P<m>1[0-2]|0?[1-9])/(?P<d>\d{1,2})/(?P<y>\d{4})(?![\d/])"),
-    # between March and May 2025: the year is said once
+    # between March and May 2025, from July through September last year, between 1 July and 30 September 2025: the year
+    # is said once, or not at all
     _rule(
         _month_span,
-        rf"\b(?:between|from)\ (?P<a>{MONTH})\ (?:and|to|through|until|till)\ (?P<b>{MONTH}),?\ (?P<y>{YEAR})\b",
+        rf"\b(?:between|from)\ (?P<a>{MONTH})\ ?(?:and|to|through|until|till|[-–])\ ?(?P<b>{MONTH})(?!\ \d\d?\b)",
+        rf"(?:(?:,|\ of|\ in)?\ (?P<y>{YEAR_EN})\b)?",
+    ),
+    _rule(
+        _days_span,
+        rf"\b(?:(?P<pair>between)\ |from\ )?{_DAY_OF.format('a')}\ ?",
+        rf"(?:(?(pair)and|to)|to|through|until|till|[-–])\ ?{_DAY_OF.format('b')}",
+        rf"(?:(?:,|\ of)?\ (?P<y>{YEAR_EN})\b)?",
+    ),
+    _rule(
+        _up_to_now,
+        rf"\b(?:between|from)\ (?P<m>{MONTH})(?:(?:\ of)?\ (?P<y>{YEAR_EN}))?\ ",
+        r"(?:and|to|until|till|through)\ (?:now|today|(?:the\ )?present)\b",
+    ),
+    # the last six months of 2025
+    _rule(
+        _ends_of_year,
+        rf"\b(?:the\ )?(?P<which>first|last|final)\ (?P<n>{COUNT})\ (?P<unit>{UNIT})\ (?:of|in)\ (?P<y>{YEAR_EN})\b",
     ),
     # FY25 Q3, the last fiscal year's Q1
     _rule(
@@ -449,5 +515,8 @@ RULES: tuple[Rule, ...] = (
         lambda match, calendar: periods.latest(month(match["m"]), 1, calendar),
         rf"\b(?<=since\ )(?P<m>{MONTH})\b",
     ),
-    _rule(_month_alone, rf"\b(?<=in\ )(?P<m>{MONTH})(?!\w)"),
+    _rule(
+        _month_alone,
+        rf"\b(?:(?<=in\ )|(?<=of\ )|(?<=during\ )|(?<=before\ )|(?<=after\ )|(?<=until\ ))(?P<m>{MONTH})(?!\w)",
+    ),
 )

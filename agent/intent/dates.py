@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from agent.intent import periods
 from agent.intent.date_patterns import RULES
-from agent.intent.date_words import YEAR
+from agent.intent.date_words import YEAR, YEAR_EN
 from agent.intent.periods import Calendar, Period
 
 
@@ -52,7 +52,7 @@ _BEFORE = re.compile(
 )
 _AFTER = re.compile(
     r"^\s*(?:"
-    r"(?P<since>以来|至今|起|开始|以降|or\s+later\b|or\s+newer\b|onwards?\b|and\s+(?:later|after|onwards?)\b|\+)|"
+    r"(?P<since>以来|至今|起|开始|以降|or\s+later\b|or\s+newer\b|(?:to|until|till|through|up\s+to)\s+(?:now|date|(?:the\s+)?present(?:\s+day)?)\b|onwards?\b|and\s+(?:later|after|onwards?)\b|\+)|"
     r"(?P<after>之后|以后|后(?!来|端|台|面))|"
     r"(?P<before>之前|以前|前(?!端|台|面|三|两|几|\d)|or\s+(?:earlier|before)\b|and\s+(?:earlier|before)\b)|"
     r"(?P<upto>为止|底前|底之前))",
@@ -65,6 +65,7 @@ _BETWEEN = re.compile(
 _FROM = re.compile(
     r"(?:\bbetween\s+|\bfrom\s+|从|自|介于|在)\s*(?:the\s+(?:end|beginning|start)\s+of\s+)?$", re.IGNORECASE
 )
+_AND_NOW = re.compile(r"^\s+and\s+(?:now|(?:the\s+)?present)\b", re.IGNORECASE)
 _SAYS_BETWEEN = re.compile(r"between|介于", re.IGNORECASE)
 _ONLY_AND = re.compile(r"^\s*(?:and\b|和|与)", re.IGNORECASE)
 _TO_BEGINNING = re.compile(r"\b(?:beginning|start)\s+of\s+$", re.IGNORECASE)
@@ -86,7 +87,7 @@ _BESIDE = r"(?:,|and|or|vs\.?|versus|&|和|与|、|及|以及|或|或者|跟|同
 # "[Q1] and Q2 of 2023"
 _BEFORE_ITS_YEAR = re.compile(
     rf"\b(?P<part>{_PART})\s*(?:{_BESIDE}|to|through|[-–—~])\s*(?:the\s+)?"
-    rf"(?P<other>{_PART})\s*(?:of\s+)?(?P<year>{YEAR})\b",
+    rf"(?P<other>{_PART})\s*(?:of\s+)?(?P<year>{YEAR_EN})\b",
     re.IGNORECASE,
 )
 # 2023 年上半年和[下半年]
@@ -218,6 +219,10 @@ def _modified(text: str, one: DateRange) -> DateRange:
     if not one.period.is_bounded:
         preposition = _PREPOSITION_OF_OPEN.search(head)
         return DateRange(one.period, preposition.start() if preposition else one.start, one.end, one.phrase)
+    opened, now = _FROM.search(head), _AND_NOW.match(text[one.end :])
+    if now and opened and _SAYS_BETWEEN.search(opened[0]):
+        end = one.end + now.end()
+        return DateRange(Period(one.period.low, None), opened.start(), end, text[opened.start() : end])
     before, after = _BEFORE.search(head), _AFTER.match(text[one.end :])
     kinds = _kinds(before) | _kinds(after)
     if not after and _is_origin(text, one):

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _HEAD_WITHIN_S = 10.0
-# Longer than clients and proxies keep an unused connection, as a rule 60 s: who closes first must not be the one that
-# a request is on its way to.
+# Longer than clients and load balancers keep an unused connection, most of them 60 s at most (nginx, AWS): who closes
+# first must not be the one that a request is on its way to.
 _KEPT_S = 75
 GRACE_S = 10
 """How long requests at work may take to finish once the server is told to stop."""

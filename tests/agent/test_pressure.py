@@ -5,8 +5,9 @@ from itertools import pairwise
 
 import pytest
 
-from agent.serve.http.admission import Gate
+from agent.serve.http.admission import Gate, Gates
 from agent.serve.http.pressure import Pressure
+from agent.serve.http.problems import Problem
 
 AT_WORK, WAITING = 2, 14
 
@@ -31,74 +32,82 @@ def pressure(clock: Clock) -> Pressure:
     return Pressure(AT_WORK, WAITING, clock)
 
 
-def press(pressure: Pressure, clock: Clock, *, seconds: float = 1.0, refused: int = 5) -> None:
-    """Every tenth of a second one request of "a" is let in and so many are refused."""
+def ask(pressure: Pressure, clock: Clock, seconds: float, *, let_in: int = 1, refused: int = 5) -> None:
+    """Every tenth of a second so many requests of "a" are refused, and so many let in."""
     for _ in range(round(seconds * 10)):
         clock.now += 0.1
-        pressure.entered("a")
         for _ in range(refused):
             pressure.refused("a")
+        for _ in range(let_in):
+            pressure.let_in("a")
 
 
-def test_a_burst_presses_not_and_more_than_that_does_at_once(pressure: Pressure):
-    for _ in range(AT_WORK + WAITING):
-        pressure.entered("a")
-    for _ in range(2 * (AT_WORK + WAITING)):
+def test_a_burst_does_not_press_and_what_is_more_does(pressure: Pressure):
+    for _ in range(AT_WORK):
+        pressure.let_in("a")
+    for _ in range(2 * AT_WORK + WAITING):
         pressure.refused("a")
-    assert (bool(pressure), pressure.line("a")) == (False, WAITING)
+    assert (pressure.is_on, pressure.line("a")) == (False, WAITING)
     pressure.refused("a")
-    assert (bool(pressure), pressure.line("a")) == (True, AT_WORK)
+    assert (pressure.is_on, pressure.line("a")) == (True, AT_WORK)
     assert pressure.line("b") == WAITING
 
 
-def test_half_of_the_line_is_back_while_no_more_is_refused_than_let_in(pressure: Pressure, clock: Clock):
-    press(pressure, clock)
-    assert pressure.line("a") == AT_WORK
-    press(pressure, clock, seconds=2.2, refused=1)
-    assert pressure.line("a") == WAITING // 2
-    press(pressure, clock, seconds=0.1)
-    assert pressure.line("a") == AT_WORK
+@pytest.mark.parametrize(("at_work", "waiting", "short"), [(2, 14, 2), (8, 4, 4), (1, 1, 1), (2, 0, 0)])
+def test_a_short_line_is_never_longer_than_the_long_one(at_work: int, waiting: int, short: int):
+    pressure = Pressure(at_work, waiting)
+    assert pressure.line("a") == waiting
+    for _ in range(at_work + waiting + 1):
+        pressure.refused("a")
+    assert pressure.line("a") == short
 
 
-def test_it_is_over_soon_after_the_last_refusal(pressure: Pressure, clock: Clock):
-    press(pressure, clock)
+def test_it_is_over_when_nothing_was_refused_for_a_while(pressure: Pressure, clock: Clock):
+    ask(pressure, clock, 0.9)
     clock.now += 0.4
     assert pressure.line("a") == AT_WORK
     clock.now += 0.2
     assert pressure.line("a") == WAITING
-    assert not pressure
-
-
-def test_a_longer_line_is_tried_ever_more_rarely_and_ends_it_where_it_holds_all(pressure: Pressure, clock: Clock):
-    def next_trial() -> float:
-        """When it is, while everything is refused but one request in six."""
-        while True:
-            clock.now += 0.1
-            if pressure.line("a") == WAITING // 2:
-                return clock.now
-            pressure.entered("a")
-            for _ in range(5):
-                pressure.refused("a")
-
-    press(pressure, clock, seconds=0.5)
-    trials = [clock.now]
-    for _ in range(5):
-        trials.append(next_trial())
-        pressure.refused("a")  # the first refusal ends it
-        assert pressure.line("a") == AT_WORK
-    assert [round(later - sooner) for sooner, later in pairwise(trials)] == [4, 8, 16, 16, 16]
-
-    next_trial()
-    for _ in range(6):
-        clock.now += 0.1
-        pressure.entered("a")
+    # One refusal later on, as of one that is displaced, does not bring it back.
+    pressure.refused("a")
     assert pressure.line("a") == WAITING
 
 
-async def test_who_presses_waits_in_a_short_line_and_the_others_as_before():
-    gate = Gate(1, 8)
+def test_who_pressed_is_forgotten(pressure: Pressure, clock: Clock):
+    ask(pressure, clock, 0.9)
+    clock.now += 1
+    assert pressure.is_on
+    pressure.let_in("b")
+    assert not pressure.is_on
 
-    async def ask(tenant: str) -> None:
+
+@pytest.mark.parametrize("refused", [1, 2])
+def test_the_line_is_long_while_no_more_is_refused_than_let_in(pressure: Pressure, clock: Clock, refused: int):
+    ask(pressure, clock, 0.9)
+    assert pressure.line("a") == AT_WORK
+    ask(pressure, clock, 2.2, let_in=2, refused=refused)
+    assert pressure.line("a") == WAITING
+    ask(pressure, clock, 0.2)
+    assert pressure.line("a") == AT_WORK
+
+
+def test_the_long_line_is_tried_ever_more_rarely(pressure: Pressure, clock: Clock):
+    ask(pressure, clock, 0.9)
+    trials = [clock.now]
+    for _ in range(1300):
+        clock.now += 0.1
+        if pressure.line("a") == WAITING:
+            trials.append(clock.now)
+        for _ in range(5):
+            pressure.refused("a")
+        pressure.let_in("a")
+    assert [round(later - sooner) for sooner, later in pairwise(trials)] == [4, 8, 16, 32, 32, 32]
+
+
+async def test_who_presses_waits_in_a_short_line_and_the_others_as_before(pressure: Pressure):
+    gate = Gate(1, 8, Pressure(1, 8, Clock()))
+
+    async def work(tenant: str) -> None:
         async with gate.admitted(tenant, 5):
             pass
 
@@ -106,16 +115,97 @@ async def test_who_presses_waits_in_a_short_line_and_the_others_as_before():
         for _ in range(20):
             gate.refused("a")
         assert gate.may_refuse
-        waiting = [asyncio.create_task(ask(tenant)) for tenant in "aabbbbb"]
+        asked = [asyncio.create_task(work(tenant)) for tenant in "aabbbbb"]
         await asyncio.sleep(0)
         assert gate.waiting == 6
         assert (gate.has_room("a"), gate.has_room("b")) == (False, True)
-    ended = await asyncio.gather(*waiting, return_exceptions=True)
+    ended = await asyncio.gather(*asked, return_exceptions=True)
     assert [one is None for one in ended] == [True, False, True, True, True, True, True]
     assert (gate.at_work, gate.waiting) == (0, 0)
 
 
-def test_where_nobody_may_wait_there_is_room_for_none_but_those_at_work():
-    gate = Gate(0, 0)
-    assert gate.is_full
-    assert not gate.has_room("a")
+class Counting(Pressure):
+    """Pressure that keeps what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__(1, 2)
+        self.told: list[str] = []
+
+    def let_in(self, tenant: str) -> None:
+        self.told.append(f"{tenant} let in")
+
+    def refused(self, tenant: str) -> None:
+        self.told.append(f"{tenant} refused")
+
+
+async def test_let_in_is_who_gets_a_turn_and_refused_who_is_told_so():
+    pressure = Counting()
+    gate = Gate(1, 2, pressure)
+
+    async def work(tenant: str, patience_s: float = 5) -> None:
+        async with gate.admitted(tenant, patience_s):
+            pass
+
+    def come(*tenants: str) -> list[asyncio.Task[None]]:
+        return [asyncio.create_task(work(tenant)) for tenant in tenants]
+
+    async with gate.admitted("a", 5):
+        waiting = come("a", "a")
+        await asyncio.sleep(0)
+        with pytest.raises(Problem):
+            await work("a")  # there is no room
+        displacing = come("b")
+        await asyncio.sleep(0)
+        assert pressure.told == ["a let in", "a refused", "a refused"]
+        waiting[0].cancel()  # who leaves was neither
+        await asyncio.sleep(0)
+        with pytest.raises(Problem):
+            await work("c", 0.01)  # its turn does not come in time
+    await asyncio.gather(*waiting, *displacing, return_exceptions=True)
+    assert pressure.told == ["a let in", "a refused", "a refused", "c refused", "b let in"]
+
+
+async def test_callers_that_come_again_at_once_are_all_let_in_again_after_a_trial():
+    clock = Clock()
+    gate, refused = Gate(AT_WORK, WAITING, Pressure(AT_WORK, WAITING, clock)), 0
+    ends = asyncio.Event()
+
+    async def caller() -> None:
+        nonlocal refused
+        while not ends.is_set():
+            try:
+                async with gate.admitted("a", 5):
+                    await asyncio.sleep(0.001)
+            except Problem:
+                refused += 1
+                await asyncio.sleep(0.001)
+
+    for _ in range(AT_WORK + WAITING + 1):
+        gate.refused("a")
+    callers = [asyncio.create_task(caller()) for _ in range(AT_WORK + WAITING)]
+    for _ in range(60):  # seconds, with so many turns of each
+        for _ in range(10):
+            clock.now += 0.1
+            await asyncio.sleep(0.001)
+        if clock.now > 106:
+            break
+    before = refused
+    assert before > 0
+    for _ in range(20):
+        clock.now += 0.1
+        await asyncio.sleep(0.001)
+    ends.set()
+    await asyncio.gather(*callers)
+    assert refused == before
+    assert not gate.may_refuse
+
+
+def test_only_what_is_over_soon_is_shortened():
+    gates = Gates(has_model=True)
+    for gate in (gates.answers, gates.writes, Gates(has_model=True, searches_wait=True).searches):
+        for _ in range(500):
+            gate.refused("a")
+        assert not gate.may_refuse
+    for _ in range(500):
+        gates.searches.refused("a")
+    assert gates.may_refuse

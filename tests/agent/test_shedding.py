@@ -19,6 +19,7 @@ from agent.serve import server
 from agent.serve.http.admission import Gate
 from agent.serve.http.app import create_app
 from agent.serve.http.limits import is_sane_id
+from agent.serve.http.pressure import Pressure
 from agent.serve.identity import Caller, Unauthenticated
 from agent.serve.testing import serving
 from agent.settings import Settings
@@ -207,6 +208,29 @@ async def test_the_caller_with_the_shorter_line_is_let_in(app: FastAPI):
     async with serving(app) as port, client_of(port), client_of(port, "globex"), full(app, waiting=2):
         assert app.state.shedding.refusal(request(), []) is not None
         assert app.state.shedding.refusal(request(caller=b"globex"), []) is None
+
+
+async def test_who_presses_is_refused_early_while_others_find_room(app: FastAPI):
+    app.state.gates.searches = Gate(1, 8, Pressure(1, 8, lambda: 0.0))
+    async with serving(app) as port, client_of(port) as client, client_of(port, "globex"), full(app):
+        refuse = app.state.shedding.refusal
+        assert refuse(request(), []) is None
+        for _ in range(20):
+            app.state.gates.searches.refused("default")
+        # Neither is the queue full, nor is it the gate that answers.
+        assert (await client.post("/v1/retrieve", json=QUESTION)).status_code == 503
+        assert refuse(request(), []) is not None
+        assert refuse(request(caller=b"globex"), []) is None
+
+
+async def test_early_refusals_press(app: FastAPI):
+    pressure = Pressure(1, 1, lambda: 0.0)
+    app.state.gates.searches = Gate(1, 1, pressure)
+    async with serving(app) as port, client_of(port), full(app):
+        assert not pressure.is_on
+        for _ in range(10):
+            assert app.state.shedding.refusal(request(), []) is not None
+        assert pressure.is_on
 
 
 async def test_nothing_is_refused_while_there_is_room_or_the_service_stops(app: FastAPI):

@@ -21,17 +21,17 @@ class Gate:
     """Lets so many in at once and has so many wait, each tenant in its own line.
 
     Whose turn it is: of the tenants that wait, the one with the fewest at work; among equals, in turn. When the
-    queue is full, who comes takes the place of the last of the longest line if its own is shorter by two. Who presses
-    has a short line.
+    queue is full, who comes takes the place of the last of the longest line if its own is shorter by two.
 
     Args:
         at_work: most requests inside.
         waiting: most requests in the queue.
+        pressure: shortens the lines of those who press.
     """
 
-    def __init__(self, at_work: int, waiting: int) -> None:
+    def __init__(self, at_work: int, waiting: int, pressure: Pressure | None = None) -> None:
         self._free, self._most_waiting = at_work, waiting
-        self._pressure = Pressure(at_work, waiting)
+        self._pressure = pressure
         self._busy: Counter[str] = Counter()
         self._lines: dict[str, deque[asyncio.Future[None]]] = {}
         self._closed = False
@@ -54,20 +54,21 @@ class Gate:
     @property
     def may_refuse(self) -> bool:
         """Whether there may be somebody for whom there is no room."""
-        return self.is_full or bool(self._pressure)
+        return self.is_full or (self._pressure is not None and self._pressure.is_on)
 
     def has_room(self, tenant: str) -> bool:
         """Whether a request of the tenant would be let in or wait now."""
         if self._closed or self._free:
             return True
         own = len(self._lines.get(tenant, ()))
-        if self._pressure and own >= self._pressure.line(tenant):
+        if self._pressure is not None and own >= self._pressure.line(tenant):
             return False
         return not self.is_full or len(self._lines.get(self._longest, ())) >= own + 2
 
     def refused(self, tenant: str) -> None:
         """A request of the tenant was told that there is no room for it."""
-        self._pressure.refused(tenant)
+        if self._pressure is not None:
+            self._pressure.refused(tenant)
 
     @asynccontextmanager
     async def admitted(self, tenant: str, patience_s: float) -> AsyncIterator[None]:
@@ -95,12 +96,10 @@ class Gate:
         if self._closed:
             raise stopping()
         if self._free:
-            self._pressure.entered(tenant)
             self._free -= 1
-            self._busy[tenant] += 1
+            self._let_in(tenant)
             return
         self._make_room(tenant)
-        self._pressure.entered(tenant)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._lines.setdefault(tenant, deque()).append(turn)
         try:
@@ -112,8 +111,14 @@ class Gate:
             else:
                 self._forget(tenant, turn)
             if isinstance(error, TimeoutError):
+                self.refused(tenant)
                 raise overloaded() from None
             raise
+
+    def _let_in(self, tenant: str) -> None:
+        self._busy[tenant] += 1
+        if self._pressure is not None:
+            self._pressure.let_in(tenant)
 
     def _leave(self, tenant: str) -> None:
         self._busy[tenant] -= 1
@@ -126,7 +131,7 @@ class Gate:
             if line:
                 self._lines[following] = line  # at the end: the others come before its next
             if not turn.done():
-                self._busy[following] += 1
+                self._let_in(following)
                 turn.set_result(None)
                 return
         self._free += 1
@@ -144,7 +149,7 @@ class Gate:
 
     @property
     def _longest(self) -> str:
-        """The tenant with the longest line; any where nobody waits."""
+        """The tenant with the longest line; empty where nobody waits."""
         return max(self._lines, key=lambda tenant: len(self._lines[tenant]), default="")
 
     def _forget(self, tenant: str, turn: "asyncio.Future[None]") -> None:
@@ -177,7 +182,8 @@ class Gates:
             return math.ceil(whole / processes)
 
         at_work, waiting = (64, 64) if searches_wait else (2 * cores, 14 * cores)
-        self.searches = Gate(share(at_work), share(waiting))
+        pressure = None if searches_wait else Pressure(share(at_work), share(waiting))
+        self.searches = Gate(share(at_work), share(waiting), pressure)
         self.answers = Gate(share(64), share(64))
         self.writes = Gate(share(16), share(32))
 
