@@ -8,7 +8,7 @@ from agent.intent.filters import Json
 from agent.intent.found import Found, date_field
 from agent.intent.people import ORGANISATIONS
 from agent.intent.quantities import is_key
-from agent.intent.vocabulary import Role
+from agent.intent.vocabulary import Role, concepts_of
 
 _GROUPING: tuple[Role, ...] = ("label", "tag", "person", "version", "boolean", "language")
 _OF_A_COUNT = frozenset("of ended are were is was did have has got carry".split())
@@ -151,6 +151,7 @@ def counts_documents(found: Found) -> bool:
             sentence.has_document_noun(sentence.text)
             or _COUNTED_ZH.search(chinese[0]) is not None
             or (chinese[0].endswith("有多少") and bool(found.pieces))
+            or _stands_beside_kind(found, chinese)
         )
     index = sentence.index_from(match.end())
     if all(token.kind == "mark" or token.folded in _POLITE for token in sentence.tokens[index:]):
@@ -163,6 +164,8 @@ def counts_documents(found: Found) -> bool:
             return True
         mention, token = sentence.mention_at(index), sentence.token(index)
         dated = token is not None and any(first <= token.start < last for first, last in sentence.taken)
+        # "how many escalated tickets" by a field that is true or false
+        dated = dated or (token is not None and any(one.start <= token.start < one.end for one in found.pieces))
         if mention is not None:
             index = mention.last
         elif dated or word in _BEFORE_COUNTED:
@@ -170,6 +173,16 @@ def counts_documents(found: Found) -> bool:
         else:
             return False
     return False
+
+
+def _stands_beside_kind(found: Found, match: re.Match[str]) -> bool:
+    """王伟有[多少个]bug: what is counted is a kind of document by its name."""
+    text = found.sentence.text
+    return any(
+        "kind" in concepts_of(one.field)
+        and (one.start == match.end() or text[one.end : match.start()] in ("有", "共有"))
+        for one in found.pieces
+    )
 
 
 def field_counted(found: Found) -> tuple[str, ...]:

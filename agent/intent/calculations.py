@@ -110,7 +110,7 @@ def find_listing(found: Found) -> Calculation | None:
     sentence = found.sentence
     keys = {name for name in sentence.vocabulary.of_role("number") if is_key(sentence.vocabulary, name)}
     named = all(piece.field in keys and piece.filter["type"] == "eq" for piece in found.pieces)
-    if (named and not found.lengths) or topic_of(found) or leaves_out(found):
+    if (named and not found.lengths) or topic_of(found) or leaves_out(found) or unread_numbers(found):
         return None
     return listing(found)
 

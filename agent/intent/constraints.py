@@ -5,6 +5,7 @@ the role of the field and the words around: the field's own name, a noun for doc
 describes, a verb of being, a negation (see `evidence`).
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -107,9 +108,14 @@ def _person(sentence: Sentence, mention: Mention, persons: tuple[Known, ...]) ->
     return replace(_stating(sentence, mention, best, fields[0]), also=fields[1:])
 
 
+_DENIAL_ZH = re.compile(r"(?:尚未|未被?|并非|非|不是|没有?被?)$")
+
+
 def _stating(sentence: Sentence, mention: Mention, known: Known, field: str) -> Constraint:
     start, end = sentence.extent(mention, field)
     negated = is_negated(sentence, mention)
+    if negated and (denial := _DENIAL_ZH.search(sentence.text[:start])):
+        start = denial.start()
     return Constraint(field, (known.value,), start, end, negated=negated, confidence=CONFIDENCE[known.how])
 
 

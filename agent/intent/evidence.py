@@ -21,6 +21,7 @@ _BEING = frozenset(
     remain remains remained stays stayed considered ended has have had currently recently finally not
     """.split()
 )
+_STILL = frozenset("is are be still yet remain remains stay stays not currently".split())
 _BEFORE_STATE = _BEING | {"that", "which", "who", "a", "an", "the", "up", "as", "yet", "only", "in", "ever", "never"}
 _MANNER_ZH = ("怎么", "怎样", "如何")
 _BEING_ZH = tuple(
@@ -91,7 +92,8 @@ def is_constraint(sentence: Sentence, mention: Mention, known: Known, *, is_tag:
     Tags need the plainest signs: they are named as topics more often than not.
     """
     if (
-        _is_generic(sentence, mention)
+        _is_pronoun(sentence, mention)
+        or _is_generic(sentence, mention)
         or _is_verb_of_date(sentence, mention, known)
         or _is_asked_of_one(sentence, mention, known)
     ):
@@ -130,6 +132,8 @@ def _is_verb_of_date(sentence: Sentence, mention: Mention, known: Known) -> bool
     if "status" not in concepts_of(known.field) or mention.last - mention.first > 1:
         return False
     token = sentence.tokens[mention.first]
+    if token.folded == known.value.casefold() and sentence.folded(mention.first - 1) in _STILL:
+        return False  # "that are still open"
     dates = {stem(word) for name in sentence.vocabulary.of_role("date") for word in lexicon.name_words(name)}
     if token.stem not in dates or (token.folded == known.value.casefold() and not sentence.dated):
         return False
@@ -198,6 +202,16 @@ def _is_cjk(sentence: Sentence, index: int) -> bool:
 # Spoken of in general: no constraint.
 
 
+def _is_pronoun(sentence: Sentence, mention: Mention) -> bool:
+    """ "when does [it] expire?" where a team is called "it": no name unless it is written as one."""
+    if mention.last - mention.first > 1:
+        return False
+    token = sentence.tokens[mention.first]
+    if token.folded not in lexicon.STOP_WORDS or token.text.isupper():
+        return False
+    return not any(_is_cued(sentence, mention, known) for known in mention.known)
+
+
 def _is_generic(sentence: Sentence, mention: Mention) -> bool:
     """ "who decides whether a proposal is accepted", "how do I get a permit", 从草案到被接受."""
     before, after = sentence.text[: mention.start].rstrip(" 被已"), sentence.text[mention.end :].lstrip()
@@ -206,7 +220,8 @@ def _is_generic(sentence: Sentence, mention: Mention) -> bool:
         return True
     if (sentence.folded(0), sentence.folded(1)) in _ASKS_WHAT_IF:
         return True
-    asks = sentence.folded(0) in (*_ASKS_HOW, "must", "is")
+    # "is there an open bug?" asks for one that exists.
+    asks = sentence.folded(0) in (*_ASKS_HOW, "must", "is") and sentence.folded(1) != "there"
     if asks and sentence.folded(mention.first - 1) in ("a", "an", "my"):
         return True
     words = [token.folded for token in sentence.tokens[max(0, mention.first - 5) : mention.first]]
@@ -312,8 +327,13 @@ def _is_document_kind(sentence: Sentence, mention: Mention, known: Known) -> boo
         if known.how == "translated" and _ends_phrase(sentence, mention):
             return True
         return sentence.text[mention.start : mention.end].endswith(tuple(lexicon.CHINESE_DOCUMENT_NOUNS))
+    beside_chinese = _is_cjk(sentence, mention.first - 1) or _is_cjk(sentence, mention.last)
+    if beside_chinese and known.how != "part" and _ends_phrase(sentence, mention):
+        return True  # 王伟有多少个bug
     if last.folded in lexicon.DOCUMENT_NOUNS or last.stem in _KIND_STEMS:
         return True
+    if (sentence.folded(0), sentence.folded(1)) == ("is", "there") and known.how in ("exact", "alias"):
+        return True  # "is there an open bug?"
     is_plural = known.how == "stem" and last.folded.endswith("s")
     return is_plural and _begins_phrase(sentence, mention)
 
@@ -470,9 +490,12 @@ def _is_location(sentence: Sentence, mention: Mention, known: Known) -> bool:
 def _is_named_beside_documents(sentence: Sentence, mention: Mention, known: Known) -> bool:
     """ "incidents in Zurich", "what reports did Zurich file": a name, and before it the documents that are its."""
     token = sentence.tokens[mention.first]
-    if known.how not in ("exact", "alias") or not token.is_capital or "status" in concepts_of(known.field):
+    if known.how not in ("exact", "alias") or "status" in concepts_of(known.field):
         return False
-    if sentence.folded(mention.first - 1) not in ("in", "at", "from", "of", "for", "did", "does", "has"):
+    if not token.is_capital and mention.last - mention.first < 2:
+        return False
+    before = mention.first - 1 - (sentence.folded(mention.first - 1) == "the")
+    if sentence.folded(before) not in ("in", "at", "from", "of", "for", "did", "does", "has"):
         return False
     return any(sentence.is_noun(place) for place in range(mention.first - 1))
 

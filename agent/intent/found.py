@@ -267,7 +267,15 @@ def date_field(sentence: Sentence, one: DateRange) -> str | None:
     )
 
 
-_NOT_BEFORE = re.compile(r"(?:\bnot\s+|\bnon-?\s*|\bisn't\s+|\baren't\s+|不对外\s*|非|不|未)$", re.IGNORECASE)
+_NOT_BEFORE = re.compile(
+    r"(?:\bnot\s+(?:(?:yet|been|be)\s+)?|\bnon-?\s*|\b(?:is|are|was|were)n['’]?t\s+|\bnever\s+|不对外\s*|没有被?|没被?|尚未|未被?|非|不)$",
+    re.IGNORECASE,
+)
+_BEING = re.compile(
+    r"\b(?:is|are|was|were|be|been|being|get|gets|got)(?:n['’]?t)?\s+(?:(?:not|never|yet|been|still|already|ever|also)\s+)*$",
+    re.IGNORECASE,
+)
+_OF_ONE = re.compile(r"(?:\b(?:it|he|she|they|i|you|we)|(?:^|[,;])\s*(?:this|that|these|those))\s+$", re.IGNORECASE)
 
 
 def _booleans(sentence: Sentence) -> list[Constraint]:
@@ -291,12 +299,17 @@ def _boolean(sentence: Sentence, name: str) -> Constraint | None:
 
 
 def _describes_documents(sentence: Sentence, match: re.Match[str]) -> bool:
-    """Whether a word stands before what it describes: a word for documents, a plural, or a Chinese noun after 的."""
+    """Whether a word stands before what it describes, a word for documents, a plural, or a Chinese noun after 的; or
+    is said of the documents before it: "how many tickets were escalated?".
+    """
     if sentence.text[: match.start()].casefold().endswith("non-"):
         return True
     if not match[0].isascii() and sentence.text[match.end() :].lstrip().startswith("的"):
         return True
     index = sentence.index_from(match.end())
+    being = _BEING.search(sentence.text[: match.start()])
+    if being and not _OF_ONE.search(sentence.text[: being.start()]) and not sentence.is_noun(index):
+        return any(sentence.is_noun(place) for place in range(sentence.index_from(being.start())))
     following = sentence.token(index)
     is_plural = following is not None and following.kind == "word" and following.folded.endswith("s")
     return is_plural or sentence.is_noun(index)

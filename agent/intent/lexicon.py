@@ -24,7 +24,7 @@ implemented: 已实施 已实现 实施 落地 已落地 已上线
 archived: 已归档 归档 存档
 pending|waiting: 待处理 待定 待审 待审批 等待中 挂起
 in review|under review|review: 评审中 审核中 审查中 评审
-open: 未关闭 未解决 打开 开放
+open: 打开 开放
 closed: 已关闭 关闭 已结案
 resolved|fixed: 已解决 已修复 解决
 in progress|ongoing: 进行中 处理中 推进中

@@ -36,7 +36,7 @@ OF_NUMBERS = frozenset(
 
 DEEDS = frozenset(
     """
-    start stand stood
+    start stand stood last lasted lasting take took taken taking
     add aim appear assign attach belong born bring brought call carri categor classifi coauthor complet
     cosponsor count date enter exist finish gave give given go gone happen held hold known land list log mark
     move name occur open own put rais reach receiv record regist remain saw see seen set show sit stay tag

@@ -7,7 +7,7 @@ from typing import Literal
 
 from agent.intent import lexicon
 from agent.intent.negation import is_denied
-from agent.intent.numerals import AMOUNT, parse_amount
+from agent.intent.numerals import AMOUNT, EXACT, parse_amount, parse_exact
 from agent.intent.sentence import Sentence
 from agent.intent.vocabulary import Vocabulary, concepts_of
 
@@ -43,7 +43,10 @@ _LESS = (
 _MOST = (
     r"(?:at\s+most|up\s+to|no\s+more\s+than|not\s+more\s+than|maximum(?:\s+of)?|<=|≤|不超过|至多|最多|不高于|不大于)"
 )
-_A = rf"(?P<a>{AMOUNT})"
+# In words only of a time: "more than two documents" counts them.
+_OF_TIME = r"\s+(?:second|minute|hour|day|week)s?\b"
+_NUMBER = rf"(?:{AMOUNT}|\b{EXACT}(?=(?:\s+(?:and|to)\s+{EXACT})?{_OF_TIME}))"
+_A = rf"(?P<a>{_NUMBER})"
 
 
 def _pattern(*parts: str) -> re.Pattern[str]:
@@ -54,7 +57,7 @@ _PATTERNS: tuple[tuple[Comparison, re.Pattern[str]], ...] = (
     (
         "between",
         _pattern(
-            rf"(?:between|from|介于|在)?\s*{_A}\s*(?:and|to|[-–—~～]|到|至|和)\s*(?P<b>{AMOUNT})(?P<end>\s*之间)?"
+            rf"(?:between|from|介于|在)?\s*{_A}\s*(?:and|to|[-–—~～]|到|至|和)\s*(?P<b>{_NUMBER})(?P<end>\s*之间)?"
         ),
     ),
     ("exactly", _pattern(rf"(?:exactly|precisely|恰好|正好|刚好)\s*{_A}")),
@@ -112,12 +115,63 @@ def find_quantities(sentence: Sentence) -> list[NumberRange]:
             if _OF_DOCUMENTS_ZH.match(sentence.text, match.end()) and sentence.ends_with_noun(match.start()):
                 continue  # 提案超过 40 个 counts them
             field = _key_of(sentence, match) if comparison == "thousands" else _field(sentence, match, fields)
-            made = None if field is None else _range(comparison, match, field)
+            field = field or _timed(sentence, match, fields)
+            made = None if field is None else _in_its_unit(_range(comparison, match, field), match)
             if made is not None and is_denied(sentence, made.start, (made.field,)):
                 made = _opposite(made)
             found += [made] if made else []
     found += _by_level(sentence, found)
     return [*found, *_by_number(sentence, found)]
+
+
+# Seconds of each, by the words for it in a question or in the name of a field.
+_TIMES = {
+    1: "second seconds sec secs 秒 秒钟",
+    60: "minute minutes mins 分钟",
+    3600: "hour hours hr hrs 小时 个小时 钟头 个钟头",
+    86400: "day days 天",
+    604800: "week weeks 周 星期 个星期",
+}
+_SECONDS = {word: seconds for seconds, words in _TIMES.items() for word in words.split()}
+_TIME = re.compile(rf"\s*-?({'|'.join(sorted(_SECONDS, key=len, reverse=True))})(?![a-z])", re.IGNORECASE)
+
+
+def _seconds_said(match: re.Match[str]) -> int | None:
+    """Of the unit of time behind the number, "two [hours]"."""
+    group = "b" if match.groupdict().get("b") else "a"
+    said = _TIME.match(match.string, match.end(group))
+    return _SECONDS[said[1].casefold()] if said else None
+
+
+def _seconds_of(field: str) -> int | None:
+    """Of the unit of time that a field's name says: "minutes_down"."""
+    return next((_SECONDS[word] for word in lexicon.name_words(field) if word in _SECONDS), None)
+
+
+def _timed(sentence: Sentence, match: re.Match[str], fields: Sequence[str]) -> str | None:
+    """ "incidents that lasted more than two hours": the one field of a length of time, where nothing names another."""
+    if _seconds_said(match) is None:
+        return None
+    timed = [name for name in fields if _seconds_of(name)]
+    return timed[0] if len(timed) == 1 else None
+
+
+def _in_its_unit(made: NumberRange | None, match: re.Match[str]) -> NumberRange | None:
+    """The condition in the field's unit of time, where the question says another."""
+    said, own = _seconds_said(match), _seconds_of(made.field) if made else None
+    if made is None or not said or not own or said == own:
+        return made
+
+    def scaled(number: float | int) -> float | int:
+        exact = number * said / own
+        return int(exact) if exact == int(exact) else round(exact, 6)
+
+    return replace(
+        made,
+        low=None if made.low is None else scaled(made.low),
+        high=None if made.high is None else scaled(made.high),
+        values=tuple(map(scaled, made.values)),
+    )
 
 
 _OF_DOCUMENTS_ZH = re.compile(r"\s*[个篇份条](?!月|季|小时|星期)")
@@ -158,12 +212,12 @@ def _by_level(sentence: Sentence, found: Sequence[NumberRange]) -> list[NumberRa
 
 def _range(comparison: Comparison, match: re.Match[str], field: str) -> NumberRange | None:
     """The condition that a comparison states; None for what is no number, or an empty range."""
-    first = parse_amount(match["a"])
+    first = _parsed(match["a"])
     if first is None:
         return None
     place = (match.start(), match.end())
     if comparison == "between":
-        second = parse_amount(match["b"])
+        second = _parsed(match["b"])
         scale = _MAGNITUDE.search(match["b"])
         if scale and match["a"].strip().isdigit():
             # "between 1 and 3 million": the magnitude is said once.
@@ -181,6 +235,10 @@ def _range(comparison: Comparison, match: re.Match[str], field: str) -> NumberRa
     if comparison == "less":
         return NumberRange(field, *place, high=first, high_included=False)
     return NumberRange(field, *place, high=first)
+
+
+def _parsed(text: str) -> float | int | None:
+    return parse_exact(text.casefold()) if text[0].isalpha() and text.isascii() else parse_amount(text)
 
 
 def _field(sentence: Sentence, match: re.Match[str], fields: Sequence[str]) -> str | None:

@@ -10,7 +10,9 @@ def leaves_out(found: Found) -> bool:
     sentence = found.sentence
     filters = [piece.filter for piece in (*found.pieces, *found.lengths)]
     denies = any(one.negated for one in found.constraints) or any(
-        one["type"] in ("ne", "nin", "lt", "lte") or (one["type"] == "exists" and not one["value"]) or _is_outside(one)
+        one["type"] in ("ne", "nin", "lt", "lte")
+        or (one["type"] in ("exists", "eq") and one["value"] is False)
+        or _is_outside(one)
         for one in filters
     )
     if wording.DENYING.search(sentence.text) and not denies:

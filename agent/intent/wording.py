@@ -2,6 +2,7 @@
 
 import re
 
+from agent.intent import lexicon
 from agent.intent.numerals import CHINESE_COUNT, COUNT, EXACT
 
 
@@ -25,6 +26,7 @@ HOW_MANY_ZH = _pattern(
     r"数量|总数|数目|计数|篇数|个数|件数|数一[下数]|多少(?=\s*[A-Za-z])",
     r"(?:的\s*(?:一共|总共|共)?\s*有?|有|共)\s*多少(?=\s*[?？。]*$)",
     r"有多少(?=还|已|被|是|仍|处于|最终|最后)",
+    rf"(?:有|共)\s*多少(?=\s*(?:{'|'.join(sorted(lexicon.CHINESE_DOCUMENT_NOUNS, key=len, reverse=True))}))",
 )
 COUNTED_ZH = _pattern(r"(?:多少|几)\s*(?:位|名|个|种|类)?\s*(?:不同的?)?\s*")
 COUNTED_BEHIND_ZH = _pattern(r"(?:一共|总共|共)?有?\s*(?:多少|几)\s*(?:位|名|个|人|种)?(?:不同的?)?\W*$")
