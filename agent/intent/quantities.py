@@ -136,11 +136,9 @@ _SECONDS = {word: seconds for seconds, words in _TIMES.items() for word in words
 _TIME = re.compile(rf"\s*-?({'|'.join(sorted(_SECONDS, key=len, reverse=True))})(?![a-z])", re.IGNORECASE)
 
 
-def _seconds_said(match: re.Match[str]) -> int | None:
-    """Of the unit of time behind the number, "two [hours]"."""
-    group = "b" if match.groupdict().get("b") else "a"
-    said = _TIME.match(match.string, match.end(group))
-    return _SECONDS[said[1].casefold()] if said else None
+def _time_said(match: re.Match[str]) -> re.Match[str] | None:
+    """The unit of time behind the number: "two [hours]"."""
+    return _TIME.match(match.string, match.end("b" if match.groupdict().get("b") else "a"))
 
 
 def _seconds_of(field: str) -> int | None:
@@ -150,7 +148,7 @@ def _seconds_of(field: str) -> int | None:
 
 def _timed(sentence: Sentence, match: re.Match[str], fields: Sequence[str]) -> str | None:
     """ "incidents that lasted more than two hours": the one field of a length of time, where nothing names another."""
-    if _seconds_said(match) is None:
+    if _time_said(match) is None:
         return None
     timed = [name for name in fields if _seconds_of(name)]
     return timed[0] if len(timed) == 1 else None
@@ -158,9 +156,10 @@ def _timed(sentence: Sentence, match: re.Match[str], fields: Sequence[str]) -> s
 
 def _in_its_unit(made: NumberRange | None, match: re.Match[str]) -> NumberRange | None:
     """The condition in the field's unit of time, where the question says another."""
-    said, own = _seconds_said(match), _seconds_of(made.field) if made else None
-    if made is None or not said or not own or said == own:
+    unit, own = _time_said(match), _seconds_of(made.field) if made else None
+    if made is None or unit is None or own is None:
         return made
+    said = _SECONDS[unit[1].casefold()]
 
     def scaled(number: float | int) -> float | int:
         exact = number * said / own
@@ -168,6 +167,7 @@ def _in_its_unit(made: NumberRange | None, match: re.Match[str]) -> NumberRange 
 
     return replace(
         made,
+        end=max(made.end, unit.end()),
         low=None if made.low is None else scaled(made.low),
         high=None if made.high is None else scaled(made.high),
         values=tuple(map(scaled, made.values)),

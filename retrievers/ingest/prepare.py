@@ -89,6 +89,8 @@ def check(document: Document) -> None:
         raise BadDocument("the id is empty")
     if len(document.id) > MAX_ID_CHARACTERS:
         raise BadDocument(f"the id has {len(document.id):,} characters; the limit is {MAX_ID_CHARACTERS}")
+    if not document.text.strip():
+        raise BadDocument("the text is empty")
     try:
         metadata = json.dumps(document.metadata, default=str, ensure_ascii=False, sort_keys=True)
     except (TypeError, ValueError, RecursionError) as error:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from agent.intent.rules import nouns_of
 from retrievers.core.fields import Field
 from retrievers.core.types import FieldCatalogue, FieldValues
 
@@ -665,3 +666,64 @@ def test_a_label_with_one_value_is_named_unless_all_documents_carry_it(ground: M
         return shown(known.read("how many policies are there?").filter)
 
     assert (read(4), read(2)) == ("kind=policy", None)
+
+
+SUPPORT = {
+    # true or false, said of the documents
+    "how many tickets were escalated?": ("escalated=true", {"op": "count"}),
+    "how many tickets are not escalated?": ("escalated=false", {"op": "count"}),
+    "how many escalated tickets are there?": ("escalated=true", {"op": "count"}),
+    "tickets that weren't escalated": ("escalated=false", None),
+    "was it escalated?": (None, None),
+    # a word that is a pronoun more often than a name
+    "when does it expire?": (None, None),
+    "can it be exported?": (None, None),
+    "tickets of the it team": ("team=it", None),
+    "IT tickets": ("team=it", None),
+    # one that exists, and what is still so
+    "is there an open bug in Beacon?": ("and(status=open, type=bug, product=Beacon)", None),
+    "how do I report a bug?": (None, None),
+    "tickets opened before July 2025 that are still open": ("and(opened<2025-07-01, status=open)", None),
+    "tickets opened since June": ("opened>=2026-06-01", None),
+    # of a product
+    "tickets for the Desktop App": ("product=Desktop App", None),
+    "feature requests for the desktop app": ("and(type=feature request, product=Desktop App)", None),
+    # Chinese counts and denials
+    "王伟负责的未关闭工单": ("and(assignee=王伟, status!=closed)", None),
+    "有几个未关闭的工单": ("status!=closed", {"op": "count"}),
+    "一共有多少工单？": (None, {"op": "count"}),
+    "王伟有多少个bug": ("and(assignee=王伟, type=bug)", {"op": "count"}),
+    "王伟的bug有多少个": ("and(assignee=王伟, type=bug)", {"op": "count"}),
+    # lengths of time in another unit than the field's
+    "how many tickets took longer than 2 days?": ("hours>48", {"op": "count"}),
+    "tickets that took less than 90 minutes": ("hours<1.5", None),
+    "tickets that lasted between one and two days": ("and(hours>=24, hours<=48)", None),
+    "超过三天的工单有几个": ("hours>72", {"op": "count"}),
+    "how many tickets took more than 10 hours?": ("hours>10", {"op": "count"}),
+}
+
+
+@pytest.mark.parametrize(("text", "wanted"), SUPPORT.items(), ids=SUPPORT.keys())
+def test_tickets_are_read_as_people_mean_them(text: str, wanted: tuple[str | None, Any], ground: Make):
+    labels = {
+        "type": {"bug": 20, "feature request": 15, "question": 25},
+        "product": {"Atlas": 11, "Beacon": 17, "Core API": 12, "Desktop App": 20},
+        "status": {"open": 18, "closed": 20, "in progress": 12, "on hold": 10},
+        "assignee": {"王伟": 20, "Bob Marsh": 20, "Dana Reyes": 20},
+        "team": {"it": 20, "mobile": 40},
+    }
+    fields = {
+        name: FieldValues(Field(name, "string", "string"), values, len(values), 60) for name, values in labels.items()
+    }
+    fields["escalated"] = FieldValues(Field("escalated", "boolean", "boolean"), {"true": 31, "false": 29}, 2, 60)
+    fields["hours"] = FieldValues(Field("hours", "number", "number"), {}, 40, 60, 1, 200)
+    fields["opened"] = FieldValues(Field("opened", "date", "date"), {}, 50, 60, "2024-01-02", "2026-11-10")
+    known = ground("city")
+    context = replace(known.context, catalogue=FieldCatalogue(((1, 1),), 60, fields), nouns=nouns_of(["support"]))
+    reading = replace(known, context=context).read(text)
+    filter, aggregate = wanted
+    assert shown(reading.filter) == filter
+    if aggregate is not None or reading.aggregate is None:
+        assert reading.aggregate == aggregate
+    else:
+        assert reading.aggregate["op"] == "list"
