@@ -4,6 +4,7 @@ Candidates come from the index on lexemes, by the question's rarest terms first 
 hold one of them (`_rarest`); BM25 over all of the question's terms ranks them. Text in quotes must occur as it is.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,7 +12,7 @@ from itertools import pairwise
 from pgvector import SparseVector
 
 from retrievers.core.filters import to_jsonpath
-from retrievers.core.types import Card, Hit, Query
+from retrievers.core.types import Card, Chunk, ChunkId, Hit, Query
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.postgres.database import Database
 from retrievers.postgres.hits import hits_of
@@ -32,6 +33,13 @@ _SEARCH = """
                             %(wanted)s::jsonpath, %(amount)s)
 """
 
+# Ids that somebody would write into a question: prop-0042, SUP-12, setup/guide_07.md; not HIV-1.
+_ID = re.compile(r"(?<![\w./-])(?=[\w./-]*[A-Za-z])[A-Za-z0-9]+(?:[-_./:][A-Za-z0-9]+)+(?![\w-])")
+_DIGITS = re.compile(r"\d\d")
+_MOST_NAMED = 100
+_ABOVE = 1.25
+"""What a document that is named scores, of the best that shares words."""
+
 Counts = Mapping[int, Mapping[str, int]]
 
 
@@ -46,7 +54,26 @@ class FullText:
         return CARD
 
     async def search(self, query: Query) -> list[Hit]:
-        """Hits by BM25, above 0 and unbounded; see `Retriever.search`."""
+        """Hits by BM25, above 0 and unbounded, after documents that are named by their ids; see `Retriever.search`."""
+        named = await self._named(query)
+        hits = await self._by_words(query)
+        if not named:
+            return hits
+        score = _ABOVE * hits[0].score if hits else 1.0
+        ids = {chunk.id for chunk in named}
+        others = [hit for hit in hits if hit.id not in ids]
+        return [*(Hit(chunk.id, score, CARD.name, chunk) for chunk in named), *others][: query.limit]
+
+    async def _named(self, query: Query) -> list[Chunk]:
+        """The beginnings of the documents whose ids the question holds: "show me prop-0042"."""
+        words = dict.fromkeys(word for word in _ID.findall(query.text) if _DIGITS.search(word))
+        written = dict.fromkeys(way for word in words for way in (word, word.lower(), word.upper()))
+        collections = query.scope.collections
+        ids = [ChunkId(one.tenant, one.name, way, 0) for way in written for one in collections][:_MOST_NAMED]
+        found = await self.catalogue.load(query.scope, ids, query.filter) if ids else {}
+        return [found[id] for id in ids if id in found]
+
+    async def _by_words(self, query: Query) -> list[Hit]:
         shares = question_terms(query.text, query.language, query.gloss)
         counts = await self.catalogue.term_counts(query.scope, shares)
         total = {term: sum(known.get(term, 0) for known in counts.values()) for term in shares}

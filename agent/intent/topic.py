@@ -55,7 +55,9 @@ def topic_of(found: Found) -> list[str]:
             or (counts and (token.folded in plain.OF_NUMBERS or token.stem in plain.DEEDS))
         )
         # "about typing" names a topic, although types are a field.
-        is_subject = sentence.in_about(token.start) and any(one.first <= index < one.last for one in found.left)
+        is_subject = sentence.in_about(token.start) and (
+            any(one.first <= index < one.last for one in found.left) or _is_counted_subject(sentence, index)
+        )
         if (is_subject and not (counts and asks)) or (
             not is_plain and not sentence.is_noun(index) and not sentence.cue_fields(index)
         ):
@@ -64,7 +66,15 @@ def topic_of(found: Found) -> list[str]:
     for first, last in taken:
         text[first:last] = "，" * (last - first)
     cues = ["".join(cue) for cue in sentence.vocabulary.cues if cue and has_chinese(cue[0])]
+    if wording.HOW_MANY_ZH.search(sentence.text):
+        cues = [cue for cue in cues if not re.search(rf"(?:关于|有关|涉及){re.escape(cue)}", sentence.text)]
     return words + _chinese_words("".join(text), (*cues, *plain.OF_NUMBERS_ZH) if counts else cues)
+
+
+def _is_counted_subject(sentence: Sentence, index: int) -> bool:
+    """ "how many reports [about costs]" counts those, although they have a field of costs."""
+    about = sentence.folded(index - 1) in ("about", "regarding", "concerning")
+    return about and bool(sentence.cue_fields(index)) and wording.HOW_MANY.search(sentence.text) is not None
 
 
 def _asks_for_an_end(sentence: Sentence) -> bool:

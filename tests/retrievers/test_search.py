@@ -147,6 +147,19 @@ async def test_an_identifier_finds_its_document_first(database: Database, minilm
         assert ids(await service.retrieve(asked))[0] == "exact", asked
 
 
+@pytest.mark.parametrize("question", ["prop-0042", "show me PROP-0042", "who wrote prop-0042?", "prop-0042 的状态"])
+async def test_a_document_is_found_by_its_id_though_others_mention_it(service: Service, question: str):
+    texts = {"prop-0042": "Larger machines for the cluster.", "note": "We follow prop-0042, as prop-0042 says."}
+    await service.ingest(documents(texts, metadata={"team": "infra"}), "docs")
+    await service.ingest(documents({"prop-0042": "Somebody else's."}), "docs", tenant="globex")
+    result = await service.retrieve(question, collection="docs", intent="off")
+    assert ids(result)[0] == "prop-0042"
+    assert "Larger machines" in result.hits[0].text
+    assert sorted(ids(result)) == ["note", "prop-0042"]
+    other = {"type": "ne", "key": "team", "value": "infra"}
+    assert ids(await service.retrieve(question, collection="docs", intent="off", filter=other)) == []
+
+
 async def test_a_quoted_phrase_finds_only_what_holds_it(service: Service):
     texts = {
         "exact": "In spring the crew must oil the main bearing twice.",
