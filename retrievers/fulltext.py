@@ -36,7 +36,7 @@ _SEARCH = """
 # Ids that somebody would write into a question: prop-0042, SUP-12, setup/guide_07.md; not HIV-1.
 _ID = re.compile(r"(?<![\w./-])(?=[\w./-]*[A-Za-z])[A-Za-z0-9]+(?:[-_./:][A-Za-z0-9]+)+(?![\w-])")
 _DIGITS = re.compile(r"\d\d")
-_MOST_NAMED = 100
+_MOST_NAMED = 300
 _ABOVE = 1.25
 """What a document that is named scores, of the best that shares words."""
 

@@ -15,6 +15,7 @@ from agent.intent import periods
 from agent.intent.date_words import (
     MONTH,
     MONTH_THIRD_ZH,
+    MONTH_WHOLE,
     MONTH_ZH,
     ORDINAL,
     PART_EN,
@@ -241,6 +242,12 @@ def _relative_part(match: Match, calendar: Calendar) -> Period:
 def _month_alone(match: Match, calendar: Calendar) -> Period | None:
     # "in may" in small letters may be a verb that someone left unfinished.
     return None if match["m"] in ("may", "march") else periods.latest(month(match["m"]), 1, calendar)
+
+
+def _month_named(match: Match, calendar: Calendar) -> Period | None:
+    # "of June Carter", "before Jan left"
+    followed = match.string[match.end() : match.end() + 2]
+    return None if followed.strip().isupper() else _month_alone(match, calendar)
 
 
 def _decade(match: Match, calendar: Calendar) -> Period:
@@ -515,8 +522,9 @@ RULES: tuple[Rule, ...] = (
         lambda match, calendar: periods.latest(month(match["m"]), 1, calendar),
         rf"\b(?<=since\ )(?P<m>{MONTH})\b",
     ),
+    _rule(_month_alone, rf"\b(?<=in\ )(?P<m>{MONTH})(?!\w)"),
     _rule(
-        _month_alone,
-        rf"\b(?:(?<=in\ )|(?<=of\ )|(?<=during\ )|(?<=before\ )|(?<=after\ )|(?<=until\ ))(?P<m>{MONTH})(?!\w)",
+        _month_named,
+        rf"\b(?:(?<=of\ )|(?<=during\ )|(?<=before\ )|(?<=after\ )|(?<=until\ ))(?P<m>{MONTH_WHOLE})\b",
     ),
 )

@@ -29,6 +29,7 @@ MONTH = (
     r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?|"
     r"nov(?:ember)?|dec(?:ember)?)\b\.?"
 )
+MONTH_WHOLE = rf"(?:{'|'.join(_MONTH_NAMES)})"
 SEASON = r"(?:spring|summer|autumn|fall|winter)"
 ORDINAL = r"(?:first|1st|second|2nd|third|3rd|fourth|4th)"
 UNIT = r"(?:day|week|month|quarter|year|decade)s?"

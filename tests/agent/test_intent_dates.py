@@ -122,6 +122,9 @@ NONE = (
     "帮我找一下周文斌老师的资料",
     "the second half of the message",
     "march through the list",
+    "reports of June Carter",
+    "documents of Jan",
+    "what happens before may is decided",
 )
 
 
