@@ -15,6 +15,9 @@ endif
 # A file's tests stay together: what they share is made once.
 parallel := --numprocesses auto --maxprocesses 4 --dist loadfile
 
+# Where statements to the database are: what an older PostgreSQL could answer otherwise.
+stored := tests/retrievers tests/agent/chat tests/agent/test_trace.py tests/agent/test_tenants.py
+
 .PHONY: demo test test-fast test-adapters lint schema clean
 
 demo: $(VENV)/.installed
@@ -22,7 +25,7 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.tools lint
 	$(BIN)/python -m pytest $(parallel)
-	SIGNALBOX_TEST_POSTGRES=16 $(BIN)/python -m pytest $(parallel) -m database
+	SIGNALBOX_TEST_POSTGRES=16 $(BIN)/python -m pytest $(parallel) -m database $(stored)
 
 test-fast: $(VENV)/.tools
 	$(BIN)/python -m pytest -x -q -m "not database"

@@ -70,7 +70,7 @@ export function askView(root, parameters) {
   const stop = h("button", { type: "button", hidden: true, onclick: () => running?.abort() }, t("ask.stop"));
   const collection = h("select", {
     id: "collection",
-    onchange: () => { state.collection = collection.value; state.filters = []; loadFields(); },
+    onchange: () => { state.collection = collection.value; state.filters = []; showFilters(); loadFields(); },
   });
   const topK = h("select", { id: "top-k", onchange: () => { state.topK = Number(topK.value); } }, TOP_K.map((one) => h("option", { value: one, selected: one === state.topK }, String(one))));
   const intent = h("select", { id: "intent", onchange: () => { state.intent = intent.value; } }, ["", "auto", "rules", "llm", "off"].map((one) => h("option", { value: one, selected: one === state.intent }, t(`intent.${one || "default"}`))));
@@ -121,12 +121,16 @@ export function askView(root, parameters) {
   }
 
   function showFilters() {
+    drawFilters();
+    history.replaceState(null, "", addressOf());
+  }
+
+  function drawFilters() {
     replace(chips, filterChips(state.filters, (filter) => {
       state.filters = state.filters.filter((one) => !isSame(one, filter));
       showFilters();
       if (state.last) again();
     }));
-    history.replaceState(null, "", addressOf());
   }
 
   function showTurns() {
@@ -251,7 +255,7 @@ export function askView(root, parameters) {
     const wanted = state.collection ? [state.collection] : names.slice(0, 10);
     catalogues = await Promise.all(wanted.map(api.collection));
     if (adder.hasChildNodes()) toggleAdder(true);
-    showFilters();
+    drawFilters(); // who has followed a link meanwhile has another address
   }
 
   showTurns();
