@@ -207,6 +207,8 @@ def test_text_is_printed_as_it_comes_and_an_interrupt_ends_it_cleanly(url: str, 
             stderr=subprocess.PIPE,
             cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": str(ROOT), **{f"SIGNALBOX_{key}": one for key, one in settings.items()}},
+            # What a shell runs in the background ignores interrupts, and so would all that it starts.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         killer = threading.Timer(60, process.kill)
         killer.start()
