@@ -675,6 +675,8 @@ SUPPORT = {
     "how many escalated tickets are there?": ("escalated=true", {"op": "count"}),
     "tickets that weren't escalated": ("escalated=false", None),
     "was it escalated?": (None, None),
+    # a topic that has the name of a field
+    "how many tickets about hours?": (None, None),
     # a word that is a pronoun more often than a name
     "when does it expire?": (None, None),
     "can it be exported?": (None, None),
