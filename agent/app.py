@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import (
     AsyncGenerator,
@@ -357,18 +358,32 @@ class Service:
         return await self._submit(delivery, wait, tenant)
 
     async def submit_file(
-        self, collection: str, name: str, data: bytes, *, wait: bool = True, tenant: str | None = None
+        self,
+        collection: str,
+        name: str,
+        data: bytes,
+        *,
+        wait: bool = True,
+        tenant: str | None = None,
+        read_within_s: float = math.inf,
     ) -> Job:
         """As `submit`, for the documents of a file of any form that `signalbox ingest` reads.
 
         Args:
             name: of the file: its ending tells the form, and a document that has no id or title gets this one.
+            read_within_s: how long is waited until the file is read; the job of one that takes longer is still
+                running when this returns.
         """
-        return await self._submit(deliveries.of_file(collection, name, data), wait, tenant)
+        return await self._submit(deliveries.of_file(collection, name, data), wait, tenant, read_within_s)
 
-    async def _submit(self, delivery: deliveries.Delivery, wait: bool, tenant: str | None) -> Job:
+    async def _submit(
+        self, delivery: deliveries.Delivery, wait: bool, tenant: str | None, read_within_s: float = math.inf
+    ) -> Job:
         who = self._tenant(tenant)
-        id = (await self.worker.deliver(who, delivery))[0] if wait else await self._accept(who, delivery)
+        if wait:
+            id, _ = await self.worker.deliver(who, delivery, read_within_s=read_within_s)
+        else:
+            id = await self._accept(who, delivery)
         return await self.job(id, tenant=who)
 
     @_in_time

@@ -30,6 +30,7 @@ from retrievers.ingest.schema import read_schema_file, schema_of
 from retrievers.memory.corpus import MOST_PASSAGES, Corpus, TooManyPassages, gather
 from retrievers.memory.ranking import rank
 from retrievers.registry import Resources
+from retrievers.sandbox import Stopped
 
 CARD = Card(name="local", good_for="documents of a folder on the service's machine, as they are now")
 
@@ -65,7 +66,7 @@ class Local:
     def __init__(
         self,
         embedder: Embedder,
-        items: Callable[[], Iterable[Document | Rejected]],
+        items: Callable[[Stopped], Iterable[Document | Rejected]],
         *,
         fields: Callable[[], Mapping[str, Field]] = dict,
         look: Callable[[], Hashable] = lambda: None,
@@ -99,7 +100,7 @@ class Local:
         given = [
             one if isinstance(one, Document) else read_record(one, f"documents[{n}]") for n, one in enumerate(documents)
         ]
-        return cls(embedder, lambda: given, fields=lambda: fields or {})
+        return cls(embedder, lambda _stopped: given, fields=lambda: fields or {})
 
     @classmethod
     def folder(cls, path: Path, embedder: Embedder) -> Self:
@@ -118,7 +119,7 @@ class Local:
             raise BadRequest(f'setting LOCAL: there is no permission to read "{printable(str(path))}"', where="local")
         return cls(
             embedder,
-            partial(read, [path]),
+            lambda stopped: read([path], stopped=stopped),
             fields=partial(_declared, path),
             look=partial(_files, path),
             named=f'the folder "{printable(path.name)}"',
@@ -244,7 +245,7 @@ class Local:
             self._fail(f"{self._named} cannot be read: {reason or type(error).__name__}", object())
 
     def _gather(self) -> Corpus:
-        return gather(self._items(), CARD.name, declared=self._fields(), stopped=self._stop.is_set)
+        return gather(self._items(self._stop.is_set), CARD.name, declared=self._fields(), stopped=self._stop.is_set)
 
     def _fail(self, reason: str, seen: Hashable) -> None:
         # What it held before may have been taken away on purpose: it is not shown any more.

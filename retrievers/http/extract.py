@@ -1,22 +1,19 @@
-"""The text of a web page, read in a process of its own.
+"""The text of a web page. It is read in a process with limits: markup can keep any HTML reader busy for hours."""
 
-Markup can be made to keep any HTML reader busy for hours, and no thread can be stopped; nor is a parser in C fed
-with pages of strangers inside the service. The process gets the markup and nothing else: no environment, no sockets.
-"""
-
-import asyncio
-import json
-import os
 import re
-import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import date
+from typing import Any, BinaryIO
 
-from retrievers.core.errors import BadDocument
 from retrievers.ingest.html import read_page
+from retrievers.sandbox import Sandbox, Stopped
 
-_MOST_CPU_S = 60
-"""In case the service is gone and nobody ends the process at the deadline."""
+SANDBOX = Sandbox(places=2)
+"""Each keeps a processor busy, and questions wait for the pages."""
+_TASK = "retrievers.http.extract:read_to_message"
 # In meta elements, JSON-LD and microdata: a name, and not far behind it a day.
 _PUBLISHED = re.compile(
     r"""(?:article:published_time|datepublished|publish(?:ed)?[_-]?date|pubdate|citation_(?:publication_|online_)?date
@@ -40,39 +37,30 @@ class Extract:
 
 
 async def extract(markup: str) -> Extract:
-    """The page behind some markup. Cancelling ends the process.
+    """The page behind some markup. Cancelling ends the process that reads it.
 
     Raises:
-        BadDocument: the markup cannot be read.
+        BadDocument: the markup cannot be read within the limits of `retrievers.sandbox`.
     """
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", __name__),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        # The code is found where this process finds it, and not in a folder that somebody works in.
-        env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONUTF8": "1"},
-    )
-    try:
-        answer, _ = await process.communicate(markup.encode(errors="replace"))
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if process.returncode != 0:
-        raise BadDocument(f"reading it ended with {process.returncode}")
-    found = json.loads(answer)
-    if isinstance(found, str):
-        raise BadDocument(found)
-    return Extract(**found)
+
+    def read_aside(stopped: Stopped) -> Extract:
+        with tempfile.TemporaryFile(prefix="signalbox-") as file:
+            file.write(markup.encode(errors="replace"))
+            file.seek(0)
+            with closing(SANDBOX.run(_TASK, [(file, {})], stopped=stopped)) as answers:
+                (found,) = next(answers)
+            return Extract(**found)
+
+    return await SANDBOX.in_thread(read_aside)
+
+
+def read_to_message(file: BinaryIO) -> Iterator[dict[str, Any]]:
+    """`read` as a task of `retrievers.sandbox`."""
+    yield asdict(read(file.read().decode()))
 
 
 def read(markup: str) -> Extract:
-    """As `extract`, in this process.
-
-    Raises:
-        BadDocument: the markup cannot be read.
-    """
+    """As `extract`, in this process."""
     from trafilatura import bare_extraction
 
     published = _published(markup)
@@ -96,26 +84,3 @@ def _published(markup: str) -> str | None:
         return date.fromisoformat(stated[1]).isoformat() if stated else None
     except ValueError:
         return None
-
-
-def _forbid_sockets(event: str, arguments: object) -> None:
-    if event.startswith("socket."):
-        raise PermissionError(event)
-
-
-def _main() -> None:
-    """Markup in, JSON out: an `Extract`, or the reason why there is none."""
-    import resource
-
-    resource.setrlimit(resource.RLIMIT_CPU, (_MOST_CPU_S, _MOST_CPU_S))
-    sys.addaudithook(_forbid_sockets)
-    try:
-        json.dump(asdict(read(sys.stdin.read())), sys.stdout)
-    except BadDocument as error:
-        json.dump(str(error), sys.stdout)
-    except Exception as error:  # of a library, which may raise anything over markup of strangers
-        json.dump(f"{type(error).__name__}: {error}", sys.stdout)
-
-
-if __name__ == "__main__":
-    _main()

@@ -35,8 +35,6 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _CONNECT_S = 3.0
 """For one address, where there are more."""
 _MOST_ADDRESSES = 4
-_MOST_EXTRACTIONS = 2
-"""At once: each keeps a processor busy."""
 _CACHED_CHARACTERS = 8_000_000
 _MOST_TITLE = 300
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
@@ -112,7 +110,6 @@ class Fetcher:
         self._cache = _Cache(cache_s)
         self._resolve = resolve
         self._connect = connect
-        self._extracting = asyncio.Semaphore(_MOST_EXTRACTIONS)
 
     async def fetch(self, url: str, *, timeout_s: float = 10.0) -> Page:
         """The page at a URL.
@@ -198,8 +195,7 @@ class Fetcher:
         if body.content_type in _HTML:
             markup = _decoded(body.data, body.charset or declared_charset(body.data))
             try:
-                async with self._extracting:
-                    found = await extract(markup)
+                found = await extract(markup)
             except BadDocument as error:
                 raise Unavailable(target.host, f"its page cannot be read: {one_line(str(error), 200)}") from None
             title, text, published = found.title, found.text, found.published

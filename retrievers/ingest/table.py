@@ -4,8 +4,7 @@ import csv
 import io
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
 from retrievers.core.errors import BadDocument
 from retrievers.ingest.clean import encoding_notes, stream_encoding
@@ -29,24 +28,24 @@ _INTEGER = re.compile(r"-?(?:0|[1-9]\d{0,17})", re.ASCII)
 _DECIMAL = re.compile(r"-?(?:0|[1-9]\d{0,8})\.\d{1,6}", re.ASCII)
 
 
-def read_table(path: Path, shown: str, count: Progress) -> Iterator[Item]:
+def read_table(file: BinaryIO, ending: str, shown: str, count: Progress) -> Iterator[Item]:
     """The rows of a file below its header as documents, each with the line it begins on.
 
     Args:
+        ending: of the file's name, which tells the usual delimiter.
         shown: the file's path for messages.
         count: is told of the bytes consumed.
     Raises:
         BadDocument: what concerns the whole file.
     """
-    with path.open("rb") as file:
-        encoding = stream_encoding(file)
-        notes = encoding_notes(encoding)
-        text = io.TextIOWrapper(file, encoding="utf-8-sig" if encoding == "utf-8" else encoding, newline="")
+    encoding = stream_encoding(file)
+    notes = encoding_notes(encoding)
+    with io.TextIOWrapper(file, encoding="utf-8-sig" if encoding == "utf-8" else encoding, newline="") as text:
         sample = next((line for line in text.read(_CSV_SAMPLE_CHARACTERS).splitlines() if line.strip()), "")
         if not sample:
             raise BadDocument("the file is empty")
         text.seek(0)
-        default = "\t" if path.suffix.lower() == ".tsv" else ","
+        default = "\t" if ending == ".tsv" else ","
         # Strict, or a quote left open would turn the rest of the file into one cell without a word.
         rows = csv.reader(_bounded_lines(text), delimiter=_delimiter(sample, default), strict=True)
         columns: list[str] = []

@@ -4,11 +4,12 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from collections.abc import Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 from weakref import WeakValueDictionary
 
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
@@ -16,9 +17,10 @@ from retrievers.core.tasks import leave
 from retrievers.ingest.delivery import Delivery, dumped, loaded
 from retrievers.ingest.documents import Document, Rejected
 from retrievers.ingest.jobs import Jobs, Lease, LostLease, Work
-from retrievers.ingest.read import read_record, read_upload
+from retrievers.ingest.read import SANDBOX, read_record, read_upload
 from retrievers.ingest.run import Failure, Progress, Report, Written
 from retrievers.ingest.store import Connection
+from retrievers.sandbox import Stopped
 
 Item = Document | Rejected
 
@@ -61,6 +63,9 @@ class _Run:
     """One attempt at a job.
 
     Attributes:
+        line: in it, jobs of one tenant wait for each other.
+        turn: in it, the documents are stored.
+        read: set when its file is read; of records, when they are there.
         work: there from when it is the job's turn.
         tries: how often a dependency failed the job before.
         items: with their places in the delivery.
@@ -69,6 +74,9 @@ class _Run:
     """
 
     lease: Lease
+    line: AbstractAsyncContextManager[None] = field(default_factory=nullcontext)
+    turn: AbstractAsyncContextManager[None] = field(default_factory=nullcontext)
+    read: asyncio.Event = field(default_factory=asyncio.Event)
     work: Work = field(init=False)
     tries: int = 0
     items: Sequence[tuple[int, Item]] = ()
@@ -112,6 +120,7 @@ class Worker:
         for task in self._at_work:
             task.cancel()
         await asyncio.gather(*self._loops)
+        await asyncio.gather(*self._at_work, return_exceptions=True)
 
     @property
     def works(self) -> bool | None:
@@ -122,56 +131,75 @@ class Worker:
         """There is a new job."""
         self._woken.set()
 
-    async def deliver(self, tenant: str, delivery: Delivery) -> tuple[str, Report]:
+    async def deliver(
+        self, tenant: str, delivery: Delivery, *, read_within_s: float = math.inf
+    ) -> tuple[str, Report | None]:
         """Carry out a delivery at once; its job is written down first, so it survives this process.
 
+        Args:
+            read_within_s: how long is waited until its file is read. After that the job goes on by itself.
         Returns:
-            The job's id, and what was done.
+            The job's id, and what was done; None when that goes on.
         Raises:
             BadRequest: it cannot be done; the job has failed.
             Unavailable: a dependency failed; the job, if it was written down, is tried again later.
         """
         lease = await self.jobs.begin(tenant, delivery)
+        run = _Run(lease, self._lines.setdefault(tenant, asyncio.Semaphore(_TURNS)), self._turns)
         try:
-            return lease.id.hex, await self.carry_out(lease, self._turn(tenant))
+            return lease.id.hex, await self._carry_out_patiently(run, read_within_s)
         except LostLease:
             raise Unavailable("the job", f"it was taken over; see job {lease.id.hex}") from None
         except Unavailable as error:
             reason = f"{error.reason}; job {lease.id.hex} keeps the documents and is tried again"
             raise Unavailable(error.source, reason, retry_after_s=error.retry_after_s) from error
 
-    @asynccontextmanager
-    async def _turn(self, tenant: str) -> AsyncIterator[None]:
-        """Inside the block a delivery is carried out; before, a tenant's many wait in a line of their own.
+    async def _carry_out_patiently(self, run: "_Run", read_within_s: float) -> Report | None:
+        """As `_carry_out`; None when its file is not read in time, and is read behind the caller's back."""
+        task = asyncio.create_task(self._carry_out(run))
+        reading = asyncio.create_task(run.read.wait())
+        within_s = None if math.isinf(read_within_s) else read_within_s
+        try:
+            await asyncio.wait({task, reading}, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+            if task.done() or run.read.is_set():
+                return await task
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.wait({task})
+            raise
+        finally:
+            reading.cancel()
+        self._at_work.add(task)
+        task.add_done_callback(partial(self._told, run.lease))
+        return None
 
-        Of a tenant no more come to wait for the common turns than there are turns, so others wait for no more.
-        """
-        line = self._lines.setdefault(tenant, asyncio.Semaphore(_TURNS))
-        async with line, self._turns:
-            yield
+    def _told(self, lease: Lease, task: "asyncio.Task[Report]") -> None:
+        self._at_work.discard(task)
+        _tell(lease, task)
 
-    async def carry_out(self, lease: Lease, turn: AbstractAsyncContextManager[None] | None = None) -> Report:
+    async def carry_out(self, lease: Lease) -> Report:
         """Store the documents of a job; cancelled, it gives the job back.
 
-        Args:
-            turn: inside it they are stored; the lease is held while it is waited for.
         Raises:
             BadRequest: the job cannot be done, and has failed.
             Unavailable: a dependency failed; the job is given back, to be tried again later.
             LostLease: it was taken over by another worker, or cancelled.
         """
+        return await self._carry_out(_Run(lease))
+
+    async def _carry_out(self, run: "_Run") -> Report:
         try:
-            return await self._attempt(_Run(lease), turn or nullcontext())
+            return await self._attempt(run)
         except asyncio.CancelledError:
-            await asyncio.shield(self._let_go(lease))
+            await asyncio.shield(self._let_go(run.lease))
             raise
 
     async def _let_go(self, lease: Lease) -> None:
         with suppress(Unavailable):  # the lease then ends by itself
             await self.jobs.give_back(lease)
 
-    async def _attempt(self, run: _Run, turn: AbstractAsyncContextManager[None]) -> Report:
-        storing = asyncio.create_task(self._in_turn(run, turn))
+    async def _attempt(self, run: _Run) -> Report:
+        storing = asyncio.create_task(self._in_turn(run))
         beating = asyncio.create_task(self._beat(run, storing))
         try:
             return await storing
@@ -217,23 +245,27 @@ class Worker:
                     run.lost = LostLease()
         storing.cancel()
 
-    async def _in_turn(self, run: _Run, turn: AbstractAsyncContextManager[None]) -> Report:
-        """Store when it is the job's turn; cancelled, it gives up the turn even if the database hangs."""
-        async with turn:
-            storing = asyncio.create_task(self._store(run))
-            try:
-                return await asyncio.shield(storing)
-            except asyncio.CancelledError:
-                leave(storing)
-                await asyncio.wait({storing}, timeout=_END_S)
-                raise
+    async def _in_turn(self, run: _Run) -> Report:
+        """Store when it is the job's turn. A file is read before: one that takes long keeps nobody else waiting."""
+        async with run.line:
+            await _step(self._load(run))
+            run.read.set()
+            async with run.turn:
+                await _step(self._store(run))
+        return run.report
 
-    async def _store(self, run: _Run) -> Report:
+    async def _load(self, run: _Run) -> None:
         run.work = work = await self.jobs.load(run.lease)
         run.tries = work.tries
         if work.deaths >= _MOST_DEATHS:
             raise BadRequest(f"given up: {work.deaths} workers did not come back from this job")
-        run.items = await asyncio.to_thread(_items, work)
+        if work.file is not None and work.payload is not None:
+            run.items = await SANDBOX.in_thread(partial(_file_items, work.file, work.payload))
+
+    async def _store(self, run: _Run) -> None:
+        work = run.work
+        if work.file is None or work.payload is None:
+            run.items = await asyncio.to_thread(_items, work)
         if work.letters:
             run.before = (work.documents or 0) - len(run.items)
         if work.deaths < _DEATHS:
@@ -248,7 +280,6 @@ class Worker:
         else:
             await self._one_by_one(run)
         await self._finish(run)
-        return run.report
 
     async def _all_at_once(self, run: _Run) -> None:
         def progress(report: Report) -> None:
@@ -362,14 +393,17 @@ def _tell(lease: Lease, task: "asyncio.Task[Report]") -> None:
 
 
 def _items(work: Work) -> list[tuple[int, Item]]:
-    """The documents of a job with their places in the delivery; of one that is tried again, those that failed."""
+    """The records of a job with their places in the delivery; of one that is tried again, those that failed."""
     if work.payload is None:
         return [(index, _letter(one, _place(index))) for index, one in work.letters]
-    if work.file is None:
-        return [(index, read_record(one, _place(index))) for index, one in enumerate(loaded(work.payload))]
+    return [(index, read_record(one, _place(index))) for index, one in enumerate(loaded(work.payload))]
+
+
+def _file_items(name: str, data: bytes, stopped: Stopped) -> list[tuple[int, Item]]:
+    """The documents of a file with their places in it, up to a number of bad ones."""
     items: list[tuple[int, Item]] = []
     failures = 0
-    for index, item in enumerate(read_upload(work.file, work.payload)):
+    for index, item in enumerate(read_upload(name, data, stopped=stopped)):
         failures += isinstance(item, Rejected)
         if failures > MOST_FAILURES:
             reason = f"{MOST_FAILURES:,} documents before this one are bad: the rest was not read"
@@ -377,6 +411,17 @@ def _items(work: Work) -> list[tuple[int, Item]]:
             break
         items.append((index, item))
     return items
+
+
+async def _step(work: Coroutine[Any, Any, None]) -> None:
+    """Work on a connection: cancelled, it is left even if the database hangs."""
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        leave(task)
+        await asyncio.wait({task}, timeout=_END_S)
+        raise
 
 
 def _letter(payload: bytes | None, where: str) -> Item:

@@ -40,6 +40,7 @@ from retrievers.postgres.database import Database
 from retrievers.postgres.embedded import EmbeddedServer
 from retrievers.postgres.keys import Keys
 from retrievers.postgres.migrate import SERVICE_ROLE
+from retrievers.sandbox import Stopped
 from retrievers.testing import HashEmbedder
 
 EMBEDDER = HashEmbedder()
@@ -223,7 +224,7 @@ async def test_reading_goes_on_when_whoever_asked_has_left():
     going = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def slowly() -> Iterator[Document]:
+    def slowly(_stopped: Stopped) -> Iterator[Document]:
         yield Document("a", "a", "", "Refunds take five days.")
         asyncio.run_coroutine_threadsafe(going.wait(), loop).result()
 
@@ -242,7 +243,7 @@ async def test_a_search_says_that_the_documents_are_still_being_read(monkeypatch
     going = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def slowly() -> Iterator[Document]:
+    def slowly(_stopped: Stopped) -> Iterator[Document]:
         asyncio.run_coroutine_threadsafe(going.wait(), loop).result()
         yield Document("a", "a", "", "Refunds take five days.")
 
@@ -257,7 +258,7 @@ async def test_what_is_being_read_ends_with_the_service():
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def endless() -> Iterator[Document]:
+    def endless(_stopped: Stopped) -> Iterator[Document]:
         number = 0
         try:
             while True:

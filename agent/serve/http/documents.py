@@ -57,9 +57,13 @@ async def upload_file(
     name: FileName,
     wait: Annotated[bool, Query(description="answer when its documents are stored, not when it is accepted")] = True,
 ) -> Response:
-    """Store the documents of a file, which is the body: JSONL, JSON, CSV, Markdown, HTML, text, PDF or DOCX."""
-    data = await request.body()
-    return _answer(await service.submit_file(collection, name, data, wait=wait, tenant=caller.tenant), wait=wait)
+    """Store the documents of a file, which is the body: JSONL, JSON, CSV, Markdown, HTML, text, PDF or DOCX.
+
+    One that is not read within the service's TIMEOUT_S is answered with 202, and its job goes on.
+    """
+    data, within_s = await request.body(), service.settings.timeout_s
+    job = await service.submit_file(collection, name, data, wait=wait, tenant=caller.tenant, read_within_s=within_s)
+    return _answer(job, wait=wait and job.status not in ("queued", "running"))
 
 
 async def get_document(service: TheService, caller: TheCaller, collection: Name, id: Id) -> Response:

@@ -1,0 +1,340 @@
+"""File forms: one reader per form, which turns an open file into documents.
+
+What they are given comes from strangers, and parsers can be kept busy or made to fill the memory by it. So
+`retrievers.ingest.read` calls them in a process with limits (`retrievers.sandbox`); only plain text is read without.
+"""
+
+import functools
+import re
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any, BinaryIO
+
+import yaml
+
+from retrievers.core.errors import BadDocument
+from retrievers.ingest.clean import Cleaner, decode, is_utf_16, kind
+from retrievers.ingest.documents import Document, Rejected
+from retrievers.ingest.html import declared_charset, read_page
+from retrievers.ingest.json_text import parse_json
+from retrievers.ingest.record import MAX_TEXT_CHARACTERS, build_document, read_record, rejected
+from retrievers.ingest.table import MAX_LINE_BYTES, Item, Progress, read_table
+
+MAX_WHOLE_FILE_BYTES = 256 << 20
+"""Of forms that are read in one piece; JSONL and CSV may be of any size."""
+MAX_PLAIN_BYTES = 4 * MAX_TEXT_CHARACTERS
+"""Of plain text, a character of which takes at most so many."""
+
+_SIGNATURES = {".pdf": b"%PDF-", ".docx": b"PK\x03\x04"}
+_SIGNATURE_WITHIN_BYTES = 1024
+_FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
+_FENCE = re.compile(r" {0,3}(```|~~~)")
+_FIRST_LEVEL_HEADING = re.compile(r" {0,3}#[ \t]+(.*?)(?:[ \t]+#+)?[ \t]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file to read.
+
+    Attributes:
+        file: open, at its start.
+        where: its path as given, for messages.
+        id: what its document is called when it does not say so itself.
+        title: the same for its title.
+        ending: of its name, in lower case, with the dot.
+    """
+
+    file: BinaryIO
+    where: str
+    id: str
+    title: str
+    ending: str
+    size_bytes: int
+
+
+def read_source(source: Source) -> Iterator[tuple[int, Item]]:
+    """The documents of a file, each with the bytes consumed since the last one where a file is read in pieces.
+
+    An error that concerns the whole file is the last item.
+    """
+    consumed = 0
+
+    def count(size: int) -> None:
+        nonlocal consumed
+        consumed += size
+
+    for item in guarded(source.where, READERS[source.ending](source, count)):
+        yield consumed, item
+        consumed = 0
+
+
+def guarded(where: str, items: Iterator[Item]) -> Iterator[Item]:
+    """Items up to the first error that concerns the whole file, and then that error."""
+    try:
+        yield from items
+    except BadDocument as error:
+        yield rejected(where, None, str(error))
+    except UnicodeDecodeError:
+        yield rejected(where, None, "it changed while it was read; the rest of the file was not read")
+    except OSError as error:
+        yield rejected(where, None, f"cannot be read: {error.strerror or error}")
+
+
+# Between processes.
+
+
+def read_to_messages(
+    file: BinaryIO, *, where: str, id: str, title: str, ending: str, size_bytes: int
+) -> Iterator[dict[str, Any]]:
+    """`read_source` as a task of `retrievers.sandbox`."""
+    for consumed, item in read_source(Source(file, where, id, title, ending, size_bytes)):
+        # The metadata are JSON values already; `asdict` would copy them all.
+        message: dict[str, Any] = {field.name: getattr(item, field.name) for field in fields(item)}
+        if isinstance(item, Document) and item.expires_at is not None:
+            message["expires_at"] = item.expires_at.isoformat()
+        yield {"document" if isinstance(item, Document) else "rejected": message, "read": consumed}
+
+
+def item_of(message: Mapping[str, Any]) -> Item:
+    """The item that `read_to_messages` made a message of."""
+    if "rejected" in message:
+        return Rejected(**message["rejected"])
+    given = dict(message["document"])
+    for name in ("important", "questions", "notes"):
+        given[name] = tuple(given[name])
+    if given["expires_at"] is not None:
+        given["expires_at"] = datetime.fromisoformat(given["expires_at"])
+    return Document(**given)
+
+
+# One reader per form.
+
+
+def _bytes_of(source: Source) -> bytes:
+    data = source.file.read(MAX_WHOLE_FILE_BYTES + 1) if source.size_bytes <= MAX_WHOLE_FILE_BYTES else None
+    if data is None or len(data) > MAX_WHOLE_FILE_BYTES:
+        raise BadDocument(f"larger than {MAX_WHOLE_FILE_BYTES >> 20} MB; split it, or use JSON Lines (.jsonl) or CSV")
+    return data
+
+
+def _text_of(data: bytes, *, declared: str | None = None) -> tuple[str, tuple[str, ...]]:
+    """The text of a whole file, and notes about its encoding."""
+    text, notes = decode(data, declared=declared)
+    if not text.strip():
+        raise BadDocument("the file is empty")
+    return text, notes
+
+
+def _read_plain(source: Source, _count: Progress) -> Iterator[Item]:
+    data = source.file.read(MAX_PLAIN_BYTES + 1)
+    if len(data) > MAX_PLAIN_BYTES:
+        raise BadDocument(f"it has more than {MAX_TEXT_CHARACTERS:,} characters, the limit of a text: split it")
+    text, notes = _text_of(data)
+    yield build_document({}, source.where, text=text, id=source.id, title=source.title, notes=notes)
+
+
+def _read_markdown(source: Source, _count: Progress) -> Iterator[Item]:
+    text, notes = _text_of(_bytes_of(source))
+    cleaner = Cleaner()
+    front, body = _front_matter(cleaner.text(text))
+    # Tags are key terms chosen by the author; they stay metadata as well, to filter by.
+    tags = front.get("tags")
+    if isinstance(tags, list):
+        tags = [tag for tag in tags if isinstance(tag, str)]
+    if isinstance(tags, list | str):
+        front = {"important": tags, **front}
+    title = _first_heading(body) or source.title
+    yield build_document(front, source.where, text=body, id=source.id, title=title, notes=notes, cleaner=cleaner)
+
+
+def _front_matter(text: str) -> tuple[dict[Any, Any], str]:
+    """The YAML at the start of a Markdown text, and the rest of the text.
+
+    Raises:
+        BadDocument: no valid YAML, or no mapping.
+    """
+    found = _FRONT_MATTER.match(text)
+    if not found:
+        return {}, text
+    try:
+        front = yaml.safe_load(found[1])
+    # Besides YAMLError, PyYAML lets through what converting a value raises (ValueError for the date
+    # 2024-02-31, KeyError for "!!bool maybe", RecursionError, and others).
+    except Exception as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f" at line {mark.line + 2}" if mark else ""
+        problem = getattr(error, "problem", None) or error
+        raise BadDocument(f"the front matter is not valid YAML{place}: {problem}") from error
+    if front is None:
+        front = {}
+    if not isinstance(front, dict):
+        raise BadDocument(f'the front matter is {kind(front)}; it must be lines like "title: ..."')
+    return front, text[found.end() :]
+
+
+def _first_heading(text: str) -> str:
+    """The first "# ..." line outside code."""
+    fence = ""
+    for line in text.split("\n"):
+        if opened := _FENCE.match(line):
+            fence = opened[1] if not fence else "" if opened[1] == fence else fence
+        elif not fence and (heading := _FIRST_LEVEL_HEADING.fullmatch(line)) and heading[1]:
+            return heading[1]
+    return ""
+
+
+def _read_html(source: Source, _count: Progress) -> Iterator[Item]:
+    data = _bytes_of(source)
+    text, notes = _text_of(data, declared=declared_charset(data))
+    cleaner = Cleaner()
+    page = read_page(cleaner.text(text))
+    if not page.text:
+        raise BadDocument("no visible text in this page")
+    title = page.title or source.title
+    yield build_document(
+        page.metadata, source.where, text=page.text, id=source.id, title=title, notes=notes, cleaner=cleaner
+    )
+
+
+def _read_converted(source: Source, _count: Progress) -> Iterator[Item]:
+    """PDF and DOCX, by the optional package markitdown."""
+    if not source.size_bytes:
+        raise BadDocument("the file is empty")
+    if _SIGNATURES[source.ending] not in source.file.read(_SIGNATURE_WITHIN_BYTES):
+        raise BadDocument(f"damaged, or not a {source.ending} file")
+    source.file.seek(0)
+    if source.ending == ".docx":
+        _check_unpacked(source)
+    try:
+        convert = _converter()
+    except ImportError as error:
+        raise BadDocument(f"reading {source.ending} needs: pip install 'signalbox[docs]'") from error
+    try:
+        text = convert(source)
+    # Damaged and protected files make the parsers behind it raise almost anything.
+    except Exception as error:
+        attempts = getattr(error, "attempts", None)
+        cause = attempts[-1].exc_info[1] if attempts else error
+        if isinstance(cause, MemoryError | RecursionError):
+            raise cause from None
+        raise BadDocument(f"cannot be converted to text: {str(cause) or type(cause).__name__}") from error
+    if not isinstance(text, str) or not text.strip():
+        raise BadDocument("no text in it; if its pages are pictures, run text recognition (OCR) first")
+    yield build_document({}, source.where, text=text, id=source.id, title=source.title)
+
+
+def _check_unpacked(source: Source) -> None:
+    """A few kilobytes can unpack to more than the memory holds; nothing unpacks to more than its archive says."""
+    try:
+        with zipfile.ZipFile(source.file) as archive:
+            size = sum(part.file_size for part in archive.infolist())
+    # Damaged archives make it raise almost anything; the converter will say so.
+    except Exception:
+        return
+    if size > MAX_WHOLE_FILE_BYTES:
+        raise BadDocument(f"it unpacks to more than {MAX_WHOLE_FILE_BYTES >> 20} MB; split it")
+
+
+@functools.cache
+def _converter() -> Callable[[Source], Any]:
+    from markitdown import MarkItDown, StreamInfo
+    from markitdown.converters import DocxConverter, PdfConverter
+
+    # Without its other converters, which would take a damaged file for plain text.
+    converter = MarkItDown(enable_builtins=False)
+    for one in (PdfConverter(), DocxConverter()):
+        converter.register_converter(one)
+
+    def convert(source: Source) -> Any:
+        source.file.seek(0)
+        stated = StreamInfo(extension=source.ending, filename=f"{source.title}{source.ending}")
+        return converter.convert_stream(source.file, stream_info=stated).text_content
+
+    return convert
+
+
+# JSON.
+
+
+def _read_json(source: Source, _count: Progress) -> Iterator[Item]:
+    """One object, or a list of objects."""
+    text, notes = _text_of(_bytes_of(source))
+    try:
+        content = parse_json(text)
+    except BadDocument as error:
+        hint = "; one object per line? Then name it .jsonl" if "Extra data" in str(error) else ""
+        raise BadDocument(f"{error}{hint}") from None
+    if isinstance(content, list):
+        if not content:
+            raise BadDocument("an empty list: no documents in it")
+        for index, record in enumerate(content):
+            yield read_record(record, f"{source.where}[{index}]", notes=notes)
+    elif isinstance(content, dict):
+        yield read_record(content, source.where, notes=notes)
+    else:
+        raise BadDocument(f"{kind(content)} where an object or a list of objects was expected")
+
+
+def _read_json_lines(source: Source, count: Progress) -> Iterator[Item]:
+    yield from read_json_lines(source.file, source.where, count)
+
+
+def read_json_lines(stream: BinaryIO, where: str, count: Progress) -> Iterator[Item]:
+    """One document per line, of a stream that may have no end."""
+    empty = True
+    for number, (size, line) in enumerate(_lines(stream), 1):
+        count(size)
+        if line.strip():
+            empty = False
+            yield _json_line(line, f"{where}:{number}", number)
+    if empty:
+        raise BadDocument("the input is empty" if where == "stdin" else "the file is empty")
+
+
+def _json_line(line: bytes, where: str, number: int) -> Item:
+    try:
+        if len(line.rstrip(b"\r\n")) > MAX_LINE_BYTES:
+            raise BadDocument(f"the line is longer than {MAX_LINE_BYTES >> 20} MB")
+        text, notes = decode(line, of="line")
+        return read_record(parse_json(text, number), where, notes=notes)
+    except BadDocument as error:
+        return rejected(where, None, str(error))
+
+
+def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """The size in bytes and the content of each line, which is cut when it is over the limit."""
+    line = stream.readline(MAX_LINE_BYTES + 1)
+    if is_utf_16(line):
+        # Only old Windows shells write this, so it need not be read piece by piece.
+        data = line + stream.read(MAX_WHOLE_FILE_BYTES)
+        if len(data) > MAX_WHOLE_FILE_BYTES:
+            raise BadDocument(f"UTF-16 and larger than {MAX_WHOLE_FILE_BYTES >> 20} MB; save it as UTF-8")
+        for index, text in enumerate(decode(data)[0].split("\n")):
+            yield 0 if index else len(data), text.encode()
+        return
+    while line:
+        size, last = len(line), line
+        while len(line) > MAX_LINE_BYTES and not last.endswith(b"\n") and (last := stream.readline(MAX_LINE_BYTES)):
+            size += len(last)
+        yield size, line
+        line = stream.readline(MAX_LINE_BYTES + 1)
+
+
+def _read_table(source: Source, count: Progress) -> Iterator[Item]:
+    return read_table(source.file, source.ending, source.where, count)
+
+
+READERS: Mapping[str, Callable[[Source, Progress], Iterator[Item]]] = {
+    **dict.fromkeys((".jsonl", ".ndjson"), _read_json_lines),
+    ".json": _read_json,
+    **dict.fromkeys((".csv", ".tsv"), _read_table),
+    **dict.fromkeys((".md", ".markdown"), _read_markdown),
+    **dict.fromkeys((".html", ".htm"), _read_html),
+    **dict.fromkeys((".txt", ".text", ".log", ".rst"), _read_plain),
+    **dict.fromkeys((".pdf", ".docx"), _read_converted),
+}
+"""A reader per ending: yields items, raises BadDocument or OSError for what concerns the whole file."""
+PLAIN = frozenset({".txt", ".text", ".log", ".rst"})
+"""Endings of files that no parser reads."""

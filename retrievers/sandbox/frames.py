@@ -1,0 +1,53 @@
+"""Messages between a service and the processes that read files for it: JSON behind its length, over one socket."""
+
+import json
+import socket
+import struct
+from typing import Any
+
+_LENGTH = struct.Struct("!I")
+
+
+def pack(message: Any) -> bytes:
+    """A message as bytes. Lone surrogates become question marks."""
+    data = json.dumps(message, ensure_ascii=False).encode(errors="replace")
+    return _LENGTH.pack(len(data)) + data
+
+
+class Receiver:
+    """Reads messages from a socket, whose time-out may end a read at any byte: the next call goes on there.
+
+    Args:
+        most_bytes: of one message.
+    """
+
+    def __init__(self, connection: socket.socket, most_bytes: int) -> None:
+        self._connection, self._most_bytes = connection, most_bytes
+        self._received = bytearray()
+
+    def receive(self) -> Any:
+        """The next message.
+
+        Raises:
+            TimeoutError: it is not complete yet.
+            EOFError: the other side is gone.
+            ValueError: no message, or one that is too long.
+        """
+        while True:
+            head = self._received
+            if len(head) >= _LENGTH.size:
+                size = _LENGTH.unpack_from(head)[0]
+                if size > self._most_bytes:
+                    raise ValueError(f"a message of {size:,} bytes")
+                end = _LENGTH.size + size
+                if len(head) >= end:
+                    message = bytes(head[_LENGTH.size : end])
+                    del head[:end]
+                    return json.loads(message)
+            try:
+                piece = self._connection.recv(1 << 18)
+            except ConnectionError:
+                piece = b""
+            if not piece:
+                raise EOFError
+            head += piece

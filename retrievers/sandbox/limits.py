@@ -1,0 +1,53 @@
+"""What a process that reads one file may use, and what is said when that is not enough."""
+
+import signal
+from dataclasses import dataclass
+
+PART_BYTES = 8 << 20
+"""Files of many documents may be of any size: each time that so much of one was read, a new part begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of a process, for each part of a file.
+
+    Attributes:
+        memory_bytes: address space.
+        cpu_s: processor time, all threads together.
+        wait_s: time for which somebody waits.
+        output_bytes: what is read from the part, as JSON.
+    """
+
+    memory_bytes: int = 1 << 30
+    cpu_s: int = 30
+    wait_s: float = 38.0
+    output_bytes: int = 20_000_000
+
+    @property
+    def out_of_memory(self) -> str:
+        return f"reading it takes more than {self.memory_bytes >> 20:,} MiB of memory; split it"
+
+    @property
+    def out_of_cpu(self) -> str:
+        return f"reading it takes more than {self.cpu_s} s of processor time; split it"
+
+    @property
+    def out_of_time(self) -> str:
+        return f"reading it takes longer than {self.wait_s:g} s; split it"
+
+    @property
+    def too_much_output(self) -> str:
+        return f"more than {self.output_bytes // 1_000_000} MB of text comes out of it; split it"
+
+    def reason_of_death(self, exit_code: int) -> str:
+        """Why a process ended before it had read its file.
+
+        Args:
+            exit_code: as of `subprocess.Popen.returncode`: negative for a signal.
+        """
+        if exit_code == -signal.SIGXCPU:
+            return self.out_of_cpu
+        if exit_code == -signal.SIGKILL:  # by the system, when its memory is full
+            return self.out_of_memory
+        name = signal.Signals(-exit_code).name if exit_code < 0 else f"exit code {exit_code}"
+        return f"its reader crashed ({name}); it may use {self.memory_bytes >> 20:,} MiB of memory"

@@ -1,0 +1,243 @@
+"""Processes that read files of strangers: a few, started when they are needed and kept for the next file."""
+
+import asyncio
+import atexit
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from typing import Any, BinaryIO, TypeVar
+
+from retrievers.core.errors import BadDocument, Unavailable
+from retrievers.sandbox.frames import Receiver
+from retrievers.sandbox.limits import PART_BYTES, Limits
+
+Stopped = Callable[[], bool]
+"""Whether nobody waits any more for what is being read."""
+Returned = TypeVar("Returned")
+
+MOST_REQUESTS = 16
+"""Handed to a process at once."""
+_LOOK_EVERY_S = 0.2
+"""How soon it is noticed that nobody wants the file any more."""
+_KEPT_S = 60.0
+"""How long a process without work is kept."""
+_MOST_FILES_EACH = 500
+"""Read by one process: what a file leaves behind in a library ends with it."""
+
+
+def never() -> bool:
+    """Somebody waits to the end."""
+    return False
+
+
+class Sandbox:
+    """Reads files in processes of its own.
+
+    Args:
+        places: how many files are read at the same time; others wait.
+    """
+
+    def __init__(self, places: int, limits: Limits = Limits()) -> None:
+        self._places, self._limits = places, limits
+        self._free = threading.BoundedSemaphore(places)
+        self._idle: list[_Process] = []
+        self._lock = threading.Lock()
+        self._threads: ThreadPoolExecutor | None = None
+        # A process that was forked must not read from the sockets of the one it comes from.
+        os.register_at_fork(after_in_child=self._forget)
+        atexit.register(self.close)
+
+    def run(
+        self, task: str, requests: Sequence[tuple[BinaryIO, Mapping[str, Any]]], *, stopped: Stopped = never
+    ) -> Generator[Iterator[dict[str, Any]], None, None]:
+        """What a task makes of each file: its JSON objects, one after the other, and for each file in turn.
+
+        While the objects of one file are taken, the process reads on in the next one.
+
+        Args:
+            task: "module:function", see `retrievers.sandbox.child.Task`.
+            requests: files, open for reading, each with a descriptor, and the task's other arguments as JSON; at most
+                `MOST_REQUESTS`.
+        Raises:
+            BadDocument: by the objects of a file that is bad, or that takes more to read than
+                its limits allow.
+            Unavailable: by them, when `stopped` says so.
+        """
+        waiting = deque(requests)
+        while waiting:
+            with self._process() as process:
+                process.send(task, waiting)
+                while waiting and process.is_well:
+                    waiting.popleft()
+                    yield process.receive(stopped)
+
+    async def in_thread(self, function: Callable[[Stopped], Returned]) -> Returned:
+        """Call what uses `run`; cancelled, it ends the process that reads.
+
+        Args:
+            function: is given what it hands to `run` as `stopped`.
+        """
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self._places, "sandbox")
+        stop = threading.Event()
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, function, stop.is_set)
+        finally:
+            stop.set()
+
+    @contextmanager
+    def _process(self) -> Iterator["_Process"]:
+        with self._free:
+            process = self._take() or _Process(self._limits)
+            try:
+                yield process
+            finally:
+                if process.is_usable:
+                    process.rest(self._retire)
+                    with self._lock:
+                        self._idle.append(process)
+                else:
+                    process.end()
+
+    def _take(self) -> "_Process | None":
+        """A process without work, if there is one that still lives."""
+        while True:
+            with self._lock:
+                if not self._idle:
+                    return None
+                process = self._idle.pop()
+            if process.is_alive:
+                return process
+            process.end()
+
+    def close(self) -> None:
+        """End the processes without work; the next file starts another."""
+        while (process := self._take()) is not None:
+            process.end()
+
+    def _retire(self, process: "_Process") -> None:
+        """End a process that had no work for some time."""
+        with self._lock:
+            if process not in self._idle:
+                return
+            self._idle.remove(process)
+        process.end()
+
+    def _forget(self) -> None:
+        self._free = threading.BoundedSemaphore(self._places)
+        self._idle, self._lock, self._threads = [], threading.Lock(), None
+
+
+class _Process:
+    """One process and the socket to it."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._folder = tempfile.mkdtemp(prefix="signalbox-")
+        self._connection, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                (sys.executable, "-P", "-m", "retrievers.sandbox.child", json.dumps(asdict(limits))),
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd=self._folder,
+                # The code is found where this process finds it, and not in a folder that somebody works in.
+                env={
+                    "PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path if path),
+                    "PYTHONUTF8": "1",
+                    "TMPDIR": self._folder,
+                },
+                start_new_session=True,
+            )
+        self._connection.settimeout(_LOOK_EVERY_S)
+        self._receiver = Receiver(self._connection, limits.output_bytes + 1024)
+        self._files = self._outstanding = 0
+        self._resting: threading.Timer | None = None
+        self.is_well = True
+
+    def send(self, task: str, requests: Iterable[tuple[BinaryIO, Mapping[str, Any]]]) -> None:
+        """Have files read; what is made of them is received in this order."""
+        if self._resting is not None:
+            self._resting.cancel()
+        files, arguments = zip(*requests, strict=True)
+        self._outstanding = len(files)
+        self._files += len(files)
+        request = json.dumps({"task": task, "arguments": arguments}).encode() + b"\n"
+        with suppress(ConnectionError):  # who receives will notice
+            sent = socket.send_fds(self._connection, [request], [file.fileno() for file in files])
+            self._connection.sendall(request[sent:])
+
+    def receive(self, stopped: Stopped) -> Iterator[dict[str, Any]]:
+        """What is made of the next file; left before its end, nothing more can be received."""
+        self.is_well = False
+        waited_s, read_bytes = 0.0, 0
+        while True:
+            began = time.monotonic()
+            try:
+                message = self._receiver.receive()
+            except TimeoutError:
+                waited_s += time.monotonic() - began
+                if stopped():
+                    raise Unavailable("the file", "nobody waits for it any more") from None
+                if waited_s > self._limits.wait_s:
+                    raise BadDocument(self._limits.out_of_time) from None
+                continue
+            except EOFError:
+                raise BadDocument(self._death_reason()) from None
+            except ValueError:
+                raise BadDocument(self._limits.too_much_output) from None
+            waited_s += time.monotonic() - began
+            if "error" in message:
+                self._outstanding -= 1
+                self.is_well = not message["last"]
+                if message["error"] is not None:
+                    raise BadDocument(message["error"])
+                return
+            read_bytes += message.get("read", 0)
+            if read_bytes >= PART_BYTES:
+                waited_s, read_bytes = 0.0, 0
+            yield message
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it can be given other files."""
+        return self.is_well and not self._outstanding and self._files < _MOST_FILES_EACH
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def rest(self, retire: Callable[["_Process"], None]) -> None:
+        """There is no work: after some time without any, `retire` is called."""
+        self._resting = threading.Timer(_KEPT_S, retire, (self,))
+        self._resting.daemon = True
+        self._resting.start()
+
+    def end(self) -> None:
+        """End the process with all that it started, and remove its files."""
+        if self._resting is not None:
+            self._resting.cancel()
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._connection.close()
+        self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _death_reason(self) -> str:
+        try:
+            return self._limits.reason_of_death(self._process.wait(_LOOK_EVERY_S))
+        except subprocess.TimeoutExpired:
+            return "its reader went away"
