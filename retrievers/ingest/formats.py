@@ -215,11 +215,11 @@ def _read_converted(source: Source, _count: Progress) -> Iterator[Item]:
         text = convert(source)
     # Damaged and protected files make the parsers behind it raise almost anything.
     except Exception as error:
-        attempts = getattr(error, "attempts", None)
-        cause = attempts[-1].exc_info[1] if attempts else error
-        if isinstance(cause, MemoryError | RecursionError):
-            raise cause from None
-        raise BadDocument(f"cannot be converted to text: {str(cause) or type(cause).__name__}") from error
+        causes = [attempt.exc_info[1] for attempt in getattr(error, "attempts", ())] or [error]
+        for cause in causes:
+            if isinstance(cause, MemoryError | RecursionError):
+                raise cause from None
+        raise BadDocument(f"cannot be converted to text: {str(causes[0]) or type(causes[0]).__name__}") from error
     if not isinstance(text, str) or not text.strip():
         raise BadDocument("no text in it; if its pages are pictures, run text recognition (OCR) first")
     yield build_document({}, source.where, text=text, id=source.id, title=source.title)

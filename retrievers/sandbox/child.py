@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 from retrievers.core.errors import BadDocument
 from retrievers.sandbox.frames import pack
-from retrievers.sandbox.limits import PART_BYTES, Limits
+from retrievers.sandbox.limits import EXIT_OUT_OF_MEMORY, PART_BYTES, Limits
 
 Task = Callable[..., Iterator[dict[str, Any]]]
 """Reads a file: takes it open, and arguments; yields JSON objects, `{"read": BYTES}` among them for progress."""
@@ -94,8 +94,9 @@ class Answer:
         """Carry out a task over a file, and say how it ended: with an `error` or without one.
 
         Returns:
-            Whether this process must end: memory was not enough, which leaves libraries in no known state, or it
-            keeps too much of it.
+            Whether this process must end, because it keeps too much memory.
+        Raises:
+            MemoryError: there is not enough. No library can be trusted after that.
         """
         limit_cpu(self._limits.cpu_s)
         error: str | None = None
@@ -107,12 +108,13 @@ class Answer:
         except BadDocument as problem:
             error = str(problem)
         except MemoryError:
-            error = self._limits.out_of_memory
+            self._flush()
+            raise
         except RecursionError:
             error = "it is nested too deeply"
         except Exception as problem:  # of a library, which may raise anything over files of strangers
             error = f"{type(problem).__name__}: {problem}"
-        is_last = error == self._limits.out_of_memory or held_bytes() > _MOST_KEPT_BYTES
+        is_last = held_bytes() > _MOST_KEPT_BYTES
         self._waiting += pack({"error": error and error[:_MOST_REASON_CHARACTERS], "last": is_last})
         self._flush()
         return is_last
@@ -151,5 +153,9 @@ def held_bytes() -> int:
 
 
 if __name__ == "__main__":
-    with suppress(ConnectionError):  # whoever asked is gone
+    try:
         main()
+    except MemoryError:
+        os._exit(EXIT_OUT_OF_MEMORY)
+    except ConnectionError:  # whoever asked is gone
+        os._exit(0)

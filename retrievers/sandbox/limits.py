@@ -6,6 +6,8 @@ from dataclasses import dataclass
 PART_BYTES = 8 << 20
 """Files of many documents may be of any size: each time that so much of one was read, a new part begins."""
 
+EXIT_OUT_OF_MEMORY = 77
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -47,7 +49,10 @@ class Limits:
         """
         if exit_code == -signal.SIGXCPU:
             return self.out_of_cpu
-        if exit_code == -signal.SIGKILL:  # by the system, when its memory is full
+        if exit_code in (EXIT_OUT_OF_MEMORY, -signal.SIGKILL):  # the latter by the system, when its memory is full
             return self.out_of_memory
         name = signal.Signals(-exit_code).name if exit_code < 0 else f"exit code {exit_code}"
         return f"its reader crashed ({name}); it may use {self.memory_bytes >> 20:,} MiB of memory"
+
+
+DEFAULT = Limits()

@@ -1,0 +1,235 @@
+import asyncio
+import io
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pytest
+
+from retrievers.core.errors import BadDocument, Unavailable
+from retrievers.sandbox import Limits, Sandbox, Stopped
+
+TASKS = """
+import os, socket, subprocess, tempfile, time
+from retrievers.core.errors import BadDocument
+
+def words(file):
+    for word in file.read().decode().split():
+        yield {"word": word}
+
+def act(file, what):
+    if what == "fill":
+        full = [bytes(1 << 20) for _ in range(4096)]
+    elif what == "spin":
+        while True:
+            pass
+    elif what == "sleep":
+        time.sleep(60)
+    elif what == "speak":
+        while True:
+            yield {"text": "x" * 100_000}
+    elif what == "shout":
+        yield {"text": "x" * 3_000_000}
+    elif what == "raise":
+        raise RuntimeError("a library is at a loss")
+    elif what == "refuse":
+        raise BadDocument("no text in it")
+    elif what == "nest":
+        def deeper(): return deeper()
+        deeper()
+    elif what == "die":
+        os.abort()
+    elif what == "connect":
+        socket.create_connection(("127.0.0.1", 9))
+    elif what == "start":
+        subprocess.run(["true"])
+    elif what == "fork":
+        os.fork()
+    elif what == "keep":
+        global kept
+        kept = bytearray(b"x") * (270 << 20)
+    yield {"pid": os.getpid(), "folder": tempfile.gettempdir(), "files": os.listdir()}
+
+def parts(file, count):
+    for _ in range(count):
+        yield {"read": 8 << 20, "text": "x" * 900_000}
+"""
+SMALL = Limits(memory_bytes=600 << 20, cpu_s=1, wait_s=120, output_bytes=1_000_000)
+
+
+@pytest.fixture
+def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sandbox]:
+    (tmp_path / "tasks_of_this_test.py").write_text(TASKS, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    sandbox = Sandbox(2, SMALL)
+    yield sandbox
+    sandbox.close()
+
+
+def file_of(text: str = "") -> BinaryIO:
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - of the caller
+    file.write(text.encode())
+    file.seek(0)
+    return file
+
+
+def run(sandbox: Sandbox, what: str, stopped: Stopped = lambda: False) -> dict[str, Any]:
+    """The last object that an act gives."""
+    with (
+        file_of() as file,
+        closing(sandbox.run("tasks_of_this_test:act", [(file, {"what": what})], stopped=stopped)) as answers,
+    ):
+        return list(next(answers))[-1]
+
+
+def test_files_are_read_one_after_the_other_by_one_process(sandbox: Sandbox):
+    texts = [f"one {n} three" for n in range(16)]
+    files = [file_of(text) for text in texts]
+
+    answers = sandbox.run("tasks_of_this_test:words", [(file, {}) for file in files])
+
+    assert [" ".join(one["word"] for one in answer) for answer in answers] == texts
+    assert run(sandbox, "nothing")["pid"] == run(sandbox, "nothing")["pid"]
+    for file in files:
+        file.close()
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ("fill", "reading it takes more than 600 MiB of memory; split it"),
+        ("spin", "reading it takes more than 1 s of processor time; split it"),
+        ("speak", "more than 1 MB of text comes out of it; split it"),
+        ("shout", "more than 1 MB of text comes out of it; split it"),
+        ("raise", "RuntimeError: a library is at a loss"),
+        ("refuse", "no text in it"),
+        ("nest", "it is nested too deeply"),
+        ("die", "its reader crashed (SIGABRT); it may use 600 MiB of memory"),
+        ("connect", "PermissionError: socket.getaddrinfo"),
+        ("start", "PermissionError: subprocess.Popen"),
+        ("fork", "PermissionError: os.fork"),
+    ],
+)
+def test_a_file_that_goes_too_far_is_refused_with_the_reason_and_the_next_one_is_read(
+    sandbox: Sandbox, what: str, reason: str
+):
+    with pytest.raises(BadDocument) as error:
+        run(sandbox, what)
+
+    assert str(error.value) == reason
+    assert run(sandbox, "nothing")["files"] == []
+
+
+def test_a_file_that_is_waited_for_too_long_is_refused(sandbox: Sandbox):
+    sandbox._limits = replace(SMALL, wait_s=0.5)
+
+    with pytest.raises(BadDocument, match=r"reading it takes longer than 0\.5 s; split it"):
+        run(sandbox, "sleep")
+
+
+def test_a_bad_file_among_others_costs_none_of_them(sandbox: Sandbox):
+    acts = ["nothing", "die", "nothing", "refuse", "keep", "nothing", "fill", "nothing"]
+    found = []
+    with file_of() as file:
+        for answer in sandbox.run("tasks_of_this_test:act", [(file, {"what": act}) for act in acts]):
+            try:
+                found.append("pid" in list(answer)[-1])
+            except BadDocument:
+                found.append(False)
+
+    assert found == [True, False, True, False, True, True, False, True]
+
+
+def test_a_process_that_keeps_much_memory_is_replaced(sandbox: Sandbox):
+    full = run(sandbox, "keep")["pid"]
+
+    assert run(sandbox, "nothing")["pid"] != full
+
+
+def test_a_file_of_many_documents_may_be_of_any_size(sandbox: Sandbox):
+    with file_of() as file:
+        (answer,) = [list(one) for one in sandbox.run("tasks_of_this_test:parts", [(file, {"count": 5})])]
+
+    assert len(answer) == 5
+
+
+def test_what_nobody_waits_for_is_not_read_to_its_end(sandbox: Sandbox):
+    with pytest.raises(Unavailable):
+        run(sandbox, "sleep", stopped=lambda: True)
+
+
+def test_a_process_without_work_leaves_nothing_behind(sandbox: Sandbox):
+    last = run(sandbox, "nothing")
+    assert Path(last["folder"]).is_dir()
+
+    sandbox.close()
+
+    assert not Path(last["folder"]).exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(last["pid"], 0)
+
+
+async def test_cancelling_ends_the_process_that_reads(sandbox: Sandbox):
+    loop, begun, ended = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+
+    def read(stopped: Stopped) -> None:
+        loop.call_soon_threadsafe(begun.set)
+        try:
+            run(sandbox, "sleep", stopped)
+        finally:
+            loop.call_soon_threadsafe(ended.set)
+
+    reading = asyncio.create_task(sandbox.in_thread(read))
+    await begun.wait()
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+
+    await ended.wait()
+    assert not sandbox._idle
+
+
+def test_no_more_files_are_read_at_once_than_there_are_places(sandbox: Sandbox):
+    with file_of("a b") as file:
+        request = [(file, {})]
+        first, second = (sandbox.run("tasks_of_this_test:words", request) for _ in range(2))
+        taken = [next(first), next(second)]
+
+        assert not sandbox._free.acquire(blocking=False)
+        del taken
+        first.close()
+        assert sandbox._free.acquire(blocking=False)
+        sandbox._free.release()
+        second.close()
+
+
+def test_a_message_is_read_whole_however_it_is_cut():
+    from retrievers.sandbox.frames import Receiver, pack
+
+    data = pack({"text": "中" * 1000}) + pack({"end": None})
+
+    class Slow:
+        """A socket that gives a byte or nothing at a time."""
+
+        stream, quiet = io.BytesIO(data), False
+
+        def recv(self, _size: int) -> bytes:
+            self.quiet = not self.quiet
+            if self.quiet:
+                raise TimeoutError
+            return self.stream.read(1)
+
+    receiver, found = Receiver(Slow(), 10_000), []  # type: ignore[arg-type]
+    while len(found) < 2:
+        with suppress(TimeoutError):
+            found.append(receiver.receive())
+
+    assert found == [{"text": "中" * 1000}, {"end": None}]
+    with pytest.raises(TimeoutError):
+        receiver.receive()
+    with pytest.raises(EOFError):
+        receiver.receive()
