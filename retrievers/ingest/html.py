@@ -21,6 +21,8 @@ _META = frozenset({"author", "date", "keywords", "description"})
 _CHARSET = re.compile(rb"<meta[^>]+charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
 _SPACES = re.compile(r"\s+")
 _CHARSET_WITHIN_BYTES = 4096
+_MOST_INDENTS = 20
+"""Of lists in lists: what is deeper would be more indentation than text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,7 @@ class _PageParser(HTMLParser):
         elif tag in ("ul", "ol"):
             self._lists += 1
         elif tag == "li" and self._row is None:
-            self._bullet = "  " * (self._lists - 1) + "- "
+            self._bullet = "  " * min(self._lists - 1, _MOST_INDENTS) + "- "
         elif tag == "pre":
             self._in_pre = self._row is None
 

@@ -26,6 +26,8 @@ Item = Document | Rejected
 
 MOST_FAILURES = 10_000
 """Bad documents of one file; what comes after so many is not read."""
+MOST_DOCUMENTS = 100_000
+"""Documents of one file, which are all in memory at once."""
 _POLL_S = 1.0
 """How soon a job is seen that another process accepted; those of this process are seen at once."""
 _REST_S = 5.0
@@ -405,9 +407,10 @@ def _file_items(name: str, data: bytes, stopped: Stopped) -> list[tuple[int, Ite
     failures = 0
     for index, item in enumerate(read_upload(name, data, stopped=stopped)):
         failures += isinstance(item, Rejected)
-        if failures > MOST_FAILURES:
-            reason = f"{MOST_FAILURES:,} documents before this one are bad: the rest was not read"
-            items.append((index, Rejected(item.where, item.id, reason)))
+        if failures > MOST_FAILURES or index == MOST_DOCUMENTS:
+            bad = f"{MOST_FAILURES:,} documents before this one are bad: the rest was not read"
+            many = f"a file has at most {MOST_DOCUMENTS:,} documents: send the rest in another one"
+            items.append((index, Rejected(item.where, item.id, bad if failures > MOST_FAILURES else many)))
             break
         items.append((index, item))
     return items

@@ -30,6 +30,8 @@ _SENT_AT_ONCE_BYTES = 1 << 16
 _MOST_KEPT_BYTES = 256 << 20
 """A process that holds more after a file ends itself: the memory goes back to the system."""
 _MOST_REASON_CHARACTERS = 1000
+_NOT_COUNTED_BYTES = 256
+"""Of each message: the names of its parts, which no file brings along."""
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _FORBIDDEN = ("socket.", "subprocess.", "os.exec", "os.fork", "os.posix_spawn", "os.system", "pty.")
 
@@ -125,7 +127,7 @@ class Answer:
             self._read_bytes = self._made_bytes = 0
             limit_cpu(self._limits.cpu_s)
         packed = pack(message)
-        self._made_bytes += len(packed)
+        self._made_bytes += max(len(packed) - _NOT_COUNTED_BYTES, 0)
         if self._made_bytes > self._limits.output_bytes:
             raise BadDocument(self._limits.too_much_output)
         self._waiting += packed

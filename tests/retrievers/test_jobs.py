@@ -185,6 +185,39 @@ async def test_a_file_with_more_bad_lines_than_anybody_reads_ends_there(
     assert job.failures[-1].reason == "3 documents before this one are bad: the rest was not read"
 
 
+async def test_a_file_with_more_documents_than_are_held_at_once_ends_there(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("retrievers.ingest.worker.MOST_DOCUMENTS", 3)
+    worker = worker_on(database)
+
+    id, _ = await worker.deliver(TENANT, of_file("docs", "rows.csv", b"id,text\n" + b"".join(
+        b"%d,good\n" % n for n in range(9))))  # fmt: skip
+
+    job = await worker.jobs.job(TENANT, id)
+    assert counts(job) == ("done", 3, 0, 0, 1)
+    assert job.failures[-1].reason == "a file has at most 3 documents: send the rest in another one"
+
+
+async def test_files_that_take_long_to_read_keep_nobody_else_waiting(database: Database):
+    # Two at once are read of one tenant, which are as many as are stored at once of all.
+    worker = worker_on(database)
+    slow = of_file("docs", "slow.html", b"<!--" * 1_000_000)
+    busy = [asyncio.create_task(worker.deliver("busy", slow)) for _ in range(4)]
+    await asyncio.sleep(0)
+
+    _, records = await worker.deliver("rare", of_records("docs", [record(0)]))
+    _, file = await worker.deliver("rare", of_file("docs", "good.md", b"# Good"))
+
+    assert records is not None
+    assert file is not None
+    assert (records.inserted, file.inserted) == (1, 1)
+    assert not any(task.done() for task in busy)
+    for task in busy:
+        task.cancel()
+    await asyncio.gather(*busy, return_exceptions=True)
+
+
 # Killing.
 
 WORKER = """

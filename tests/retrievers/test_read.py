@@ -3,6 +3,7 @@ import io
 import json
 import os
 import re
+import runpy
 import sys
 import types
 import zipfile
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,9 @@ from retrievers.ingest import table as table_module
 from retrievers.ingest.documents import Document, Rejected
 from retrievers.ingest.formats import Source, read_source
 from retrievers.ingest.read import input_bytes, read, read_record, read_upload
+from retrievers.sandbox import Limits, Sandbox
+
+DATA: dict[str, Any] = runpy.run_path(str(Path(__file__).with_name("data_files.py")))
 
 
 def document(item: Document | Rejected) -> Document:
@@ -740,54 +745,10 @@ def convert(monkeypatch) -> Iterator[types.SimpleNamespace]:
     return stand_in
 
 
-def one_page(text: str) -> bytes:
-    """A PDF of one page with a line of text."""
-    content = f"BT /F1 12 Tf 72 720 Td ({text}) Tj ET".encode()
-    objects = [
-        b"<< /Type /Catalog /Pages 2 0 R >>",
-        b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
-        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R"
-        b" /Resources << /Font << /F1 << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >> >> >>",
-        b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content),
-    ]
-    data, places = b"%PDF-1.4\n", []
-    for number, content in enumerate(objects, 1):
-        places.append(len(data))
-        data += b"%d 0 obj\n%s\nendobj\n" % (number, content)
-    table = b"".join(b"%010d 00000 n \n" % place for place in places)
-    end = b"trailer << /Size 5 /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % len(data)
-    return data + b"xref\n0 5\n0000000000 65535 f \n" + table + end
-
-
-def word(paragraphs: str) -> bytes:
-    """A DOCX of some paragraphs, given as XML."""
-    data = io.BytesIO()
-    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(
-            "[Content_Types].xml",
-            '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types">'
-            '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
-            '<Override PartName="/word/document.xml" ContentType='
-            '"application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"/></Types>',
-        )
-        archive.writestr(
-            "_rels/.rels",
-            '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships"><Relationship Id="r1" '
-            'Type="http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument" '
-            'Target="word/document.xml"/></Relationships>',
-        )
-        archive.writestr(
-            "word/document.xml",
-            '<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main">'
-            f"<w:body>{paragraphs}</w:body></w:document>",
-        )
-    return data.getvalue()
-
-
 def test_a_pdf_and_a_docx_are_converted(tmp_path):
     paragraph = "<w:p><w:r><w:t>Refunds take five days.</w:t></w:r></w:p>"
-    write(tmp_path, "paper.pdf", one_page("Refunds take five days."))
-    write(tmp_path, "paper.docx", word(paragraph))
+    write(tmp_path, "paper.pdf", DATA["pdf"](DATA["text_on_page"]("Refunds take five days.")))
+    write(tmp_path, "paper.docx", DATA["word"](paragraph))
 
     found = [document(item) for item in read([tmp_path])]
 
@@ -997,3 +958,55 @@ def test_a_url_that_is_code_is_left_out_and_said_to_be(url: str):
     read_one = document(read_record({"id": "a", "text": "body", "url": url}, "w"))
     assert (read_one.url, read_one.text) == (None, "body")
     assert "its url was left out: it is code, no address" in read_one.notes
+
+
+# Hostile files.
+
+
+@pytest.fixture
+def sandbox(monkeypatch) -> Iterator[Sandbox]:
+    """One with limits that hostile files reach soon; how long is waited is not among them on a busy machine."""
+    sandbox = Sandbox(1, Limits(memory_bytes=600 << 20, cpu_s=2, wait_s=200, output_bytes=2_000_000))
+    monkeypatch.setattr("retrievers.ingest.read.SANDBOX", sandbox)
+    yield sandbox
+    sandbox.close()
+
+
+def test_hostile_files_cost_no_others(tmp_path, sandbox):
+    hostile = dict(DATA["hostile_files"](0.0005))
+    for name, content in hostile.items():
+        write(tmp_path, f"{name}/{name}", content)
+        write(tmp_path, f"{name}/good.md", f"# Good\n\nBeside {name}.")
+
+    items = list(read([tmp_path]))
+
+    good = [item.text for item in items if isinstance(item, Document) and item.id.endswith("good.md")]
+    assert good == [f"# Good\n\nBeside {name}." for name in sorted(hostile)]
+    assert len(hostile) > 60
+    assert {Path(item.where.partition(":")[0].partition("[")[0]).name for item in items} == {"good.md", *hostile}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "limit"),
+    [
+        (
+            "memory.pdf",
+            lambda: DATA["pdf"](DATA["deflated"](b" ", 300_000_000), filters="/Filter /FlateDecode"),
+            "600 MiB of memory",
+        ),
+        ("words.pdf", lambda: DATA["pdf"](DATA["text_on_page"]("word") * 50_000), "2 s of processor time"),
+        ("comments.html", lambda: b"<!--" * 500_000, "2 s of processor time"),
+        (
+            "paragraphs.docx",
+            lambda: DATA["word"]("<w:p><w:r><w:t>word</w:t></w:r></w:p>" * 100_000),
+            "2 s of processor time",
+        ),
+    ],
+)
+def test_a_hostile_file_is_refused_by_the_limit_that_it_reaches(tmp_path, sandbox, name, content, limit):
+    if "memory" in limit:
+        sandbox._limits = replace(sandbox._limits, cpu_s=60)
+
+    (item,) = read([write(tmp_path, name, content())])
+
+    assert reason(item) == f"reading it takes more than {limit}; split it"

@@ -6,9 +6,11 @@ import random
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 MB = 1_000_000
+Count = Callable[[float], int]
+File = tuple[str, bytes]
 
 _TYPES = (
     '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types">'
@@ -70,7 +72,7 @@ def deflated(pattern: bytes, size: int) -> bytes:
     return packed + packer.flush()
 
 
-def hostile_files(scale: float = 1.0) -> Iterator[tuple[str, bytes]]:
+def hostile_files(scale: float = 1.0) -> Iterator[File]:
     """Names and contents of some 60 files.
 
     Args:
@@ -87,14 +89,15 @@ def hostile_files(scale: float = 1.0) -> Iterator[tuple[str, bytes]]:
     yield from _records(n)
 
 
-def _documents(n) -> Iterator[tuple[str, bytes]]:
+def _documents(n: Count) -> Iterator[File]:
     good = word()
     yield "paragraphs.docx", word(_PARAGRAPH * n(5_000_000))
     yield "runs.docx", word("<w:p>" + "<w:r><w:t>x</w:t></w:r>" * n(5_000_000) + "</w:p>")
     yield "spaces.docx", word("<w:p><w:r><w:t>" + " " * n(240 * MB) + "</w:t></w:r></w:p>")
     yield "nested.docx", word("<w:p>" * n(200_000) + "</w:p>" * n(200_000))
     yield "table.docx", word("<w:tbl><w:tr>" + f"<w:tc>{_PARAGRAPH}</w:tc>" * n(300_000) + "</w:tr></w:tbl>")
-    yield "tables.docx", word("<w:tbl><w:tr><w:tc>" * n(2_000) + _PARAGRAPH + "</w:tc></w:tr></w:tbl>" * n(2_000))
+    inner, outer = "<w:tbl><w:tr><w:tc>", "</w:tc></w:tr></w:tbl>"
+    yield "tables.docx", word(inner * n(2_000) + _PARAGRAPH + outer * n(2_000))
     laughs = (
         '<!DOCTYPE w [<!ENTITY a "aaaaaaaaaa">'
         + "".join(f'<!ENTITY {chr(98 + i)} "{f"&{chr(97 + i)};" * 10}">' for i in range(9))
@@ -103,7 +106,8 @@ def _documents(n) -> Iterator[tuple[str, bytes]]:
     yield "entities.docx", word("<w:p><w:r><w:t>&j;</w:t></w:r></w:p>", head=laughs)
     outside = '<!DOCTYPE w [<!ENTITY x SYSTEM "file:///etc/passwd">]>'
     yield "outside.docx", word("<w:p><w:r><w:t>&x;</w:t></w:r></w:p>", head=outside)
-    yield "styles.docx", word(parts={"word/styles.xml": "<w:styles>" + "<w:style/>" * n(10_000_000) + "</w:styles>"})
+    styles = "<w:styles>" + "<w:style/>" * n(10_000_000) + "</w:styles>"
+    yield "styles.docx", word(parts={"word/styles.xml": styles})
     yield "cut.docx", good[: len(good) // 2]
     yield "no_end.docx", good[:-40]
     yield "empty_archive.docx", b"PK\x05\x06" + bytes(18)
@@ -117,12 +121,13 @@ def _documents(n) -> Iterator[tuple[str, bytes]]:
     yield "zeros.docx", b"PK\x03\x04" + bytes(n(8 * MB))
 
 
-def _pdfs(n) -> Iterator[tuple[str, bytes]]:
+def _pdfs(n: Count) -> Iterator[File]:
     spaces = deflated(b" ", n(1000 * MB))
     yield "deflated.pdf", pdf(spaces, filters="/Filter /FlateDecode")
     yield "twice.pdf", pdf(zlib.compress(spaces, 9), filters="/Filter [/FlateDecode /FlateDecode]")
     runs = b"\x81 " * n(4 * MB) + b"\x80"
-    yield "runs.pdf", pdf(deflated(runs[: 2 * MB], n(400 * MB)), filters="/Filter [/FlateDecode /RunLengthDecode]")
+    both = "/Filter [/FlateDecode /RunLengthDecode]"
+    yield "runs.pdf", pdf(deflated(runs[: 2 * MB], n(400 * MB)), filters=both)
     yield "runlength.pdf", pdf(runs, filters="/Filter /RunLengthDecode")
     yield "hex.pdf", pdf(deflated(b"20", n(600 * MB)), filters="/Filter [/FlateDecode /ASCIIHexDecode]")
     yield "words.pdf", pdf(deflated(text_on_page("word"), n(100 * MB)), filters="/Filter /FlateDecode")
@@ -134,10 +139,8 @@ def _pdfs(n) -> Iterator[tuple[str, bytes]]:
     yield "objects.pdf", pdf(text_on_page("word"), more=[b"<< /A 1 >>"] * n(200_000))
     yield "kids.pdf", pdf(text_on_page("word"), kids="3 0 R " * n(400_000))
     yield "loop.pdf", pdf(text_on_page("word"), kids="2 0 R " * 10)
-    yield (
-        "itself.pdf",
-        pdf(b"/X Do ", more=[b"<< /Type /XObject /Subtype /Form /Length 6 >>\nstream\n/X Do \nendstream"]),
-    )
+    form = b"<< /Type /XObject /Subtype /Form /Length 6 >>\nstream\n/X Do \nendstream"
+    yield "itself.pdf", pdf(b"/X Do ", more=[form])
     good = pdf(text_on_page("word"))
     yield "cut.pdf", good[: len(good) // 2]
     yield "no_table.pdf", good[: good.index(b"xref")] + b"%" * n(7 * MB)
@@ -149,7 +152,7 @@ def _pdfs(n) -> Iterator[tuple[str, bytes]]:
     yield "noise.pdf", b"%PDF-1.4\n" + noise
 
 
-def _pages(n) -> Iterator[tuple[str, bytes]]:
+def _pages(n: Count) -> Iterator[File]:
     yield "cdata.html", b"<![CDATA[" * n(450_000)
     yield "comments.html", b"<!--" * n(1 * MB)
     yield "declarations.html", b"<!" * n(2 * MB)
@@ -165,7 +168,7 @@ def _pages(n) -> Iterator[tuple[str, bytes]]:
     yield "headings.html", b"<h1>x" * n(1.5 * MB)
 
 
-def _tables(n) -> Iterator[tuple[str, bytes]]:
+def _tables(n: Count) -> Iterator[File]:
     yield "quote.csv", b'text\n"' + b"word,word\n" * n(800_000)
     yield "quotes.csv", b"text\n" + b'"a\n' * n(2.6 * MB)
     yield "doubled.csv", b'text\n"' + b'""' * n(4 * MB)
@@ -177,7 +180,7 @@ def _tables(n) -> Iterator[tuple[str, bytes]]:
     yield "lines.csv", b"text\n" + b"\n" * n(8 * MB)
 
 
-def _records(n) -> Iterator[tuple[str, bytes]]:
+def _records(n: Count) -> Iterator[File]:
     yield "keys.md", b"---\n" + b"".join(b"k%d: 1\n" % i for i in range(n(90_000))) + b"---\nx"
     yield "nested.md", b"---\na: " + b"[" * n(1 * MB) + b"\n---\nx"
     laughs = "---\na0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12))
