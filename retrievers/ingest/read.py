@@ -24,6 +24,8 @@ __all__ = ["check_upload", "input_bytes", "read", "read_record", "read_upload"]
 
 SANDBOX = Sandbox(places=3)
 """Reads files; a tenant has at most two at a time, so that hostile ones do not keep others waiting."""
+MOST_FAILURES = 10_000
+"""Bad documents of one file; what comes after so many is not read."""
 _TASK = "retrievers.ingest.formats:read_to_messages"
 
 
@@ -216,10 +218,17 @@ def _counted(source: Source, items: Iterator[tuple[int, Item]], report: Progress
 
 
 def _items(source: Source, messages: Iterator[dict[str, Any]]) -> Iterator[tuple[int, Item]]:
-    """The items of messages, each with the bytes consumed before it."""
+    """The items of messages, each with the bytes consumed before it, up to a number of bad ones."""
+    failures = 0
     try:
         for message in messages:
-            yield message["read"], item_of(message)
+            item = item_of(message)
+            failures += isinstance(item, Rejected)
+            if failures > MOST_FAILURES:
+                reason = f"{MOST_FAILURES:,} documents before this one are bad: the rest was not read"
+                yield message["read"], Rejected(item.where, item.id, reason)
+                return
+            yield message["read"], item
     except BadDocument as error:
         yield 0, rejected(source.where, None, str(error))
 

@@ -8,6 +8,7 @@ from collections.abc import Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from types import TracebackType
 from typing import Any, Protocol, Self
 from weakref import WeakValueDictionary
@@ -24,8 +25,6 @@ from retrievers.sandbox import Stopped
 
 Item = Document | Rejected
 
-MOST_FAILURES = 10_000
-"""Bad documents of one file; what comes after so many is not read."""
 MOST_DOCUMENTS = 100_000
 """Documents of one file, which are all in memory at once."""
 _POLL_S = 1.0
@@ -402,17 +401,12 @@ def _items(work: Work) -> list[tuple[int, Item]]:
 
 
 def _file_items(name: str, data: bytes, stopped: Stopped) -> list[tuple[int, Item]]:
-    """The documents of a file with their places in it, up to a number of bad ones."""
-    items: list[tuple[int, Item]] = []
-    failures = 0
-    for index, item in enumerate(read_upload(name, data, stopped=stopped)):
-        failures += isinstance(item, Rejected)
-        if failures > MOST_FAILURES or index == MOST_DOCUMENTS:
-            bad = f"{MOST_FAILURES:,} documents before this one are bad: the rest was not read"
-            many = f"a file has at most {MOST_DOCUMENTS:,} documents: send the rest in another one"
-            items.append((index, Rejected(item.where, item.id, bad if failures > MOST_FAILURES else many)))
-            break
-        items.append((index, item))
+    """The documents of a file with their places in it, up to a number."""
+    items = list(islice(enumerate(read_upload(name, data, stopped=stopped)), MOST_DOCUMENTS + 1))
+    if len(items) > MOST_DOCUMENTS:
+        index, item = items[-1]
+        reason = f"a file has at most {MOST_DOCUMENTS:,} documents: send the rest in another one"
+        items[-1] = index, Rejected(item.where, item.id, reason)
     return items
 
 

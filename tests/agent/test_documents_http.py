@@ -22,6 +22,7 @@ from agent.serve.identity import Caller, Unauthenticated
 from agent.settings import Settings
 from retrievers.core.fields import Field
 from retrievers.ingest.read import read_record
+from retrievers.sandbox import Limits, Sandbox
 
 JSON = {"Content-Type": "application/json"}
 
@@ -35,9 +36,7 @@ async def service(owner_url: str, service_url: str) -> AsyncIterator[Service]:
 @pytest.fixture
 async def client(service: Service) -> AsyncIterator[httpx2.AsyncClient]:
     transport = httpx2.ASGITransport(create_app(service, identify=by_key))
-    async with httpx2.AsyncClient(
-        transport=transport, base_url="http://localhost", headers={"Authorization": "Bearer acme"}
-    ) as client:
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers=ACME) as client:
         yield client
 
 
@@ -49,11 +48,11 @@ async def by_key(authorization: str | None) -> Caller:
     return Caller(key, key)
 
 
-RIVAL = {"Authorization": "Bearer rival"}
+ACME, RIVAL = {"Authorization": "Bearer acme"}, {"Authorization": "Bearer rival"}
 
 
 async def until_over(client: httpx2.AsyncClient, job_id: str) -> dict[str, Any]:
-    for _ in range(1000):
+    for _ in range(5000):
         job: dict[str, Any] = (await client.get(f"/v1/jobs/{job_id}")).json()
         if job["status"] in ("done", "failed"):
             return job
@@ -253,6 +252,26 @@ async def test_a_file_with_nothing_to_store_says_why_and_names_no_path_of_this_m
         assert failed["reason"]
         assert "/tmp" not in json.dumps(answer)
     assert (await client.get("/v1/collections")).json()["collections"] == []
+
+
+async def test_a_file_that_takes_too_long_to_read_is_answered_in_time_and_its_job_says_what_became_of_it(
+    owner_url: str, service_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    sandbox = Sandbox(2, Limits(cpu_s=5, wait_s=200))
+    monkeypatch.setattr("retrievers.ingest.read.SANDBOX", sandbox)
+    settings = Settings(database_url=owner_url, service_url=service_url, pool_size=4, timeout_s=3)
+    async with open_service(settings) as service:
+        transport = httpx2.ASGITransport(create_app(service, identify=by_key))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers=ACME) as client:
+            # Half an hour of work for Python's own parser.
+            slow = await client.put("/v1/files/zoo/slow.html", content=b"<!--" * 1_000_000)
+            good = await client.put("/v1/files/zoo/good.html", content=b"<p>Refunds take five days.")
+            job = await until_over(client, slow.json()["job_id"])
+    sandbox.close()
+
+    assert (slow.status_code, slow.json()["status"]) == (202, "running")
+    assert (good.status_code, good.json()["inserted"]) == (200, 1)
+    assert [one["reason"] for one in job["failed"]] == ["reading it takes more than 5 s of processor time; split it"]
 
 
 async def test_a_file_over_the_limit_is_refused(client: httpx2.AsyncClient):

@@ -175,7 +175,7 @@ async def test_a_file_is_read_by_its_content_under_a_name_that_is_only_data(data
 async def test_a_file_with_more_bad_lines_than_anybody_reads_ends_there(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("retrievers.ingest.worker.MOST_FAILURES", 3)
+    monkeypatch.setattr("retrievers.ingest.read.MOST_FAILURES", 3)
     worker = worker_on(database)
 
     id, _ = await worker.deliver(TENANT, of_file("docs", "rows.jsonl", b'{"text": "good"}\n' + b"0\n" * 50))
