@@ -169,8 +169,8 @@ def read_arguments(shape: type[Shape], given: Mapping[str, Any]) -> dict[str, An
 def for_a_model(answer: Shape) -> dict[str, Any]:
     """A tool's answer as JSON values, its strings as prompts hold them.
 
-    `highlights` and the places of `sentences` are those in the shown texts; `start` and `end` of hits and citations stay
-    places in the stored document.
+    `highlights` and the places of `sentences` are places in the shown texts, `start` and `end` of hits and citations in
+    the stored document.
     """
     shown: dict[str, Any] = prompt_value(answer.model_dump(mode="json"))
     if isinstance(answer, Result):
