@@ -100,6 +100,8 @@ def prompt_text(text: str) -> str:
     text = visible_text(text)
     if not text.isascii():
         text = unicodedata.normalize("NFC", _MARKS.sub(_bounded, text))
+    elif "<" not in text and "[" not in text and "]" not in text:
+        return text
     return _BRACKET.sub(_broken, text)
 
 
@@ -121,8 +123,9 @@ def visible_text(text: str, mark: str = "") -> str:
     Args:
         mark: stands for every run of hidden characters that goes.
     """
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if text.isascii() and text.replace("\n", "").isprintable():
+        return text  # Most texts, at a tenth of the cost.
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
     if _SUSPECT.search(text):
         text = _BLANK_CHARACTER.sub(" ", _UNKNOWN_RUN.sub("\ufffd", text))
         text = _FORMING_RUN.sub(lambda run: _needed(run, mark), _HIDDEN_RUN.sub(mark, text))
