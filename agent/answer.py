@@ -25,6 +25,7 @@ from agent.types import Answer, AskRequest, Message, Prompt, Sentence, Usage
 from retrievers.embed import Embedder
 from retrievers.http.found import address
 from retrievers.text.glosses import is_chinese
+from retrievers.text.visible import prompt_text
 
 STAGE = "answer"
 MOST_TURNS = 20
@@ -195,11 +196,12 @@ def messages(prompt: Prompt, history: Sequence[Message]) -> list[dict[str, str]]
     turns: list[dict[str, str]] = []
     left = MOST_HISTORY_TOKENS
     for turn in reversed([turn for turn in history if turn.role != "system"][-MOST_TURNS:]):
-        text = without_citations(turn.content) if turn.role == "assistant" else turn.content
-        left -= estimate_tokens(text)
+        left -= estimate_tokens(turn.content)
         if left < 0:
             break
-        turns.insert(0, {"role": turn.role, "content": text})
+        # Cleaned first: a citation with something hidden in it is one as soon as the model sees it.
+        text = prompt_text(turn.content)
+        turns.insert(0, {"role": turn.role, "content": without_citations(text) if turn.role == "assistant" else text})
     asked = {"role": "user", "content": question.content}
     return [{"role": "system", "content": "\n\n".join(instructions)}, *turns, asked]
 

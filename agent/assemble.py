@@ -1,11 +1,11 @@
 """Assembly: ranked hits into one prompt with numbered citations.
 
 Passages that say the same are dropped, neighbours of one document are joined, and the rest is cut to the
-token budget; what the budget leaves goes to the passages around them. Text and titles go in verbatim,
-between fence lines that occur in none of them.
+token budget; what the budget leaves goes to the passages around them. Texts and titles go in as
+`retrievers.text.visible.prompt_text` has them, between fence lines that occur in none of them; citations point into the
+texts as they are stored.
 """
 
-import hashlib
 import re
 from collections import deque
 from collections.abc import Mapping, Sequence, Set
@@ -16,6 +16,7 @@ from agent.context import Around, adjacent, beside
 from agent.tokens import estimate_tokens
 from agent.types import Citation, Message
 from retrievers.core.types import Chunk, ChunkId
+from retrievers.text.visible import prompt_text
 
 DEFAULT_TEMPLATE = "answer"
 EMPTY_TEMPLATE = "empty"
@@ -29,7 +30,7 @@ _MOST_METADATA = 10
 _LONGEST_METADATA = 80
 _SHORT_TITLE = 60
 _LONGEST_HEAD = 300
-_FENCE_LINE = "-----{}-----"
+_SOME_FENCE = prompts.fence()
 
 _WORDS = re.compile(r"[\u3400-\u9fff]|[^\W_]+")
 
@@ -93,16 +94,17 @@ def assemble(
     passages = _within(join_adjacent(distinct(chunks)), budget_tokens)
     if around:
         passages = _surrounded(passages, found, around, budget_tokens)
+    blocks = tuple(_block(n, passage) for n, passage in enumerate(passages, 1))
     system = prompts.load(SYSTEM_TEMPLATE).render({})
     if passages:
-        fence = _fence(question, passages)
-        blocks = "\n\n".join(_block(n, passage, fence) for n, passage in enumerate(passages, 1))
-        values = {"question": question, "passages": blocks, "fence": fence}
+        fence = prompts.fence(question, *blocks)
+        fenced = "\n\n".join(f"{fence} {block}" for block in blocks)
+        values = {"question": question, "passages": fenced, "fence": fence}
         prompt = prompts.load(template or DEFAULT_TEMPLATE).render(values)
         # An answer from them would be an answer to another request.
         for said, conditions in ((_LEFT_OUT_IN_PART, left_out_in_part), (_LEFT_OUT, left_out)):
             if conditions:
-                prompt = f"{said.format('; '.join(conditions))}\n\n{prompt}"
+                prompt = f"{said.format(prompt_text('; '.join(conditions)))}\n\n{prompt}"
     else:
         prompt = prompts.load(EMPTY_TEMPLATE if looked else DIRECT_TEMPLATE).render({"question": question})
     return Assembled(
@@ -110,7 +112,7 @@ def assemble(
         prompt=prompt,
         citations=tuple(_citation(n, passage, found.keys()) for n, passage in enumerate(passages, 1)),
         tokens=estimate_tokens(system) + estimate_tokens(prompt),
-        passages=tuple(_block(n, passage, "") for n, passage in enumerate(passages, 1)),
+        passages=blocks,
     )
 
 
@@ -143,7 +145,7 @@ def distinct(chunks: Sequence[Chunk]) -> list[Chunk]:
 
 
 def _wording(chunk: Chunk) -> str:
-    return " ".join(chunk.text.split())
+    return _one_line(chunk.text)
 
 
 def join_adjacent(chunks: Sequence[Chunk]) -> list[Passage]:
@@ -232,7 +234,7 @@ def _surrounded(
                 continue
             # Of two passages joined, one head goes: white space alone is added.
             text = "" if other is not None else added[0].text
-            cost = estimate_tokens(text + (edge if side > 0 else added[-1]).gap)
+            cost = _tokens(text + (edge if side > 0 else added[-1]).gap)
             if cost > left or not adjacent(edge, added[0] if side > 0 else added[-1]):
                 continue
             left -= cost
@@ -252,13 +254,17 @@ def _allowed(chunks: Sequence[Chunk], around: Around) -> dict[ChunkId, Chunk]:
 
 
 def _cost(passage: Passage) -> int:
-    return estimate_tokens(_block(99, passage, _FENCE_LINE.format("0" * 12))) + 1
+    return estimate_tokens(f"{_SOME_FENCE} {_block(99, passage)}") + 1
+
+
+def _tokens(text: str) -> int:
+    return estimate_tokens(prompt_text(text))
 
 
 def _cut(chunk: Chunk, tokens: int) -> Chunk:
     """The chunk's beginning that fits, ending at a word."""
     text = chunk.text
-    while estimate_tokens(text) > tokens and len(text) > 20:
+    while _tokens(text) > tokens and len(text) > 20:
         text = text[: int(len(text) * 0.9)]
     if len(text) < len(chunk.text) and " " in text[-40:]:
         text = text[: text.rindex(" ")]
@@ -267,21 +273,13 @@ def _cut(chunk: Chunk, tokens: int) -> Chunk:
     )
 
 
-def _fence(question: str, passages: Sequence[Passage]) -> str:
-    """A line that occurs in no text it separates; the same texts give the same line."""
-    everything = "\n".join([question, *(_block(n, passage, "") for n, passage in enumerate(passages, 1))])
-    mark = hashlib.sha256(everything.encode(errors="replace")).hexdigest()[:12]
-    while mark in everything:
-        mark = hashlib.sha256(mark.encode()).hexdigest()[:12]
-    return _FENCE_LINE.format(mark)
-
-
-def _block(n: int, passage: Passage, fence: str) -> str:
+def _block(n: int, passage: Passage) -> str:
+    """A passage as the prompt shows it: its number and title, its metadata, its text."""
     first = passage.chunks[0]
-    head = f"[{n}] {_one_line(first.title or first.id.document_id)[:_LONGEST_HEAD]}"
+    head = f"[{n}] {(_one_line(first.title) or _one_line(first.id.document_id))[:_LONGEST_HEAD]}"
     if first.url and len(first.url) <= _LONGEST_HEAD:
         head += f" ({_one_line(first.url)})"
-    lines = [f"{fence} {head}", *_metadata_lines(first.metadata), passage.text]
+    lines = [head, *_metadata_lines(first.metadata), prompt_text(passage.text)]
     return "\n".join(lines)
 
 
@@ -290,15 +288,16 @@ def _metadata_lines(metadata: Mapping[str, object]) -> list[str]:
     for key, value in metadata.items():
         items = value if isinstance(value, list) else [value]
         text = ", ".join(
-            _one_line(str(item)) for item in items if not isinstance(item, dict) and item not in (None, "")
+            " ".join(str(item).split()) for item in items if not isinstance(item, dict) and item not in (None, "")
         )
-        if text and len(text) <= _LONGEST_METADATA and len(key) <= _LONGEST_METADATA:
+        # What is long does not get short: the length is that of the text as it is stored.
+        if len(text) <= _LONGEST_METADATA and len(key) <= _LONGEST_METADATA and (text := _one_line(text)):
             shown.append(f"{_one_line(key)}: {text}")
     return shown[:_MOST_METADATA]
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return " ".join(prompt_text(text).split())
 
 
 def _citation(n: int, passage: Passage, found: Set[ChunkId]) -> Citation:

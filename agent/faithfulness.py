@@ -25,6 +25,7 @@ from retrievers.embed import Embedder
 from retrievers.text.analysis import analyse, fold, stem
 from retrievers.text.glosses import is_chinese
 from retrievers.text.languages import DEFAULT, STOP_WORDS, detect
+from retrievers.text.visible import prompt_text
 
 SUPPORTED_FROM = 0.6
 """Least share of a sentence's words that its passages must hold."""
@@ -132,7 +133,8 @@ _NOTHING = Facts(frozenset(), frozenset(), frozenset(), frozenset())
 
 def read(text: str) -> Facts:
     """What a sentence or a place of a passage says."""
-    return _read(_MARKUP.sub("", without_citations(text)))
+    # A passage has been cleaned for the prompt, what quotes it may not be.
+    return _read(_MARKUP.sub("", without_citations(prompt_text(text))))
 
 
 @lru_cache(maxsize=4096)

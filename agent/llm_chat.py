@@ -21,6 +21,7 @@ from pydantic import BaseModel
 
 from agent.llm import Fault, Messages, ModelFailed, Reply, Usage, begin_try, no_answer
 from agent.llm_json import BadReply, Spoken, ends_unmarked_thoughts, parse, strict_schema, without_thoughts
+from agent.llm_messages import cleaned
 from agent.llm_options import Options, ToolCalls
 from agent.types import FinishReason
 from retrievers.embed.retry import RetryPolicy, of_the_connection, repeat, retry_after_s, status_of
@@ -150,7 +151,7 @@ class Chat:
             raise ModelFailed("no time was left for it", fault="late")
         try:
             async with asyncio.timeout(given_s):
-                text, parsed = await self._answer([_clean(message) for message in messages], schema, run)
+                text, parsed = await self._answer(await cleaned(messages), schema, run)
         except TimeoutError:
             raise ModelFailed(no_answer(given_s), fault="late") from None
         elapsed_ms = round((time.monotonic() - run.started) * 1000, 3)
@@ -172,7 +173,7 @@ class Chat:
             raise ModelFailed("no time was left for it", fault="late")
         spoken, text, finished = Spoken(thinks_first=self._thinks_first), "", None
         wanted, calls = Options(options), ToolCalls()
-        events, event = await self._begin([_clean(message) for message in messages], run, wanted)
+        events, event = await self._begin(await cleaned(messages), run, wanted)
         async with aclosing(events):
             while event is not None:
                 # Some servers count up in every chunk: the last figure is that of the whole.
@@ -573,14 +574,6 @@ def _content(content: object) -> str:
         parts = [part.get("text") for part in content if isinstance(part, dict)]
         return "".join(part for part in parts if isinstance(part, str))
     return content if isinstance(content, str) else ""
-
-
-def _clean(message: Mapping[str, Any]) -> dict[str, Any]:
-    # Half a surrogate pair cannot be sent.
-    return {
-        key: value.encode(errors="replace").decode() if isinstance(value, str) else value
-        for key, value in message.items()
-    }
 
 
 def _reason(error: Exception, given_s: float) -> tuple[str, Fault]:

@@ -11,6 +11,7 @@ from agent.errors import readable
 from agent.types import MAX_TOP_K, Request, Result
 from retrievers.core.errors import BadRequest
 from retrievers.core.filters import OPERATORS
+from retrievers.text.visible import prompt_value
 
 NAME = "search_knowledge"
 _TOP_K = 5
@@ -120,9 +121,10 @@ def output(result: Result) -> str:
         said["table"] = result.table.model_dump(mode="json", include={"columns", "rows"})
     if result.relaxed:
         said["left_out"] = [one.model_dump(mode="json") for one in result.relaxed]
-    return json.dumps(said, ensure_ascii=False, default=str)
+    return json.dumps(prompt_value(said), ensure_ascii=False, default=str)
 
 
 def refusal(error: BadRequest) -> str:
     """What a model reads of a bad call: what was wrong, and what it can give instead."""
-    return json.dumps({"error": str(error), "where": error.where, "valid": list(error.valid)}, ensure_ascii=False)
+    said = {"error": str(error), "where": error.where, "valid": list(error.valid)}
+    return json.dumps(prompt_value(said), ensure_ascii=False)

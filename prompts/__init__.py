@@ -1,4 +1,7 @@
-"""Prompt templates: versioned files, read and filled in. A released version is never edited."""
+"""Prompt templates: versioned files, read and filled in. A released version is never edited.
+
+Values go in as `retrievers.text.visible.prompt_text` has them: nothing unseen and no control token reaches a model.
+"""
 
 import hashlib
 import re
@@ -9,6 +12,8 @@ from functools import lru_cache
 from importlib.resources import files
 from string import Template
 from typing import Any
+
+from retrievers.text.visible import prompt_text
 
 _USER = "\n+++ user +++\n"
 
@@ -33,7 +38,7 @@ class Prompt:
     digest: str
 
     def render(self, values: Mapping[str, str]) -> str:
-        """The text with the values in place, verbatim: a `$` or a brace in a value is just text.
+        """The text with the values in place: a `$` or a brace in a value is just text.
 
         Raises:
             BadTemplate: a value is missing, or one is given that the template does not know.
@@ -54,12 +59,14 @@ class Prompt:
         if set(values) != set(self.inputs):
             raise BadTemplate(f"{self.name} takes {sorted(self.inputs)}, not {sorted(values)}")
         # Split before the values go in: one of them may hold the line itself.
-        return [Template(part.strip()).substitute(values) for part in self.text.split(_USER, 1)]
+        shown = {name: prompt_text(value) for name, value in values.items()}
+        return [Template(part.strip()).substitute(shown) for part in self.text.split(_USER, 1)]
 
 
 def fence(*texts: str) -> str:
     """A line that occurs in none of the texts, to mark where quoted ones begin and end; the same for the same texts."""
-    everything = "\n".join(texts)
+    # As a prompt shows them: what is hidden in a mark must not keep it from being found.
+    everything = prompt_text("\n".join(texts))
     mark = hashlib.sha256(everything.encode(errors="replace")).hexdigest()[:12]
     while mark in everything:
         mark = hashlib.sha256(mark.encode()).hexdigest()[:12]

@@ -1,12 +1,17 @@
 import hashlib
 import importlib
 import re
+import runpy
 from importlib.resources import files
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from prompts import BadTemplate, fence, load, names, parse
+from retrievers.text.visible import prompt_text
 
+DATA: dict[str, Any] = runpy.run_path(str(Path(__file__).with_name("data_hidden.py")))
 HEAD = '+++\npurpose = "P"\ninputs = ["a", "b"]\n+++\n'
 
 
@@ -45,7 +50,7 @@ def test_a_template_that_does_not_exist_lists_those_that_do(name: str):
         load(name)
 
 
-def test_values_go_in_verbatim_and_are_never_read_as_placeholders():
+def test_values_are_never_read_as_placeholders():
     prompt = parse("x/v1", HEAD + "$a then ${b}, $$5")
     odd = "$b ${a} $$ {a} %s \\1"
     assert prompt.render({"a": odd, "b": "B"}) == f"{odd} then B, $5"
@@ -74,6 +79,19 @@ def test_a_fence_occurs_in_none_of_the_texts_and_is_the_same_for_the_same():
     assert mark == fence("a", "b") != fence("a", "c")
     assert fence("a", mark) not in ("a", mark)
     assert fence("half a pair: \ud800")
+
+
+@pytest.mark.parametrize("name", names())
+def test_no_value_brings_anything_unseen_or_a_control_token_into_a_template(name: str):
+    prompt = load(name)
+    value = f"a{'r'.join(DATA['HIDDEN'])}b {' '.join(DATA['CONTROL_TOKENS'])}"
+    said = "\n".join(turn["content"] for turn in prompt.messages(dict.fromkeys(prompt.inputs, value)))
+    assert [one for one in (*DATA["HIDDEN"], *DATA["CONTROL_TOKENS"]) if one in said] == []
+    assert prompt_text(prompt.text) == prompt.text
+
+
+def test_a_fence_is_that_of_the_texts_as_a_prompt_shows_them():
+    assert fence("a\u200bb", "<s>") == fence("ab", "< s>")
 
 
 @pytest.mark.parametrize("values", [{}, {"a": "1"}, {"a": "1", "b": "2", "c": "3"}])

@@ -17,9 +17,10 @@ from pydantic import ValidationError
 
 from agent.app import Service
 from agent.errors import readable
-from agent.serve.tools import TOOLS, Tool, sizes
+from agent.serve.tools import TOOLS, Tool, for_a_model, sizes
 from retrievers.core.errors import BadRequest, Unavailable, listing
 from retrievers.ingest.clean import plain_line
+from retrievers.text.visible import prompt_text, prompt_value
 
 TenantOf = Callable[[ServerRequestContext[Any]], str]
 """Whose documents a request may see."""
@@ -70,9 +71,7 @@ async def _naming_the_field(ctx: ServerRequestContext[Any, Any], call_next: Call
     try:
         return await call_next(ctx)
     except ValidationError as error:
-        raise MCPError(
-            types.INVALID_PARAMS, plain_line(f"{ctx.method}: {readable(error)}", _MOST_ERROR_CHARACTERS)
-        ) from None
+        raise MCPError(types.INVALID_PARAMS, _line(f"{ctx.method}: {readable(error)}")) from None
 
 
 def unreadable(error: ValidationError) -> str:
@@ -137,7 +136,7 @@ class _Door:
         except Exception:
             _log.exception("the tool %s failed", params.name)
             return _refusal("the call failed for a reason of the server's own, which its log tells")
-        content = answer.model_dump(mode="json")
+        content = for_a_model(answer)
         text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
         return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=content)
 
@@ -147,7 +146,7 @@ class _Door:
             held = await sizes(self.service, self.tenant_of(context))
         every = _resource(RESOURCES, "collections", "every collection, with the number of its documents")
         each = (
-            _resource(f"{RESOURCES}/{quote(name, safe='')}", name, f"fields and values of {count:,} documents")
+            _resource(f"{RESOURCES}/{quote(name, safe='')}", _line(name), f"fields and values of {count:,} documents")
             for name, count in held.items()
         )
         return types.ListResourcesResult(resources=[every, *each])
@@ -179,7 +178,7 @@ class _Door:
                 content: object = {"collections": [{"name": one, "documents": held[one]} for one in held]}
             else:
                 content = await self.service.describe(name, tenant=tenant)
-        text = json.dumps(content, ensure_ascii=False)
+        text = json.dumps(prompt_value(content), ensure_ascii=False)
         return types.ReadResourceResult(
             contents=[types.TextResourceContents(uri=params.uri, mime_type=_JSON, text=text)]
         )
@@ -190,7 +189,7 @@ class _Door:
             held = await sizes(self.service, self.tenant_of(context))
         except (BadRequest, Unavailable):
             return ""  # The tools are the same without it.
-        named = [f"{json.dumps(plain_line(name), ensure_ascii=False)} ({held[name]:,} documents)" for name in held]
+        named = [f"{json.dumps(_line(name), ensure_ascii=False)} ({held[name]:,} documents)" for name in held]
         more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
         return f"Collections: {', '.join(named[:_MOST_NAMED])}{more}." if named else ""
 
@@ -219,8 +218,13 @@ def _collection_of(uri: str) -> str | None:
 
 
 def _refusal(reason: str) -> types.CallToolResult:
-    text = plain_line(reason, _MOST_ERROR_CHARACTERS)
+    text = _line(reason)
     return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
+
+
+def _line(text: str) -> str:
+    """A message or name in a line that a model may read."""
+    return prompt_text(plain_line(text, _MOST_ERROR_CHARACTERS))
 
 
 @contextmanager
@@ -229,6 +233,6 @@ def _told() -> Iterator[None]:
     try:
         yield
     except BadRequest as error:
-        raise MCPError(types.INVALID_PARAMS, plain_line(str(error), _MOST_ERROR_CHARACTERS)) from error
+        raise MCPError(types.INVALID_PARAMS, _line(str(error))) from error
     except Unavailable as error:
-        raise MCPError(types.INTERNAL_ERROR, plain_line(str(error), _MOST_ERROR_CHARACTERS)) from error
+        raise MCPError(types.INTERNAL_ERROR, _line(str(error))) from error

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, ValidationError
 
 from agent.errors import readable
+from agent.highlight import Highlighter
 from agent.serve.deadline import left_s
 from agent.types import MAX_TOP_K, Prompt, Result, Sentence, Shape, Text
 from retrievers.core.errors import BadRequest, UnknownCollection, listing
 from retrievers.core.filters import OPERATORS
+from retrievers.text.visible import prompt_text, prompt_value
 
 if TYPE_CHECKING:
     from agent.app import Service
@@ -162,6 +164,25 @@ def read_arguments(shape: type[Shape], given: Mapping[str, Any]) -> dict[str, An
         problem = readable(error)
         wanted = shape.model_fields[problem.where.split(".")[0]].description
         raise BadRequest(f"{problem}; wanted is {wanted}", where=problem.where) from None
+
+
+def for_a_model(answer: Shape) -> dict[str, Any]:
+    """A tool's answer as JSON values, its strings as prompts hold them.
+
+    `highlights` and the places of `sentences` are places in the shown texts, `start` and `end` of hits and citations in
+    the stored document.
+    """
+    shown: dict[str, Any] = prompt_value(answer.model_dump(mode="json"))
+    if isinstance(answer, Result):
+        mark = Highlighter(answer.intent.question, answer.intent.language)
+        for hit, stored in zip(shown["hits"], answer.hits, strict=True):
+            if hit["text"] != stored.text:
+                hit["highlights"] = [list(place) for place in mark(hit["text"])]
+    if isinstance(answer, CitedAnswer) and answer.answer is not None and shown["answer"] != answer.answer:
+        for sentence in shown["sentences"]:
+            for edge in ("start", "end"):
+                sentence[edge] = len(prompt_text(answer.answer[: sentence[edge]]))
+    return shown
 
 
 async def _search(service: "Service", tenant: str, arguments: dict[str, Any], waited_s: float) -> Result:

@@ -8,6 +8,7 @@ from datetime import date
 from typing import Any, BinaryIO
 
 from retrievers.core.errors import BadDocument
+from retrievers.text.visible import visible_text
 
 MAX_NESTING = 50
 """Lists and objects inside each other."""
@@ -18,8 +19,6 @@ _CHUNK_BYTES = 1 << 20
 _UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _NEWLINE = re.compile(r"\r\n?|\x85")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]")
-# Marks that have text shown in another order than it is written, and what shows nothing at all.
-_UNSEEN = re.compile("[\\u061c\\u200b\\u200e\\u200f\\u202a-\\u202e\\u2060-\\u2069\\ufeff\\U000e0000-\\U000e007f]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _LEADING_BLANK_LINES = re.compile(r"\A(?:[^\S\n]*\n)+")
 # Codecs of real pages; Python also knows some that are no character sets ("unicode_escape", "idna").
@@ -84,7 +83,7 @@ def one_line(text: str, most: int | None = None) -> str:
 
 def plain_line(text: str, most: int | None = None) -> str:
     """As `one_line`, and what a name in it holds to hide or reorder the rest is shown as U+FFFD."""
-    return one_line(_UNSEEN.sub("\ufffd", text), most)
+    return one_line(visible_text(text, "\ufffd"), most)
 
 
 def printable(text: str) -> str:

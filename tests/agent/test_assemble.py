@@ -258,3 +258,35 @@ def test_a_template_of_another_kind_or_none_of_that_name_is_refused():
         assemble("Q", [chunk("a")], budget_tokens=100, template="nope")
     with pytest.raises(prompts.BadTemplate, match="takes"):
         assemble("Q", [chunk("a")], budget_tokens=100, template="system")
+
+
+# What nobody sees.
+
+
+def test_passages_that_look_alike_are_one_and_hidden_characters_take_no_budget():
+    text = words(40)
+    given = [chunk("a", 0, text), chunk("b", 0, "\u200b".join(text)), chunk("c", 0, "\U000e0041" * 9000 + words(30, 7))]
+    answer = made(given, budget_tokens=400)
+    assert [one.document_id for one in answer.citations] == ["a", "c"]
+    assert words(30, 7) in answer.prompt
+
+
+def test_a_passage_cut_to_the_budget_cites_what_the_prompt_shows_of_the_stored_text():
+    stored = "\u200b".join(words(400))
+    answer = made([chunk("a", 0, stored, start=7, end=7 + len(stored))], budget_tokens=100)
+    (cited,) = answer.citations
+    assert cited.start == 7
+    assert 0 < cited.end - 7 < len(stored)
+    assert answer.prompt.count(stored[: cited.end - 7].replace("\u200b", "")) == 1
+    assert not answer.prompt.count("\u200b")
+
+
+def test_a_title_without_anything_seen_gives_way_to_the_documents_id_and_an_empty_field_is_left_out():
+    answer = made([chunk("a", 0, "Text.", title="\u3164\u200b", metadata={"team": "\u2060", "day\u200b": "<s>"})])
+    assert "] a\nday: < s>\nText." in answer.prompt
+
+
+def test_conditions_that_were_left_out_are_told_without_what_nobody_sees():
+    answer = assemble("Q?", [chunk("a")], budget_tokens=500, left_out=["team is cr\u202eew"], left_out_in_part=["<s>"])
+    assert "team is crew" in answer.prompt
+    assert "< s>" in answer.prompt

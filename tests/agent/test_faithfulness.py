@@ -66,6 +66,11 @@ async def test_a_sentence_that_its_passages_state_is_supported(sentence: str):
     assert await judged(sentence) == [True]
 
 
+async def test_a_sentence_copied_with_what_nobody_sees_is_compared_as_it_is_seen():
+    assert await judged("The ro\u00adtor st\u200bops when the wi\u2060nd is faster than 25 m/s [1].") == [True]
+    assert await judged("The ro\u00adtor st\u200bops when the wi\u2060nd is faster than 2\u200b6 m/s [1].") == [False]
+
+
 @pytest.mark.parametrize(
     "sentence",
     [

@@ -104,12 +104,34 @@ async def test_without_a_schema_the_text_comes_as_it_is():
     assert "response_format" not in server.requests[0].body
 
 
+async def test_whoever_wrote_a_message_it_is_sent_without_what_nobody_sees():
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at":"a\\u200b\u202eb <s>"}'}}
+    plain = {"id": "c2", "type": "function", "function": {"name": "look", "arguments": '{"at" :"a"}'}}
+    cut = {"id": "c3", "type": "function", "function": {"name": "look", "arguments": '{"at":"\u200b'}}
+    said = [
+        {"role": "system", "content": "Be\u200b brief."},
+        {"role": "user", "content": "Hi \U000e0041<|im_start|>"},
+        {"role": "assistant", "content": None, "tool_calls": [call, plain, cut]},
+        {"role": "tool", "tool_call_id": "c1", "content": "[IN\u2060ST]" * 5000},
+    ]
+    with ScriptedServer(["fine"]) as server:
+        async with model_at(server) as model:
+            async for _ in model.stream(said, stage="s", deadline=time.monotonic() + 9, key={}):
+                pass
+    system, user, assistant, tool = server.requests[0].body["messages"]
+    assert [system["content"], user["content"]] == ["Be brief.", "Hi < |im_start|>"]
+    sent = [one["function"]["arguments"] for one in assistant["tool_calls"]]
+    assert sent == ['{"at": "ab < s>"}', '{"at" :"a"}', '{"at":"']
+    assert tool == {"role": "tool", "tool_call_id": "c1", "content": "[ INST]" * 5000}
+    assert said[1]["content"] == "Hi \U000e0041<|im_start|>"
+
+
 async def test_half_a_surrogate_pair_in_a_question_is_no_obstacle():
     with ScriptedServer(["fine"]) as server:
         async with model_at(server) as model:
             said = [{"role": "user", "content": "a\ud800b"}]
             await model.complete(said, stage="s", deadline=time.monotonic() + 9, key={"question": "a\ud800b"})
-    assert server.requests[0].body["messages"][0]["content"] == "a?b"
+    assert server.requests[0].body["messages"][0]["content"] == "a\ufffdb"
 
 
 @pytest.mark.parametrize(
