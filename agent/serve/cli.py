@@ -17,6 +17,7 @@ import typer
 
 from agent.serve import keys
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
+from retrievers.core.extras import install_command
 from retrievers.ingest.clean import one_line
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def _show_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
-        print(f"signalbox {version('signalbox')}")
+        print(f"signalbox {version('signalbox-retrieval')}")
         raise typer.Exit
 
 
@@ -471,7 +472,7 @@ def _commands(arguments: Sequence[str]) -> Any:
             app.add_typer(command.load(), name=command.name)
         except ImportError as error:
             if asked is not None:
-                reason = f"{error}; install all it needs: pip install 'signalbox[{command.name}]'"
+                reason = f"{error}; install all it needs: {install_command(command.name)}"
                 raise Unavailable(f"the command {command.name}", reason) from error
     return typer.main.get_command(app)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from retrievers.core.extras import install_command
 from retrievers.ingest import clean
 from retrievers.ingest import read as read_module
 from retrievers.ingest import table as table_module
@@ -804,7 +805,7 @@ def test_without_the_converter_a_pdf_says_what_to_install(tmp_path, monkeypatch)
     monkeypatch.setitem(sys.modules, "markitdown", None)
     read_module._converter.cache_clear()
 
-    assert reason(only(write(tmp_path, "a.pdf", b"%PDF-1.7"))) == "reading .pdf needs: pip install 'signalbox[docs]'"
+    assert reason(only(write(tmp_path, "a.pdf", b"%PDF-1.7"))) == f"reading .pdf needs: {install_command('docs')}"
     assert reason(only(write(tmp_path, "b.docx", b""))) == "the file is empty"
 
 
