@@ -14,14 +14,14 @@ from retrievers.core.filters import Filter, matches
 from retrievers.core.types import Chunk, ChunkId, Collection, FieldCatalogue, FieldValues, Scope
 from retrievers.postgres import feedback
 from retrievers.postgres.database import Database
-from retrievers.postgres.values import FieldReader, merged
+from retrievers.postgres.values import VISIBLE_FIELDS, FieldReader, merged
 from retrievers.postgres.values import filterable as filterable
 
-_COLLECTIONS = """
-    SELECT c.number, c.tenant, c.name, e.name, e.number, e.dimension, c.documents, c.chunks, c.mean_length, c.languages,
-           c.fields, c.version
-    FROM signalbox.collection c LEFT JOIN signalbox.embedder e ON e.number = c.embedder
-    ORDER BY c.name, c.tenant
+_COLLECTIONS = f"""
+    SELECT k.number, k.tenant, k.name, e.name, e.number, e.dimension, k.documents, k.chunks, k.mean_length, k.languages,
+           {VISIBLE_FIELDS}, k.version
+    FROM signalbox.collection k LEFT JOIN signalbox.embedder e ON e.number = k.embedder
+    ORDER BY k.name, k.tenant
 """
 _TERMS = "SELECT * FROM signalbox.term_counts(%(scope)s, %(tenants)s, %(among)s, %(terms)s)"
 _PASSAGES = """
