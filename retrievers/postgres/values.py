@@ -74,7 +74,7 @@ _HELD = f"""
             FROM (SELECT * FROM often UNION ALL SELECT * FROM once LIMIT f.wanted) AS either) top)
     FROM unnest(%(tenants)s::text[], %(among)s::integer[]) AS one (tenant, number)
     JOIN signalbox.collection k USING (tenant, number)
-"""
+"""  # noqa: S608 - constants both
 # The words of a span and what goes on after a blank lie between "span" and "span!": "!" follows the blank.
 _FIND = """
     SELECT w.collection, w.field, w.value, v.documents, bool_or(w.words = span.words AND w.place = 0)
