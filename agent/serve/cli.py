@@ -267,13 +267,15 @@ def replay(
 
 @app.command()
 def collections(
-    show: Annotated[str | None, typer.Argument(help="`show` for one collection's fields", metavar="[show]")] = None,
+    action: Annotated[
+        str | None, typer.Argument(help="`show` for one collection's fields", metavar="[list|show]")
+    ] = None,
     name: Annotated[str | None, typer.Argument(help="its name", metavar="[NAME]")] = None,
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> int:
     """The collections, or with `show NAME` one collection's field catalogue."""
-    if show is not None and (show != "show" or name is None):
+    if action not in (None, "list", "show") or (action == "show") != (name is not None):
         raise BadRequest("say `signalbox collections`, or `signalbox collections show NAME`", where="collections")
 
     async def run(service: "Service") -> int:
