@@ -102,15 +102,19 @@ class Answerer:
             pieces.append(shown)
             yield shown
         text = without_thoughts("".join(pieces))
-        if not text and not reply.tool_calls:
+        calls = await _permitted(reply, request)
+        dropped = "tool_call_dropped" if len(calls) < len(reply.tool_calls) else None
+        if not text and not calls:
+            if dropped and request.model_options and request.model_options.response_format:
+                raise ModelFailed("it called a tool that it may not call and said nothing in the form asked for")
             text = _unanswered(request, prompt, decision)
             yield text
-            yield _made(prompt, decision, text, degraded="model_unavailable")
+            yield _made(prompt, decision, text, degraded=dropped or "model_unavailable")
             return
-        cut = "answer_cut" if problem else None
+        cut = "answer_cut" if problem else dropped
         answer = _made(prompt, decision, text, degraded=cut, model=reply.model or self.model.name)
-        reason = "length" if problem else reply.finish_reason
-        answer = answer.model_copy(update={"finish_reason": reason, "tool_calls": reply.tool_calls})
+        reason = "length" if problem or reply.finish_reason == "length" else "tool_calls" if calls else "stop"
+        answer = answer.model_copy(update={"finish_reason": reason, "tool_calls": calls})
         # A call of a tool is no answer yet: there is nothing to check.
         yield await self._checked(answer, request, decision, self._ends_at(request, started)) if text else answer
 
@@ -183,6 +187,16 @@ class Answerer:
                 "usage": _usage(decision),
             }
         )
+
+
+async def _permitted(reply: Reply, request: AskRequest) -> tuple[dict[str, Any], ...]:
+    """The reply's calls of tools that may be passed on."""
+    if not reply.tool_calls:
+        return ()
+    # Loaded for the few answers that need it: it takes 0.1 s.
+    from agent.tool_calls import permitted
+
+    return await asyncio.to_thread(permitted, reply.tool_calls, request.model_options)
 
 
 def messages(prompt: Prompt, history: Sequence[Message]) -> list[dict[str, str]]:

@@ -116,7 +116,7 @@ class Reply:
         text: as it came, thoughts and fences included.
         parsed: the reply as the schema asked for; None without a schema.
         finish_reason: `length` where the caller's own limit of tokens cut it.
-        tool_calls: what it asks the caller's tools, as OpenAI's API has it.
+        tool_calls: what it calls, as OpenAI's API has it, offered or not: see `agent.tool_calls.permitted`.
         attempts: requests it took: repeated ones, refused forms of output and the repair included.
     """
 

@@ -258,7 +258,7 @@ class Chat:
                 last = messages[-1]
                 body["messages"] = [*messages[:-1], {**last, "content": f"{last['content']}\n\n{_shape(schema)}"}]
             try:
-                text = self._read(await _tried(partial(self._wire.send, body), run), run)
+                text = self._read(await _tried(partial(self._wire.send, body), run), run, by_tool=rung is Rung.TOOL)
             except Refused as refusal:
                 rung = self._step_down(rung, refusal)
                 continue
@@ -305,6 +305,7 @@ class Chat:
         if delta.get("refusal"):
             raise ModelFailed("it refused to answer")
         calls.add(delta.get("tool_calls"))
+        calls.add_legacy(delta.get("function_call"))
         reason = choice.get("finish_reason")
         return _content(delta.get("content")), str(reason) if reason else finished
 
@@ -328,8 +329,8 @@ class Chat:
             return Rung.TEXT
         return Rung(rung + 1)
 
-    def _read(self, data: Any, run: _Run) -> str:
-        """The text of an answer; of a tool call its arguments."""
+    def _read(self, data: Any, run: _Run, *, by_tool: bool) -> str:
+        """The text of an answer; the arguments of a tool call where a tool was offered."""
         if not isinstance(data, dict):
             raise ModelFailed("its answer is no JSON object")
         run.usage += Usage.from_json(data.get("usage"))
@@ -343,7 +344,7 @@ class Chat:
         if choice.get("finish_reason") in _CUT:
             # What is missing cannot be repaired: the next answer would be cut as well.
             raise ModelFailed(_CUT[choice["finish_reason"]])
-        return _arguments(message.get("tool_calls")) or _content(message.get("content"))
+        return (_arguments(message.get("tool_calls")) if by_tool else "") or _content(message.get("content"))
 
 
 def open_chat(name: str, *, base_url: str | None, api_key: str | None) -> Chat:

@@ -61,35 +61,49 @@ class ToolCalls:
         self._calls: dict[int, dict[str, Any]] = {}
 
     def add(self, pieces: object) -> None:
-        """Take in what one event of the stream holds of them; what is not of OpenAI's form is passed over.
+        """Take in what one event of the stream holds of them. A piece that is not of OpenAI's form makes its call one
+        of the type `unreadable`.
 
         Raises:
             ModelFailed: there are too many, or they are too long.
         """
-        for place, piece in enumerate(pieces if isinstance(pieces, list) else []):
-            if not isinstance(piece, dict):
-                continue
-            index, function = piece.get("index"), piece.get("function")
+        for place, piece in enumerate(pieces if isinstance(pieces, list) else [pieces] if pieces else []):
+            index = piece.get("index") if isinstance(piece, dict) else None
             number = index if isinstance(index, int) else place
-            call = self._calls.setdefault(number, {"id": "", "name": "", "arguments": ""})
-            call["id"] = call["id"] or _text(piece.get("id"))
-            if isinstance(function, dict):
-                call["name"] += _text(function.get("name"))
-                call["arguments"] += _text(function.get("arguments"))
+            call = self._calls.setdefault(number, {"id": "", "type": "function", "name": "", "arguments": ""})
+            if (function := _function(piece)) is None:
+                call["type"] = "unreadable"
+            else:
+                call["id"] = call["id"] or _text(piece.get("id"))
+                call["name"] += function.get("name") or ""
+                call["arguments"] += function.get("arguments") or ""
             if len(self._calls) > _MOST_CALLS or len(call["arguments"]) > _LONGEST_ARGUMENTS:
                 raise ModelFailed("its calls of tools are too many or too long")
 
+    def add_legacy(self, call: object) -> None:
+        """Take in a `function_call`, the form before tools, which no request here can offer."""
+        if call:
+            self.add({"function_call": call})
+
     def made(self) -> tuple[dict[str, Any], ...]:
-        """The calls as OpenAI's API has them, in their order."""
+        """The calls as OpenAI's API has them, in their order, for `agent.tool_calls.permitted` to judge."""
         return tuple(
             {
                 "id": _whole(call["id"]) or f"call_{number}",
-                "type": "function",
+                "type": call["type"],
                 "function": {"name": _whole(call["name"]), "arguments": _whole(call["arguments"])},
             }
             for number, call in sorted(self._calls.items())
-            if call["name"]
         )
+
+
+def _function(piece: Any) -> dict[str, Any] | None:
+    """What a piece adds to the function of its call; None when it is not of OpenAI's form."""
+    if not isinstance(piece, dict) or piece.get("type") not in (None, "", "function"):
+        return None
+    function = piece.get("function") or {}
+    texts = [function.get(name) for name in ("name", "arguments")] if isinstance(function, dict) else [0]
+    return function if all(one is None or isinstance(one, str) for one in texts) else None
 
 
 def _text(value: object) -> str:

@@ -497,6 +497,6 @@ def storable(value: Any) -> Any:
 @cache
 def _version() -> str:
     try:
-        return version("signalbox")
+        return version("signalbox-retrieval")
     except PackageNotFoundError:  # run from a folder
         return "unknown"

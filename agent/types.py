@@ -1,9 +1,10 @@
 """What goes in and out of the service: the shapes of the contract, the same in Python, JSON and HTTP."""
 
-from datetime import datetime
+from contextlib import suppress
+from datetime import date, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, field_validator
 
 MAX_QUERY_CHARACTERS = 8000
 LEAST_TIMEOUT_S = 0.1
@@ -18,6 +19,24 @@ class Shape(BaseModel):
     """Base of every shape: frozen, and unknown keys are an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def _moment(value: object) -> object:
+    """A text as the moment that it names; JSON is read strictly, and there a day alone would be none."""
+    if isinstance(value, date):
+        return value
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return datetime.fromisoformat(value.upper())
+    raise ValueError("must be a day or a moment of ISO 8601, such as 2026-11-20 or 2026-11-20T09:30:00+08:00")
+
+
+Moment = Annotated[
+    datetime,
+    BeforeValidator(_moment),
+    WithJsonSchema({"type": "string", "anyOf": [{"format": "date-time"}, {"format": "date"}]}),
+]
+"""A moment, or a day as its midnight; without an offset it is of the settings' time zone."""
 
 
 class Message(Shape):
@@ -45,7 +64,7 @@ class Request(Shape):
     intent: Literal["auto", "rules", "llm", "off"] | None = None
     reranker: Annotated[str, Field(max_length=200)] | None = None
     fallback: Literal["ordered_backoff", "do_not_route", "route_to_all", "fail"] | None = None
-    now: datetime | None = None
+    now: Moment | None = None
     timeout_s: Annotated[float, Field(ge=LEAST_TIMEOUT_S, le=120)] | None = None
     explain: bool = False
 

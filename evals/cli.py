@@ -116,14 +116,13 @@ def tune(
     Both are found on the questions of the split train or dev and tried on those of test; where there is only one
     split, on a random half each. What does not hold on the second part is not recommended, nor written.
     """
-    from agent.rerank.ltr import FILE, import_lightgbm
+    from agent.rerank.ltr import FILE
     from agent.serve.output import note, write_json
     from agent.settings import load_settings
     from evals.tune import parts
     from evals.tune import tune as search
 
     given = load_settings(_settings(changes))
-    import_lightgbm()  # what is missing is said before the questions are asked
     path = (out or given.home.expanduser() / FILE).absolute()
     _check_writable(out)
     found = asyncio.run(search(parts(dataset, limit=limit), given, note, out=path))

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from retrievers.core.errors import BadRequest
+from retrievers.core.extras import install_command
 
 RANKING: Mapping[str, str] = {
     "nDCG@10": "nDCG@10",
@@ -65,7 +66,7 @@ def _ir_measures() -> tuple[dict[Any, str], Any]:
     try:
         import ir_measures
     except ImportError as error:
-        raise BadRequest("ranking metrics need the package ir_measures: pip install 'signalbox[eval]'") from error
+        raise BadRequest(f"ranking metrics need the package ir_measures: {install_command('eval')}") from error
     return {ir_measures.parse_measure(theirs): ours for ours, theirs in RANKING.items()}, ir_measures.iter_calc
 
 

@@ -14,7 +14,7 @@ _USER_IN_URL = re.compile(r"(?<=://)[^/@\s]*@")
 _DATABASE_VERSIONS = """
     SELECT current_setting('server_version'), (SELECT extversion FROM pg_extension WHERE extname = 'vector')
 """
-_PACKAGES = ("signalbox", "numpy", "onnxruntime", "psycopg", "ir_measures")
+_PACKAGES = ("signalbox-retrieval", "numpy", "onnxruntime", "psycopg", "ir_measures")
 
 
 def public_settings(settings: Settings) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.app import Service
+from agent.errors import BadSetting
 from agent.fusion import Fused
 from agent.opening import open_service
 from agent.pipeline import RERANK_POOL, Decision, Pipeline
@@ -106,7 +107,8 @@ async def tune(given: Parts, settings: Settings, note: Note, *, out: Path) -> di
         out: where the ranker is written.
     Returns:
         JSON values: `fusion` and `ltr`, each with `before` and `after` (nDCG@10 of both parts), `difference` on the
-        part to verify with, and `helps`; `ltr` also `pooled`, that on all questions; and `settings`, those to use.
+        part to verify with, and `helps`; `ltr` also `pooled`, that on all questions, or the `reason` alone why none
+        was trained; and `settings`, those to use.
     Raises:
         BadRequest: the dataset cannot be used with these settings.
         Unavailable: a dependency is down, or no question could be answered.
@@ -228,6 +230,11 @@ async def _train_ranker(
     out: Path,
 ) -> dict[str, Any]:
     """A ranker over the pools of these settings; written to `out` when it helps."""
+    try:
+        ltr.import_lightgbm()
+    except BadSetting as error:
+        note(f"no ranker is trained: {error}")
+        return {"helps": False, "file": None, "reason": str(error)}
     note("reading the texts of the pools")
     learned, held_out = [await _examples(service, settings, part, note) for part in (known, unknown)]
     usable = len(learn.usable(learned))

@@ -6,6 +6,7 @@ from typing import Any
 from agent.app import Service
 from agent.integrations.blocking import BlockingService
 from agent.types import RankedHit, Result
+from retrievers.core.extras import install_command
 
 AnyService = Service | BlockingService
 
@@ -63,4 +64,4 @@ def not_installed(module: str, package: str, error: ImportError) -> ImportError:
     """What to say when a framework is missing; another error of its import is passed on as it is."""
     if not isinstance(error, ModuleNotFoundError):
         return error
-    return ImportError(f'{module} needs {package}: pip install "signalbox[adapters]" or pip install {package}')
+    return ImportError(f"{module} needs {package}: {install_command('adapters')}")

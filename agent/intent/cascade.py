@@ -17,6 +17,7 @@ from agent.intent import ask as model_step
 from agent.intent import ground, outside, rules, similarity, vocabulary
 from agent.intent.filters import Json, both
 from agent.intent.off import question_language
+from agent.intent.offered import Offered
 from agent.intent.periods import Calendar
 from agent.intent.reading import Reading, Stated
 from agent.intent.reply import ModelReading, to_aggregate
@@ -82,6 +83,9 @@ class Cascade:
         made = rules.read_rules(question, history, context)
         made = await similarity.refine(made, self.cards, self.embedder, question_language(question, scope))
         made = await outside.refine(made, question, context, scope, self.catalogue)
+        offered = Offered(self.catalogue, scope, wanted, deadline) if wanted is not None else None
+        if offered is not None:
+            made = await offered.in_rules(made, history, context)
         fields = filterable(scope)
         ignored = frozenset(_ignored(request, fields))
         stating = _Stating(request, scope, wanted, fields, self.cards, ignored)
@@ -89,7 +93,7 @@ class Cascade:
         if self.model is None or mode == "rules" or (made.complete and mode != "llm"):
             return reading
         calls = Calls()
-        later = self._later(calls.watch(self.model), stating, context, history, made, deadline)
+        later = self._later(calls.watch(self.model), stating, context, history, made, deadline, offered)
         return replace(reading, later=later, calls=calls)
 
     async def _context(self, question: str, request: Request, scope: Scope) -> Context:
@@ -112,11 +116,15 @@ class Cascade:
         history: Sequence[Message],
         ruled: RulesReading,
         deadline: float,
+        offered: Offered | None,
     ) -> Awaitable[Intent | None]:
         """The model's reading, still to be awaited; None from it when the model gave nothing of use."""
 
         async def reading() -> Intent | None:
+            nonlocal context
             question, collection = stating.request.question, stating.request.collection
+            if offered is not None:
+                context = replace(context, catalogue=await offered.for_model(context.catalogue))
             if not self.breaker.admit():
                 return None
             started = time.monotonic()

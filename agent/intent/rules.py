@@ -12,6 +12,7 @@ from agent.intent.calculation import Calculation
 from agent.intent.filters import Json, both, either
 from agent.intent.found import Found, Piece, find
 from agent.intent.periods import Calendar
+from agent.intent.rejected import RejectedValue
 from agent.intent.text import has_chinese, stem
 from agent.intent.topic import plain_words, topic_of
 from agent.intent.unknown import unknown_values
@@ -121,6 +122,21 @@ def _read(question: str, history: Sequence[Message], context: Context) -> RulesR
     if calculation is None and turns.is_outside(found):
         return _outside(question)
     return _single(question, found, calculation, context)
+
+
+def without(made: RulesReading, pieces: Sequence[Piece], context: Context) -> RulesReading:
+    """The reading without constraints that nothing fits: the question is searched for whole, and nothing calculated."""
+    reason = "no document has such a value"
+    return replace(
+        made,
+        kind="retrieve" if made.kind == "aggregate" else made.kind,
+        searches=(made.question,),
+        pieces=tuple(piece for piece in made.pieces if piece not in pieces),
+        sources=_choices(context) if made.aggregate is not None else made.sources,
+        aggregate=None,
+        rejected=(*made.rejected, *(Rejected(what=f"filter on {piece.field}", reason=reason) for piece in pieces)),
+        complete=False,
+    )
 
 
 def readable(text: str) -> str:
@@ -372,11 +388,12 @@ def _is_identifier(found: Found) -> bool:
 
 def _rejected(found: Found) -> tuple[Rejected, ...]:
     """Names that were given and mean several values, or none: said with what there is."""
-    rejected = []
+    rejected: list[Rejected] = []
     people = set(found.sentence.vocabulary.of_role("person"))
     for mention in found.left:
         values = {known.value for known in mention.known if known.field in people}
         if len(values) > 1:
             text = found.sentence.text[mention.start : mention.end]
-            rejected.append(Rejected(what=text, reason="it may mean several people", valid=tuple(sorted(values))))
+            valid, reason = tuple(sorted(values)), "it may mean several people"
+            rejected.append(RejectedValue(what=text, reason=reason, valid=valid, fields=tuple(people)))
     return (*rejected, *unknown_values(found))

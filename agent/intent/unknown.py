@@ -4,8 +4,10 @@ from agent.intent import lexicon
 from agent.intent.asked import fields_named
 from agent.intent.found import Found
 from agent.intent.ground import candidates
+from agent.intent.rejected import RejectedValue
 from agent.intent.sentence import Sentence
 from agent.types import Rejected
+from retrievers.core.types import FieldValues
 
 _BETWEEN = frozenset(["of", "is", "=", ":", "called", "named", "the"])
 _BEFORE_PEOPLE = frozenset(["by", "did", "does", "has"])
@@ -40,8 +42,7 @@ def unknown_values(found: Found) -> tuple[Rejected, ...]:
         ):
             continue
         name = sentence.text[sentence.tokens[start].start : sentence.tokens[end].end]
-        reason = f'"{fields[0]}" has no such value'
-        rejected[name] = Rejected(what=f"{fields[0]} = {name}"[:200], reason=reason, valid=candidates(name, values))
+        rejected[name] = _no_value(fields[0], name, values)
     return tuple(rejected.values()) or _strangers(found)
 
 
@@ -63,9 +64,13 @@ def _strangers(found: Found) -> tuple[Rejected, ...]:
             start, end = sentence.tokens[words[0]].start, sentence.tokens[words[-1]].end
             if not any(first < end and start < last for first, last in taken):
                 name = sentence.text[start:end]
-                reason = f'"{people[0]}" has no such value'
-                return (Rejected(what=f"{people[0]} = {name}"[:200], reason=reason, valid=candidates(name, fields[0])),)
+                return (_no_value(people[0], name, fields[0]),)
     return ()
+
+
+def _no_value(field: str, name: str, values: FieldValues) -> Rejected:
+    reason = f'"{field}" has no such value'
+    return RejectedValue(what=f"{field} = {name}"[:200], reason=reason, valid=candidates(name, values), fields=(field,))
 
 
 def _after(sentence: Sentence, place: int) -> list[int]:

@@ -226,6 +226,6 @@ def _counters(name: str, about: str, values: Mapping[str, float], *, label: str)
 
 def _version() -> str:
     try:
-        return version("signalbox")
+        return version("signalbox-retrieval")
     except PackageNotFoundError:  # run from a folder
         return "unknown"

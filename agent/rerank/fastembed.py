@@ -10,6 +10,7 @@ from typing import Any
 from agent.fusion import Fused
 from agent.rerank.base import passage, sigmoid
 from retrievers.core.errors import Unavailable
+from retrievers.core.extras import install_command
 
 
 class FastEmbedReranker:
@@ -46,7 +47,7 @@ class FastEmbedReranker:
         try:
             encoders = importlib.import_module("fastembed.rerank.cross_encoder")
         except ImportError as error:
-            raise Unavailable(self._source, "fastembed is missing: pip install 'signalbox[local]'") from error
+            raise Unavailable(self._source, f"fastembed is missing: {install_command('local')}") from error
         try:
             return encoders.TextCrossEncoder(model_name=self._model_name)
         except Exception as error:  # the downloader and the runtime raise types of their own

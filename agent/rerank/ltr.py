@@ -15,6 +15,7 @@ from agent.errors import BadSetting
 from agent.fusion import Fused
 from agent.rerank.features import NAMES, VERSION, Matrix, features
 from retrievers.core.errors import Unavailable
+from retrievers.core.extras import install_command
 from retrievers.core.tasks import within
 
 FILE = "ltr.json"
@@ -145,7 +146,7 @@ def import_lightgbm() -> Any:
         import lightgbm
     except (ImportError, OSError) as error:
         # OSError: the package is there, the OpenMP library it needs is not.
-        hint = "pip install 'signalbox[ltr]'" if isinstance(error, ImportError) else "install libgomp or libomp"
+        hint = install_command("ltr") if isinstance(error, ImportError) else "install libgomp or libomp"
         raise BadSetting(f"learning to rank needs the package lightgbm: {hint}", where="reranker") from error
     return lightgbm
 

@@ -17,6 +17,7 @@ import typer
 
 from agent.serve import keys
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
+from retrievers.core.extras import install_command
 from retrievers.ingest.clean import one_line
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def _show_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
-        print(f"signalbox {version('signalbox')}")
+        print(f"signalbox {version('signalbox-retrieval')}")
         raise typer.Exit
 
 
@@ -266,13 +267,15 @@ def replay(
 
 @app.command()
 def collections(
-    show: Annotated[str | None, typer.Argument(help="`show` for one collection's fields", metavar="[show]")] = None,
+    action: Annotated[
+        str | None, typer.Argument(help="`show` for one collection's fields", metavar="[list|show]")
+    ] = None,
     name: Annotated[str | None, typer.Argument(help="its name", metavar="[NAME]")] = None,
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> int:
     """The collections, or with `show NAME` one collection's field catalogue."""
-    if show is not None and (show != "show" or name is None):
+    if action not in (None, "list", "show") or (action == "show") != (name is not None):
         raise BadRequest("say `signalbox collections`, or `signalbox collections show NAME`", where="collections")
 
     async def run(service: "Service") -> int:
@@ -471,7 +474,7 @@ def _commands(arguments: Sequence[str]) -> Any:
             app.add_typer(command.load(), name=command.name)
         except ImportError as error:
             if asked is not None:
-                reason = f"{error}; install all it needs: pip install 'signalbox[{command.name}]'"
+                reason = f"{error}; install all it needs: {install_command(command.name)}"
                 raise Unavailable(f"the command {command.name}", reason) from error
     return typer.main.get_command(app)
 

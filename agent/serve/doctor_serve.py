@@ -11,6 +11,7 @@ from agent.opening import database_addresses
 from agent.serve.check import Check
 from agent.settings import Settings, spans_are_wanted
 from retrievers.core.errors import RetrievalError
+from retrievers.core.extras import install_command
 from retrievers.postgres.database import Database
 from retrievers.postgres.keys import Keys
 
@@ -73,7 +74,7 @@ def logs(settings: Settings) -> Check:
     needed = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
     if all(map(_is_installed, needed)):
         return Check("logs", True, f"{found}; spans go where OTEL_EXPORTER_OTLP_ENDPOINT says")
-    return Check("logs", False, f"{found}; spans are asked for and none is sent", "pip install 'signalbox[otel]'")
+    return Check("logs", False, f"{found}; spans are asked for and none is sent", install_command("otel"))
 
 
 def _is_installed(module: str) -> bool:

@@ -52,7 +52,7 @@ def build_server(service: Service, tenant_of: TenantOf, waited_s: WaitedS = lamb
     door = _Door(service, tenant_of, waited_s)
     server: Server[Any] = Server(
         "signalbox",
-        version=version("signalbox"),
+        version=version("signalbox-retrieval"),
         title="signalbox",
         instructions=_INSTRUCTIONS,
         get_tool_input_schema=lambda name: _schema(TOOLS[name]) if name in TOOLS else None,

@@ -26,6 +26,7 @@ from agent.serve.identity import check_exposure, identifier
 from agent.serve.listening import BACKLOG
 from agent.serve.shedding import Shedding
 from agent.settings import load_settings, spans_are_wanted
+from retrievers.core.extras import install_command
 
 if TYPE_CHECKING:
     from agent.observe.telemetry import Tracing
@@ -194,7 +195,7 @@ def _tracing() -> Iterator["Tracing | None"]:
     try:
         from agent.observe.telemetry import Tracing
     except ImportError:
-        _log.warning("no spans are sent: install what makes them, pip install 'signalbox[otel]'")
+        _log.warning("no spans are sent: install what makes them, %s", install_command("otel"))
         yield None
         return
     tracing = Tracing()

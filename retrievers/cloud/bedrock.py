@@ -13,6 +13,7 @@ from typing import Any, Literal
 from retrievers.cloud.base import SOURCE, Access, Provider, Search, mapping, name_of, names, passage_of
 from retrievers.cloud.filters import Condition
 from retrievers.core.errors import Unavailable
+from retrievers.core.extras import install_command
 from retrievers.http.client import Refused
 from retrievers.http.found import Found, cleaned, number, part, records
 
@@ -68,7 +69,7 @@ class KnowledgeBase(Provider):
             errors = importlib.import_module("botocore.exceptions")
             boto3 = importlib.import_module("boto3")
         except ImportError as error:
-            raise Unavailable(SOURCE, "boto3 is missing: pip install 'signalbox[aws]'") from error
+            raise Unavailable(SOURCE, f"boto3 is missing: {install_command('aws')}") from error
         try:
             return self._opened(boto3).retrieve(
                 knowledgeBaseId=self.id,

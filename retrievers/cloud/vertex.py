@@ -15,6 +15,7 @@ from urllib.parse import quote
 from retrievers.cloud.base import SOURCE, Access, Provider, Search, link_of, mapping, name_of, names, passage_of
 from retrievers.cloud.filters import Condition
 from retrievers.core.errors import Unavailable
+from retrievers.core.extras import install_command
 from retrievers.http.client import Refused
 from retrievers.http.found import Found, address, cleaned, part, records
 
@@ -60,7 +61,7 @@ class DataStore(Provider):
             try:
                 return await asyncio.to_thread(self._refreshed)
             except ImportError as error:
-                raise Unavailable(SOURCE, "google-auth is missing: pip install 'signalbox[google]'") from error
+                raise Unavailable(SOURCE, f"google-auth is missing: {install_command('google')}") from error
 
     def _refreshed(self) -> str:
         requests = importlib.import_module("requests")

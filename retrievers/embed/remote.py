@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from retrievers.core.errors import Unavailable
+from retrievers.core.extras import install_command
 from retrievers.embed import Vectors
 from retrievers.embed.cache import QueryCache
 from retrievers.embed.retry import RetryPolicy, call
@@ -241,7 +242,7 @@ class FastEmbedEmbedder(_Library):
         try:
             fastembed = importlib.import_module("fastembed")
         except ImportError as error:
-            raise Unavailable(self._source, "fastembed is missing: pip install 'signalbox[local]'") from error
+            raise Unavailable(self._source, f"fastembed is missing: {install_command('local')}") from error
         try:
             return fastembed.TextEmbedding(model_name=self.name.removeprefix("fastembed:"))
         except Exception as error:  # the downloader and the runtime raise types of their own

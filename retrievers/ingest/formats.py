@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 import yaml
 
 from retrievers.core.errors import BadDocument
+from retrievers.core.extras import install_command
 from retrievers.ingest.clean import Cleaner, decode, is_utf_16, kind
 from retrievers.ingest.documents import Document, Rejected
 from retrievers.ingest.html import declared_charset, read_page
@@ -210,7 +211,7 @@ def _read_converted(source: Source, _count: Progress) -> Iterator[Item]:
     try:
         convert = _converter()
     except ImportError as error:
-        raise BadDocument(f"reading {source.ending} needs: pip install 'signalbox[docs]'") from error
+        raise BadDocument(f"reading {source.ending} needs: {install_command('docs')}") from error
     try:
         text = convert(source)
     # Damaged and protected files make the parsers behind it raise almost anything.

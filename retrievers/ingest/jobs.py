@@ -81,7 +81,8 @@ class Job:
     """A job as its tenant sees it; counts are documents.
 
     Attributes:
-        status: queued, running, done (some documents may have failed), or failed (it was given up; see `error`).
+        status: queued, running, done (some documents may have failed), or failed (all of them did, or the job was
+            given up; see `error`).
         documents: how many there are; None until a file has been read.
         done: how many are dealt with.
         error: why it failed, or what it is waiting for.
@@ -247,7 +248,7 @@ class Jobs:
     async def finish(
         self, lease: Lease, *, documents: int, failed: Sequence[Failure], payloads: Mapping[int, bytes | None]
     ) -> None:
-        """The job is done; what failed of it is kept.
+        """The job is done, or failed where each of its documents did; what failed of it is kept.
 
         Args:
             documents: how many the delivery has.
@@ -255,7 +256,8 @@ class Jobs:
         Raises:
             LostLease: it is not the caller's any more.
         """
-        counts = {"documents": documents, "failed": len(failed), "keep": bool(failed) and not payloads}
+        error = "none of its documents could be stored" if failed and len(failed) == documents else None
+        counts = {"documents": documents, "failed": len(failed), "keep": bool(failed) and not payloads, "error": error}
         async with self._database.transaction(lease.tenant) as connection:
             await connection.execute(_DURABLE)
             _one(await connection.execute(_FINISH, _held(lease) | counts | {"days": KEPT_DAYS}))
@@ -408,7 +410,8 @@ _RECORD = """
 """
 _FINISH = """
     UPDATE signalbox.job
-    SET status = 'done', lease = NULL, in_hand = NULL, error = NULL, documents = %(documents)s, done = %(documents)s,
+    SET status = CASE WHEN %(error)s::text IS NULL THEN 'done' ELSE 'failed' END,
+        lease = NULL, in_hand = NULL, error = %(error)s, documents = %(documents)s, done = %(documents)s,
         failed = %(failed)s, payload = CASE WHEN %(keep)s THEN payload END, finished_at = now(),
         expires_at = now() + make_interval(days => %(days)s)
     WHERE tenant = %(tenant)s AND id = %(id)s AND lease = %(token)s

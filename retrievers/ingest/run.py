@@ -145,14 +145,12 @@ class _Run:
     async def all(self, items: Iterable[Document | Rejected], delivery: int | None, written: Written | None) -> Report:
         self._written = written
         documents = enumerate(await self._admitted(items) if self._tenant == PLATFORM else items)
-        sample = list(islice(documents, _SAMPLE_DOCUMENTS))
-        if len(sample) < _SAMPLE_DOCUMENTS and not any(isinstance(item, Document) for _, item in sample):
-            # Nothing to store: no collection is made for it.
+        # While nothing can be stored, no collection is made, and none learns a field.
+        while not await self._open(sample := list(islice(documents, _SAMPLE_DOCUMENTS)), delivery):
             for index, item in sample:
-                assert isinstance(item, Rejected)
-                self._fail(index, item.where, item.id, item.reason)
-            return self._report
-        await self._open([item for _, item in sample if isinstance(item, Document)], delivery)
+                self._fail(index, item.where, item.id, self._fault(item) or "")
+            if len(sample) < _SAMPLE_DOCUMENTS:
+                return self._report
         tasks: list[asyncio.Task[Any]] = []
         try:
             async for batch in self._batches(chain(sample, documents)):
@@ -182,9 +180,13 @@ class _Run:
             row = await cursor.fetchone()
         return _as_public_as(row[0] if row else None, items)
 
-    async def _open(self, sample: Sequence[Document], delivery: int | None) -> None:
+    async def _open(self, sample: Sequence[tuple[int, Document | Rejected]], delivery: int | None) -> bool:
+        """Open the collection, made when missing, unless no document of the sample can be stored."""
+        documents = [item for _, item in sample if isinstance(item, Document)]
+        if not documents:
+            return False
         dimension = await self._embedder.dimension()
-        async with self._database.transaction(self._tenant) as connection:
+        async with self._database.transaction(self._tenant) as connection, connection.transaction() as opening:
             self._delivery = await store.next_delivery(connection) if delivery is None else delivery
             row = await store.open_collection(connection, self._tenant, self._collection)
             self._number, stored, self._mean_length, version = row
@@ -194,7 +196,22 @@ class _Run:
                     f"delete it (`signalbox delete --collection {self._collection}`) and ingest it again"
                 )
             await self._use_embedder(connection, stored, dimension)
-            await self._learn_fields(connection, sample, {**self._declared})
+            await self._learn_fields(connection, documents, {**self._declared})
+            is_of_use = any(self._fault(document) is None for document in documents)
+            if not is_of_use:
+                raise psycopg.Rollback(opening)
+        return is_of_use
+
+    def _fault(self, item: Document | Rejected) -> str | None:
+        """Why a document cannot be stored, with the fields as they are known; None when it can."""
+        if isinstance(item, Rejected):
+            return item.reason
+        try:
+            check(item)
+            field_values(item, self._fields)
+        except BadDocument as error:
+            return str(error)
+        return None
 
     async def _use_embedder(self, connection: store.Connection, stored: int | None, dimension: int) -> None:
         if dimension > MAX_DIMENSION:

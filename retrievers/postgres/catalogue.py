@@ -14,15 +14,16 @@ from retrievers.core.filters import Filter, matches
 from retrievers.core.types import Chunk, ChunkId, Collection, FieldCatalogue, FieldValues, Scope
 from retrievers.postgres import feedback
 from retrievers.postgres.database import Database
-from retrievers.postgres.values import FieldReader, merged
+from retrievers.postgres.values import VISIBLE_FIELDS, FieldReader, merged
 from retrievers.postgres.values import filterable as filterable
+from retrievers.postgres.values_within import values_within
 
-_COLLECTIONS = """
-    SELECT c.number, c.tenant, c.name, e.name, e.number, e.dimension, c.documents, c.chunks, c.mean_length, c.languages,
-           c.fields, c.version
-    FROM signalbox.collection c LEFT JOIN signalbox.embedder e ON e.number = c.embedder
-    ORDER BY c.name, c.tenant
-"""
+_COLLECTIONS = f"""
+    SELECT k.number, k.tenant, k.name, e.name, e.number, e.dimension, k.documents, k.chunks, k.mean_length, k.languages,
+           {VISIBLE_FIELDS}, k.version
+    FROM signalbox.collection k LEFT JOIN signalbox.embedder e ON e.number = k.embedder
+    ORDER BY k.name, k.tenant
+"""  # noqa: S608 - constants both
 _TERMS = "SELECT * FROM signalbox.term_counts(%(scope)s, %(tenants)s, %(among)s, %(terms)s)"
 _PASSAGES = """
     SELECT * FROM signalbox.passages(%(scope)s, %(tenants)s, %(among)s, %(documents)s, %(ordinals)s)
@@ -149,6 +150,17 @@ class Catalogue:
             [] without a query where no field is that large.
         """
         return await self._fields.find(scope, folded_spans)
+
+    async def values_within(
+        self,
+        scope: Scope,
+        wanted: Filter,
+        candidates: Mapping[str, Collected[str]],
+        *,
+        most_documents: int | None = None,
+    ) -> dict[str, dict[str, int]]:
+        """The candidates that documents inside a filter hold, see `retrievers.postgres.values_within`."""
+        return await values_within(self._database, scope, wanted, candidates, most_documents=most_documents)
 
     async def describe(self, scope: Scope) -> dict[str, Any]:
         """The field catalogue of a collection: what `signalbox collections show` prints."""

@@ -17,7 +17,7 @@ from itertools import groupby
 
 from retrievers.core.errors import BadRequest
 from retrievers.core.fields import RESERVED, Field
-from retrievers.core.types import Scope
+from retrievers.core.types import PLATFORM, Scope
 from retrievers.postgres.catalogue import filterable
 from retrievers.postgres.database import Database
 from retrievers.postgres.guard_words import words
@@ -173,11 +173,12 @@ class Views:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._known: OrderedDict[tuple[tuple[str, int, int], ...], View] = OrderedDict()
+        self._known: OrderedDict[tuple[bool, tuple[tuple[str, int, int], ...]], View] = OrderedDict()
 
     async def of(self, scope: Scope) -> View:
         """The view over the collections of a scope."""
-        key = tuple((one.tenant, one.number, one.version) for one in scope.collections)
+        # The platform knows more of its collections than others do.
+        key = (scope.tenant == PLATFORM, tuple((one.tenant, one.number, one.version) for one in scope.collections))
         if key not in self._known:
             fields = filterable(replace(scope, beside=()))
             dates = [name for name, field in fields.items() if field.item == "date"]

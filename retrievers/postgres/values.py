@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from retrievers.core.fields import RESERVED, Field, from_catalogue
-from retrievers.core.types import FieldCatalogue, FieldValues, Scope
+from retrievers.core.types import PLATFORM, FieldCatalogue, FieldValues, Scope
 from retrievers.postgres.database import Database
 from retrievers.text.folding import fold
 
@@ -28,8 +28,16 @@ _FRESH_S = 1.0
 _MOST_SCOPES = 64
 _TEXTUAL = ("string", "boolean")
 
-_HELD = """
-    SELECT k.number, k.version, k.documents, k.fields, (
+VISIBLE_FIELDS = """
+    CASE WHEN k.tenant = (SELECT signalbox.tenant()) THEN k.fields ELSE (
+        SELECT coalesce(jsonb_object_agg(f.name, f.described), '{}') FROM jsonb_each(k.fields) AS f (name, described)
+        WHERE EXISTS (SELECT FROM signalbox.field_count n
+                      WHERE n.tenant = k.tenant AND n.collection = k.number AND n.field = f.name)) END
+"""
+"""The fields of a collection `k` as a tenant may know them. The platform knows all of its own; others know those that
+documents hold which are found: fields of disabled, expired and former documents, or only declared, are not theirs."""
+_HELD = f"""
+    SELECT k.number, k.version, k.documents, {VISIBLE_FIELDS}, (
         SELECT json_agg(json_build_array(f.field, f.documents, f.kept + f.long, top.held, CASE f.item
             WHEN 'number' THEN (
                 SELECT json_build_array(min(least.number), max(most.number)) FROM (
@@ -66,7 +74,7 @@ _HELD = """
             FROM (SELECT * FROM often UNION ALL SELECT * FROM once LIMIT f.wanted) AS either) top)
     FROM unnest(%(tenants)s::text[], %(among)s::integer[]) AS one (tenant, number)
     JOIN signalbox.collection k USING (tenant, number)
-"""
+"""  # noqa: S608 - constants both
 # The words of a span and what goes on after a blank lie between "span" and "span!": "!" follows the blank.
 _FIND = """
     SELECT w.collection, w.field, w.value, v.documents, bool_or(w.words = span.words AND w.place = 0)
@@ -105,13 +113,17 @@ class _Known:
     held: tuple[Held, ...]
 
 
+_Which = tuple[bool, tuple[tuple[str, int], ...]]
+"""Whether the platform asks, which knows more of its collections than others do; then the collections."""
+
+
 class FieldReader:
     """Field catalogues of scopes, kept as long as their collections do not change."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._known: OrderedDict[tuple[tuple[str, int], ...], _Known] = OrderedDict()
-        self._reading: dict[tuple[tuple[str, int], ...], asyncio.Lock] = {}
+        self._known: OrderedDict[_Which, _Known] = OrderedDict()
+        self._reading: dict[_Which, asyncio.Lock] = {}
 
     async def catalogue(self, scope: Scope, *, fresh: bool = False) -> FieldCatalogue:
         """See `Catalogue.fields`."""
@@ -161,7 +173,7 @@ class FieldReader:
         return tuple(_held(rows[one.number]) for one in scope.collections if one.number in rows)
 
     async def _current(self, scope: Scope, *, fresh: bool = False) -> _Known:
-        which = tuple((one.tenant, one.number) for one in scope.collections)
+        which = (scope.tenant == PLATFORM, tuple((one.tenant, one.number) for one in scope.collections))
         known = self._known.get(which)
         if known and not fresh and _is_good(known, scope):
             return known

@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from retrievers.core.errors import BadRequest, listing
+from retrievers.core.extras import install_command
 from retrievers.http.client import Client
 from retrievers.http.fetch import Fetcher
 from retrievers.ingest.clean import one_line
@@ -39,7 +40,7 @@ def open_web(options: Mapping[str, Any]) -> Web:
         raise BadRequest(f"setting WEB_API_KEY is missing: {name} needs one", where="web_api_key")
     if provider.package and find_spec(provider.package) is None:
         raise BadRequest(
-            f"setting WEB_PROVIDER: {name} is not installed: pip install 'signalbox[web]'", where="web_provider"
+            f"setting WEB_PROVIDER: {name} is not installed: {install_command('web')}", where="web_provider"
         )
     address = _address(name, provider, own_address, options)
     timeout_s = float(options.get("source_timeout_s", 3.0))

@@ -7,6 +7,7 @@ import json
 import re
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Collection as Collected
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -27,7 +28,7 @@ from agent.types import Intent, Request
 from evals import train_worldly
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.fields import Field
-from retrievers.core.filters import parse
+from retrievers.core.filters import Filter, parse
 from retrievers.core.types import Card, Collection, FieldCatalogue, FieldValues, Scope
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)  # a Friday
@@ -77,6 +78,17 @@ class FakeCatalogue:
     async def find_values(self, scope: Scope, folded_spans: Sequence[str]) -> list[tuple[str, str, int]]:
         self.spans += folded_spans
         return list(self.stored)
+
+    async def values_within(
+        self,
+        scope: Scope,
+        wanted: Filter,
+        candidates: Mapping[str, Collected[str]],
+        *,
+        most_documents: int | None = None,
+    ) -> dict[str, dict[str, int]]:
+        """Every document is inside every filter."""
+        return {name: dict.fromkeys(values, 1) for name, values in candidates.items()}
 
     async def term_counts(self, scope: Scope, terms: Iterable[str]) -> dict[int, dict[str, int]]:
         return {1: {term: self.terms[term] for term in terms if term in self.terms}}

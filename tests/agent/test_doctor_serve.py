@@ -12,6 +12,7 @@ from agent.serve import doctor_serve
 from agent.serve.http.app import create_app
 from agent.serve.testing import serving
 from agent.settings import Settings
+from retrievers.core.extras import install_command
 from retrievers.postgres.database import Database
 from retrievers.postgres.keys import Keys
 
@@ -79,4 +80,4 @@ def test_the_form_of_log_lines_is_said_and_what_spans_lack(monkeypatch: pytest.M
     assert "collector" not in check.found
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     check = doctor_serve.logs(Settings())
-    assert (check.ok, check.mend) == (False, "pip install 'signalbox[otel]'")
+    assert (check.ok, check.mend) == (False, install_command("otel"))

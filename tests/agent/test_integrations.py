@@ -17,6 +17,7 @@ from agent import open_service
 from agent.integrations.blocking import BlockingService, open_blocking
 from agent.settings import Settings
 from retrievers.core.errors import BadFilter, BadRequest
+from retrievers.core.extras import install_command
 from retrievers.ingest.documents import Document
 from retrievers.postgres.embedded import EmbeddedServer
 from retrievers.postgres.migrate import SERVICE_ROLE
@@ -339,4 +340,4 @@ def test_a_missing_package_is_one_line_that_says_what_to_install(adapter: str, m
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False)
     last = done.stderr.strip().splitlines()[-1]
     assert done.returncode == 1
-    assert last.startswith(f"ImportError: agent.integrations.{adapter} needs {package}: pip install")
+    assert last.startswith(f"ImportError: agent.integrations.{adapter} needs {package}: {install_command('adapters')}")

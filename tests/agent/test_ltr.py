@@ -207,5 +207,5 @@ def test_a_file_that_is_not_text_is_refused(tmp_path: Path):
 def test_without_lightgbm_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setitem(sys.modules, "lightgbm", None)
 
-    with pytest.raises(BadSetting, match=r"pip install 'signalbox\[ltr\]'"):
+    with pytest.raises(BadSetting, match=r"pip install '\.\[ltr\]'"):
         open_ranker("ltr", tmp_path)

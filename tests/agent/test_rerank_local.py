@@ -264,7 +264,7 @@ async def test_without_the_package_the_way_to_install_it_is_given(monkeypatch: p
         raise ImportError(name)
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(Unavailable, match=r"pip install 'signalbox\[local\]'"):
+    with pytest.raises(Unavailable, match=r"pip install '\.\[local\]'"):
         await judged("fastembed:some/model", "one")
 
 

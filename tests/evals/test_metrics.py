@@ -78,7 +78,7 @@ def test_a_question_that_found_nothing_counts_as_zero_and_one_without_relevant_d
 def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "ir_measures", None)
 
-    with pytest.raises(BadRequest, match=r"pip install 'signalbox\[eval\]'"):
+    with pytest.raises(BadRequest, match=r"pip install '\.\[eval\]'"):
         metrics.require_ir_measures()
 
 

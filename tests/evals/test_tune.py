@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from agent.errors import BadSetting
 from agent.rerank.features import NAMES
 from agent.rerank.ltr import load
 from evals import learn
@@ -17,6 +16,7 @@ from evals.learn import Example
 from evals.paired import difference
 from evals.tune import parts
 from retrievers.core.errors import BadRequest
+from retrievers.core.extras import install_command
 
 WORDS = """
     anchor basket candle dragon engine feather garden hammer island jacket kettle ladder magnet needle orange pepper
@@ -252,11 +252,19 @@ def test_a_weight_that_helps_is_recommended(reports: Path, owner_url: str, tmp_p
     assert len(fusion["tried"]) == 26
 
 
-def test_without_lightgbm_nothing_is_asked(beir: Path, owner_url: str, monkeypatch: pytest.MonkeyPatch):
+def test_without_lightgbm_the_fusion_is_tuned_and_the_ranker_left_out(
+    reports: Path, owner_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setitem(sys.modules, "lightgbm", None)
 
-    with pytest.raises(BadSetting, match="pip install"):
-        run(beir, owner_url)
+    stdout, stderr = run(reports, owner_url, "--set", f"HOME={tmp_path}", "--set", "LEXICAL_WEIGHT=0")
+
+    missing = f"learning to rank needs the package lightgbm: {install_command('ltr')}"
+    assert "fusion: it helps" in stdout
+    assert f"ranker: not trained: {missing}" in stdout
+    assert "LEXICAL_WEIGHT=" in stdout
+    assert missing in stderr
+    assert list(tmp_path.glob("*.json")) == []
 
 
 def test_a_place_that_cannot_be_written_is_said_before_the_questions_are_asked(beir: Path, owner_url: str):

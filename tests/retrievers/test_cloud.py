@@ -26,6 +26,7 @@ from agent.testing import Fault, Request, ScriptedServer
 from retrievers.cloud import acs3, bedrock, build
 from retrievers.cloud.retriever import FORMS, Cloud
 from retrievers.core.errors import BadRequest, Unavailable
+from retrievers.core.extras import install_command
 from retrievers.core.fields import Field
 from retrievers.core.filters import parse
 from retrievers.core.types import Collection, Hit, Query, Scope
@@ -636,7 +637,7 @@ async def test_a_package_that_is_missing_is_named(
 ):
     monkeypatch.setitem(sys.modules, package, None)
     async with connected(stated, "http://127.0.0.1:9", None) as cloud:
-        with pytest.raises(Unavailable, match=rf"is missing: pip install 'signalbox\[{extra}\]'"):
+        with pytest.raises(Unavailable, match=re.escape(f"is missing: {install_command(extra)}")):
             await cloud.search(question())
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from retrievers.core.extras import install_command
 from retrievers.ingest import clean, formats
 from retrievers.ingest import table as table_module
 from retrievers.ingest.documents import Document, Rejected
@@ -809,7 +810,7 @@ def test_without_the_converter_a_pdf_says_what_to_install(tmp_path, monkeypatch)
     formats._converter.cache_clear()
 
     (item,) = read_here(write(tmp_path, "a.pdf", b"%PDF-1.7"))
-    assert reason(item).startswith("reading .pdf needs: pip install ")
+    assert reason(item) == f"reading .pdf needs: {install_command('docs')}"
     (item,) = read_here(write(tmp_path, "b.docx", b""))
     assert reason(item) == "the file is empty"
 

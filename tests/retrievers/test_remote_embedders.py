@@ -357,7 +357,7 @@ def test_importing_the_module_imports_no_sdk():
 async def test_without_fastembed_the_message_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "fastembed", None)
 
-    with pytest.raises(Unavailable, match=r"pip install 'signalbox\[local\]'"):
+    with pytest.raises(Unavailable, match=r"pip install '\.\[local\]'"):
         await FastEmbedEmbedder("fastembed:BAAI/bge-small-en-v1.5").embed(["a"])
 
 

@@ -668,7 +668,7 @@ def test_settings_that_cannot_be_used_are_named(options: dict[str, Any], where: 
 
 def test_a_provider_that_is_not_installed_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("retrievers.web.opening.find_spec", lambda name: None)
-    with pytest.raises(BadRequest, match=r"pip install 'signalbox\[web\]'"):
+    with pytest.raises(BadRequest, match=r"pip install '\.\[web\]'"):
         build(Resources(None, None, None, {"web_provider": "ddgs"}))
 
 

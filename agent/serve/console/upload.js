@@ -6,6 +6,8 @@ import { number, t } from "./i18n.js";
 import { outcome, problemBox } from "./phrases.js";
 
 const POLL_MS = 400;
+/** Of failed documents that a row names; the job's page has all. */
+const MOST_REASONS = 3;
 const FORMATS = ".jsonl,.csv,.md,.markdown,.html,.htm,.txt,.pdf,.docx,.json,.tsv";
 
 /**
@@ -73,7 +75,8 @@ export function uploader(collection, whenStored) {
       row.classList.add("failed");
       bar.remove();
     }
-    replace(said, [outcome(job) || t(`job.status.${job.status}`), job.error].filter(Boolean).join(" · "), " · ", h("a", { href: `#/jobs/${job.job_id}` }, t("upload.job")));
+    const reasons = [...new Set(job.failed.map((one) => one.reason))].slice(0, MOST_REASONS);
+    replace(said, [outcome(job) || t(`job.status.${job.status}`), job.error, ...reasons].filter(Boolean).join(" · "), " · ", h("a", { href: `#/jobs/${job.job_id}` }, t("upload.job")));
   }
 
   return section(

@@ -66,7 +66,7 @@ def create_app(
     observation = Observation(service, gates.named(), tracing, everyone)
     app = FastAPI(
         title="signalbox",
-        version=version("signalbox"),
+        version=version("signalbox-retrieval"),
         summary="One question in, one cited prompt out: retrieval over documents with metadata.",
         openapi_url="/openapi.json",
         # Their pages load scripts from elsewhere.

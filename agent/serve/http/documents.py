@@ -9,6 +9,7 @@ from agent.serve.http import shapes
 from agent.serve.http.bodies import JsonBody
 from agent.serve.http.dependencies import TheCaller, TheService
 from agent.serve.http.native import Name, answer, gives
+from agent.serve.http.problems import Problem
 from retrievers.core.errors import NotFound
 from retrievers.ingest.jobs import MAX_LISTED, Job
 
@@ -44,7 +45,10 @@ async def add_documents(
     caller: TheCaller,
     body: Annotated[shapes.NewDocuments, Depends(JsonBody(shapes.NewDocuments, items="documents", example=_EXAMPLE))],
 ) -> Response:
-    """Store documents; those that are stored already, unchanged, cost nothing."""
+    """Store documents; those that are stored already, unchanged, cost nothing.
+
+    A bad document loses no other. Where each of them is bad, the answer is a 422 with the same list `failed`.
+    """
     job = await service.submit(body.collection, body.documents, wait=body.wait, tenant=caller.tenant)
     return _answer(job, wait=body.wait)
 
@@ -104,6 +108,10 @@ def _answer(job: Job, *, wait: bool) -> Response:
     if not wait:
         return answer(shapes.Accepted(job_id=job.id, status=job.status), 202)
     failed = [shapes.FailedDocument(index=one.index, id=one.id, reason=one.reason) for one in job.failures]
+    if job.status == "failed":
+        # A client that reads the status alone must not take this for a success.
+        detail = f"{job.error}; the first reason: {failed[0].reason}" if failed else str(job.error)
+        raise Problem(422, "nothing-stored", detail, job_id=job.id, failed=failed)
     counts = {"inserted": job.inserted, "updated": job.updated, "unchanged": job.unchanged}
     return answer(shapes.Ingested(job_id=job.id, failed=failed, **counts))
 

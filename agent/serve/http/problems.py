@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import Scope
 
 from agent.errors import plain
+from agent.serve.http.shapes import FailedDocument
 from agent.serve.identity import NoKey, Unauthenticated
 from retrievers.core.errors import BadRequest, EmbedderMismatch, NotFound, RetrievalError, Unavailable
 from retrievers.ingest.clean import plain_line
@@ -43,6 +44,8 @@ class ProblemBody(BaseModel):
     detail: str = Field(description="what was wrong, where, and what to do")
     request_id: str = Field(description="of the X-Request-ID header, for who reads the log")
     errors: list[ProblemError] | None = Field(None, description="what is wrong with the request, one by one")
+    job_id: str | None = Field(None, description="of the ingestion, where none of its documents could be stored")
+    failed: list[FailedDocument] | None = Field(None, description="those documents, with the reasons")
 
 
 class Problem(Exception):
@@ -52,6 +55,7 @@ class Problem(Exception):
         kind: the last part of its type, a name that stays the same ("malformed-json").
         detail: what was wrong and what to do, in one line.
         errors: what is wrong with single fields.
+        job_id, failed: of an ingestion that stored nothing.
 
     Names out of a request stand in its texts, so that these are cleaned here, for every form of an error.
     """
@@ -64,11 +68,14 @@ class Problem(Exception):
         *,
         errors: Iterable[ProblemError] = (),
         headers: Mapping[str, str] | None = None,
+        job_id: str | None = None,
+        failed: Iterable[FailedDocument] = (),
     ) -> None:
         detail = plain_line(detail)
         super().__init__(detail)
         self.status, self.kind, self.detail = status, kind, detail
         self.errors, self.headers = tuple(map(_cleaned, errors)), dict(headers or {})
+        self.job_id, self.failed = job_id, tuple(failed)
 
 
 Form = Callable[[Problem], Response]
@@ -145,6 +152,8 @@ def problem_body(problem: Problem, request_id: str) -> ProblemBody:
         detail=problem.detail,
         request_id=request_id,
         errors=list(problem.errors) or None,
+        job_id=problem.job_id,
+        failed=list(problem.failed) or None,
     )
 
 

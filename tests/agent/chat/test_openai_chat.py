@@ -18,7 +18,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 GOOD = "The rotor stops when the wind is faster than 25 m/s [1]."
 ASKED: Any = [{"role": "user", "content": "When does the rotor stop?"}]
-SHAPE = {"type": "object", "properties": {}, "additionalProperties": False}
+SHAPE = {"type": "object", "properties": {"town": {"type": "string"}}, "additionalProperties": False}
 TOOLS: Any = [{"type": "function", "function": {"name": "weather", "strict": True, "parameters": SHAPE}}]
 CALL: Any = {"id": "call_7", "type": "function", "function": {"name": "weather", "arguments": '{"town": "Ribe"}'}}
 

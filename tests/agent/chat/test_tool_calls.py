@@ -1,0 +1,274 @@
+"""Calls of tools that nobody offered, or that are not of the form offered: none is passed on, streamed or not."""
+
+import json
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+import pytest
+
+from agent.testing import Fault
+from agent.tool_calls import permitted
+from agent.types import ModelOptions
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+TEXT = "The rotor stops when the wind is faster than 25 m/s [1]."
+ASKED: Any = [{"role": "user", "content": "When does the rotor stop?"}]
+TOWN = {
+    "type": "object",
+    "properties": {"town": {"type": "string", "minLength": 2}, "days": {"type": "integer"}},
+    "required": ["town"],
+    "additionalProperties": False,
+}
+RIBE = '{"town": "Ribe"}'
+
+
+def tool(name: str = "weather", schema: Any = TOWN) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "parameters": schema}}
+
+
+def call(arguments: Any = RIBE, name: Any = "weather", id: Any = "call_7", **more: Any) -> dict[str, Any]:
+    return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}, **more}
+
+
+def with_schema(schema: Any, arguments: str = RIBE) -> dict[str, Any]:
+    return {"tools": [tool(schema=schema)], "calls": [call(arguments)]}
+
+
+def doubled(keyword: str) -> dict[str, Any]:
+    """A schema whose parts are evaluated 2^40 times."""
+    parts = {f"p{n}": {keyword: [{"$ref": f"#/$defs/p{n + 1}"}] * 2} for n in range(40)}
+    return {"$defs": {**parts, "p40": {"not": {}} if keyword == "anyOf" else {}}, "$ref": "#/$defs/p0"}
+
+
+WEATHER: dict[str, Any] = {"tools": [tool()]}
+NEWEST = "https://json-schema.org/draft/2020-12/schema"
+SLOW_PATTERN = r"^(\w|\w\w|\w+)*(?=!)$"
+LONG = json.dumps({"town": "a" * 5000})
+
+UNOFFERED = {
+    "no tools offered": {"calls": [call(name="fetch", arguments='{"url": "http://evil.example/"}')]},
+    "an empty list of tools": {"tools": [], "calls": [call()]},
+    "another tool offered": {**WEATHER, "calls": [call(name="fetch")]},
+    "a tool called in full capitals": {**WEATHER, "calls": [call(name="WEATHER")]},
+    "a name with a blank": {**WEATHER, "calls": [call(name="weather ")]},
+    "a name with a path": {**WEATHER, "calls": [call(name="functions.weather")]},
+    "a name with a letter that looks alike": {**WEATHER, "calls": [call(name="wеather")]},
+    "a name with a joiner in it": {**WEATHER, "calls": [call(name="wea\u200bther")]},
+    "a name with half a character": {**WEATHER, "calls": [call(name="weather\ud800")]},
+    "an empty name": {**WEATHER, "calls": [call(name="")]},
+    "no name": {**WEATHER, "calls": [{"id": "c", "type": "function", "function": {"arguments": RIBE}}]},
+    "a number for a name": {**WEATHER, "calls": [call(name=7)]},
+    "a list for a name": {**WEATHER, "calls": [call(name=["weather"])]},
+    "a name that a tool of another type has": {
+        "tools": [{"type": "custom", "custom": {"name": "weather"}}],
+        "calls": [call()],
+    },
+    "a tool that the service has itself": {**WEATHER, "calls": [call(name="search_knowledge", arguments="{}")]},
+    "a choice of none": {**WEATHER, "tool_choice": "none", "calls": [call()]},
+    "a choice of another function": {
+        "tools": [tool(), tool("storms")],
+        "tool_choice": {"type": "function", "function": {"name": "storms"}},
+        "calls": [call()],
+    },
+    "a choice among others": {
+        "tools": [tool(), tool("storms")],
+        "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [tool("storms")]}},
+        "calls": [call()],
+    },
+    "a choice that cannot be read": {**WEATHER, "tool_choice": {"type": "weather"}, "calls": [call()]},
+    "a type that is not a function's": {**WEATHER, "calls": [call() | {"type": "custom"}]},
+    "a call of a built-in tool": {**WEATHER, "calls": [{"id": "c", "type": "web_search", "query": "x"}]},
+    "a call that is a text": {**WEATHER, "calls": ["weather"]},
+    "a call that is nothing": {**WEATHER, "calls": [None]},
+    "calls that are an object": {**WEATHER, "calls": {"0": call()}},
+    "calls that are a text": {**WEATHER, "calls": RIBE},
+    "a function that is a text": {**WEATHER, "calls": [{"id": "c", "type": "function", "function": "weather"}]},
+    "the older form": {"legacy": {"name": "fetch", "arguments": "{}"}},
+    "the older form of an offered tool": {**WEATHER, "legacy": {"name": "weather", "arguments": RIBE}},
+    "the older form, offered in the older form": {
+        "functions": [{"name": "weather", "parameters": TOWN}],
+        "legacy": {"name": "weather", "arguments": RIBE},
+    },
+    "arguments that are an object": {**WEATHER, "calls": [call({"town": "Ribe"})]},
+    "arguments that are a list": {**WEATHER, "calls": [call('["Ribe"]')]},
+    "arguments that are a text": {**WEATHER, "calls": [call('"Ribe"')]},
+    "arguments that are null": {**WEATHER, "calls": [call("null")]},
+    "no arguments where one is needed": {**WEATHER, "calls": [call("")]},
+    "arguments that are cut": {**WEATHER, "calls": [call('{"town": "Ri')]},
+    "arguments with more behind them": {**WEATHER, "calls": [call(RIBE + RIBE)]},
+    "arguments in a fence": {**WEATHER, "calls": [call(f"```json\n{RIBE}\n```")]},
+    "arguments with a key twice": {**WEATHER, "calls": [call('{"town": "Ribe", "town": "Oslo"}')]},
+    "arguments with NaN": {**with_schema({"type": "object"}, '{"town": NaN}')},
+    "arguments without end": {**WEATHER, "calls": [call('{"town":' * 20_000)]},
+    "an argument left out": {**WEATHER, "calls": [call('{"days": 3}')]},
+    "an argument too many": {**WEATHER, "calls": [call('{"town": "Ribe", "to": "evil"}')]},
+    "an argument of another type": {**WEATHER, "calls": [call('{"town": 7}')]},
+    "a true for a number": {**WEATHER, "calls": [call('{"town": "Ribe", "days": true}')]},
+    "an argument too short": {**WEATHER, "calls": [call('{"town": "R"}')]},
+    "arguments for a tool without": {**with_schema({"type": "object", "additionalProperties": False})},
+    "a second call of one id": {**WEATHER, "tool_choice": "none", "calls": [call(), call()]},
+    "a value that is not in the list": with_schema({"properties": {"town": {"enum": ["Oslo"]}}}),
+    "a value that fits no pattern": with_schema({"properties": {"town": {"pattern": "^[a-z]+$"}}}),
+    "a key that only a pattern forbids": with_schema({"patternProperties": {"^to": False}}),
+    "a key that no pattern allows": with_schema({"patternProperties": {"^x": {}}, "additionalProperties": False}),
+    "items twice": with_schema({"properties": {"a": {"uniqueItems": True}}}, '{"a": [{"x": 1}, {"x": 1}]}'),
+    "another draft": with_schema(
+        {"$schema": "http://json-schema.org/draft-07/schema#", "dependencies": {"town": ["x"]}}
+    ),
+    "a pattern that is slow": with_schema({"properties": {"town": {"pattern": SLOW_PATTERN}}}, LONG),
+    "a pattern that is slow, in a part with a draft of its own": with_schema(
+        {"properties": {"town": {"$schema": NEWEST, "pattern": SLOW_PATTERN}}}, LONG
+    ),
+    "a slow pattern for keys": with_schema(
+        {"patternProperties": {SLOW_PATTERN: {}}, "additionalProperties": False}, json.dumps({"a" * 5000: 1})
+    ),
+    "a pattern that explodes": with_schema({"properties": {"town": {"pattern": "(((a{1000}){1000}){1000}){1000}"}}}),
+    "a schema that refers to itself": with_schema({"$ref": "#"}),
+    "parts that refer to each other": with_schema(
+        {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}
+    ),
+    "parts that double": with_schema(doubled("allOf")),
+    "alternatives that double": with_schema(doubled("anyOf")),
+    "a doubled schema that asks what was evaluated": with_schema({"unevaluatedProperties": True, **doubled("allOf")}),
+    "a meta-schema that comes back": with_schema(
+        {"$dynamicAnchor": "meta", "properties": {"town": {"$ref": NEWEST}}, "pattern": SLOW_PATTERN}
+    ),
+    "a schema elsewhere": with_schema({"$ref": "http://127.0.0.1:9/schema.json"}),
+    "a schema in a file": with_schema({"$ref": "file:///etc/passwd"}),
+    "a schema that is too large": with_schema({"enum": ["x" * 200_000]}),
+    "a schema that is a text": with_schema("object"),
+    "a schema that allows nothing": with_schema(False),
+    "a type that does not exist": with_schema({"type": "any"}),
+    "a keyword of the wrong type": with_schema({"properties": ["town"]}),
+}
+BOTH = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+
+
+@dataclass
+class Passed:
+    """What the caller was given."""
+
+    status: int
+    body: str
+    text: str
+    finish_reason: str
+    calls: list[dict[str, Any]]
+    degraded: list[str]
+
+
+def scripted(chatting: Any, calls: Any, *, text: str = TEXT, legacy: Any = None, cut: int | None = None) -> None:
+    """The model's next answer as a stream, the calls' arguments in pieces of `cut` characters."""
+    deltas: list[dict[str, Any]] = [{"content": text}]
+    deltas += [{"tool_calls": calls}] if calls is not None and cut is None else []
+    for place, one in enumerate(calls if cut else ()):
+        function = one["function"]
+        deltas.append({"tool_calls": [{**one, "index": place, "function": {**function, "arguments": ""}}]})
+        deltas += [
+            {"tool_calls": [{"index": place, "function": {"arguments": function["arguments"][at : at + cut]}}]}
+            for at in range(0, len(function["arguments"]), cut or 1)
+        ]
+    deltas += [{"function_call": legacy}] if legacy else []
+    chunks = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
+    body = "".join(f"data: {json.dumps(one)}\n\n" for one in chunks) + "data: [DONE]\n\n"
+    chatting.script.replies.append("")
+    chatting.script.faults.append(Fault(body=body))
+
+
+async def ask(chatting: Any, stream: bool, **options: Any) -> Passed:
+    body = {"model": "signalbox", "messages": ASKED, "stream": stream, **options}
+    async with httpx2.AsyncClient(headers={"Authorization": "Bearer key-a"}, timeout=30) as client:
+        answer = await client.post(f"{chatting.url}/v1/chat/completions", json=body)
+    if answer.status_code != 200:
+        return Passed(answer.status_code, answer.text, "", "", [], [])
+    if not stream:
+        (choice,) = answer.json()["choices"]
+        message, degraded = choice["message"], answer.json()["signalbox"]["degraded"]
+        calls = message.get("tool_calls", [])
+        return Passed(200, answer.text, message["content"], choice["finish_reason"], calls, degraded)
+    chunks = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
+    text = "".join(delta.get("content") or "" for delta in deltas)
+    calls = [one for delta in deltas for one in delta.get("tool_calls", ())]
+    reason = chunks[-1]["choices"][0]["finish_reason"]
+    return Passed(200, answer.text, text, reason, calls, chunks[-1]["signalbox"]["degraded"])
+
+
+@BOTH
+@pytest.mark.parametrize("form", UNOFFERED.values(), ids=UNOFFERED)
+async def test_a_call_that_was_not_offered_so_is_dropped_and_the_text_stands(chatting, form, stream):
+    scripted(chatting, form.get("calls"), legacy=form.get("legacy"))
+    options = {name: value for name, value in form.items() if name not in ("calls", "legacy")}
+    passed = await ask(chatting, stream, **options)
+    assert (passed.status, passed.text, passed.finish_reason) == (200, TEXT, "stop")
+    assert passed.degraded == ["tool_call_dropped"]
+    assert "tool_calls" not in passed.body
+    assert "function_call" not in passed.body
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("tools", "calls"),
+    [
+        ([tool()], [call()]),
+        ([tool()], [call('{ "town" : "R\\u00ed\\u00f0e", "days": 3 }')]),
+        ([tool(), tool("storms", None)], [call(), call("{}", "storms", "call_8"), call(RIBE, "weather", "call_9")]),
+        ([tool(schema={"type": "object", "properties": {}})], [call("")]),
+        ([{"type": "function", "function": {"name": "weather"}}], [call("{}")]),
+        ([tool(schema={"$defs": {"t": {"anyOf": [{"type": "string"}, {"type": "null"}]}},
+                       "properties": {"town": {"$ref": "#/$defs/t"}}})], [call()]),
+        ([tool(schema={"properties": {"day": {"pattern": r"^\d{4}-\d{2}-\d{2}$"}}})], [call('{"day": "2026-11-22"}')]),
+        ([tool(schema={"$schema": "http://json-schema.org/draft-07/schema#", **TOWN})], [call()]),
+    ],
+    ids=["one", "spelling", "parallel", "empty", "no schema", "references", "pattern", "draft 7"],
+)  # fmt: skip
+async def test_a_call_as_it_was_offered_passes_unchanged_though_it_comes_in_pieces(chatting, tools, calls, stream):
+    scripted(chatting, calls, text="Let me look.", cut=3)
+    passed = await ask(chatting, stream, tools=tools)
+    assert (passed.status, passed.text, passed.finish_reason) == (200, "Let me look.", "tool_calls")
+    assert [{name: one[name] for name in ("id", "type", "function")} for one in passed.calls] == calls
+    assert passed.degraded == []
+
+
+@BOTH
+async def test_of_several_calls_only_those_that_were_offered_pass(chatting, stream):
+    scripted(chatting, [call(id="a"), call(id="b", name="fetch"), call('{"town": 1}', id="c"), call(id="a")], cut=4)
+    passed = await ask(chatting, stream, **WEATHER)
+    assert ([one["id"] for one in passed.calls], passed.finish_reason) == (["a"], "tool_calls")
+    assert passed.degraded == ["tool_call_dropped"]
+
+
+@BOTH
+async def test_where_the_model_says_nothing_but_a_dropped_call_the_passages_stand_in(chatting, stream):
+    scripted(chatting, [call(name="fetch")], text="")
+    passed = await ask(chatting, stream, **WEATHER)
+    assert "faster than 25 m/s" in passed.text
+    assert (passed.finish_reason, passed.calls) == ("stop", [])
+    assert passed.degraded == ["tool_call_dropped"]
+
+
+async def test_no_passage_stands_in_where_the_answer_must_be_of_a_form(chatting):
+    scripted(chatting, [call(name="fetch")], text="")
+    passed = await ask(chatting, False, response_format={"type": "json_object"})
+    assert passed.status == 503
+    assert "fetch" not in passed.body
+
+
+async def test_asking_and_chatting_in_python_drop_such_calls_too(chatting):
+    for ask_it in (chatting.service.ask, chatting.service.chat):
+        scripted(chatting, [call(name="fetch")])
+        answer = await ask_it("When does the rotor stop?", model_options=WEATHER)
+        assert (answer.finish_reason, answer.tool_calls) == ("stop", ())
+        assert answer.degraded == ("tool_call_dropped",)
+
+
+async def test_calls_against_hostile_schemas_share_one_budget_of_processor_time():
+    tools = [tool(f"t{n}", doubled("allOf")) for n in range(100)]
+    calls = tuple(call(name=f"t{n}", id=f"c{n}") for n in range(100))
+    began = time.thread_time()
+    assert permitted(calls, ModelOptions(tools=tools)) == ()
+    # Each would take for ever; a hundred together take the budget of 0.25 s, on any machine.
+    assert time.thread_time() - began < 5
