@@ -7,6 +7,8 @@ import resource
 import socket
 from typing import TYPE_CHECKING, Any
 
+from agent.observe.logs import Sparing
+
 if TYPE_CHECKING:
     from agent.serve.server import Server
 
@@ -16,6 +18,7 @@ _REST_S = 0.5
 _MOST_IN_A_ROW = 64
 
 _log = logging.getLogger(__name__)
+_log.addFilter(Sparing())
 
 
 class Acceptor:

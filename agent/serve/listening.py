@@ -12,8 +12,8 @@ BACKLOG = 1024
 """Connections that may wait to be accepted."""
 _HANDSHAKE_S = 0.1
 _SO_ATTACH_FILTER = 26
-# A classic BPF program, each instruction (code, jump if true, jump if false, value): load byte 13 of the TCP header, its
-# flags; drop the packet if SYN is set, else keep it.
+# A classic BPF program of (code, jump if true, jump if false, value): load byte 13 of the TCP header, its flags; drop
+# the packet if SYN is set, else keep it.
 _DROP_SYN = b"".join(
     struct.pack("HBBI", *instruction)
     for instruction in ((0x30, 0, 0, 13), (0x45, 0, 1, 0x02), (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFFFFFF))
@@ -48,7 +48,5 @@ async def end_handshakes(listener: socket.socket) -> None:
     program = ctypes.create_string_buffer(_DROP_SYN)
     with suppress(OSError):
         count = len(_DROP_SYN) // struct.calcsize("HBBI")
-        listener.setsockopt(
-            socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HP", count, ctypes.addressof(program))
-        )
+        listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HP", count, ctypes.addressof(program)))
     await asyncio.sleep(_HANDSHAKE_S)

@@ -43,7 +43,7 @@ _READ_S = 0.02
 GRACE_S = 3
 """How long requests at work may take to finish once the server is told to stop; then they are answered 503."""
 # A connection that is kept may have a request on its way when the server is told to stop.
-_LAST_REQUEST_S = 1.0
+_LAST_REQUEST_S = 0.5
 _LAST_ANSWER_S = 0.5
 _LOOK_EVERY_S = 0.02
 
@@ -124,7 +124,7 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """See uvicorn; every request that was sent is answered, if only with a 503, and no connection is reset."""
         self._gates.close()
-        for connection in list(self.server_state.connections):
+        for connection in self._open:
             connection.shutdown()
         try:
             async with asyncio.timeout(GRACE_S):
@@ -137,17 +137,22 @@ class Server(uvicorn.Server):
             _log.warning("%d requests at work took too long: they are answered 503", len(self.server_state.tasks))
             for task in self.server_state.tasks:
                 task.cancel()
-            for connection in list(self.server_state.connections):
+            for connection in self._open:
                 connection.end_request()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LAST_ANSWER_S):
                     await self._connections_end()
         await self.lifespan.shutdown()
 
+    @property
+    def _open(self) -> list["Protocol"]:
+        """The connections that are open now."""
+        return [one for one in self.server_state.connections if isinstance(one, Protocol)]
+
     async def _connections_end(self) -> None:
         """Wait until no connection and no request is left, or whoever pressed Ctrl-C twice does not want to wait."""
         state = self.server_state
-        while (state.connections or state.tasks) and not self.force_exit:
+        while (state.connections or state.tasks) and not self.force_exit:  # noqa: ASYNC110 - uvicorn has no event
             await asyncio.sleep(_LOOK_EVERY_S)
 
     async def end_handshakes(self, listener: socket.socket) -> None:
@@ -223,7 +228,7 @@ class Protocol(H11Protocol):
     def shutdown(self) -> None:
         """See uvicorn; a request that is on its way is answered, too, and its answer is the last one."""
         self.part()
-        self.timeout_keep_alive = _LAST_REQUEST_S
+        self.timeout_keep_alive = _LAST_REQUEST_S  # type: ignore[assignment] # uvicorn has whole seconds
         is_at_work = self.cycle is not None and not self.cycle.response_complete
         if not is_at_work and not self._has_begun():
             self._forget_head()
@@ -275,7 +280,11 @@ class Protocol(H11Protocol):
                 ("Connection", "close"),
                 *problem.headers.items(),
             ]
-            for event in (h11.Response(status_code=problem.status, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
+            for event in (
+                h11.Response(status_code=problem.status, headers=headers),
+                h11.Data(data=body),
+                h11.EndOfMessage(),
+            ):
                 self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
 

@@ -10,7 +10,7 @@ import tempfile
 import time
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any
 
@@ -147,12 +147,13 @@ class Supervisor:
                     self._announce()
                     self._answered.set()
 
-        ours, theirs = socket.socketpair()
         try:
-            with theirs:
+            ours, theirs = socket.socketpair()
+            with theirs, ExitStack() as stack:
+                stack.enter_context(ours)
                 process = self._running[number] = await self._start(number, theirs)
+                stack.pop_all()
         except OSError as error:
-            ours.close()
             return f"no process can be started: {error.strerror}", _UNAVAILABLE
         if self._stopping.is_set():
             self._signal(signal.SIGTERM)  # it came too late to be told with the others
