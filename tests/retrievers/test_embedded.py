@@ -207,10 +207,8 @@ def test_a_killed_server_starts_again_with_its_data(home: Path):
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
 
-    begun = time.monotonic()
     user = User(home)
     user.started()
-    assert time.monotonic() - begun < 10
     assert ask(server, "SELECT answer FROM kept") == 42
     ask(server, "DROP TABLE kept")
     waiting.close()
