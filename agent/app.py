@@ -114,6 +114,7 @@ class Service:
         with self.observers.question():
             result, decision = await self.pipeline.decide(self._tenant(tenant), self._as_of(request, at))
         trace = self._keep(self.settings, result, decision, at, clocked=request.now is None)
+        result = self.traces.noted(result)
         return result.model_copy(update={"explanation": trace.json()}) if request.explain else result
 
     async def augment(self, query: str | None = None, *, tenant: str | None = None, **options: Any) -> Prompt:
@@ -123,6 +124,7 @@ class Service:
         with self.observers.question():
             prompt, decision = await self.pipeline.decide_prompt(self._tenant(tenant), self._as_of(request, at))
         trace = self._keep(self.settings, prompt, decision, at, clocked=request.now is None)
+        prompt = self.traces.noted(prompt)
         return prompt.model_copy(update={"explanation": trace.json()}) if request.explain else prompt
 
     async def ask(self, query: str | None = None, *, tenant: str | None = None, **options: Any) -> Answer:
@@ -149,6 +151,7 @@ class Service:
                     continue
                 answer, decision = piece
                 trace = self._keep(self.settings, answer, decision, at, clocked=options.get("now") is None)
+                answer = self.traces.noted(answer)
                 yield answer.model_copy(update={"explanation": trace.json()}) if request.explain else answer
 
     async def _answered(

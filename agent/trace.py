@@ -20,7 +20,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
@@ -35,6 +35,7 @@ from retrievers.core.errors import NotFound
 from retrievers.postgres.database import Database
 
 Json = dict[str, Any]
+AnyResult = TypeVar("AnyResult", bound=Result)
 
 MOST_HITS = 100
 """Hits kept of one answer of a source, and of the fused ranking."""
@@ -266,6 +267,7 @@ class TraceStore:
         self._waiting: dict[tuple[str, str], Trace] = {}
         self._swept: OrderedDict[str, float] = OrderedDict()
         self._lost = 0
+        self._works = True
         self._closing = asyncio.Event()
         self._writer: asyncio.Task[None] | None = None
 
@@ -301,6 +303,12 @@ class TraceStore:
             self._queue.put_nowait(trace)
         elif self._sweep_is_due(tenant):
             self._queue.put_nowait(tenant)  # what was kept before still expires
+
+    def noted(self, result: AnyResult) -> AnyResult:
+        """An answer for its caller, `degraded` where traces could not be stored of late, as its own hardly can."""
+        if self._works:
+            return result
+        return result.model_copy(update={"degraded": (*result.degraded, "trace_unavailable")})
 
     async def load(self, tenant: str, trace_id: str) -> Json:
         """One trace: `trace_id`, `created_at`, `expires_at`, `request`, and the keys of `Trace.record`.
@@ -363,7 +371,9 @@ class TraceStore:
                     await self._store(traces)
                     for tenant in tenants:
                         await self._sweep(tenant)
+                self._works = True
             except Exception as error:
+                self._works = False
                 # Whatever it is, it must not end the writing, and nobody is there to be told but the log.
                 self._lost += sum((one.tenant, one.id) in self._waiting for one in traces)
                 if not self._lost:

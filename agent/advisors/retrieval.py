@@ -64,6 +64,7 @@ class Retrieval:
         )
         self.traces.save(trace)
         self.observers.answered(trace)
+        details = self.traces.noted(details)
         if decision.request.explain:
             details = details.model_copy(update={"explanation": trace.json()})
         return replace(end, answer=replace(end.answer, details=details))

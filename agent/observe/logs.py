@@ -4,6 +4,7 @@ import json
 import logging
 import re
 import sys
+import time
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ _LONGEST_MESSAGE = 4000
 _SHORTEST_SECRET = 6
 _HIDDEN = "***"
 _MOST_CALLS = 8
+_SPARING_S = 10.0
 # Whatever the settings hold: credentials in an address, an Authorization header, a key of ours.
 _CREDENTIALS = r"(?<=://)[^/@\s]+(?=@)|(?<=\bBearer )\S+|(?<=\bpassword=)\S+|(?<=\bsbx_)\w+"
 # Control characters, and those that turn the direction of writing.
@@ -119,6 +121,25 @@ class TextLines(_Lines):
         return " ".join([head, *(f"{key}={value}" for key, value in fields.items())])
 
 
+class Sparing(logging.Filter):
+    """Passes each kind of message, whatever its values, once in `_SPARING_S`: some faults repeat while they last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._due_s: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """See `logging.Filter.filter`."""
+        now_s = time.monotonic()
+        if now_s < self._due_s.get(record.msg, now_s):
+            return False
+        self._due_s[record.msg] = now_s + _SPARING_S
+        return True
+
+
+_SPARING = Sparing()
+
+
 def configure(settings: "Settings", stream: TextIO | None = None) -> None:
     """Send the log lines of the whole process to the stream, stderr when None, in the form of the settings."""
     secrets = secrets_of(settings)
@@ -128,6 +149,7 @@ def configure(settings: "Settings", stream: TextIO | None = None) -> None:
     root.handlers[:] = [handler]
     root.setLevel(settings.log_level.upper())
     # What they say at INFO is of every request they send, addresses included.
+    logging.getLogger("psycopg.pool").addFilter(_SPARING)
     for chatty in ("httpx", "httpx2", "httpcore", "httpcore2", "openai", "LiteLLM", "mcp"):
         logging.getLogger(chatty).setLevel(max(logging.WARNING, root.level))
 

@@ -1,11 +1,23 @@
 """The socket that a server listens on."""
 
+import asyncio
+import ctypes
 import socket
+import struct
+from contextlib import suppress
 
 from retrievers.core.errors import BadRequest, Unavailable
 
 BACKLOG = 1024
 """Connections that may wait to be accepted."""
+_HANDSHAKE_S = 0.1
+_SO_ATTACH_FILTER = 26
+# A classic BPF program of (code, jump if true, jump if false, value): load byte 13 of the TCP header, its flags; drop
+# the packet if SYN is set, else keep it.
+_DROP_SYN = b"".join(
+    struct.pack("HBBI", *instruction)
+    for instruction in ((0x30, 0, 0, 13), (0x45, 0, 1, 0x02), (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFFFFFF))
+)
 
 
 def listening(host: str, port: int) -> socket.socket:
@@ -25,3 +37,16 @@ def listening(host: str, port: int) -> socket.socket:
         listener.close()
         raise Unavailable(f"{host} port {port}", f"{error.strerror}; choose another with --port") from None
     return listener
+
+
+async def end_handshakes(listener: socket.socket) -> None:
+    """Let no new connection begin; on return those that had begun wait to be accepted, or have been.
+
+    Between the last accept and the close another connection could come, which the close would reset. Its client tries
+    again a second later, and is refused by then. Only Linux can do so.
+    """
+    program = ctypes.create_string_buffer(_DROP_SYN)
+    with suppress(OSError):
+        count = len(_DROP_SYN) // struct.calcsize("HBBI")
+        listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HP", count, ctypes.addressof(program)))
+    await asyncio.sleep(_HANDSHAKE_S)

@@ -8,7 +8,8 @@ import signal
 import socket
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from copy import copy
 from typing import TYPE_CHECKING
 
 import h11
@@ -18,12 +19,14 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from agent.observe import logs
 from agent.opening import open_service
+from agent.serve.acceptor import Acceptor
 from agent.serve.http import problems
 from agent.serve.http.admission import Gates
 from agent.serve.http.app import create_app
 from agent.serve.http.observing import Figures
 from agent.serve.identity import check_exposure, identifier
-from agent.serve.listening import BACKLOG
+from agent.serve.lingering import Lingering
+from agent.serve.listening import end_handshakes
 from agent.serve.shedding import Shedding
 from agent.settings import load_settings, spans_are_wanted
 from retrievers.core.extras import install_command
@@ -36,8 +39,14 @@ _HEAD_WITHIN_S = 10.0
 # Longer than clients and load balancers keep an unused connection, most of them 60 s at most (nginx, AWS): who closes
 # first must not be the one that a request is on its way to.
 _KEPT_S = 75
-GRACE_S = 10
-"""How long requests at work may take to finish once the server is told to stop."""
+# What came while the machine was busy is read within so long, before a connection is closed for being unused.
+_READ_S = 0.02
+GRACE_S = 3
+"""How long requests at work may take to finish once the server is told to stop; then they are answered 503."""
+# A connection that is kept may have a request on its way when the server is told to stop.
+_LAST_REQUEST_S = 0.5
+_LAST_ANSWER_S = 0.5
+_LOOK_EVERY_S = 0.02
 
 
 async def serve(listener: socket.socket, announce: Callable[[], None]) -> None:
@@ -77,7 +86,7 @@ async def application(
 
 
 class Server(uvicorn.Server):
-    """uvicorn with this service's ways of stopping, logging and refusing.
+    """uvicorn with this service's ways of accepting, stopping, logging and refusing.
 
     The gates of the application are closed as soon as the server is told to stop: what waits is turned away, what is
     at work finishes.
@@ -87,19 +96,18 @@ class Server(uvicorn.Server):
         # Log lines go where all others go, and of each request there is one already.
         config = uvicorn.Config(
             app,
-            http=Protocol,
+            http="h11",
             ws="none",
             log_config=None,
             log_level="warning",
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            backlog=BACKLOG,
             timeout_keep_alive=_KEPT_S,
-            timeout_graceful_shutdown=GRACE_S,
         )
         super().__init__(config)
         self._gates: Gates = app.state.gates
+        self._acceptors: list[Acceptor] = []
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -109,24 +117,80 @@ class Server(uvicorn.Server):
             loop.add_signal_handler(number, self.handle_exit, number, None)
         yield
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """See uvicorn."""
+        await super().startup([])
+        self._acceptors = [Acceptor(self, listener) for listener in sockets or ()]
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """See uvicorn; every request that was sent is answered, if only with a 503, and no connection is reset."""
         self._gates.close()
-        await super().shutdown(sockets)
+        for connection in self._open:
+            connection.shutdown()
+        try:
+            async with asyncio.timeout(GRACE_S):
+                for listener in sockets or ():
+                    await self.end_handshakes(listener)
+                for acceptor in self._acceptors:
+                    await acceptor.close()
+                await self._connections_end()
+        except TimeoutError:
+            _log.warning("%d requests at work took too long: they are answered 503", len(self.server_state.tasks))
+            for task in self.server_state.tasks:
+                task.cancel()
+            for connection in self._open:
+                connection.end_request()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LAST_ANSWER_S):
+                    await self._connections_end()
+        await self.lifespan.shutdown()
+
+    @property
+    def _open(self) -> list["Protocol"]:
+        """The connections that are open now."""
+        return [one for one in self.server_state.connections if isinstance(one, Protocol)]
+
+    async def _connections_end(self) -> None:
+        """Wait until no connection and no request is left, or whoever pressed Ctrl-C twice does not want to wait."""
+        state = self.server_state
+        while (state.connections or state.tasks) and not self.force_exit:  # noqa: ASYNC110 - uvicorn has no event
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+    async def end_handshakes(self, listener: socket.socket) -> None:
+        """Let no new connection begin."""
+        await end_handshakes(listener)
+
+    async def turn(self) -> None:
+        """Wait until this process may try to accept."""
+
+    def connection(self) -> "Protocol":
+        """What handles a new connection."""
+        return Protocol(self)
+
+    def count(self, connection: "Protocol", open: bool) -> None:
+        """A connection was made or lost."""
 
 
 class Protocol(H11Protocol):
     """uvicorn's protocol, that answers what is no HTTP in the form of all other errors, and what is too much early."""
 
-    _head_due: asyncio.TimerHandle | None = None
+    def __init__(self, server: Server) -> None:
+        super().__init__(server.config, server.server_state, server.lifespan.state)
+        self._server = server
+        self._head_due: asyncio.TimerHandle | None = None
+        self._parting = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """See uvicorn; who connects and sends no request, or half of one, is not waited for."""
-        super().connection_made(transport)
+        super().connection_made(Lingering(transport))  # type: ignore[arg-type]
         self._head_due = self.loop.call_later(_HEAD_WITHIN_S, self._end_wait)
+        if self._server.should_exit:
+            self.shutdown()  # the others have been told already
 
     def data_received(self, data: bytes) -> None:
         """See uvicorn."""
+        if self.transport.is_closing():
+            return
         at_rest = self.conn.our_state is self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
         shedding: Shedding = self.app.state.shedding
         # Who reads no answers is not written more of them: the long way waits.
@@ -145,16 +209,48 @@ class Protocol(H11Protocol):
         """See uvicorn."""
         self._forget_head()
         super().connection_lost(exc)
+        self._server.count(self, open=False)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """See uvicorn; a request that has come, but was not read yet, is answered."""
+        self.timeout_keep_alive_task = self.loop.call_later(_READ_S, super().timeout_keep_alive_handler)
+
+    def part(self) -> None:
+        """Close after the next answer, which says so: the client opens another connection."""
+        if self._parting:
+            return
+        self._parting = True
+        headers = [*self.server_state.default_headers, (b"connection", b"close")]
+        self.server_state = copy(self.server_state)
+        self.server_state.default_headers = headers
+        if self.cycle is not None and not self.cycle.response_started:
+            self.cycle.default_headers = headers
+
+    def shutdown(self) -> None:
+        """See uvicorn; a request that is on its way is answered, too, and its answer is the last one."""
+        self.part()
+        self.timeout_keep_alive = _LAST_REQUEST_S  # type: ignore[assignment] # uvicorn has whole seconds
+        is_at_work = self.cycle is not None and not self.cycle.response_complete
+        if not is_at_work and not self._has_begun():
+            self._forget_head()
+            self._keep_for(_LAST_REQUEST_S)
+
+    def end_request(self) -> None:
+        """Answer a request of which only the beginning has come: the server does not wait for the rest."""
+        if self._has_begun() and not self.transport.is_closing():
+            self._end(problems.stopping())
 
     def _refuse(self, answer: bytes, is_last: bool) -> None:
         self.transport.write(answer)
-        self._unset_keepalive_if_required()
         if is_last:
+            self._unset_keepalive_if_required()
             self.transport.close()
         else:
-            self.timeout_keep_alive_task = self.loop.call_later(
-                self.timeout_keep_alive, self.timeout_keep_alive_handler
-            )
+            self._keep_for(self.timeout_keep_alive)
+
+    def _keep_for(self, seconds: float) -> None:
+        self._unset_keepalive_if_required()
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
 
     def _has_begun(self) -> bool:
         """Whether a request has begun to come, and not yet to its body."""
@@ -170,18 +266,26 @@ class Protocol(H11Protocol):
             self.send_400_response("") if self._has_begun() else self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
-        """See uvicorn; where an answer is under way already there is nothing left but to hang up."""
+        """See uvicorn."""
+        self._end(problems.Problem(400, "malformed-http", "what was sent is no HTTP/1.1 request"))
+
+    def _end(self, problem: problems.Problem) -> None:
+        """Answer and close; where an answer is under way already there is nothing left but to close."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             id = uuid.uuid4().hex
-            problem = problems.Problem(400, "malformed-http", "what was sent is no HTTP/1.1 request")
             body = problems.problem_body(problem, id).model_dump_json(exclude_none=True).encode()
             headers = [
                 ("Content-Type", problems.MEDIA_TYPE),
                 ("Content-Length", str(len(body))),
                 ("X-Request-ID", id),
                 ("Connection", "close"),
+                *problem.headers.items(),
             ]
-            for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
+            for event in (
+                h11.Response(status_code=problem.status, headers=headers),
+                h11.Data(data=body),
+                h11.EndOfMessage(),
+            ):
                 self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
 

@@ -10,7 +10,7 @@ import tempfile
 import time
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from agent.observe import logs
 from agent.serve.counts import Counts
 from agent.serve.identity import check_exposure
 from agent.serve.line import Line
-from agent.serve.listening import listening
+from agent.serve.listening import end_handshakes, listening
 from agent.settings import load_settings
 from retrievers.ingest.clean import one_line
 
@@ -29,7 +29,7 @@ _FIGURES_WITHIN_S = 1.0
 _STEADY_S = 10.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 # Of these, requests at work have `server.GRACE_S`.
-_STOPPED_WITHIN_S = 14.0
+_STOPPED_WITHIN_S = 7.0
 
 _UNAVAILABLE = 3
 
@@ -90,6 +90,7 @@ class Supervisor:
             loop.add_signal_handler(number, self._signalled, number)
         keepers = [asyncio.create_task(self._keep(number)) for number in range(1, self._count + 1)]
         await self._stopping.wait()
+        await end_handshakes(self._listener)
         self._listener.close()
         self._signal(signal.SIGTERM)
         await asyncio.wait(keepers, timeout=_STOPPED_WITHIN_S)
@@ -146,12 +147,13 @@ class Supervisor:
                     self._announce()
                     self._answered.set()
 
-        ours, theirs = socket.socketpair()
         try:
-            with theirs:
+            ours, theirs = socket.socketpair()
+            with theirs, ExitStack() as stack:
+                stack.enter_context(ours)
                 process = self._running[number] = await self._start(number, theirs)
+                stack.pop_all()
         except OSError as error:
-            ours.close()
             return f"no process can be started: {error.strerror}", _UNAVAILABLE
         if self._stopping.is_set():
             self._signal(signal.SIGTERM)  # it came too late to be told with the others

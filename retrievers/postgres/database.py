@@ -22,6 +22,7 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from retrievers.core.errors import BadRequest, Unavailable
+from retrievers.postgres.faults import faults_explained, first_line
 from retrievers.postgres.migrate import SERVICE_ROLE, check_address, is_current, migrate, service_address
 
 Row = tuple[Any, ...]
@@ -292,14 +293,11 @@ class _UnderWay:
 @contextmanager
 def _explained() -> Iterator[None]:
     """What goes wrong with a connection, as an error that says so."""
-    try:
-        yield
-    except PoolTimeout as error:
-        raise Unavailable("the database", "no connection became free in 10 s") from error
-    except psycopg.errors.ProgramLimitExceeded:
-        raise  # what was sent is too large: no fault of the server's
-    except psycopg.OperationalError as error:
-        raise Unavailable("the database", str(error).strip().splitlines()[0]) from error
+    with faults_explained():
+        try:
+            yield
+        except PoolTimeout as error:
+            raise Unavailable("the database", "no connection became free in 10 s") from error
 
 
 _ENTER = "SELECT set_config('role', %s, true), set_config('signalbox.scope', %s, true)"
@@ -310,20 +308,18 @@ def _prepare(owner: str, service: str | None) -> tuple[bytes, str]:
     """Migrate when needed; the secret that signs tenants, and the address of the login that serves."""
     check_address(owner)
     try:
-        with psycopg.connect(owner, autocommit=True, connect_timeout=10) as connection:
-            current = is_current(connection)
-        if not current:
-            migrate(owner)
-        with psycopg.connect(owner, autocommit=True, connect_timeout=10) as connection:
-            row = connection.execute("SELECT key FROM signalbox.secret").fetchone()
+        with faults_explained("check DATABASE_URL and that the server runs"):
+            with psycopg.connect(owner, autocommit=True, connect_timeout=10) as connection:
+                current = is_current(connection)
+            if not current:
+                migrate(owner)
+            with psycopg.connect(owner, autocommit=True, connect_timeout=10) as connection:
+                row = connection.execute("SELECT key FROM signalbox.secret").fetchone()
     except psycopg.errors.InsufficientPrivilege as error:
         raise Unavailable(
             "the database",
             "the role in DATABASE_URL did not run `signalbox migrate`; connect as the one that did, or be granted it",
         ) from error
-    except psycopg.OperationalError as error:
-        reason = str(error).strip().splitlines()[0]
-        raise Unavailable("the database", f"{reason}; check DATABASE_URL and that the server runs") from error
     assert row is not None
     if service is None:
         service = service_address(owner)
@@ -343,8 +339,7 @@ def _check_login(service: str, mend: str) -> None:
             row = connection.execute(_LOGIN, (SERVICE_ROLE,)).fetchone()
             unguarded = connection.execute(_UNGUARDED).fetchone()
     except psycopg.OperationalError as error:
-        reason = str(error).strip().splitlines()[0]
-        raise Unavailable("the database", f"the service cannot log in: {reason}; {mend}") from error
+        raise Unavailable("the database", f"the service cannot log in: {first_line(error)}; {mend}") from error
     assert row is not None
     name, unbound, member = row
     if unbound or not member:

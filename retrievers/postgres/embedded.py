@@ -6,6 +6,7 @@ kernel releases however the process ends, and whoever can get that lock alone is
 """
 
 import atexit
+import errno
 import fcntl
 import hashlib
 import os
@@ -267,7 +268,9 @@ class EmbeddedServer:
             os.kill(pid, 0)
         except PermissionError:
             return True  # it runs as another user
-        except (OSError, ValueError, IndexError):
+        except OSError as error:
+            return error.errno in (errno.EMFILE, errno.ENFILE)  # the file is there, but this process may open no more
+        except (ValueError, IndexError):
             return False
         with suppress(OSError, IndexError):
             # Where nobody waits for orphans, as in many containers, what was killed stays as a zombie.

@@ -19,6 +19,7 @@ from psycopg import AsyncConnection
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
 from retrievers.ingest.clean import printable
 from retrievers.postgres.database import Database
+from retrievers.postgres.faults import faults_explained
 
 FRESH_S = 0.5
 """How long what the database said of a key is believed. With the time a request takes, less than a second."""
@@ -182,16 +183,15 @@ class Keys:
     async def _all_tenants(self) -> AsyncIterator[AsyncConnection[tuple[Any, ...]]]:
         """A connection of the owner that reads the keys of every tenant: for who administers, never for a request."""
         try:
-            async with await AsyncConnection.connect(self._database.owner, connect_timeout=10) as connection:
-                # For the transaction alone: behind a pooler the session is soon somebody else's.
-                await connection.execute("SET LOCAL ROLE signalbox_keys")
-                yield connection
+            with faults_explained():
+                async with await AsyncConnection.connect(self._database.owner, connect_timeout=10) as connection:
+                    # For the transaction alone: behind a pooler the session is soon somebody else's.
+                    await connection.execute("SET LOCAL ROLE signalbox_keys")
+                    yield connection
         except psycopg.errors.InsufficientPrivilege as error:
             raise Unavailable(
                 "the database", "keys are managed by the role that ran `signalbox migrate`: put it into DATABASE_URL"
             ) from error
-        except psycopg.OperationalError as error:
-            raise Unavailable("the database", str(error).strip().splitlines()[0]) from error
 
 
 def _digest(key: str) -> bytes:

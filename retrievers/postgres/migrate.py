@@ -14,6 +14,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from retrievers.core.errors import Unavailable
+from retrievers.postgres.faults import faults_explained, first_line
 
 LEAST_POSTGRES = 16
 LEAST_VECTOR = (0, 8)
@@ -28,6 +29,7 @@ _UNREADABLE = (
     "with @, : and / in the password written %40, %3A and %2F"
 )
 _SOURCE = "the database"
+_ADVICE = "check DATABASE_URL and that the server runs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,10 @@ def migrate(conninfo: str, known: Sequence[Migration] | None = None) -> list[Mig
     known = migrations() if known is None else known
     check_address(conninfo)
     try:
-        with psycopg.connect(conninfo, autocommit=True, connect_timeout=10) as connection:
+        with (
+            faults_explained(_ADVICE),
+            psycopg.connect(conninfo, autocommit=True, connect_timeout=10) as connection,
+        ):
             connection.execute("SELECT pg_advisory_lock(%s)", (MIGRATION_LOCK,))
             _check_server(connection)
             return _apply(connection, known)
@@ -76,11 +81,9 @@ def migrate(conninfo: str, known: Sequence[Migration] | None = None) -> list[Mig
         user = _user(conninfo)
         raise Unavailable(
             _SOURCE,
-            f"the role {user} may not prepare it ({_first_line(error)}); run `signalbox migrate` once as a role that "
+            f"the role {user} may not prepare it ({first_line(error)}); run `signalbox migrate` once as a role that "
             f"may: ALTER ROLE {user} CREATEROLE; GRANT CREATE ON DATABASE ... TO {user}; CREATE EXTENSION vector",
         ) from error
-    except psycopg.OperationalError as error:
-        raise Unavailable(_SOURCE, f"{_first_line(error)}; check DATABASE_URL and that the server runs") from error
     except psycopg.ProgrammingError as error:
         if error.sqlstate is not None:
             raise
@@ -121,14 +124,14 @@ def service_address(owner: str) -> str:
         Unavailable: the owner may not create it.
     """
     try:
-        with psycopg.connect(owner, autocommit=True, connect_timeout=10) as connection:
+        with faults_explained(_ADVICE), psycopg.connect(owner, autocommit=True, connect_timeout=10) as connection:
             connection.execute("SELECT pg_advisory_lock(%s)", (MIGRATION_LOCK,))
             name, password = _ensure_login(connection)
     except psycopg.errors.InsufficientPrivilege as error:
         user = _user(owner)
         raise Unavailable(
             _SOURCE,
-            f"the role {user} may not make the service's login ({_first_line(error)}): ALTER ROLE {user} CREATEROLE, "
+            f"the role {user} may not make the service's login ({first_line(error)}): ALTER ROLE {user} CREATEROLE, "
             f"or set SERVICE_URL to a login of your own IN ROLE {SERVICE_ROLE}",
         ) from error
     return make_conninfo(owner, user=name, password=password)
@@ -277,7 +280,3 @@ def _set_path(connection: "psycopg.Connection[tuple[object, ...]]") -> None:
 
 def _user(conninfo: str) -> str:
     return str(conninfo_to_dict(conninfo).get("user") or "in DATABASE_URL")
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -214,12 +213,10 @@ def test_text_is_printed_as_it_comes_and_an_interrupt_ends_it_cleanly(url: str, 
         killer.start()
         assert process.stdout is not None
         first = process.stdout.read(4)
-        sent_at = time.monotonic()
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=60)
+        rest, told = process.communicate(timeout=60)
         killer.cancel()
     assert first == b"word"
-    # The whole answer takes 40 seconds.
-    assert time.monotonic() - sent_at < 20
+    assert rest.count(b"word") < 199
     assert process.returncode == 130
     assert b"Traceback" not in told

@@ -76,18 +76,21 @@ async def test_another_event_loop_goes_on_while_it_waits_and_can_give_up(service
     result = await service.acall(service.service.retrieve("penguins"))
     assert result.hits[0].document_id == "a"
 
-    cancelled = threading.Event()
+    begun, cancelled = threading.Event(), threading.Event()
 
     async def forever() -> None:
         try:
-            await asyncio.sleep(60)
+            begun.set()
+            await asyncio.sleep(600)
         finally:
             cancelled.set()
 
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.05):
-            await service.acall(forever())
-    assert await asyncio.to_thread(cancelled.wait, 5)
+    waiting = asyncio.create_task(service.acall(forever()))
+    assert await asyncio.to_thread(begun.wait, 60)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert await asyncio.to_thread(cancelled.wait, 60)
 
 
 def test_a_service_that_cannot_be_opened_says_why(tmp_path: Path):

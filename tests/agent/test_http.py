@@ -1,6 +1,7 @@
 """The HTTP door over a real service and a real database."""
 
 import asyncio
+import errno
 import json
 import logging
 import os
@@ -386,6 +387,22 @@ async def test_an_unforeseen_error_says_only_the_request_id_and_is_logged_with_i
     assert logged.levelno == logging.ERROR
 
 
+async def test_without_file_descriptors_requests_are_answered_503_and_the_log_says_so_once(
+    service: Service, caplog: pytest.LogCaptureFixture
+):
+    async def fails(decide):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async with client_of(create_app(with_pipeline(service, fails))) as client:
+        for _ in range(5):
+            answer = await client.post("/v1/retrieve", json={"query": "x"})
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
+            assert answer.json()["detail"] == "the service has no file descriptor left; try again"
+    warned = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [record.getMessage() for record in warned] == ["requests are answered 503: Too many open files"]
+    assert warned[0].exc_info is None
+
+
 async def test_an_unavailable_source_is_a_503_that_says_when_to_come_back(service: Service):
     async def fails(decide):
         raise Unavailable("the database", "no connection became free in 10 s", retry_after_s=2.1)
@@ -647,7 +664,9 @@ async def test_serve_says_where_it_listens_lets_requests_finish_and_ends_politel
         _, error = await asyncio.to_thread(taken.communicate, timeout=60)
         assert (taken.returncode, f"127.0.0.1 port {port} is unavailable" in error) == (3, True)
         async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
-            stored = {"collection": "big", "documents": [{"text": f"text {n} " * 40} for n in range(200)]}
+            warm = {"collection": "big", "documents": [{"text": "the embedder is loaded"}]}
+            assert (await client.post("/v1/documents", json=warm)).status_code == 200
+            stored = {"collection": "big", "documents": [{"text": f"text {n}"} for n in range(8)]}
             # Nothing is stored before the service was told to stop, however fast or slow the machine is.
             async with await psycopg.AsyncConnection.connect(owner_url) as holding:
                 await holding.execute("LOCK TABLE signalbox.document IN SHARE MODE")
@@ -657,7 +676,7 @@ async def test_serve_says_where_it_listens_lets_requests_finish_and_ends_politel
                         break
                     await asyncio.sleep(0.05)
                 process.send_signal(signal.SIGTERM)
-            assert (await writing).json()["inserted"] == 200
+            assert (await writing).json()["inserted"] == 8
         assert (await asyncio.to_thread(process.wait, 60)) == 0
     finally:
         process.kill()

@@ -197,11 +197,11 @@ def test_a_vocabulary_of_many_values_is_built_once_and_asked_quickly():
     many = {f"Person{number} Family{number}": 1 for number in range(1000)}
     large = catalogue(values("author", many, distinct=100_000), values("tag", many, kind="list", distinct=100_000))
     build(large)
-    started = time.perf_counter()
+    started = time.process_time()
     for _ in range(20):
         assert build(large) is build(large)
         named("reports by Person7 Family7 about the Persom8 Family8", large)
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 # --- what fields are

@@ -642,9 +642,9 @@ def test_a_question_that_stands_for_itself_takes_nothing_over(ground: Make):
     ],
 )
 def test_no_text_breaks_the_rules_or_takes_long(text: str, ground: Make):
-    started = time.perf_counter()
+    started = time.process_time()
     ground("city").read(text[:8000])
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_which_documents_have_the_most_of_something_in_chinese(ground: Make):

@@ -163,12 +163,10 @@ async def test_an_answer_that_is_none_says_why(fault: Fault, came: list[str], re
 
 
 async def test_the_deadline_is_that_of_the_last_piece():
-    with ScriptedServer(["one two three four five six"], faults=[Fault(pause_s=0.2)]) as server:
-        started = time.monotonic()
-        pieces, error = await failure(server, timeout_s=0.5)
-    assert time.monotonic() - started < 2
+    with ScriptedServer(["one two three four five six"], faults=[Fault(pause_s=0.4)]) as server:
+        pieces, error = await failure(server, timeout_s=1)
     assert pieces[:1] == ["one"]
-    assert (error.reason, error.fault) == ("no answer within 0.5 s", "late")
+    assert (error.reason, error.fault) == ("no answer within 1 s", "late")
 
 
 async def test_no_time_at_all_asks_nobody():

@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -191,25 +193,85 @@ def one_of_each(running: Running, connections: list[http.client.HTTPConnection])
     return [by_process["1"], by_process["2"]]
 
 
+def post(connection: http.client.HTTPConnection, collection: str, documents: list[dict[str, str]]) -> None:
+    body = json.dumps({"collection": collection, "documents": documents})
+    connection.request("POST", "/v1/documents", body, {"Content-Type": "application/json"})
+
+
 def test_two_processes_finish_what_is_at_work_when_they_are_told_to_stop(owner_url: str, service_url: str):
     running = Running(owner_url, service_url)
     try:
         running.complete()
-        documents = [{"text": f"text {n} " * 40} for n in range(120)]
+        documents = [{"text": f"text {n}"} for n in range(8)]
         # Nothing is stored before the service was told to stop, however fast or slow the machine is.
         with psycopg.connect(owner_url) as holding, running.kept(8) as kept:
             connections = one_of_each(running, kept)
+            for name, one in zip(("one", "two"), connections, strict=True):
+                post(one, name, [{"text": "the embedder is loaded"}])
+                assert json.loads(one.getresponse().read())["inserted"] == 1
             holding.execute("LOCK TABLE signalbox.document IN SHARE MODE")
             for name, one in zip(("one", "two"), connections, strict=True):
-                body = json.dumps({"collection": name, "documents": documents})
-                one.request("POST", "/v1/documents", body, {"Content-Type": "application/json"})
+                post(one, name, documents)
             until(lambda: WRITING.findall(running.get("/metrics")) == ["1", "1"])
             running.process.send_signal(signal.SIGTERM)
             holding.rollback()
-            assert [json.loads(one.getresponse().read())["inserted"] for one in connections] == [120, 120]
+            assert [json.loads(one.getresponse().read())["inserted"] for one in connections] == [8, 8]
         assert running.process.wait(60) == 0
     finally:
         running.end()
+
+
+class Clients:
+    """Threads that go on asking, half of them over a connection each, until they are refused or told to stop."""
+
+    def __init__(self, running: Running, count: int) -> None:
+        self._running, self._over = running, threading.Event()
+        self.answers: Counter[int | str] = Counter()
+        self._threads = [threading.Thread(target=self._ask, args=(number % 2 == 0,)) for number in range(count)]
+        for one in self._threads:
+            one.start()
+
+    def _ask(self, keeps: bool) -> None:
+        connection = self._running.connection()
+        while not self._over.is_set():
+            try:
+                connection.connect() if connection.sock is None else None
+            except ConnectionRefusedError:
+                break
+            try:
+                connection.request("GET", "/v1/collections")
+                answer = connection.getresponse()
+                answer.read()
+                self.answers[answer.status] += 1
+                time.sleep(0.01)  # the machine is needed for the process that starts
+            except (OSError, http.client.HTTPException) as error:
+                self.answers[repr(error)] += 1
+                connection.close()
+            if not keeps:
+                connection.close()
+        connection.close()
+
+    def end(self) -> Counter[int | str]:
+        self._over.set()
+        for one in self._threads:
+            one.join()
+        return self.answers
+
+
+def test_neither_a_process_that_is_replaced_nor_the_end_resets_a_connection(owner_url: str, service_url: str):
+    running = Running(owner_url, service_url)
+    try:
+        clients = Clients(running.complete(), 6)
+        for process in running.children():
+            os.kill(process, signal.SIGTERM)
+            until(lambda process=process: process not in running.children() and running.is_complete())  # type: ignore[misc]
+        running.process.send_signal(signal.SIGINT)
+        assert running.process.wait(60) == 0
+        answers = clients.end()
+    finally:
+        running.end()
+    assert set(answers) <= {200, 503}
+    assert answers[200] > 10
 
 
 def test_no_process_is_left_when_the_one_that_looks_after_them_is_killed(owner_url: str, service_url: str):

@@ -208,7 +208,7 @@ async def test_without_feedback_the_hits_keep_their_order_and_it_is_said(
         return {}
 
     monkeypatch.setattr(Catalogue, "feedback", fail)
-    plain, service = service_on(database), service_on(database, rank_features="feedback=10", source_timeout_s=0.2)
+    plain, service = service_on(database), service_on(database, rank_features="feedback=10", source_timeout_s=2)
     await plain.ingest([note("a"), note("b")], "notes", tenant="t")
     before = await plain.retrieve("turbine b", collection="notes", tenant="t")
     after = await service.retrieve("turbine b", collection="notes", tenant="t")

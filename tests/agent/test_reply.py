@@ -155,11 +155,11 @@ def test_of_an_outer_and_the_good_members_are_kept():
 
 @pytest.mark.parametrize("kind", ["and", "or"])
 def test_10_000_filters_are_refused_and_soon(kind: str):
-    started = time.perf_counter()
+    started = time.process_time()
     found = reading(filter={"type": kind, "filters": [{"type": "eq", "key": "a", "value": n} for n in range(10_000)]})
     assert found.filter is None
     assert found.problems[0].reason == "it has more than 128 conditions"
-    assert time.perf_counter() - started < 0.5
+    assert time.process_time() - started < 0.5
 
 
 def test_a_filter_as_deep_as_json_allows_is_refused():

@@ -9,6 +9,7 @@ import json
 import math
 import struct
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -272,10 +273,11 @@ async def test_who_leaves_while_a_model_is_loaded_leaves_the_queue_too(
     fastembed: None, monkeypatch: pytest.MonkeyPatch
 ):
     loaded: list[str] = []
+    left = threading.Event()
 
     class Slow(Encoder):
         def __init__(self, model_name: str) -> None:
-            time.sleep(0.3)
+            assert left.wait(60)
             super().__init__(model_name)
 
         def rerank(self, question: str, texts: list[str]) -> list[float]:
@@ -290,7 +292,9 @@ async def test_who_leaves_while_a_model_is_loaded_leaves_the_queue_too(
             question: asyncio.ensure_future(reranker.rerank(question, "en", pool, deadline=0))
             for question in ("first", "left", "last")
         }
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0)
         asked["left"].cancel()
+        await asyncio.wait({asked["left"]})
+        left.set()
         assert await asked["last"] == pytest.approx([probability(1)])
     assert loaded == ["first", "last"]

@@ -79,7 +79,7 @@ async def test_a_slow_source_is_cut_off_the_others_hits_stay_and_the_outcome_say
         ("fulltext", "ok", None),
     ]
     assert (slow.outcome.hits, quick.outcome.hits) == (0, 2)
-    assert 50 <= slow.outcome.elapsed_ms < 2000
+    assert slow.outcome.elapsed_ms >= 50
     assert (slow.unavailable, quick.unavailable) == (True, False)
     assert stubs["vector"].events == ["asked q", "cancelled"]
 
@@ -90,24 +90,20 @@ async def test_a_source_that_does_not_end_when_it_is_cancelled_is_not_waited_for
             try:
                 await asyncio.sleep(60)
             except asyncio.CancelledError:
-                await asyncio.sleep(1)
-                self.events.append("ended")
+                await may_end.wait()
+                ended.set()
                 raise OSError("gone") from None
             return []
 
-    stub = Stubborn()
-    started = time.perf_counter()
-    (answer,) = await run([step("slow", timeout_s=0.05)], {"slow": stub})
-    assert time.perf_counter() - started < 0.5
-    assert answer.outcome.status == "timeout"
-    await asyncio.sleep(1.1)
-    assert stub.events == ["ended"]
+    may_end, ended = asyncio.Event(), asyncio.Event()
+    (answer,) = await run([step("slow", timeout_s=0.05)], {"slow": Stubborn()})
+    assert (answer.outcome.status, ended.is_set()) == ("timeout", False)
+    may_end.set()
+    await asyncio.wait_for(ended.wait(), 60)
 
 
 async def test_the_time_of_the_request_ends_every_source():
-    started = time.perf_counter()
     (answer,) = await run([step("slow", timeout_s=60)], {"slow": StubRetriever(delay_s=60)}, timeout_s=0.05)
-    assert time.perf_counter() - started < 2
     assert answer.outcome.reason is not None
     assert answer.outcome.reason.startswith("slow is unavailable: no answer after 0.0")
 
@@ -120,11 +116,15 @@ async def test_a_source_for_which_no_time_is_left_is_not_asked():
 
 
 async def test_sources_are_asked_at_the_same_time():
-    stubs = {name: StubRetriever([name], delay_s=0.2) for name in "abcde"}
-    started = time.perf_counter()
+    class Together(StubRetriever):
+        async def search(self, query: Query) -> list[Hit]:
+            await all_asked.wait()
+            return await super().search(query)
+
+    all_asked = asyncio.Barrier(5)
+    stubs = {name: Together([name]) for name in "abcde"}
     answers = await run([step(name) for name in stubs], stubs)
-    assert time.perf_counter() - started < 0.8
-    assert [answer.outcome.source for answer in answers] == list("abcde")
+    assert [(answer.outcome.source, answer.outcome.status) for answer in answers] == [(one, "ok") for one in "abcde"]
 
 
 async def test_every_search_of_every_source_has_its_own_hits():
@@ -170,10 +170,17 @@ async def test_a_source_that_refuses_is_left_out_and_says_so(error: Exception):
 
 
 async def test_a_caller_who_leaves_cancels_the_searches():
-    stubs = {"slow": StubRetriever(delay_s=60)}
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.05):
-            await run([step("slow")], stubs, timeout_s=60)
+    class Asked(StubRetriever):
+        async def search(self, query: Query) -> list[Hit]:
+            asked.set()
+            return await super().search(query)
+
+    asked, stubs = asyncio.Event(), {"slow": Asked(delay_s=60)}
+    running = asyncio.create_task(run([step("slow")], stubs, timeout_s=60))
+    await asyncio.wait_for(asked.wait(), 60)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
     await asyncio.sleep(0)
     assert stubs["slow"].events == ["asked q", "cancelled"]
 
@@ -332,9 +339,9 @@ async def test_when_nobody_answered_others_are_asked_and_what_failed_is_not_aske
 
 
 async def test_a_ladder_ends_with_the_time_of_the_request():
-    stubs = {"a": StubRetriever(delay_s=0.15), "b": StubRetriever(["y"])}
+    stubs = {"a": StubRetriever(delay_s=60), "b": StubRetriever(["y"])}
     rungs = ladder(("a", "first"), ("b", "nothing"))
-    answers, _ = await climb(rungs, make, sources(stubs), deadline=time.monotonic() + 0.1)
+    answers, _ = await climb(rungs, make, sources(stubs), deadline=time.monotonic() + 0.5)
     assert [answer.outcome.status for answer in answers] == ["timeout", "skipped"]
     assert stubs["b"].events == []
 

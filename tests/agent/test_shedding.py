@@ -185,7 +185,7 @@ async def test_who_wants_no_more_is_hung_up_on_after_the_refusal(app: FastAPI, m
 
 
 async def test_who_sends_half_a_head_is_not_waited_for(app: FastAPI, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(server, "_HEAD_WITHIN_S", 0.3)
+    monkeypatch.setattr(server, "_HEAD_WITHIN_S", 1.0)
     async with serving(app) as port, client_of(port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(request())

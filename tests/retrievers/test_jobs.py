@@ -425,12 +425,12 @@ class Slow(HashEmbedder):
 
 async def test_a_long_job_keeps_its_lease(database: Database):
     embedder = Slow()
-    worker, other = worker_on(database, embedder, lease_s=0.3), worker_on(database)
+    worker, other = worker_on(database, embedder, lease_s=1.5), worker_on(database)
     id = await worker.jobs.submit(TENANT, of_records("docs", [record(0)]))
 
     async with worker:
         await embedder.asked.wait()
-        await asyncio.sleep(0.7)
+        await asyncio.sleep(2)
         assert await other.jobs.take() is None
         embedder.let.set()
         await until_done(worker.jobs, id)

@@ -273,7 +273,7 @@ async def test_what_is_being_read_ends_with_the_service():
     await asyncio.sleep(0.05)
     await local.aclose()
     with suppress(TimeoutError):
-        await asyncio.wait_for(stopped.wait(), 5)
+        await asyncio.wait_for(stopped.wait(), 60)
     assert stopped.is_set()
 
 

@@ -6,7 +6,7 @@ import random
 import re
 import runpy
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -720,7 +720,7 @@ async def test_without_the_guard_nothing_is_written_and_nothing_foreign_read(
             if not statement.upper().lstrip("( ;\\").startswith(("SELECT", "WITH", "TABLE", "VALUES")):
                 statement = f"SELECT {statement}" if given in DATA["BAD_CALLS"] else statement
             try:
-                table = await sql_run.run(either, scope, view, statement, timeout_s=0.1)
+                table = await sql_run.run(either, scope, view, statement, timeout_s=0.3)
             except (BadRequest, Unavailable) as refused:
                 refusals[given] = str(refused)
                 continue
@@ -737,6 +737,12 @@ async def test_without_the_guard_nothing_is_written_and_nothing_foreign_read(
 
 
 BESIDE = "canaryofastatementbeside"
+# It runs for as long as the test holds the lock, and sleeps meanwhile.
+UNTIL_UNLOCKED = f"""
+    WITH RECURSIVE tried AS (
+        SELECT pg_try_advisory_lock_shared(7) AS got
+        UNION ALL SELECT pg_try_advisory_lock_shared(7) FROM tried WHERE NOT got AND pg_sleep(0.02) IS NOT NULL
+    ) SELECT '{BESIDE}' FROM tried WHERE got"""  # noqa: S608
 SEES = "SELECT string_agg(query, ' ') FROM pg_stat_activity WHERE query LIKE '%canaryof%' AND pid <> pg_backend_pid()"
 FLIPS = [
     "SELECT set_config('role', '{role}', true), ({then})",
@@ -747,26 +753,32 @@ FLIPS = [
 
 
 @asynccontextmanager
-async def running_beside(url: str, service: str | None) -> AsyncIterator[tuple[int, "asyncio.Task[Table]"]]:
-    """A statement of the other tenant that runs under the same login; the number of its process."""
+async def running_beside(url: str, service: str | None) -> AsyncIterator[tuple[int, Callable[[], Awaitable[Table]]]]:
+    """A statement of the other tenant that runs under the same login: the number of its process, and what ends it."""
     async with (
         Database(url, service, size=1) as database,
         await psycopg.AsyncConnection.connect(url, autocommit=True) as owner,
     ):
         scope = await scope_of(database, B)
         view = await Views(database).of(scope)
-        task = asyncio.ensure_future(sql_run.run(database, scope, view, f"SELECT '{BESIDE}', pg_sleep(1.5)::text"))
+        await owner.execute("SELECT pg_advisory_lock(7)")
+        task = asyncio.ensure_future(sql_run.run(database, scope, view, UNTIL_UNLOCKED, timeout_s=250))
         row = None
         while row is None:
             await asyncio.sleep(0.01)
             active = f"SELECT pid FROM pg_stat_activity WHERE query LIKE '%{BESIDE}%' AND wait_event = 'PgSleep'"  # noqa: S608
             row = await (await owner.execute(active.encode())).fetchone()
-        yield row[0], task
-        await asyncio.wait({task})
+
+        async def end() -> Table:
+            assert not task.done(), "it still runs"
+            await owner.execute("SELECT pg_advisory_unlock(7)")
+            return await task
+
+        yield row[0], end
 
 
 async def test_on_the_embedded_server_a_statement_neither_sees_nor_ends_what_runs_beside(world: str, service: Database):
-    async with running_beside(world, make_conninfo(world, user=SERVICE_ROLE)) as (pid, beside):
+    async with running_beside(world, make_conninfo(world, user=SERVICE_ROLE)) as (pid, end):
         tried = [
             SEES,
             "SELECT string_agg(pg_stat_get_backend_activity(one), ' ') FROM pg_stat_get_backend_idset() AS one",
@@ -783,16 +795,15 @@ async def test_on_the_embedded_server_a_statement_neither_sees_nor_ends_what_run
                         await unguarded(service, flip.format(role=role, then=then))
                     with pytest.raises(BadRequest, match="permission denied for function set_config"):
                         await unguarded(service, flip.format(role=role, then="SELECT 1"))
-        assert not beside.done(), "all of it was tried while it ran"
-        assert (await beside).rows == ((BESIDE, ""),)
+        assert (await end()).rows == ((BESIDE,),)
 
 
 async def test_on_a_server_of_the_user_s_own_it_sees_them_with_the_service_s_login_only(open_world: str):
     # What the README says of it; and that the test above could fail.
-    async with Database(open_world, None, size=1) as database, running_beside(open_world, None) as (_, beside):
+    async with Database(open_world, None, size=1) as database, running_beside(open_world, None) as (_, end):
         assert BESIDE not in str((await unguarded(database, SEES)).rows)
         assert BESIDE in str((await unguarded(database, FLIPS[0].format(role="none", then=SEES))).rows)
-        assert (await beside).rows == ((BESIDE, ""),)
+        assert (await end()).rows == ((BESIDE,),)
 
 
 def test_the_role_of_statements_has_no_other_rights(world: str):

@@ -205,18 +205,18 @@ def test_every_word_stands_behind_the_one_before(text: str):
 )
 def test_two_megabytes_of_one_kind_take_linear_time(kind: str):
     text = (kind * (MEGABYTES_2 // len(kind)))[:MEGABYTES_2]
-    started = time.perf_counter()
+    started = time.process_time()
     analyse(text, "en")
     detect(text)
-    assert time.perf_counter() - started < 15
+    assert time.process_time() - started < 15
 
 
 @pytest.mark.parametrize("kind", ["中", "中国", "か", "한", "的", "中a"])
 def test_a_long_text_without_spaces_takes_linear_time(kind: str):
     text = kind * (200_000 // len(kind))
-    started = time.perf_counter()
+    started = time.process_time()
     analyse(text, "zh")
-    assert time.perf_counter() - started < 8
+    assert time.process_time() - started < 8
 
 
 def test_a_word_of_two_megabytes_is_cut_to_one_short_term():

@@ -165,7 +165,7 @@ def test_a_very_long_section_is_cut_at_paragraphs_into_passages_of_like_size():
     ids=lambda text: repr(text[:4]),
 )  # fmt: skip
 def test_a_text_of_two_megabytes_is_split_in_reasonable_time(text: str):
-    started = time.perf_counter()
+    started = time.process_time()
     spans = split(text)
-    assert time.perf_counter() - started < 15
+    assert time.process_time() - started < 15
     assert sum(span.end - span.start for span in spans) >= len("".join(text.split()))

@@ -1,6 +1,8 @@
 """Every error of the HTTP door as RFC 9457 `application/problem+json`."""
 
+import errno
 import json
+import logging
 import math
 import re
 from asyncio import CancelledError
@@ -15,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import Scope
 
 from agent.errors import plain
+from agent.observe.logs import Sparing
 from agent.serve.http.shapes import FailedDocument
 from agent.serve.identity import NoKey, Unauthenticated
 from retrievers.core.errors import BadRequest, EmbedderMismatch, NotFound, RetrievalError, Unavailable
@@ -25,6 +28,10 @@ _TYPE = "urn:signalbox:problem:"
 _QUOTED = re.compile(r"'([^']*)'")
 _LONGEST_NAME = 80
 _MOST_ERRORS = 20
+_TOO_MANY_OPEN = (errno.EMFILE, errno.ENFILE)
+
+_log = logging.getLogger(__name__)
+_log.addFilter(Sparing())
 
 
 class ProblemError(BaseModel):
@@ -192,6 +199,13 @@ def install(app: FastAPI) -> None:
             error = Problem(405, "method-not-allowed", f"{what}: use {allowed}", headers={"Allow": allowed})
         return respond(request.scope, problem_of(error))
 
+    async def exhausted(request: Request, error: Exception) -> Response:
+        if not isinstance(error, OSError) or error.errno not in _TOO_MANY_OPEN:
+            raise error
+        _log.warning("requests are answered 503: %s", error.strerror)
+        return respond(request.scope, unavailable("the service has no file descriptor left; try again", 2))
+
+    app.add_exception_handler(OSError, exhausted)
     for kind in (Problem, RetrievalError, Unauthenticated, RequestValidationError):
         app.add_exception_handler(kind, answer)
     app.add_exception_handler(HTTPException, no_route)

@@ -1,0 +1,50 @@
+"""Faults of the database server, or of the way to it, as `Unavailable`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+
+from retrievers.core.errors import Unavailable
+
+SOURCE = "the database"
+_RETRY_AFTER_S = 5.0
+_READ_ONLY = "25006"
+
+
+@contextmanager
+def faults_explained(advice: str = "") -> Iterator[None]:
+    """Raise Unavailable for what is the server's fault inside the block; other errors pass.
+
+    Args:
+        advice: what to do about a server that cannot be reached, added to the reason.
+    """
+    try:
+        yield
+    except psycopg.Error as error:
+        unavailable = unavailable_of(error, advice)
+        if unavailable is None:
+            raise
+        raise unavailable from error
+
+
+def unavailable_of(error: psycopg.Error, advice: str = "") -> Unavailable | None:
+    """The fault that an error stands for; None when the fault is not the server's.
+
+    Faults are the driver's operational errors (SQLSTATE classes 08, 53, 57, 58 and others, and connections that fail
+    without one), and a write while the database is read-only.
+    """
+    if error.sqlstate == _READ_ONLY:
+        reason = f"it is read-only, so nothing can be stored or deleted now ({first_line(error)})"
+        return Unavailable(SOURCE, reason, retry_after_s=_RETRY_AFTER_S)
+    # A statement that is too large or too complex is the caller's fault.
+    if not isinstance(error, psycopg.OperationalError) or isinstance(error, psycopg.errors.ProgramLimitExceeded):
+        return None
+    reason = first_line(error) + (f"; {advice}" if advice else "")
+    is_full = (error.sqlstate or "").startswith("53")
+    return Unavailable(SOURCE, reason, retry_after_s=_RETRY_AFTER_S if is_full else None)
+
+
+def first_line(error: BaseException) -> str:
+    """The message of an error without its details; the name of its type when it has none."""
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,228 @@
+"""A server that is told to stop: every request that was sent is answered, and no connection is reset."""
+
+import asyncio
+import logging
+import resource
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+
+import pytest
+from fastapi import FastAPI
+
+from agent.serve import server as serving
+from agent.serve.http.admission import Gates
+from agent.serve.listening import end_handshakes, listening
+from agent.serve.server import Server
+
+Connected = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+REQUEST = b"GET /%s HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+class Told(Server):
+    """Stops when the test says so."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class Late(Told):
+    """Accepts nothing until it is told to stop, as a process that is very busy."""
+
+    async def turn(self) -> None:
+        while not self.should_exit:  # noqa: ASYNC110 - uvicorn has no event for it
+            await asyncio.sleep(0.01)
+
+
+class Running:
+    """A server on a port of this machine."""
+
+    def __init__(self, kind: type[Server]) -> None:
+        self.begun, self.may_end = asyncio.Event(), asyncio.Event()
+        app = FastAPI()
+        app.state.gates = Gates(has_model=False)
+        app.state.shedding = self
+        app.get("/work")(self._work)
+        app.get("/now")(lambda: "done")
+        self.server = kind(app)
+        self.listener = listening("127.0.0.1", 0)
+        self.address = self.listener.getsockname()
+        self.task = asyncio.create_task(self.server.serve([self.listener]))
+
+    def refusal(self, *_: object) -> None:
+        """Nothing is refused early."""
+
+    async def _work(self) -> str:
+        self.begun.set()
+        await self.may_end.wait()
+        return "worked"
+
+    async def connect(self) -> Connected:
+        return await asyncio.open_connection(*self.address[:2])
+
+    async def stop(self) -> None:
+        self.server.should_exit = True
+        await self.task
+
+
+@asynccontextmanager
+async def running(kind: type[Server] = Told) -> AsyncIterator[Running]:
+    one = Running(kind)
+    try:
+        yield one
+    finally:
+        one.may_end.set()
+        await one.stop()
+
+
+async def answer(connected: Connected) -> tuple[int, bytes]:
+    """Status and body of all that comes until the server ends the connection, without a reset."""
+    reader, writer = connected
+    async with asyncio.timeout(60):
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    assert b"connection: close" in head.lower()
+    return int(head.split()[1]), body
+
+
+async def test_a_request_that_was_never_accepted_is_answered():
+    async with running(Late) as one:
+        sent = [await one.connect() for _ in range(20)]
+        for _, writer in sent:
+            writer.write(REQUEST % b"now")
+        one.server.should_exit = True
+        assert [await answer(each) for each in sent] == [(200, b'"done"')] * 20
+
+
+async def test_a_request_at_work_finishes_and_its_answer_says_that_it_is_the_last():
+    async with running() as one:
+        sent = await one.connect()
+        sent[1].write(REQUEST % b"work")
+        await one.begun.wait()
+        one.server.should_exit = True
+        await asyncio.wait({one.task}, timeout=0.3)  # it has begun to stop
+        one.may_end.set()
+        assert await answer(sent) == (200, b'"worked"')
+
+
+async def test_a_request_that_crosses_the_stop_on_a_kept_connection_is_answered(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(serving, "_LAST_REQUEST_S", 60.0)
+    monkeypatch.setattr(serving, "GRACE_S", 60)
+    async with running() as one:
+        reader, writer = await one.connect()
+        writer.write(REQUEST % b"now")
+        await reader.readuntil(b'"done"')
+        one.server.should_exit = True
+        await asyncio.wait({one.task}, timeout=0.3)  # it has begun to stop
+        writer.write(REQUEST % b"now")
+        assert await answer((reader, writer)) == (200, b'"done"')
+
+
+async def test_a_request_that_takes_too_long_and_one_of_which_half_came_are_answered_503(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(serving, "GRACE_S", 0.5)
+    async with running() as one:
+        long, half = await one.connect(), await one.connect()
+        half[1].write((REQUEST % b"now")[:20])
+        long[1].write(REQUEST % b"work")
+        await one.begun.wait()
+        one.server.should_exit = True
+        assert (await answer(half))[0] == 503
+        # Without the service's own layers, what uvicorn makes of a cancelled request.
+        assert (await answer(long))[0] in (500, 503)
+
+
+async def test_a_connection_that_is_kept_and_not_used_ends_without_an_answer():
+    async with running() as one:
+        reader, writer = await one.connect()
+        one.server.should_exit = True
+        async with asyncio.timeout(60):
+            assert await reader.read() == b""
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    "what", [b"\x16\x03\x01 no HTTP\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"]
+)
+async def test_what_a_client_sends_after_its_last_request_does_not_cost_it_the_answer(what: bytes):
+    async with running() as one:
+        reader, writer = await one.connect()
+        writer.write(what)
+        async with asyncio.timeout(60):
+            head = await reader.readuntil(b"\r\n\r\n")
+            for _ in range(50):
+                writer.write(b"more " * 1000)
+                await writer.drain()
+                await asyncio.sleep(0)
+            rest = await reader.read()
+        writer.close()
+    assert b"connection: close" in head.lower()
+    assert rest
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can drop what begins a connection")
+async def test_before_a_listener_closes_no_new_connection_begins_and_those_that_had_begun_are_there():
+    with listening("127.0.0.1", 0) as listener, ExitStack() as stack:
+        before = stack.enter_context(socket.create_connection(listener.getsockname()))
+        await end_handshakes(listener)
+        after = stack.enter_context(socket.socket())
+        after.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            after.connect(listener.getsockname())
+        before.sendall(b"still read")
+        accepted = stack.enter_context(listener.accept()[0])
+        assert accepted.recv(10) == b"still read"
+        listener.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+
+
+async def test_without_file_descriptors_connections_wait_and_the_log_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr("agent.serve.acceptor._REST_S", 0.02)
+    rests, sleep = 0, asyncio.sleep
+
+    async def counted(delay_s: float) -> None:
+        nonlocal rests
+        rests += delay_s == 0.02
+        await sleep(delay_s)
+
+    monkeypatch.setattr("agent.serve.acceptor.asyncio.sleep", counted)
+    async with running() as one:
+        kept = [await one.connect() for _ in range(6)]
+        await answered(kept)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (kept[-1][1].get_extra_info("socket").fileno() + 8, hard))
+        try:
+            waiting = socket.create_connection(one.address[:2])
+            waiting.sendall(REQUEST % b"now")
+            waiting.setblocking(False)
+            while rests < 20:
+                await sleep(0.01)
+            with pytest.raises(BlockingIOError):
+                waiting.recv(1)
+            await answered(kept)  # those that were accepted before are served
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        reader, writer = await asyncio.open_connection(sock=waiting)
+        async with asyncio.timeout(60):
+            await reader.readuntil(b'"done"')
+        for _, each in [*kept, (reader, writer)]:
+            each.close()
+    said = [record.message for record in caplog.records if record.name == "agent.serve.acceptor"]
+    assert len(said) == 1
+    assert "file descriptors are in use" in said[0] or "Too many open files" in said[0]
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+async def answered(connections: list[Connected]) -> None:
+    """Each is asked something, and answers."""
+    for reader, writer in connections:
+        writer.write(REQUEST % b"now")
+        async with asyncio.timeout(60):
+            await reader.readuntil(b'"done"')
