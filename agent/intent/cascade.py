@@ -21,7 +21,7 @@ from agent.intent.periods import Calendar
 from agent.intent.reading import Reading, Stated
 from agent.intent.reply import ModelReading, to_aggregate
 from agent.intent.rules import Context, RulesReading
-from agent.intent.text import tokenize
+from agent.intent.text import readable, tokenize
 from agent.llm import Calls, Model, ModelFailed
 from agent.settings import Settings
 from agent.transform.base import Asked as Transformable
@@ -198,7 +198,7 @@ def _printable(reason: str) -> str:
 
 def _spans(question: str, request: Request) -> list[str]:
     """Runs of words that may be names, of the question and of the last turns."""
-    texts = [question, *(turn.content[:500] for turn in (request.messages or ())[-3:])]
+    texts = [readable(question), *(readable(turn.content) for turn in (request.messages or ())[-3:])]
     spans: dict[str, None] = {}
     for text in texts:
         words = [token.folded for token in tokenize(text) if token.kind != "mark"]
