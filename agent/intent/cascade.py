@@ -79,7 +79,11 @@ class Cascade:
             raise BadRequest('intent "llm" needs a model: set LLM', where="intent", valid=("auto", "rules", "off"))
         question, history = request.question, request.history
         context = await self._context(question, request, scope)
-        made = rules.read_rules(question, history, context)
+        if history:
+            # A conversation is several readings: together more than the event loop can wait for.
+            made = await asyncio.to_thread(rules.read_rules, question, history, context)
+        else:
+            made = rules.read_rules(question, history, context)
         made = await similarity.refine(made, self.cards, self.embedder, question_language(question, scope))
         made = await outside.refine(made, question, context, scope, self.catalogue)
         fields = filterable(scope)
