@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from agent.breaker import Breaker
 from agent.fusion import Fused
-from agent.rerank.base import MOST_CHARACTERS, Reranker
+from agent.rerank.base import MOST_CHARACTERS, Reranker, cut_longest, most_each
 from agent.rerank.hybrid import VECTOR_WEIGHT, Hybrid
 from agent.rerank.stage import Patience, rerank
+from agent.tokens import cut, estimate_tokens
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.types import Chunk, ChunkId
 from retrievers.embed import Embedder
@@ -16,7 +17,9 @@ from retrievers.text.languages import detect
 MOST_FOR_A_MODEL = 64
 """Texts that are given to a language model, which reads all of them several times."""
 MOST_EMBEDDED = 32
-"""Texts whose cosine is calculated, which costs some 20 ms each."""
+"""Texts whose cosine is calculated."""
+MOST_EMBEDDED_TOKENS = 3000
+"""Of these texts together, estimated: a token costs some 0.2 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,10 @@ class HybridOfTexts(Hybrid):
             return scores
         best = sorted(range(len(pool)), key=lambda place: (-scores[place], place))[:MOST_EMBEDDED]
         texts = [hit.chunk.text[:MOST_CHARACTERS] for place in best if (hit := pool[place]).chunk is not None]
-        cosines = await self.embedder.embed(texts) @ await self.embedder.embed_query(question)
+        most = most_each([estimate_tokens(text) for text in texts], MOST_EMBEDDED_TOKENS)
+        cosines = await self.embedder.embed([cut(text, most) for text in texts]) @ await self.embedder.embed_query(
+            question
+        )
         for place, cosine in zip(best, cosines, strict=True):
             scores[place] += VECTOR_WEIGHT * min(max(float(cosine), 0.0), 1.0)
         return scores
@@ -63,7 +69,7 @@ async def rerank_texts(
     """The texts by how well they answer the question.
 
     Args:
-        texts: not empty.
+        texts: not empty; of more than `MOST_TOTAL_CHARACTERS` together the longest are cut.
         reranker: the one of the settings; `hybrid` when None, and for a learned ranker, which judges by what the
             searches said of a hit.
         breaker: the reranker's.
@@ -76,7 +82,7 @@ async def rerank_texts(
     if reranker.name == "llm" and len(texts) > MOST_FOR_A_MODEL:
         raise BadRequest(f"a language model judges at most {MOST_FOR_A_MODEL} documents at once", where="documents")
     ids = [ChunkId("", "", "", number) for number in range(len(texts))]
-    pool = [Fused(id, 0.0, 0.0, {}, {}, Chunk(id, "", text)) for id, text in zip(ids, texts, strict=True)]
+    pool = [Fused(id, 0.0, 0.0, {}, {}, Chunk(id, "", text)) for id, text in zip(ids, cut_longest(texts), strict=True)]
     patience = Patience(timeout_s, timeout_s, breaker)
     ranking, done = await rerank(reranker, question, detect(question), pool, patience, pool=len(pool))
     if done.error is not None:
