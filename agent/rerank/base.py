@@ -10,8 +10,8 @@ from retrievers.http.found import number, part, records
 
 MOST_CHARACTERS = 8_000
 """Of a passage as it is sent to a server: more than any of its models reads."""
-MOST_TOTAL_CHARACTERS = 400_000
-"""Of all passages of one call together: to analyse them takes half a second of processor."""
+MOST_TOTAL_CHARACTERS = 100_000
+"""Of all passages of one call together: to analyse them takes a third of a second of processor."""
 _LEAST_SPAN = 1e-3
 
 
