@@ -38,6 +38,8 @@ from retrievers.text.glosses import english_search
 Columns = Callable[[Scope], Awaitable[Mapping[str, str]]]
 
 _LARGE = 1000
+_LONG = 250
+"""Characters of a question from which on its reading may take tens of milliseconds."""
 _LONGEST_SPAN = 4
 _MOST_SPANS = 400
 _LEAST_FIRM = 0.7
@@ -79,8 +81,8 @@ class Cascade:
             raise BadRequest('intent "llm" needs a model: set LLM', where="intent", valid=("auto", "rules", "off"))
         question, history = request.question, request.history
         context = await self._context(question, request, scope)
-        if history:
-            # A conversation is several readings: together more than the event loop can wait for.
+        if history or len(question) > _LONG:
+            # A conversation is several readings: more than the event loop can wait for.
             made = await asyncio.to_thread(rules.read_rules, question, history, context)
         else:
             made = rules.read_rules(question, history, context)

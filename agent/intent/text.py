@@ -40,9 +40,10 @@ def readable(text: str) -> str:
     if len(text) > 2 * MOST_CHARACTERS:
         text = f"{text[:MOST_CHARACTERS]} {text[-MOST_CHARACTERS:]}"
     text = " ".join(text.split())
-    return (
-        text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS // 2]} {text[1 - MOST_CHARACTERS // 2 :]}"
-    )
+    if len(text) <= MOST_CHARACTERS:
+        return text
+    half = MOST_CHARACTERS // 2
+    return f"{text[:half]} {text[1 - half :]}"
 
 
 def tokenize(text: str) -> list[Token]:
