@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from itertools import islice
 
 from retrievers.text.analysis import analyse, fold, stem
 
@@ -10,6 +11,8 @@ _EAST_ASIAN = re.compile(f"[{_EAST}]")
 # A Latin word ends where Chinese goes on without a space.
 _WORD = re.compile(rf"[^\W_{_EAST}]+")
 _BEYOND_ASCII = re.compile(r"([^\x00-\x7f]+)")
+MOST_TERMS = 64
+"""Words of a question that are looked for in its hits."""
 _STEMMED = frozenset({"de", "fr", "es", "it", "pt", "nl", "sv"})
 
 
@@ -18,7 +21,8 @@ class Highlighter:
 
     def __init__(self, question: str, language: str) -> None:
         self._language = language if language in _STEMMED else "en"
-        terms = {term.text for term in analyse(question, language) if not term.extra}
+        plain = dict.fromkeys(term.text for term in analyse(question, language) if not term.extra)
+        terms = set(islice(plain, MOST_TERMS))
         self._east_asian = sorted(term for term in terms if _EAST_ASIAN.search(term))
         self._stems = frozenset(terms) - frozenset(self._east_asian)
         # A stem without its last letter begins its words: few places are worth stemming.

@@ -14,7 +14,7 @@ from agent import sufficiency
 from agent.breaker import Breaker
 from agent.coverage import coverage, stands_out
 from agent.fusion import Fused, take_turns
-from agent.intent.rules import readable
+from agent.intent.text import readable
 from agent.intent.turns import parts_perhaps
 from agent.llm import Calls, Model, ModelFailed
 from agent.retrieve import Answer
@@ -193,11 +193,11 @@ class Loop:
             return []  # what is asked of the world, no wording finds in the documents
         if self.model is None:
             # What rules read as parts has been searched for part by part already.
-            whole = intent.searches[0] if len(searches_by_part(intent)) == 1 and intent.searches else ""
+            whole = readable(intent.searches[0]) if len(searches_by_part(intent)) == 1 and intent.searches else ""
             return [] if _carries_over(asked, whole) else parts_perhaps(whole)
         # Transformers add other words for the same thing, which need not be found as well.
         searches = intent.searches[:1] if self.settings.transforms else intent.searches
-        things = [part for search in searches for part in parts_perhaps(search) or [search]]
+        things = [part for search in map(readable, searches) for part in parts_perhaps(search) or [search]]
         return list(dict.fromkeys(things))
 
 

@@ -22,7 +22,7 @@ from agent.intent.periods import Calendar
 from agent.intent.reading import Reading, Stated
 from agent.intent.reply import ModelReading, to_aggregate
 from agent.intent.rules import Context, RulesReading
-from agent.intent.text import tokenize
+from agent.intent.text import readable, tokenize
 from agent.llm import Calls, Model, ModelFailed
 from agent.settings import Settings
 from agent.transform.base import Asked as Transformable
@@ -39,6 +39,8 @@ from retrievers.text.glosses import english_search
 Columns = Callable[[Scope], Awaitable[Mapping[str, str]]]
 
 _LARGE = 1000
+_LONG = 250
+"""Characters of a question from which on its reading may take tens of milliseconds."""
 _LONGEST_SPAN = 4
 _MOST_SPANS = 400
 _LEAST_FIRM = 0.7
@@ -80,7 +82,11 @@ class Cascade:
             raise BadRequest('intent "llm" needs a model: set LLM', where="intent", valid=("auto", "rules", "off"))
         question, history = request.question, request.history
         context = await self._context(question, request, scope)
-        made = rules.read_rules(question, history, context)
+        if history or len(question) > _LONG:
+            # A conversation is several readings: more than the event loop can wait for.
+            made = await asyncio.to_thread(rules.read_rules, question, history, context)
+        else:
+            made = rules.read_rules(question, history, context)
         made = await similarity.refine(made, self.cards, self.embedder, question_language(question, scope))
         made = await outside.refine(made, question, context, scope, self.catalogue)
         offered = Offered(self.catalogue, scope, wanted, deadline) if wanted is not None else None
@@ -206,7 +212,7 @@ def _printable(reason: str) -> str:
 
 def _spans(question: str, request: Request) -> list[str]:
     """Runs of words that may be names, of the question and of the last turns."""
-    texts = [question, *(turn.content[:500] for turn in (request.messages or ())[-3:])]
+    texts = [readable(question), *(readable(turn.content) for turn in (request.messages or ())[-3:])]
     spans: dict[str, None] = {}
     for text in texts:
         words = [token.folded for token in tokenize(text) if token.kind != "mark"]

@@ -17,6 +17,7 @@ from agent.intent.found import Found, Piece
 from agent.intent.negation import is_negated
 from agent.intent.periods import Period
 from agent.intent.quantities import is_key, number_nouns
+from agent.intent.text import readable
 from agent.intent.topic import topic_of
 from agent.intent.versions import version_numbers
 from agent.types import Message
@@ -89,8 +90,9 @@ _SAYS = re.compile(
 _WHO_OR_WHEN = re.compile(r"\b(?:who|when)\b|谁|什么时候|何时", re.IGNORECASE)
 _SHORT_WORDS = 12
 _SHORT_CHARACTERS = 24
+_LONGEST_FOLLOWUP = 200
+"""Characters of all kinds: words without blanks and marks are none of the counted words."""
 _LONGEST_CONTEXT = 240
-_LONGEST_TURN = 2000
 _MOST_TOPIC_WORDS = 3
 _MOST_TURNS = 4
 _SURE = 0.8
@@ -128,14 +130,14 @@ def carry(found: Found, history: Sequence[Message], find: Finder, *, turns: int 
     """
     places = [place for place, turn in enumerate(history) if turn.role == "user" and turn.content.strip()]
     asked = history[places[-1]].content if places else ""
-    answered = next((turn.content for turn in reversed(history) if turn.role == "assistant"), "")
+    answered = readable(next((turn.content for turn in reversed(history) if turn.role == "assistant"), ""))
     if not asked or not leans(found):
         return None
-    before = find(asked[:_LONGEST_TURN])
+    before = find(readable(asked))
     earlier = carry(before, history[: places[-1]], find, turns=turns - 1) if turns > 1 and len(places) > 1 else None
     if earlier is not None and earlier.lists:
         before = replace(before, pieces=earlier.pieces)
-    said = find(answered[:_LONGEST_TURN]) if answered else before
+    said = find(answered) if answered else before
     text = found.sentence.text
     context = _context(before, answered, thing=_THING.search(text) is not None)
     if _REFINES.search(text) or _SAME.search(text):
@@ -280,7 +282,7 @@ def leans(found: Found) -> bool:
     text = found.sentence.text
     words = sum(token.kind in ("word", "number") for token in found.sentence.tokens)
     characters = sum(token.kind == "cjk" for token in found.sentence.tokens)
-    short = words <= _SHORT_WORDS and characters <= _SHORT_CHARACTERS
+    short = words <= _SHORT_WORDS and characters <= _SHORT_CHARACTERS and len(text) <= _LONGEST_FOLLOWUP
     points = any(pattern.search(text) for pattern in (_PERSON, _THING, _LEADS, _SAME, _REFINES))
     return short and (points or len(topic_of(found)) <= _MOST_TOPIC_WORDS)
 

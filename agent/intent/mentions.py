@@ -10,6 +10,8 @@ from agent.intent.text import Token, has_chinese, stem, words_of
 from agent.intent.vocabulary import MOST_GLOSSED, Known, Vocabulary, english_key
 from retrievers.text.glosses import glossed_words
 
+MOST_COMPARISONS = 40_000
+"""Names that the unknown words of one turn are compared with, in all: some 10 ms."""
 _BREAKS = frozenset(',.;:?!，。；：？！、()（）"“”‘’「」『』《》|/')
 _OPENS = tuple("的和与或在由被是为有含及于讲除按把对给让比、已经被没未还个份次起篇条项")
 # As the words of a time do: 2020 年以来[打包]主题的.
@@ -229,14 +231,30 @@ def _chinese_runs(tokens: Sequence[Token], taken: set[int]) -> list[list[int]]:
     return runs
 
 
+@dataclass(slots=True)
+class _Speller:
+    """Looks up the misspelt names of one turn: of a turn full of unknown words only the first."""
+
+    vocabulary: Vocabulary
+    left: int = MOST_COMPARISONS
+
+    def similar(self, words: Sequence[str], *, person: bool) -> tuple[Known, ...]:
+        """See `Vocabulary.similar`."""
+        if self.left <= 0:
+            return ()
+        self.left -= self.vocabulary.comparisons(words, person=person)
+        return self.vocabulary.similar(words, person=person)
+
+
 def _misspelt(tokens: Sequence[Token], vocabulary: Vocabulary, taken: set[int]) -> list[Mention]:
     """Names of people in two or three words and labels of one, with a slip: "Guido van Rosum", "divison"."""
+    speller = _Speller(vocabulary)
     found: list[Mention] = []
     place = 0
     while place < len(tokens):
         # Several words are only looked at as the name of a person.
         for size in (3, 2, 1) if tokens[place].is_capital else (1,):
-            known = _similar(tokens, range(place, place + size), vocabulary, taken)
+            known = _similar(tokens, range(place, place + size), speller, taken)
             if known:
                 last = place + size
                 found.append(Mention(place, last, tokens[place].start, tokens[last - 1].end, known))
@@ -247,7 +265,7 @@ def _misspelt(tokens: Sequence[Token], vocabulary: Vocabulary, taken: set[int]) 
     return found
 
 
-def _similar(tokens: Sequence[Token], places: range, vocabulary: Vocabulary, taken: set[int]) -> tuple[Known, ...]:
+def _similar(tokens: Sequence[Token], places: range, speller: _Speller, taken: set[int]) -> tuple[Known, ...]:
     """What a run of words must mean if it is misspelt."""
     run = tokens[places.start : places.stop]
     if len(run) < len(places) or any(token.kind != "word" for token in run) or not taken.isdisjoint(places):
@@ -256,8 +274,8 @@ def _similar(tokens: Sequence[Token], places: range, vocabulary: Vocabulary, tak
         return ()
     words = [token.folded for token in run]
     if len(words) > 1:
-        return vocabulary.similar(words, person=True) if all(token.is_capital for token in run) else ()
+        return speller.similar(words, person=True) if all(token.is_capital for token in run) else ()
     word = words[0]
-    if word in lexicon.STOP_WORDS or word in lexicon.DOCUMENT_NOUNS or (word,) in vocabulary.cues:
+    if word in lexicon.STOP_WORDS or word in lexicon.DOCUMENT_NOUNS or (word,) in speller.vocabulary.cues:
         return ()
-    return vocabulary.similar(words, person=False)
+    return speller.similar(words, person=False)

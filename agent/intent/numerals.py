@@ -34,7 +34,7 @@ ENGLISH_WORDS = (
     rf"(?:(?:{'|'.join(_TENS)})(?:[- ](?:{'|'.join(_UNITS[1:10])}))?|{'|'.join(reversed(_UNITS))}|"
     r"an?\ couple(?:\ of)?|couple\ of|an?\ few|an?\ dozen|several|few|an?)"
 )
-EXACT = rf"(?:\d[\d,]*|(?:{'|'.join(_TENS)})(?:[- ](?:{'|'.join(_UNITS[1:10])}))?|{'|'.join(reversed(_UNITS))})"
+EXACT = rf"(?:\d[\d,]{{0,20}}|(?:{'|'.join(_TENS)})(?:[- ](?:{'|'.join(_UNITS[1:10])}))?|{'|'.join(reversed(_UNITS))})"
 """A number that says how many: no "a few"."""
 CHINESE_WORDS = r"[零〇一二两俩三四五六七八九十百千]{1,8}"
 COUNT = rf"(?:\d{{1,3}}|{ENGLISH_WORDS})"

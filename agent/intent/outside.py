@@ -135,6 +135,8 @@ async def refine(
         context: what the reading was made against.
         catalogue: says how often terms occur, see `Catalogue.term_counts`.
     """
+    if reading.kind != "retrieve" or len(question) > _LONGEST_QUESTION:
+        return reading
     vocabulary, nouns = build(context.catalogue), context.nouns
     fresh = {name for name, role in vocabulary.roles.items() if role == "date"}
     # "yesterday" and "this week" are also said of the world.
@@ -145,8 +147,6 @@ async def refine(
         # In "Django 6.1 release notes" the release is the world's, not a topic.
         if piece.field not in fresh and not any(first < piece.end and piece.start < last for first, last in said)
     ]
-    if reading.kind != "retrieve" or len(question) > _LONGEST_QUESTION:
-        return reading
     if stated:
         return await _by_sound(reading, question, context, scope, catalogue)
     if _ALWAYS.search(question):

@@ -13,7 +13,7 @@ from agent.intent.filters import Json, both, either
 from agent.intent.found import Found, Piece, find
 from agent.intent.periods import Calendar
 from agent.intent.rejected import RejectedValue
-from agent.intent.text import has_chinese, stem
+from agent.intent.text import MOST_CHARACTERS, has_chinese, readable, stem
 from agent.intent.topic import plain_words, topic_of
 from agent.intent.unknown import unknown_values
 from agent.intent.unread import leaves_out
@@ -33,8 +33,6 @@ _HEAD = re.compile(
     r"\W*(?:(?:for|in|of|about|regarding|concerning)\s|关于|针对|在)[^?？:：]{1,80}[:：](?=\D)", re.IGNORECASE
 )
 _WHOLES = frozenset("source collection corpus dataset series".split())
-_LONGEST = 1500
-"""Characters of a question that rules look at."""
 _MOST_SEARCHES = 4
 
 
@@ -91,8 +89,8 @@ class Context:
 def read_rules(question: str, history: Sequence[Message], context: Context) -> RulesReading:
     """The reading of a question."""
     reading = _read(readable(question), history, context)
-    if len(question) > _LONGEST and reading.kind != "none":
-        # Rules look at a part of a very long question; it is searched for whole.
+    if len(question) > MOST_CHARACTERS and reading.kind != "none":
+        # Rules read a part of a long question; the whole question is searched for.
         return replace(reading, question=question, searches=(question,))
     return reading
 
@@ -137,14 +135,6 @@ def without(made: RulesReading, pieces: Sequence[Piece], context: Context) -> Ru
         rejected=(*made.rejected, *(Rejected(what=f"filter on {piece.field}", reason=reason) for piece in pieces)),
         complete=False,
     )
-
-
-def readable(text: str) -> str:
-    """The text as rules read it: single blanks, and of a very long one the beginning and the end."""
-    if len(text) > 2 * _LONGEST:
-        text = f"{text[:_LONGEST]} {text[-_LONGEST:]}"
-    text = " ".join(text.split())
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} {text[-_LONGEST // 2 :]}"
 
 
 def nouns_of(collections: Sequence[str], catalogue: FieldCatalogue | None = None) -> frozenset[str]:

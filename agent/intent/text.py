@@ -16,6 +16,9 @@ _TOKEN = re.compile(
 )
 _CJK = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]")
 
+MOST_CHARACTERS = 500
+"""Characters of a turn that rules read; questions of people have under 250."""
+
 
 class Token(NamedTuple):
     """One token. `folded` is how it is compared, `stem` the English stem of it; marks keep both as they are."""
@@ -30,6 +33,17 @@ class Token(NamedTuple):
     @property
     def is_capital(self) -> bool:
         return self.text[:1].isupper()
+
+
+def readable(text: str) -> str:
+    """The part of a turn that rules read: single blanks; of a long turn the beginning and the end."""
+    if len(text) > 2 * MOST_CHARACTERS:
+        text = f"{text[:MOST_CHARACTERS]} {text[-MOST_CHARACTERS:]}"
+    text = " ".join(text.split())
+    if len(text) <= MOST_CHARACTERS:
+        return text
+    half = MOST_CHARACTERS // 2
+    return f"{text[:half]} {text[1 - half :]}"
 
 
 def tokenize(text: str) -> list[Token]:

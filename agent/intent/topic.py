@@ -111,6 +111,8 @@ def plain_words(text: str) -> list[str]:
 
 def _chinese_words(text: str, more: Iterable[str] = ()) -> list[str]:
     """What is left of a text's Chinese without words for documents, plain words and those given."""
+    if not has_chinese(text):
+        return []
     rest = _NO_CHINESE.sub("，", text)
     for word in sorted((*lexicon.CHINESE_DOCUMENT_NOUNS, *plain.WORDS_ZH, *more), key=len, reverse=True):
         rest = rest.replace(word, "，")

@@ -1,6 +1,7 @@
 """What kind of turn it is: small talk, something outside the documents, several questions at once."""
 
 import re
+from itertools import islice
 
 from agent.intent.found import Found
 from agent.intent.text import has_chinese
@@ -309,7 +310,8 @@ def parts_perhaps(text: str) -> list[str]:
     pieces = [piece.strip(" ,;:.，；：。?？!！") for piece in pieces]
     # What leans on the question before it asks more of the same.
     alone = [piece for place, piece in enumerate(pieces) if not place or not _LEANS.search(piece)]
-    parts = list(dict.fromkeys(piece for piece in alone if _has_subject(piece)))
+    # One part too many says as much as a thousand.
+    parts = list(islice((piece for piece in dict.fromkeys(alone) if _has_subject(piece)), _MOST_PARTS + 1))
     return parts if 1 < len(parts) <= _MOST_PARTS else []
 
 

@@ -98,11 +98,18 @@ class Vocabulary:
         found = [name for name, role in self.roles.items() if role in roles]
         return tuple(sorted(found, key=lambda name: (-self.catalogue.fields[name].documents, name)))
 
+    def comparisons(self, words: Sequence[str], *, person: bool) -> int:
+        """How many names `similar` compares with a misspelt one."""
+        text = " ".join(words)
+        if len(text) < _LEAST_FUZZY_CHARACTERS or has_chinese(text):
+            return 0
+        return len((self._people if person else self._labels)[0])
+
     def similar(self, words: Sequence[str], *, person: bool) -> tuple[Known, ...]:
         """The one name that a misspelt one must mean: close enough, and clearly closer than any other."""
         text = " ".join(words)
         choices, known = self._people if person else self._labels
-        if len(text) < _LEAST_FUZZY_CHARACTERS or has_chinese(text):
+        if not self.comparisons(words, person=person):
             return ()
         best = process.extract(text, choices, scorer=fuzz.ratio, score_cutoff=_FUZZY_CUTOFF - _FUZZY_MARGIN, limit=2)
         if not best or best[0][1] < _FUZZY_CUTOFF or best[0][0][:1] != text[:1]:

@@ -10,6 +10,8 @@ from retrievers.http.found import number, part, records
 
 MOST_CHARACTERS = 8_000
 """Of a passage as it is sent to a server: more than any of its models reads."""
+MOST_TOTAL_CHARACTERS = 100_000
+"""Of all passages of one call together: to analyse them takes a third of a second of processor."""
 _LEAST_SPAN = 1e-3
 
 
@@ -53,6 +55,23 @@ def passage(hit: Fused) -> str:
     chunk = hit.chunk
     assert chunk is not None
     return "\n".join(filter(None, (chunk.title, chunk.heading, chunk.text)))
+
+
+def cut_longest(texts: Sequence[str], total: int = MOST_TOTAL_CHARACTERS) -> list[str]:
+    """The texts with at most `total` characters together: the longest are cut, to one length."""
+    most = most_each([len(text) for text in texts], total)
+    return [text[:most] for text in texts]
+
+
+def most_each(sizes: Sequence[int], total: int) -> int:
+    """The size to which the largest must be cut so that all together have at most `total`."""
+    left = total
+    for place, size in enumerate(sorted(sizes)):
+        share = left // (len(sizes) - place)
+        if size > share:
+            return share
+        left -= size
+    return max(sizes, default=0)
 
 
 def sigmoid(logit: float) -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from agent.fusion import Fused
+from agent.rerank.base import cut_longest
 from retrievers.text.analysis import analyse
 
 TOKEN_WEIGHT = 0.7
@@ -36,31 +37,40 @@ class Hybrid:
 
 
 def _scores(question: str, language: str, pool: Sequence[Fused]) -> list[float]:
-    asked = _terms(question, language)
-    return [_score(asked, language, hit) for hit in pool]
-
-
-def _score(asked: Sequence[str], language: str, hit: Fused) -> float:
-    assert hit.chunk is not None
-    held = [_terms(hit.chunk.title, language), _terms(hit.chunk.text, language)]
-    cosine = min(max(hit.scores.get("vector", 0.0), 0.0), 1.0)
-    return TOKEN_WEIGHT * _similarity(asked, held) + VECTOR_WEIGHT * cosine
+    asked = _Asked.of(_terms(question, language))
+    chunks = [hit.chunk for hit in pool if hit.chunk is not None]
+    texts = cut_longest([chunk.text for chunk in chunks])
+    titles = cut_longest([chunk.title for chunk in chunks])
+    return [
+        TOKEN_WEIGHT * asked.similarity([_terms(title, language), _terms(text, language)])
+        + VECTOR_WEIGHT * min(max(hit.scores.get("vector", 0.0), 0.0), 1.0)
+        for hit, title, text in zip(pool, titles, texts, strict=True)
+    ]
 
 
 def _terms(text: str, language: str) -> list[str]:
     return [term.text for term in analyse(text, language) if not term.extra]
 
 
-def _similarity(asked: Sequence[str], held: Sequence[Sequence[str]]) -> float:
-    """The part of what was asked for, words and pairs of neighbours, that occurs, in [0, 1]."""
-    words = {term for terms in held for term in terms}
-    pairs = {pair for terms in held for pair in _pairs(terms)}
-    wanted_words, wanted_pairs = Counter(asked), Counter(_pairs(asked))
-    total = _UNIGRAM * wanted_words.total() + _BIGRAM * wanted_pairs.total()
-    found = _UNIGRAM * sum(count for term, count in wanted_words.items() if term in words)
-    found += _BIGRAM * sum(count for pair, count in wanted_pairs.items() if pair in pairs)
-    return found / total if total else 0.0
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A question's words and pairs of neighbours, counted."""
 
+    words: Counter[str]
+    pairs: Counter[tuple[str, str]]
 
-def _pairs(terms: Sequence[str]) -> list[tuple[str, str]]:
-    return list(pairwise(terms))
+    @classmethod
+    def of(cls, terms: Sequence[str]) -> "_Asked":
+        return cls(Counter(terms), Counter(pairwise(terms)))
+
+    def similarity(self, held: Sequence[Sequence[str]]) -> float:
+        """The part of the question that occurs in a passage, in [0, 1].
+
+        The work is that of the passage alone: a long question is not gone through for every passage.
+        """
+        words = {term for terms in held for term in terms}
+        pairs = {pair for terms in held for pair in pairwise(terms)}
+        total = _UNIGRAM * self.words.total() + _BIGRAM * self.pairs.total()
+        found = _UNIGRAM * sum(self.words[term] for term in words if term in self.words)
+        found += _BIGRAM * sum(self.pairs[pair] for pair in pairs if pair in self.pairs)
+        return found / total if total else 0.0

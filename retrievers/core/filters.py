@@ -8,6 +8,7 @@ holds a list of values, possibly empty: a comparison holds when any of the value
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -24,7 +25,10 @@ MAX_DEPTH = 8
 MAX_NODES = 128
 MAX_VALUES = 1000
 MAX_VALUE_CHARACTERS = 8000
+MAX_CHARACTERS = 200_000
+"""Of all values of an expression together."""
 
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")
 _ORDER: Mapping[str, str] = {"eq": "==", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 _ALLOWED: Mapping[ScalarType, frozenset[str]] = {
     "string": frozenset(OPERATORS),
@@ -73,10 +77,10 @@ def parse(data: object, fields: Mapping[str, Field]) -> Filter:
         BadFilter: malformed, too large, or naming a key, operator or value the fields do not have;
             the message lists what is valid.
     """
-    nodes = 0
+    nodes = characters = 0
 
     def read(node: object, where: str, depth: int) -> Filter:
-        nonlocal nodes
+        nonlocal nodes, characters
         nodes += 1
         if depth > MAX_DEPTH:
             raise BadFilter(f"the filter is nested deeper than {MAX_DEPTH} levels", where=where)
@@ -100,9 +104,17 @@ def parse(data: object, fields: Mapping[str, Field]) -> Filter:
             raise BadFilter(
                 f"{where}.type is {_named(kind)}; valid types: {', '.join(valid)}", where=f"{where}.type", valid=valid
             )
-        return _read_comparison(node, kind, fields, where)
+        comparison = _read_comparison(node, kind, fields, where)
+        characters += _characters(comparison.value)
+        if characters > MAX_CHARACTERS:
+            raise BadFilter(f"the filter's values have more than {MAX_CHARACTERS:,} characters together", where=where)
+        return comparison
 
     return read(data, "filter", 1)
+
+
+def _characters(value: Scalar | tuple[Scalar, ...]) -> int:
+    return sum(map(_characters, value)) if isinstance(value, tuple) else len(str(value))
 
 
 def _read_comparison(node: Mapping[Any, Any], op: Operator, fields: Mapping[str, Field], where: str) -> Compare:
@@ -143,7 +155,7 @@ def _read_value(field: Field, value: object, where: str) -> Scalar:
     if isinstance(value, str):
         if len(value) > MAX_VALUE_CHARACTERS:
             raise BadFilter(f"{where} has more than {MAX_VALUE_CHARACTERS:,} characters", where=where)
-        if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
+        if _NO_TEXT.search(value):
             raise BadFilter(f"{where} holds a NUL character or half a surrogate pair", where=where)
         if field.item == "date":
             try:

@@ -1,6 +1,7 @@
 """One ingestion: a stream of documents into one collection.
 
-Batches overlap: while one is embedded the next is split and analysed and the one before is written.
+Batches overlap: while one is embedded the next is split and analysed and the one before is written. Documents have
+megabytes: the work on their texts is done in threads, so that questions are answered meanwhile.
 Each is one transaction, so a killed run leaves whole documents, and the same run again finishes the rest.
 """
 
@@ -13,7 +14,7 @@ from typing import Any
 import psycopg
 
 from retrievers.core.errors import BadDocument, BadRequest, EmbedderMismatch
-from retrievers.core.fields import Field, flatten, from_catalogue, infer_fields
+from retrievers.core.fields import Field, Scalar, flatten, from_catalogue, infer_fields
 from retrievers.core.types import PLATFORM
 from retrievers.embed import Embedder, Vectors
 from retrievers.ingest import store
@@ -333,9 +334,8 @@ class _Run:
         judged = []
         for index, document in documents:
             try:
-                check(document)
-                values = field_values(document, self._fields)
-                judged.append((index, document, values, digest_of(document, values)))
+                values, digest = await asyncio.to_thread(_judged, document, self._fields)
+                judged.append((index, document, values, digest))
             except BadDocument as error:
                 self._fail(index, document.where, document.id, str(error))
         async with self._database.transaction(self._tenant) as connection:
@@ -359,8 +359,7 @@ class _Run:
                 reason = f'the id "{document.id}" was already given in this delivery; this one was left out'
                 self._fail(index, document.where, document.id, reason)
             else:
-                changed.append((index, prepare(document, values, digest)))
-                await asyncio.sleep(0)  # questions are answered between two documents
+                changed.append((index, await asyncio.to_thread(prepare, document, values, digest)))
         self._existing.update(stored)
         return changed
 
@@ -440,6 +439,13 @@ class _Run:
 
     def _fail(self, index: int, where: str, id: str | None, reason: str) -> None:
         self._report.failed.append(Failure(index, where, id, reason))
+
+
+def _judged(document: Document, fields: Mapping[str, Field]) -> tuple[dict[str, Scalar | list[Scalar]], bytes]:
+    """The document's values and its digest; raises as `check` and `field_values` do."""
+    check(document)
+    values = field_values(document, fields)
+    return values, digest_of(document, values)
 
 
 def _as_public_as(public: bool | None, items: Iterable[Document | Rejected]) -> Iterator[Document | Rejected]:

@@ -1,8 +1,10 @@
 """Writing documents: every function here runs inside a transaction that carries the tenant."""
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -15,10 +17,14 @@ from retrievers.core.fields import Field, to_catalogue
 from retrievers.embed import Vectors
 from retrievers.ingest import values
 from retrievers.ingest.prepare import Passage, Prepared
+from retrievers.ingest.rows import reweighed, term_counts
 from retrievers.postgres.database import Row
 from retrievers.text import analysis, folding, weights
 
 Connection = AsyncConnection[Row]
+
+_ROWS_AT_ONCE, _TERMS_AT_ONCE = 64, 4000
+"""So much as the driver turns into parameters in some 10 ms: meanwhile the event loop waits."""
 
 
 async def open_collection(connection: Connection, tenant: str, name: str) -> Row:
@@ -172,16 +178,17 @@ async def replace_documents(
         await writer.executemany(
             _INSERT_DOCUMENT, [_document_row(tenant, number, item, delivery) for item in documents]
         )
-        await writer.executemany(
-            _INSERT_CHUNK,
-            [
-                _chunk_row(tenant, number, item, n, passage, vectors[passage.digest], embedder, mean_length)
-                for item in documents
-                for n, passage in enumerate(item.passages)
-            ],
-        )
-    counts = Counter(term for item in documents for passage in item.passages for term in passage.lexemes)
-    await _count_terms(connection, tenant, number, counts)
+        passages = ((item, n, passage) for item in documents for n, passage in enumerate(item.passages))
+        while some := list(islice(passages, _ROWS_AT_ONCE)):
+            rows = await asyncio.to_thread(
+                lambda some: [
+                    _chunk_row(tenant, number, item, n, passage, vectors[passage.digest], embedder, mean_length)
+                    for item, n, passage in some
+                ],
+                some,
+            )
+            await writer.executemany(_INSERT_CHUNK, rows)
+    await _count_terms(connection, tenant, number, await asyncio.to_thread(term_counts, documents))
     shown = [item for item in documents if item.document.enabled]
     await _count_documents(connection, tenant, number, shown, mean_length)
     for item in shown:
@@ -367,16 +374,17 @@ async def _uncount(
     await _add_to_counts(connection, tenant, number, -len(rows), -chunks, -words, -public, Counter(), languages)
 
 
-async def _count_terms(connection: Connection, tenant: str, number: int, counts: Mapping[str, int]) -> None:
-    terms = sorted(counts)
-    await connection.execute(
-        """
-        INSERT INTO signalbox.term AS t (tenant, collection, term, chunks)
-        SELECT %s, %s, term, chunks FROM unnest(%s::text[], %s::integer[]) AS new (term, chunks)
-        ON CONFLICT (tenant, collection, term) DO UPDATE SET chunks = t.chunks + excluded.chunks
-        """,
-        (tenant, number, terms, [counts[term] for term in terms]),
-    )
+async def _count_terms(connection: Connection, tenant: str, number: int, counts: Sequence[tuple[str, int]]) -> None:
+    for start in range(0, len(counts), _TERMS_AT_ONCE):
+        some = counts[start : start + _TERMS_AT_ONCE]
+        await connection.execute(
+            """
+            INSERT INTO signalbox.term AS t (tenant, collection, term, chunks)
+            SELECT %s, %s, term, chunks FROM unnest(%s::text[], %s::integer[]) AS new (term, chunks)
+            ON CONFLICT (tenant, collection, term) DO UPDATE SET chunks = t.chunks + excluded.chunks
+            """,
+            (tenant, number, [term for term, _ in some], [count for _, count in some]),
+        )
 
 
 async def _count_documents(
@@ -474,34 +482,19 @@ async def settle(connection: Connection, tenant: str, number: int) -> int:
                    ARRAY(SELECT array_to_string(w.weights, '') FROM unnest(lexemes) w)
             FROM signalbox.chunk
             WHERE tenant = %s AND collection = %s AND (document_id, ordinal) > (%s, %s)
-            ORDER BY document_id, ordinal LIMIT 500
+            ORDER BY document_id, ordinal LIMIT %s
             """,
-            (tenant, number, *after),
+            (tenant, number, *after, _ROWS_AT_ONCE),
         )
         rows = await cursor.fetchall()
         if not rows:
             return weighed
+        vectors = await asyncio.to_thread(reweighed, rows, mean)
         async with connection.cursor() as writer:
             await writer.executemany(
                 "UPDATE signalbox.chunk SET bm25 = %b"
                 " WHERE tenant = %s AND collection = %s AND document_id = %s AND ordinal = %s",
-                [
-                    (
-                        SparseVector(
-                            weights.document_weights(
-                                {t: [(0, label) for label in labels] for t, labels in zip(terms, marks, strict=True)},
-                                length,
-                                mean,
-                            ),
-                            weights.DIMENSIONS,
-                        ),
-                        tenant,
-                        number,
-                        document_id,
-                        ordinal,
-                    )
-                    for document_id, ordinal, length, terms, marks in rows
-                ],
+                [(vector, tenant, number, *row[:2]) for vector, row in zip(vectors, rows, strict=True)],
             )
         weighed += len(rows)
         after = (rows[-1][0], rows[-1][1])

@@ -45,6 +45,8 @@ _MOST_CHARACTERS = 64
 _SHOUTED_WORDS = 3
 # Normalising takes quadratic time on long runs of combining marks. No word is made of these characters.
 _MANY_MARKS = re.compile(r"([^\w\s\x00-\x7f]{30})[^\w\s\x00-\x7f]+")
+# One character can stand for eighteen (U+FDFA): a text of nothing else is not read to its end.
+_MOST_GROWTH, _MOST_MORE = 2, 256
 
 
 class Term(NamedTuple):
@@ -73,7 +75,10 @@ def analyse(text: str, language: str) -> list[Term]:
 
 
 def _terms(text: str, language: str) -> Iterator[Term]:
-    normal = text if text.isascii() else unicodedata.normalize("NFKC", _MANY_MARKS.sub(r"\1", text))
+    normal = text
+    if not text.isascii():
+        most = _MOST_GROWTH * len(text) + _MOST_MORE
+        normal = unicodedata.normalize("NFKC", _MANY_MARKS.sub(r"\1", text))[:most]
     shouting = _is_shouting(normal)
     position = 0
     name: tuple[str, int, int] | None = None  # the word before, its position and its end

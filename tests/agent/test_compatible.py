@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx2
@@ -12,7 +12,8 @@ import pytest
 from agent import Service, open_service
 from agent.breaker import Breaker
 from agent.fusion import Fused
-from agent.rerank.texts import rerank_texts
+from agent.rerank.base import MOST_TOTAL_CHARACTERS
+from agent.rerank.texts import MOST_EMBEDDED_PIECES, rerank_texts
 from agent.serve.http.app import create_app
 from agent.serve.http.compatible import attributes, shown_scores
 from agent.serve.http.dify_filters import OPERATORS
@@ -21,8 +22,10 @@ from agent.serve.testing import serving
 from agent.settings import Settings
 from agent.types import RankedHit
 from retrievers.core.errors import BadRequest
+from retrievers.embed import Vectors
 from retrievers.embed.onnx import OnnxEmbedder
 from retrievers.ingest.documents import Document
+from retrievers.testing import HashEmbedder
 
 MARCH = "Emperor penguins march across the ice to breed."
 SWIM = "Penguins swim after krill in the cold sea."
@@ -108,6 +111,16 @@ async def test_openais_filters_several_queries_and_thresholds_do_what_they_say(o
     assert sorted(best_of_two) == ["march", "swim"]
     assert await found(QUESTION, ranking_options={"score_threshold": 1.0, "ranker": "none"}) == ["march"]
     assert await found(QUESTION, ranking_options={"ranker": "auto"}, max_num_results=1) == ["march"]
+
+
+async def test_several_queries_have_together_as_many_characters_as_one(client: httpx2.AsyncClient):
+    async def asked(*queries: str) -> httpx2.Response:
+        return await client.post("/v1/vector_stores/birds/search", json={"query": list(queries)})
+
+    assert (await asked("penguins " * 444, "krill " * 667)).status_code == 200
+    refused = await asked("penguins " * 444, "krill " * 668)
+    assert refused.status_code == 400
+    assert "more than 8,000 characters together" in refused.json()["error"]["message"]
 
 
 async def test_a_question_is_read_only_where_rewriting_is_asked_for(openai_client: openai.AsyncOpenAI):
@@ -337,6 +350,38 @@ async def test_a_thousand_documents_are_ranked_and_one_more_is_refused(client: h
     assert refused.json()["message"].startswith("documents: ")
 
 
+async def test_of_documents_that_are_too_long_together_the_longest_are_cut(
+    client: httpx2.AsyncClient, minilm: OnnxEmbedder
+):
+    judge = Judge("http:one")
+    documents = ["x" * MOST_TOTAL_CHARACTERS, "short", "y" * MOST_TOTAL_CHARACTERS]
+    judged = await rerank_texts("x", documents, judge, minilm, Breaker(), timeout_s=30)
+    assert len(judged.ranked) == 3
+    assert sum(map(len, judge.read)) <= MOST_TOTAL_CHARACTERS
+    assert judge.read[1] == "short"
+    assert len(judge.read[0]) == len(judge.read[2]) > 0.4 * MOST_TOTAL_CHARACTERS
+    said = (await client.get("/openapi.json")).json()["components"]["schemas"]["RerankV2"]["properties"]["documents"]
+    assert f"{MOST_TOTAL_CHARACTERS:,} characters" in said["description"]
+    answer = await client.post("/v1/rerank", json={"query": "penguins", "documents": documents})
+    assert answer.status_code == 200
+    assert sorted(one["index"] for one in answer.json()["results"]) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("text", ["?", "的", "word ", "a的1 б", "1,"])
+async def test_what_is_embedded_of_documents_is_bounded_whatever_they_hold(text: str):
+    class Counting(HashEmbedder):
+        async def embed(self, texts: Sequence[str]) -> Vectors:
+            self.embedded += texts
+            return await super().embed(["x"] * len(texts))
+
+    embedder = Counting()
+    await rerank_texts("x", [text * 4000] * 40 + ["short"], None, embedder, Breaker(), timeout_s=30)
+    assert embedder.embedded
+    # A token has one character of these at the least, and four of a word.
+    tokens = sum(len("".join(one.split())) for one in embedder.embedded) / (4 if text == "word " else 1)
+    assert tokens <= 1.5 * MOST_EMBEDDED_PIECES
+
+
 @dataclass
 class Judge:
     """A reranker that finds later documents better."""
@@ -344,8 +389,10 @@ class Judge:
     name: str
     remote: bool = False
     comparable: bool = True
+    read: list[str] = field(default_factory=list)
 
     async def rerank(self, question: str, language: str, pool: Sequence[Fused], *, deadline: float) -> list[float]:
+        self.read += [hit.chunk.text for hit in pool if hit.chunk is not None]
         return [float(number) for number in range(len(pool))]
 
     async def aclose(self) -> None:

@@ -279,6 +279,14 @@ def test_1000_values_are_read_and_1001_are_refused():
     assert "has 1,001 values; the limit is 1,000" in str(problem(compare("nin", "year", list(range(1001)))))
 
 
+def test_200_000_characters_of_all_values_are_read_and_one_more_is_refused():
+    values = ["x" * 1000] * 100
+    both = [compare("in", "status", values), compare("nin", "tags", values)]
+    parse({"type": "and", "filters": both}, FIELDS)
+    one_more = {"type": "and", "filters": [*both, compare("eq", "year", 7)]}
+    assert "more than 200,000 characters together" in str(problem(one_more))
+
+
 def test_8000_characters_are_read_and_8001_are_refused():
     parse(compare("eq", "status", "x" * 8000), FIELDS)
     assert "more than 8,000 characters" in str(problem(compare("eq", "status", "x" * 8001)))

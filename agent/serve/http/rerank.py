@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Response
 from pydantic import BaseModel, Field
 
 from agent.app import Service
+from agent.rerank.base import MOST_TOTAL_CHARACTERS, cut_longest
 from agent.rerank.texts import rerank_texts
 from agent.serve.http.bodies import JsonBody
 from agent.serve.http.compatible import Question, Tolerant, gives, refusal
@@ -35,7 +36,14 @@ class RerankV2(Tolerant):
 
     model: Annotated[str, Field(max_length=200)] | None = None
     query: Question
-    documents: Annotated[list[str | TextDocument], Field(min_length=1, max_length=MOST_DOCUMENTS)]
+    documents: Annotated[
+        list[str | TextDocument],
+        Field(
+            min_length=1,
+            max_length=MOST_DOCUMENTS,
+            description=f"of more than {MOST_TOTAL_CHARACTERS:,} characters together the longest are cut",
+        ),
+    ]
     top_n: Annotated[int, Field(ge=1)] | None = None
     max_tokens_per_doc: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
 
@@ -131,7 +139,7 @@ async def _ranked(
     reranker = service.pipeline.reranker
     judged = await rerank_texts(
         body.query,
-        await asyncio.to_thread(lambda: [cut(text, tokens) for text in documents]),
+        await asyncio.to_thread(lambda: [cut(text, tokens) for text in cut_longest(documents)]),
         reranker,
         service.embedder,
         service.pipeline.breakers.of(f"the reranker {reranker.name if reranker else 'hybrid'}"),

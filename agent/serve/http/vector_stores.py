@@ -11,10 +11,21 @@ from agent.serve.http.compatible import Attribute, Question, above, attributes, 
 from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
 from agent.serve.http.native import Name, answer, asked
 from agent.serve.http.openai_errors import as_openai
-from agent.types import RankedHit, Request, Shape
+from agent.serve.http.problems import field_problem
+from agent.types import MAX_QUERY_CHARACTERS, RankedHit, Request, Shape
 from retrievers.core.errors import BadFilter
 
 MOST_QUERIES = 8
+
+
+Queries = Annotated[
+    list[Question],
+    Field(
+        min_length=1,
+        max_length=MOST_QUERIES,
+        description=f"of at most {MAX_QUERY_CHARACTERS:,} characters together",
+    ),
+]
 
 
 class RankingOptions(Shape):
@@ -39,7 +50,7 @@ class VectorStoreSearch(Shape):
             the text is searched as it is.
     """
 
-    query: Question | Annotated[list[Question], Field(min_length=1, max_length=MOST_QUERIES)]
+    query: Question | Queries
     filters: dict[str, Any] | None = None
     max_num_results: Annotated[int, Field(ge=1, le=50)] | None = None
     ranking_options: RankingOptions | None = None
@@ -109,6 +120,8 @@ async def search_vector_store(
 ) -> Response:
     """Passages of a collection in OpenAI's vector-store shape."""
     queries = [body.query] if isinstance(body.query, str) else body.query
+    if sum(map(len, queries)) > MAX_QUERY_CHARACTERS:
+        raise field_problem("query", f"the queries have more than {MAX_QUERY_CHARACTERS:,} characters together")
     most = body.max_num_results or 10
     ranking = body.ranking_options or RankingOptions()
     searched: list[str] = []

@@ -1,0 +1,186 @@
+"""What a text may cost: each stage reads a bounded part of it, and its work does not grow faster than the text."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agent.fusion import Fused
+from agent.highlight import MOST_TERMS, Highlighter
+from agent.intent import mentions, rules, vocabulary
+from agent.intent.text import MOST_CHARACTERS, readable
+from agent.intent.turns import parts_perhaps
+from agent.rerank.base import MOST_TOTAL_CHARACTERS, cut_longest
+from agent.rerank.hybrid import Hybrid
+from retrievers.core.fields import Field
+from retrievers.core.types import Chunk, ChunkId, FieldValues
+from retrievers.text.analysis import analyse
+
+SLOW = {
+    "one letter": "a",
+    "digits": "1",
+    "near-numbers": "1,",
+    "near-versions": "1.2.",
+    "question marks": "?",
+    "brackets": "[(",
+    "quotes": "'\"",
+    "blanks": " \n\t",
+    "hyphens": "a-",
+    "ids": "a1-",
+    "combining marks": "e\u0301\u0323",
+    "one Chinese character": "的",
+    "Chinese names": "林志远陈思敏何俊",
+    "Chinese numbers": "百万千十",
+    "Chinese dates": "去年第三季度到今年",
+    "mixed scripts": "a的1 б",
+    "near-dates": "Januar Febuary Marc 2025-13-45 ",
+    "periods": "since June 2025 before last week of the month ",
+    "comparisons": "more than 5 and less than ",
+    "alternatives": "incident or runbook and proposal, ",
+    "negations": "not no never without all but ",
+    "groups": "per team by month ",
+    "questions": "what? how many and how many ",
+    "near-names": "Anders Holmm Tom Okafar ",
+    "addresses": "http://a.b/c?d=e&f=g#h ",
+    "JSON": '{"a":[',
+}
+Make = Callable[[str], Any]
+
+
+def grown(kind: str, length: int) -> str:
+    return (SLOW[kind] * (length // len(SLOW[kind]) + 1))[:length]
+
+
+@pytest.mark.parametrize("kind", SLOW)
+def test_rules_read_a_bounded_part_of_a_question_and_of_the_turns_before_it(
+    kind: str, ground: Make, monkeypatch: pytest.MonkeyPatch
+):
+    read: list[str] = []
+
+    def find(text: str, *given: Any, **more: Any) -> Any:
+        read.append(text)
+        return rules_find(text, *given, **more)
+
+    rules_find = rules.find
+    monkeypatch.setattr(rules, "find", find)
+    text = f"Which {grown(kind, 90_000)} ones"
+    turns = [{"role": role, "content": text} for _ in range(20) for role in ("user", "assistant")]
+    ground("city").read(text, turns)
+    ground("city").read("and which of them were rejected?", turns)
+    assert read
+    assert max(map(len, read)) <= MOST_CHARACTERS
+    assert len(read) <= 20
+
+
+def test_of_a_long_question_the_beginning_and_the_end_are_read_and_all_of_it_is_searched_for(ground: Make):
+    text = f"denied demolition permits {'x ' * 3000} in Old Town"
+    reading = ground("city").read(text)
+    assert readable(text).startswith("denied demolition permits x")
+    assert readable(text).endswith("x in Old Town")
+    assert reading.searches == (text,)
+
+
+def test_a_question_of_usual_length_is_read_whole():
+    text = "x" * MOST_CHARACTERS
+    assert readable(text) == text
+
+
+@pytest.mark.parametrize("kind", SLOW)
+def test_the_work_of_reading_does_not_grow_with_what_is_not_read(kind: str, ground: Make):
+    known = ground("city")
+    known.read(grown(kind, 1000))  # what is remembered of words and dictionaries is there then
+
+    def spent(length: int) -> float:
+        turns = [{"role": role, "content": grown(kind, length)} for role in ("user", "assistant")]
+        started = time.thread_time()
+        for _ in range(3):
+            known.read(grown(kind, length), turns)
+        return time.thread_time() - started
+
+    assert spent(32_000) < 8 * (spent(1000) + 0.01)
+
+
+def test_a_turn_full_of_unknown_words_is_compared_with_a_bounded_number_of_names(
+    ground: Make, monkeypatch: pytest.MonkeyPatch
+):
+    compared: Counter[str] = Counter()
+
+    def extract(text: str, choices: Sequence[str], **given: Any) -> list[Any]:
+        compared[text] += len(choices)
+        return []
+
+    monkeypatch.setattr(vocabulary.process, "extract", extract)
+    catalogue = ground("city").context.catalogue
+    people = {f"{first} {last}": 1 for first in NAMES for last in NAMES}
+    author = FieldValues(Field("author", "string", "string"), people, len(people), len(people), None, None, {})
+    crowded = replace(catalogue, fields={**catalogue.fields, "author": author})
+    known = replace(ground("city"), context=replace(ground("city").context, catalogue=crowded))
+    known.read("What did Gvido Rosun write?")
+    assert compared["gvido rosun"] >= len(people)
+    compared.clear()
+    known.read(" ".join(f"Gvido Rosun{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"))
+    readings = 4  # of one turn: as it is, and counted
+    assert 0 < compared.total() <= readings * (mentions.MOST_COMPARISONS + 2 * len(people))
+
+
+NAMES = [f"{a}{b}{c}ström".capitalize() for a in "bdfgk" for b in "aeiou" for c in ("l", "rn", "st")]
+
+
+def test_parts_of_a_question_without_end_are_not_gone_through():
+    assert parts_perhaps("What is penguin food? " * 200) == []
+    assert parts_perhaps("".join(f"What is penguin number {n}? " for n in range(5000))) == []
+    assert parts_perhaps("What do penguins eat? Where do walruses sleep?") != []
+
+
+# Reranking
+
+
+def hit(number: int, text: str, title: str = "") -> Fused:
+    id = ChunkId("t", "c", str(number), 0)
+    return Fused(id, 0.1, 0.1, {}, {}, Chunk(id, title, text))
+
+
+def test_the_longest_are_cut_first():
+    assert cut_longest(["abcdef", "ab", "abcd"], 9) == ["abc", "ab", "abc"]
+    assert cut_longest(["abcdef", "ab", "abcd"], 12) == ["abcdef", "ab", "abcd"]
+    assert cut_longest(["abc"] * 4, 2) == [""] * 4
+    assert cut_longest([]) == []
+
+
+def test_short_documents_beside_a_huge_one_are_judged_whole():
+    pool = [hit(0, "x " * MOST_TOTAL_CHARACTERS + "penguins march"), hit(1, f"{'y ' * 500} penguins march")]
+    cut, whole = asyncio.run(Hybrid().rerank("penguins march", "en", pool, deadline=0))
+    assert cut == 0
+    assert whole == pytest.approx(0.7)
+
+
+def test_a_long_question_is_not_gone_through_for_every_passage():
+    pool = [hit(number, f"penguin number {number} marches") for number in range(1000)]
+
+    def spent(words: int) -> float:
+        question = " ".join(f"q{number}" for number in range(words))
+        started = time.process_time()
+        asyncio.run(Hybrid().rerank(question, "en", pool, deadline=0))
+        return time.process_time() - started
+
+    spent(1000)
+    assert spent(1600) < 4 * (spent(10) + 0.02)
+
+
+# Highlights and analysis
+
+
+def test_a_bounded_number_of_words_is_looked_for_in_a_hit():
+    words = [f"w{number:04}" for number in range(1000)]
+    assert len(Highlighter(" ".join(words), "en")(" ".join(words))) == MOST_TERMS
+
+
+def test_a_character_that_stands_for_many_does_not_multiply_the_work():
+    long = "\ufdfa" * 10_000  # 18 characters each
+    assert sum(len(term.text) for term in analyse(long, "en")) < 4 * len(long)
+    whole = analyse("صلى الله عليه وسلم", "en")
+    assert [term.text for term in analyse("\ufdfa", "en")] == [term.text for term in whole]
