@@ -119,7 +119,9 @@ async def test_no_prompt_of_any_stage_holds_what_nobody_sees(asking: Asking):
         if n % 6 == 0:
             turns = [Message(role="system", content=disguised(n, "Be brief.")), *said(n, "Hello"), *said(n, "Storms")]
             await service.ask(question, collection="docs", messages=turns)
-            await service.ask(f"{n} storms {question}", sources=["web"], messages=turns)
+            of_the_web = await service.ask(f"{n} storms {question}", sources=["web"], messages=turns)
+            assert {one.source for one in of_the_web.outcomes if one.hits} == {"web"}
+            assert of_the_web.citations
             async for _ in service.chat_stream(question, collection="docs", conversation="c", messages=turns):
                 pass
     assert asking.stages() >= {
