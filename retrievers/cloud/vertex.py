@@ -112,7 +112,7 @@ def _found(document: Any) -> list[Found]:
     url = address(link) or link_of(stored)
     title = name_of(derived.get("title"), stored.get("title")) or ""
     id = name_of(document.get("id"), link)
-    return [Found(text, title, url, id, None, stored) for text in texts]
+    return [Found(text, title, url, id, None, stored) for text in texts[:_SEGMENTS]]
 
 
 def knowledge_base(rest: str, access: Access) -> DataStore:

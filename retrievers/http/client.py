@@ -10,8 +10,8 @@ import math
 import re
 import ssl
 import time
-import zlib
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
@@ -22,9 +22,8 @@ import httpx2
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt
 
 from retrievers.core.errors import Unavailable
+from retrievers.http.bounds import BadAnswer, limit, parse_json
 
-MOST_BYTES = 8 * 1024 * 1024
-"""Of one answer, unpacked."""
 ATTEMPTS = 2
 _FIRST_WAIT_S = 0.2
 _LONGEST_WAIT_S = 2.0
@@ -51,6 +50,15 @@ class _Lost(Unavailable):
     """The connection failed, which the next one need not."""
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer of any status. `body` is unpacked."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
 class Client:
     """A provider's API.
 
@@ -63,9 +71,8 @@ class Client:
         self._source = source
         forms = {form for secret in filter(None, secrets) for form in (secret, quote(secret, safe=""))}
         self._secrets = sorted(forms, key=len, reverse=True)  # one may hold another
-        self._http = httpx2.AsyncClient(
-            timeout=None, follow_redirects=False, headers={"Accept-Encoding": "gzip"}, verify=_tls()
-        )
+        self._http = httpx2.AsyncClient(timeout=None, follow_redirects=False, verify=_tls())
+        limit(self._http)
 
     async def json(
         self,
@@ -125,48 +132,56 @@ class Client:
         """Close the connections."""
         await self._http.aclose()
 
+    async def send(
+        self, method: str, url: str, *, headers: Mapping[str, str], content: bytes | None, timeout_s: float
+    ) -> Answer:
+        """The answer to one try, whatever its status; for SDKs that word requests and read answers by themselves.
+
+        Raises:
+            Unavailable: no answer in time, or one that passes a limit.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                response = await self._response(method, url, headers, {}, content)
+        except TimeoutError:
+            raise Unavailable(self._source, f"no answer within {timeout_s:.3g} s") from None
+        return Answer(response.status_code, response.headers, response.content)
+
     async def _once(
         self, method: str, url: str, headers: Mapping[str, str], params: Mapping[str, str], content: bytes | None
     ) -> Any:
+        answer = await self._response(method, url, headers, params, content)
+        data = answer.content
+        if not answer.is_success:
+            reason = f"HTTP {answer.status_code}: {self._said(data) or answer.reason_phrase or 'no reason given'}"
+            told = {"retry_after_s": _retry_after_s(answer), "body": _error_body(data)}
+            raise Refused(self._source, self._clean(reason), answer.status_code, **told)
+        try:
+            return parse_json(data)
+        except BadAnswer as error:
+            raise Unavailable(self._source, error.reason) from None
+        except ValueError:
+            raise Unavailable(self._source, "its answer is not JSON") from None
+
+    async def _response(
+        self, method: str, url: str, headers: Mapping[str, str], params: Mapping[str, str], content: bytes | None
+    ) -> httpx2.Response:
         try:
             # An empty mapping would drop the query that the address has.
             query = params or None
-            async with self._http.stream(method, url, headers=headers, params=query, content=content) as answer:
-                data = await self._read(answer)
+            return await self._http.request(method, url, headers=headers, params=query, content=content)
+        except BadAnswer as error:
+            raise Unavailable(self._source, error.reason) from None
         except (httpx2.InvalidURL, httpx2.UnsupportedProtocol, UnicodeError):
             raise Unavailable(self._source, "its address or its key holds what cannot be sent") from None
         except (httpx2.HTTPError, OSError) as error:
             # The text may hold the address, and that a key.
             raise _Lost(self._source, f"the connection failed ({type(error).__name__})") from None
-        if not 200 <= answer.status_code < 300:
-            reason = f"HTTP {answer.status_code}: {self._said(data) or answer.reason_phrase or 'no reason given'}"
-            told = {"retry_after_s": _retry_after_s(answer), "body": _error_body(data)}
-            raise Refused(self._source, self._clean(reason), answer.status_code, **told)
-        try:
-            return json.loads(data)
-        except (ValueError, RecursionError):
-            raise Unavailable(self._source, "its answer is not JSON") from None
-
-    async def _read(self, answer: httpx2.Response) -> bytes:
-        packed = answer.headers.get("content-encoding", "").strip().lower()
-        if packed not in ("", "identity", "gzip"):
-            raise Unavailable(self._source, "its answer is packed in a way that was not asked for")
-        unpacker = zlib.decompressobj(wbits=31) if packed == "gzip" else None
-        data = bytearray()
-        async for part in answer.aiter_raw():
-            try:
-                # Some KiB may stand for gigabytes.
-                data += unpacker.decompress(part, MOST_BYTES + 1 - len(data)) if unpacker else part
-            except zlib.error:
-                raise Unavailable(self._source, "its answer cannot be unpacked") from None
-            if len(data) > MOST_BYTES:
-                raise Unavailable(self._source, f"its answer is longer than {MOST_BYTES >> 20} MiB")
-        return bytes(data)
 
     def _said(self, data: bytes) -> str:
         """The message of an error's body, wherever the provider puts it."""
         try:
-            found = json.loads(data[:100_000])
+            found = json.loads(data)
         except (ValueError, RecursionError):
             return ""
         for _ in range(3):
@@ -196,7 +211,7 @@ def _encodable(text: str) -> str:
 
 def _error_body(data: bytes) -> Any:
     try:
-        return json.loads(data[:100_000])
+        return json.loads(data)
     except (ValueError, RecursionError):
         return None
 
