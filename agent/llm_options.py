@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from agent.llm import ModelFailed
@@ -58,7 +59,7 @@ class ToolCalls:
     """The calls of tools in an answer, put together from a stream's pieces."""
 
     def __init__(self) -> None:
-        self._calls: dict[int, dict[str, Any]] = {}
+        self._calls: dict[int, _Call] = {}
 
     def add(self, pieces: object) -> None:
         """Take in what one event of the stream holds of them; what is not of OpenAI's form is passed over.
@@ -71,25 +72,39 @@ class ToolCalls:
                 continue
             index, function = piece.get("index"), piece.get("function")
             number = index if isinstance(index, int) else place
-            call = self._calls.setdefault(number, {"id": "", "name": "", "arguments": ""})
-            call["id"] = call["id"] or _text(piece.get("id"))
+            call = self._calls.setdefault(number, _Call())
+            call.id = call.id or _text(piece.get("id"))
             if isinstance(function, dict):
-                call["name"] += _text(function.get("name"))
-                call["arguments"] += _text(function.get("arguments"))
-            if len(self._calls) > _MOST_CALLS or len(call["arguments"]) > _LONGEST_ARGUMENTS:
+                call.add(_text(function.get("name")), _text(function.get("arguments")))
+            if len(self._calls) > _MOST_CALLS or call.length > _LONGEST_ARGUMENTS:
                 raise ModelFailed("its calls of tools are too many or too long")
 
     def made(self) -> tuple[dict[str, Any], ...]:
         """The calls as OpenAI's API has them, in their order."""
         return tuple(
             {
-                "id": _whole(call["id"]) or f"call_{number}",
+                "id": _whole(call.id) or f"call_{number}",
                 "type": "function",
-                "function": {"name": _whole(call["name"]), "arguments": _whole(call["arguments"])},
+                "function": {"name": _whole("".join(call.name)), "arguments": _whole("".join(call.arguments))},
             }
             for number, call in sorted(self._calls.items())
-            if call["name"]
+            if any(call.name)
         )
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call as it comes. Its pieces are joined at the end: each may be one character."""
+
+    id: str = ""
+    name: list[str] = field(default_factory=list)
+    arguments: list[str] = field(default_factory=list)
+    length: int = 0
+
+    def add(self, name: str, arguments: str) -> None:
+        self.name.append(name)
+        self.arguments.append(arguments)
+        self.length += len(name) + len(arguments)
 
 
 def _text(value: object) -> str:

@@ -19,6 +19,7 @@ MOST_LEVELS = 50
 """Lists and objects inside each other."""
 _MOST_ERROR_BYTES = 64 << 10
 _PARTS_PER_TURN = 32
+_PIECE_BYTES = 64 << 10
 _CONTAINERS = (dict, list)
 _EVENT_STREAM = "text/event-stream"
 
@@ -63,6 +64,8 @@ def limit(client: Any) -> None:
     An answer is asked for packed by gzip or not at all. What passes a limit raises `BadAnswer` out of the reading, and
     the connection is closed; the body of an error ends at 64 KiB.
     """
+    if _limit_answer in client.event_hooks["response"]:
+        return
     client.event_hooks["request"].append(_ask_for_gzip)
     client.event_hooks["response"].append(_limit_answer)
 
@@ -127,20 +130,26 @@ async def unpacked(parts: AsyncIterable[bytes], most_bytes: int, *, packed: bool
     number = received = size = 0
     async for part in parts:
         received += len(part)
+        for data in _unpacked(part, unpacker) if unpacker else (part,):
+            size += len(data)
+            if max(received, size) > most_bytes:
+                raise BadAnswer(f"its answer is longer than {_in_words(most_bytes)}")
+            if data:
+                yield data
+            number += 1
+            if number % _PARTS_PER_TURN == 0:
+                # Parts that are there already come without a turn of the event loop, and there may be millions.
+                await asyncio.sleep(0)
+
+
+def _unpacked(part: bytes, unpacker: Any) -> Iterator[bytes]:
+    """In pieces: some KiB may stand for gigabytes."""
+    while part and not unpacker.eof:
         try:
-            # Some KiB may stand for gigabytes.
-            data = part if unpacker is None else b"" if unpacker.eof else unpacker.decompress(part, most_bytes + 1 - size)
+            yield unpacker.decompress(part, _PIECE_BYTES)
         except zlib.error:
             raise BadAnswer("its answer cannot be unpacked") from None
-        size += len(data)
-        if max(received, size) > most_bytes:
-            raise BadAnswer(f"its answer is longer than {_in_words(most_bytes)}")
-        number += 1
-        if number % _PARTS_PER_TURN == 0:
-            # Parts that are there already come without a turn of the event loop, and there may be millions.
-            await asyncio.sleep(0)
-        if data:
-            yield data
+        part = unpacker.unconsumed_tail
 
 
 def parse_json(data: bytes | str) -> Any:
@@ -172,7 +181,7 @@ def check_levels(value: Any) -> None:
 def bad_answer_in(error: BaseException | None) -> BadAnswer | None:
     """The bad answer that an SDK's error comes from; None for any other error."""
     while error is not None and not isinstance(error, BadAnswer):
-        error = error.__cause__ or error.__context__
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return error
 
 
