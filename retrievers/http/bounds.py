@@ -45,7 +45,8 @@ class Limits:
     values: int = 200_000
 
 
-_limits: ContextVar[Limits] = ContextVar("limits", default=Limits())
+USUAL = Limits()
+_limits: ContextVar[Limits] = ContextVar("limits", default=USUAL)
 
 
 @contextmanager

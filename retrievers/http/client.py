@@ -5,12 +5,13 @@ The address is the operator's, from the settings; pages whose addresses come fro
 """
 
 import asyncio
+import concurrent.futures
 import json
 import math
 import re
 import ssl
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -28,6 +29,8 @@ ATTEMPTS = 2
 _FIRST_WAIT_S = 0.2
 _LONGEST_WAIT_S = 2.0
 _LONGEST_REASON = 200
+_BEHIND_S = 1.0
+"""What a thread waits longer than the event loop needs at most."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
 
 
@@ -57,6 +60,10 @@ class Answer:
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+
+Send = Callable[[str, str, Mapping[str, str], bytes | None], Answer]
+"""Method, address, headers and body of a request, to its answer."""
 
 
 class Client:
@@ -132,20 +139,31 @@ class Client:
         """Close the connections."""
         await self._http.aclose()
 
-    async def send(
-        self, method: str, url: str, *, headers: Mapping[str, str], content: bytes | None, timeout_s: float
-    ) -> Answer:
-        """The answer to one try, whatever its status; for SDKs that word requests and read answers by themselves.
+    def sender(self, timeout_s: float) -> "Send":
+        """A function that sends one request, for SDKs that work in a thread and would read without a bound.
 
-        Raises:
-            Unavailable: no answer in time, or one that passes a limit.
+        It is made on the event loop and called elsewhere. It raises Unavailable: no answer in time, or one that passes
+        a limit.
         """
-        try:
-            async with asyncio.timeout(timeout_s):
-                response = await self._response(method, url, headers, {}, content)
-        except TimeoutError:
-            raise Unavailable(self._source, f"no answer within {timeout_s:.3g} s") from None
-        return Answer(response.status_code, response.headers, response.content)
+        loop = asyncio.get_running_loop()
+        late = f"no answer within {timeout_s:.3g} s"
+
+        async def answer(method: str, url: str, headers: Mapping[str, str], content: bytes | None) -> Answer:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    response = await self._response(method, url, headers, {}, content)
+            except TimeoutError:
+                raise Unavailable(self._source, late) from None
+            return Answer(response.status_code, response.headers, response.content)
+
+        def send(method: str, url: str, headers: Mapping[str, str], content: bytes | None) -> Answer:
+            waiting = asyncio.run_coroutine_threadsafe(answer(method, url, headers, content), loop)
+            try:
+                return waiting.result(timeout_s + _BEHIND_S)
+            except (TimeoutError, concurrent.futures.CancelledError):
+                raise Unavailable(self._source, late) from None
+
+        return send
 
     async def _once(
         self, method: str, url: str, headers: Mapping[str, str], params: Mapping[str, str], content: bytes | None

@@ -62,7 +62,8 @@ def _time_range(wanted: Search) -> str | None:
 
 def _silent(engines: Any) -> str:
     """The engines that gave no answer, each with its reason."""
-    pairs = [one for one in engines[:_MOST_ENGINES] if isinstance(one, list) and one] if isinstance(engines, list) else []
+    listed = engines[:_MOST_ENGINES] if isinstance(engines, list) else []
+    pairs = [one for one in listed if isinstance(one, list) and one]
     named = [f"{one[0]} ({one[1]})" if len(one) > 1 else str(one[0]) for one in pairs]
     return one_line(", ".join(named), _MOST_SHOWN)
 

@@ -17,7 +17,7 @@ from agent.assemble import join_adjacent
 from agent.testing import Fault, ScriptedServer
 from retrievers.core.errors import Unavailable
 from retrievers.core.types import Query, Scope
-from retrievers.http.bounds import Limits
+from retrievers.http.bounds import USUAL
 from retrievers.http.client import Client, Refused
 from retrievers.http.found import MOST_CHARACTERS, Found, address, cleaned, hits_of, number, part, records
 
@@ -156,7 +156,7 @@ async def test_a_packed_answer_is_unpacked(client: Client):
 @pytest.mark.parametrize(
     ("body", "encoding", "reason"),
     [
-        (b'"' + b"a" * Limits().bytes + b'"', "identity", "its answer is longer than 8 MiB"),
+        (b'"' + b"a" * USUAL.bytes + b'"', "identity", "its answer is longer than 8 MiB"),
         (gzip.compress(b" " * 100_000_000), "gzip", "its answer is longer than 8 MiB"),
         (b"no gzip", "gzip", "its answer cannot be unpacked"),
         (gzip.compress(b"{}")[:-12], "gzip", "its answer is not JSON"),
