@@ -134,7 +134,7 @@ async def unpacked(parts: AsyncIterable[bytes], most_bytes: int, *, packed: bool
         for data in _unpacked(part, unpacker) if unpacker else (part,):
             size += len(data)
             if max(received, size) > most_bytes:
-                raise BadAnswer(f"its answer is longer than {_in_words(most_bytes)}")
+                raise too_long(most_bytes)
             if data:
                 yield data
             number += 1
@@ -191,5 +191,7 @@ def _values_in(part: bytes) -> int:
     return sum(map(part.count, (b",", b":", b"[", b"{")))
 
 
-def _in_words(size: int) -> str:
-    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
+def too_long(most_bytes: int) -> BadAnswer:
+    """What is raised for a body of more than so many bytes."""
+    limit = f"{most_bytes >> 20} MiB" if most_bytes >= 1 << 20 else f"{most_bytes >> 10} KiB"
+    return BadAnswer(f"its answer is longer than {limit}")
