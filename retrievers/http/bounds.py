@@ -121,9 +121,14 @@ class _Body:
         await self._stream.aclose()
 
 
-async def unpacked(parts: AsyncIterable[bytes], most_bytes: int, *, packed: bool) -> AsyncIterator[bytes]:
+async def unpacked(
+    parts: AsyncIterable[bytes], most_bytes: int, *, packed: bool, of: str = "its answer", whole: bool = False
+) -> AsyncIterator[bytes]:
     """The parts of a body, not empty, of gzip the unpacked ones.
 
+    Args:
+        of: what it is the body of, for the error.
+        whole: what is packed must come to its end.
     Raises:
         BadAnswer: the body is longer than `most_bytes`, on the way or unpacked, or cannot be unpacked.
     """
@@ -131,25 +136,27 @@ async def unpacked(parts: AsyncIterable[bytes], most_bytes: int, *, packed: bool
     number = received = size = 0
     async for part in parts:
         received += len(part)
-        for data in _unpacked(part, unpacker) if unpacker else (part,):
+        for data in _unpacked(part, unpacker, of) if unpacker else (part,):
             size += len(data)
             if max(received, size) > most_bytes:
-                raise too_long(most_bytes)
+                raise too_long(most_bytes, of)
             if data:
                 yield data
             number += 1
             if number % _PARTS_PER_TURN == 0:
                 # Parts that are there already come without a turn of the event loop, and there may be millions.
                 await asyncio.sleep(0)
+    if whole and unpacker and not unpacker.eof:
+        raise BadAnswer(f"{of} breaks off")
 
 
-def _unpacked(part: bytes, unpacker: Any) -> Iterator[bytes]:
+def _unpacked(part: bytes, unpacker: Any, of: str) -> Iterator[bytes]:
     """In pieces: some KiB may stand for gigabytes."""
     while part and not unpacker.eof:
         try:
             yield unpacker.decompress(part, _PIECE_BYTES)
         except zlib.error:
-            raise BadAnswer("its answer cannot be unpacked") from None
+            raise BadAnswer(f"{of} cannot be unpacked") from None
         part = unpacker.unconsumed_tail
 
 
@@ -191,7 +198,7 @@ def _values_in(part: bytes) -> int:
     return sum(map(part.count, (b",", b":", b"[", b"{")))
 
 
-def too_long(most_bytes: int) -> BadAnswer:
+def too_long(most_bytes: int, of: str = "its answer") -> BadAnswer:
     """What is raised for a body of more than so many bytes."""
     limit = f"{most_bytes >> 20} MiB" if most_bytes >= 1 << 20 else f"{most_bytes >> 10} KiB"
-    return BadAnswer(f"its answer is longer than {limit}")
+    return BadAnswer(f"{of} is longer than {limit}")
