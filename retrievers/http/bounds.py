@@ -18,7 +18,7 @@ from typing import Any
 MOST_LEVELS = 50
 """Lists and objects inside each other."""
 _MOST_ERROR_BYTES = 64 << 10
-_PARTS_PER_TURN = 32
+_PARTS_PER_TURN = 8
 _PIECE_BYTES = 64 << 10
 _CONTAINERS = (dict, list)
 _EVENT_STREAM = "text/event-stream"
