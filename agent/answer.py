@@ -158,11 +158,11 @@ class Answerer:
 
     async def _checked(self, answer: Answer, request: AskRequest, decision: Decision, deadline: float) -> Answer:
         """The answer with its sentences judged."""
+        by_then = max(deadline, time.monotonic() + _CHECK_S)
         found = await asyncio.to_thread(in_sentences, answer.answer, len(decision.passages))
         by: Literal["rules", "llm"] = "rules"
         degraded = answer.degraded
         if decision.passages:
-            by_then = max(deadline, time.monotonic() + _CHECK_S)
             found = await check(
                 found, decision.passages, self.embedder, deadline=by_then, patience_s=self.settings.source_timeout_s
             )

@@ -13,6 +13,7 @@ def plain(message: str) -> str:
     """What pydantic says of a value, in words of JSON."""
     message = message.removeprefix("Value error, ").replace("Tuple should", "List should")
     message = message.replace(" after validation", "").replace("Extra inputs are not permitted", "There is no such key")
+    message = message.replace(" for <class 'pathlib.Path'>", "")
     return message[:1].lower() + message[1:]
 
 

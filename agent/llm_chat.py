@@ -10,7 +10,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -25,10 +25,11 @@ from agent.llm_messages import cleaned
 from agent.llm_options import Options, ToolCalls
 from agent.types import FinishReason
 from retrievers.embed.retry import RetryPolicy, of_the_connection, repeat, retry_after_s, status_of
+from retrievers.http.bounds import bad_answer_in, parse_json
+from retrievers.http.sdks import open_openai
 
 T = TypeVar("T")
 
-_OPENAI_URL = "https://api.openai.com/v1"
 _OPENAI_MODELS = ("gpt-", "chatgpt-", "o1", "o3", "o4")
 # Names of servers rather than parts of a model's name; "anthropic/..." at a gateway is a model's name.
 _SERVERS = ("openai/", "ollama/", "ollama_chat/", "hosted_vllm/", "lm_studio/", "litellm_proxy/")
@@ -37,7 +38,6 @@ _RETRIES = 2
 _FIRST_WAIT_S = 0.25
 _LONGEST_WAIT_S = 2.0
 _LONGEST_ASKED_S = 60.0
-_LARGEST_ANSWER = 4 << 20
 _LONGEST_TEXT = 200_000
 _DONE: dict[str, Any] = {"done": True}
 _PROSE_BEFORE_STEPPING_DOWN = 2
@@ -344,7 +344,10 @@ class Chat:
         if choice.get("finish_reason") in _CUT:
             # What is missing cannot be repaired: the next answer would be cut as well.
             raise ModelFailed(_CUT[choice["finish_reason"]])
-        return (_arguments(message.get("tool_calls")) if by_tool else "") or _content(message.get("content"))
+        text = (_arguments(message.get("tool_calls")) if by_tool else "") or _content(message.get("content"))
+        if len(text) > _LONGEST_TEXT:
+            raise ModelFailed(f"its answer is longer than {_LONGEST_TEXT:,} characters")
+        return text
 
 
 def open_chat(name: str, *, base_url: str | None, api_key: str | None) -> Chat:
@@ -359,45 +362,32 @@ class OpenAIWire:
     """The openai SDK against OpenAI or any server that speaks its API."""
 
     def __init__(self, base_url: str | None, api_key: str | None) -> None:
-        from openai import AsyncOpenAI
-
-        # Without a key or an address the SDK would look for them in the environment.
-        self._client = AsyncOpenAI(api_key=api_key or "no-key", base_url=base_url or _OPENAI_URL, max_retries=0)
+        self._client = open_openai(base_url, api_key)
 
     async def send(self, body: dict[str, Any], timeout_s: float) -> Any:
         """The decoded answer, see `Wire.send`."""
         create = self._client.chat.completions.with_streaming_response.create
-        content = bytearray()
         async with create(**body, timeout=timeout_s) as response:
-            async for part in response.iter_bytes():
-                content += part
-                if len(content) > _LARGEST_ANSWER:
-                    raise ModelFailed("its answer is larger than 4 MiB")
-        return _decoded(bytes(content))
+            return _decoded(await response.read())
 
     async def events(self, body: dict[str, Any], timeout_s: float) -> AsyncGenerator[dict[str, Any]]:
         """The chunks as they come, see `Wire.events`."""
         create = self._client.chat.completions.with_streaming_response.create
-        size, rest = 0, b""
         async with create(**body, timeout=timeout_s) as response:
-            streams = "event-stream" in response.headers.get("content-type", "")
-            async for part in response.iter_bytes():
-                size += len(part)
-                if size > _LARGEST_ANSWER:
-                    raise ModelFailed("its answer is larger than 4 MiB")
-                *lines, rest = (rest + part).split(b"\n") if streams else (rest + part,)
-                for line in lines:
-                    if line.startswith(b"data:"):
-                        yield _chunk(line.removeprefix(b"data:").strip())
-        if not streams:
-            yield _chunk(rest)
+            if "event-stream" not in response.headers.get("content-type", ""):
+                yield _chunk(await response.read())
+                return
+            async for line in _lines(response.iter_bytes()):
+                if line.startswith(b"data:"):
+                    yield _chunk(line.removeprefix(b"data:").strip())
 
     async def models(self, timeout_s: float) -> list[str] | None:
         """Ids of the models there are, see `Wire.models`."""
-        response = await self._client.with_options(timeout=timeout_s).models.with_raw_response.list()
+        client = self._client.with_options(timeout=timeout_s)
+        async with client.models.with_streaming_response.list() as response:
+            content = await response.read()
         try:
-            data = json.loads(response.content)["data"]
-            return [model["id"] for model in data if isinstance(model["id"], str)]
+            return [model["id"] for model in parse_json(content)["data"] if isinstance(model["id"], str)]
         except (ValueError, TypeError, KeyError):
             return None
 
@@ -430,6 +420,7 @@ class LiteLLMWire:
         litellm = await asyncio.to_thread(_litellm)
         async for chunk in await litellm.acompletion(**body, **self._options, timeout=timeout_s):
             yield chunk.model_dump()
+            await asyncio.sleep(0)  # as in `_lines`
         yield _DONE
 
     async def models(self, timeout_s: float) -> list[str] | None:
@@ -441,10 +432,23 @@ class LiteLLMWire:
         await (await asyncio.to_thread(_litellm)).close_litellm_async_clients()
 
 
+async def _lines(parts: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
+    """The lines of a body; the rest behind the last line break is none."""
+    rest: list[bytes] = []
+    async for part in parts:
+        first, *more = part.split(b"\n")
+        rest.append(first)
+        for line in more:
+            yield b"".join(rest)
+            rest = [line]
+            # A part may hold thousands of events, and each is work for whoever reads them.
+            await asyncio.sleep(0)
+
+
 def _decoded(content: bytes) -> Any:
     try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
+        return parse_json(content)
+    except ValueError:
         raise ModelFailed("its answer is not JSON") from None
 
 
@@ -524,18 +528,20 @@ async def _plainly(answer: Awaitable[T]) -> T:
         return await answer
     except (TimeoutError, ModelFailed):
         raise
-    except openai.OpenAIError as error:
+    except Exception as error:
+        if bad := bad_answer_in(error):
+            raise ModelFailed(bad.reason) from None
+        if of_the_connection(error):
+            raise
+        if not isinstance(error, openai.OpenAIError):
+            # A client's own mistake, such as a header that cannot be encoded.
+            raise ModelFailed(f"its client failed ({type(error).__name__})") from None
         status = status_of(error)
         said = json.dumps(getattr(error, "body", None), default=str) + str(error)
         # Some servers fail over a schema they cannot compile instead of refusing it.
         if status in _REFUSALS or (status == 500 and re.search(r"response_format|json_schema|grammar|guided", said)):
             raise Refused(status or 400, said) from None
         raise
-    except Exception as error:
-        if of_the_connection(error):
-            raise
-        # A client's own mistake, such as a header that cannot be encoded.
-        raise ModelFailed(f"its client failed ({type(error).__name__})") from None
 
 
 def _form(rung: Rung, schema: type[BaseModel] | None) -> dict[str, Any]:

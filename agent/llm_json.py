@@ -14,6 +14,7 @@ S = TypeVar("S", bound=BaseModel)
 
 _TAG_NAMES = ("think", "thinking", "thought", "reasoning")
 _TAG = f"(?:{'|'.join(_TAG_NAMES)})"
+_LONGEST_TAG = max(map(len, _TAG_NAMES)) + len("</>")
 _OPENING_TAGS = tuple(f"<{name}>" for name in _TAG_NAMES)
 _THOUGHT_BEGINS = re.compile(rf"<{_TAG}>", re.IGNORECASE)
 _THOUGHT_ENDS = re.compile(rf"</{_TAG}>", re.IGNORECASE)
@@ -63,6 +64,7 @@ class Spoken:
 
     def __init__(self, *, thinks_first: bool = False) -> None:
         self._held = ""
+        self._thoughts: list[str] = []
         self._unmarked = thinks_first
         self._state: Literal["beginning", "thinking", "speaking"] = "thinking" if thinks_first else "beginning"
 
@@ -71,15 +73,20 @@ class Spoken:
         if self._state == "speaking":
             return piece
         self._held += piece
-        if self._state == "thinking":
-            ended = _THOUGHT_ENDS.search(self._held)
-            if ended is None:
-                return ""
-            self._held, self._unmarked, self._state = self._held[ended.end() :], False, "beginning"
-        self._held = self._held.lstrip("\ufeff \t\r\n")
-        if _THOUGHT_BEGINS.match(self._held):
+        while True:
+            if self._state == "thinking":
+                ended = _THOUGHT_ENDS.search(self._held)
+                if ended is None:
+                    # A tag may come in two pieces. What cannot be a part of it is not looked at again.
+                    self._thoughts.append(self._held[:-_LONGEST_TAG])
+                    self._held = self._held[-_LONGEST_TAG:]
+                    return ""
+                self._held, self._unmarked, self._state = self._held[ended.end() :], False, "beginning"
+                self._thoughts.clear()
+            self._held = self._held.lstrip("\ufeff \t\r\n")
+            if not _THOUGHT_BEGINS.match(self._held):
+                break
             self._state = "thinking"
-            return self.feed("")
         if not self._held or any(tag.startswith(self._held.lower()) for tag in _OPENING_TAGS):
             return ""
         self._state = "speaking"
@@ -87,7 +94,9 @@ class Spoken:
 
     def end(self) -> str:
         """What was held back and is part of the answer after all."""
-        return "" if self._state == "thinking" and not self._unmarked else self._flushed()
+        if self._state == "thinking":
+            return "".join(self._thoughts) + self._held if self._unmarked else ""
+        return self._flushed()
 
     def _flushed(self) -> str:
         held, self._held = self._held, ""

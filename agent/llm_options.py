@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from agent.llm import ModelFailed
@@ -58,7 +59,7 @@ class ToolCalls:
     """The calls of tools in an answer, put together from a stream's pieces."""
 
     def __init__(self) -> None:
-        self._calls: dict[int, dict[str, Any]] = {}
+        self._calls: dict[int, _Call] = {}
 
     def add(self, pieces: object) -> None:
         """Take in what one event of the stream holds of them. A piece that is not of OpenAI's form makes its call one
@@ -70,14 +71,13 @@ class ToolCalls:
         for place, piece in enumerate(pieces if isinstance(pieces, list) else [pieces] if pieces else []):
             index = piece.get("index") if isinstance(piece, dict) else None
             number = index if isinstance(index, int) else place
-            call = self._calls.setdefault(number, {"id": "", "type": "function", "name": "", "arguments": ""})
+            call = self._calls.setdefault(number, _Call())
             if (function := _function(piece)) is None:
-                call["type"] = "unreadable"
+                call.type = "unreadable"
             else:
-                call["id"] = call["id"] or _text(piece.get("id"))
-                call["name"] += function.get("name") or ""
-                call["arguments"] += function.get("arguments") or ""
-            if len(self._calls) > _MOST_CALLS or len(call["arguments"]) > _LONGEST_ARGUMENTS:
+                call.id = call.id or _text(piece.get("id"))
+                call.add(function.get("name") or "", function.get("arguments") or "")
+            if len(self._calls) > _MOST_CALLS or call.length > _LONGEST_ARGUMENTS:
                 raise ModelFailed("its calls of tools are too many or too long")
 
     def add_legacy(self, call: object) -> None:
@@ -89,12 +89,28 @@ class ToolCalls:
         """The calls as OpenAI's API has them, in their order, for `agent.tool_calls.permitted` to judge."""
         return tuple(
             {
-                "id": _whole(call["id"]) or f"call_{number}",
-                "type": call["type"],
-                "function": {"name": _whole(call["name"]), "arguments": _whole(call["arguments"])},
+                "id": _whole(call.id) or f"call_{number}",
+                "type": call.type,
+                "function": {"name": _whole("".join(call.name)), "arguments": _whole("".join(call.arguments))},
             }
             for number, call in sorted(self._calls.items())
         )
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call as it comes. Its pieces are joined at the end: each may be one character."""
+
+    id: str = ""
+    type: str = "function"
+    name: list[str] = field(default_factory=list)
+    arguments: list[str] = field(default_factory=list)
+    length: int = 0
+
+    def add(self, name: str, arguments: str) -> None:
+        self.name.append(name)
+        self.arguments.append(arguments)
+        self.length += len(name) + len(arguments)
 
 
 def _function(piece: Any) -> dict[str, Any] | None:

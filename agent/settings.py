@@ -1,22 +1,26 @@
 """Settings: environment `SIGNALBOX_*`, else `signalbox.toml`, else the default. Read here alone, once."""
 
+import json
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic_core import from_json
 
 from agent import rank_features, rerank
 from agent.advisors import rules
 from agent.errors import BadSetting, readable
 from agent.transform import Name
 from retrievers.core.errors import listing
+from retrievers.ingest.clean import plain_line
 
 PREFIX = "SIGNALBOX_"
 FILE = "signalbox.toml"
+_LONGEST_NAME = 60
 
 
 class Settings(BaseModel):
@@ -129,7 +133,8 @@ class Settings(BaseModel):
     @classmethod
     def _default_when_empty(cls, value: object, info: ValidationInfo) -> object:
         """An empty path would be the working folder, with all that happens to lie there."""
-        return cls.model_fields[str(info.field_name)].default if value == "" else value
+        default = cls.model_fields[str(info.field_name)].default
+        return value if value != "" else default and str(default)
 
     @field_validator("embedder_api_key", "llm_api_key", "reranker_api_key", "web_api_key", "cloud_api_key")
     @classmethod
@@ -182,11 +187,19 @@ class Settings(BaseModel):
             rules.compiled(rule)
         return value
 
+    @field_validator("*")
+    @classmethod
+    def _can_be_passed_on(cls, value: object) -> object:
+        if isinstance(value, str | Path) and "\0" in str(value):
+            raise ValueError("it holds a NUL character")
+        return value
+
     @field_validator("transforms", "guard", mode="before")
     @classmethod
     def _names(cls, value: object) -> object:
         """The environment knows no lists: names between commas."""
-        return tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
+        names = [*filter(None, map(str.strip, value.split(",")))] if isinstance(value, str) else value
+        return tuple(names) if isinstance(names, list) else names
 
 
 def unknown_variables() -> tuple[str, ...]:
@@ -213,35 +226,45 @@ def load_settings(given: Mapping[str, Any] | None = None, *, folder: Path | None
     Raises:
         BadSetting: an unknown key or a value that does not fit, with where it came from.
     """
-    origin: dict[str, str] = {}
-    values: dict[str, Any] = {}
     path = (folder or Path.cwd()) / FILE
-    if path.is_file():
-        _add(values, origin, _read_file(path), str(path))
     environment = {key[len(PREFIX) :].lower(): value for key, value in os.environ.items() if key.startswith(PREFIX)}
     # A variable of another program version is not worth failing for; a key in the file is a slip.
-    _add(values, origin, {k: v for k, v in environment.items() if k in Settings.model_fields}, "the environment")
-    _add(values, origin, {key.lower(): value for key, value in (given or {}).items()}, "the command line")
-    try:
-        return Settings.model_validate(values)
-    except ValidationError as error:
-        problem = readable(error)
-        source = origin.get(problem.where, "the settings")
-        reason = str(problem).removeprefix(f"{problem.where}: ")
-        raise BadSetting(f"setting {problem.where.upper()} ({source}): {reason}", where=problem.where) from None
-
-
-def _add(values: dict[str, Any], origin: dict[str, str], new: Mapping[str, Any], source: str) -> None:
-    unknown = sorted(set(new) - set(Settings.model_fields))
-    if unknown:
-        known = listing((key.upper() for key in Settings.model_fields), len(Settings.model_fields))
-        raise BadSetting(f'there is no setting "{unknown[0].upper()}" ({source}); there are: {known}', where=unknown[0])
-    values.update(new)
-    origin.update(dict.fromkeys(new, source))
+    environment = {key: value for key, value in environment.items() if key in Settings.model_fields}
+    command = {key.lower(): value for key, value in (given or {}).items()}
+    # Each by itself: what another one overrides is checked as well.
+    values = _read_file(path) if path.exists() else {}
+    values |= _checked(environment, "the environment", lambda: Settings.model_validate(environment))
+    values |= _checked(command, "the command line", lambda: Settings.model_validate(command))
+    return Settings.model_validate(values)
 
 
 def _read_file(path: Path) -> dict[str, Any]:
     try:
-        return {key.lower(): value for key, value in tomllib.loads(path.read_text(encoding="utf-8")).items()}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        stated = tomllib.loads(path.read_text(encoding="utf-8"))
+        given = {key.lower(): value for key, value in stated.items()}
+        # Read as JSON, a text passes for a path, but for no number. No setting is a date, nor an object.
+        text = json.dumps(given, default=lambda date: {})
+        from_json(text)  # it has a limit of levels
+    except (OSError, ValueError, RecursionError) as error:
         raise BadSetting(f"{path} cannot be read: {error}") from error
+    if len(given) < len(stated):
+        twice = next(key for key in stated if sum(key.lower() == other.lower() for other in stated) > 1)
+        raise BadSetting(f'the setting "{twice.upper()}" is there twice ({path})', where=twice.lower())
+    return _checked(given, str(path), lambda: Settings.model_validate_json(text, strict=True))
+
+
+def _checked(given: Mapping[str, Any], source: str, validate: Callable[[], Settings]) -> dict[str, Any]:
+    """The given settings as they are used; `source` is where they come from."""
+    unknown = sorted(set(given) - set(Settings.model_fields))
+    if unknown:
+        known = listing((key.upper() for key in Settings.model_fields), len(Settings.model_fields))
+        name = plain_line(unknown[0].upper(), _LONGEST_NAME)
+        raise BadSetting(f'there is no setting "{name}" ({source}); there are: {known}', where=unknown[0])
+    try:
+        settings = validate()
+    except ValidationError as error:
+        problem = readable(error)
+        key = problem.where.partition(".")[0]
+        reason = str(problem).removeprefix(f"{problem.where}: ")
+        raise BadSetting(f"setting {key.upper()} ({source}): {reason}", where=key) from None
+    return {key: getattr(settings, key) for key in given}

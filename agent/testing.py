@@ -40,6 +40,7 @@ class Fault:
         delay_s: seconds before the answer.
         pause_s: seconds before every further part of a stream, one part being one event.
         body: sent as it is, in place of the JSON ("" for an empty body).
+        parts: sent in chunks in place of the JSON, for a body without an end: `itertools.repeat(b"x")`.
         truncated: the connection ends after half of the body.
         reset: the connection is reset instead of an answer.
     """
@@ -49,6 +50,7 @@ class Fault:
     delay_s: float = 0.0
     pause_s: float = 0.0
     body: bytes | str | None = None
+    parts: Iterable[bytes] | None = None
     truncated: bool = False
     reset: bool = False
 
@@ -92,6 +94,8 @@ class ScriptedServer:
     Attributes:
         requests: all requests so far, those that went wrong included.
         base_url: for the client, ends in "/v1".
+        sent: bytes of chunked bodies so far.
+        left: set once a client has left amid an answer.
     """
 
     def __init__(
@@ -105,6 +109,8 @@ class ScriptedServer:
     ) -> None:
         self.dimension = dimension
         self.requests: list[Request] = []
+        self.sent = 0
+        self.left = threading.Event()
         self._reply = replies if callable(replies) else _in_turn(replies)
         self._faults = iter(faults)
         self._models = tuple(models)
@@ -282,6 +288,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._serve()
         except ConnectionError:
             # The client gave up, which is what a test of timeouts waits for.
+            self.server.script.left.set()
             self.close_connection = True
 
     def _serve(self) -> None:
@@ -305,6 +312,9 @@ class _Handler(BaseHTTPRequestHandler):
         parts = answer.parts
         if fault.body is not None:
             parts = (fault.body.encode() if isinstance(fault.body, str) else fault.body,)
+        if fault.parts is not None:
+            self._send_chunks(answer, fault.parts, fault)
+            return
         self._send(answer, parts, fault)
 
     def _send(self, answer: _Answer, parts: Sequence[bytes], fault: Fault) -> None:
@@ -321,3 +331,16 @@ class _Handler(BaseHTTPRequestHandler):
             if number:
                 self.server.script._closing.wait(fault.pause_s)
             self.wfile.write(part)
+
+    def _send_chunks(self, answer: _Answer, parts: Iterable[bytes], fault: Fault) -> None:
+        self.send_response(answer.status)
+        sent = {"Content-Type": answer.content_type, "Transfer-Encoding": "chunked", "Connection": "close"}
+        for name, value in (sent | dict(fault.headers)).items():
+            self.send_header(name, value)
+        self.end_headers()
+        for part in parts:
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
+            self.server.script.sent += len(part)
+            if self.server.script._closing.wait(fault.pause_s):
+                return
+        self.wfile.write(b"0\r\n\r\n")

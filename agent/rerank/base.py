@@ -118,7 +118,7 @@ def scores_in(answer: object, count: int, source: str) -> list[float]:
     if not isinstance(listed, list):
         raise Unavailable(source, "its answer holds no list of scores")
     scores: dict[int, float] = {}
-    for one in records(listed):
+    for one in records(listed, count + 1):
         index, score = one.get("index"), number(_first(one, "relevance_score", "score"))
         if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < count or index in scores:
             raise Unavailable(source, "its answer numbers the passages in another way than they were sent")

@@ -5,16 +5,17 @@ CLOUD_API_KEY is ACCESS_KEY_ID:SECRET_ACCESS_KEY; without it boto3 looks where A
 
 import asyncio
 import importlib
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from threading import Lock
+from threading import Lock, local
 from typing import Any, Literal
 
 from retrievers.cloud.base import SOURCE, Access, Provider, Search, mapping, name_of, names, passage_of
 from retrievers.cloud.filters import Condition
 from retrievers.core.errors import Unavailable
 from retrievers.core.extras import install_command
-from retrievers.http.client import Refused
+from retrievers.http.client import Refused, Send
 from retrievers.http.found import Found, cleaned, number, part, records
 
 FORMS = ("bedrock:REGION/KB_ID",)
@@ -45,6 +46,7 @@ class KnowledgeBase(Provider):
     )
     _lock: Lock = field(default_factory=Lock, init=False, repr=False)
     _client: Any = field(default=None, init=False, repr=False)
+    _sending: local = field(default_factory=local, init=False, repr=False)
 
     async def find(self, search: Search) -> list[Found]:
         """See `Provider.find`."""
@@ -52,7 +54,8 @@ class KnowledgeBase(Provider):
         if search.filter is not None:
             settings["filter"] = search.filter
         loop = asyncio.get_running_loop()
-        answer = await loop.run_in_executor(self._threads, self._retrieve, search.text, settings)
+        send = self.access.http.sender(self.access.timeout_s)
+        answer = await loop.run_in_executor(self._threads, self._retrieve, search.text, settings, send)
         if not isinstance(part(answer, "retrievalResults"), list):
             # The library takes what it cannot read for an empty answer.
             raise Unavailable(SOURCE, "its answer has no results")
@@ -64,13 +67,14 @@ class KnowledgeBase(Provider):
         if self._client is not None:
             self._client.close()
 
-    def _retrieve(self, text: str, settings: dict[str, Any]) -> Any:
+    def _retrieve(self, text: str, settings: dict[str, Any], send: Send) -> Any:
         try:
             errors = importlib.import_module("botocore.exceptions")
             boto3 = importlib.import_module("boto3")
         except ImportError as error:
             raise Unavailable(SOURCE, f"boto3 is missing: {install_command('aws')}") from error
         try:
+            self._sending.send = send
             return self._opened(boto3).retrieve(
                 knowledgeBaseId=self.id,
                 retrievalQuery={"text": text},
@@ -82,6 +86,8 @@ class KnowledgeBase(Provider):
             raise Refused(SOURCE, "there are no AWS credentials", 401) from None
         except errors.ParamValidationError as error:
             raise Refused(SOURCE, str(error), 400) from None
+        except Unavailable:
+            raise
         except Exception as error:  # the library and its parsers raise types of their own
             # Its text may hold the address.
             raise Unavailable(SOURCE, f"the connection failed ({type(error).__name__})") from None
@@ -92,20 +98,26 @@ class KnowledgeBase(Provider):
                 self._client = self._open(boto3)
             return self._client
 
+    def _sent(self, request: Any, **_: Any) -> Any:
+        """The answer to a signed request. What a handler of `before-send` returns, the library reads as its own.
+
+        Its own client would read for as long as a byte comes, in a thread that nobody can end.
+        """
+        awsrequest = importlib.import_module("botocore.awsrequest")
+        answer = self._sending.send(request.method, request.url, dict(request.headers), request.body)
+        return awsrequest.AWSResponse(request.url, answer.status, answer.headers, _Raw(answer.body))
+
     def _open(self, boto3: Any) -> Any:
         config = importlib.import_module("botocore.config")
         id, secret = self.access.key_pair() if self.access.key else (None, None)
         session = boto3.session.Session(aws_access_key_id=id, aws_secret_access_key=secret, region_name=self.region)
-        return session.client(
+        client = session.client(
             "bedrock-agent-runtime",
             endpoint_url=self.access.base_url,
-            config=config.Config(
-                connect_timeout=self.access.timeout_s,
-                read_timeout=self.access.timeout_s,
-                retries={"total_max_attempts": 1},
-                max_pool_connections=_THREADS,
-            ),
+            config=config.Config(retries={"total_max_attempts": 1}),
         )
+        client.meta.events.register("before-send", self._sent)
+        return client
 
     @staticmethod
     def spell(condition: Condition) -> dict[str, Any] | None:
@@ -117,6 +129,16 @@ class KnowledgeBase(Provider):
     @staticmethod
     def join(how: Literal["and", "or"], parts: list[dict[str, Any]]) -> dict[str, Any]:
         return {f"{how}All": parts}
+
+
+@dataclass(frozen=True, slots=True)
+class _Raw:
+    """A body as botocore reads it."""
+
+    body: bytes
+
+    def stream(self, **_: Any) -> Iterator[bytes]:
+        yield self.body
 
 
 def _refused(response: Any) -> Refused:

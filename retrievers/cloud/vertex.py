@@ -7,8 +7,8 @@ import asyncio
 import importlib
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -16,7 +16,7 @@ from retrievers.cloud.base import SOURCE, Access, Provider, Search, link_of, map
 from retrievers.cloud.filters import Condition
 from retrievers.core.errors import Unavailable
 from retrievers.core.extras import install_command
-from retrievers.http.client import Refused
+from retrievers.http.client import Refused, Send
 from retrievers.http.found import Found, address, cleaned, part, records
 
 FORMS = ("vertex:PROJECT/LOCATION/STORE",)
@@ -59,25 +59,30 @@ class DataStore(Provider):
     async def _token(self) -> str:
         async with self._lock:
             try:
-                return await asyncio.to_thread(self._refreshed)
+                return await asyncio.to_thread(self._refreshed, self.access.http.sender(self.access.timeout_s))
             except ImportError as error:
                 raise Unavailable(SOURCE, f"google-auth is missing: {install_command('google')}") from error
 
-    def _refreshed(self) -> str:
-        requests = importlib.import_module("requests")
+    def _refreshed(self, send: Send) -> str:
         auth = importlib.import_module("google.auth")
-        transport = importlib.import_module("google.auth.transport.requests")
         errors = importlib.import_module("google.auth.exceptions")
+
+        def request(url: str, method: str = "GET", body: Any = None, headers: Any = None, **_: Any) -> _Reply:
+            content = body.encode() if isinstance(body, str) else body
+            try:
+                answer = send(method, url, headers or {}, content)
+            except Unavailable as error:
+                raise errors.TransportError(error.reason) from None
+            return _Reply(answer.status, answer.headers, answer.body)
+
         try:
             if self._credentials is None:
-                self._credentials, _ = auth.default(scopes=[_SCOPE])
+                self._credentials, _ = auth.default(scopes=[_SCOPE], request=request)
             if not self._credentials.valid:
-                with requests.Session() as session:
-                    request = partial(transport.Request(session), timeout=self.access.timeout_s)
-                    self._credentials.refresh(request)
+                self._credentials.refresh(request)
             return str(self._credentials.token)
         except errors.TransportError as error:
-            raise Unavailable(SOURCE, f"there is no token: the connection failed ({type(error).__name__})") from None
+            raise Unavailable(SOURCE, f"there is no token: {error}") from None
         except errors.GoogleAuthError as error:
             raise Refused(
                 SOURCE, f"there is no token from Google's credentials ({type(error).__name__})", 401
@@ -102,6 +107,15 @@ class DataStore(Provider):
         return "(" + f" {how.upper()} ".join(parts) + ")"
 
 
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    """An answer as google-auth reads it."""
+
+    status: int
+    headers: Mapping[str, str]
+    data: bytes
+
+
 def _found(document: Any) -> list[Found]:
     """The passages of one document; a record of a structured store is one by itself."""
     stored, derived = mapping(document.get("structData")), mapping(document.get("derivedStructData"))
@@ -113,7 +127,7 @@ def _found(document: Any) -> list[Found]:
     url = address(link) or link_of(stored)
     title = name_of(derived.get("title"), stored.get("title")) or ""
     id = name_of(document.get("id"), link)
-    return [Found(text, title, url, id, None, stored) for text in texts]
+    return [Found(text, title, url, id, None, stored) for text in texts[:_SEGMENTS]]
 
 
 def knowledge_base(rest: str, access: Access) -> DataStore:

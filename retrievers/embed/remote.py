@@ -2,21 +2,24 @@
 
 import asyncio
 import importlib
-import json
 import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from threading import Lock
 from typing import Any, Literal
 
 import numpy as np
+from pydantic_core import from_json
 
 from retrievers.core.errors import Unavailable
 from retrievers.core.extras import install_command
 from retrievers.embed import Vectors
 from retrievers.embed.cache import QueryCache
 from retrievers.embed.retry import RetryPolicy, call
+from retrievers.http.bounds import limits
+from retrievers.http.sdks import OPENAI_URL, limit_litellm, open_openai
 
 Kind = Literal["document", "query"]
 
@@ -41,7 +44,10 @@ _INPUT_TYPES: dict[str, dict[Kind, str]] = {
     "voyage/": {"document": "document", "query": "query"},
 }
 
-_OPENAI_URL = "https://api.openai.com/v1"
+# Length of the longest vectors there are, and of a number in JSON with what stands around it.
+_MOST_NUMBERS, _NUMBER_BYTES = 8_192, 32
+_MOST_AROUND = 64 << 10
+"""Bytes, and values, of an answer beside its vectors."""
 
 
 class _Library(ABC):
@@ -133,30 +139,28 @@ class OpenAIEmbedder(_Library):
         timeout_s: float = 30.0,
         retry: RetryPolicy | None = None,
     ) -> None:
-        from openai import AsyncOpenAI
-
-        super().__init__(name, _batch_size(name, own_server=base_url not in (None, _OPENAI_URL)))
+        super().__init__(name, _batch_size(name, own_server=base_url not in (None, OPENAI_URL)))
         self._model = name.removeprefix("openai/")
         self._timeout_s = timeout_s
         self._retry = retry or RetryPolicy()
         self._secrets = [api_key] if api_key else []
-        # Without a key or an address the SDK would look for them in the environment.
-        self._client = AsyncOpenAI(
-            api_key=api_key or "no-key", base_url=base_url or _OPENAI_URL, timeout=timeout_s, max_retries=0
-        )
+        self._client = open_openai(base_url, api_key)
 
     async def _vectors(self, texts: list[str], kind: Kind) -> list[Any]:
         async def send() -> bytes:
             # The SDK asks for base64 otherwise, which not every server speaks.
-            create = self._client.embeddings.with_raw_response.create
-            response = await create(model=self._model, input=texts, encoding_format="float")
-            return response.content
+            create = self._client.embeddings.with_streaming_response.create
+            asked = create(model=self._model, input=texts, encoding_format="float", timeout=self._timeout_s)
+            async with asked as response:
+                return await response.read()
 
-        body = await call(
-            send, source=self._source, policy=self._retry, timeout_s=self._timeout_s, secrets=self._secrets
-        )
+        with _limits(len(texts)):
+            body = await call(
+                send, source=self._source, policy=self._retry, timeout_s=self._timeout_s, secrets=self._secrets
+            )
         try:
-            answer = json.loads(body)
+            # Numbers take it a quarter of the time that they take `json`, and both hold the event loop.
+            answer = from_json(body)
         except ValueError as error:
             raise Unavailable(self._source, "its answer is not JSON") from error
         return _in_order(self._source, answer.get("data") if isinstance(answer, dict) else None, len(texts))
@@ -204,9 +208,10 @@ class LiteLLMEmbedder(_Library):
         async def send() -> Any:
             return await litellm.aembedding(model=self.name, input=texts, **options)
 
-        answer = await call(
-            send, source=self._source, policy=self._retry, timeout_s=self._timeout_s, secrets=self._secrets
-        )
+        with _limits(len(texts)):
+            answer = await call(
+                send, source=self._source, policy=self._retry, timeout_s=self._timeout_s, secrets=self._secrets
+            )
         items = [item if isinstance(item, dict) else dict(item) for item in answer.data or []]
         return _in_order(self._source, items, len(texts))
 
@@ -257,6 +262,7 @@ def _import_litellm() -> Any:
     # For OpenAI-like providers aembedding reads max_retries=0 as "not given" and falls back to this.
     litellm.DEFAULT_MAX_RETRIES = 0
     litellm.suppress_debug_info = True
+    limit_litellm()
     return litellm
 
 
@@ -285,6 +291,12 @@ def _refuse_empty(texts: Sequence[str]) -> None:
     for number, text in enumerate(texts):
         if not text.strip():
             raise ValueError(f"text {number} is empty, and an empty text has no vector")
+
+
+def _limits(texts: int) -> AbstractContextManager[None]:
+    """For the answer to so many texts: one vector each."""
+    numbers = texts * _MOST_NUMBERS
+    return limits(_MOST_AROUND + numbers * _NUMBER_BYTES, _MOST_AROUND + numbers)
 
 
 def _in_order(source: str, items: object, count: int) -> list[Any]:

@@ -22,6 +22,7 @@ from tenacity import (
 )
 
 from retrievers.core.errors import Unavailable
+from retrievers.http.bounds import BadAnswer, bad_answer_in
 
 T = TypeVar("T")
 
@@ -81,6 +82,8 @@ async def call(
 
     try:
         return await repeat(counted, policy=policy, timeout_s=timeout_s)
+    except BadAnswer as error:
+        raise Unavailable(source, error.reason) from None
     except (TimeoutError, ConnectionError, openai.OpenAIError) as error:
         reason = _without_secrets(_reason(error, min(timeout_s, policy.budget_s)), secrets)
         reason = f"after {tries} tries: {reason}" if tries > 1 else reason
@@ -99,6 +102,7 @@ async def repeat(send: Callable[[], Awaitable[T]], *, policy: RetryPolicy, timeo
     Raises:
         TimeoutError, ConnectionError, openai.OpenAIError: what the last try raised. Anything else `send`
             raises ends the tries at once.
+        BadAnswer: an answer passes a limit; the next one would as well.
     """
     ends_at = time.monotonic() + policy.budget_s
 
@@ -108,6 +112,8 @@ async def repeat(send: Callable[[], Awaitable[T]], *, policy: RetryPolicy, timeo
             try:
                 return await send()
             except Exception as error:
+                if bad := bad_answer_in(error):
+                    raise bad from None
                 if not of_the_connection(error):
                     raise
                 raise (TimeoutError if "Timeout" in type(error).__name__ else ConnectionError)(str(error)) from error

@@ -5,13 +5,14 @@ The address is the operator's, from the settings; pages whose addresses come fro
 """
 
 import asyncio
+import concurrent.futures
 import json
 import math
 import re
 import ssl
 import time
-import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
@@ -22,13 +23,14 @@ import httpx2
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt
 
 from retrievers.core.errors import Unavailable
+from retrievers.http.bounds import BadAnswer, limit, parse_json
 
-MOST_BYTES = 8 * 1024 * 1024
-"""Of one answer, unpacked."""
 ATTEMPTS = 2
 _FIRST_WAIT_S = 0.2
 _LONGEST_WAIT_S = 2.0
 _LONGEST_REASON = 200
+_BEHIND_S = 1.0
+"""What a thread waits longer than the event loop needs at most."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
 
 
@@ -51,6 +53,19 @@ class _Lost(Unavailable):
     """The connection failed, which the next one need not."""
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer of any status. `body` is unpacked."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+Send = Callable[[str, str, Mapping[str, str], bytes | None], Answer]
+"""Method, address, headers and body of a request, to its answer."""
+
+
 class Client:
     """A provider's API.
 
@@ -63,9 +78,8 @@ class Client:
         self._source = source
         forms = {form for secret in filter(None, secrets) for form in (secret, quote(secret, safe=""))}
         self._secrets = sorted(forms, key=len, reverse=True)  # one may hold another
-        self._http = httpx2.AsyncClient(
-            timeout=None, follow_redirects=False, headers={"Accept-Encoding": "gzip"}, verify=_tls()
-        )
+        self._http = httpx2.AsyncClient(timeout=None, follow_redirects=False, verify=_tls())
+        limit(self._http)
 
     async def json(
         self,
@@ -125,48 +139,67 @@ class Client:
         """Close the connections."""
         await self._http.aclose()
 
+    def sender(self, timeout_s: float) -> "Send":
+        """A function that sends one request, for SDKs that work in a thread and would read without a bound.
+
+        It is made on the event loop and called elsewhere. It raises Unavailable: no answer in time, or one that passes
+        a limit.
+        """
+        loop = asyncio.get_running_loop()
+        late = f"no answer within {timeout_s:.3g} s"
+
+        async def answer(method: str, url: str, headers: Mapping[str, str], content: bytes | None) -> Answer:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    response = await self._response(method, url, headers, {}, content)
+            except TimeoutError:
+                raise Unavailable(self._source, late) from None
+            return Answer(response.status_code, response.headers, response.content)
+
+        def send(method: str, url: str, headers: Mapping[str, str], content: bytes | None) -> Answer:
+            waiting = asyncio.run_coroutine_threadsafe(answer(method, url, headers, content), loop)
+            try:
+                return waiting.result(timeout_s + _BEHIND_S)
+            except (TimeoutError, concurrent.futures.CancelledError):
+                raise Unavailable(self._source, late) from None
+
+        return send
+
     async def _once(
         self, method: str, url: str, headers: Mapping[str, str], params: Mapping[str, str], content: bytes | None
     ) -> Any:
+        answer = await self._response(method, url, headers, params, content)
+        data = answer.content
+        if not answer.is_success:
+            reason = f"HTTP {answer.status_code}: {self._said(data) or answer.reason_phrase or 'no reason given'}"
+            told = {"retry_after_s": _retry_after_s(answer), "body": _error_body(data)}
+            raise Refused(self._source, self._clean(reason), answer.status_code, **told)
+        try:
+            return parse_json(data)
+        except BadAnswer as error:
+            raise Unavailable(self._source, error.reason) from None
+        except ValueError:
+            raise Unavailable(self._source, "its answer is not JSON") from None
+
+    async def _response(
+        self, method: str, url: str, headers: Mapping[str, str], params: Mapping[str, str], content: bytes | None
+    ) -> httpx2.Response:
         try:
             # An empty mapping would drop the query that the address has.
             query = params or None
-            async with self._http.stream(method, url, headers=headers, params=query, content=content) as answer:
-                data = await self._read(answer)
+            return await self._http.request(method, url, headers=headers, params=query, content=content)
+        except BadAnswer as error:
+            raise Unavailable(self._source, error.reason) from None
         except (httpx2.InvalidURL, httpx2.UnsupportedProtocol, UnicodeError):
             raise Unavailable(self._source, "its address or its key holds what cannot be sent") from None
         except (httpx2.HTTPError, OSError) as error:
             # The text may hold the address, and that a key.
             raise _Lost(self._source, f"the connection failed ({type(error).__name__})") from None
-        if not 200 <= answer.status_code < 300:
-            reason = f"HTTP {answer.status_code}: {self._said(data) or answer.reason_phrase or 'no reason given'}"
-            told = {"retry_after_s": _retry_after_s(answer), "body": _error_body(data)}
-            raise Refused(self._source, self._clean(reason), answer.status_code, **told)
-        try:
-            return json.loads(data)
-        except (ValueError, RecursionError):
-            raise Unavailable(self._source, "its answer is not JSON") from None
-
-    async def _read(self, answer: httpx2.Response) -> bytes:
-        packed = answer.headers.get("content-encoding", "").strip().lower()
-        if packed not in ("", "identity", "gzip"):
-            raise Unavailable(self._source, "its answer is packed in a way that was not asked for")
-        unpacker = zlib.decompressobj(wbits=31) if packed == "gzip" else None
-        data = bytearray()
-        async for part in answer.aiter_raw():
-            try:
-                # Some KiB may stand for gigabytes.
-                data += unpacker.decompress(part, MOST_BYTES + 1 - len(data)) if unpacker else part
-            except zlib.error:
-                raise Unavailable(self._source, "its answer cannot be unpacked") from None
-            if len(data) > MOST_BYTES:
-                raise Unavailable(self._source, f"its answer is longer than {MOST_BYTES >> 20} MiB")
-        return bytes(data)
 
     def _said(self, data: bytes) -> str:
         """The message of an error's body, wherever the provider puts it."""
         try:
-            found = json.loads(data[:100_000])
+            found = json.loads(data)
         except (ValueError, RecursionError):
             return ""
         for _ in range(3):
@@ -196,7 +229,7 @@ def _encodable(text: str) -> str:
 
 def _error_body(data: bytes) -> Any:
     try:
-        return json.loads(data[:100_000])
+        return json.loads(data)
     except (ValueError, RecursionError):
         return None
 

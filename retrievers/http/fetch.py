@@ -11,7 +11,6 @@ import re
 import socket
 import ssl
 import time
-import zlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ import httpcore2
 
 from retrievers.core.errors import BadDocument, BadRequest, Unavailable
 from retrievers.http.addresses import refusal
+from retrievers.http.bounds import BadAnswer, unpacked
 from retrievers.http.extract import extract
 from retrievers.http.urls import Target, read_url, redirected
 from retrievers.ingest.clean import Cleaner, decode, one_line
@@ -193,7 +193,8 @@ class Fetcher:
     async def _read(self, target: Target, body: "_Body") -> Page:
         title, published = "", None
         if body.content_type in _HTML:
-            markup = _decoded(body.data, body.charset or declared_charset(body.data))
+            charset = body.charset or declared_charset(body.data)
+            markup = await asyncio.to_thread(_decoded, body.data, charset)
             try:
                 found = await extract(markup)
             except BadDocument as error:
@@ -201,8 +202,9 @@ class Fetcher:
             title, text, published = found.title, found.text, found.published
         else:
             declared = _XML_ENCODING.match(body.data)
-            text = _decoded(body.data, body.charset or (declared[1].decode() if declared else None))
-        text = Cleaner().text(text).strip()
+            charset = body.charset or (declared[1].decode() if declared else None)
+            text = await asyncio.to_thread(_decoded, body.data, charset)
+        text = (await asyncio.to_thread(Cleaner().text, text)).strip()
         if not text:
             raise Unavailable(target.host, "its page holds no text")
         return Page(target.url, one_line(title, _MOST_TITLE), text, published, body.content_type)
@@ -302,19 +304,11 @@ async def _received(host: str, response: httpcore2.Response) -> _Body | str:
 async def _unpacked(host: str, response: httpcore2.Response, encoding: str) -> bytes:
     if encoding not in ("", "identity", "gzip", "x-gzip"):
         raise Unavailable(host, f"its page is packed as {one_line(encoding, 60)}, which was not asked for")
-    gzip = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16) if "gzip" in encoding else None
-    data, received = bytearray(), 0
-    async for part in response.aiter_stream():
-        received += len(part)
-        try:
-            data += gzip.decompress(part, MOST_BYTES + 1 - len(data)) if gzip else part
-        except zlib.error:
-            raise Unavailable(host, "its page is not packed as it says") from None
-        if max(received, len(data)) > MOST_BYTES:
-            raise Unavailable(host, f"its page is longer than {MOST_BYTES >> 20} MiB")
-    if gzip and not gzip.eof:
-        raise Unavailable(host, "its page breaks off")
-    return bytes(data)
+    parts = unpacked(response.aiter_stream(), MOST_BYTES, packed=encoding.endswith("gzip"), of="its page", whole=True)
+    try:
+        return b"".join([part async for part in parts])
+    except BadAnswer as error:
+        raise Unavailable(host, error.reason) from None
 
 
 def _decoded(data: bytes, charset: str | None) -> str:

@@ -14,6 +14,8 @@ from retrievers.ingest.clean import one_line
 
 MOST_CHARACTERS = 20_000
 """Of one hit's text."""
+MOST_RECORDS = 200
+"""Of one list: twice as many as are asked for, since some are left out."""
 _MOST_TITLE, _MOST_URL, _MOST_ID = 300, 2_000, 500
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 _NOT_IN_ADDRESS = re.compile(r"[\s\x00-\x20\x7f-\x9f\ud800-\udfff<>\"\\]")
@@ -58,7 +60,7 @@ def hits_of(
         if not text:
             continue
         url = address(one.url)
-        document_id = _bounded(one_line(one.id or url or f"{source}-{place}"))
+        document_id = one_line(_bounded(one.id or url or f"{source}-{place}"))
         # Several passages of one document are several hits; where they stand in it is not known, so none may pass
         # for the neighbour of another.
         ordinal = _of_text(text) if by_text else ordinals.get(document_id, 0)
@@ -81,7 +83,8 @@ def _of_text(text: str) -> int:
 
 def cleaned(value: object) -> str:
     """Text without what no prompt and no database should hold, cut; "" for what is no text."""
-    return _CONTROL.sub("", value).strip()[:MOST_CHARACTERS] if isinstance(value, str) else ""
+    # Cut before it is cleaned: what is cut off costs nothing.
+    return _CONTROL.sub("", value[: 2 * MOST_CHARACTERS]).strip()[:MOST_CHARACTERS] if isinstance(value, str) else ""
 
 
 def address(value: object) -> str | None:
@@ -106,9 +109,9 @@ def number(value: object) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def records(value: object) -> list[Mapping[str, Any]]:
-    """The objects of a list; [] for anything else."""
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+def records(value: object, most: int = MOST_RECORDS) -> list[Mapping[str, Any]]:
+    """The first objects of a list; [] for anything else."""
+    return [one for one in value[:most] if isinstance(one, Mapping)] if isinstance(value, list) else []
 
 
 def part(value: object, *keys: str) -> Any:

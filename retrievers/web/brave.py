@@ -6,6 +6,8 @@ from retrievers.http.found import Found, part
 from retrievers.web.provider import Api, Provider, Search, page, plain, results
 
 _LANGUAGES = {"ja": "jp", "pt": "pt-br", "zh": "zh-hans"}
+_MOST_SNIPPETS = 5
+"""Beside the description: as many as the API gives."""
 _FIRST_DAY = date(1990, 1, 1)
 
 
@@ -29,7 +31,7 @@ async def search(api: Api, wanted: Search) -> list[Found]:
     found = []
     for one in results(answer, "web", "results"):
         more = one.get("extra_snippets")
-        snippets = [one.get("description"), *(more if isinstance(more, list) else [])]
+        snippets = [one.get("description"), *(more[:_MOST_SNIPPETS] if isinstance(more, list) else [])]
         text = "\n".join(filter(None, map(plain, snippets)))
         found.append(page(text, plain(one.get("title")), one.get("url"), published=one.get("page_age")))
     return found

@@ -2,16 +2,21 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from math import ceil
 from typing import Any
 
 from retrievers.core.errors import Unavailable
+from retrievers.http.bounds import bad_answer_in, too_long
 from retrievers.http.client import Refused
 from retrievers.http.found import Found, records
 from retrievers.web.provider import SOURCE, Api, Provider, Search, page, plain
 
 _THREADS = 4
+_MOST_BYTES = 2 << 20
+"""Of one page of a search engine."""
 _REGIONS = {
     "de": "de-de", "en": "us-en", "es": "es-es", "fr": "fr-fr", "it": "it-it", "ja": "jp-jp", "ko": "kr-kr",
     "nl": "nl-nl", "pt": "br-pt", "sv": "se-sv", "zh": "cn-zh",
@@ -35,20 +40,68 @@ def _search(wanted: Search, timeout_s: int) -> Any:
     from ddgs import DDGS
     from ddgs.exceptions import DDGSException, RatelimitException, TimeoutException
 
+    _limit_pages()
     region = _REGIONS.get(wanted.language, "wt-wt")
     try:
         return DDGS(timeout=timeout_s).text(wanted.text, region=region, max_results=wanted.limit)
     except DDGSException as error:
         # The last engine's own error is wrapped in the library's.
-        errors = (error, *error.args)
+        errors = [one for one in (error, *error.args) if isinstance(one, Exception)]
         if any(isinstance(one, RatelimitException) for one in errors):
             raise Refused(SOURCE, "ddgs: the search engines allow no more searches for now", 429) from error
         if any(isinstance(one, TimeoutException) for one in errors):
             raise Unavailable(SOURCE, f"ddgs: no search engine has answered within {timeout_s} s") from error
+        if bad := next(filter(None, map(bad_answer_in, errors)), None):
+            raise Unavailable(SOURCE, f"ddgs: {bad.reason}") from None
         if error.args == ("No results found.",):
             return []
         # Its words may hold addresses.
         raise Unavailable(SOURCE, "ddgs: no search engine has answered") from error
+
+
+@cache
+def _limit_pages() -> None:
+    """Let ddgs read pages up to a length: a thread that is given up goes on reading."""
+    base: Any = import_module("ddgs.base")
+    make = base.HttpClient
+
+    def made(*args: Any, **kwargs: Any) -> Any:
+        client = make(*args, **kwargs)
+        client.client = _Pages(client.client)
+        return client
+
+    base.HttpClient = made
+
+
+class _Pages:
+    """The client of primp, its answers whole and of a bearable length. Its timeout is that of a whole answer."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def request(self, *args: Any, **kwargs: Any) -> "_Page":
+        answer = self._client.request(*args, **kwargs, stream=True)
+        content = bytearray()
+        try:
+            for part in answer.iter_bytes():
+                content += part
+                if len(content) > _MOST_BYTES:
+                    raise too_long(_MOST_BYTES)
+        finally:
+            answer.close()
+        return _Page(answer.status_code, bytes(content), content.decode(answer.encoding or "utf-8", "replace"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """A page as ddgs reads it."""
+
+    status_code: int
+    content: bytes
+    text: str
 
 
 PROVIDER = Provider(search, address=None, most_characters=500, dates=False, package="ddgs")

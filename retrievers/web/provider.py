@@ -10,10 +10,11 @@ from typing import Any, Literal
 
 from retrievers.core.errors import TooCostly, Unavailable
 from retrievers.http.client import Client, Refused
-from retrievers.http.found import Found, address, cleaned, number, part, records
+from retrievers.http.found import MOST_CHARACTERS, Found, address, cleaned, number, part, records
 
 SOURCE = "web"
 _MOST_SNIPPET = 4_000
+_LONGEST_DATE = 100
 _HIGHLIGHT = re.compile(r"</?(?:b|br|em|i|mark|p|span|strong|u|wbr)\b[^<>]{0,200}>", re.IGNORECASE)
 _REFUSES_SEARCH = frozenset({400, 413, 414, 422})
 _REASONS: Mapping[int, str] = {
@@ -139,12 +140,12 @@ def page(text: object, title: object, url: object, *, score: object = None, publ
 
 def plain(value: object) -> str:
     """The text of a snippet that was made for a browser: without the marks of what was found, entities resolved."""
-    return html.unescape(_HIGHLIGHT.sub("", value)) if isinstance(value, str) else ""
+    return html.unescape(_HIGHLIGHT.sub("", value[:MOST_CHARACTERS])) if isinstance(value, str) else ""
 
 
 def day_of(value: object) -> str | None:
     """The day in an ISO 8601 or RFC 2822 date, as "2025-07-01"; None where there is none."""
-    if not isinstance(value, str):
+    if not isinstance(value, str) or len(value) > _LONGEST_DATE:
         return None
     try:
         return datetime.fromisoformat(value.strip()).date().isoformat()

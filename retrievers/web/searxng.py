@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())
 # Its engines count days differently: what is cut off must lie well behind the first day wanted.
 _RANGES = ((0, "day"), (27, "month"), (360, "year"))
-_MOST_SHOWN = 150
+_MOST_ENGINES, _MOST_SHOWN = 10, 150
 
 
 async def search(api: Api, wanted: Search) -> list[Found]:
@@ -62,7 +62,8 @@ def _time_range(wanted: Search) -> str | None:
 
 def _silent(engines: Any) -> str:
     """The engines that gave no answer, each with its reason."""
-    pairs = [one for one in engines if isinstance(one, list) and one] if isinstance(engines, list) else []
+    listed = engines[:_MOST_ENGINES] if isinstance(engines, list) else []
+    pairs = [one for one in listed if isinstance(one, list) and one]
     named = [f"{one[0]} ({one[1]})" if len(one) > 1 else str(one[0]) for one in pairs]
     return one_line(", ".join(named), _MOST_SHOWN)
 

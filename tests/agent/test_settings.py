@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -73,11 +74,53 @@ def test_variables_of_another_version_are_ignored_but_unknown_keys_of_the_file_a
 def test_a_bad_value_is_named_with_where_it_came_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / FILE).write_text("pool_size = 0\n")
     assert str(problem(tmp_path)).startswith(f"setting POOL_SIZE ({tmp_path / FILE}): input should be greater than")
+    (tmp_path / FILE).unlink()
     monkeypatch.setenv("SIGNALBOX_POOL_SIZE", "many")
     assert str(problem(tmp_path)).startswith("setting POOL_SIZE (the environment): input should be a valid integer")
+    monkeypatch.delenv("SIGNALBOX_POOL_SIZE")
     assert str(problem(tmp_path, pool_size=1000)).startswith(
         "setting POOL_SIZE (the command line): input should be less"
     )
+
+
+# TOML's types, each with what else it may be read as; and what Python's own reader stumbles over.
+WRONG = (
+    "5", "-1.5", "true", '"\\u0000"', "[[]]", "[5]", "{a = 1}", "1979-05-27", "10:00:00", "nan", "inf",
+    "0x" + "F" * 6_000, "9" * 5_000, "[" * 300 + "]" * 300,
+)  # fmt: skip
+FITS = {"int": {"5"}, "float": {"5"}, "bool": {"true"}, "tuple": {'"\\u0000"'}}
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_a_value_of_another_type_in_the_file_is_named_with_the_file(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    types = re.findall(r"\w+", str(Settings.model_fields[name].annotation))
+    path = tmp_path / FILE
+    for value in set(WRONG) - set().union(*(FITS.get(one, ()) for one in types)):
+        path.write_text(f"{name.upper()} = {value}\n")
+        error = str(problem(tmp_path))
+        assert error.startswith((f"setting {name.upper()} ({path}): ", f"{path} cannot be read: ")), value
+        # What overrides it does not excuse it.
+        with monkeypatch.context() as patch:
+            patch.setenv(f"SIGNALBOX_{name.upper()}", "")
+            assert str(problem(tmp_path)) == error
+
+
+@pytest.mark.parametrize("table", ["[signalbox]", "[home]", "[[home]]", "[web.home]"])
+def test_a_table_is_no_setting(table: str, tmp_path: Path):
+    (tmp_path / FILE).write_text(f'{table}\nhome = "/tmp"\n')
+    assert str(tmp_path / FILE) in str(problem(tmp_path))
+
+
+def test_a_setting_that_the_file_holds_twice_is_an_error(tmp_path: Path):
+    (tmp_path / FILE).write_text("depth = 20\nDEPTH = 30\n")
+    assert str(problem(tmp_path)) == f'the setting "DEPTH" is there twice ({tmp_path / FILE})'
+
+
+def test_a_folder_in_the_place_of_the_file_is_not_passed_over(tmp_path: Path):
+    (tmp_path / FILE).mkdir()
+    assert f"{tmp_path / FILE} cannot be read: " in str(problem(tmp_path))
 
 
 @pytest.mark.parametrize(

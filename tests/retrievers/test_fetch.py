@@ -457,7 +457,7 @@ BROKEN: Mapping[str, tuple[bytes, str]] = {
     "no HTTP": (b"SSH-2.0-OpenSSH_9.9\r\n", "the connection failed (RemoteProtocolError)"),
     "nothing": (b"", "the connection failed (RemoteProtocolError)"),
     "endless head": (b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 40_000, "the connection failed (RemoteProtocolError)"),
-    "not packed": (answer("plain", Content_Encoding="gzip"), "its page is not packed as it says"),
+    "not packed": (answer("plain", Content_Encoding="gzip"), "its page cannot be unpacked"),
     "packed and cut": (answer(gzip.compress(b"oil" * 99)[:-4], Content_Encoding="gzip"), "its page breaks off"),
     "packed as asked by nobody": (answer("x", Content_Encoding="br"), "its page is packed as br, which was not"),
     "packed twice": (answer("x", Content_Encoding="gzip, gzip"), "its page is packed as gzip, gzip, which"),

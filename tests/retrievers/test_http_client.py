@@ -16,7 +16,8 @@ from agent.assemble import join_adjacent
 from agent.testing import Fault, ScriptedServer
 from retrievers.core.errors import Unavailable
 from retrievers.core.types import Query, Scope
-from retrievers.http.client import MOST_BYTES, Client, Refused
+from retrievers.http.bounds import USUAL
+from retrievers.http.client import Client, Refused
 from retrievers.http.found import MOST_CHARACTERS, Found, address, cleaned, hits_of, number, part, records
 
 KEY = "sk/very+secret key"
@@ -94,7 +95,7 @@ async def test_what_may_pass_is_tried_again_once(client: Client, fault: Fault):
     assert len(server.requests) == 2
 
 
-@pytest.mark.parametrize("body", ["", "not JSON", "[" * 200_000, b"\xff\xfe\x00"])
+@pytest.mark.parametrize("body", ["", "not JSON", "[" * 40, b"\xff\xfe\x00"])
 async def test_an_answer_that_is_not_json_is_paid_for_once(client: Client, body: bytes | str):
     with ScriptedServer(faults=repeat(Fault(body=body)), other=lambda _: {}) as server:
         assert (await failure(client, server)).reason == "its answer is not JSON"
@@ -152,13 +153,16 @@ async def test_a_packed_answer_is_unpacked(client: Client):
 @pytest.mark.parametrize(
     ("body", "encoding", "reason"),
     [
-        (b'"' + b"a" * MOST_BYTES + b'"', "identity", "its answer is longer than 8 MiB"),
+        (b'"' + b"a" * USUAL.bytes + b'"', "identity", "its answer is longer than 8 MiB"),
         (gzip.compress(b" " * 100_000_000), "gzip", "its answer is longer than 8 MiB"),
         (b"no gzip", "gzip", "its answer cannot be unpacked"),
         (gzip.compress(b"{}")[:-12], "gzip", "its answer is not JSON"),
+        (b"[" * 200_000, "identity", "its answer has more than 50 levels"),
+        (b"[" * 51 + b"]" * 51, "identity", "its answer has more than 50 levels"),
+        (b"[" + b"[]," * 100_000 + b"0]", "identity", "its answer holds more than 200,000 values"),
         (b"{}", "br", "its answer is packed in a way that was not asked for"),
     ],
-    ids=["long", "bomb", "not packed", "cut", "unknown"],
+    ids=["long", "bomb", "not packed", "cut", "deep", "too deep by one", "values", "unknown"],
 )
 async def test_an_answer_is_bounded_however_it_is_packed(client: Client, body: bytes, encoding: str, reason: str):
     fault = Fault(body=body, headers={"Content-Encoding": encoding})

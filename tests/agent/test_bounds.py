@@ -1,0 +1,315 @@
+"""Every provider beside every answer that has no end, no measure or no shape: each costs its limit and no more."""
+
+import gzip
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextvars import ContextVar
+from itertools import chain, repeat
+from typing import Any
+
+import pytest
+
+from agent.fusion import Fused
+from agent.llm import ModelFailed, Reply
+from agent.llm_chat import Chat, LiteLLMWire, OpenAIWire
+from agent.rerank.http import HttpReranker
+from agent.rerank.litellm import LiteLLMReranker
+from agent.testing import Fault, ScriptedServer
+from retrievers import cloud, web
+from retrievers.core.errors import Unavailable
+from retrievers.core.types import Chunk, ChunkId, Query, Scope
+from retrievers.embed import remote
+from retrievers.embed.remote import LiteLLMEmbedder, OpenAIEmbedder
+from retrievers.embed.retry import RetryPolicy
+from retrievers.http import bounds
+from retrievers.http.client import Client
+from retrievers.registry import Resources
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # those of litellm
+
+KEY = "secret-key-0123"
+BYTES, VALUES = 128 << 10, 10_000
+MOST_ON_THE_WAY = 32 << 20
+"""Buffers of the two sockets hold what nobody has read."""
+QUERY = Query("where do penguins live", "en", Scope("t", ()))
+ASKED = [{"role": "user", "content": "Where do penguins live?"}]
+ID = ChunkId("t", "c", "d", 0)
+POOL = [Fused(ID, 1.0, 1.0, {}, {}, Chunk(ID, "Penguins", "They live in the south."))]
+ONCE = RetryPolicy(attempts=1)
+
+Ask = Callable[[ScriptedServer, float], Awaitable[Any]]
+
+
+def searched(package: Any, **options: Any) -> Ask:
+    async def ask(server: ScriptedServer, timeout_s: float) -> Any:
+        filled = {key: value.format(server.root_url) for key, value in options.items()}
+        source = package.build(Resources(None, None, None, {**filled, "source_timeout_s": timeout_s}))
+        try:
+            return await source.search(QUERY)
+        finally:
+            await source.aclose()
+
+    return ask
+
+
+def of_the_web(name: str) -> Ask:
+    return searched(web, web_provider=name, web_api_key=KEY, web_base_url="{}")
+
+
+def of_the_cloud(name: str, key: str = KEY) -> Ask:
+    return searched(cloud, cloud=name, cloud_api_key=key, cloud_base_url="{}")
+
+
+def embedded(kind: type, name: str) -> Ask:
+    async def ask(server: ScriptedServer, timeout_s: float) -> Any:
+        embedder = kind(name, base_url=server.base_url, api_key=KEY, timeout_s=timeout_s, retry=ONCE)
+        try:
+            return await embedder.embed_query("penguins")
+        finally:
+            await embedder.aclose()
+
+    return ask
+
+
+def reranked(make: Callable[[ScriptedServer], Any]) -> Ask:
+    async def ask(server: ScriptedServer, timeout_s: float) -> Any:
+        reranker = make(server)
+        try:
+            return await reranker.rerank("where?", "en", POOL, deadline=time.monotonic() + timeout_s)
+        finally:
+            await reranker.aclose()
+
+    return ask
+
+
+def of_litellm(server: ScriptedServer) -> LiteLLMReranker:
+    reranker = LiteLLMReranker("hosted_vllm/m", api_key=KEY)
+    reranker._options["api_base"] = server.root_url
+    return reranker
+
+
+def answered(make: Callable[[ScriptedServer], Chat], *, streamed: bool) -> Ask:
+    async def ask(server: ScriptedServer, timeout_s: float) -> Any:
+        model = make(server)
+        given: dict[str, Any] = {"stage": "answer", "deadline": time.monotonic() + timeout_s, "key": {}}
+        try:
+            if not streamed:
+                return await model.complete(ASKED, **given)
+            return [piece async for piece in model.stream(ASKED, **given)]
+        finally:
+            await model.aclose()
+
+    return ask
+
+
+def openai_chat(server: ScriptedServer) -> Chat:
+    return Chat("x", "m", OpenAIWire(server.base_url, KEY))
+
+
+def litellm_chat(server: ScriptedServer) -> Chat:
+    return Chat("x", "hosted_vllm/m", LiteLLMWire(KEY, server.base_url))
+
+
+def litellm_own_chat(server: ScriptedServer) -> Chat:
+    """Of a provider with an API of its own, which litellm reads with other clients."""
+    return Chat("x", "ollama_chat/m", LiteLLMWire(KEY, server.root_url))
+
+
+PROVIDERS: dict[str, Ask] = {
+    **{name: of_the_web(name) for name in ("tavily", "brave", "exa")},
+    "searxng": searched(web, web_provider="searxng:{}"),
+    "azure": of_the_cloud("azure:KB"),
+    "bailian": of_the_cloud("bailian:pipeline/NAME"),
+    "bailian index": of_the_cloud("bailian:WORKSPACE/INDEX", "ID:SECRET"),
+    "bedrock": of_the_cloud("bedrock:eu-west-1/KB12345678", "ID:SECRET"),
+    "dify": of_the_cloud("dify:KB"),
+    "openai store": of_the_cloud("openai:vs_1"),
+    "vertex": of_the_cloud("vertex:p/eu/s"),
+    "embedder": embedded(OpenAIEmbedder, "openai/m"),
+    "litellm embedder": embedded(LiteLLMEmbedder, "voyage/m"),
+    "litellm openai embedder": embedded(LiteLLMEmbedder, "openai/m"),
+    "reranker": reranked(lambda server: HttpReranker(f"{server.root_url}/v2/rerank", name="r")),
+    "tei reranker": reranked(lambda server: HttpReranker(f"{server.root_url}/rerank", name="r")),
+    "litellm reranker": reranked(of_litellm),
+    "chat": answered(openai_chat, streamed=False),
+    "chat stream": answered(openai_chat, streamed=True),
+    "litellm chat": answered(litellm_chat, streamed=False),
+    "litellm own chat": answered(litellm_own_chat, streamed=False),
+}
+BOMB = gzip.compress(b'"' + bytes(16 << 20))
+
+
+def packed(body: bytes, encoding: str = "gzip") -> Fault:
+    return Fault(body=body, headers={"Content-Encoding": encoding})
+
+
+HOSTILE: dict[str, tuple[Fault, str]] = {
+    "long": (Fault(body=b'"' + b"a" * (1 << 20) + b'"'), "its answer is longer than 128 KiB"),
+    "values": (Fault(body=b"[" + b"0," * VALUES + b"0]"), "its answer holds more than 10,000 values"),
+    "bomb": (packed(BOMB), "its answer is longer than 128 KiB"),
+    "bomb in a bomb": (packed(gzip.compress(BOMB), "gzip, gzip"), "its answer is packed in a way that was not"),
+}
+
+
+SMALL = bounds.Limits(BYTES, VALUES)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def litellm_is_there():
+    """Importing it takes longer than a deadline here."""
+    remote._import_litellm()
+
+
+@pytest.fixture(autouse=True)
+def small_limits(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(remote, "_limits", lambda texts: bounds.limits(BYTES, VALUES))
+    monkeypatch.setattr(bounds, "_limits", ContextVar("limits", default=SMALL))
+    monkeypatch.setattr("retrievers.http.client._FIRST_WAIT_S", 0.001)
+
+
+def answering(faults: Iterable[Fault]) -> ScriptedServer:
+    return ScriptedServer(lambda _: "In the south.", other=lambda _: {}, faults=faults)
+
+
+async def reason(name: str, server: ScriptedServer, timeout_s: float = 30.0) -> str:
+    with pytest.raises(Unavailable) as caught:
+        await PROVIDERS[name](server, timeout_s)
+    return caught.value.reason
+
+
+@pytest.mark.parametrize("answer", HOSTILE)
+@pytest.mark.parametrize("name", PROVIDERS)
+async def test_an_answer_beyond_a_limit_is_none_and_the_reason_names_the_limit(name: str, answer: str):
+    fault, expected = HOSTILE[answer]
+    with answering(repeat(fault)) as server:
+        assert expected in await reason(name, server)
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+async def test_an_answer_without_an_end_is_read_up_to_the_limit_and_its_connection_closed(name: str):
+    with answering([Fault(parts=repeat(b"a" * 4_000))]) as server:
+        assert "its answer is longer than 128 KiB" in await reason(name, server)
+        assert server.left.wait(30)
+    assert server.sent < MOST_ON_THE_WAY
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+async def test_an_answer_that_drips_ends_at_the_deadline(name: str):
+    with answering(repeat(Fault(parts=repeat(b" "), pause_s=0.02))) as server:
+        assert "no answer within 0." in await reason(name, server, 0.2)
+        assert server.left.wait(30)
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+async def test_an_error_without_an_end_says_its_status(name: str):
+    with answering(repeat(Fault(status=403, parts=repeat(b"model " * 1_000)))) as server:
+        assert "403" in await reason(name, server)
+        assert server.left.wait(30)
+    assert server.sent < MOST_ON_THE_WAY
+
+
+@pytest.mark.parametrize("body", [b"[" * 5_000, b"[" * 51 + b"]" * 51], ids=["open", "closed"])
+async def test_an_answer_has_at_most_fifty_levels(body: bytes):
+    client = Client("web")
+    with answering([Fault(body=body), Fault(body=b"[" * 50 + b"]" * 50)]) as server:
+        with pytest.raises(Unavailable, match="its answer has more than 50 levels"):
+            await client.json("GET", server.root_url)
+        deep = await client.json("GET", server.root_url)
+    await client.aclose()
+    assert json.dumps(deep) == "[" * 50 + "]" * 50
+
+
+# Streams of a model.
+
+
+def event(**delta: Any) -> bytes:
+    return b"data: " + json.dumps({"choices": [{"index": 0, "delta": delta}]}).encode() + b"\n\n"
+
+
+def calling(arguments: str) -> bytes:
+    return event(tool_calls=[{"index": 0, "id": "c", "function": {"name": "f", "arguments": arguments}}])
+
+
+STREAMS: dict[str, tuple[bytes, bytes]] = {
+    "text": (b"", event(content="word ")),
+    "letters": (b"", event(content="[")),
+    "thoughts": (event(content="<think>"), event(content="a")),
+    "thoughts that end": (b"", event(content="<think></think>")),
+    "arguments of a call": (b"", calling("a")),
+    "calls": (b"", event(tool_calls=[{"index": number, "function": {"name": "f"}} for number in range(200)])),
+    "nothing": (b"", b"data: {}\n"),
+    "empty lines": (b"", b"\n" * 1_000),
+    "comments": (b"", b": wait\n\n"),
+    "one line": (b'data: {"choices": [{"delta": {"content": "', b"a" * 8_000),
+}
+
+
+async def heard(server: ScriptedServer) -> tuple[str, str]:
+    """What a stream said before it failed, and why it did."""
+    model, said = openai_chat(server), []
+
+    async def listen() -> None:
+        async for piece in model.stream(ASKED, stage="answer", deadline=time.monotonic() + 30, key={}):
+            assert not isinstance(piece, Reply)
+            said.append(piece)
+
+    with pytest.raises(ModelFailed) as caught:
+        await listen()
+    await model.aclose()
+    return "".join(said), caught.value.reason
+
+
+@pytest.mark.parametrize("name", STREAMS)
+async def test_a_stream_without_an_end_is_cut_at_the_limit_and_its_connection_closed(name: str):
+    first, more = STREAMS[name]
+    parts = chain([first] if first else [], repeat(more * max(1, 8_000 // len(more))))
+    fault = Fault(parts=parts, headers={"Content-Type": "text/event-stream"})
+    with answering([fault]) as server:
+        said, why = await heard(server)
+        assert server.left.wait(30)
+    assert "calls of tools are too many" in why if name == "calls" else why == "its answer is longer than 128 KiB"
+    assert said.startswith("word word") if name == "text" else set(said) <= {"["}
+    assert server.sent < MOST_ON_THE_WAY
+
+
+async def test_an_event_of_too_many_values_ends_a_stream_and_many_events_of_few_do_not():
+    hostile = b"data: {" + b'"a":[' + b"[]," * VALUES + b"0]}\n\n"
+    done = event(content="done") + b"data: [DONE]\n\n"
+    streams = [[hostile, done], [*repeat(event(content="a"), 2 * VALUES // 10), done]]
+    faults = [Fault(parts=parts, headers={"Content-Type": "text/event-stream"}) for parts in streams]
+    with answering(faults) as server, bounds.limits(4 << 20, VALUES):
+        assert await heard(server) == ("", "its answer holds more than 10,000 values")
+        model = openai_chat(server)
+        pieces = [p async for p in model.stream(ASKED, stage="answer", deadline=time.monotonic() + 30, key={})]
+        await model.aclose()
+    assert pieces[-1].text.endswith("aadone")
+
+
+@pytest.fixture
+async def turns() -> AsyncIterator[Callable[[], int]]:
+    """How often the event loop has come round so far, with work of others waiting."""
+    import asyncio
+
+    count = 0
+
+    async def others() -> None:
+        nonlocal count
+        while True:
+            count += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(others())
+    yield lambda: count
+    task.cancel()
+
+
+async def test_parts_that_are_there_at_once_leave_turns_to_others(turns: Callable[[], int]):
+    async def parts() -> AsyncIterator[bytes]:
+        for _ in range(10_000):
+            yield b"a"
+
+    before = turns()
+    assert sum([len(part) async for part in bounds.unpacked(parts(), BYTES, packed=False)]) == 10_000
+    assert turns() - before >= 1_000
