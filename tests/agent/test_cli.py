@@ -114,17 +114,12 @@ def test_a_collection_that_is_called_list_is_still_shown(signalbox: Signalbox, t
 
 def test_a_schema_that_no_document_fits_leaves_nothing_behind(signalbox: Signalbox, tmp_path: Path):
     path, schema = str(jsonl(tmp_path, SAMPLE)), tmp_path / "fields.json"
-    for mistake in (
-        '{"fields": {"team": "number"}}',
-        '{"fields": {"team": "nmber"}}',
-        '{"fields": [',
-        '{"fields": {}}',
-    ):
+    for mistake in ('{"fields": {"team": "number"}}', '{"fields": {"team": "nmber"}}', '{"fields": [', "{}"):
         schema.write_text(mistake, encoding="utf-8")
-        answer = signalbox("ingest", path, "--collection", "docs", "--schema", str(schema))
-        assert answer.code == (0 if mistake == '{"fields": {}}' else 2), answer.err
-        if answer.code:
-            assert signalbox("collections", "--json").out == "[]\n"
+        assert signalbox("ingest", path, "--collection", "docs", "--schema", str(schema)).code == 2
+        assert signalbox("collections", "--json").out == "[]\n"
+    schema.write_text('{"fields": {"team": "string"}}', encoding="utf-8")
+    assert signalbox("ingest", path, "--collection", "docs", "--schema", str(schema)).code == 0
     assert "team  (string" in signalbox("collections", "show", "docs").out
 
 
