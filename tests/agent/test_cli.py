@@ -106,6 +106,23 @@ def one_line(answer: Answer) -> str:
 # What the commands answer.
 
 
+def test_a_collection_that_is_called_list_is_still_shown(signalbox: Signalbox, tmp_path: Path):
+    assert signalbox("ingest", str(jsonl(tmp_path, SAMPLE)), "--collection", "list").code == 0
+    assert signalbox("collections", "list").out.split()[:2] == ["list", "3"]
+    assert "team  (string" in signalbox("collections", "show", "list").out
+
+
+def test_a_schema_that_no_document_fits_leaves_nothing_behind(signalbox: Signalbox, tmp_path: Path):
+    path, schema = str(jsonl(tmp_path, SAMPLE)), tmp_path / "fields.json"
+    for mistake in ('{"fields": {"team": "number"}}', '{"fields": {"team": "nmber"}}', '{"fields": [', "{}"):
+        schema.write_text(mistake, encoding="utf-8")
+        assert signalbox("ingest", path, "--collection", "docs", "--schema", str(schema)).code == 2
+        assert signalbox("collections", "--json").out == "[]\n"
+    schema.write_text('{"fields": {"team": "string"}}', encoding="utf-8")
+    assert signalbox("ingest", path, "--collection", "docs", "--schema", str(schema)).code == 0
+    assert "team  (string" in signalbox("collections", "show", "docs").out
+
+
 def test_documents_are_ingested_found_described_and_deleted(filled: Signalbox, tmp_path: Path):
     again = filled("ingest", str(tmp_path / "docs.jsonl"), "--collection", "docs")
     assert again.code == 0
@@ -124,6 +141,7 @@ def test_documents_are_ingested_found_described_and_deleted(filled: Signalbox, t
     assert "[1] Oil (a, characters 0 to 34)" in prompt.out
 
     assert filled("collections").out.split()[:2] == ["docs", "3"]
+    assert filled("collections", "list").out == filled("collections").out
     described = filled("collections", "show", "docs").out
     assert "team  (string, 2 values in 3 documents)\n    crew (2), office (1)" in described
     assert "day  (date, 3 values in 3 documents, 2024-01-01 to 2024-03-01)" in described
@@ -319,7 +337,8 @@ BAD_USAGE: dict[str, tuple[list[str], str]] = {
     "template": (["augment", "oil", "--template", "none"], "none"),
     "budget": (["augment", "oil", "--budget-tokens", "1"], "budget_tokens: "),
     "show nothing": (["collections", "show"], "signalbox collections show NAME"),
-    "show something else": (["collections", "list"], "signalbox collections show NAME"),
+    "show something else": (["collections", "drop"], "signalbox collections show NAME"),
+    "list a name": (["collections", "list", "docs"], "signalbox collections show NAME"),
     "show none": (["collections", "show", "none"], 'no collection "none"'),
     "delete none": (["delete", "--collection", "none"], 'no collection "none"'),
     "delete no document": (["delete", "--collection", "docs", "--document", "z"], 'holds no document "z"'),

@@ -346,6 +346,19 @@ def test_a_citation_marks_exactly_the_characters_it_stands_for(visit: Callable[.
     )
 
 
+def test_an_upload_of_which_nothing_can_be_stored_shows_why(visit: Callable[..., Page]) -> None:
+    page = visit("#/collections")
+    page.get_by_label("To the collection").fill("bad notes")
+    body = "\n".join(json.dumps({"id": f"n{n}", "text": text}) for n, text in enumerate(["", 7, ""])).encode()
+    page.locator("#upload-files").set_input_files({"name": "notes.jsonl", "mimeType": "text/plain", "buffer": body})
+
+    expect(page.locator(".uploads li.failed")).to_contain_text("3 failed")
+    expect(page.locator(".uploads li")).to_contain_text("none of its documents could be stored")
+    expect(page.locator(".uploads li")).to_contain_text('"text" is a number; it must be text')
+    page.get_by_role("link", name="job", exact=True).click()
+    expect(page.locator(".rows li")).to_have_count(3)
+
+
 def test_an_upload_shows_its_progress_and_is_found_at_once(visit: Callable[..., Page]) -> None:
     page = visit("#/collections")
     page.get_by_label("To the collection").fill("field notes")

@@ -99,6 +99,56 @@ async def test_documents_that_are_waited_for_leave_a_job_to_look_at(client: http
     assert [one["job_id"] for one in listed] == [answer["job_id"]]
 
 
+@pytest.mark.parametrize(
+    ("documents", "ids"),
+    [
+        ([{"id": "a"}], ["a"]),
+        ([{"id": "a", "text": ""}, {"id": "b", "text": 7}, 9], ["a", "b", None]),
+        ([{"id": "a", "text": "x", "metadata": {"n": 1}, "expires_at": "soon"}], ["a"]),
+    ],
+)
+async def test_where_every_document_is_bad_the_status_says_so_and_nothing_is_made(
+    service: Service, client: httpx2.AsyncClient, documents: list[Any], ids: list[str | None]
+):
+    body = {"collection": "zoo", "documents": documents}
+    answer = await client.post("/v1/documents", json=body)
+    problem = answer.json()
+    assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
+    assert problem["type"] == "urn:signalbox:problem:nothing-stored"
+    assert [(one["index"], one["id"]) for one in problem["failed"]] == list(enumerate(ids))
+    assert all(one["reason"] for one in problem["failed"])
+
+    later = (await client.post("/v1/documents", json=body | {"wait": False})).json()["job_id"]
+    async with service.worker:
+        jobs = [await until_over(client, id) for id in (problem["job_id"], later)]
+        # What failed can be tried again; it is no better by then.
+        assert (await client.post(f"/v1/jobs/{later}/retry")).status_code == 202
+        again = await until_over(client, later)
+        assert (again["status"], again["failed_count"]) == ("failed", len(documents))
+    for job in jobs:
+        assert (job["status"], job["failed_count"], job["done"]) == ("failed", len(documents), len(documents))
+        assert [one["id"] for one in job["failed"]] == ids
+        assert job["error"] == "none of its documents could be stored"
+    assert (await client.get("/v1/collections")).json()["collections"] == []
+
+
+async def test_a_bad_document_that_comes_to_a_collection_alone_leaves_the_collection_as_it_was(
+    client: httpx2.AsyncClient,
+):
+    good = {"id": "a", "text": "Penguins march.", "metadata": {"day": "2026-11-20"}}
+    assert (await client.post("/v1/documents", json={"collection": "zoo", "documents": [good]})).status_code == 200
+    before = (await client.get("/v1/collections/zoo")).json()
+    bad = {"id": "b", "text": "Seals bark.", "metadata": {"day": "some day", "keeper": "Ann"}}
+    assert (await client.post("/v1/documents", json={"collection": "zoo", "documents": [bad]})).status_code == 422
+    assert (await client.get("/v1/collections/zoo")).json() == before
+    # Of two, one is stored: that is a success with a failure in it.
+    both = {"collection": "zoo", "documents": [bad, good | {"id": "c"}]}
+    answer = await client.post("/v1/documents", json=both)
+    assert (answer.status_code, answer.json()["inserted"], len(answer.json()["failed"])) == (200, 1, 1)
+    # What is there already is no failure.
+    assert (await client.post("/v1/documents", json={"collection": "zoo", "documents": [good]})).status_code == 200
+
+
 BAD = {
     "no object": "7",
     "nothing": "null",
@@ -243,14 +293,16 @@ async def test_a_file_that_cannot_be_read_is_refused_before_it_is_accepted(
 
 
 async def test_a_file_with_nothing_to_store_says_why_and_names_no_path_of_this_machine(client: httpx2.AsyncClient):
-    for name, content in (("empty.txt", b""), ("bad.pdf", b"%PDF-nothing"), ("bad.docx", b"PK\x03\x04nothing"),
+    for name, content in (("empty.txt", b""), ("bad.pdf", b"%PDF-nothing"), ("bad.docx", b"PJ\x03\x04nothing"),
                           ("bad.json", b"{"), ("blank.html", b"<p></p>"), ("noise.md", b"\xff\xfe\xfd")):  # fmt: skip
-        answer = (await client.put(f"/v1/files/zoo/{name}", content=content)).json()
+        answer = await client.put(f"/v1/files/zoo/{name}", content=content)
 
-        (failed,) = answer["failed"]
-        assert (answer["inserted"], failed["index"]) == (0, 0)
+        assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json"), name
+        (failed,) = answer.json()["failed"]
+        assert failed["index"] == 0
         assert failed["reason"]
-        assert "/tmp" not in json.dumps(answer)
+        assert failed["reason"] in answer.json()["detail"]
+        assert "/tmp" not in answer.text
     assert (await client.get("/v1/collections")).json()["collections"] == []
 
 

@@ -46,6 +46,19 @@ WORDS = [
 ]
 
 
+async def test_of_thousands_that_all_fail_nothing_is_made_and_one_that_fits_opens_the_collection(database: Database):
+    number = {"size": Field("size", "number", "number")}
+    bad = [document(f"d{n}", metadata={"size": "large"}) for n in range(2500)]
+
+    report = await ingest(database, HashEmbedder(), TENANT, "new", bad, declared=number)
+    assert [one.index for one in report.failed] == list(range(2500))
+    assert await database.fetch(TENANT, "SELECT name FROM signalbox.collection WHERE name = 'new'", {}) == []
+
+    fits = document("z", metadata={"size": 7})
+    report = await ingest(database, HashEmbedder(), TENANT, "new", [*bad, fits], declared=number)
+    assert (report.inserted, [one.index for one in report.failed]) == (1, list(range(2500)))
+
+
 def document(id: str, text: str = "Oil the bearing.", **given: Any) -> Document:
     return Document(where=f"docs.jsonl:{id}", id=id, title=given.pop("title", f"Title {id}"), text=text, **given)
 

@@ -170,8 +170,10 @@ def respond(scope: Scope, problem: Problem) -> Response:
     if form is not None:
         return form(problem)
     body = problem_body(problem, scope.get("state", {}).get("request_id", ""))
+    # Of a document without an id the null stays, as in the answer of a success.
+    failed = {"failed": [one.model_dump() for one in problem.failed]} if problem.failed else {}
     # What a request named may hold what is no text; as escapes it is none the less JSON.
-    text = json.dumps(body.model_dump(exclude_none=True))
+    text = json.dumps(body.model_dump(exclude_none=True) | failed)
     return Response(text, problem.status, problem.headers, MEDIA_TYPE)
 
 
