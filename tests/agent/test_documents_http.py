@@ -293,7 +293,7 @@ async def test_a_file_that_cannot_be_read_is_refused_before_it_is_accepted(
 
 
 async def test_a_file_with_nothing_to_store_says_why_and_names_no_path_of_this_machine(client: httpx2.AsyncClient):
-    for name, content in (("empty.txt", b""), ("bad.pdf", b"%PDF-nothing"), ("bad.docx", b"PJ\x03\x04nothing"),
+    for name, content in (("empty.txt", b""), ("bad.pdf", b"%PDF-nothing"), ("bad.docx", b"PK\x03\x04nothing"),
                           ("bad.json", b"{"), ("blank.html", b"<p></p>"), ("noise.md", b"\xff\xfe\xfd")):  # fmt: skip
         answer = await client.put(f"/v1/files/zoo/{name}", content=content)
 
