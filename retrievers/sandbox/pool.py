@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from typing import Any, BinaryIO, TypeVar
 
@@ -88,12 +88,17 @@ class Sandbox:
 
         Args:
             function: is given what it hands to `run` as `stopped`.
+        Raises:
+            Unavailable: there is no room for a process or a file now; what `function` raises goes through.
         """
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._places, "sandbox")
         stop = threading.Event()
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, function, stop.is_set)
+        except OSError as error:
+            reason = f"a file cannot be read now ({error.strerror or error})"
+            raise Unavailable("the sandbox", reason, retry_after_s=5) from error
         finally:
             stop.set()
 
@@ -145,28 +150,35 @@ class _Process:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._folder = tempfile.mkdtemp(prefix="signalbox-")
-        self._connection, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                (sys.executable, "-P", "-m", "retrievers.sandbox.child", json.dumps(asdict(limits))),
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                cwd=self._folder,
-                # The code is found where this process finds it, and not in a folder that somebody works in.
-                env={
-                    "PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path if path),
-                    "PYTHONUTF8": "1",
-                    "TMPDIR": self._folder,
-                },
-                start_new_session=True,
-            )
+        with ExitStack() as undoing:
+            self._folder = tempfile.mkdtemp(prefix="signalbox-")
+            undoing.callback(shutil.rmtree, self._folder, ignore_errors=True)
+            self._connection, theirs = socket.socketpair()
+            undoing.callback(self._connection.close)
+            with theirs:
+                self._process = self._started(theirs)
+            undoing.pop_all()
         self._connection.settimeout(_LOOK_EVERY_S)
         self._receiver = Receiver(self._connection, limits.output_bytes + 1024)
         self._files = self._outstanding = 0
         self._resting: threading.Timer | None = None
         self.is_well = True
+
+    def _started(self, theirs: socket.socket) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            (sys.executable, "-P", "-m", "retrievers.sandbox.child", json.dumps(asdict(self._limits))),
+            stdin=theirs.fileno(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=self._folder,
+            # The code is found where this process finds it, and not in a folder that somebody works in.
+            env={
+                "PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path if path),
+                "PYTHONUTF8": "1",
+                "TMPDIR": self._folder,
+            },
+            start_new_session=True,
+        )
 
     def send(self, task: str, requests: Iterable[tuple[BinaryIO, Mapping[str, Any]]]) -> None:
         """Have files read; what is made of them is received in this order."""
@@ -185,13 +197,13 @@ class _Process:
         self.is_well = False
         waited_s, read_bytes = 0.0, 0
         while True:
+            if stopped():
+                raise Unavailable("the file", "nobody waits for it any more")
             began = time.monotonic()
             try:
                 message = self._receiver.receive()
             except TimeoutError:
                 waited_s += time.monotonic() - began
-                if stopped():
-                    raise Unavailable("the file", "nobody waits for it any more") from None
                 if waited_s > self._limits.wait_s:
                     raise BadDocument(self._limits.out_of_time) from None
                 continue

@@ -1,4 +1,5 @@
 import asyncio
+import errno
 import io
 import os
 import tempfile
@@ -191,6 +192,20 @@ async def test_cancelling_ends_the_process_that_reads(sandbox: Sandbox):
 
     await ended.wait()
     assert not sandbox._idle
+
+
+async def test_where_no_process_can_be_started_the_file_is_read_later(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+):
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("subprocess.Popen", full)
+        with pytest.raises(Unavailable, match="Too many open files"):
+            await sandbox.in_thread(lambda stopped: run(sandbox, "nothing", stopped))
+
+    assert await sandbox.in_thread(lambda stopped: run(sandbox, "nothing", stopped))
 
 
 def test_no_more_files_are_read_at_once_than_there_are_places(sandbox: Sandbox):
