@@ -7,6 +7,7 @@ process.
 import ctypes
 import importlib
 import json
+import math
 import os
 import resource
 import socket
@@ -142,7 +143,7 @@ class Answer:
 def limit_cpu(seconds: int) -> None:
     """From now on, this process may use so much processor time; then the system ends it."""
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
-    resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + seconds, hard))
+    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time()) + seconds, hard))
 
 
 def held_bytes() -> int:
