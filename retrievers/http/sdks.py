@@ -1,5 +1,8 @@
 """The SDKs that read answers by themselves, with clients that bound what they read."""
 
+import logging
+import re
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -9,6 +12,7 @@ from retrievers.http.bounds import limit
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
+_MOST_ERROR_CHARACTERS = 4_000
 OPENAI_URL = "https://api.openai.com/v1"
 
 
@@ -37,8 +41,26 @@ def limit_litellm() -> None:
     """
     handlers = import_module("litellm.llms.custom_httpx.http_handler")
     openai = import_module("litellm.llms.openai.common_utils")
-    _limit_made_by(handlers.AsyncHTTPHandler, "create_client")
-    _limit_made_by(openai.BaseOpenAILLM, "_get_async_http_client")
+    # It looks some models up in threads, with the synchronous ones.
+    for handler in (handlers.AsyncHTTPHandler, handlers.HTTPHandler):
+        _limit_made_by(handler, "create_client")
+    for name in ("_get_async_http_client", "_get_sync_http_client"):
+        _limit_made_by(openai.BaseOpenAILLM, name)
+    # It searches whole answers that it cannot read for secrets, to log and to raise them: seconds for one MiB.
+    for name in ("LiteLLM", "LiteLLM Proxy", "LiteLLM Router"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    redaction: Any = import_module("litellm.litellm_core_utils.secret_redaction")
+    redaction._SECRET_RE = _Beginning(redaction._SECRET_RE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Beginning:
+    """A pattern for the beginning of a text; the rest is dropped."""
+
+    pattern: re.Pattern[str]
+
+    def sub(self, replacement: str, text: str) -> str:
+        return self.pattern.sub(replacement, text[:_MOST_ERROR_CHARACTERS])
 
 
 def _limit_made_by(owner: Any, name: str) -> None:

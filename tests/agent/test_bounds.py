@@ -311,5 +311,6 @@ async def test_parts_that_are_there_at_once_leave_turns_to_others(turns: Callabl
             yield b"a"
 
     before = turns()
-    assert sum([len(part) async for part in bounds.unpacked(parts(), BYTES, packed=False)]) == 10_000
+    meter = bounds.Meter(SMALL, packed=False)
+    assert sum([len(piece) async for piece in meter.read(parts())]) == 10_000
     assert turns() - before >= 1_000
