@@ -1,5 +1,6 @@
 """Every provider beside every answer that has no end, no measure or no shape: each costs its limit and no more."""
 
+import asyncio
 import gzip
 import json
 import time
@@ -8,6 +9,7 @@ from contextvars import ContextVar
 from itertools import chain, repeat
 from typing import Any
 
+import httpx2
 import pytest
 
 from agent.fusion import Fused
@@ -165,6 +167,8 @@ def litellm_is_there():
 def small_limits(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(remote, "_limits", lambda texts: bounds.limits(BYTES, VALUES))
     monkeypatch.setattr(bounds, "_limits", ContextVar("limits", default=SMALL))
+    monkeypatch.setattr("agent.llm_chat._LARGEST_WHOLE", BYTES)
+    monkeypatch.setattr("agent.llm_chat.USUAL", SMALL)
     monkeypatch.setattr("retrievers.http.client._FIRST_WAIT_S", 0.001)
 
 
@@ -287,11 +291,25 @@ async def test_an_event_of_too_many_values_ends_a_stream_and_many_events_of_few_
     assert pieces[-1].text.endswith("aadone")
 
 
+def test_a_client_without_an_event_loop_is_bounded_as_well():
+    """litellm looks models up in threads, and nobody can cancel a thread."""
+    http = httpx2.Client()
+    bounds.limit(http)
+    drips = Fault(parts=repeat(b" "), pause_s=0.02)
+    with answering([Fault(parts=repeat(b"a" * 4_000)), packed(BOMB), drips]) as server:
+        for _ in range(2):
+            with pytest.raises(bounds.BadAnswer, match="its answer is longer than 128 KiB"):
+                http.get(f"{server.root_url}/x")
+        with bounds.ending_within(0.2), pytest.raises(bounds.BadAnswer, match="its answer did not end in time"):
+            http.get(f"{server.root_url}/x")
+        with bounds.ending_within(0.0), pytest.raises(httpx2.TimeoutException):
+            http.get(f"{server.root_url}/x")
+    http.close()
+
+
 @pytest.fixture
 async def turns() -> AsyncIterator[Callable[[], int]]:
     """How often the event loop has come round so far, with work of others waiting."""
-    import asyncio
-
     count = 0
 
     async def others() -> None:
