@@ -1,7 +1,7 @@
 """Answers of services, bounded while they are read: bytes as sent and unpacked, JSON values, levels.
 
-`limit` fits every client of httpx or httpx2, so it also bounds what an SDK reads with a client of ours. Parsing holds
-the event loop, in a thread too: the number of values, more than that of bytes, decides for how long.
+`limit` fits every asynchronous client of httpx or httpx2, so it also bounds what an SDK reads with a client of ours.
+Parsing holds the event loop, in a thread too: the number of values, more than that of bytes, decides for how long.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ def limits(bytes: int, values: float) -> Iterator[None]:
 
 @contextmanager
 def ending_within(timeout_s: float) -> Iterator[None]:
-    """A deadline for the requests that an SDK sends inside from threads of its own, which nobody can cancel."""
+    """A deadline for the requests that an SDK sends inside from threads, which nobody can cancel; see `left_s`."""
     token = _ends_at.set(time.monotonic() + timeout_s)
     try:
         yield
@@ -74,46 +74,35 @@ def ending_within(timeout_s: float) -> Iterator[None]:
         _ends_at.reset(token)
 
 
+def left_s() -> float:
+    """Seconds to the deadline of the call under way; infinite without one."""
+    return _ends_at.get() - time.monotonic()
+
+
 def limit(client: Any) -> None:
-    """Bound every answer that a client of httpx or httpx2 reads.
+    """Bound every answer that an asynchronous client of httpx or httpx2 reads.
 
     An answer is asked for packed by gzip or not at all. What passes a limit raises `BadAnswer` out of the reading, and
     the connection is closed; the body of an error ends at 16 KiB.
     """
-    ask, answer = (_ask_async, _answer_async) if hasattr(client, "aclose") else (_ask, _answer)
-    if answer not in client.event_hooks["response"]:
-        client.event_hooks["request"].append(ask)
-        client.event_hooks["response"].append(answer)
+    if _limit_answer not in client.event_hooks["response"]:
+        client.event_hooks["request"].append(_ask_for_gzip)
+        client.event_hooks["response"].append(_limit_answer)
 
 
-def _ask(request: Any) -> None:
-    request.headers["Accept-Encoding"] = "gzip"
-    left_s = _ends_at.get() - time.monotonic()
-    if math.isfinite(left_s):
-        given = dict.fromkeys(("connect", "read", "write", "pool"), max(left_s, 0.001))
-        request.extensions = {**request.extensions, "timeout": given}
-
-
-async def _ask_async(request: Any) -> None:
+async def _ask_for_gzip(request: Any) -> None:
     request.headers["Accept-Encoding"] = "gzip"
 
 
-def _answer(response: Any) -> None:
-    response.stream = _body_class(_Body, _library(response).SyncByteStream)(response)
-
-
-async def _answer_async(response: Any) -> None:
-    response.stream = _body_class(_AsyncBody, _library(response).AsyncByteStream)(response)
-
-
-def _library(response: Any) -> Any:
+async def _limit_answer(response: Any) -> None:
     # openai 2 and litellm use httpx, openai 3 and signalbox httpx2; each takes streams of its own kind only.
-    return import_module(type(response).__module__.partition(".")[0])
+    library = type(response).__module__.partition(".")[0]
+    response.stream = _body_class(library)(response)
 
 
 @cache
-def _body_class(kind: type, stream: type) -> type:
-    return type("Body", (kind, stream), {})
+def _body_class(library: str) -> type["_Body"]:
+    return type("Body", (_Body, import_module(library).AsyncByteStream), {})
 
 
 class Meter:
@@ -192,21 +181,7 @@ class _Body:
         self._stream = response.stream
         self._most = math.inf if response.is_success else _MOST_ERROR_BYTES
         self._meter = Meter(_limits.get(), packed=packed == "gzip", events=events)
-        self._ends_at = _ends_at.get()
 
-    def __iter__(self) -> Iterator[bytes]:
-        for part in self._stream:
-            if time.monotonic() > self._ends_at:
-                raise BadAnswer("its answer did not end in time")
-            yield from self._meter.pieces(part)
-            if self._meter.size >= self._most:
-                return
-
-    def close(self) -> None:
-        self._stream.close()
-
-
-class _AsyncBody(_Body):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for piece in self._meter.read(self._stream):
             yield piece

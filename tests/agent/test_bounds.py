@@ -9,7 +9,6 @@ from contextvars import ContextVar
 from itertools import chain, repeat
 from typing import Any
 
-import httpx2
 import pytest
 
 from agent.fusion import Fused
@@ -158,9 +157,9 @@ SMALL = bounds.Limits(BYTES, VALUES)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def litellm_is_there():
-    """Importing it takes longer than a deadline here."""
-    remote._import_litellm()
+def litellm() -> Any:
+    """Imported before the tests: it takes longer than their deadlines."""
+    return remote._import_litellm()
 
 
 @pytest.fixture(autouse=True)
@@ -291,20 +290,35 @@ async def test_an_event_of_too_many_values_ends_a_stream_and_many_events_of_few_
     assert pieces[-1].text.endswith("aadone")
 
 
-def test_a_client_without_an_event_loop_is_bounded_as_well():
-    """litellm looks models up in threads, and nobody can cancel a thread."""
-    http = httpx2.Client()
-    bounds.limit(http)
-    drips = Fault(parts=repeat(b" "), pause_s=0.02)
-    with answering([Fault(parts=repeat(b"a" * 4_000)), packed(BOMB), drips]) as server:
-        for _ in range(2):
-            with pytest.raises(bounds.BadAnswer, match="its answer is longer than 128 KiB"):
-                http.get(f"{server.root_url}/x")
-        with bounds.ending_within(0.2), pytest.raises(bounds.BadAnswer, match="its answer did not end in time"):
-            http.get(f"{server.root_url}/x")
-        with bounds.ending_within(0.0), pytest.raises(httpx2.TimeoutException):
-            http.get(f"{server.root_url}/x")
-    http.close()
+SLOW = {
+    "long": (Fault(parts=repeat(b"a" * 4_000)), 30.0, "longer than 128 KiB"),
+    "drip": (Fault(parts=repeat(b" "), pause_s=0.02), 0.2, "no answer within 0"),
+    "drip of a header": (Fault(head=repeat(b"X"), pause_s=0.02), 0.2, "no answer within 0"),
+}
+
+
+@pytest.mark.parametrize("answer", SLOW)
+@pytest.mark.parametrize("where", ["a thread", "the event loop"])
+async def test_what_litellm_looks_up_in_threads_ends_at_the_limit_or_the_deadline(
+    where: str, answer: str, litellm: Any
+):
+    """Nobody can cancel a thread."""
+    fault, timeout_s, reason = SLOW[answer]
+
+    async def look_up() -> None:
+        get = litellm.module_level_client.get
+        await asyncio.to_thread(get, server.root_url) if where == "a thread" else get(server.root_url)
+
+    with answering([fault]) as server, bounds.ending_within(timeout_s):
+        with pytest.raises(Exception, match=reason):
+            await look_up()
+        assert server.left.wait(30)
+
+
+async def test_what_litellm_looks_up_is_answered(litellm: Any):
+    with ScriptedServer(other=lambda request: {"asked": [request.method, request.body]}) as server:
+        got = await asyncio.to_thread(litellm.module_level_client.post, f"{server.root_url}/x", json={"a": 1})
+    assert got.json() == {"asked": ["POST", {"a": 1}]}
 
 
 @pytest.fixture
