@@ -41,6 +41,7 @@ class Fault:
         pause_s: seconds before every further part of a stream, one part being one event.
         body: sent as it is, in place of the JSON ("" for an empty body).
         parts: sent in chunks in place of the JSON, for a body without an end: `itertools.repeat(b"x")`.
+        head: sent as it is behind the first header, for headers without an end.
         truncated: the connection ends after half of the body.
         reset: the connection is reset instead of an answer.
     """
@@ -51,6 +52,7 @@ class Fault:
     pause_s: float = 0.0
     body: bytes | str | None = None
     parts: Iterable[bytes] | None = None
+    head: Iterable[bytes] | None = None
     truncated: bool = False
     reset: bool = False
 
@@ -94,7 +96,7 @@ class ScriptedServer:
     Attributes:
         requests: all requests so far, those that went wrong included.
         base_url: for the client, ends in "/v1".
-        sent: bytes of chunked bodies so far.
+        sent: bytes of answers in parts so far.
         left: set once a client has left amid an answer.
     """
 
@@ -312,6 +314,10 @@ class _Handler(BaseHTTPRequestHandler):
         parts = answer.parts
         if fault.body is not None:
             parts = (fault.body.encode() if isinstance(fault.body, str) else fault.body,)
+        if fault.head is not None:
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n")
+            self._send_all(fault.head, fault.pause_s)
+            return
         if fault.parts is not None:
             self._send_chunks(answer, fault.parts, fault)
             return
@@ -338,9 +344,12 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in (sent | dict(fault.headers)).items():
             self.send_header(name, value)
         self.end_headers()
-        for part in parts:
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
-            self.server.script.sent += len(part)
-            if self.server.script._closing.wait(fault.pause_s):
-                return
+        self._send_all((b"%x\r\n%s\r\n" % (len(part), part) for part in parts), fault.pause_s)
         self.wfile.write(b"0\r\n\r\n")
+
+    def _send_all(self, parts: Iterable[bytes], pause_s: float) -> None:
+        for part in parts:
+            self.wfile.write(part)
+            self.server.script.sent += len(part)
+            if self.server.script._closing.wait(pause_s):
+                return

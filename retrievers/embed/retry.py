@@ -22,7 +22,7 @@ from tenacity import (
 )
 
 from retrievers.core.errors import Unavailable
-from retrievers.http.bounds import BadAnswer, bad_answer_in
+from retrievers.http.bounds import BadAnswer, bad_answer_in, ending_within
 
 T = TypeVar("T")
 
@@ -108,9 +108,11 @@ async def repeat(send: Callable[[], Awaitable[T]], *, policy: RetryPolicy, timeo
 
     async def once() -> T:
         # The SDK's timeout is for each read, so a server that drips would never meet it.
-        async with asyncio.timeout(min(timeout_s, ends_at - time.monotonic())):
+        left_s = min(timeout_s, ends_at - time.monotonic())
+        async with asyncio.timeout(left_s):
             try:
-                return await send()
+                with ending_within(left_s):
+                    return await send()
             except Exception as error:
                 if bad := bad_answer_in(error):
                     raise bad from None

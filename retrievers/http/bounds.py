@@ -1,11 +1,13 @@
 """Answers of services, bounded while they are read: bytes as sent and unpacked, JSON values, levels.
 
 `limit` fits every asynchronous client of httpx or httpx2, so it also bounds what an SDK reads with a client of ours.
-Parsing holds the event loop, in a thread too: the number of values, not of bytes, decides for how long.
+Parsing holds the event loop, in a thread too: the number of values, more than that of bytes, decides for how long.
 """
 
 import asyncio
 import json
+import math
+import time
 import zlib
 from collections.abc import AsyncIterable, AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -17,9 +19,11 @@ from typing import Any
 
 MOST_LEVELS = 50
 """Lists and objects inside each other."""
-_MOST_ERROR_BYTES = 64 << 10
+_MOST_ERROR_BYTES = 16 << 10
 _PARTS_PER_TURN = 8
 _PIECE_BYTES = 64 << 10
+_EVENT_BYTES = 1 << 10
+"""Of an event stream at once: as many events as may keep their reader busy before others have a turn."""
 _CONTAINERS = (dict, list)
 _EVENT_STREAM = "text/event-stream"
 
@@ -42,15 +46,16 @@ class Limits:
     """
 
     bytes: int = 8 << 20
-    values: int = 200_000
+    values: float = 200_000
 
 
 USUAL = Limits()
 _limits: ContextVar[Limits] = ContextVar("limits", default=USUAL)
+_ends_at: ContextVar[float] = ContextVar("ends_at", default=math.inf)
 
 
 @contextmanager
-def limits(bytes: int, values: int) -> Iterator[None]:
+def limits(bytes: int, values: float) -> Iterator[None]:
     """Other limits for the requests that are sent inside."""
     token = _limits.set(Limits(bytes, values))
     try:
@@ -59,16 +64,30 @@ def limits(bytes: int, values: int) -> Iterator[None]:
         _limits.reset(token)
 
 
+@contextmanager
+def ending_within(timeout_s: float) -> Iterator[None]:
+    """A deadline for the requests that an SDK sends inside from threads, which nobody can cancel; see `left_s`."""
+    token = _ends_at.set(time.monotonic() + timeout_s)
+    try:
+        yield
+    finally:
+        _ends_at.reset(token)
+
+
+def left_s() -> float:
+    """Seconds to the deadline of the call under way; infinite without one."""
+    return _ends_at.get() - time.monotonic()
+
+
 def limit(client: Any) -> None:
     """Bound every answer that an asynchronous client of httpx or httpx2 reads.
 
     An answer is asked for packed by gzip or not at all. What passes a limit raises `BadAnswer` out of the reading, and
-    the connection is closed; the body of an error ends at 64 KiB.
+    the connection is closed; the body of an error ends at 16 KiB.
     """
-    if _limit_answer in client.event_hooks["response"]:
-        return
-    client.event_hooks["request"].append(_ask_for_gzip)
-    client.event_hooks["response"].append(_limit_answer)
+    if _limit_answer not in client.event_hooks["response"]:
+        client.event_hooks["request"].append(_ask_for_gzip)
+        client.event_hooks["response"].append(_limit_answer)
 
 
 async def _ask_for_gzip(request: Any) -> None:
@@ -76,16 +95,9 @@ async def _ask_for_gzip(request: Any) -> None:
 
 
 async def _limit_answer(response: Any) -> None:
-    packed = response.headers.pop("content-encoding", "").strip().lower()
-    if packed not in ("", "identity", "gzip"):
-        raise BadAnswer("its answer is packed in a way that was not asked for")
     # openai 2 and litellm use httpx, openai 3 and signalbox httpx2; each takes streams of its own kind only.
     library = type(response).__module__.partition(".")[0]
-    body = _body_class(library)(response.stream)
-    body.packed = packed == "gzip"
-    body.failed = not response.is_success
-    body.events = response.headers.get("content-type", "").startswith(_EVENT_STREAM)
-    response.stream = body
+    response.stream = _body_class(library)(response)
 
 
 @cache
@@ -93,71 +105,91 @@ def _body_class(library: str) -> type["_Body"]:
     return type("Body", (_Body, import_module(library).AsyncByteStream), {})
 
 
+class Meter:
+    """Unpacks and counts a body part by part.
+
+    Args:
+        packed: by gzip.
+        events: it is an event stream.
+        of: what it is the body of, for the reason of an error.
+    """
+
+    def __init__(self, limits: Limits, *, packed: bool, events: bool = False, of: str = "its answer") -> None:
+        self._limits, self._events, self._of = limits, events, of
+        self._unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16) if packed else None
+        self._most_at_once = _EVENT_BYTES if events else _PIECE_BYTES
+        self._received = 0
+        self._left = limits.values
+        self.size = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether what is packed has come to its end."""
+        return self._unpacker is None or self._unpacker.eof
+
+    def pieces(self, part: bytes) -> Iterator[bytes]:
+        """The part, unpacked; none of the pieces is empty.
+
+        Raises:
+            BadAnswer: it passes a limit, or cannot be unpacked.
+        """
+        self._received += len(part)
+        for piece in self._unpacked(part):
+            self.size += len(piece)
+            if max(self._received, self.size) > self._limits.bytes:
+                raise too_long(self._limits.bytes, self._of)
+            self._left -= _values_in(piece)
+            if self._left < 0:
+                raise BadAnswer(f"{self._of} holds more than {self._limits.values:,} values")
+            if self._events and b"\n" in piece:
+                self._left = self._limits.values - _values_in(piece[piece.rindex(b"\n") :])
+            for start in range(0, len(piece), self._most_at_once):
+                yield piece[start : start + self._most_at_once]
+
+    async def read(self, parts: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+        """The pieces of all parts; raises as `pieces` does."""
+        number = 0
+        async for part in parts:
+            for piece in self.pieces(part):
+                yield piece
+                number += 1
+                if self._events or number % _PARTS_PER_TURN == 0:
+                    # Parts that are there already come without a turn of the event loop, and there may be millions.
+                    await asyncio.sleep(0)
+
+    def _unpacked(self, part: bytes) -> Iterator[bytes]:
+        if self._unpacker is None:
+            yield part
+            return
+        # In pieces: some KiB may stand for gigabytes.
+        while part and not self._unpacker.eof:
+            try:
+                yield self._unpacker.decompress(part, _PIECE_BYTES)
+            except zlib.error:
+                raise BadAnswer(f"{self._of} cannot be unpacked") from None
+            part = self._unpacker.unconsumed_tail
+
+
 class _Body:
     """The body of an answer, unpacked, up to its limits."""
 
-    packed = failed = events = False
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-        self._limits = _limits.get()
+    def __init__(self, response: Any) -> None:
+        packed = response.headers.pop("content-encoding", "").strip().lower()
+        if packed not in ("", "identity", "gzip"):
+            raise BadAnswer("its answer is packed in a way that was not asked for")
+        events = response.headers.get("content-type", "").startswith(_EVENT_STREAM)
+        self._stream = response.stream
+        self._most = math.inf if response.is_success else _MOST_ERROR_BYTES
+        self._meter = Meter(_limits.get(), packed=packed == "gzip", events=events)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        values = left = self._limits.values
-        size = 0
-        async for part in unpacked(self._stream, self._limits.bytes, packed=self.packed):
-            size += len(part)
-            if self.failed and size >= _MOST_ERROR_BYTES:
-                yield part[: len(part) - (size - _MOST_ERROR_BYTES)]
+        async for piece in self._meter.read(self._stream):
+            yield piece
+            if self._meter.size >= self._most:
                 return
-            left -= _values_in(part)
-            if left < 0:
-                raise BadAnswer(f"its answer holds more than {values:,} values")
-            if self.events and b"\n" in part:
-                left = values - _values_in(part[part.rindex(b"\n") :])
-            yield part
 
     async def aclose(self) -> None:
         await self._stream.aclose()
-
-
-async def unpacked(
-    parts: AsyncIterable[bytes], most_bytes: int, *, packed: bool, of: str = "its answer", whole: bool = False
-) -> AsyncIterator[bytes]:
-    """The parts of a body, not empty, of gzip the unpacked ones.
-
-    Args:
-        of: what it is the body of, for the error.
-        whole: what is packed must come to its end.
-    Raises:
-        BadAnswer: the body is longer than `most_bytes`, on the way or unpacked, or cannot be unpacked.
-    """
-    unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16) if packed else None
-    number = received = size = 0
-    async for part in parts:
-        received += len(part)
-        for data in _unpacked(part, unpacker, of) if unpacker else (part,):
-            size += len(data)
-            if max(received, size) > most_bytes:
-                raise too_long(most_bytes, of)
-            if data:
-                yield data
-            number += 1
-            if number % _PARTS_PER_TURN == 0:
-                # Parts that are there already come without a turn of the event loop, and there may be millions.
-                await asyncio.sleep(0)
-    if whole and unpacker and not unpacker.eof:
-        raise BadAnswer(f"{of} breaks off")
-
-
-def _unpacked(part: bytes, unpacker: Any, of: str) -> Iterator[bytes]:
-    """In pieces: some KiB may stand for gigabytes."""
-    while part and not unpacker.eof:
-        try:
-            yield unpacker.decompress(part, _PIECE_BYTES)
-        except zlib.error:
-            raise BadAnswer(f"{of} cannot be unpacked") from None
-        part = unpacker.unconsumed_tail
 
 
 def parse_json(data: bytes | str) -> Any:
@@ -171,11 +203,11 @@ def parse_json(data: bytes | str) -> Any:
         value = json.loads(data)
     except RecursionError:
         raise BadAnswer(f"its answer has more than {MOST_LEVELS} levels") from None
-    check_levels(value)
+    _check_levels(value)
     return value
 
 
-def check_levels(value: Any) -> None:
+def _check_levels(value: Any) -> None:
     """Raise BadAnswer for a JSON value that has too many levels for whoever descends into it."""
     level = [value] if type(value) in _CONTAINERS else []
     for _ in range(MOST_LEVELS):
@@ -193,12 +225,12 @@ def bad_answer_in(error: BaseException | None) -> BadAnswer | None:
     return error
 
 
-def _values_in(part: bytes) -> int:
-    """How many values a part of a JSON text begins, counted by its marks; those inside texts count as well."""
-    return sum(map(part.count, (b",", b":", b"[", b"{")))
-
-
 def too_long(most_bytes: int, of: str = "its answer") -> BadAnswer:
     """What is raised for a body of more than so many bytes."""
     limit = f"{most_bytes >> 20} MiB" if most_bytes >= 1 << 20 else f"{most_bytes >> 10} KiB"
     return BadAnswer(f"{of} is longer than {limit}")
+
+
+def _values_in(part: bytes) -> int:
+    """How many values a part of a JSON text begins, counted by its marks; those inside texts count as well."""
+    return sum(map(part.count, (b",", b":", b"[", b"{")))

@@ -22,7 +22,7 @@ import httpcore2
 
 from retrievers.core.errors import BadDocument, BadRequest, Unavailable
 from retrievers.http.addresses import refusal
-from retrievers.http.bounds import BadAnswer, unpacked
+from retrievers.http.bounds import BadAnswer, Limits, Meter
 from retrievers.http.extract import extract
 from retrievers.http.urls import Target, read_url, redirected
 from retrievers.ingest.clean import Cleaner, decode, one_line
@@ -304,11 +304,14 @@ async def _received(host: str, response: httpcore2.Response) -> _Body | str:
 async def _unpacked(host: str, response: httpcore2.Response, encoding: str) -> bytes:
     if encoding not in ("", "identity", "gzip", "x-gzip"):
         raise Unavailable(host, f"its page is packed as {one_line(encoding, 60)}, which was not asked for")
-    parts = unpacked(response.aiter_stream(), MOST_BYTES, packed=encoding.endswith("gzip"), of="its page", whole=True)
+    meter = Meter(Limits(MOST_BYTES, math.inf), packed=encoding.endswith("gzip"), of="its page")
     try:
-        return b"".join([part async for part in parts])
+        data = b"".join([piece async for piece in meter.read(response.aiter_stream())])
     except BadAnswer as error:
         raise Unavailable(host, error.reason) from None
+    if not meter.is_whole:
+        raise Unavailable(host, "its page breaks off")
+    return data
 
 
 def _decoded(data: bytes, charset: str | None) -> str:

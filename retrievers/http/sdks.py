@@ -1,14 +1,24 @@
 """The SDKs that read answers by themselves, with clients that bound what they read."""
 
+import asyncio
+import logging
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from retrievers.http.bounds import limit
+from retrievers.http.bounds import left_s, limit
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
+_MOST_ERROR_CHARACTERS = 4_000
+_LOOKUP_S = 60.0
+"""For a request that litellm sends outside of any call."""
 OPENAI_URL = "https://api.openai.com/v1"
 
 
@@ -35,10 +45,59 @@ def limit_litellm() -> None:
     It makes its clients itself, at two places: for providers with an API of their own and for those that speak
     OpenAI's.
     """
-    handlers = import_module("litellm.llms.custom_httpx.http_handler")
-    openai = import_module("litellm.llms.openai.common_utils")
+    handlers: Any = import_module("litellm.llms.custom_httpx.http_handler")
+    openai: Any = import_module("litellm.llms.openai.common_utils").BaseOpenAILLM
     _limit_made_by(handlers.AsyncHTTPHandler, "create_client")
-    _limit_made_by(openai.BaseOpenAILLM, "_get_async_http_client")
+    _limit_made_by(openai, "_get_async_http_client")
+    blocking = _blocking_client(handlers)
+    handlers.HTTPHandler.create_client = blocking
+    openai._get_sync_http_client = staticmethod(blocking)
+    # It searches whole answers that it cannot read for secrets, to log and to raise them: seconds for one MiB.
+    for name in ("LiteLLM", "LiteLLM Proxy", "LiteLLM Router"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    redaction: Any = import_module("litellm.litellm_core_utils.secret_redaction")
+    redaction._SECRET_RE = _Beginning(redaction._SECRET_RE)
+
+
+def _blocking_client(handlers: Any) -> Callable[..., Any]:
+    """What makes the clients by which litellm looks models and tokens up in threads.
+
+    A thread cannot be cancelled, and the timeout of a blocking client is for each read. So each request is one of a
+    bounded asynchronous client, on an event loop of its own, with the deadline of the call under way.
+    """
+    httpx = handlers.httpx
+
+    async def answer(request: Any, timeout_s: float) -> Any:
+        try:
+            async with asyncio.timeout(timeout_s), handlers.AsyncHTTPHandler().client as client:
+                found = await client.request(
+                    request.method, request.url, headers=request.headers, content=request.read(), follow_redirects=False
+                )
+        except TimeoutError:
+            raise httpx.ReadTimeout(f"no answer within {timeout_s:.3g} s", request=request) from None
+        return httpx.Response(found.status_code, headers=found.headers, content=found.content, request=request)
+
+    class Transport(httpx.BaseTransport):  # type: ignore[misc, name-defined]
+        def handle_request(self, request: Any) -> Any:
+            timeout_s = max(min(left_s(), _LOOKUP_S), 0.0)
+            # Some are sent by the event loop's own thread, where no other loop can run.
+            with ThreadPoolExecutor(1, "litellm-lookup") as thread:
+                return thread.submit(copy_context().run, asyncio.run, answer(request, timeout_s)).result()
+
+    def make(*_: Any) -> Any:
+        return httpx.Client(transport=Transport(), follow_redirects=True)
+
+    return make
+
+
+@dataclass(frozen=True, slots=True)
+class _Beginning:
+    """A pattern for the beginning of a text; the rest is dropped."""
+
+    pattern: re.Pattern[str]
+
+    def sub(self, replacement: str, text: str) -> str:
+        return self.pattern.sub(replacement, text[:_MOST_ERROR_CHARACTERS])
 
 
 def _limit_made_by(owner: Any, name: str) -> None:

@@ -1,5 +1,6 @@
 """Every provider beside every answer that has no end, no measure or no shape: each costs its limit and no more."""
 
+import asyncio
 import gzip
 import json
 import time
@@ -156,15 +157,17 @@ SMALL = bounds.Limits(BYTES, VALUES)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def litellm_is_there():
-    """Importing it takes longer than a deadline here."""
-    remote._import_litellm()
+def litellm() -> Any:
+    """Imported before the tests: it takes longer than their deadlines."""
+    return remote._import_litellm()
 
 
 @pytest.fixture(autouse=True)
 def small_limits(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(remote, "_limits", lambda texts: bounds.limits(BYTES, VALUES))
     monkeypatch.setattr(bounds, "_limits", ContextVar("limits", default=SMALL))
+    monkeypatch.setattr("agent.llm_chat._LARGEST_WHOLE", BYTES)
+    monkeypatch.setattr("agent.llm_chat.USUAL", SMALL)
     monkeypatch.setattr("retrievers.http.client._FIRST_WAIT_S", 0.001)
 
 
@@ -287,11 +290,40 @@ async def test_an_event_of_too_many_values_ends_a_stream_and_many_events_of_few_
     assert pieces[-1].text.endswith("aadone")
 
 
+SLOW = {
+    "long": (Fault(parts=repeat(b"a" * 4_000)), 30.0, "longer than 128 KiB"),
+    "drip": (Fault(parts=repeat(b" "), pause_s=0.02), 0.2, "no answer within 0"),
+    "drip of a header": (Fault(head=repeat(b"X"), pause_s=0.02), 0.2, "no answer within 0"),
+}
+
+
+@pytest.mark.parametrize("answer", SLOW)
+@pytest.mark.parametrize("where", ["a thread", "the event loop"])
+async def test_what_litellm_looks_up_in_threads_ends_at_the_limit_or_the_deadline(
+    where: str, answer: str, litellm: Any
+):
+    """Nobody can cancel a thread."""
+    fault, timeout_s, reason = SLOW[answer]
+
+    async def look_up() -> None:
+        get = litellm.module_level_client.get
+        await asyncio.to_thread(get, server.root_url) if where == "a thread" else get(server.root_url)
+
+    with answering([fault]) as server, bounds.ending_within(timeout_s):
+        with pytest.raises(Exception, match=reason):
+            await look_up()
+        assert server.left.wait(30)
+
+
+async def test_what_litellm_looks_up_is_answered(litellm: Any):
+    with ScriptedServer(other=lambda request: {"asked": [request.method, request.body]}) as server:
+        got = await asyncio.to_thread(litellm.module_level_client.post, f"{server.root_url}/x", json={"a": 1})
+    assert got.json() == {"asked": ["POST", {"a": 1}]}
+
+
 @pytest.fixture
 async def turns() -> AsyncIterator[Callable[[], int]]:
     """How often the event loop has come round so far, with work of others waiting."""
-    import asyncio
-
     count = 0
 
     async def others() -> None:
@@ -311,5 +343,6 @@ async def test_parts_that_are_there_at_once_leave_turns_to_others(turns: Callabl
             yield b"a"
 
     before = turns()
-    assert sum([len(part) async for part in bounds.unpacked(parts(), BYTES, packed=False)]) == 10_000
+    meter = bounds.Meter(SMALL, packed=False)
+    assert sum([len(piece) async for piece in meter.read(parts())]) == 10_000
     assert turns() - before >= 1_000
