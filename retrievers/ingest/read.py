@@ -23,7 +23,7 @@ from retrievers.sandbox import MOST_REQUESTS, Sandbox, Stopped, never
 __all__ = ["check_upload", "input_bytes", "read", "read_record", "read_upload"]
 
 SANDBOX = Sandbox(places=3)
-"""Reads files; a tenant has at most two at a time, so that hostile ones do not keep others waiting."""
+"""Reads files. The worker gives a tenant at most two places, so that hostile files do not keep others waiting."""
 MOST_FAILURES = 10_000
 """Bad documents of one file; what comes after so many is not read."""
 _TASK = "retrievers.ingest.formats:read_to_messages"

@@ -75,7 +75,7 @@ class _Run:
     """
 
     lease: Lease
-    line: AbstractAsyncContextManager[None] = field(default_factory=nullcontext)
+    line: AbstractAsyncContextManager[None]
     turn: AbstractAsyncContextManager[None] = field(default_factory=nullcontext)
     read: asyncio.Event = field(default_factory=asyncio.Event)
     work: Work = field(init=False)
@@ -146,7 +146,7 @@ class Worker:
             Unavailable: a dependency failed; the job, if it was written down, is tried again later.
         """
         lease = await self.jobs.begin(tenant, delivery)
-        run = _Run(lease, self._lines.setdefault(tenant, asyncio.Semaphore(_TURNS)), self._turns)
+        run = _Run(lease, self._line(tenant), self._turns)
         try:
             return lease.id.hex, await self._carry_out_patiently(run, read_within_s)
         except LostLease:
@@ -186,7 +186,11 @@ class Worker:
             Unavailable: a dependency failed; the job is given back, to be tried again later.
             LostLease: it was taken over by another worker, or cancelled.
         """
-        return await self._carry_out(_Run(lease))
+        return await self._carry_out(_Run(lease, self._line(lease.tenant)))
+
+    def _line(self, tenant: str) -> asyncio.Semaphore:
+        """In it, the jobs of a tenant wait for each other: so many at once are read and stored."""
+        return self._lines.setdefault(tenant, asyncio.Semaphore(_TURNS))
 
     async def _carry_out(self, run: "_Run") -> Report:
         try:

@@ -1,7 +1,7 @@
 """The process that reads files: one after the other, each within the limits, until nobody asks for more.
 
-Run as `python -m retrievers.sandbox.child LIMITS` with a socket as standard input. It reaches no network and starts no
-process.
+Run as `python -m retrievers.sandbox.child LIMITS FOLDER` with a socket as standard input; the folder is its own for
+temporary files, and goes with it. The process reaches no network and starts no other.
 """
 
 import ctypes
@@ -10,6 +10,7 @@ import json
 import math
 import os
 import resource
+import shutil
 import socket
 import sys
 import time
@@ -40,7 +41,7 @@ _FORBIDDEN = ("socket.", "subprocess.", "os.exec", "os.fork", "os.posix_spawn", 
 def main() -> None:
     """Read files until the other end of the socket is closed."""
     connection = socket.socket(fileno=os.dup(0))
-    limits = Limits(**json.loads(sys.argv[1]))
+    limits, folder = Limits(**json.loads(sys.argv[1])), sys.argv[2]
     confine(limits)
     is_last = False
     while not is_last and (given := receive_request(connection)) is not None:
@@ -49,6 +50,7 @@ def main() -> None:
             if not is_last:
                 with file:
                     is_last = Answer(connection, limits).send_all(request["task"], file, arguments)
+    shutil.rmtree(folder, ignore_errors=True)  # whoever made it may be gone
     os._exit(0)  # no library gets a word in, whatever state it is in
 
 

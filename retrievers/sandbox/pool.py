@@ -166,7 +166,7 @@ class _Process:
 
     def _started(self, theirs: socket.socket) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
-            (sys.executable, "-P", "-m", "retrievers.sandbox.child", json.dumps(asdict(self._limits))),
+            (sys.executable, "-P", "-m", "retrievers.sandbox.child", json.dumps(asdict(self._limits)), self._folder),
             stdin=theirs.fileno(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -176,6 +176,9 @@ class _Process:
                 "PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path if path),
                 "PYTHONUTF8": "1",
                 "TMPDIR": self._folder,
+                # Libraries for numbers reserve address space for every core, which is limited here.
+                "OPENBLAS_NUM_THREADS": "1",
+                "OMP_NUM_THREADS": "1",
             },
             start_new_session=True,
         )
@@ -185,6 +188,8 @@ class _Process:
         if self._resting is not None:
             self._resting.cancel()
         files, arguments = zip(*requests, strict=True)
+        for file in files:
+            file.seek(0)  # a process that was ended may have read on in the next ones, whose place is shared
         self._outstanding = len(files)
         self._files += len(files)
         request = json.dumps({"task": task, "arguments": arguments}).encode() + b"\n"
@@ -199,13 +204,13 @@ class _Process:
         while True:
             if stopped():
                 raise Unavailable("the file", "nobody waits for it any more")
+            if waited_s > self._limits.wait_s:
+                raise BadDocument(self._limits.out_of_time)
             began = time.monotonic()
             try:
                 message = self._receiver.receive()
             except TimeoutError:
                 waited_s += time.monotonic() - began
-                if waited_s > self._limits.wait_s:
-                    raise BadDocument(self._limits.out_of_time) from None
                 continue
             except EOFError:
                 raise BadDocument(self._death_reason()) from None

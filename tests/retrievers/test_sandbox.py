@@ -3,6 +3,7 @@ import errno
 import io
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -53,6 +54,13 @@ def act(file, what):
     elif what == "keep":
         global kept
         kept = bytearray(b"x") * (270 << 20)
+    elif what == "load":
+        import markitdown
+        with open("/proc/self/statm") as statm:
+            pages = int(statm.read().split()[0])
+        blas = os.environ["OPENBLAS_NUM_THREADS"]
+        yield {"address_space": pages * os.sysconf("SC_PAGE_SIZE"), "threads_of_blas": blas}
+        return
     yield {"pid": os.getpid(), "folder": tempfile.gettempdir(), "files": os.listdir()}
 
 def parts(file, count):
@@ -143,6 +151,29 @@ def test_a_bad_file_among_others_costs_none_of_them(sandbox: Sandbox):
                 found.append(False)
 
     assert found == [True, False, True, False, True, True, False, True]
+
+
+def test_files_that_were_read_ahead_are_read_again_when_the_one_before_is_given_up(sandbox: Sandbox):
+    texts = ["one two", *(f"file {n}" for n in range(5))]
+    files = [file_of(text) for text in texts]
+
+    answers = sandbox.run("tasks_of_this_test:words", [(file, {}) for file in files])
+    first = next(answers)
+    next(first)
+    time.sleep(0.3)  # the process may read on; the test holds whether or not it has
+    first.close()
+    rest = [" ".join(one["word"] for one in answer) for answer in answers]
+
+    assert rest == texts[1:]
+    for file in files:
+        file.close()
+
+
+def test_the_libraries_take_a_part_of_the_address_space_however_many_cores_there_are(sandbox: Sandbox):
+    converters = run(sandbox, "load")
+
+    assert converters["threads_of_blas"] == "1"
+    assert converters["address_space"] < Limits().memory_bytes / 2
 
 
 def test_a_process_that_keeps_much_memory_is_replaced(sandbox: Sandbox):
