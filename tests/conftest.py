@@ -7,6 +7,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
@@ -15,6 +16,10 @@ from retrievers.embed.onnx import MINILM, OnnxEmbedder
 from retrievers.postgres.database import Database
 from retrievers.postgres.embedded import EmbeddedServer
 from retrievers.postgres.migrate import SERVICE_ROLE, migrate
+
+# No example fails because the machine is slow.
+hypothesis.settings.register_profile("any pace", deadline=None)
+hypothesis.settings.load_profile("any pace")
 
 POSTGRES_VERSION = int(os.environ.get("SIGNALBOX_TEST_POSTGRES", "18"))
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
