@@ -1,6 +1,7 @@
 """Web search: each provider's own shapes over real HTTP, what may go wrong, and the service around it."""
 
 import asyncio
+import gzip
 import json
 import logging
 import subprocess
@@ -598,6 +599,29 @@ async def test_errors_of_ddgs_are_told_apart(engines: Engines, open_web: Callabl
     assert (await failure(web, other)).reason == "ddgs: no search engine has answered within 3 s"
     engines.answer = DDGSException("ConnectError: https://user@engine.example")
     assert (await failure(web, other)).reason == "ddgs: no search engine has answered"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        Fault(parts=repeat(b"a" * 65_536)),
+        Fault(body=gzip.compress(bytes(16 << 20)), headers={"Content-Encoding": "gzip"}),
+    ],
+    ids=["without an end", "bomb"],
+)
+async def test_a_page_that_ddgs_reads_is_bounded(
+    page: Fault, open_web: Callable[..., Web], monkeypatch: pytest.MonkeyPatch
+):
+    library, mojeek = pytest.importorskip("ddgs.ddgs"), pytest.importorskip("ddgs.engines.mojeek")
+    monkeypatch.setitem(library.ENGINES, "text", {"mojeek": mojeek.Mojeek})
+    found = b'<ul class="results"><li><h2><a href="https://a.example/">P</a></h2><p class="s">South</p></li></ul>'
+    with ScriptedServer(other=lambda _: {}, faults=[Fault(body=found), page]) as server:
+        monkeypatch.setattr(mojeek.Mojeek, "search_url", server.root_url)
+        web = open_web("ddgs", source_timeout_s=30)
+        assert shown(await web.search(PENGUINS)) == [("P", "https://a.example/", "South")]
+        error = await failure(web, replace(PENGUINS, text="another"))
+    assert error.reason == "ddgs: its answer is longer than 2 MiB"
+    assert server.sent < 32 << 20
 
 
 async def test_ddgs_dates_no_page_so_it_takes_no_date(engines: Engines, open_web: Callable[..., Web]):
