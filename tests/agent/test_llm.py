@@ -267,8 +267,8 @@ async def test_a_second_bad_reply_ends_it():
 
 
 async def test_no_repair_is_begun_that_the_deadline_would_cut():
-    with ScriptedServer(["no idea", PARIS], faults=[Fault(delay_s=2)]) as server:
-        error = await failure(server, timeout_s=3.5)
+    with ScriptedServer(["no idea", PARIS], faults=[Fault(delay_s=3.5)]) as server:
+        error = await failure(server, timeout_s=5)
     assert error.reason == "its reply cannot be used: it holds no JSON object"
     assert len(server.requests) == 1
 
