@@ -522,7 +522,8 @@ class Service:
             Unavailable: as of `retrieve`.
         """
         try:
-            return tool.output(await self.retrieve(tenant=tenant, **tool.read_arguments(arguments)))
+            found = await self.retrieve(tenant=tenant, **tool.read_arguments(arguments))
+            return await asyncio.to_thread(tool.output, found)
         except BadRequest as error:
             return tool.refusal(error)
 

@@ -20,5 +20,9 @@ CONTROL_TOKENS = (
     "<<SYS>> <</SYS>> <s> </s> <bos> <eos> <pad> <unk> <mask> <cls> <sep> <start_of_turn> <end_of_turn> "
     "<start_of_image> <end_of_utterance> <tool_call> </tool_call> <tool_calls> <tool_response> </tool_response> "
     "<function_calls> <think> </think> <extra_id_0> <unused12> <fim_prefix> <file_sep> <0x0A> <SPECIAL_12> <seed:bos> "
+    "<BOS_TOKEN> <EOS_TOKEN> <EOP_TOKEN> <MASK_TOKEN> <sop> <eop> <sot> <eot> <eod> <boi> <eoi> <eoh> <eoa> "
+    "<PRE> <SUF> <MID> <fake_token_around_image> <global-img> <row_1_col_1> <image_soft_token> <IMG_CONTEXT> "
+    "<image_placeholder> <loc0001> <seg001> <TOKENS_UNUSED_1> <reserved_106> <unused_3> <dummy00001> <ctrl99> "
+    "<repo_name> <reponame> <gh_stars> <jupyter_code> <issue_start> <commit_before> <empty_output> "
     "<minimax:tool_call> ]~b] ]~!b[ [e~[ ＜s＞ ［INST］"
 ).split()

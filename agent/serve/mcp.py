@@ -1,5 +1,6 @@
 """The MCP server: the tools and collections of a service, whatever carries the messages."""
 
+import asyncio
 import json
 import logging
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from pydantic import ValidationError
 from agent.app import Service
 from agent.errors import readable
 from agent.serve.tools import TOOLS, Tool, for_a_model, sizes
+from agent.types import Shape
 from retrievers.core.errors import BadRequest, Unavailable, listing
 from retrievers.ingest.clean import plain_line
 from retrievers.text.visible import prompt_text, prompt_value
@@ -136,9 +138,7 @@ class _Door:
         except Exception:
             _log.exception("the tool %s failed", params.name)
             return _refusal("the call failed for a reason of the server's own, which its log tells")
-        content = for_a_model(answer)
-        text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-        return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=content)
+        return await asyncio.to_thread(_result, answer)
 
     async def list_resources(self, context: ServerRequestContext[Any], params: object) -> types.ListResourcesResult:
         """The list of collections, and each of them."""
@@ -178,7 +178,7 @@ class _Door:
                 content: object = {"collections": [{"name": one, "documents": held[one]} for one in held]}
             else:
                 content = await self.service.describe(name, tenant=tenant)
-        text = json.dumps(prompt_value(content), ensure_ascii=False)
+        text = await asyncio.to_thread(lambda: json.dumps(prompt_value(content), ensure_ascii=False))
         return types.ReadResourceResult(
             contents=[types.TextResourceContents(uri=params.uri, mime_type=_JSON, text=text)]
         )
@@ -215,6 +215,12 @@ def _collection_of(uri: str) -> str | None:
     if uri != RESOURCES and not uri.startswith(f"{RESOURCES}/"):
         raise MCPError(types.INVALID_PARAMS, f"there is no such resource; there are: {RESOURCES}, {RESOURCES}/NAME")
     return unquote(uri[len(RESOURCES) + 1 :]) or None
+
+
+def _result(answer: Shape) -> types.CallToolResult:
+    content = for_a_model(answer)
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=content)
 
 
 def _refusal(reason: str) -> types.CallToolResult:

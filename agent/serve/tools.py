@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, ValidationError
@@ -179,10 +180,22 @@ def for_a_model(answer: Shape) -> dict[str, Any]:
             if hit["text"] != stored.text:
                 hit["highlights"] = [list(place) for place in mark(hit["text"])]
     if isinstance(answer, CitedAnswer) and answer.answer is not None and shown["answer"] != answer.answer:
+        places = _shown_places(answer.answer, {edge for one in answer.sentences for edge in (one.start, one.end)})
         for sentence in shown["sentences"]:
             for edge in ("start", "end"):
-                sentence[edge] = len(prompt_text(answer.answer[: sentence[edge]]))
+                sentence[edge] = min(places[sentence[edge]], len(shown["answer"]))
     return shown
+
+
+def _shown_places(text: str, places: set[int]) -> dict[int, int]:
+    """The places in the text as a prompt holds it.
+
+    The text between two places is cleaned by itself, so that the work is linear: a place inside a control token, or
+    beside hidden characters, can be off by that much.
+    """
+    ordered = sorted(places | {0})
+    lengths = (len(prompt_text(text[start:end])) for start, end in pairwise(ordered))
+    return dict(zip(ordered, accumulate(lengths, initial=0), strict=True))
 
 
 async def _search(service: "Service", tenant: str, arguments: dict[str, Any], waited_s: float) -> Result:

@@ -2,7 +2,7 @@
 
 A model reads code points, a person reads glyphs. A character without a glyph can carry an order, or bytes, past the
 person, so a prompt keeps one only where it changes the glyphs beside it: a joiner in a script that joins or stacks its
-letters, the parts of an emoji.
+letters, the selector of a Mongolian letter's form, the parts of an emoji.
 
 Source:
     UAX #44 (Default_Ignorable_Code_Point), UAX #31 section 2.3 (joiners), UTS #51 (emoji sequences),
@@ -25,15 +25,16 @@ _UNKNOWN = "\ud800-\uf8ff\ufdd0-\ufdef\ufffe\uffff"
 _UNKNOWN_BEYOND = "\U0001fffe\U0001ffff\U0002fffe\U0002ffff\U0003fffe-\U000dffff\U000e1000-\U0010ffff"
 # All that has no glyph, without those of _FORMING.
 _HIDDEN = (
-    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffc"
 )
 _HIDDEN_BEYOND = (
     "\U00013430-\U0001343f\U00016fe4\U0001bca0-\U0001bca3\U0001d159\U0001d173-\U0001d17a\U000e0000-\U000e0060"
     "\U000e007b-\U000e007e\U000e0080-\U000e0fff"
 )
-# Joiners, selectors of text or emoji, and the tags of flags: what the characters beside them may need.
-_FORMING = "\u200c\u200d\ufe0e\ufe0f"
+# Selectors of Mongolian forms, joiners, selectors of text or emoji, and the tags of flags: what the characters beside
+# them may need.
+_FORMING = "\u180b-\u180f\u200c\u200d\ufe0e\ufe0f"
 _FORMING_BEYOND = "\U000e0061-\U000e007a\U000e007f"
 
 # A class with many ranges beyond U+FFFF is slow, and most texts hold nothing of them.
@@ -52,6 +53,9 @@ _JOINING_SCRIPT = re.compile(
     "[\u0600-\u08ff\u1800-\u18af\ua840-\ua87f\ufb50-\ufdff\ufe70-\ufefc\U00010ac0-\U00010aff\U00010b80-\U00010baf"
     "\U00010d00-\U00010d3f\U00010f30-\U00010f6f\U00010fb0-\U00010fcf\U0001e900-\U0001e94b]"
 )
+_MONGOLIAN_LETTER = re.compile("[\u1820-\u1878\u1880-\u18aa]")
+_MONGOLIAN_SELECTOR = re.compile("[\u180b-\u180d\u180f]")
+_VOWEL_SEPARATOR = "\u180e"
 _VIRAMA = 9
 """Canonical combining class of the signs that stack consonants; a joiner beside one says how."""
 _KHMER_SHIFTERS = "\u17c9\u17ca"
@@ -73,10 +77,15 @@ _ANGLE_TOKEN = re.compile(
     r"""
     [|｜].+ | .+[|｜]
     | /?(?:
-        s | bos | eos | pad | unk | mask | cls | sep | eot | eom | eod | sys | image | img | think | thinking | tools?
+        s | sys | image | img | think | thinking | tools?
+        | (?: bo[is] | so[ipst] | eo[adhimpst] | pad | unk | mask | cls | sep)(?:_token)?
         | (?:tool|function|fim|im|special|reserved)_\w+ | (?:start|begin|end)_(?:of|header)_\w+ | arg_(?:key|value)
-        | extra_id_\d+ | unused_?\d+ | file_sep | repo_name | 0x[0-9a-f]{2} | (?:seed|minimax):\w+
+        | extra_id_\d+ | (?:tokens_)?unused_?\d+ | (?:dummy|ctrl)_?\d+ | 0x[0-9a-f]{2} | (?:seed|minimax):\w+
+        | file_sep | repo_?name | gh_stars | empty_output | jupyter_\w+ | issue_(?:start|comment|closed)
+        | commit_(?:before|msg|after) | fake_token_\w+ | global-img | row_\d+_col_\d+ | (?:image|audio)_soft_token
+        | image_placeholder | img_context | loc\d{4} | seg\d{3}
     )
+    | (?-i: PRE | SUF | MID)  # In small letters, <pre> is HTML.
     """,
     re.IGNORECASE | re.VERBOSE,
 )
@@ -136,7 +145,7 @@ def _needed(found: re.Match[str], mark: str) -> str:
     """The part of a run that the characters beside it need, and the mark for the rest."""
     run, text = found[0], found.string
     before, after = text[found.start() - 1 : found.start()], text[found.end() : found.end() + 1]
-    kept = _of_emoji(before, run, after) or _of_letters(before, run, after)
+    kept = _of_emoji(before, run, after) or _of_mongolian(before, run, after) or _of_letters(before, run, after)
     return kept if kept == run else kept + mark
 
 
@@ -151,6 +160,15 @@ def _of_emoji(before: str, run: str, after: str) -> str:
     selector = _SELECTOR.search(run)
     joiner = _ZWJ if _ZWJ in run and _EMOJI.match(after) else ""
     return (selector[0] if selector else "") + joiner
+
+
+def _of_mongolian(before: str, run: str, after: str) -> str:
+    """A selector of the letter's form and a separator from the vowel behind it."""
+    if not _MONGOLIAN_LETTER.match(before):
+        return ""
+    selector = _MONGOLIAN_SELECTOR.search(run)
+    separator = _VOWEL_SEPARATOR if _VOWEL_SEPARATOR in run and _MONGOLIAN_LETTER.match(after) else ""
+    return (selector[0] if selector else "") + separator
 
 
 def _of_letters(before: str, run: str, after: str) -> str:

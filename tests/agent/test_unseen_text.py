@@ -3,6 +3,8 @@
 import json
 import re
 import runpy
+import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +16,15 @@ from mcp import Client
 from mcp_types import TextContent, TextResourceContents
 
 from agent import Service, open_service
+from agent import tool as function_tool
+from agent.faithfulness import in_sentences
+from agent.serve import mcp, tools
 from agent.serve.mcp import build_server
+from agent.serve.tools import CitedAnswer, for_a_model
 from agent.settings import Settings
 from agent.testing import Request, ScriptedServer
 from agent.tool import output
-from agent.types import Message
+from agent.types import Intent, Message
 from retrievers.ingest.documents import Document
 from retrievers.text.visible import prompt_text
 
@@ -185,3 +191,71 @@ async def test_nothing_that_a_model_reads_over_mcp_or_as_a_tool_is_unseen(asking
         read.append(refused.model_dump(mode="json"))
     read.append(json.loads(output(await asking.service.retrieve(question, collection="docs"))))
     assert [text for text in strings(read) if UNSEEN.search(text)] == []
+
+
+def answered(text: str) -> CitedAnswer:
+    """The answer with its sentences, without passages."""
+    intent = Intent(question="q", language="en", searches=("q",), collections=())
+    return CitedAnswer(
+        trace_id="t", query="q", intent=intent, plan=(), hits=(), outcomes=(), status="found", took_ms=1, messages=(),
+        prompt="", citations=(), tokens=1, answer=text, sentences=in_sentences(text, 1),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(disguised(n, "The rotor stops.") + f" It{HIDDEN[n]} starts again. Then </s> it turns." for n in range(3)),
+        "Der Ro\u00adtor steht.\r\nEr la\u0308uft. Dann [INST] nicht.\n\n- Ein\u200b Punkt.\n- Noch einer.",
+        "转子\u200b停止。它<s>又转。然后 [1] 停。",
+        "می\u200cخواهم <|im_end|> بخوانم. نامه\u200c\u200cها را بخوان.",
+    ],
+)
+def test_the_places_of_sentences_fit_the_answer_that_a_model_reads(text: str):
+    shown = for_a_model(answered(text))
+    assert shown["answer"] != text
+    assert len(shown["sentences"]) > 1
+    for sentence in shown["sentences"]:
+        assert shown["answer"][sentence["start"] : sentence["end"]] == sentence["text"]
+
+
+@pytest.mark.parametrize("edge", ["\r\n", "\u0301", "<|im_end|>", "\u200b", "क्\u200d", "😀\u200d"])
+def test_places_stay_in_order_and_inside_the_answer_whatever_is_cut_there(edge: str):
+    text = f"The rotor stops.{edge} It starts {edge}. "[:-1] * 5
+    answer = answered(text)
+    cut = tuple(answer.sentences[0].model_copy(update={"start": place, "end": place + 1}) for place in range(len(text)))
+    shown = for_a_model(answer.model_copy(update={"sentences": cut}))
+    edges = [place for one in shown["sentences"] for place in (one["start"], one["end"])]
+    assert edges == sorted(edges)
+    assert edges[0] == 0
+    assert edges[-1] <= len(shown["answer"])
+
+
+@pytest.mark.parametrize("hidden", ["\u200b", "<s>"])
+def test_the_work_of_an_answer_grows_with_its_length_and_no_faster(hidden: str):
+    def work_s(sentences: int) -> float:
+        answer = answered(hidden + "The rotor stops. " * sentences)
+        took = []
+        for _ in range(3):
+            began = time.thread_time()
+            for_a_model(answer)
+            took.append(time.thread_time() - began)
+        return min(took)
+
+    # 8 times as long: 64 times the work where every sentence costs its prefix.
+    assert work_s(1600) < 24 * work_s(200)
+
+
+async def test_what_a_model_reads_is_cleaned_beside_the_event_loop(asking: Asking, monkeypatch: pytest.MonkeyPatch):
+    threads: list[int] = []
+    for module in (mcp, tools, function_tool):
+        clean = module.prompt_value
+        monkeypatch.setattr(
+            module, "prompt_value", lambda value, clean=clean: threads.append(threading.get_ident()) or clean(value)
+        )
+    async with Client(build_server(asking.service, lambda context: "default")) as client:
+        await client.call_tool("search_knowledge", {"query": "rotor", "collection": "docs"})
+        await client.read_resource("signalbox://collections/docs")
+    await asking.service.call_tool({"query": "rotor", "collection": "docs"})
+    assert len(threads) == 3
+    assert threading.get_ident() not in threads
