@@ -169,6 +169,7 @@ class Jobs:
             }
             await connection.execute(_DURABLE)
             await connection.execute(_INSERT, values)
+            self._database.retire(connection, len(delivery.payload))
         return id
 
     @_in_time
@@ -220,6 +221,8 @@ class Jobs:
             letters: list[Row] = []
             if payload is None:
                 letters = await (await connection.execute(_LETTERS, (lease.tenant, lease.id))).fetchall()
+            else:
+                self._database.retire(connection, len(payload))
         return Work(collection, delivery, file, payload, [(index, one and bytes(one)) for index, one in letters], *rest)
 
     @_in_time

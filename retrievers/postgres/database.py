@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, LiteralString, Self, TypeVar
+from weakref import WeakSet
 
 import psycopg
 from pgvector.psycopg import register_vector_async
@@ -54,6 +55,9 @@ class _Pool(AsyncConnectionPool[AsyncConnection[Row]]):
         return await super()._get_ready_connection(timeout)
 
 
+_MOST_CARRIED_BYTES = 1 << 20
+
+
 class Database:
     """A pool of connections to one database, open between `async with`.
 
@@ -70,6 +74,7 @@ class Database:
         self._pool: _Pool | None = None
         self._secret = b""
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._retired: WeakSet[AsyncConnection[Row]] = WeakSet()
 
     async def __aenter__(self) -> Self:
         self._secret, service = await asyncio.to_thread(_prepare, self._owner, self._service)
@@ -168,7 +173,14 @@ class Database:
             with suppress(psycopg.Error):
                 await connection.cancel_safe(timeout=2)
             await connection.close()
+        elif connection in self._retired:
+            await connection.close()
         await self._pool.putconn(connection)
+
+    def retire(self, connection: AsyncConnection[Row], carried_bytes: int) -> None:
+        """Close a connection after its use if much went through it: its buffers would stay as large as that."""
+        if carried_bytes > _MOST_CARRIED_BYTES:
+            self._retired.add(connection)
 
     def _detached(self, work: Coroutine[Any, Any, None]) -> "asyncio.Future[None]":
         """The work, which goes on when its awaiter is cancelled."""

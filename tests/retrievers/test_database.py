@@ -76,3 +76,16 @@ async def test_the_connection_used_last_is_taken_first_and_the_one_unused_longes
     pool._nconns_min = 2  # as after a while in which no more than one was in use
     await pool._shrink_pool()
     assert [connection.info.backend_pid for connection in pool._pool] == known[1:]
+
+
+async def test_a_connection_that_carried_much_is_replaced(database: Database):
+    async def process(carried_bytes: int) -> object:
+        async with database.transaction("acme") as connection:
+            database.retire(connection, carried_bytes)
+            return (await (await connection.execute("SELECT pg_backend_pid()")).fetchone() or [None])[0]
+
+    first = await process(8 << 20)
+    second = await process(1000)
+
+    assert first != second
+    assert second == await process(0)
