@@ -24,7 +24,6 @@ _Check = Callable[[Any, Any, Any, Any], _Errors]
 
 _PROCESSOR_S = 0.25
 """Processor time for all calls of an answer; a call takes about 0.1 ms."""
-_LONGEST_SCHEMA = 100_000
 _LONGEST_PATTERN = 1000
 _LONGEST_MATCHED = 10_000
 
@@ -41,13 +40,13 @@ def permitted(calls: Sequence[Json], options: ModelOptions | None) -> tuple[Json
         options: of the request: `tools` and `tool_choice` decide.
     """
     offered = _offered(options)
-    evaluator, passed = _Evaluator(), dict[str, Json]()
+    evaluator, passed = _Evaluator(offered), dict[str, Json]()
     for call in calls:
         name, arguments = call["function"]["name"], call["function"]["arguments"]
         # Results come back by the call's id, so that a second call of one id has none.
         if call["type"] != "function" or name not in offered or call["id"] in passed:
             continue
-        if evaluator.fits(arguments, offered[name]):
+        if evaluator.fits(arguments, name):
             passed[call["id"]] = call
     return tuple(passed.values())
 
@@ -78,9 +77,10 @@ def _chosen(choice: str | Mapping[str, Any] | None) -> set[str] | None:
 
 
 class _Evaluator:
-    """Holds arguments against schemas, within one budget of processor time."""
+    """Holds arguments against the schemas of functions, within one budget of processor time."""
 
-    def __init__(self) -> None:
+    def __init__(self, schemas: Mapping[str, Any]) -> None:
+        self._schemas, self._validators = schemas, dict[str, Any]()
         self._ends = time.thread_time() + _PROCESSOR_S
         own: dict[str, _Check] = {
             "pattern": self._pattern,
@@ -95,21 +95,29 @@ class _Evaluator:
             for draft in (Draft202012Validator, Draft7Validator)
         ]
 
-    def fits(self, arguments: str, schema: Any) -> bool:
-        """Whether the arguments are a JSON object that the schema allows."""
+    def fits(self, arguments: str, name: str) -> bool:
+        """Whether the arguments are a JSON object that the function's schema allows."""
+        if time.thread_time() > self._ends:
+            return False
         try:
+            schema = self._schemas[name]
             # Some servers send no arguments for a function that has no parameters.
             value = {} if not arguments.strip() and _has_no_parameters(schema) else _strict_json(arguments)
-            if not isinstance(value, dict) or len(json.dumps(schema)) > _LONGEST_SCHEMA:
+            if not isinstance(value, dict):
                 return False
-            newest, older = self._drafts
-            draft = older if isinstance(schema, dict) and "draft-07" in str(schema.get("$schema")) else newest
-            # An empty registry: a reference to elsewhere is an error and never fetched.
-            fit: bool = draft(_without_drafts(schema), registry=Registry()).is_valid(value)
+            if name not in self._validators:
+                self._validators[name] = self._validator(schema)
+            fit: bool = self._validators[name].is_valid(value)
         except Exception:
             # A schema may be anything, and a validator fails in as many ways on one that is none.
             return False
         return fit
+
+    def _validator(self, schema: Any) -> Any:
+        newest, older = self._drafts
+        draft = older if isinstance(schema, dict) and "draft-07" in str(schema.get("$schema")) else newest
+        # An empty registry: a reference to elsewhere is an error and never fetched.
+        return draft(_without_drafts(schema), registry=Registry())
 
     def _bounded(self, keyword: str, check: _Check) -> _Check:
         refers = keyword in ("$ref", "$dynamicRef")

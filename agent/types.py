@@ -1,5 +1,6 @@
 """What goes in and out of the service: the shapes of the contract, the same in Python, JSON and HTTP."""
 
+import json
 from contextlib import suppress
 from datetime import date, datetime
 from typing import Annotated, Any, Literal
@@ -7,6 +8,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, field_validator
 
 MAX_QUERY_CHARACTERS = 8000
+MOST_TOOLS = 128
+MOST_TOOL_CHARACTERS = 200_000
+"""Of the JSON of a request's tools together, without blanks."""
 LEAST_TIMEOUT_S = 0.1
 """In less nothing can be answered."""
 MAX_TOP_K = 100
@@ -106,9 +110,20 @@ class ModelOptions(Shape):
     stop: Annotated[str, Field(max_length=1000)] | Annotated[tuple[str, ...], Field(max_length=16)] | None = None
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     response_format: dict[str, Any] | None = None
-    tools: Annotated[tuple[dict[str, Any], ...], Field(max_length=128)] | None = None
+    tools: Annotated[tuple[dict[str, Any], ...], Field(max_length=MOST_TOOLS)] | None = None
     tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
+
+    @field_validator("tools")
+    @classmethod
+    def _bounded(cls, tools: tuple[dict[str, Any], ...] | None) -> tuple[dict[str, Any], ...] | None:
+        try:
+            size = len(json.dumps(tools or (), ensure_ascii=False, separators=(",", ":")))
+        except (TypeError, ValueError, RecursionError):
+            raise ValueError("must be of JSON") from None
+        if size > MOST_TOOL_CHARACTERS:
+            raise ValueError(f"must together be at most {MOST_TOOL_CHARACTERS:,} characters of JSON")
+        return tools
 
 
 class AskRequest(AugmentRequest):

@@ -49,8 +49,9 @@ class Offered:
         candidates = [(field, value) for pairs in (*guesses.values(), calculated) for field, value in pairs]
         candidates += [
             (field, value)
-            for one in made.rejected
-            if isinstance(one, RejectedValue)
+            for stated in made.rejected
+            if isinstance(stated, RejectedValue)
+            for one in (stated, *(stated.instead or ()))
             for field in one.fields
             for value in one.valid
         ]
@@ -60,7 +61,8 @@ class Offered:
         for field, value in candidates:
             asked.setdefault(field, set()).add(value)
         held = await self._held(asked)
-        made = replace(made, rejected=tuple(_narrowed(one, held) for one in made.rejected))
+        rejected = dict.fromkeys(said for one in made.rejected for said in _narrowed(one, held))
+        made = replace(made, rejected=tuple(rejected))
         outside = [place for place, pairs in guesses.items() if not _are_held(pairs, held)]
         if not outside and _are_held(calculated, held):
             return made
@@ -106,11 +108,14 @@ def _are_held(pairs: Sequence[tuple[str, str]], held: Mapping[str, Mapping[str, 
     return all(value in held.get(field, ()) for field, value in pairs)
 
 
-def _narrowed(one: Rejected, held: Mapping[str, Mapping[str, int]]) -> Rejected:
+def _narrowed(one: Rejected, held: Mapping[str, Mapping[str, int]]) -> tuple[Rejected, ...]:
+    """What is said of it inside the filter. That a name has several bearers is said only of those inside."""
     if not isinstance(one, RejectedValue):
-        return one
+        return (one,)
     valid = tuple(value for value in one.valid if any(value in held.get(field, ()) for field in one.fields))
-    return one.model_copy(update={"valid": valid})
+    if one.instead is not None and len(valid) < 2:
+        return tuple(said for other in one.instead for said in _narrowed(other, held))
+    return (one.model_copy(update={"valid": valid}),)
 
 
 def _inside(one: FieldValues, held: Mapping[str, int]) -> FieldValues:

@@ -8,6 +8,9 @@ class RejectedValue(Rejected):
 
     Attributes:
         fields: those whose values `valid` are; not part of an answer.
+        instead: of a name that means several values: what is said of it where fewer than two of them exist, as of a
+            name that is unknown; None of any other.
     """
 
     fields: tuple[str, ...]
+    instead: "tuple[RejectedValue, ...] | None" = None

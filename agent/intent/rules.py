@@ -378,12 +378,24 @@ def _is_identifier(found: Found) -> bool:
 
 def _rejected(found: Found) -> tuple[Rejected, ...]:
     """Names that were given and mean several values, or none: said with what there is."""
-    rejected: list[Rejected] = []
-    people = set(found.sentence.vocabulary.of_role("person"))
-    for mention in found.left:
-        values = {known.value for known in mention.known if known.field in people}
-        if len(values) > 1:
-            text = found.sentence.text[mention.start : mention.end]
-            valid, reason = tuple(sorted(values)), "it may mean several people"
-            rejected.append(RejectedValue(what=text, reason=reason, valid=valid, fields=tuple(people)))
-    return (*rejected, *unknown_values(found))
+    people = tuple(found.sentence.vocabulary.of_role("person"))
+    several = [mention for mention in found.left if len({known.value for known in mention.of(*people)}) > 1]
+    unknown = unknown_values(found)
+    if not several:
+        return unknown
+    # As the question reads where nobody has these names.
+    only = [mention for mention in several if len(mention.of(*people)) == len(mention.known)]
+    strange = set(unknown_values(replace(found, sentence=found.sentence.without(only)))) - set(unknown)
+    rejected = []
+    for mention in several:
+        name, valid = found.sentence.text[mention.start : mention.end], {one.value for one in mention.of(*people)}
+        rejected.append(
+            RejectedValue(
+                what=name,
+                reason="it may mean several people",
+                valid=tuple(sorted(valid)),
+                fields=people,
+                instead=tuple(one for one in strange if name in one.what),
+            )
+        )
+    return (*rejected, *unknown)

@@ -2,8 +2,8 @@
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import attrgetter
 
@@ -71,6 +71,12 @@ class Sentence:
         for index in range(len(self.tokens)):
             if fields := self.cue_fields(index):
                 self._cued.append((index, fields))
+
+    def without(self, mentions: Collection[Mention]) -> "Sentence":
+        """The question as it reads where these names are unknown."""
+        unknown = {one.first for one in mentions}
+        others = [one for one in self.mentions if one.first not in unknown]
+        return replace(self, mentions=others, _cues={}, _covering={}, _cued=[])
 
     def token(self, index: int) -> Token | None:
         """The token at a place, None outside the question."""

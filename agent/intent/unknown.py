@@ -6,7 +6,6 @@ from agent.intent.found import Found
 from agent.intent.ground import candidates
 from agent.intent.rejected import RejectedValue
 from agent.intent.sentence import Sentence
-from agent.types import Rejected
 from retrievers.core.types import FieldValues
 
 _BETWEEN = frozenset(["of", "is", "=", ":", "called", "named", "the"])
@@ -19,7 +18,7 @@ _MOST_WORDS = 4
 _NAMED_BY_FIELD = ("label", "person")
 
 
-def unknown_values(found: Found) -> tuple[Rejected, ...]:
+def unknown_values(found: Found) -> tuple[RejectedValue, ...]:
     """What is written with capitals beside the word for a field, and is no value of it.
 
     Only fields whose values are all known are judged; a value of another field, a date and a word for the
@@ -27,7 +26,7 @@ def unknown_values(found: Found) -> tuple[Rejected, ...]:
     """
     sentence = found.sentence
     taken = [(piece.start, piece.end) for piece in found.pieces] + [(one.start, one.end) for one in found.dates]
-    rejected: dict[str, Rejected] = {}
+    rejected: dict[str, RejectedValue] = {}
     for index in range(len(sentence.tokens)):
         fields, behind = sentence.cue(index)
         if len(fields) != 1 or sentence.vocabulary.roles.get(fields[0]) not in _NAMED_BY_FIELD:
@@ -46,7 +45,7 @@ def unknown_values(found: Found) -> tuple[Rejected, ...]:
     return tuple(rejected.values()) or _strangers(found)
 
 
-def _strangers(found: Found) -> tuple[Rejected, ...]:
+def _strangers(found: Found) -> tuple[RejectedValue, ...]:
     """ "reports by [Zoe Quinn]", "what did [Zoe Quinn] write": nobody whom a document names."""
     sentence = found.sentence
     people = fields_named(found, "person") or sentence.vocabulary.of_role("person")
@@ -68,7 +67,7 @@ def _strangers(found: Found) -> tuple[Rejected, ...]:
     return ()
 
 
-def _no_value(field: str, name: str, values: FieldValues) -> Rejected:
+def _no_value(field: str, name: str, values: FieldValues) -> RejectedValue:
     reason = f'"{field}" has no such value'
     return RejectedValue(what=f"{field} = {name}"[:200], reason=reason, valid=candidates(name, values), fields=(field,))
 

@@ -13,6 +13,7 @@ from retrievers.text import analysis, languages, split, weights
 
 MAX_ID_CHARACTERS = 512
 MAX_METADATA_BYTES = 65_536
+_TOO_MUCH_METADATA = f"the metadata takes more than {MAX_METADATA_BYTES:,} bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,7 @@ def check(document: Document) -> None:
         raise BadDocument(f"the id has {len(document.id):,} characters; the limit is {MAX_ID_CHARACTERS}")
     if not document.text.strip():
         raise BadDocument("the text is empty")
+    _check_extent(document.metadata)
     try:
         metadata = json.dumps(document.metadata, default=str, ensure_ascii=False, sort_keys=True)
     except (TypeError, ValueError, RecursionError) as error:
@@ -98,9 +100,26 @@ def check(document: Document) -> None:
     texts = (document.id, document.title, document.text, document.url or "", metadata)
     for text in (*texts, *document.important, *document.questions):
         _check_storable(text)
-    size = len(metadata.encode())
-    if size > MAX_METADATA_BYTES:
-        raise BadDocument(f"the metadata takes {size:,} bytes; the limit is {MAX_METADATA_BYTES:,}")
+    if len(metadata.encode()) > MAX_METADATA_BYTES:
+        raise BadDocument(_TOO_MUCH_METADATA)
+
+
+def _check_extent(metadata: object) -> None:
+    """Refuse what is too large before it is written as JSON, which holds up every thread while it lasts.
+
+    Raises:
+        BadDocument: it takes more than the limit, counted without quotes and with one byte for each comma.
+    """
+    pending, least = [metadata], 0
+    while pending:
+        value = pending.pop()
+        least += len(value) if isinstance(value, str | dict | list | tuple | set | frozenset) else 1
+        if least > MAX_METADATA_BYTES:
+            raise BadDocument(_TOO_MUCH_METADATA)
+        if isinstance(value, dict | list | tuple | set | frozenset):
+            pending.extend(value)
+        if isinstance(value, dict):
+            pending.extend(value.values())
 
 
 def _check_storable(text: str) -> None:

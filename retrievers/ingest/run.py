@@ -6,7 +6,7 @@ Each is one transaction, so a killed run leaves whole documents, and the same ru
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any
@@ -138,6 +138,8 @@ class _Run:
         self._seen: dict[str, tuple[int, str, bytes]] = {}  # id to index and place where it came first, and its digest
         self._existing: set[str] = set()  # ids that were stored before this run
         self._fields: dict[str, Field] = {}
+        self._faults: dict[int, str] = {}  # of items still to be reported, by index
+        self._sampled = 0  # index behind the sample
         self._number = self._embedder_number = 0
         self._mean_length = 0.0
         self._delivery = 0
@@ -149,7 +151,7 @@ class _Run:
         # While nothing can be stored, no collection is made, and none learns a field.
         while not await self._open(sample := list(islice(documents, _SAMPLE_DOCUMENTS)), delivery):
             for index, item in sample:
-                self._fail(index, item.where, item.id, self._fault(item) or "")
+                self._fail(index, item.where, item.id, self._faults.pop(index))
             if len(sample) < _SAMPLE_DOCUMENTS:
                 return self._report
         tasks: list[asyncio.Task[Any]] = []
@@ -183,36 +185,37 @@ class _Run:
 
     async def _open(self, sample: Sequence[tuple[int, Document | Rejected]], delivery: int | None) -> bool:
         """Open the collection, made when missing, unless no document of the sample can be stored."""
-        documents = [item for _, item in sample if isinstance(item, Document)]
-        if not documents:
+        flat = await self._flattened(sample)
+        self._sampled = sample[-1][0] + 1 if sample else 0
+        if not flat:
+            return False
+        inferred = await asyncio.to_thread(infer_fields, flat.values())
+        async with self._database.transaction(self._tenant) as connection:
+            stored = from_catalogue(await store.fields_of(connection, self._tenant, self._collection))
+        documents = {index: item for index, item in sample if isinstance(item, Document) and index in flat}
+        misfits = await asyncio.to_thread(_misfits, documents, {**inferred, **stored, **self._declared})
+        self._faults.update(misfits)
+        if len(misfits) == len(documents):
             return False
         dimension = await self._embedder.dimension()
-        async with self._database.transaction(self._tenant) as connection, connection.transaction() as opening:
+        async with self._database.transaction(self._tenant) as connection:
             self._delivery = await store.next_delivery(connection) if delivery is None else delivery
             row = await store.open_collection(connection, self._tenant, self._collection)
-            self._number, stored, self._mean_length, version = row
+            self._number, embedder, self._mean_length, version = row
             if version != analysis.VERSION:
                 raise BadRequest(
                     f'collection "{self._collection}" was analysed by another version of signalbox; '
                     f"delete it (`signalbox delete --collection {self._collection}`) and ingest it again"
                 )
-            await self._use_embedder(connection, stored, dimension)
-            await self._learn_fields(connection, documents, {**self._declared})
-            is_of_use = any(self._fault(document) is None for document in documents)
-            if not is_of_use:
-                raise psycopg.Rollback(opening)
-        return is_of_use
+            await self._use_embedder(connection, embedder, dimension)
+            await self._learn_fields(connection, inferred, self._declared)
+        return True
 
-    def _fault(self, item: Document | Rejected) -> str | None:
-        """Why a document cannot be stored, with the fields as they are known; None when it can."""
-        if isinstance(item, Rejected):
-            return item.reason
-        try:
-            check(item)
-            field_values(item, self._fields)
-        except BadDocument as error:
-            return str(error)
-        return None
+    async def _flattened(self, items: Sequence[tuple[int, Document | Rejected]]) -> dict[int, Mapping[str, Any]]:
+        """The flat metadata of the items by index; of those that cannot be stored the faults are kept."""
+        flat, faults = await asyncio.to_thread(_checked, items)
+        self._faults.update(faults)
+        return flat
 
     async def _use_embedder(self, connection: store.Connection, stored: int | None, dimension: int) -> None:
         if dimension > MAX_DIMENSION:
@@ -252,20 +255,12 @@ class _Run:
         )
 
     async def _learn_fields(
-        self, connection: store.Connection, documents: Sequence[Document], declared: Mapping[str, Field]
+        self, connection: store.Connection, inferred: Mapping[str, Field], declared: Mapping[str, Field]
     ) -> None:
         """Add the fields that the collection does not know yet."""
-        flat = []
-        for document in documents:
-            if not document.enabled:
-                continue
-            try:
-                flat.append(flatten(document.metadata))
-            except BadDocument:
-                continue  # reported when its turn comes
         # Somebody else may be adding fields to the same collection at this moment.
         self._fields = from_catalogue(await store.lock_fields(connection, self._tenant, self._number))
-        fields = {**infer_fields(flat), **self._fields, **declared}
+        fields = {**inferred, **self._fields, **declared}
         if fields != self._fields:
             # Names and descriptions may change at any time; what is stored was made by type and separator.
             changed = [
@@ -323,21 +318,21 @@ class _Run:
             yield part
 
     async def _changed(self, items: Sequence[tuple[int, Document | Rejected]]) -> list[tuple[int, Prepared]]:
-        documents = []
-        for index, item in items:
-            if isinstance(item, Rejected):
-                self._fail(index, item.where, item.id, item.reason)
-            else:
-                self._report.notes += [f"{item.where}: {note}" for note in item.notes]
-                documents.append((index, item))
-        await self._learn_new_keys([document for _, document in documents])
+        # The sample was flattened before, and its fields are known.
+        flat = await self._flattened([one for one in items if one[0] >= self._sampled])
+        await self._learn_new_keys(flat.values())
         judged = []
-        for index, document in documents:
+        for index, item in items:
+            if isinstance(item, Document):
+                self._report.notes += [f"{item.where}: {note}" for note in item.notes]
+            if isinstance(item, Rejected) or index in self._faults:
+                self._fail(index, item.where, item.id, self._faults.pop(index))
+                continue
             try:
-                values, digest = await asyncio.to_thread(_judged, document, self._fields)
-                judged.append((index, document, values, digest))
+                values, digest = await asyncio.to_thread(_judged, item, self._fields)
+                judged.append((index, item, values, digest))
             except BadDocument as error:
-                self._fail(index, document.where, document.id, str(error))
+                self._fail(index, item.where, item.id, str(error))
         async with self._database.transaction(self._tenant) as connection:
             given = {document.id: digest for _, document, _, digest in reversed(judged)}
             stored = await store.stored(
@@ -363,11 +358,11 @@ class _Run:
         self._existing.update(stored)
         return changed
 
-    async def _learn_new_keys(self, documents: Sequence[Document]) -> None:
-        shown = (document for document in documents if document.enabled)
-        if any(key not in self._fields for document in shown for key in _flat_keys(document)):
+    async def _learn_new_keys(self, flat: Collection[Mapping[str, Any]]) -> None:
+        if any(key not in self._fields for one in flat for key in one):
+            inferred = await asyncio.to_thread(infer_fields, flat)
             async with self._database.transaction(self._tenant) as connection:
-                await self._learn_fields(connection, documents, {})
+                await self._learn_fields(connection, inferred, {})
 
     async def _vectors(self, batch: Sequence[tuple[int, Prepared]]) -> dict[bytes, Vectors]:
         """A vector per passage: those already stored for the same text, the rest from the embedder."""
@@ -441,9 +436,39 @@ class _Run:
         self._report.failed.append(Failure(index, where, id, reason))
 
 
+def _checked(
+    items: Iterable[tuple[int, Document | Rejected]],
+) -> tuple[dict[int, Mapping[str, Any]], dict[int, str]]:
+    """By index: the flat metadata of the documents that are sound, and why the other items cannot be stored."""
+    flat: dict[int, Mapping[str, Any]] = {}
+    faults: dict[int, str] = {}
+    for index, item in items:
+        if isinstance(item, Rejected):
+            faults[index] = item.reason
+            continue
+        try:
+            check(item)
+            flat[index] = flatten(item.metadata) if item.enabled else {}
+        except BadDocument as error:
+            faults[index] = str(error)
+    return flat, faults
+
+
+def _misfits(documents: Mapping[int, Document], fields: Mapping[str, Field]) -> dict[int, str]:
+    """Why documents do not fit the fields, by index; no more are judged once one fits."""
+    misfits = {}
+    for index, document in documents.items():
+        try:
+            field_values(document, fields)
+        except BadDocument as error:
+            misfits[index] = str(error)
+        else:
+            break
+    return misfits
+
+
 def _judged(document: Document, fields: Mapping[str, Field]) -> tuple[dict[str, Scalar | list[Scalar]], bytes]:
-    """The document's values and its digest; raises as `check` and `field_values` do."""
-    check(document)
+    """The document's values and its digest; raises as `field_values` does."""
     values = field_values(document, fields)
     return values, digest_of(document, values)
 
@@ -456,10 +481,3 @@ def _as_public_as(public: bool | None, items: Iterable[Document | Rejected]) -> 
             if item.public != public:
                 item = Rejected(item.where, item.id, _OF_THEIR_OWN)
         yield item
-
-
-def _flat_keys(document: Document) -> Iterable[str]:
-    try:
-        return flatten(document.metadata)
-    except BadDocument:
-        return ()

@@ -42,6 +42,15 @@ async def open_collection(connection: Connection, tenant: str, name: str) -> Row
     return row
 
 
+async def fields_of(connection: Connection, tenant: str, name: str) -> dict[str, Any]:
+    """The field catalogue of a collection; {} when there is none."""
+    cursor = await connection.execute(
+        "SELECT fields FROM signalbox.collection WHERE tenant = %s AND name = %s", (tenant, name)
+    )
+    row = await cursor.fetchone()
+    return dict(row[0]) if row is not None else {}
+
+
 async def lock_fields(connection: Connection, tenant: str, number: int) -> dict[str, Any]:
     """The field catalogue, which nobody else changes before the end of the transaction.
 

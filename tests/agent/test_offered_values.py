@@ -140,6 +140,30 @@ async def test_what_is_offered_is_of_the_documents_inside(service: Service):
     assert "Cleo Dunn" in json.dumps(found["intent"]["filter"])
 
 
+def rejected_of(answer: Any, name: str) -> list[dict[str, Any]]:
+    """What was rejected, with the name that the question gives as X."""
+    said = json.dumps(answer["intent"]["rejected"], ensure_ascii=False)
+    return [one | {"valid": []} for one in json.loads(said.replace(name, "X"))]
+
+
+@pytest.mark.parametrize("question", ["notes of the maintainer {}", "notes by {}", "{}的笔记", "what did {} write?"])
+@pytest.mark.parametrize("name", ["Zimmermann", "Ada"])
+async def test_namesakes_outside_the_filter_are_told_as_a_name_that_nobody_has(
+    service: Service, question: str, name: str
+):
+    answer = await retrieved(service, question.format(name), INSIDE)
+    nobody = await retrieved(service, question.format("Xaver"), INSIDE)
+    assert rejected_of(answer, name) == rejected_of(nobody, "Xaver")
+
+
+async def test_of_namesakes_those_inside_the_filter_are_offered(service: Service):
+    defence = {"type": "eq", "key": "section", "value": "defence"}
+    for filter in (None, defence):
+        (rejected,) = (await retrieved(service, "notes of the maintainer Zimmermann", filter))["intent"]["rejected"]
+        assert rejected["reason"] == "it may mean several people"
+        assert rejected["valid"] == ["Quentin Zimmermann", "Ursula Zimmermann"]
+
+
 async def test_a_model_sees_and_is_answered_with_values_inside_the_filter_alone(
     service: Service, model: ScriptedServer
 ):

@@ -2,14 +2,18 @@
 
 import asyncio
 import random
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
 
+from retrievers.core.errors import BadDocument
 from retrievers.embed import Vectors
+from retrievers.ingest import run
 from retrievers.ingest.documents import Document
+from retrievers.ingest.prepare import MAX_METADATA_BYTES, check
 from retrievers.ingest.run import ingest
 from retrievers.postgres.database import Database
 from retrievers.testing import HashEmbedder
@@ -63,3 +67,69 @@ async def test_a_large_document_is_prepared_and_written_while_others_are_answere
     spent = time.process_time() - started
     assert work.result().inserted == 1
     assert hold < max(0.2 * spent, 0.05)
+
+
+TOO_MUCH = "the metadata takes more than 65,536 bytes"
+MISFIT = 'metadata "year" is a number in this collection'
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        ([{"text": "x" * 68_000}] * 110, TOO_MUCH),
+        ([{"numbers": list(range(1_000_000))}], TOO_MUCH),
+        ([{"deep": [{"lists": [[0]] * 300_000}]}], TOO_MUCH),
+        ([{"tags": [f"{n:05}" for n in range(7000)], "year": "soon"}] * 30, MISFIT),
+    ],
+    ids=["large", "many values", "many lists", "misfits"],
+)
+@pytest.mark.parametrize("good", [0, 1], ids=["alone", "beside a good one"])
+async def test_documents_that_cannot_be_stored_are_judged_once_and_beside_the_loop(
+    bad: list[dict[str, object]], reason: str, good: int, database: Database, monkeypatch: pytest.MonkeyPatch
+):
+    await ingest(database, Constant(), "acme", "docs", [Document("a", "a", "A", "rotor", metadata={"year": 1})])
+    judged: list[str] = []
+    judge = run.check
+
+    def watched(document: Document) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        judged.append(document.id)
+        judge(document)
+
+    monkeypatch.setattr(run, "check", watched)
+    documents = [Document(f"b{n}", f"b{n}", "B", "rotor", metadata=one) for n, one in enumerate(bad)]
+    documents += [Document(f"c{n}", f"c{n}", "C", "rotor", metadata={"year": 2}) for n in range(good)]
+    started = time.process_time()
+    work = asyncio.create_task(ingest(database, Constant(), "acme", "docs", documents))
+    hold = await longest_hold(work)
+    spent = time.process_time() - started
+    assert work.result().inserted == good
+    assert [(one.index, one.reason.partition(";")[0]) for one in work.result().failed] == [
+        (n, reason) for n in range(len(bad))
+    ]
+    assert sorted(judged) == sorted(one.id for one in documents)
+    assert hold < max(0.2 * spent, 0.05)
+
+
+class Counted(list[int]):
+    """A list that counts the values that are read of it."""
+
+    reads = 0
+
+    def __iter__(self) -> Iterator[int]:
+        for value in super().__iter__():
+            self.reads += 1
+            yield value
+
+
+@pytest.mark.parametrize("inside", [lambda it: it, lambda it: [it], lambda it: {"a": [{"b": it}]}])
+def test_metadata_that_is_too_large_is_refused_before_it_is_written_as_json(inside: Callable[[object], object]):
+    values = Counted(range(1_000_000))
+    with pytest.raises(BadDocument, match=TOO_MUCH):
+        check(Document("a", "a", "A", "rotor", metadata={"numbers": inside(values)}))
+    assert values.reads <= MAX_METADATA_BYTES
+
+
+def test_metadata_of_the_largest_size_passes():
+    for value in ("x" * (MAX_METADATA_BYTES - len('{"a": ""}')), [0] * ((MAX_METADATA_BYTES - len('{"a": []}')) // 3)):
+        check(Document("a", "a", "A", "rotor", metadata={"a": value}))

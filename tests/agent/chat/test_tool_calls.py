@@ -10,7 +10,8 @@ import pytest
 
 from agent.testing import Fault
 from agent.tool_calls import permitted
-from agent.types import ModelOptions
+from agent.types import MOST_TOOL_CHARACTERS, MOST_TOOLS, ModelOptions
+from retrievers.core.errors import BadRequest
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -109,7 +110,6 @@ UNOFFERED = {
     "a true for a number": {**WEATHER, "calls": [call('{"town": "Ribe", "days": true}')]},
     "an argument too short": {**WEATHER, "calls": [call('{"town": "R"}')]},
     "arguments for a tool without": {**with_schema({"type": "object", "additionalProperties": False})},
-    "a second call of one id": {**WEATHER, "tool_choice": "none", "calls": [call(), call()]},
     "a value that is not in the list": with_schema({"properties": {"town": {"enum": ["Oslo"]}}}),
     "a value that fits no pattern": with_schema({"properties": {"town": {"pattern": "^[a-z]+$"}}}),
     "a key that only a pattern forbids": with_schema({"patternProperties": {"^to": False}}),
@@ -138,12 +138,14 @@ UNOFFERED = {
     ),
     "a schema elsewhere": with_schema({"$ref": "http://127.0.0.1:9/schema.json"}),
     "a schema in a file": with_schema({"$ref": "file:///etc/passwd"}),
-    "a schema that is too large": with_schema({"enum": ["x" * 200_000]}),
     "a schema that is a text": with_schema("object"),
     "a schema that allows nothing": with_schema(False),
     "a type that does not exist": with_schema({"type": "any"}),
     "a keyword of the wrong type": with_schema({"properties": ["town"]}),
 }
+DEEP: Any = []
+for _ in range(100_000):
+    DEEP = [DEEP]
 BOTH = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 
 
@@ -266,9 +268,79 @@ async def test_asking_and_chatting_in_python_drop_such_calls_too(chatting):
 
 
 async def test_calls_against_hostile_schemas_share_one_budget_of_processor_time():
-    tools = [tool(f"t{n}", doubled("allOf")) for n in range(100)]
-    calls = tuple(call(name=f"t{n}", id=f"c{n}") for n in range(100))
+    tools = [tool(f"t{n}", doubled("allOf")) for n in range(50)]
+    calls = tuple(call(name=f"t{n}", id=f"c{n}") for n in range(50))
     began = time.thread_time()
     assert permitted(calls, ModelOptions(tools=tools)) == ()
-    # Each would take for ever; a hundred together take the budget of 0.25 s, on any machine.
+    # Each would take for ever; fifty together take the budget of 0.25 s, on any machine.
     assert time.thread_time() - began < 5
+
+
+class Counted(dict[str, Any]):
+    """A schema that counts how often it is read."""
+
+    reads = 0
+
+    def items(self) -> Any:
+        self.reads += 1
+        return super().items()
+
+
+def counted() -> Counted:
+    """A schema of almost all the characters that a request's tools may have."""
+    return Counted({**TOWN, "description": "x" * (MOST_TOOL_CHARACTERS - 10_000)})
+
+
+async def test_a_schema_is_read_once_for_all_calls_of_its_tool():
+    options = ModelOptions(tools=[tool(schema=(schema := counted()))])
+    schema.reads = 0
+    calls = tuple(call(id=f"c{n}") for n in range(128))
+    assert permitted(calls, options) == calls
+    assert schema.reads == 1
+
+
+async def test_once_the_processor_time_is_used_up_no_other_schema_is_read():
+    options = ModelOptions(tools=[tool("slow", doubled("allOf")), tool(schema=(schema := counted()))])
+    schema.reads = 0
+    assert permitted([call(name="slow"), *(call(id=f"c{n}") for n in range(127))], options) == ()
+    assert schema.reads == 0
+
+
+LARGE = MOST_TOOL_CHARACTERS // 2
+LIMITED = f"{MOST_TOOL_CHARACTERS:,}"
+
+
+@pytest.mark.parametrize(
+    ("tools", "limit"),
+    [
+        ([tool(schema={"enum": ["x" * MOST_TOOL_CHARACTERS]})], LIMITED),
+        ([tool(f"t{n}", {"enum": ["x" * LARGE]}) for n in range(2)], LIMITED),
+        ([{"type": "function", "function": {"name": "weather", "description": "风" * MOST_TOOL_CHARACTERS}}], LIMITED),
+        ([{"type": "custom", "x" * MOST_TOOL_CHARACTERS: 1}], LIMITED),
+        ([tool(schema={"enum": list(range(LARGE))})], LIMITED),
+        ([tool(f"t{n}") for n in range(MOST_TOOLS + 1)], str(MOST_TOOLS)),
+    ],
+    ids=["one", "together", "description", "key", "values", "many"],
+)
+async def test_more_tools_than_a_request_may_offer_are_refused_with_the_limit_named(chatting, tools, limit):
+    passed = await ask(chatting, False, tools=tools)
+    assert passed.status == 400
+    assert limit in json.loads(passed.body)["error"]["message"]
+    async with httpx2.AsyncClient(headers={"Authorization": "Bearer key-a"}, timeout=30) as client:
+        body = {"query": "When does the rotor stop?", "model_options": {"tools": tools}}
+        answer = await client.post(f"{chatting.url}/v1/ask", json=body)
+    assert answer.status_code == 422
+    assert limit in answer.json()["errors"][0]["detail"]
+
+
+async def test_as_many_tools_as_a_request_may_offer_are_taken(chatting):
+    tools = [tool(f"t{n}", {"description": "风" * (LARGE // MOST_TOOLS)}) for n in range(MOST_TOOLS)]
+    scripted(chatting, [call(name="t127")])
+    passed = await ask(chatting, False, tools=tools)
+    assert (passed.status, [one["function"]["name"] for one in passed.calls]) == (200, ["t127"])
+
+
+@pytest.mark.parametrize("value", [{1}, object(), DEEP], ids=["a set", "an object", "deep"])
+async def test_tools_that_are_no_json_are_refused_in_python_too(chatting, value):
+    with pytest.raises(BadRequest, match="tools"):
+        await chatting.service.ask("When does the rotor stop?", model_options={"tools": [tool(schema=value)]})
