@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import math
 import time
 from collections.abc import (
     AsyncGenerator,
@@ -368,23 +367,23 @@ class Service:
         *,
         wait: bool = True,
         tenant: str | None = None,
-        read_within_s: float = math.inf,
+        within_s: float | None = None,
     ) -> Job:
         """As `submit`, for the documents of a file of any form that `signalbox ingest` reads.
 
         Args:
             name: of the file: its ending tells the form, and a document that has no id or title gets this one.
-            read_within_s: how long is waited until the file is read; the job of one that takes longer is still
+            within_s: how long is waited until its documents are stored; the job of one that takes longer is still
                 running when this returns.
         """
-        return await self._submit(deliveries.of_file(collection, name, data), wait, tenant, read_within_s)
+        return await self._submit(deliveries.of_file(collection, name, data), wait, tenant, within_s)
 
     async def _submit(
-        self, delivery: deliveries.Delivery, wait: bool, tenant: str | None, read_within_s: float = math.inf
+        self, delivery: deliveries.Delivery, wait: bool, tenant: str | None, within_s: float | None = None
     ) -> Job:
         who = self._tenant(tenant)
         if wait:
-            id, _ = await self.worker.deliver(who, delivery, read_within_s=read_within_s)
+            id, _ = await self.worker.deliver(who, delivery, within_s=within_s)
         else:
             id = await self._accept(who, delivery)
         return await self.job(id, tenant=who)

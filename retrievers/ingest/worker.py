@@ -66,7 +66,6 @@ class _Run:
     Attributes:
         line: in it, jobs of one tenant wait for each other.
         turn: in it, the documents are stored.
-        read: set when its file is read; of records, when they are there.
         work: there from when it is the job's turn.
         tries: how often a dependency failed the job before.
         items: with their places in the delivery.
@@ -77,7 +76,6 @@ class _Run:
     lease: Lease
     line: AbstractAsyncContextManager[None]
     turn: AbstractAsyncContextManager[None] = field(default_factory=nullcontext)
-    read: asyncio.Event = field(default_factory=asyncio.Event)
     work: Work = field(init=False)
     tries: int = 0
     items: Sequence[tuple[int, Item]] = ()
@@ -133,12 +131,12 @@ class Worker:
         self._woken.set()
 
     async def deliver(
-        self, tenant: str, delivery: Delivery, *, read_within_s: float = math.inf
+        self, tenant: str, delivery: Delivery, *, within_s: float | None = None
     ) -> tuple[str, Report | None]:
         """Carry out a delivery at once; its job is written down first, so it survives this process.
 
         Args:
-            read_within_s: how long is waited until its file is read. After that the job goes on by itself.
+            within_s: how long is waited for its end. After that the job goes on by itself.
         Returns:
             The job's id, and what was done; None when that goes on.
         Raises:
@@ -148,28 +146,24 @@ class Worker:
         lease = await self.jobs.begin(tenant, delivery)
         run = _Run(lease, self._line(tenant), self._turns)
         try:
-            return lease.id.hex, await self._carry_out_patiently(run, read_within_s)
+            return lease.id.hex, await self._carry_out_within(run, within_s)
         except LostLease:
             raise Unavailable("the job", f"it was taken over; see job {lease.id.hex}") from None
         except Unavailable as error:
             reason = f"{error.reason}; job {lease.id.hex} keeps the documents and is tried again"
             raise Unavailable(error.source, reason, retry_after_s=error.retry_after_s) from error
 
-    async def _carry_out_patiently(self, run: "_Run", read_within_s: float) -> Report | None:
-        """As `_carry_out`; None when its file is not read in time, and is read behind the caller's back."""
+    async def _carry_out_within(self, run: "_Run", seconds: float | None) -> Report | None:
+        """As `_carry_out`; None when it takes longer, and goes on behind the caller's back."""
         task = asyncio.create_task(self._carry_out(run))
-        reading = asyncio.create_task(run.read.wait())
-        within_s = None if math.isinf(read_within_s) else read_within_s
         try:
-            await asyncio.wait({task, reading}, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
-            if task.done() or run.read.is_set():
-                return await task
+            await asyncio.wait({task}, timeout=seconds)
+            if task.done():
+                return task.result()
         except asyncio.CancelledError:
             task.cancel()
             await asyncio.wait({task})
             raise
-        finally:
-            reading.cancel()
         self._at_work.add(task)
         task.add_done_callback(partial(self._told, run.lease))
         return None
@@ -254,7 +248,6 @@ class Worker:
         """Store when it is the job's turn. A file is read before: one that takes long keeps nobody else waiting."""
         async with run.line:
             await _step(self._load(run))
-            run.read.set()
             async with run.turn:
                 await _step(self._store(run))
         return run.report

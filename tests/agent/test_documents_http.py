@@ -29,7 +29,8 @@ JSON = {"Content-Type": "application/json"}
 
 @pytest.fixture
 async def service(owner_url: str, service_url: str) -> AsyncIterator[Service]:
-    async with open_service(Settings(database_url=owner_url, service_url=service_url, pool_size=4)) as service:
+    settings = Settings(database_url=owner_url, service_url=service_url, pool_size=4, timeout_s=60)
+    async with open_service(settings) as service:
         yield service
 
 

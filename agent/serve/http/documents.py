@@ -63,10 +63,10 @@ async def upload_file(
 ) -> Response:
     """Store the documents of a file, which is the body: JSONL, JSON, CSV, Markdown, HTML, text, PDF or DOCX.
 
-    One that is not read within the service's TIMEOUT_S is answered with 202, and its job goes on.
+    One that is not stored within the service's TIMEOUT_S is answered with 202, and its job goes on.
     """
     data, within_s = await request.body(), service.settings.timeout_s
-    job = await service.submit_file(collection, name, data, wait=wait, tenant=caller.tenant, read_within_s=within_s)
+    job = await service.submit_file(collection, name, data, wait=wait, tenant=caller.tenant, within_s=within_s)
     return _answer(job, wait=wait and job.status not in ("queued", "running"))
 
 
