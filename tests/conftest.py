@@ -1,6 +1,7 @@
 """One PostgreSQL server per run, one migrated template, and a clone of it for every test that asks."""
 
 import logging
+import math
 import os
 import tempfile
 import uuid
@@ -12,6 +13,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from agent.observe import logs
 from retrievers.embed.onnx import MINILM, OnnxEmbedder
 from retrievers.postgres.database import Database
 from retrievers.postgres.embedded import EmbeddedServer
@@ -119,3 +121,13 @@ def logging_of_its_own() -> Iterator[None]:
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
+
+
+@pytest.fixture
+def sparing_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the log says sparingly it says once in this test, however long that takes and whatever came before."""
+    monkeypatch.setattr(logs, "_SPARING_S", math.inf)
+    for logger in logging.root.manager.loggerDict.values():
+        for one in getattr(logger, "filters", ()):
+            if isinstance(one, logs.Sparing):
+                monkeypatch.setattr(one, "_due_s", {})

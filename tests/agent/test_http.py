@@ -13,12 +13,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx2
 import psycopg
 import pytest
 from fastapi import FastAPI
+from fastapi.responses import StreamingResponse
 
 from agent.app import Service
 from agent.opening import open_service
@@ -47,6 +48,14 @@ DIFY = {
     "retrieval_setting": {"top_k": 1},
     "metadata_condition": {"conditions": [{"name": "title", "comparison_operator": "is", "value": "b"}]},
 }
+
+UNFORESEEN = [
+    ZeroDivisionError("secret detail"),
+    TimeoutError("secret detail"),
+    ConnectionResetError("secret detail"),
+    FileNotFoundError(errno.ENOENT, "secret detail"),
+]
+NO_DESCRIPTOR = [OSError(number, os.strerror(number)) for number in (errno.EMFILE, errno.ENFILE)]
 
 
 @pytest.fixture
@@ -300,9 +309,11 @@ class Endless(Service):
 class Failing(Service):
     """Its answers begin and fail."""
 
+    error: ClassVar[Exception]
+
     async def _begin(self, *args: Any, **options: Any) -> AsyncGenerator[Any]:
         yield "We rolled "
-        raise Unavailable("the model", "it is down for the test")
+        raise self.error
 
     ask_stream = chat_stream = _begin
 
@@ -324,14 +335,28 @@ def with_answers(service: Service, kind: type[Service]) -> Service:
     return kind(**parts | {"answerer": replace(service.answerer, model=model)})
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (Unavailable("the model", "it is down for the test"), "the model is unavailable: it is down for the test"),
+        *((error, "the service has no file descriptor left; try again") for error in NO_DESCRIPTOR),
+    ],
+    ids=repr,
+)
 @pytest.mark.parametrize("path", STREAMED)
 async def test_a_stream_that_fails_for_a_known_reason_says_it_and_leaves_no_traceback(
-    service: Service, caplog: pytest.LogCaptureFixture, path: str
+    service: Service,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    error: Exception,
+    said: str,
 ):
+    monkeypatch.setattr(Failing, "error", error, raising=False)
     async with client_of(create_app(with_answers(service, Failing))) as client:
         answer = await client.post(path, json=STREAMED[path])
     assert answer.status_code == 200
-    assert "the model is unavailable: it is down for the test" in answer.text
+    assert said in answer.text
     assert not [record for record in caplog.records if record.exc_info]
 
 
@@ -371,11 +396,12 @@ async def test_a_request_id_is_kept_when_it_is_sane_and_made_when_it_is_not(clie
         assert re.fullmatch("[0-9a-f]{32}", made)
 
 
+@pytest.mark.parametrize("error", UNFORESEEN, ids=repr)
 async def test_an_unforeseen_error_says_only_the_request_id_and_is_logged_with_its_traceback(
-    service: Service, caplog: pytest.LogCaptureFixture
+    service: Service, caplog: pytest.LogCaptureFixture, error: Exception
 ):
     async def fails(decide):
-        raise ZeroDivisionError("secret detail")
+        raise error
 
     async with client_of(create_app(with_pipeline(service, fails))) as client:
         answer = await client.post("/v1/retrieve", json={"query": "x"}, headers={"X-Request-ID": "trouble-7"})
@@ -387,20 +413,40 @@ async def test_an_unforeseen_error_says_only_the_request_id_and_is_logged_with_i
     assert logged.levelno == logging.ERROR
 
 
+@pytest.mark.parametrize("error", [*UNFORESEEN, *NO_DESCRIPTOR], ids=repr)
+async def test_an_error_after_the_beginning_of_an_answer_reaches_the_server_as_it_is(
+    service: Service, error: Exception
+):
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"one"
+        raise error
+
+    app = create_app(service)
+    app.add_api_route("/pieces", lambda: StreamingResponse(pieces()))
+    async with client_of(app) as client:
+        with pytest.raises(type(error)) as caught:
+            await client.get("/pieces")
+    assert caught.value is error
+
+
+@pytest.mark.usefixtures("sparing_log")
+@pytest.mark.parametrize("error", NO_DESCRIPTOR, ids=repr)
 async def test_without_file_descriptors_requests_are_answered_503_and_the_log_says_so_once(
-    service: Service, caplog: pytest.LogCaptureFixture
+    service: Service, caplog: pytest.LogCaptureFixture, error: OSError
 ):
     async def fails(decide):
-        raise OSError(errno.EMFILE, "Too many open files")
+        raise error
 
+    caplog.set_level(logging.INFO)
     async with client_of(create_app(with_pipeline(service, fails))) as client:
         for _ in range(5):
             answer = await client.post("/v1/retrieve", json={"query": "x"})
             assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
             assert answer.json()["detail"] == "the service has no file descriptor left; try again"
     warned = [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert [record.getMessage() for record in warned] == ["requests are answered 503: Too many open files"]
+    assert [record.getMessage() for record in warned] == [f"requests fail: {error.strerror}"]
     assert warned[0].exc_info is None
+    assert [record.fields["status"] for record in caplog.records if record.name == "signalbox.http"] == [503] * 5
 
 
 async def test_an_unavailable_source_is_a_503_that_says_when_to_come_back(service: Service):

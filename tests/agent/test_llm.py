@@ -12,6 +12,7 @@ import traceback
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -266,9 +267,16 @@ async def test_a_second_bad_reply_ends_it():
     assert len(server.requests) == 2
 
 
-async def test_no_repair_is_begun_that_the_deadline_would_cut():
-    with ScriptedServer(["no idea", PARIS], faults=[Fault(delay_s=3.5)]) as server:
-        error = await failure(server, timeout_s=5)
+async def test_no_repair_is_begun_that_the_deadline_would_cut(monkeypatch: pytest.MonkeyPatch):
+    clock = SimpleNamespace(monotonic=time.monotonic)
+    monkeypatch.setattr("agent.llm_chat.time", clock)
+
+    def reply(body: dict[str, Any]) -> str:
+        clock.monotonic = lambda: time.monotonic() + 45
+        return "no idea"
+
+    with ScriptedServer(reply) as server:
+        error = await failure(server, timeout_s=60)
     assert error.reason == "its reply cannot be used: it holds no JSON object"
     assert len(server.requests) == 1
 

@@ -1,6 +1,7 @@
 """A server that is told to stop: every request that was sent is answered, and no connection is reset."""
 
 import asyncio
+import json
 import logging
 import resource
 import socket
@@ -11,22 +12,39 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 import pytest
 from fastapi import FastAPI
 
+from agent.opening import open_service
 from agent.serve import server as serving
 from agent.serve.http.admission import Gates
+from agent.serve.http.app import create_app
 from agent.serve.listening import end_handshakes, listening
 from agent.serve.server import Server
+from agent.settings import Settings
 
 Connected = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 REQUEST = b"GET /%s HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests at work have time to finish, however busy the machine is."""
+    monkeypatch.setattr(serving, "GRACE_S", 60)
+
+
 class Told(Server):
-    """Stops when the test says so."""
+    """Stops when the test says so, and says when every connection knows."""
+
+    def __init__(self, app: FastAPI) -> None:
+        super().__init__(app)
+        self.stopping = asyncio.Event()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def end_handshakes(self, listener: socket.socket) -> None:
+        self.stopping.set()
+        await super().end_handshakes(listener)
 
 
 class Late(Told):
@@ -40,20 +58,14 @@ class Late(Told):
 class Running:
     """A server on a port of this machine."""
 
-    def __init__(self, kind: type[Server]) -> None:
+    def __init__(self, kind: type[Told], app: FastAPI) -> None:
         self.begun, self.may_end = asyncio.Event(), asyncio.Event()
-        app = FastAPI()
-        app.state.gates = Gates(has_model=False)
-        app.state.shedding = self
         app.get("/work")(self._work)
         app.get("/now")(lambda: "done")
         self.server = kind(app)
         self.listener = listening("127.0.0.1", 0)
         self.address = self.listener.getsockname()
         self.task = asyncio.create_task(self.server.serve([self.listener]))
-
-    def refusal(self, *_: object) -> None:
-        """Nothing is refused early."""
 
     async def _work(self) -> str:
         self.begun.set()
@@ -63,14 +75,33 @@ class Running:
     async def connect(self) -> Connected:
         return await asyncio.open_connection(*self.address[:2])
 
+    async def begin_to_stop(self) -> None:
+        self.server.should_exit = True
+        async with asyncio.timeout(60):
+            await self.server.stopping.wait()
+
     async def stop(self) -> None:
         self.server.should_exit = True
         await self.task
 
 
+class Unlimited:
+    """Refuses nothing early."""
+
+    def refusal(self, *_: object) -> None:
+        """See `Shedding.refusal`."""
+
+
+def bare() -> FastAPI:
+    """An application without the layers of the service, which turn away what comes after the stop."""
+    app = FastAPI()
+    app.state.gates, app.state.shedding = Gates(has_model=False), Unlimited()
+    return app
+
+
 @asynccontextmanager
-async def running(kind: type[Server] = Told) -> AsyncIterator[Running]:
-    one = Running(kind)
+async def running(kind: type[Told] = Told, app: FastAPI | None = None) -> AsyncIterator[Running]:
+    one = Running(kind, app or bare())
     try:
         yield one
     finally:
@@ -102,38 +133,36 @@ async def test_a_request_at_work_finishes_and_its_answer_says_that_it_is_the_las
         sent = await one.connect()
         sent[1].write(REQUEST % b"work")
         await one.begun.wait()
-        one.server.should_exit = True
-        await asyncio.wait({one.task}, timeout=0.3)  # it has begun to stop
+        await one.begin_to_stop()
         one.may_end.set()
         assert await answer(sent) == (200, b'"worked"')
 
 
 async def test_a_request_that_crosses_the_stop_on_a_kept_connection_is_answered(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(serving, "_LAST_REQUEST_S", 60.0)
-    monkeypatch.setattr(serving, "GRACE_S", 60)
     async with running() as one:
         reader, writer = await one.connect()
         writer.write(REQUEST % b"now")
         await reader.readuntil(b'"done"')
-        one.server.should_exit = True
-        await asyncio.wait({one.task}, timeout=0.3)  # it has begun to stop
+        await one.begin_to_stop()
         writer.write(REQUEST % b"now")
         assert await answer((reader, writer)) == (200, b'"done"')
 
 
 async def test_a_request_that_takes_too_long_and_one_of_which_half_came_are_answered_503(
-    monkeypatch: pytest.MonkeyPatch,
+    owner_url: str, service_url: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(serving, "GRACE_S", 0.5)
-    async with running() as one:
-        long, half = await one.connect(), await one.connect()
+    settings = Settings(database_url=owner_url, service_url=service_url, pool_size=2)
+    async with open_service(settings) as service, running(app=create_app(service)) as one:
+        half, long = await one.connect(), await one.connect()
         half[1].write((REQUEST % b"now")[:20])
         long[1].write(REQUEST % b"work")
         await one.begun.wait()
         one.server.should_exit = True
-        assert (await answer(half))[0] == 503
-        # Without the service's own layers, what uvicorn makes of a cancelled request.
-        assert (await answer(long))[0] in (500, 503)
+        for each in (half, long):
+            status, body = await answer(each)
+            assert (status, json.loads(body)["type"]) == (503, "urn:signalbox:problem:stopping")
 
 
 async def test_a_connection_that_is_kept_and_not_used_ends_without_an_answer():
@@ -181,6 +210,7 @@ async def test_before_a_listener_closes_no_new_connection_begins_and_those_that_
             listener.accept()
 
 
+@pytest.mark.usefixtures("sparing_log")
 async def test_without_file_descriptors_connections_wait_and_the_log_says_so_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):

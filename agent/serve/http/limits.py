@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from agent.serve.http.problems import Problem, problem_of, respond, unavailable
+from agent.serve.http.problems import Problem, logged_problem, problem_of, respond, unavailable
 from agent.serve.identity import Identify, Seen, Unauthenticated
 from retrievers.core.errors import BadRequest, Unavailable
 
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 class Envelope:
-    """Gives every request its id and its time of arrival, every answer its headers, and an unforeseen error a 500.
+    """Gives every request its id and its time of arrival, every answer its headers, an unforeseen error its problem.
 
     HEAD is answered as GET without the content: those who watch over services ask so.
     """
@@ -77,10 +77,10 @@ class Envelope:
                 raise
             await respond(scope, problem_of(error))(scope, receive, send_enveloped)
         except Exception as error:
-            _log.exception("request %s failed: %s %r", id, scope["method"], scope["path"])
+            problem = logged_problem(error, _log, "request %s failed: %s %r", id, scope["method"], scope["path"])
             if begun:
                 raise
-            await respond(scope, problem_of(error))(scope, receive, send_enveloped)
+            await respond(scope, problem)(scope, receive, send_enveloped)
 
 
 def is_sane_id(id: str) -> bool:

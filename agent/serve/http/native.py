@@ -17,7 +17,7 @@ from agent.serve.deadline import left_s
 from agent.serve.http import shapes
 from agent.serve.http.bodies import JsonBody
 from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
-from agent.serve.http.problems import problem_body, problem_of
+from agent.serve.http.problems import logged_problem, problem_body
 from agent.settings import Settings
 from agent.types import Answer, AskRequest, AugmentRequest, Prompt, Request, Result
 
@@ -170,9 +170,7 @@ async def _events(first: str | Answer, rest: AsyncGenerator[str | Answer], reque
             async for piece in rest:
                 yield _event(piece)
         except (Exception, CancelledError) as error:
-            problem = problem_of(error)
-            if problem.status == 500:
-                _log.exception("request %s failed in the middle of its answer", request_id)
+            problem = logged_problem(error, _log, "request %s failed in the middle of its answer", request_id)
             body = problem_body(problem, request_id)
             yield format_sse_event(event="error", data_str=body.model_dump_json(exclude_none=True))
 

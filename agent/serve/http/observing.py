@@ -16,6 +16,7 @@ from agent.observe.health import Health
 from agent.observe.metrics import Metrics, merged
 from agent.observe.observer import Observer
 from agent.serve.http.admission import Gate
+from agent.serve.http.problems import problem_of
 
 if TYPE_CHECKING:
     from agent.app import Service
@@ -97,7 +98,7 @@ class Observing:
             except BaseException as error:
                 if status == GONE:
                     # As `limits.Envelope` answers: it has failed, or the server stops.
-                    status = 500 if isinstance(error, Exception) else 503
+                    status = problem_of(error).status if isinstance(error, Exception) else 503
                 raise
             finally:
                 route = _route(scope)

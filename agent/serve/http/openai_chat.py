@@ -23,7 +23,7 @@ from agent.serve.http.native import answer
 from agent.serve.http.openai_bodies import ANSWERS, MODELS, PROMPTS, ChatBody, ChatOptions, known_model, question_of
 from agent.serve.http.openai_errors import as_openai, error_of
 from agent.serve.http.openai_shapes import Choice, Completion, ErrorBody, Extra, Model, Models, Said, Used
-from agent.serve.http.problems import Problem, field_problem, problem_of
+from agent.serve.http.problems import Problem, field_problem, logged_problem, problem_of
 from agent.serve.identity import Caller
 from agent.types import AugmentRequest, Citation, FinishReason, Prompt, Usage
 from retrievers.core.errors import BadRequest
@@ -189,9 +189,7 @@ async def _events(first: str | _End, pieces: AsyncGenerator[str | _End], body: C
                 piece = await anext(pieces)
     except (Exception, CancelledError) as error:
         # The status is sent by now, so that nobody else can answer for it.
-        problem = problem_of(error)
-        if problem.status == 500:
-            _log.exception("a stream of a chat failed")
+        problem = logged_problem(error, _log, "a stream of a chat failed")
         yield _event({"error": error_of(problem)})
     else:
         extra = piece.extra.model_dump(mode="json")

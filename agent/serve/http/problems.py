@@ -28,7 +28,6 @@ _TYPE = "urn:signalbox:problem:"
 _QUOTED = re.compile(r"'([^']*)'")
 _LONGEST_NAME = 80
 _MOST_ERRORS = 20
-_TOO_MANY_OPEN = (errno.EMFILE, errno.ENFILE)
 
 _log = logging.getLogger(__name__)
 _log.addFilter(Sparing())
@@ -123,8 +122,24 @@ def problem_of(error: Exception | CancelledError) -> Problem:
         case CancelledError():
             # What ends a request whose sender is still there: the server stops, and has waited as long as it waits.
             return stopping()
+        case OSError(errno=errno.EMFILE | errno.ENFILE):
+            return unavailable("the service has no file descriptor left; try again", 2)
         case _:
             return Problem(500, "internal", "an error of the service, not of the request; its log has the request id")
+
+
+def logged_problem(error: Exception | CancelledError, log: logging.Logger, message: str, *values: object) -> Problem:
+    """The problem of an error; an internal one is logged with its traceback, a want of file descriptors sparingly.
+
+    Args:
+        log, message, values: the log line of an internal error.
+    """
+    problem = problem_of(error)
+    if isinstance(error, OSError) and problem.status == 503:
+        _log.warning("requests fail: %s", error.strerror)
+    elif problem.status == 500:
+        log.error(message, *values, exc_info=error)
+    return problem
 
 
 def unavailable(detail: str, retry_after_s: float | None = None, *, kind: str = "unavailable") -> Problem:
@@ -201,13 +216,6 @@ def install(app: FastAPI) -> None:
             error = Problem(405, "method-not-allowed", f"{what}: use {allowed}", headers={"Allow": allowed})
         return respond(request.scope, problem_of(error))
 
-    async def exhausted(request: Request, error: Exception) -> Response:
-        if not isinstance(error, OSError) or error.errno not in _TOO_MANY_OPEN:
-            raise error
-        _log.warning("requests are answered 503: %s", error.strerror)
-        return respond(request.scope, unavailable("the service has no file descriptor left; try again", 2))
-
-    app.add_exception_handler(OSError, exhausted)
     for kind in (Problem, RetrievalError, Unauthenticated, RequestValidationError):
         app.add_exception_handler(kind, answer)
     app.add_exception_handler(HTTPException, no_route)
