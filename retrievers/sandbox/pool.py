@@ -71,8 +71,7 @@ class Sandbox:
             requests: files, open for reading, each with a descriptor, and the task's other arguments as JSON; at most
                 `MOST_REQUESTS`.
         Raises:
-            BadDocument: by the objects of a file that is bad, or that takes more to read than
-                its limits allow.
+            BadDocument: by the objects of a file that is bad, or that takes more to read than the limits allow.
             Unavailable: by them, when `stopped` says so.
         """
         waiting = deque(requests)
