@@ -102,6 +102,38 @@ def bench(
 
 
 @app.command()
+def reading(
+    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="folders with questions, see README.md")],
+    changes: Changes = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="keep what was read in this file")] = None,
+    against: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="list the questions that are read differently from this file")
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """What the questions of each folder are read as: filters, periods, values, sources; no model is asked."""
+    from agent.serve.output import note, write_json
+    from agent.settings import load_settings
+    from evals import reading
+
+    _check_writable(out)
+    before = reading.load(against) if against is not None else None
+    given = load_settings({**_settings(changes), "intent": "rules", "reranker": "none"})
+    found = asyncio.run(reading.measure(folders, given, note))
+    if out is not None:
+        _write(out, found)
+    if as_json:
+        write_json(found)
+        return 0
+    for name, figures in {**found["collections"], "all": found["all"]}.items():
+        shown = [(key, str(value)) for key, value in figures.items() if value is not None]
+        _show_table(name, ("what", "figure"), shown)
+    for line in reading.moved(before, found) if before is not None else ():
+        note(line)
+    return 0
+
+
+@app.command()
 def tune(
     dataset: Folder,
     changes: Changes = None,

@@ -103,7 +103,7 @@ def _beir(folder: Path, split: str) -> list[Question]:
     judged = _judgements(folder, split)
     questions = []
     seen: set[str] = set()
-    for where, line in _lines(folder / QUERIES):
+    for where, line in lines(folder / QUERIES):
         id, text = _text(where, line, "_id"), _text(where, line, "text")
         _once(where, id, seen)
         if id in judged:
@@ -146,7 +146,7 @@ def _routed(folder: Path, split: str) -> list[Question]:
     questions = []
     splits: set[str] = set()
     seen: set[str] = set()
-    for where, line in _lines(folder / QUERIES):
+    for where, line in lines(folder / QUERIES):
         question = _routed_question(where, line)
         _once(where, question.id, seen)
         splits.add(question.split)
@@ -232,7 +232,7 @@ def _once(where: str, id: str, seen: set[str]) -> None:
     seen.add(id)
 
 
-def _lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The objects of a JSON Lines file, each with its place ("queries.jsonl:17")."""
     empty = True
     for number, text in enumerate(_read(path).split("\n"), 1):

@@ -1,0 +1,354 @@
+"""What the rules read from questions, judged by collection: filters, periods, sources, values, and what left the house."""
+
+import json
+import operator
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+from agent.app import Service
+from agent.opening import open_service
+from agent.settings import Settings
+from agent.types import Result
+from evals import metrics
+from evals.corpus import TENANT, Note, store_corpus
+from evals.datasets import CORPUS, QUERIES, Dataset, lines
+from evals.filters import Corpus, corpus_of
+from retrievers.core.errors import BadRequest, Unavailable
+from retrievers.core.filters import And, Filter, matches
+from retrievers.core.types import Scope
+from retrievers.ingest.documents import Document
+from retrievers.ingest.read import read
+from retrievers.postgres.catalogue import filterable
+
+Json = dict[str, Any]
+
+PHRASES, QUESTIONS = "phrases.jsonl", "questions.jsonl"
+_CALCULATED = "calculation"
+_WITHOUT_FILTER = frozenset([_CALCULATED, "analytic"])
+"""Classes whose questions are judged by their value."""
+_FIRST_ROWS = 10
+_CLOSE = 0.01
+"""How far a calculated number may be from the right one, as a share of it."""
+_COMPARED = {"gt": operator.gt, "gte": operator.ge, "lt": operator.lt, "lte": operator.le}
+_NUMBER = re.compile(r"[^\d.-]{0,5}(?P<number>-?\d[\d,]*(?:\.\d+)?)\s*[^\d]{0,5}")
+_BINS = 10
+_AROUND_DAYS = 800
+"""How many days before and after a period are tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question with what a right reading of it may be.
+
+    Attributes:
+        filters: any of these is right, None among them for no filter; empty where the filter is not judged.
+        spans: half-open spans of days, any of which is right; empty where periods are not judged.
+        sources: any of these sets is right; empty where that is not judged.
+        answer: values that a calculated table must hold in its first rows; None where nothing is to be calculated.
+        private: whether no public source may be asked.
+    """
+
+    id: str
+    text: str
+    collection: str
+    klass: str = ""
+    history: tuple[Json, ...] = ()
+    now: str | None = None
+    filters: tuple[Json | None, ...] = ()
+    spans: tuple[tuple[date, date], ...] = ()
+    sources: tuple[frozenset[str], ...] = ()
+    answer: tuple[str, ...] | None = None
+    private: bool = False
+
+
+@dataclass(slots=True)
+class Tally:
+    """Outcomes of one collection, and the probabilities of what was read there."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    stated: list[tuple[float, bool]] = field(default_factory=list)
+
+    def figures(self) -> dict[str, float | int | None]:
+        """Shares in [0, 1] with the counts they are of; None where nothing was judged."""
+        c = self.counts
+        stated = c["filter right"] + c["filter wrong"] + c["filter partial"] + c["filter missing"]
+        periods = c["period right"] + c["period wrong"] + c["period unread"]
+        calculated = c["value right"] + c["value wrong"]
+        values = calculated + c["value none"]
+        return {
+            "stated": stated,
+            "right": _share(c["filter right"], stated),
+            "wrong": _share(c["filter wrong"], stated),
+            "partial": _share(c["filter partial"], stated),
+            "missing": _share(c["filter missing"], stated),
+            "none invented": _share(c["filter none"], c["filter none"] + c["filter invented"]),
+            "sources": _share(c["sources right"], c["sources right"] + c["sources wrong"]),
+            "values": values,
+            "right of calculated": _share(c["value right"], calculated),
+            "right of all values": _share(c["value right"], values),
+            "periods": periods,
+            "period right": _share(c["period right"], periods),
+            "period wrong": _share(c["period wrong"], periods),
+            "left the house": c["left the house"],
+            "world to the web": _share(c["world right"], c["world right"] + c["world wrong"]),
+            "calibration error": calibration_error(self.stated),
+        }
+
+
+async def measure(folders: Sequence[Path], settings: Settings, note: Note) -> Json:
+    """Ask the questions of every folder, and judge what was read.
+
+    Returns:
+        `collections`: the figures of each folder, and `all` of all; `readings`: what was read of each question, by
+        "folder/id", with its outcomes.
+    Raises:
+        BadRequest: a folder is none of the known forms, or a line is malformed.
+    """
+    tallies: dict[str, Tally] = {}
+    readings: dict[str, Json] = {}
+    async with open_service(settings) as service:
+        for folder in folders:
+            tally = tallies.setdefault(folder.name, Tally())
+            async for asked, read in _readings(service, folder, note):
+                readings[f"{folder.name}/{asked.id}"] = read
+                tally.counts.update(read["outcomes"])
+                tally.stated += [(one["probability"], one["right"]) for one in read["stated"] if "right" in one]
+    every = Tally()
+    for tally in tallies.values():
+        every.counts += tally.counts
+        every.stated += tally.stated
+    figures = {name: tally.figures() for name, tally in tallies.items()}
+    return {"collections": figures, "all": every.figures(), "readings": readings}
+
+
+async def _readings(service: Service, folder: Path, note: Note) -> Any:
+    """Every question of a folder with what was read of it."""
+    corpora: dict[str, Corpus] = {}
+    for asked in questions_of(folder):
+        if asked.collection not in corpora:
+            corpora[asked.collection] = await _stored(service, folder, asked.collection, note)
+        yield asked, await _read(service, asked, corpora[asked.collection])
+
+
+async def _stored(service: Service, folder: Path, collection: str, note: Note) -> Corpus:
+    """The documents a question is asked of, in a collection of its name."""
+    places = (folder / f"{collection}.jsonl", folder.parent / collection / CORPUS, folder / CORPUS)
+    file = next((place for place in places if place.is_file()), places[-1])
+    stored = await store_corpus(service, Dataset(collection, folder, "routed", "all", (file,), ()), note)
+    fields = filterable(Scope(TENANT, (stored,)))
+    return corpus_of((item for item in read((file,)) if isinstance(item, Document)), fields)
+
+
+async def _read(service: Service, asked: Asked, corpus: Corpus) -> Json:
+    request: Json = {"collection": asked.collection, "top_k": 1, "now": asked.now, "explain": True}
+    if asked.history:
+        request["messages"] = [*asked.history, {"role": "user", "content": asked.text}]
+    else:
+        request["query"] = asked.text
+    try:
+        result = await service.retrieve(tenant=TENANT, **request)
+    except (BadRequest, Unavailable) as error:
+        return {"text": asked.text, "error": str(error), "outcomes": ["error"], "stated": []}
+    return {
+        "text": asked.text,
+        "kind": result.intent.kind,
+        "filter": result.intent.filter,
+        "soft_filter": result.intent.soft_filter,
+        "sources": sorted(_sources(result)),
+        "aggregate": result.intent.aggregate,
+        "rows": [[str(cell) for cell in row] for row in result.table.rows[:_FIRST_ROWS]] if result.table else None,
+        "rejected": [one.what for one in result.intent.rejected],
+        "stated": list(_stated(asked, result, corpus)),
+        "outcomes": list(_outcomes(asked, result, corpus)),
+    }
+
+
+def _outcomes(asked: Asked, result: Result, corpus: Corpus) -> Iterator[str]:
+    found = corpus.read(result.intent.filter)
+    sources = _sources(result)
+    if asked.spans:
+        yield f"period {_judged_period(asked.spans, found, corpus)}"
+    if asked.filters and asked.klass not in _WITHOUT_FILTER:
+        yield f"filter {judged_filter([_gold(one, corpus) for one in asked.filters], found, corpus)}"
+    if asked.sources:
+        right = any(metrics.route_accuracy(sorted(one), sources) for one in asked.sources)
+        yield f"sources {'right' if right else 'wrong'}"
+    if asked.answer is not None:
+        rows = result.table.rows[:_FIRST_ROWS] if result.table else None
+        yield f"value {'none' if rows is None else 'right' if holds(rows, asked.answer) else 'wrong'}"
+    if asked.private and "web" in sources:
+        yield "left the house"
+    if frozenset(["web"]) in asked.sources:
+        yield f"world {'right' if 'web' in sources else 'wrong'}"
+
+
+def judged_filter(golds: Sequence[Filter | None], found: Filter | None, corpus: Corpus) -> str:
+    """"right", "none" (rightly), "invented", "missing", "partial" (it excludes nothing that was asked for) or "wrong"."""
+    if any(corpus.exact(gold, found) for gold in golds):
+        return "none" if found is None else "right"
+    if None in golds:
+        return "invented"
+    if found is None:
+        return "missing"
+    return "partial" if any(corpus.allowed(gold) <= corpus.allowed(found) for gold in golds) else "wrong"
+
+
+def _judged_period(spans: Sequence[tuple[date, date]], found: Filter | None, corpus: Corpus) -> str:
+    if found is None:
+        return "unread"
+    key = next((name for name, one in corpus.fields.items() if one.type == "date" and one.name != "updated_at"), "")
+    for start, end in spans:
+        days = [start + timedelta(days=n) for n in range(-_AROUND_DAYS, (end - start).days + _AROUND_DAYS)]
+        let = [day for day in days if matches(found, {key: day.isoformat()})]
+        if any(let == [day for day in days if start <= day < last] for last in _ends(end)):
+            return "right"
+    return "wrong"
+
+
+def _ends(end: date) -> Iterator[date]:
+    """Where a span may end: the day, month or year that its phrase names last may be part of it."""
+    month = date(end.year + end.month // 12, end.month % 12 + 1, min(end.day, 28))
+    yield from (end, end + timedelta(days=1), month, end.replace(year=end.year + 1, day=min(end.day, 28)))
+
+
+def _gold(wanted: Json | None, corpus: Corpus) -> Filter | None:
+    """A gold filter: `null` means that there is no value, a number compared with texts those of them that satisfy it."""
+    return corpus.read(_expressed(wanted, corpus) if wanted is not None else None)
+
+
+def _expressed(wanted: Json, corpus: Corpus) -> Json:
+    if "filters" in wanted:
+        return {**wanted, "filters": [_expressed(one, corpus) for one in wanted["filters"]]}
+    key, value = wanted["key"], wanted["value"]
+    if value is None:
+        return {"type": "exists", "key": key, "value": wanted["type"] == "ne"}
+    if wanted["type"] not in _COMPARED or isinstance(value, str) or corpus.fields[key].item != "string":
+        return wanted
+    held = {values[key] for values in corpus.documents.values() if isinstance(values.get(key), str)}
+    numbers = {text: _number(text) for text in held}
+    right = [text for text, number in numbers.items() if number is not None and _COMPARED[wanted["type"]](number, value)]
+    return {"type": "in", "key": key, "value": sorted(right)}
+
+
+def _stated(asked: Asked, result: Result, corpus: Corpus) -> Iterator[Json]:
+    """Each constraint that was read, its probability, and whether a right filter has it."""
+    trace = result.explanation or {}
+    golds = [part for one in asked.filters for part in _parts(_gold(one, corpus), corpus)]
+    for one in trace.get("stated", ()):
+        read: Json = {"filter": one["filter"], "probability": one["confidence"]}
+        if asked.filters and asked.klass not in _WITHOUT_FILTER:
+            read["right"] = corpus.normal(corpus.read(one["filter"])) in golds
+        yield read
+
+
+def _parts(wanted: Filter | None, corpus: Corpus) -> list[Any]:
+    if wanted is None:
+        return []
+    whole = corpus.normal(wanted)
+    inner = list(wanted.filters) if isinstance(wanted, And) else []
+    return [whole, *(corpus.normal(one) for one in inner)]
+
+
+def _sources(result: Result) -> set[str]:
+    if result.intent.kind == "none":
+        return {"none"}
+    return {choice.name for choice in result.intent.sources}
+
+
+def holds(rows: Sequence[Sequence[Any]], answer: Sequence[str]) -> bool:
+    """Whether the rows hold every value of an answer: numbers to 1 %, texts by letters and digits."""
+    cells = [cell for row in rows for cell in row]
+    return all(any(_same(cell, one) for cell in cells) for one in answer)
+
+
+def _same(cell: Any, wanted: str) -> bool:
+    given, right = _number(str(cell)), _number(wanted)
+    if given is not None and right is not None:
+        return abs(given - right) <= _CLOSE * abs(right) + 1e-9
+    return _letters(str(cell)) == _letters(wanted)
+
+
+def _number(text: str) -> float | None:
+    """The number of a cell: "1,200", "$3.5", "EUR 20", "12 %"."""
+    found = _NUMBER.fullmatch(text.strip())
+    return float(found["number"].replace(",", "")) if found else None
+
+
+def _letters(text: str) -> str:
+    return "".join(c for c in text.casefold() if c.isalnum())
+
+
+def calibration_error(stated: Iterable[tuple[float, bool]]) -> float | None:
+    """Expected calibration error over ten bins of equal width; None of nothing."""
+    bins: dict[int, list[tuple[float, bool]]] = {}
+    for probability, right in stated:
+        bins.setdefault(min(int(probability * _BINS), _BINS - 1), []).append((probability, right))
+    count = sum(map(len, bins.values()))
+    if not count:
+        return None
+    return round(sum(abs(sum(p for p, _ in one) - sum(right for _, right in one)) for one in bins.values()) / count, 4)
+
+
+def questions_of(folder: Path) -> Iterator[Asked]:
+    """The questions of a folder in any of the forms that README.md names."""
+    if (folder / PHRASES).is_file():
+        yield from (_phrase(folder, line) for _, line in lines(folder / PHRASES))
+    elif (folder / QUESTIONS).is_file():
+        yield from (_of_tables(folder, line) for _, line in lines(folder / QUESTIONS))
+    elif (folder / QUERIES).is_file():
+        yield from (_labelled(folder, line) for _, line in lines(folder / QUERIES))
+    else:
+        raise BadRequest(f"{folder}: no {PHRASES}, {QUESTIONS} or {QUERIES}", where="dataset")
+
+
+def _phrase(folder: Path, line: Mapping[str, Any]) -> Asked:
+    spans = tuple((date.fromisoformat(start), date.fromisoformat(end)) for start, end in line["spans"])
+    return Asked(line["id"], line["text"], folder.name, line["lang"], now=line["now"], spans=spans)
+
+
+def _of_tables(folder: Path, line: Mapping[str, Any]) -> Asked:
+    if "table" in line:
+        return Asked(line["id"], line["text"], line["table"], _CALCULATED, answer=tuple(line["answer"]))
+    wanted = {"type": "in", "key": "source", "value": line["sources"]}
+    return Asked(line["id"], line["text"], folder.name, filters=(wanted,))
+
+
+def _labelled(folder: Path, line: Mapping[str, Any]) -> Asked:
+    filters = line.get("filters", [line.get("filter")])
+    sources = line.get("sources") or []
+    if sources and isinstance(sources[0], str):
+        sources = [sources]
+    answer = line.get("answer")
+    values = answer if isinstance(answer, list) else [answer]
+    return Asked(
+        line["id"], line["text"], line.get("collection") or folder.name, line.get("class") or "", tuple(line.get("history") or ()),
+        line.get("now"), tuple(filters), (), tuple(frozenset(one) for one in sources),
+        tuple(str(one) for one in values) if answer is not None and not isinstance(answer, dict) else None,
+        bool(line.get("private", frozenset(["web"]) not in map(frozenset, sources))),
+    )  # fmt: skip
+
+
+def moved(before: Json, now: Json) -> list[str]:
+    """A line for every question whose outcomes differ from those of an earlier measurement."""
+    texts = []
+    for id, read in now["readings"].items():
+        was = before["readings"].get(id)
+        if was is not None and was["outcomes"] != read["outcomes"]:
+            change = f"{', '.join(was['outcomes'])} -> {', '.join(read['outcomes'])}"
+            texts.append(f"{id}: {change}: {read['text']}")
+    return texts
+
+
+def _share(part: int, whole: int) -> float | None:
+    return round(part / whole, 3) if whole else None
+
+
+def load(path: Path) -> Json:
+    """An earlier measurement."""
+    measured: Json = json.loads(path.read_text(encoding="utf-8"))
+    return measured
