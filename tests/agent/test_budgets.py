@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from agent.advisors.rules import plain
+from agent.faithfulness import read
 from agent.fusion import Fused
 from agent.highlight import MOST_TERMS, Highlighter
 from agent.intent import mentions, rules, vocabulary
@@ -19,6 +21,8 @@ from agent.rerank.hybrid import Hybrid
 from retrievers.core.fields import Field
 from retrievers.core.types import Chunk, ChunkId, FieldValues
 from retrievers.text.analysis import analyse
+from retrievers.text.folding import fold
+from retrievers.text.visible import prompt_text
 
 SLOW = {
     "one letter": "a",
@@ -184,3 +188,17 @@ def test_a_character_that_stands_for_many_does_not_multiply_the_work():
     assert sum(len(term.text) for term in analyse(long, "en")) < 4 * len(long)
     whole = analyse("صلى الله عليه وسلم", "en")
     assert [term.text for term in analyse("\ufdfa", "en")] == [term.text for term in whole]
+
+
+# Marks of different classes, which normalising sorts; stems of notes are spacing marks, and the sound marks of narrow
+# kana are letters that become marks.
+@pytest.mark.parametrize("marks", ["\u0301\u0327", "\u0315\u0301\u0f73", "\U0001d165\U0001d16d", "\uff9e\u0301"])
+@pytest.mark.parametrize("normalise", [fold, plain, prompt_text, read, lambda text: analyse(text, "en")])
+def test_marks_without_end_on_one_letter_are_normalised_in_linear_time(normalise: Callable[[str], Any], marks: str):
+    def spent(length: int) -> float:
+        started = time.thread_time()
+        normalise("a" + (marks * length)[:length])
+        return time.thread_time() - started
+
+    spent(100)
+    assert spent(80_000) < 16 * (spent(10_000) + 0.01)  # quadratic, it is 3 s
