@@ -1,6 +1,7 @@
 """What a text may cost: each stage reads a bounded part of it, and its work does not grow faster than the text."""
 
 import asyncio
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -13,11 +14,13 @@ from agent.advisors.rules import plain
 from agent.faithfulness import read
 from agent.fusion import Fused
 from agent.highlight import MOST_TERMS, Highlighter
-from agent.intent import mentions, rules, vocabulary
+from agent.intent import mentions, offered, rules, vocabulary
+from agent.intent.offered import Offered
 from agent.intent.text import MOST_CHARACTERS, readable
 from agent.intent.turns import parts_perhaps
 from agent.rerank.base import MOST_TOTAL_CHARACTERS, cut_longest
 from agent.rerank.hybrid import Hybrid
+from agent.types import Message
 from retrievers.core.fields import Field
 from retrievers.core.types import Chunk, ChunkId, FieldValues
 from retrievers.text.analysis import analyse
@@ -91,6 +94,26 @@ def test_of_a_long_question_the_beginning_and_the_end_are_read_and_all_of_it_is_
 def test_a_question_of_usual_length_is_read_whole():
     text = "x" * MOST_CHARACTERS
     assert readable(text) == text
+
+
+async def test_under_a_filter_a_bounded_part_of_each_turn_is_folded_and_not_on_the_event_loop(
+    ground: Make, monkeypatch: pytest.MonkeyPatch
+):
+    folded: list[tuple[int, threading.Thread]] = []
+
+    def noting(text: str) -> str:
+        folded.append((len(text), threading.current_thread()))
+        return fold(text)
+
+    monkeypatch.setattr(offered, "fold", noting)
+    known: Any = None
+    judge = Offered(catalogue=known, scope=known, wanted=known, deadline=0)
+    history = [Message(role=role, content="words " * 16_000) for _ in range(20) for role in ("user", "assistant")]
+    city = ground("city")
+    await judge.in_rules(city.read("penguins", [turn.model_dump() for turn in history]), history, city.context)
+    assert len(folded) == 41
+    assert max(length for length, _ in folded) <= MOST_CHARACTERS
+    assert threading.main_thread() not in [thread for _, thread in folded]
 
 
 @pytest.mark.parametrize("kind", SLOW)
