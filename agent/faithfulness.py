@@ -8,7 +8,6 @@ import asyncio
 import math
 import re
 import time
-import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
@@ -25,6 +24,7 @@ from retrievers.embed import Embedder
 from retrievers.text.analysis import analyse, fold, stem
 from retrievers.text.glosses import is_chinese
 from retrievers.text.languages import DEFAULT, STOP_WORDS, detect
+from retrievers.text.marks import nfkc
 from retrievers.text.visible import prompt_text
 
 SUPPORTED_FROM = 0.6
@@ -139,7 +139,7 @@ def read(text: str) -> Facts:
 
 @lru_cache(maxsize=4096)
 def _read(text: str) -> Facts:
-    text = unicodedata.normalize("NFKC", text)
+    text = nfkc(text)
     detected = detect(text) if len(text) > _SHORT else DEFAULT
     language = detected if detected in STOP_WORDS else DEFAULT
     undated = _MONTH.sub(" ", text)

@@ -1,7 +1,8 @@
 """What a guard looks for: words, phrases and regular expressions, as the setting GUARD lists them."""
 
 import re
-import unicodedata
+
+from retrievers.text.marks import nfkc
 
 PATTERN = "re:"
 """What a rule begins with that is a regular expression."""
@@ -29,4 +30,4 @@ def compiled(rule: str) -> re.Pattern[str]:
 
 def plain(text: str) -> str:
     """A text as rules are held against it: full-width letters and the like must not hide a word."""
-    return " ".join(unicodedata.normalize("NFKC", text).split())
+    return " ".join(nfkc(text).split())

@@ -4,6 +4,7 @@ The catalogue knows the values of whole collections. A caller whose filter is fi
 outside it: neither as candidates, nor as the full name or the right spelling of what the question says.
 """
 
+import asyncio
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from agent.intent import rules
 from agent.intent.filters import Json
 from agent.intent.rejected import RejectedValue
 from agent.intent.rules import Context, RulesReading
+from agent.intent.text import readable
 from agent.types import Message, Rejected
 from retrievers.core.errors import Unavailable
 from retrievers.core.filters import Filter
@@ -43,7 +45,8 @@ class Offered:
 
     async def in_rules(self, made: RulesReading, history: Sequence[Message], context: Context) -> RulesReading:
         """The rules' reading; the database is asked only where it names what the turns do not say."""
-        said = fold(" ".join([made.question, *(turn.content for turn in history)]))
+        # Folding a long conversation is more than the event loop can wait for.
+        said = await asyncio.to_thread(_said, [made.question, *(turn.content for turn in history)])
         guesses = {place: list(_unsaid(piece.filter, said, context)) for place, piece in enumerate(made.pieces)}
         calculated = list(_unsaid((made.aggregate or {}).get("where"), said, context))
         candidates = [(field, value) for pairs in (*guesses.values(), calculated) for field, value in pairs]
@@ -88,6 +91,11 @@ class Offered:
             return await within(work, _SHARE * (self.deadline - time.monotonic()))
         except (TimeoutError, ConnectionAbortedError, Unavailable):
             return {}
+
+
+def _said(turns: Sequence[str]) -> str:
+    """What rules read of the turns, folded."""
+    return " ".join(fold(readable(turn)) for turn in turns)
 
 
 def _unsaid(filter: Json | None, said: str, context: Context) -> Iterator[tuple[str, str]]:

@@ -59,6 +59,8 @@ class OnnxEmbedder:
         encoded = await self._in_thread(model.tokenize, texts, "document")
         parts = batches(encoded, _BATCH_TOKENS)
         computed = await asyncio.gather(*(self._in_thread(model.run, [encoded[n] for n in part]) for part in parts))
+        if len(parts) > 1:
+            await self._in_thread(model.give_back)
         vectors = np.empty((len(texts), computed[0].shape[1]), dtype=np.float32)
         for part, rows in zip(parts, computed, strict=True):
             vectors[part] = rows
@@ -107,6 +109,10 @@ class _Model:
         """Tokens of each text, with the model's prompt for that kind of text before it."""
         prompt = self._prompts.get(kind, "")
         return self._graph.tokenize([prompt + text for text in texts])
+
+    def give_back(self) -> None:
+        """See `Graph.give_back`."""
+        self._graph.give_back(self._output)
 
     def run(self, batch: Sequence[Any]) -> Vectors:
         """Unit vectors of one batch."""

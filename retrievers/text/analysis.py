@@ -17,6 +17,7 @@ import rjieba
 import Stemmer
 
 from retrievers.text.languages import STOP_WORDS
+from retrievers.text.marks import marks_alone
 
 VERSION = 1
 """Raised when the terms of the same text change: a collection remembers what it was analysed with."""
@@ -78,7 +79,7 @@ def _terms(text: str, language: str) -> Iterator[Term]:
     normal = text
     if not text.isascii():
         most = _MOST_GROWTH * len(text) + _MOST_MORE
-        normal = unicodedata.normalize("NFKC", _MANY_MARKS.sub(r"\1", text))[:most]
+        normal = unicodedata.normalize("NFKC", _MANY_MARKS.sub(r"\1", marks_alone(text)))[:most]
     shouting = _is_shouting(normal)
     position = 0
     name: tuple[str, int, int] | None = None  # the word before, its position and its end

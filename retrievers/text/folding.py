@@ -3,6 +3,8 @@
 import re
 import unicodedata
 
+from retrievers.text.marks import nfkc
+
 VERSION = 1
 """Raised when `fold` changes: what is stored was folded by this version."""
 
@@ -26,7 +28,7 @@ def fold(text: str) -> str:
         Words with single blanks between them; "" when nothing is left. Folding it again changes nothing.
     """
     if not text.isascii():
-        text = unicodedata.normalize("NFKC", text).casefold()
+        text = nfkc(text).casefold()
         # Only these marks: elsewhere (Japanese, Hindi) a mark makes another letter.
         text = _ACCENTS.sub("", unicodedata.normalize("NFKD", text)).translate(_PLAIN)
         text = unicodedata.normalize("NFC", text)

@@ -5,8 +5,7 @@ person, so a prompt keeps one only where it changes the glyphs beside it: a join
 letters, the selector of a Mongolian letter's form, the parts of an emoji.
 
 Source:
-    UAX #44 (Default_Ignorable_Code_Point), UAX #31 section 2.3 (joiners), UTS #51 (emoji sequences),
-    UAX #15 section 13 (runs of marks).
+    UAX #44 (Default_Ignorable_Code_Point), UAX #31 section 2.3 (joiners), UTS #51 (emoji sequences).
 """
 
 import re
@@ -15,8 +14,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-MOST_MARKS = 10
-"""Combining marks on one letter. Tibetan stacks 8; a run of thousands makes normalising quadratic."""
+from retrievers.text.marks import few_marks
 
 # Controls, spaces of other widths, separators of lines. The ideographic space (U+3000) is seen as such and stays.
 _BLANK = "\x00-\x08\x0b-\x1f\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u2800"
@@ -43,8 +41,6 @@ _BLANK_CHARACTER = re.compile(f"[{_BLANK}]")
 _UNKNOWN_RUN = re.compile(f"[{_UNKNOWN}{_UNKNOWN_BEYOND}]+")
 _HIDDEN_RUN = re.compile(f"[{_HIDDEN}{_HIDDEN_BEYOND}]+")
 _FORMING_RUN = re.compile(f"[{_FORMING}{_FORMING_BEYOND}]+")
-# Marks are among the characters that \w does not match.
-_MARKS = re.compile(rf"[^\w\s\x00-\x7f]{{{MOST_MARKS + 1},}}")
 
 _JOINER = re.compile("[\u200c\u200d]")
 _ZWJ = "\u200d"
@@ -104,11 +100,11 @@ _SQUARE_TOKEN = re.compile(
 def prompt_text(text: str) -> str:
     """Text as a prompt holds it: what is seen of it, in NFC, every control token broken by a space, "< |im_start|>".
 
-    A letter keeps at most `MOST_MARKS` marks. The text has no more lines than before.
+    A letter keeps few marks, see `few_marks`. The text has no more lines than before.
     """
     text = visible_text(text)
     if not text.isascii():
-        text = unicodedata.normalize("NFC", _MARKS.sub(_bounded, text))
+        text = unicodedata.normalize("NFC", few_marks(text))
     elif "<" not in text and "[" not in text and "]" not in text:
         return text
     return _BRACKET.sub(_broken, text)
@@ -185,17 +181,6 @@ def _of_letters(before: str, run: str, after: str) -> str:
 
 def _joins(character: str) -> bool:
     return _JOINING_SCRIPT.match(character) is not None and unicodedata.category(character)[0] in "LM"
-
-
-def _bounded(found: re.Match[str]) -> str:
-    """A run of characters that are no letters, with at most `MOST_MARKS` marks on end."""
-    kept: list[str] = []
-    marks = 0
-    for character in found[0]:
-        marks = marks + 1 if unicodedata.category(character) in ("Mn", "Me") else 0
-        if marks <= MOST_MARKS:
-            kept.append(character)
-    return "".join(kept)
 
 
 def _broken(found: re.Match[str]) -> str:

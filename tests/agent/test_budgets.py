@@ -1,6 +1,7 @@
 """What a text may cost: each stage reads a bounded part of it, and its work does not grow faster than the text."""
 
 import asyncio
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -9,16 +10,22 @@ from typing import Any
 
 import pytest
 
+from agent.advisors.rules import plain
+from agent.faithfulness import read
 from agent.fusion import Fused
 from agent.highlight import MOST_TERMS, Highlighter
-from agent.intent import mentions, rules, vocabulary
+from agent.intent import mentions, offered, rules, vocabulary
+from agent.intent.offered import Offered
 from agent.intent.text import MOST_CHARACTERS, readable
 from agent.intent.turns import parts_perhaps
 from agent.rerank.base import MOST_TOTAL_CHARACTERS, cut_longest
 from agent.rerank.hybrid import Hybrid
+from agent.types import Message
 from retrievers.core.fields import Field
 from retrievers.core.types import Chunk, ChunkId, FieldValues
 from retrievers.text.analysis import analyse
+from retrievers.text.folding import fold
+from retrievers.text.visible import prompt_text
 
 SLOW = {
     "one letter": "a",
@@ -87,6 +94,26 @@ def test_of_a_long_question_the_beginning_and_the_end_are_read_and_all_of_it_is_
 def test_a_question_of_usual_length_is_read_whole():
     text = "x" * MOST_CHARACTERS
     assert readable(text) == text
+
+
+async def test_under_a_filter_a_bounded_part_of_each_turn_is_folded_and_not_on_the_event_loop(
+    ground: Make, monkeypatch: pytest.MonkeyPatch
+):
+    folded: list[tuple[int, threading.Thread]] = []
+
+    def noting(text: str) -> str:
+        folded.append((len(text), threading.current_thread()))
+        return fold(text)
+
+    monkeypatch.setattr(offered, "fold", noting)
+    known: Any = None
+    judge = Offered(catalogue=known, scope=known, wanted=known, deadline=0)
+    history = [Message(role=role, content="words " * 16_000) for _ in range(20) for role in ("user", "assistant")]
+    city = ground("city")
+    await judge.in_rules(city.read("penguins", [turn.model_dump() for turn in history]), history, city.context)
+    assert len(folded) == 41
+    assert max(length for length, _ in folded) <= MOST_CHARACTERS
+    assert threading.main_thread() not in [thread for _, thread in folded]
 
 
 @pytest.mark.parametrize("kind", SLOW)
@@ -184,3 +211,17 @@ def test_a_character_that_stands_for_many_does_not_multiply_the_work():
     assert sum(len(term.text) for term in analyse(long, "en")) < 4 * len(long)
     whole = analyse("صلى الله عليه وسلم", "en")
     assert [term.text for term in analyse("\ufdfa", "en")] == [term.text for term in whole]
+
+
+# Marks of different classes, which normalising sorts; stems of notes are spacing marks, and the sound marks of narrow
+# kana are letters that become marks.
+@pytest.mark.parametrize("marks", ["\u0301\u0327", "\u0315\u0301\u0f73", "\U0001d165\U0001d16d", "\uff9e\u0301"])
+@pytest.mark.parametrize("normalise", [fold, plain, prompt_text, read, lambda text: analyse(text, "en")])
+def test_marks_without_end_on_one_letter_are_normalised_in_linear_time(normalise: Callable[[str], Any], marks: str):
+    def spent(length: int) -> float:
+        started = time.thread_time()
+        normalise("a" + (marks * length)[:length])
+        return time.thread_time() - started
+
+    spent(100)
+    assert spent(80_000) < 16 * (spent(10_000) + 0.01)  # quadratic, it is 3 s

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retrievers.ingest.clean import plain_line
-from retrievers.text.visible import MOST_MARKS, prompt_text, prompt_value, visible_text
+from retrievers.text.marks import MOST_MARKS
+from retrievers.text.visible import prompt_text, prompt_value, visible_text
 
 DATA: dict[str, Any] = runpy.run_path(str(Path(__file__).parents[1] / "data_hidden.py"))
 HIDDEN: list[str] = DATA["HIDDEN"]
