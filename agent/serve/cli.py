@@ -384,6 +384,8 @@ def serve(
     """The HTTP API, the console page and MCP over HTTP, until it is stopped."""
     from agent.serve import supervisor
 
+    # Until the server handles it: what was begun is ended in order, and who waits to be accepted is answered.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     return asyncio.run(supervisor.serve(host, port, processes))
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from agent.app import Service
 
 _LINE_EVERY_S = 10.0
+_MOST_FAILURES_SHOWN = 100
 
 
 async def run(
@@ -44,8 +45,10 @@ async def run(
         )
     for note in report.notes:
         output.note(note)
-    for failure in report.failed:
+    for failure in report.failed[:_MOST_FAILURES_SHOWN]:
         output.note(f"{failure.where}: {failure.reason}")
+    if len(report.failed) > _MOST_FAILURES_SHOWN:
+        output.note(f"{len(report.failed) - _MOST_FAILURES_SHOWN:,} more failed; --json lists all of them")
     if as_json:
         output.write_json({"collection": collection, **asdict(report)})
     else:

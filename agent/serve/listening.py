@@ -2,8 +2,12 @@
 
 import asyncio
 import ctypes
+import json
+import select
 import socket
 import struct
+import time
+import uuid
 from contextlib import suppress
 
 from retrievers.core.errors import BadRequest, Unavailable
@@ -11,6 +15,7 @@ from retrievers.core.errors import BadRequest, Unavailable
 BACKLOG = 1024
 """Connections that may wait to be accepted."""
 _HANDSHAKE_S = 0.1
+_TURNED_AWAY_WITHIN_S = 1.0
 _SO_ATTACH_FILTER = 26
 # A classic BPF program of (code, jump if true, jump if false, value): load byte 13 of the TCP header, its flags; drop
 # the packet if SYN is set, else keep it.
@@ -50,3 +55,51 @@ async def end_handshakes(listener: socket.socket) -> None:
         count = len(_DROP_SYN) // struct.calcsize("HBBI")
         listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HP", count, ctypes.addressof(program)))
     await asyncio.sleep(_HANDSHAKE_S)
+
+
+def turn_away(listener: socket.socket) -> None:
+    """Answer 503 to the connections that still wait to be accepted, for a server that ends before it could answer.
+
+    The kernel would reset them, with the requests that they may have sent, when the socket is closed.
+    """
+    waiting = []
+    with suppress(OSError):  # none waits any more, or the socket is closed already
+        listener.setblocking(False)
+        while True:
+            connection, _ = listener.accept()
+            waiting.append(connection)
+            with suppress(OSError):  # the client is gone
+                connection.sendall(_stopping())
+                connection.shutdown(socket.SHUT_WR)
+    # A socket that is closed before its client has ended is reset, and the answer is lost.
+    ends = time.monotonic() + _TURNED_AWAY_WITHIN_S
+    while waiting and (left := ends - time.monotonic()) > 0:
+        ready, _, _ = select.select(waiting, [], [], left)
+        for connection in ready:
+            with suppress(BlockingIOError):
+                if not _read(connection):
+                    connection.close()
+                    waiting.remove(connection)
+    for connection in waiting:
+        connection.close()
+
+
+def _read(connection: socket.socket) -> bytes:
+    try:
+        return connection.recv(65_536)
+    except ConnectionError:
+        return b""
+
+
+def _stopping() -> bytes:
+    """As `agent.serve.http.problems.stopping`, which takes longer to load than this process may live."""
+    problem = {
+        "type": "urn:signalbox:problem:stopping",
+        "title": "Service Unavailable",
+        "status": 503,
+        "detail": "the service is stopping",
+        "request_id": uuid.uuid4().hex,
+    }
+    body = json.dumps(problem).encode()
+    head = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\nRetry-After: 5\r\n"
+    return f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body

@@ -11,6 +11,7 @@ from agent.serve.check import Check
 from agent.types import Intent, Prompt, Rejected, Result, Table
 from retrievers.core.filters import in_words
 from retrievers.core.types import Collection
+from retrievers.text.visible import visible_text
 
 if TYPE_CHECKING:
     from agent.trace import TraceStore
@@ -23,8 +24,8 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 
 
 def plain(text: str) -> str:
-    """The text without control characters, those that turn the direction of writing included."""
-    return _CONTROL.sub(" ", text)
+    """The text without control characters and without what cannot be seen or turns the direction of writing."""
+    return visible_text(_CONTROL.sub(" ", text))
 
 
 def note(message: str) -> None:

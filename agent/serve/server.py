@@ -41,7 +41,7 @@ _HEAD_WITHIN_S = 10.0
 _KEPT_S = 75
 # What came while the machine was busy is read within so long, before a connection is closed for being unused.
 _READ_S = 0.02
-GRACE_S = 3
+GRACE_S = 2
 """How long requests at work may take to finish once the server is told to stop; then they are answered 503."""
 # A connection that is kept may have a request on its way when the server is told to stop.
 _LAST_REQUEST_S = 0.5

@@ -18,7 +18,7 @@ from agent.observe import logs
 from agent.serve.counts import Counts
 from agent.serve.identity import check_exposure
 from agent.serve.line import Line
-from agent.serve.listening import end_handshakes, listening
+from agent.serve.listening import end_handshakes, listening, turn_away
 from agent.settings import load_settings
 from retrievers.ingest.clean import one_line
 
@@ -47,7 +47,8 @@ async def serve(host: str, port: int, processes: int | None = None) -> int:
         BadRequest: no address to listen on, or one that others can reach with AUTH=off or without any key.
         Unavailable: the port is taken, or the service cannot be opened.
     """
-    with listening(host, port) as listener:
+    with listening(host, port) as listener, ExitStack() as stack:
+        stack.callback(turn_away, listener)
         address, port = listener.getsockname()[:2]
         settings = load_settings()
         check_exposure(settings, address)
@@ -91,7 +92,6 @@ class Supervisor:
         keepers = [asyncio.create_task(self._keep(number)) for number in range(1, self._count + 1)]
         await self._stopping.wait()
         await end_handshakes(self._listener)
-        self._listener.close()
         self._signal(signal.SIGTERM)
         await asyncio.wait(keepers, timeout=_STOPPED_WITHIN_S)
         self._signal(signal.SIGKILL)

@@ -161,8 +161,10 @@ def _front_matter(text: str) -> tuple[dict[Any, Any], str]:
         return {}, text
     try:
         front = yaml.safe_load(found[1])
+    except RecursionError as error:
+        raise BadDocument("the front matter is nested too deeply") from error
     # Besides YAMLError, PyYAML lets through what converting a value raises (ValueError for the date
-    # 2024-02-31, KeyError for "!!bool maybe", RecursionError, and others).
+    # 2024-02-31, KeyError for "!!bool maybe", and others).
     except Exception as error:
         mark = getattr(error, "problem_mark", None)
         place = f" at line {mark.line + 2}" if mark else ""
@@ -218,12 +220,19 @@ def _read_converted(source: Source, _count: Progress) -> Iterator[Item]:
     except Exception as error:
         causes = [attempt.exc_info[1] for attempt in getattr(error, "attempts", ())] or [error]
         for cause in causes:
-            if isinstance(cause, MemoryError | RecursionError):
-                raise cause from None
+            if (limit := _limit_behind(cause)) is not None:
+                raise limit from None
         raise BadDocument(f"cannot be converted to text: {str(causes[0]) or type(causes[0]).__name__}") from error
     if not isinstance(text, str) or not text.strip():
         raise BadDocument("no text in it; if its pages are pictures, run text recognition (OCR) first")
     yield build_document({}, source.where, text=text, id=source.id, title=source.title)
+
+
+def _limit_behind(error: BaseException | None) -> BaseException | None:
+    """The limit that an error comes of: what a parser says when it then cleans up is another ("closed file")."""
+    while error is not None and not isinstance(error, MemoryError | RecursionError):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def _check_unpacked(source: Source) -> None:
@@ -251,7 +260,8 @@ def _converter() -> Callable[[Source], Any]:
     def convert(source: Source) -> Any:
         source.file.seek(0)
         stated = StreamInfo(extension=source.ending, filename=f"{source.title}{source.ending}")
-        return converter.convert_stream(source.file, stream_info=stated).text_content
+        text = converter.convert_stream(source.file, stream_info=stated).text_content
+        return text.replace("\f", "\n\n") if text else text  # between two pages of a PDF
 
     return convert
 

@@ -156,7 +156,11 @@ def _folder(root: Path) -> Iterator[_Entry | Rejected]:
                 continue
             if path == schema or (not stat.S_ISDIR(path.stat().st_mode) and path.suffix.lower() not in READERS):
                 continue
-            found = _entry(path, path.relative_to(root).as_posix())
+            if path.is_symlink() and not path.resolve().is_relative_to(root.resolve()):
+                reason = "a link to a file outside this folder, which is not followed; name that file itself"
+                found: _Entry | Rejected = rejected(path.as_posix(), None, reason)
+            else:
+                found = _entry(path, path.relative_to(root).as_posix())
         except (OSError, ValueError) as error:
             found = rejected(path.as_posix(), None, _cannot_open(path, error))
         empty = False

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -272,6 +273,35 @@ def test_neither_a_process_that_is_replaced_nor_the_end_resets_a_connection(owne
         running.end()
     assert set(answers) <= {200, 503}
     assert answers[200] > 10
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_who_waits_for_a_start_that_is_stopped_is_told_so(processes: str, tmp_path: Path):
+    with socket.create_server(("127.0.0.1", 0)) as silent, socket.create_server(("127.0.0.1", 0)) as free:
+        database = f"postgresql://nobody@127.0.0.1:{silent.getsockname()[1]}/none"
+        port = free.getsockname()[1]
+        free.close()
+        command = [sys.executable, "-c", "from agent.serve.cli import main; main()", "serve", "--port", str(port)]
+        named = {"DATABASE_URL": database, "SERVICE_URL": database, "PROCESSES": processes, "HOME": str(tmp_path)}
+        environment = os.environ | {f"SIGNALBOX_{name}": value for name, value in named.items()}
+        with (
+            subprocess.Popen(command, env=environment) as process,
+            closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as waiting,
+        ):
+            until(lambda: is_open(waiting))
+            with silent.accept()[0]:  # the service waits for a database that says nothing
+                waiting.request("GET", "/v1/collections")
+                process.send_signal(signal.SIGTERM)
+                answer = waiting.getresponse()
+                assert (answer.status, json.loads(answer.read())["detail"]) == (503, "the service is stopping")
+
+
+def is_open(connection: http.client.HTTPConnection) -> bool:
+    try:
+        connection.connect()
+    except ConnectionRefusedError:
+        return False
+    return True
 
 
 def test_no_process_is_left_when_the_one_that_looks_after_them_is_killed(owner_url: str, service_url: str):

@@ -14,14 +14,16 @@ from fastapi import FastAPI
 
 from agent.opening import open_service
 from agent.serve import server as serving
+from agent.serve.http import problems
 from agent.serve.http.admission import Gates
 from agent.serve.http.app import create_app
-from agent.serve.listening import end_handshakes, listening
+from agent.serve.listening import end_handshakes, listening, turn_away
 from agent.serve.server import Server
 from agent.settings import Settings
 
 Connected = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
+TYPE = "urn:signalbox:problem:stopping"
 REQUEST = b"GET /%s HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
@@ -191,6 +193,19 @@ async def test_what_a_client_sends_after_its_last_request_does_not_cost_it_the_a
         writer.close()
     assert b"connection: close" in head.lower()
     assert rest
+
+
+async def test_who_waits_for_a_server_that_never_answered_is_told_that_it_stops():
+    with listening("127.0.0.1", 0) as listener:
+        waiting = [await asyncio.open_connection(*listener.getsockname()) for _ in range(3)]
+        for _, writer in waiting[1:]:
+            writer.write(REQUEST % b"any")
+        turning = asyncio.create_task(asyncio.to_thread(turn_away, listener))
+        for status, body in [await answer(one) for one in waiting]:
+            told = json.loads(body)
+            assert (status, told["type"], told["detail"]) == (503, TYPE, problems.stopping().detail)
+        await turning
+    turn_away(listener)  # which is closed
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can drop what begins a connection")

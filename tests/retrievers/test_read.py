@@ -775,6 +775,14 @@ def test_a_pdf_that_cannot_be_converted_says_why(tmp_path, convert, answer, expe
     assert reason(item) == expected
 
 
+def test_a_limit_is_told_whatever_a_parser_says_when_it_then_cleans_up(tmp_path, convert):
+    convert.answer = ValueError("I/O operation on closed file.")
+    convert.answer.__context__ = MemoryError()
+
+    with pytest.raises(MemoryError):  # which ends the process that reads, and is told as its limit
+        read_here(write(tmp_path, "a.pdf", b"%PDF-1.7"))
+
+
 def test_a_docx_that_unpacks_to_more_than_the_memory_holds_is_not_unpacked(tmp_path, convert, monkeypatch):
     convert.answer = "never asked"
     monkeypatch.setattr(formats, "MAX_WHOLE_FILE_BYTES", 1 << 20)
@@ -880,20 +888,22 @@ def test_paths_that_cannot_be_read_are_rejected_one_by_one_and_the_others_go_on(
     assert document(items[6]).text == "words"
 
 
-def test_links_in_a_folder_are_followed_to_files_but_not_to_folders(tmp_path):
-    target = write(tmp_path, "elsewhere/target.txt", "words")
+def test_links_in_a_folder_are_followed_to_files_in_it_but_not_to_folders_nor_out_of_it(tmp_path):
+    secret = write(tmp_path, "elsewhere/secret.txt", "secret")
+    target = write(tmp_path, "folder/.data/target.txt", "words")
     folder = tmp_path / "folder"
-    folder.mkdir()
     (folder / "a_loop").symlink_to(folder)
     (folder / "b_broken").symlink_to(tmp_path / "gone")
     (folder / "c_link.txt").symlink_to(target)
+    (folder / "d_out.txt").symlink_to(secret)
 
-    loop, broken, link = read([folder])
+    loop, broken, link, out = read([folder])
 
     assert loop.where == f"{folder}/a_loop"
     assert reason(loop) == "a link to a folder, which is not followed; name that folder itself"
     assert reason(broken) == "a broken link: what it points to does not exist"
     assert (document(link).id, document(link).text) == ("c_link.txt", "words")
+    assert reason(out) == "a link to a file outside this folder, which is not followed; name that file itself"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
