@@ -12,7 +12,7 @@ from agent.intent.time import periods
 from agent.intent.time.chart import Chart, parse
 from agent.intent.time.grammar import RULES
 from agent.intent.time.lexer import Item, Token, load_words, read_words
-from agent.intent.time.periods import Calendar, Period
+from agent.intent.time.periods import Calendar, Period, Yearly
 
 _MOST_CHARACTERS = 2_000
 _MOST_TOKENS = 32
@@ -20,13 +20,15 @@ _MOST_TOKENS = 32
 _ANCHORS = frozenset(
     """
     YEAR TWO UNIT MONTHNAME WDAY HOLIDAY DAYREL YREL DATE YM MD MDN SEASON DECADE HALFYEAR ZHYEARPART ZHMONTHPART
-    HALFMONTH fy q h w century_of yue niandai fiscal
+    HALFMONTH ytd fy q h w century_of yue niandai fiscal
     """.split()
 )
 """Categories without one of which a run names no day."""
 _BESIDE = frozenset(["and", "or", "beside", "comma", "skipped", "cue"])
 _LIGHT = frozenset(["skipped", "of", "to"])
 _STRONG = frozenset(["YEAR", "DUR", "R", "P", "X", "WDAY", "PT"])
+_OPENING = ("zhbefore", "zhafter", "zhsince", "zhupto", "onwards", "andbefore", "ago")
+"""Words after a period that open it."""
 _FARTHEST = 6
 
 
@@ -118,7 +120,7 @@ class _Run:
         if any(item.category == "UNKNOWN" for token in self.tokens[self.first : self.last] for item in token.items):
             return [], [(self.tokens[self.first].start, self.tokens[self.last - 1].end)]
         stated = list(self._stated())
-        stated = [one for place, one in enumerate(stated) if not one.is_weak or self._with_year(stated, place)]
+        stated = [one for place, one in enumerate(stated) if not one.is_weak or self._is_listed(stated, place)]
         ranges: list[DateRange] = []
         unread: list[tuple[int, int]] = []
         unread += self._bare_ends(stated)
@@ -155,6 +157,8 @@ class _Run:
             longest = max((item.end for item in self._items(place + 1, "T")), default=0)
             cued = [item for item in self._items(place, "TC") if item.end > longest]
             found += [_Stated(item._replace(start=place + 1)) for item in cued]
+            ends = [item for item in self._items(place, "TE") if not self._following(item)[:1].isalnum()]
+            found += [_Stated(item) for item in ends]
             if place == 0 or self._follows_participle(place):
                 found += [
                     _Stated(item) for item in self._items(place, "YEAR", "R", "WDAY", "WEEKEND") if self._can_open(item)
@@ -162,11 +166,14 @@ class _Run:
             if self.tokens[place].is_chinese:
                 found += [_Stated(item) for item in self._items(place, "WDAY")]
             if not found:
-                found = [_Stated(item, is_weak=True) for item in self._items(place, "R", "RQ")]
+                found = [_Stated(item, is_weak=True) for item in self._items(place, "R", "YEAR")]
             if not found:
                 place += 1
                 continue
             best = max(found, key=lambda one: (one.item.end, -one.item.cost))
+            if self._has(place, "link", "cue", "on", "between") and best.item.end < longest:
+                place += 1  # 在[2019年之前]
+                continue
             # "came in between ..."
             is_led = self._has(place, "link") and self._has(place + 1, "between")
             yield best._replace(item=best.item._replace(start=place + 1)) if is_led else best
@@ -181,11 +188,19 @@ class _Run:
         """Whether the word before says what was done then: "papers published 2019"."""
         return place > 0 and self.tokens[place - 1].text.endswith("ed") and len(self.tokens[place - 1].text) > 4
 
+    def _following(self, item: Item) -> str:
+        """The text from the next token on."""
+        return self.text[self.tokens[item.end].start :] if item.end < len(self.tokens) else ""
+
     def _is_plausible(self, item: Item) -> bool:
         """Whether a month or a day of the month alone is one: not "before may is decided", "of June Carter"."""
         last, size = item.end - 1, item.end - item.start
-        following = self.text[self.tokens[item.end].start :] if item.end < len(self.tokens) else ""
-        if size <= 3 and any(one.end == item.end for one in self._items(last, "O")) and self._has(last - 1, "the"):
+        following = self._following(item)
+        if (
+            size <= 3
+            and any(one.end == item.end for one in self._items(last, "O"))
+            and self._has(last - 1, "the", "on")
+        ):
             return not following[:1].isalpha()
         if size <= 2 and self._has(last, "MONTHNAME"):
             return self._is_month(last, self.tokens[item.start].text, following)
@@ -221,6 +236,19 @@ class _Run:
         except (ValueError, IndexError, OverflowError):
             return None
 
+    def _is_listed(self, stated: Sequence[_Stated], place: int) -> bool:
+        """Whether a part that is no date alone is one beside another: [Q1] and Q2 of 2023, either [2019] or 2021."""
+        if isinstance(stated[place].item.value, Yearly):
+            return self._with_year(stated, place) is not None
+        for other in (place + 1, place - 1):
+            if 0 <= other < len(stated):
+                left, right = sorted((stated[place].item, stated[other].item), key=lambda item: item.start)
+                year = stated[other].item.value
+                is_year = isinstance(year, Period) and year.is_bounded and year.days in (365, 366)
+                if self._is_beside(left, right) and is_year:
+                    return True
+        return False
+
     def _with_year(self, stated: Sequence[_Stated], place: int) -> int | None:
         """The year that is said once, beside a part of it: Q1 and [Q2 of 2023], [2023 年上半年]和下半年."""
         for other in (place + 1, place - 1):
@@ -250,6 +278,8 @@ class _Run:
     def _clash(self, left: Item, right: Item) -> bool:
         """Whether two parts without a word between them name different days."""
         gap = self._gap(left, right)
+        if gap and all("comma" in categories for categories in gap):
+            return not self._is_alike(left.value, right.value)
         if any(not categories <= _LIGHT | {"link", "in", "on", "dash"} for categories in gap):
             return not self._is_beside(left, right) and any("to" in categories for categories in gap)
         one, other = left.value, right.value
@@ -260,6 +290,13 @@ class _Run:
             )
         return True
 
+    def _is_alike(self, one: object, other: object) -> bool:
+        """Whether a comma between two periods lists them: two years, not a day and a year."""
+        if not isinstance(one, Period) or not isinstance(other, Period) or not one.is_bounded or not other.is_bounded:
+            return True
+        short, long = sorted((one.days, other.days))
+        return short * 3 >= long
+
     def _is_partial(self, item: Item) -> bool:
         """Whether something that belongs to a date is left beside a part."""
         return self._is_left_after(item) or self._is_left_before(item)
@@ -268,6 +305,8 @@ class _Run:
         place = item.end
         if self._has(item.start, "span", "from") and self._has(place, "to"):
             return True  # "from 2005 to the release"
+        if any(one.end - one.start > 1 or not self.tokens[place].is_chinese for one in self._items(place, *_OPENING)):
+            return True
         for _ in range(3):
             strong = [one for one in self._items(place, *_STRONG) if self._is_strong(one)]
             digits = place == item.end and any(one.category == "N" for one in self._items(place, "N"))
@@ -295,7 +334,9 @@ class _Run:
             return ("N", "YEAR", "DUR", "P", "WDAY", "UNIT")
         if self.tokens[item.start].text == "of":
             return ("UNIT", "WDAY")
-        if self._has(item.start, "on", "before", "after", "from"):
+        if self._has(item.start, "before", "after"):
+            return ("DUR", "UNIT")
+        if self._has(item.start, "on", "from"):
             return ("DUR",)
         is_led = self._has(item.start, "in", "since", "span", "link")
         return () if is_led else ("N", "YEAR", "DUR", "P", "WDAY", "UNIT")

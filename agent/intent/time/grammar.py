@@ -4,11 +4,11 @@ Small letters are words that join others (`words/*.toml`, table `function`); cap
 
 - `N` a number, `O` an ordinal (-1 for the last), `D` a day of a month, `COUNT` how many, `UNIT`, `DUR` a `Duration`
 - `YEAR` a number that may be a year, `Y` a period that surely is one, `YR` either
-- `RM`, `RQ`, `RS`, `RD`, `RN`, `RR` a `Yearly` month, quarter or half, season, day, day in digits, run; `R` any of them, `R1` any
-  but a run
+- `RM`, `RQ`, `RS`, `RD`, `RN`, `RR` a `Yearly` month, quarter or half, season, day, day in digits, run; `R` any of
+  them, `R1` any but a run
 - `P` a `Period`, `PT` a point of time, `Q` whatever period a part is taken of, `DAY` one day, `S` an end of a span
 - `X` a range with an open end or of several periods
-- `T` all that stands for itself, `TC` the same with a first word that is no part of it
+- `T` all that stands for itself, `TC` the same with a first word that is no part of it, `TE` at the end of a clause
 """
 
 from agent.intent.time import parts, spans, yearly
@@ -69,6 +69,7 @@ RULES = rules_of(
         ("P", "R of|comma|dash? YR", yearly.in_year),
         ("P", "YR poss|dash|comma|of? R", yearly.year_in),
         ("P", "R TWO", yearly.in_short_year, 1),
+        ("P", "RD TWO", yearly.in_marked_year, 2),
         ("P", "RM of TWO", yearly.in_short_year, 1),
         ("P", "R of? apostrophe TWO", yearly.in_marked_year),
         ("PP", "O and|or O UNIT of? YR", yearly.halves),
@@ -80,6 +81,7 @@ RULES = rules_of(
         ("P", "REL UNIT", parts.relative),
         ("P", "REL yue", lambda calendar, steps: parts.relative(calendar, steps, "month")),
         ("P", "UNIT before_last", parts.before_last),
+        ("P", "UNIT after_next", parts.after_next),
         ("Y", "UNIT before_last", lambda calendar, unit: parts.before_last(calendar, unit) if unit == "year" else None),
         ("P", "REL RM|RQ|RS|RD", parts.relative_part),
         ("P", "REL ge? WDAY", parts.relative_weekday, 1),
@@ -106,6 +108,7 @@ RULES = rules_of(
         ("P", "RD UNIT", parts.at_weekend),
         ("P", "UNIT of DAY", parts.week_of),
         ("P", "UNIT commencing DAY", parts.week_commencing),
+        ("P", "UNIT ending DAY", parts.week_ending),
         # parts
         ("Q", "P|YR|R", yearly.as_period),
         ("Q", "UNIT", parts.this_unit, 2),
@@ -157,7 +160,7 @@ RULES = rules_of(
         ("X", "ROLL N yue", lambda calendar, sign, number: spans.rolling(calendar, sign, ((number, "month"),))),
         ("X", "COUNT only_past UNIT", spans.past),
         ("X", "COUNT ahead UNIT", spans.ahead),
-        ("X", "only_past UNIT", spans.past_unit),
+        ("X", "only_past UNIT", spans.past_unit, -1),
         ("X", "during the past UNIT", spans.past_unit, -1),
         ("X", "within UNIT", spans.past_unit),
         ("X", "within DUR", spans.within),
@@ -166,6 +169,7 @@ RULES = rules_of(
         ("X", "DUR duo? zhuntilago", spans.older),
         ("X", "DUR duo zhago", spans.older),
         ("X", "COUNT ge? duo ge? UNIT zhago|zhuntilago", spans.older_and_more),
+        ("X", "N ge duo yue zhago|zhuntilago", lambda calendar, number: spans.older(calendar, ((number, "month"),))),
         ("X", "over DUR ago", spans.older),
         ("X", "older DUR", spans.older),
         ("X", "over DUR old", spans.older),
@@ -175,6 +179,8 @@ RULES = rules_of(
         ("T", "on DUR ago", spans.day_ago),
         ("P", "DUR hence|zhhence", spans.hence),
         ("DAY", "P|RD|RN", spans.one_day),
+        ("P", "UNIT counted_from DAY", spans.day_after),
+        ("P", "UNIT counted_before DAY", spans.day_before),
         ("P", "DUR counted_from DAY", spans.counted),
         ("P", "DUR counted_before DAY", spans.counted_back),
         ("P", "DUR starting DAY", spans.starting),
@@ -199,6 +205,7 @@ RULES = rules_of(
         ("X", "pre dash? S", spans.before),
         ("X", "post dash? S", spans.after),
         ("X", "UNIT to_date", parts.to_date),
+        ("X", "ytd", lambda calendar: parts.to_date(calendar, "year")),
         ("X", "X between_end", yearly.same),
         ("RR", "RR between_end", yearly.same),
         ("X", "X this_run DUR zhwithin?", lambda calendar, one, run: one),
@@ -222,6 +229,10 @@ RULES = rules_of(
         ("T", "link WDAY", parts.latest_weekday),
         ("T", "on WEEKEND", yearly.same),
         ("T", "on? the O", parts.latest_of_month, 1),
+        ("T", "on O", parts.latest_of_month, 1),
+        ("TE", "REL UNIT", parts.day_beside),
+        ("TE", "the UNIT counted_before", lambda calendar, unit: parts.day_beside(calendar, -1, unit)),
+        ("TE", "the UNIT counted_from", lambda calendar, unit: parts.day_beside(calendar, 1, unit)),
         ("TC", "cue YR", yearly.as_period),
     ]
 )

@@ -92,7 +92,7 @@ def load_words() -> Words:
                 months[phrase] = value
     part = rf"(?:\d{{1,4}}|{'|'.join(sorted(months, key=len, reverse=True))})"
     numeric = re.compile(
-        rf"(?<![\w.$€£#])(?P<a>{part})(?P<mark>[-/.])(?P<b>{part})(?:(?P=mark)(?P<c>{part}))?(?!(?P=mark)?\w)|"
+        rf"(?<![\w.$€£#])(?P<a>{part})(?P<mark>[-/.])(?P<b>{part})(?:(?P=mark)(?P<c>{part}))?(?!(?P=mark)?(?!t\d\d:)\w)|"
         rf"(?<![\w.$€£#])(?P<d>{part})(?P<other>[-/.])(?P<e>{part})(?P=other)(?P<f>{part})(?=[{_CJK}])|"
         rf"(?<![\w.$€£#])(?P<g>{part})(?P<third>[-/])(?P<i>{part})(?=[{_CJK}])",
         re.IGNORECASE,
@@ -203,7 +203,8 @@ class _Order:
     def _of_two(
         self, parts: list[str], mark: str, years: list[str], named: list[int], numbers: list[int], place: int
     ) -> list[Item]:
-        if years and (named or (mark != "." and parts[0] in years and len(parts[1]) == 2)):
+        leads = parts[0] in years and (mark == "/" or len(parts[1]) == 2)
+        if years and (named or mark == "/" or (mark == "-" and leads)):
             month = named[0] if named else numbers[0]
             return [Item("YM", (int(years[0]), month), place, place + 1)] if 1 <= month <= 12 else []
         if years or (not named and mark != "/"):
@@ -248,12 +249,14 @@ def _is_code(text: str, tokens: list[Token], place: int) -> bool:
     before = text[max(token.start - 2, 0) : token.start]
     if re.search(r"[$€£¥#_]$", before):
         return True
+    if re.match(r"/\d|[-.:]\d{1,2}(?!\d)|[-./][^\W\d_]+\d", text[token.end :]) and len(token.text) == 4:
+        return text[token.end] != "-" or re.match(r"-(?:[qh][1-4]|w\d|\d\d?\b)", text[token.end :]) is None
     words = load_words()
     previous = tokens[place - 1] if place else None
     glued = previous is not None and previous.end == token.start
     if glued and previous and previous.text[-1] in "-/" and place > 1 and tokens[place - 2].end == previous.start:
         return not tokens[place - 2].items
-    if glued and previous and re.search(r"[^\W\d_]$", previous.text):
+    if glued and previous and re.search(r"[^\W\d_]$", previous.text) and not previous.is_chinese:
         return not previous.items
     following = tokens[place + 1] if place + 1 < len(tokens) else None
     if following is None or len(token.text) < 4:

@@ -40,6 +40,15 @@ def before_last(calendar: Calendar, unit: Unit) -> Period:
     return periods.relative(calendar, unit, -2)
 
 
+def after_next(calendar: Calendar, unit: Unit) -> Period:
+    return periods.relative(calendar, unit, 2)
+
+
+def day_beside(calendar: Calendar, steps: int, unit: Unit) -> Period | None:
+    """The next day, the day before."""
+    return periods.relative(calendar, "day", steps) if unit == "day" and abs(steps) == 1 else None
+
+
 def relative_part(calendar: Calendar, steps: int, part: Yearly) -> Period | None:
     """ "last December" is the one that is over, "this summer" of this year, "next May" a year after the latest."""
     if steps == 0:
@@ -166,6 +175,8 @@ def nth_run(calendar: Calendar, number: int, count: int, unit: Unit, whole: Peri
     """The first week, the last ten days of a period that is longer."""
     if not whole.is_bounded or whole.days < 2 or count > _MOST_UNITS:
         return None
+    if unit == "half" and count == 1 and 27 < whole.days < 32 and number in (1, 2, -1):
+        return periods.third(whole, "early" if number == 1 else "late")
     if unit in ("quarter", "half", "year") and whole.days < 360:
         return None
     return periods.nth(whole, unit, number, count, calendar)
@@ -188,7 +199,8 @@ def of_nth_weekday(calendar: Calendar, whole: Period, number: int, weekday: int)
 
 
 def part_of(calendar: Calendar, part: str, whole: Period) -> Period | None:
-    return periods.third(whole, part) if whole.is_bounded and whole.days > 27 else None
+    """Early 2019, late March; of a quarter or a week nobody knows which days are."""
+    return periods.third(whole, part) if whole.is_bounded and (27 < whole.days < 32 or whole.days > 360) else None
 
 
 def part_after(calendar: Calendar, whole: Period, part: str) -> Period | None:
@@ -257,6 +269,10 @@ def week_of(calendar: Calendar, unit: Unit, day: Period) -> Period | None:
 
 def week_commencing(calendar: Calendar, unit: Unit, day: Period) -> Period | None:
     return Period(day.low, day.begin + timedelta(weeks=1)) if unit == "week" and day.days == 1 else None
+
+
+def week_ending(calendar: Calendar, unit: Unit, day: Period) -> Period | None:
+    return Period(day.end - timedelta(weeks=1), day.high) if unit == "week" and day.days == 1 else None
 
 
 def era(calendar: Calendar, first: int, number: int) -> Period:

@@ -34,8 +34,10 @@ def up_to_now(calendar: Calendar, low: date) -> Period:
     return Period(low, None, calendar.today + _ONE_DAY)
 
 
-def rolling(calendar: Calendar, sign: int, duration: Duration) -> Period:
+def rolling(calendar: Calendar, sign: int, duration: Duration) -> Period | None:
     """The past three months, the next two days; quarters are whole."""
+    if any(unit == "weekend" for _, unit in duration):
+        return None
     if len(duration) == 1 and duration[0][1] == "quarter":
         return periods.whole_units(calendar, "quarter", sign * int(duration[0][0]))
     if sign < 0:
@@ -44,11 +46,11 @@ def rolling(calendar: Calendar, sign: int, duration: Duration) -> Period:
     return Period(low, periods.shift_all(low, duration))
 
 
-def past(calendar: Calendar, count: int, unit: Unit) -> Period:
+def past(calendar: Calendar, count: int, unit: Unit) -> Period | None:
     return rolling(calendar, -1, ((count, unit),))
 
 
-def ahead(calendar: Calendar, count: int, unit: Unit) -> Period:
+def ahead(calendar: Calendar, count: int, unit: Unit) -> Period | None:
     return rolling(calendar, 1, ((count, unit),))
 
 
@@ -57,7 +59,7 @@ def past_unit(calendar: Calendar, unit: Unit) -> Period | None:
     return past(calendar, 1, unit) if unit not in ("quarter", "weekend", "half") else None
 
 
-def within(calendar: Calendar, duration: Duration) -> Period:
+def within(calendar: Calendar, duration: Duration) -> Period | None:
     return rolling(calendar, -1, duration)
 
 
@@ -95,6 +97,15 @@ def counted(calendar: Calendar, duration: Duration, day: Period) -> Period:
 
 def counted_back(calendar: Calendar, duration: Duration, day: Period) -> Period:
     return periods.one_day(periods.shift_all(day.begin, duration, -1))
+
+
+def day_after(calendar: Calendar, unit: Unit, day: Period) -> Period | None:
+    """The day after Christmas."""
+    return counted(calendar, ((1, unit),), day) if unit == "day" else None
+
+
+def day_before(calendar: Calendar, unit: Unit, day: Period) -> Period | None:
+    return counted_back(calendar, ((1, unit),), day) if unit == "day" else None
 
 
 def starting(calendar: Calendar, duration: Duration, day: Period) -> Period:
