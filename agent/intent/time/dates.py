@@ -20,15 +20,17 @@ _MOST_TOKENS = 32
 _ANCHORS = frozenset(
     """
     YEAR TWO UNIT MONTHNAME WDAY HOLIDAY DAYREL YREL DATE YM MD MDN SEASON DECADE HALFYEAR ZHYEARPART ZHMONTHPART
-    HALFMONTH ytd fy q h w century_of yue niandai fiscal
+    HALFMONTH O OONES ytd fy q h w century_of yue niandai fiscal
     """.split()
 )
 """Categories without one of which a run names no day."""
 _BESIDE = frozenset(["and", "or", "beside", "comma", "skipped", "cue"])
 _LIGHT = frozenset(["skipped", "of", "to"])
-_STRONG = frozenset(["YEAR", "DUR", "R", "P", "X", "WDAY", "PT"])
+_STRONG = frozenset(["YEAR", "DUR", "R", "P", "X", "WDAY", "PT", "OTHERUNIT", "SOMEDUR"])
 _OPENING = ("zhbefore", "zhafter", "zhsince", "zhupto", "onwards", "andbefore", "ago")
 """Words after a period that open it."""
+_NARROWING = ("PART", "EDGE", "later", "earlier", "rest", "ROLL")
+"""Words before a period of which they name a part, or more than one."""
 _FARTHEST = 6
 
 
@@ -160,9 +162,8 @@ class _Run:
             ends = [item for item in self._items(place, "TE") if not self._following(item)[:1].isalnum()]
             found += [_Stated(item) for item in ends]
             if place == 0 or self._follows_participle(place):
-                found += [
-                    _Stated(item) for item in self._items(place, "YEAR", "R", "WDAY", "WEEKEND") if self._can_open(item)
-                ]
+                alone = self._items(place + self._has(place, "skipped"), "YEAR", "R", "WDAY", "WEEKEND")
+                found += [_Stated(item) for item in alone if self._can_open(item)]
             if self.tokens[place].is_chinese:
                 found += [_Stated(item) for item in self._items(place, "WDAY")]
             if not found:
@@ -181,6 +182,8 @@ class _Run:
 
     def _can_open(self, item: Item) -> bool:
         """Whether it stands for itself at the beginning of the text, or after what was done then."""
+        if self._has(item.start - 1, "skipped"):
+            return item.category in ("R", "WEEKEND") and self._follows_participle(item.start - 1)
         digits = self.tokens[item.start].items[0].category == "MDN" and any(one.is_chinese for one in self.tokens)
         return item.category == "YEAR" or digits or self._follows_participle(item.start)
 
@@ -196,11 +199,8 @@ class _Run:
         """Whether a month or a day of the month alone is one: not "before may is decided", "of June Carter"."""
         last, size = item.end - 1, item.end - item.start
         following = self._following(item)
-        if (
-            size <= 3
-            and any(one.end == item.end for one in self._items(last, "O"))
-            and self._has(last - 1, "the", "on")
-        ):
+        days = [one for one in self._items(item.start + size - 2, "O") + self._items(last, "O") if one.end == item.end]
+        if any(self._has(one.start - 1, "the", "on") and one.start - item.start < 3 for one in days):
             return not following[:1].isalpha()
         if size <= 2 and self._has(last, "MONTHNAME"):
             return self._is_month(last, self.tokens[item.start].text, following)
@@ -307,6 +307,8 @@ class _Run:
             return True  # "from 2005 to the release"
         if any(one.end - one.start > 1 or not self.tokens[place].is_chinese for one in self._items(place, *_OPENING)):
             return True
+        if any(self.tokens[place].text[-1] in "初底末" for _ in self._items(place, "AFTERPART")):
+            return True
         for _ in range(3):
             strong = [one for one in self._items(place, *_STRONG) if self._is_strong(one)]
             digits = place == item.end and any(one.category == "N" for one in self._items(place, "N"))
@@ -324,22 +326,26 @@ class _Run:
             end -= 1
         if end > self.first and {"between", "to"} & {one.category for one in self.tokens[end - 1].items}:
             return self.tokens[end - 1].text != "在"
-        wanted = self._wanted_before(item)
         starts = range(max(self.first, end - _FARTHEST), end)
-        return any(one.end == end and self._is_strong(one) for start in starts for one in self._items(start, *wanted))
+        wanted = self._wanted_before(item)
+        # "end of" may take the first word of the part.
+        ends = (end, end + 1) if self._has(item.start, "of") else (end,)
+        return any(
+            one.end == end and self._is_strong(one) for start in starts for one in self._items(start, *wanted)
+        ) or any(one.end in ends for start in starts for one in self._items(start, *_NARROWING))
 
     def _wanted_before(self, item: Item) -> tuple[str, ...]:
         """Categories that belong to a part if they stand directly before it; fewer before a preposition."""
         if self._has(item.start, "REL"):
             return ("N", "YEAR", "DUR", "P", "WDAY", "UNIT")
         if self.tokens[item.start].text == "of":
-            return ("UNIT", "WDAY")
+            return ("UNIT", "WDAY", "O", "OTHERUNIT")
         if self._has(item.start, "before", "after"):
-            return ("DUR", "UNIT")
+            return ("DUR", "UNIT", "OTHERUNIT", "SOMEDUR")
         if self._has(item.start, "on", "from"):
             return ("DUR",)
         is_led = self._has(item.start, "in", "since", "span", "link")
-        return () if is_led else ("N", "YEAR", "DUR", "P", "WDAY", "UNIT")
+        return () if is_led else ("N", "YEAR", "DUR", "P", "WDAY", "UNIT", "OTHERUNIT")
 
     def _is_strong(self, item: Item) -> bool:
         """Not a single Chinese character, nor a month's name that is a word."""

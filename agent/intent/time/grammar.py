@@ -6,7 +6,8 @@ Small letters are words that join others (`words/*.toml`, table `function`); cap
 - `YEAR` a number that may be a year, `Y` a period that surely is one, `YR` either
 - `RM`, `RQ`, `RS`, `RD`, `RN`, `RR` a `Yearly` month, quarter or half, season, day, day in digits, run; `R` any of
   them, `R1` any but a run
-- `P` a `Period`, `PT` a point of time, `Q` whatever period a part is taken of, `DAY` one day, `S` an end of a span
+- `P` a `Period`, `PT` a point of time, `Q` whatever period a part is taken of, `S` an end of a span
+- `DAY` the nearest day, `LATEST` the latest
 - `X` a range with an open end or of several periods
 - `T` all that stands for itself, `TC` the same with a first word that is no part of it, `TE` at the end of a clause
 """
@@ -38,6 +39,7 @@ RULES = rules_of(
         ("Y", "apostrophe TWO", yearly.short_year, 1),
         ("Y", "ERA N nian", parts.era),
         ("Y", "REL UNIT", parts.relative_to_year),
+        ("Y", "COUNT UNIT ago|zhago", parts.years_ago),
         ("YR", "YEAR|Y", yearly.same),
         # what is in every year
         ("RM", "MONTH|RMZ", yearly.same),
@@ -104,11 +106,11 @@ RULES = rules_of(
         ("P", "w N", parts.week_number),
         ("P", "w N of|comma? YR", parts.week_number),
         ("P", "YR dash? w N", parts.numbered_week),
-        ("P", "UNIT of DAY", parts.weekend_at),
+        ("P", "UNIT of LATEST", parts.weekend_at),
         ("P", "RD UNIT", parts.at_weekend),
-        ("P", "UNIT of DAY", parts.week_of),
-        ("P", "UNIT commencing DAY", parts.week_commencing),
-        ("P", "UNIT ending DAY", parts.week_ending),
+        ("P", "UNIT of LATEST", parts.week_of),
+        ("P", "UNIT commencing LATEST", parts.week_commencing),
+        ("P", "UNIT ending LATEST", parts.week_ending),
         # parts
         ("Q", "P|YR|R", yearly.as_period),
         ("Q", "UNIT", parts.this_unit, 2),
@@ -155,8 +157,9 @@ RULES = rules_of(
         ("DUR", "COUNT ge? UNIT half", spans.and_a_half),
         ("DUR", "COUNT anda half UNIT", spans.and_a_half),
         ("DUR", "DUR and|comma? DUR", spans.longer),
-        ("X", "ROLL DUR zhwithin?", spans.rolling),
-        ("X", "during the? ROLL DUR", spans.rolling),
+        ("SOMEDUR", "SOME ge? UNIT", spans.duration),
+        ("X", "ROLL DUR|SOMEDUR zhwithin?", spans.rolling),
+        ("X", "during the? ROLL DUR|SOMEDUR", spans.rolling),
         ("X", "ROLL N yue", lambda calendar, sign, number: spans.rolling(calendar, sign, ((number, "month"),))),
         ("X", "COUNT only_past UNIT", spans.past),
         ("X", "COUNT ahead UNIT", spans.ahead),
@@ -179,11 +182,12 @@ RULES = rules_of(
         ("T", "on DUR ago", spans.day_ago),
         ("P", "DUR hence|zhhence", spans.hence),
         ("DAY", "P|RD|RN", spans.one_day),
+        ("LATEST", "P|RD|RN", spans.latest_day),
         ("P", "UNIT counted_from DAY", spans.day_after),
         ("P", "UNIT counted_before DAY", spans.day_before),
         ("P", "DUR counted_from DAY", spans.counted),
         ("P", "DUR counted_before DAY", spans.counted_back),
-        ("P", "DUR starting DAY", spans.starting),
+        ("P", "DUR starting LATEST", spans.starting),
         # ranges
         ("WEEKEND", "UNIT", lambda calendar, unit: parts.relative(calendar, 0, unit) if unit == "weekend" else None),
         ("S", "P|PT", yearly.same),
@@ -206,6 +210,9 @@ RULES = rules_of(
         ("X", "post dash? S", spans.after),
         ("X", "UNIT to_date", parts.to_date),
         ("X", "ytd", lambda calendar: parts.to_date(calendar, "year")),
+        ("X", "span? now to S", spans.from_now),
+        ("X", "from O to O", parts.days_of_latest),
+        ("B", "between O and O", parts.days_of_latest),
         ("X", "X between_end", yearly.same),
         ("RR", "RR between_end", yearly.same),
         ("X", "X this_run DUR zhwithin?", lambda calendar, one, run: one),

@@ -17,7 +17,8 @@ _TOKEN = re.compile(rf"\d{{1,3}}(?:,\d{{3}})+(?!\d)|\d+(?:\.\d+)+|\d+|[^\W\d_{_C
 _FIRST_YEAR, _LAST_YEAR = 1000, 2199
 _NUMBER_CATEGORIES = frozenset(
     """
-    MONTHNAME WDAY REL COMING ROLL YREL DAYREL O OONES ONES TEENS TENS FEW SEASON DECADE HALFYEAR ERA FIRST UNKNOWN
+    MONTHNAME WDAY REL COMING ROLL YREL DAYREL O OONES ONES TEENS TENS FEW SEASON DECADE HALFYEAR ERA FIRST SOME
+    OTHERUNIT UNKNOWN
     """.split()
 )
 """Categories whose keys in the data are whole numbers."""
@@ -121,16 +122,20 @@ def read_words(text: str) -> list[Token]:
     tokens = list(_tokens(folded, words))
     spelled = [token.text for token in tokens]
     closed = 0
+    inside: set[int] = set()
     for place, token in enumerate(tokens):
         named = words.phrases.get(token.text, ())
         ends = {category: place + 1 + len(rest) for rest, category, _ in named if _spells(spelled, place, rest)}
         within, closed = place < closed, max(closed, ends.get("ordinary", 0), ends.get("closed", 0))
+        inside.update(range(place + 1, ends.get("ordinary", 0)))
         if token.items or within or "ordinary" in ends:
             continue  # a date in digits, or a part of a word like 后端
         for rest, category, value in words.phrases.get(token.text, ()):
             if _spells(spelled, place, rest):
                 token.items.append(Item(category, value, place, place + 1 + len(rest)))
         token.items.extend(_numbers(folded, tokens, place))
+    for token in tokens if inside else ():
+        token.items[:] = [item for item in token.items if item.end not in inside]
     return tokens
 
 

@@ -36,6 +36,10 @@ def relative_to_year(calendar: Calendar, steps: int, unit: Unit) -> Period | Non
     return periods.relative(calendar, unit, steps) if unit == "year" else None
 
 
+def years_ago(calendar: Calendar, count: int, unit: Unit) -> Period | None:
+    return periods.relative(calendar, unit, -count) if unit == "year" and count <= _MOST_UNITS else None
+
+
 def before_last(calendar: Calendar, unit: Unit) -> Period:
     return periods.relative(calendar, unit, -2)
 
@@ -78,12 +82,12 @@ def with_weekday(calendar: Calendar, week: Period, weekday: int) -> Period | Non
 
 
 def yearly_weekday(calendar: Calendar, weekday: int, day: Yearly) -> Period | None:
-    """Friday, 6 July: the latest, or else the next, of the years in which it is one."""
+    """Friday, 6 July: of this year, the last or the next, whichever has such a Friday."""
     if not day.is_day:
         return None
-    for number in range(calendar.today.year, calendar.today.year - 7, -1):
+    for number in (calendar.today.year, calendar.today.year - 1, calendar.today.year + 1):
         found = day.at(number)
-        if found.begin.weekday() == weekday and (found.begin <= calendar.today or number == calendar.today.year):
+        if found.begin.weekday() == weekday:
             return found
     return None
 
@@ -131,6 +135,14 @@ def days_of(calendar: Calendar, first: int, last: int, month: Period) -> Period 
     if not month.is_bounded or not 27 < month.days < 32 or month.begin.day > 1 or first > last:
         return None
     return Period(month.begin.replace(day=first), month.begin.replace(day=last) + _ONE_DAY)
+
+
+def days_of_latest(calendar: Calendar, first: int, last: int) -> Period | None:
+    """From the 4th to the 6th."""
+    if not 1 <= first < last <= 31:
+        return None
+    end = periods.day_of_month(last, calendar)
+    return Period(end.begin.replace(day=first), end.high)
 
 
 def of_days(calendar: Calendar, month: Period, first: int, last: int) -> Period | None:

@@ -119,6 +119,10 @@ def one_day(calendar: Calendar, value: Period | Yearly) -> Period | None:
     return value if value.is_bounded and value.days == 1 else None
 
 
+def latest_day(calendar: Calendar, value: Period | Yearly) -> Period | None:
+    return periods.latest(value, calendar) if isinstance(value, Yearly) else one_day(calendar, value)
+
+
 # Ranges.
 
 
@@ -147,6 +151,10 @@ def from_part(calendar: Calendar, first: Yearly, last: Period) -> Period | None:
 
 def to_now(calendar: Calendar, first: Period) -> Period | None:
     return up_to_now(calendar, first.low) if first.low is not None else None
+
+
+def from_now(calendar: Calendar, last: Period) -> Period | None:
+    return span(calendar, periods.one_day(calendar.today), last)
 
 
 def since(calendar: Calendar, one: Period) -> Period | None:
