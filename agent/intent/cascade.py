@@ -18,11 +18,11 @@ from agent.intent import ground, outside, rules, similarity, vocabulary
 from agent.intent.filters import Json, both
 from agent.intent.off import question_language
 from agent.intent.offered import Offered
-from agent.intent.periods import Calendar
 from agent.intent.reading import Reading, Stated
 from agent.intent.reply import ModelReading, to_aggregate
 from agent.intent.rules import Context, RulesReading
 from agent.intent.text import readable, tokenize
+from agent.intent.time.periods import Calendar
 from agent.llm import Calls, Model, ModelFailed
 from agent.settings import Settings
 from agent.transform.base import Asked as Transformable

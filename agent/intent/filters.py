@@ -5,8 +5,8 @@ from datetime import datetime, time, tzinfo
 from typing import Any
 
 from agent.intent.constraints import Constraint
-from agent.intent.dates import DateRange
 from agent.intent.quantities import NumberRange
+from agent.intent.time.dates import DateRange
 from retrievers.core.types import FieldValues
 
 Json = dict[str, Any]
@@ -35,7 +35,10 @@ def of_date(one: DateRange, values: FieldValues, zone: tzinfo) -> Json:
     """A range of days on a date field, half-open."""
     with_time = any("T" in str(bound) for bound in (values.low, values.high) if bound is not None)
     parts: list[Json] = []
-    for kind, day in (("gte", one.period.low), ("lt", one.period.high)):
+    high = one.period.high
+    if one.period.until is not None and str(values.high or "") >= one.period.until.isoformat():
+        high = one.period.until  # "the past year" ends today where documents lie ahead
+    for kind, day in (("gte", one.period.low), ("lt", high)):
         if day is not None:
             # Days are the asker's; stored times are UTC.
             text = datetime.combine(day, time(), zone).isoformat() if with_time else day.isoformat()

@@ -7,15 +7,15 @@ from datetime import datetime
 
 from agent.intent import lexicon, wording
 from agent.intent.constraints import Constraint, read_constraints
-from agent.intent.dates import DateRange, find_dates
 from agent.intent.filters import Json, both, either, of_constraint, of_date, of_number, outside
 from agent.intent.lengths import find_lengths
 from agent.intent.mentions import Mention, find_mentions, translated_cues
 from agent.intent.negation import is_denied
-from agent.intent.periods import Calendar
 from agent.intent.quantities import NumberRange, find_quantities, is_key
 from agent.intent.sentence import Sentence, about_regions
 from agent.intent.text import stem, tokenize
+from agent.intent.time.dates import DateRange, read_dates
+from agent.intent.time.periods import Calendar
 from agent.intent.versions import version_ranges
 from agent.intent.vocabulary import Vocabulary, concepts_of
 
@@ -39,6 +39,7 @@ class Found:
         pieces: filters, one per constraint, in the order of the question.
         left: values that were named as a topic, or of which it is not clear who or what is meant.
         lengths: conditions on how many values a list holds, which calculations know and searches do not.
+        unread_dates: characters [first, last) of words of dates that could not be read whole.
         rest: the question without what the pieces stand for.
     """
 
@@ -49,6 +50,7 @@ class Found:
     pieces: tuple[Piece, ...]
     left: tuple[Mention, ...]
     lengths: tuple[Piece, ...] = ()
+    unread_dates: tuple[tuple[int, int], ...] = ()
 
     @property
     def filter(self) -> Json | None:
@@ -90,7 +92,8 @@ def find(
     sentence = Sentence(
         text, tokens, find_mentions(tokens, vocabulary, more), vocabulary, nouns, about=about, counted=counted
     )
-    dates = [one for one in find_dates(text, calendar) if _is_stated(one, sentence, calendar)]
+    ranges, unread_dates = read_dates(text, calendar)
+    dates = [one for one in ranges if _is_stated(one, sentence, calendar)]
     sentence = replace(sentence, taken=tuple((one.start, one.end) for one in dates), dated=bool(dates))
     numbers = find_quantities(sentence)
     sentence = replace(sentence, taken=(*sentence.taken, *((one.start, one.end) for one in numbers)))
@@ -106,7 +109,16 @@ def find(
         Piece(name, {"type": operator, "key": f"len({name})", "value": number}, start, end)
         for name, operator, number, start, end in find_lengths(sentence)
     )
-    return Found(sentence, tuple(constraints), tuple(dates), tuple(numbers), tuple(pieces), tuple(left), lengths)
+    return Found(
+        sentence,
+        tuple(constraints),
+        tuple(dates),
+        tuple(numbers),
+        tuple(pieces),
+        tuple(left),
+        lengths,
+        tuple(unread_dates),
+    )
 
 
 def _numbered(vocabulary: Vocabulary) -> frozenset[str]:

@@ -11,10 +11,10 @@ from typing import Any
 
 from rapidfuzz import fuzz, process
 
-from agent.intent.dates import DateRange, find_date
 from agent.intent.filters import Json, both, of_date
-from agent.intent.periods import Calendar
 from agent.intent.reply import ModelReading, Time
+from agent.intent.time.dates import DateRange, find_date
+from agent.intent.time.periods import Calendar
 from agent.intent.vocabulary import Vocabulary
 from agent.types import Rejected
 from retrievers.core.errors import BadRequest

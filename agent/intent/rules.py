@@ -11,9 +11,9 @@ from agent.intent.asked import fields_shown
 from agent.intent.calculation import Calculation
 from agent.intent.filters import Json, both, either
 from agent.intent.found import Found, Piece, find
-from agent.intent.periods import Calendar
 from agent.intent.rejected import RejectedValue
 from agent.intent.text import MOST_CHARACTERS, has_chinese, readable, stem
+from agent.intent.time.periods import Calendar
 from agent.intent.topic import plain_words, topic_of
 from agent.intent.unknown import unknown_values
 from agent.intent.unread import leaves_out
@@ -376,11 +376,18 @@ def _is_identifier(found: Found) -> bool:
     return len(words) <= (2 if not has_chinese(text) else 3)
 
 
+def _unread_dates(found: Found) -> Iterator[Rejected]:
+    """Words of dates that could not be read whole: nothing is filtered by a part of them."""
+    for start, end in found.unread_dates:
+        phrase = found.sentence.text[start:end]
+        yield Rejected(what=phrase[:200], reason="it could not be read as a date, so no date was filtered by it")
+
+
 def _rejected(found: Found) -> tuple[Rejected, ...]:
     """Names that were given and mean several values, or none: said with what there is."""
     people = tuple(found.sentence.vocabulary.of_role("person"))
     several = [mention for mention in found.left if len({known.value for known in mention.of(*people)}) > 1]
-    unknown = unknown_values(found)
+    unknown: tuple[Rejected, ...] = (*unknown_values(found), *_unread_dates(found))
     if not several:
         return unknown
     # As the question reads where nobody has these names.

@@ -40,4 +40,5 @@ def unread_numbers(found: Found) -> list[tuple[int, int]]:
     # "only one", which is no number word elsewhere.
     only = [match.span() for match in wording.EXACTLY.finditer(sentence.text)]
     numbers += [one for one in only if not any(one[0] <= start < one[1] for start, _ in numbers)]
-    return [one for one in numbers if all(one[1] <= start or end <= one[0] for start, end in read)]
+    unread = [one for one in numbers if all(one[1] <= start or end <= one[0] for start, end in read)]
+    return [*unread, *found.unread_dates]

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from agent.intent import rules
-from agent.intent.periods import Calendar
 from agent.intent.rules import Context, RulesReading
+from agent.intent.time.periods import Calendar
 from agent.types import Message
 from evals.filters import Corpus, corpus_of
 from evals.metrics import route_accuracy

@@ -12,9 +12,9 @@ from agent.intent.calculations import find_calculation
 from agent.intent.found import Found, find
 from agent.intent.mentions import find_mentions
 from agent.intent.numerals import parse_amount, parse_count
-from agent.intent.periods import Calendar
 from agent.intent.rules import Context, RulesReading, nouns_of, read_rules
 from agent.intent.text import tokenize, words_of
+from agent.intent.time.periods import Calendar
 from agent.intent.unknown import unknown_values
 from agent.intent.vocabulary import build, concepts_of, role_of
 from agent.types import Message

@@ -1,0 +1,374 @@
+"""Dates that a question states, English and Chinese, as half-open ranges of days (DESIGN section 2).
+
+A run of words of dates is parsed as a whole. A range counts only when nothing that looks like a date beside it is left
+over; else none of it is read, and its words are handed back.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from agent.intent.time import periods
+from agent.intent.time.chart import Chart, parse
+from agent.intent.time.grammar import RULES
+from agent.intent.time.lexer import Item, Token, load_words, read_words
+from agent.intent.time.periods import Calendar, Period, Yearly
+
+_MOST_CHARACTERS = 2_000
+_MOST_TOKENS = 32
+"""Tokens of a run that are parsed at once."""
+_ANCHORS = frozenset(
+    """
+    YEAR TWO UNIT MONTHNAME WDAY HOLIDAY DAYREL YREL DATE YM MD MDN SEASON DECADE HALFYEAR ZHYEARPART ZHMONTHPART
+    HALFMONTH O OONES ytd fy q h w century_of yue niandai fiscal
+    """.split()
+)
+"""Categories without one of which a run names no day."""
+_BESIDE = frozenset(["and", "or", "beside", "comma", "skipped", "cue"])
+_LIGHT = frozenset(["skipped", "of", "to"])
+_STRONG = frozenset(["YEAR", "DUR", "R", "P", "X", "WDAY", "PT", "OTHERUNIT", "SOMEDUR"])
+_OPENING = ("zhbefore", "zhafter", "zhsince", "zhupto", "onwards", "andbefore", "ago")
+"""Words after a period that open it."""
+_NARROWING = ("PART", "EDGE", "later", "earlier", "rest", "ROLL")
+"""Words before a period of which they name a part, or more than one."""
+_FARTHEST = 6
+
+
+@dataclass(frozen=True, slots=True)
+class DateRange:
+    """A range that a question states, and where: characters [start, end)."""
+
+    period: Period
+    start: int
+    end: int
+    phrase: str
+
+
+class Dates(NamedTuple):
+    """The ranges of a text in their order, not overlapping, and the characters of words of dates that could not be read
+    whole.
+    """
+
+    ranges: list[DateRange]
+    unread: list[tuple[int, int]]
+
+
+class _Stated(NamedTuple):
+    """A part of a run that is read; weak where only a year beside it makes a date of it."""
+
+    item: Item
+    is_weak: bool = False
+
+
+def find_date(text: str, calendar: Calendar) -> Period | None:
+    """The one range that a phrase states, None when it states none or several."""
+    dates = read_dates(text, calendar)
+    return dates.ranges[0].period if len(dates.ranges) == 1 and not dates.unread else None
+
+
+def find_dates(text: str, calendar: Calendar) -> list[DateRange]:
+    """The ranges a question states.
+
+    Periods side by side ("2013 and 2023") stay apart; "from A to B" is one range.
+    """
+    return read_dates(text, calendar).ranges
+
+
+def read_dates(text: str, calendar: Calendar) -> Dates:
+    """The ranges a question states, and what was left unread."""
+    tokens = read_words(text[:_MOST_CHARACTERS])
+    ranges: list[DateRange] = []
+    unread: list[tuple[int, int]] = []
+    for first, last in _runs(tokens):
+        run = _Run(text, tokens, first, last, parse(tokens, first, last, RULES, calendar), calendar)
+        found, missed = run.read()
+        ranges += found
+        for start, end in missed:
+            if unread and start <= unread[-1][1]:
+                start = unread.pop()[0]
+            unread.append((start, end))
+    return Dates(ranges, unread)
+
+
+def _runs(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
+    """Runs of tokens that may be words of a date, with something among them that names days."""
+    first = 0
+    while first < len(tokens):
+        last = first
+        while last < len(tokens) and last - first < _MOST_TOKENS and (tokens[last].items or _is_inner(tokens, last)):
+            last += 1
+        if any(item.category in _ANCHORS for token in tokens[first:last] for item in token.items):
+            yield first, last
+        first = last + 1 if last < len(tokens) and not tokens[last].items else max(last, first + 1)
+
+
+def _is_inner(tokens: Sequence[Token], place: int) -> bool:
+    """Whether a token is covered by a phrase that began before it."""
+    return any(item.end > place for near in range(max(place - 5, 0), place) for item in tokens[near].items)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One run of tokens [first, last) with all its readings."""
+
+    text: str
+    tokens: Sequence[Token]
+    first: int
+    last: int
+    chart: Chart
+    calendar: Calendar
+
+    def read(self) -> tuple[list[DateRange], list[tuple[int, int]]]:
+        if any(item.category == "UNKNOWN" for token in self.tokens[self.first : self.last] for item in token.items):
+            return [], [(self.tokens[self.first].start, self.tokens[self.last - 1].end)]
+        stated = list(self._stated())
+        stated = [one for place, one in enumerate(stated) if not one.is_weak or self._is_listed(stated, place)]
+        ranges: list[DateRange] = []
+        unread: list[tuple[int, int]] = []
+        unread += self._bare_ends(stated)
+        clash = {place for place in range(1, len(stated)) if self._clash(stated[place - 1].item, stated[place].item)}
+        for place, one in enumerate(stated):
+            periods_read = self._periods(stated, place)
+            if place in clash or place + 1 in clash or periods_read is None or self._is_partial(one.item):
+                unread.append(self._with_neighbours(one.item))
+            else:
+                start, end = self._characters(one.item)
+                ranges += [DateRange(period, start, end, self.text[start:end]) for period in periods_read]
+        return self._said_once(ranges), unread
+
+    def _bare_ends(self, stated: Sequence[_Stated]) -> Iterator[tuple[int, int]]:
+        """Years that are an end of something which is no date: "between 2005 and the release"."""
+        for place in range(self.first + 1, self.last):
+            covered = any(one.item.start <= place < one.item.end for one in stated)
+            if not covered and self._has(place, "YEAR") and self._has(place - 1, "between", "to", "before", "after"):
+                yield self.tokens[place - 1].start, self.tokens[place].end
+
+    def _items(self, place: int, *categories: str) -> list[Item]:
+        here = self.chart[place - self.first] if self.first <= place <= self.last else {}
+        return [item for category in categories for item in here.get(category, ())]
+
+    def _has(self, place: int, *categories: str) -> bool:
+        """Whether a single token is one of those words."""
+        return self.first <= place < self.last and any(one.category in categories for one in self.tokens[place].items)
+
+    def _stated(self) -> Iterator[_Stated]:
+        """From the left the longest readings that stand for themselves, the nearest to hand of them."""
+        place = self.first
+        while place < self.last:
+            found = [_Stated(item) for item in self._items(place, "T") if self._is_plausible(item)]
+            longest = max((item.end for item in self._items(place + 1, "T")), default=0)
+            cued = [item for item in self._items(place, "TC") if item.end > longest]
+            found += [_Stated(item._replace(start=place + 1)) for item in cued]
+            ends = [item for item in self._items(place, "TE") if not self._following(item)[:1].isalnum()]
+            found += [_Stated(item) for item in ends]
+            if place == 0 or self._follows_participle(place):
+                alone = self._items(place + self._has(place, "skipped"), "YEAR", "R", "WDAY", "WEEKEND")
+                found += [_Stated(item) for item in alone if self._can_open(item)]
+            if self.tokens[place].is_chinese:
+                found += [_Stated(item) for item in self._items(place, "WDAY")]
+            if not found:
+                found = [_Stated(item, is_weak=True) for item in self._items(place, "R", "YEAR")]
+            if not found:
+                place += 1
+                continue
+            best = max(found, key=lambda one: (one.item.end, -one.item.cost))
+            if self._has(place, "link", "cue", "on", "between") and best.item.end < longest:
+                place += 1  # 在[2019年之前]
+                continue
+            # "came in between ..."
+            is_led = self._has(place, "link") and self._has(place + 1, "between")
+            yield best._replace(item=best.item._replace(start=place + 1)) if is_led else best
+            place = best.item.end
+
+    def _can_open(self, item: Item) -> bool:
+        """Whether it stands for itself at the beginning of the text, or after what was done then."""
+        if self._has(item.start - 1, "skipped"):
+            return item.category in ("R", "WEEKEND") and self._follows_participle(item.start - 1)
+        digits = self.tokens[item.start].items[0].category == "MDN" and any(one.is_chinese for one in self.tokens)
+        return item.category == "YEAR" or digits or self._follows_participle(item.start)
+
+    def _follows_participle(self, place: int) -> bool:
+        """Whether the word before says what was done then: "papers published 2019"."""
+        return place > 0 and self.tokens[place - 1].text.endswith("ed") and len(self.tokens[place - 1].text) > 4
+
+    def _following(self, item: Item) -> str:
+        """The text from the next token on."""
+        return self.text[self.tokens[item.end].start :] if item.end < len(self.tokens) else ""
+
+    def _is_plausible(self, item: Item) -> bool:
+        """Whether a month or a day of the month alone is one: not "before may is decided", "of June Carter"."""
+        last, size = item.end - 1, item.end - item.start
+        following = self._following(item)
+        days = [one for one in self._items(item.start + size - 2, "O") + self._items(last, "O") if one.end == item.end]
+        if any(self._has(one.start - 1, "the", "on") and one.start - item.start < 3 for one in days):
+            return not following[:1].isalpha()
+        if size <= 2 and self._has(last, "MONTHNAME"):
+            return self._is_month(last, self.tokens[item.start].text, following)
+        # "what may 3 people do"
+        is_verb = size == 2 and self._has(item.start, "MONTHNAME") and self._is_verbal(item.start)
+        return not (is_verb and following[:1].isalpha() and not self._has(last, "O"))
+
+    def _is_verbal(self, place: int) -> bool:
+        """Whether a month is written like a verb: "may", "march"."""
+        token = self.tokens[place]
+        return token.text in load_words().verbal_months and self.text[token.start : token.end].islower()
+
+    def _is_month(self, place: int, head: str, following: str) -> bool:
+        """Whether a month alone is one, after a preposition: a short name only after the plainest."""
+        name = self.tokens[place].text
+        if self._is_verbal(place) or following[:1].isupper():
+            return False
+        return head in ("in", "since") or name == "may" or len(name) > 3
+
+    def _periods(self, stated: Sequence[_Stated], place: int) -> list[Period] | None:
+        """The periods of a part; None when there are no such days."""
+        value = stated[place].item.value
+        if isinstance(value, tuple):
+            return list(value)
+        if isinstance(value, int):
+            weekday = stated[place].item.category == "WDAY"
+            return [periods.latest_weekday(value, self.calendar) if weekday else periods.year(value)]
+        if isinstance(value, Period):
+            return [value]
+        year = self._with_year(stated, place)
+        try:
+            return [value.at(year) if year else periods.latest(value, self.calendar)]
+        except (ValueError, IndexError, OverflowError):
+            return None
+
+    def _is_listed(self, stated: Sequence[_Stated], place: int) -> bool:
+        """Whether a part that is no date alone is one beside another: [Q1] and Q2 of 2023, either [2019] or 2021."""
+        if isinstance(stated[place].item.value, Yearly):
+            return self._with_year(stated, place) is not None
+        for other in (place + 1, place - 1):
+            if 0 <= other < len(stated):
+                left, right = sorted((stated[place].item, stated[other].item), key=lambda item: item.start)
+                year = stated[other].item.value
+                is_year = isinstance(year, Period) and year.is_bounded and year.days in (365, 366)
+                if self._is_beside(left, right) and is_year:
+                    return True
+        return False
+
+    def _with_year(self, stated: Sequence[_Stated], place: int) -> int | None:
+        """The year that is said once, beside a part of it: Q1 and [Q2 of 2023], [2023 年上半年]和下半年."""
+        for other in (place + 1, place - 1):
+            if not 0 <= other < len(stated):
+                continue
+            left, right = sorted((stated[place].item, stated[other].item), key=lambda item: item.start)
+            period = stated[other].item.value
+            if not isinstance(period, Period) or not period.is_bounded or period.days > 366:
+                continue
+            if self._is_beside(left, right) and not self._is_relative(stated[other].item):
+                return period.begin.year
+        return None
+
+    def _is_relative(self, item: Item) -> bool:
+        return any(
+            one.category == "DAYREL" for place in range(item.start, item.end) for one in self.tokens[place].items
+        )
+
+    def _gap(self, left: Item, right: Item) -> list[set[str]]:
+        return [{one.category for one in self.tokens[place].items} for place in range(left.end, right.start)]
+
+    def _is_beside(self, left: Item, right: Item) -> bool:
+        """Whether two parts are listed: "in March and in May", and not written on end."""
+        gap = self._gap(left, right)
+        return bool(gap) and all(_BESIDE & categories for categories in gap)
+
+    def _clash(self, left: Item, right: Item) -> bool:
+        """Whether two parts without a word between them name different days."""
+        gap = self._gap(left, right)
+        if gap and all("comma" in categories for categories in gap):
+            return not self._is_alike(left.value, right.value)
+        if any(not categories <= _LIGHT | {"link", "in", "on", "dash"} for categories in gap):
+            return not self._is_beside(left, right) and any("to" in categories for categories in gap)
+        one, other = left.value, right.value
+        if isinstance(one, Period) and isinstance(other, Period):
+            # "since 2020 before 2023" are two ends.
+            return one != other and not (
+                not one.is_bounded and not other.is_bounded and (one.low is None) != (other.low is None)
+            )
+        return True
+
+    def _is_alike(self, one: object, other: object) -> bool:
+        """Whether a comma between two periods lists them: two years, not a day and a year."""
+        if not isinstance(one, Period) or not isinstance(other, Period) or not one.is_bounded or not other.is_bounded:
+            return True
+        short, long = sorted((one.days, other.days))
+        return short * 3 >= long
+
+    def _is_partial(self, item: Item) -> bool:
+        """Whether something that belongs to a date is left beside a part."""
+        return self._is_left_after(item) or self._is_left_before(item)
+
+    def _is_left_after(self, item: Item) -> bool:
+        place = item.end
+        if self._has(item.start, "span", "from") and self._has(place, "to"):
+            return True  # "from 2005 to the release"
+        if any(one.end - one.start > 1 or not self.tokens[place].is_chinese for one in self._items(place, *_OPENING)):
+            return True
+        if any(self.tokens[place].text[-1] in "初底末" for _ in self._items(place, "AFTERPART")):
+            return True
+        for _ in range(3):
+            strong = [one for one in self._items(place, *_STRONG) if self._is_strong(one)]
+            digits = place == item.end and any(one.category == "N" for one in self._items(place, "N"))
+            if strong or (digits and not self.tokens[place].is_chinese):
+                return not self._items(place, "T") or bool(strong and place == item.end)
+            light = [one.end for one in self._items(place, *_LIGHT)]
+            if not light:
+                return False
+            place = light[0]
+        return False
+
+    def _is_left_before(self, item: Item) -> bool:
+        end = item.start
+        if end > self.first and {"of", "skipped"} & {one.category for one in self.tokens[end - 1].items}:
+            end -= 1
+        if end > self.first and {"between", "to"} & {one.category for one in self.tokens[end - 1].items}:
+            return self.tokens[end - 1].text != "在"
+        starts = range(max(self.first, end - _FARTHEST), end)
+        wanted = self._wanted_before(item)
+        # "end of" may take the first word of the part.
+        ends = (end, end + 1) if self._has(item.start, "of") else (end,)
+        return any(
+            one.end == end and self._is_strong(one) for start in starts for one in self._items(start, *wanted)
+        ) or any(one.end in ends for start in starts for one in self._items(start, *_NARROWING))
+
+    def _wanted_before(self, item: Item) -> tuple[str, ...]:
+        """Categories that belong to a part if they stand directly before it; fewer before a preposition."""
+        if self._has(item.start, "REL"):
+            return ("N", "YEAR", "DUR", "P", "WDAY", "UNIT")
+        if self.tokens[item.start].text == "of":
+            return ("UNIT", "WDAY", "O", "OTHERUNIT")
+        if self._has(item.start, "before", "after"):
+            return ("DUR", "UNIT", "OTHERUNIT", "SOMEDUR")
+        if self._has(item.start, "on", "from"):
+            return ("DUR",)
+        is_led = self._has(item.start, "in", "since", "span", "link")
+        return () if is_led else ("N", "YEAR", "DUR", "P", "WDAY", "UNIT", "OTHERUNIT")
+
+    def _is_strong(self, item: Item) -> bool:
+        """Not a single Chinese character, nor a month's name that is a word."""
+        word = self.tokens[item.start]
+        if item.end - item.start > 1:
+            return True
+        return not word.is_chinese and word.text not in load_words().verbal_months
+
+    def _characters(self, item: Item) -> tuple[int, int]:
+        return self.tokens[item.start].start, self.tokens[item.end - 1].end
+
+    def _with_neighbours(self, item: Item) -> tuple[int, int]:
+        """The characters of a part with what stands beside it in the run."""
+        return self.tokens[max(item.start - 1, self.first)].start, self.tokens[min(item.end, self.last - 1)].end
+
+    def _said_once(self, ranges: Sequence[DateRange]) -> list[DateRange]:
+        """ "the last decade (the 2010s)" says one thing twice."""
+        once: list[DateRange] = []
+        for one in ranges:
+            if once and one.period == once[-1].period:
+                between = self.text[once[-1].end : one.start].lstrip()
+                if between.startswith(("(", "（")):
+                    once[-1] = replace(once[-1], end=one.end)
+            else:
+                once.append(one)
+        return once

@@ -1,0 +1,291 @@
+"""A text as the words of dates: every token with the categories it may have, from one data file per language."""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+LANGUAGES = ("en", "zh")
+_CJK = r"\u3400-\u9fff\uf900-\ufaff"
+_DIGITS = "零一二三四五六七八九"
+_PLACES = {"十": 10, "百": 100, "千": 1000}
+_NUMERAL = re.compile(r"[〇零一二两俩三四五六七八九十百千]+")
+_TOKEN = re.compile(rf"\d{{1,3}}(?:,\d{{3}})+(?!\d)|\d+(?:\.\d+)+|\d+|[^\W\d_{_CJK}]+|[^\s]")
+_FIRST_YEAR, _LAST_YEAR = 1000, 2199
+_NUMBER_CATEGORIES = frozenset(
+    """
+    MONTHNAME WDAY REL COMING ROLL YREL DAYREL O OONES ONES TEENS TENS FEW SEASON DECADE HALFYEAR ERA FIRST SOME
+    OTHERUNIT UNKNOWN
+    """.split()
+)
+"""Categories whose keys in the data are whole numbers."""
+
+
+class Item(NamedTuple):
+    """What the tokens [start, end) are read as.
+
+    Attributes:
+        category: a name of the grammar; small letters for words that only join others.
+        cost: how far-fetched the reading is; the cheapest of the longest counts.
+    """
+
+    category: str
+    value: Any
+    start: int
+    end: int
+    cost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token at characters [start, end), with all that begins with it."""
+
+    text: str
+    start: int
+    end: int
+    items: list[Item] = field(default_factory=list)
+
+    @property
+    def is_chinese(self) -> bool:
+        return re.match(f"[{_CJK}]", self.text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The words of all languages.
+
+    Attributes:
+        phrases: by their first token: the further tokens, the category and the value.
+        skipped: phrases that may stand anywhere between others.
+        orders: for each language, what the first number of 5/6/2019 and of 5/6 is.
+    """
+
+    phrases: dict[str, list[tuple[tuple[str, ...], str, Any]]]
+    variants: dict[int, str]
+    orders: dict[str, tuple[str, str]]
+    months: dict[str, int]
+    verbal_months: frozenset[str]
+    numeric: re.Pattern[str]
+
+
+@lru_cache(maxsize=1)
+def load_words() -> Words:
+    """The words of the data files."""
+    phrases: dict[str, list[tuple[tuple[str, ...], str, Any]]] = {}
+    variants: dict[int, str] = {}
+    orders: dict[str, tuple[str, str]] = {}
+    months: dict[str, int] = {}
+    verbal: set[str] = set()
+    for language in LANGUAGES:
+        data = tomllib.loads((files("agent.intent.time") / "words" / f"{language}.toml").read_text(encoding="utf-8"))
+        pairs = data.get("variants", "")
+        variants |= {ord(old): new for old, new in zip(pairs[::2], pairs[1::2], strict=True)}
+        orders[language] = (data["first_number"], data["first_without_year"])
+        verbal.update(data.get("not_before_months", ()))
+        data["function"]["skipped"] = data["skipped"]
+        for category, value, phrase in _entries(data):
+            first, *rest = _TOKEN.findall(phrase)
+            phrases.setdefault(first, []).append((tuple(rest), category, value))
+            if category == "MONTHNAME" and phrase.isalpha():
+                months[phrase] = value
+    part = rf"(?:\d{{1,4}}|{'|'.join(sorted(months, key=len, reverse=True))})"
+    numeric = re.compile(
+        rf"(?<![\w.$€£#])(?P<a>{part})(?P<mark>[-/.])(?P<b>{part})(?:(?P=mark)(?P<c>{part}))?(?!(?P=mark)?(?!t\d\d:)\w)|"
+        rf"(?<![\w.$€£#])(?P<d>{part})(?P<other>[-/.])(?P<e>{part})(?P=other)(?P<f>{part})(?=[{_CJK}])|"
+        rf"(?<![\w.$€£#])(?P<g>{part})(?P<third>[-/])(?P<i>{part})(?=[{_CJK}])",
+        re.IGNORECASE,
+    )
+    return Words(phrases, variants, orders, months, frozenset(verbal), numeric)
+
+
+def _entries(data: dict[str, Any]) -> Iterator[tuple[str, Any, str]]:
+    """Category, value and phrase of every word."""
+    for category, table in data.items():
+        if not isinstance(table, dict):
+            continue
+        for key, phrases in table.items():
+            if category == "function":
+                yield from ((key, None, phrase) for phrase in phrases)
+            else:
+                value = int(key) if category in _NUMBER_CATEGORIES else key
+                yield from ((category, value, phrase) for phrase in phrases)
+
+
+def read_words(text: str) -> list[Token]:
+    """The tokens of a text, each with its readings as one or more tokens from there on."""
+    words = load_words()
+    folded = text.translate(words.variants)
+    folded = folded.lower() if len(folded.lower()) == len(folded) else folded
+    tokens = list(_tokens(folded, words))
+    spelled = [token.text for token in tokens]
+    closed = 0
+    inside: set[int] = set()
+    for place, token in enumerate(tokens):
+        named = words.phrases.get(token.text, ())
+        ends = {category: place + 1 + len(rest) for rest, category, _ in named if _spells(spelled, place, rest)}
+        within, closed = place < closed, max(closed, ends.get("ordinary", 0), ends.get("closed", 0))
+        inside.update(range(place + 1, ends.get("ordinary", 0)))
+        if token.items or within or "ordinary" in ends:
+            continue  # a date in digits, or a part of a word like 后端
+        for rest, category, value in words.phrases.get(token.text, ()):
+            if _spells(spelled, place, rest):
+                token.items.append(Item(category, value, place, place + 1 + len(rest)))
+        token.items.extend(_numbers(folded, tokens, place))
+    for token in tokens if inside else ():
+        token.items[:] = [item for item in token.items if item.end not in inside]
+    return tokens
+
+
+def _spells(spelled: list[str], place: int, rest: tuple[str, ...]) -> bool:
+    """Whether the further tokens of a phrase follow a place."""
+    return tuple(spelled[place + 1 : place + 1 + len(rest)]) == rest
+
+
+def _tokens(text: str, words: Words) -> Iterator[Token]:
+    order = _Order.of(text, words)
+    place = count = 0
+    while place < len(text):
+        dated = words.numeric.match(text, place)
+        if dated:
+            mark = dated["mark"] or dated["other"] or dated["third"]
+            parts = [part for name in "abcdefgi" if (part := dated[name])]
+            items = order.read(parts, mark, count) if text[place - 1 : place] != mark or not place else []
+            if items:
+                yield Token(dated[0], dated.start(), dated.end(), items)
+                place, count = dated.end(), count + 1
+                continue
+        match = _TOKEN.match(text, place)
+        if match is None:
+            place += 1
+            continue
+        yield Token(match[0], match.start(), match.end())
+        place, count = match.end(), count + 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """Which number of a date in digits is the day: by the language, unless another date of the text tells."""
+
+    months: dict[str, int]
+    first: str
+    first_without_year: str
+
+    @classmethod
+    def of(cls, text: str, words: Words) -> "_Order":
+        first, without = words.orders["zh" if re.search(f"[{_CJK}]", text) else "en"]
+        for one in words.numeric.finditer(text):
+            parts = [one[name] for name in "abc"]
+            if all(part and part.isdigit() for part in parts) and len(parts[2]) == 4 and 12 < int(parts[0]) <= 31:
+                first = "day"
+        return cls(words.months, first, without)
+
+    def read(self, parts: list[str], mark: str, place: int) -> list[Item]:
+        """A date in digits and marks as "DATE" (year, month, day), "YM" (year, month) or "MDN" (month, day)."""
+        years = [part for part in parts if len(part) == 4 and part.isdigit()]
+        named = [self.months[part] for part in parts if part in self.months]
+        numbers = [int(part) for part in parts if part.isdigit() and part not in years]
+        if len(years) > 1 or len(named) > 1 or any(number > 99 for number in numbers):
+            return []
+        if len(parts) == 2:
+            return self._of_two(parts, mark, years, named, numbers, place)
+        year: int | str
+        if years:
+            year = int(years[0])
+        elif len(parts[-1]) == 2 and parts[-1].isdigit() and mark != ".":
+            year, numbers = parts[-1], numbers[:-1]
+        else:
+            return []
+        if named:
+            return [Item("DATE", (year, named[0], numbers[0]), place, place + 1)] if len(numbers) == 1 else []
+        leading = parts[0] in years
+        first = "month" if leading else "day" if mark == "." else self.first
+        pair = _month_and_day(numbers, first)
+        return [Item("DATE", (year, *pair), place, place + 1)] if pair else []
+
+    def _of_two(
+        self, parts: list[str], mark: str, years: list[str], named: list[int], numbers: list[int], place: int
+    ) -> list[Item]:
+        leads = parts[0] in years and (mark == "/" or len(parts[1]) == 2)
+        if years and (named or mark == "/" or (mark == "-" and leads)):
+            month = named[0] if named else numbers[0]
+            return [Item("YM", (int(years[0]), month), place, place + 1)] if 1 <= month <= 12 else []
+        if years or (not named and mark != "/"):
+            return []
+        pair = (named[0], numbers[0]) if named and numbers else _month_and_day(numbers, self.first_without_year)
+        return [Item("MD" if named else "MDN", pair, place, place + 1)] if pair and pair[1] <= 31 else []
+
+
+def _month_and_day(numbers: list[int], first: str) -> tuple[int, int] | None:
+    """The month and the day of two numbers in an order; in the other one where that alone is possible."""
+    if len(numbers) != 2:
+        return None
+    month, day = numbers if first == "month" else reversed(numbers)
+    if month > 12:
+        month, day = day, month
+    return (month, day) if 1 <= month <= 12 and 1 <= day <= 31 else None
+
+
+def _numbers(text: str, tokens: list[Token], place: int) -> Iterator[Item]:
+    """A token of digits, or a run of Chinese numerals from here on, as a number, a year or an ordinal."""
+    token = tokens[place]
+    numeral = _NUMERAL.match(text, token.start)
+    if numeral:
+        if place and _NUMERAL.fullmatch(tokens[place - 1].text):
+            return  # within a run
+        yield from _chinese(numeral[0], place)
+    elif token.text.isdecimal() and token.text.isascii() and len(token.text) <= 4 and not _is_code(text, tokens, place):
+        number = int(token.text)
+        yield Item("N", number, place, place + 1)
+        if len(token.text) == 4 and _FIRST_YEAR <= number <= _LAST_YEAR:
+            yield Item("YEAR", number, place, place + 1)
+        elif len(token.text) == 2:
+            yield Item("TWO", number, place, place + 1)
+        following = tokens[place + 1] if place + 1 < len(tokens) else None
+        if following and following.start == token.end and following.text in ("st", "nd", "rd", "th"):
+            yield Item("O", number, place, place + 2)
+
+
+def _is_code(text: str, tokens: list[Token], place: int) -> bool:
+    """Whether a number belongs to a name, a price or an amount: PEP-8, $2000, 2000 km, v2."""
+    token = tokens[place]
+    before = text[max(token.start - 2, 0) : token.start]
+    if re.search(r"[$€£¥#_]$", before):
+        return True
+    if re.match(r"/\d|[-.:]\d{1,2}(?!\d)|[-./][^\W\d_]+\d", text[token.end :]) and len(token.text) == 4:
+        return text[token.end] != "-" or re.match(r"-(?:[qh][1-4]|w\d|\d\d?\b)", text[token.end :]) is None
+    words = load_words()
+    previous = tokens[place - 1] if place else None
+    glued = previous is not None and previous.end == token.start
+    if glued and previous and previous.text[-1] in "-/" and place > 1 and tokens[place - 2].end == previous.start:
+        return not tokens[place - 2].items
+    if glued and previous and re.search(r"[^\W\d_]$", previous.text) and not previous.is_chinese:
+        return not previous.items
+    following = tokens[place + 1] if place + 1 < len(tokens) else None
+    if following is None or len(token.text) < 4:
+        return following is not None and following.text in ("%", "€", "$", "£")
+    return any(category == "amount" for _, category, _ in words.phrases.get(following.text, ()))
+
+
+def _chinese(run: str, place: int) -> Iterator[Item]:
+    """A run of numerals: 二十一 as a number, 二〇一六 and 零八 as digits of a year."""
+    plain = run.translate({ord("〇"): "零", ord("两"): "二", ord("俩"): "二"})
+    end = place + len(run)
+    if all(c in _DIGITS for c in plain):
+        digits = "".join(str(_DIGITS.index(c)) for c in plain)
+        if len(digits) == 4 and _FIRST_YEAR <= int(digits) <= _LAST_YEAR:
+            yield Item("YEAR", int(digits), place, end)
+        elif len(digits) == 2:
+            yield Item("TWO", int(digits), place, end)
+        if len(digits) == 1:
+            yield Item("N", int(digits), place, end)
+        return
+    total = digit = 0
+    for c in plain:
+        if c in _DIGITS:
+            digit = _DIGITS.index(c)
+        else:
+            total, digit = total + (digit or 1) * _PLACES[c], 0
+    yield Item("N", total + digit, place, end)

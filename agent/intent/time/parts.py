@@ -1,0 +1,311 @@
+"""What words of dates mean: days, weeks and months by name or number, and parts of periods. See `yearly`."""
+
+from datetime import date, timedelta
+
+from agent.intent.time import periods
+from agent.intent.time.periods import Calendar, Period, Unit, Yearly
+from agent.intent.time.spans import up_to_now
+from agent.intent.time.yearly import as_period, digits_day, months
+
+_MOST_UNITS = 999
+_ONE_DAY = timedelta(days=1)
+
+
+# Days, weeks and months by their name or number.
+
+
+def named_date(calendar: Calendar, parts: tuple[int | str, int, int]) -> Period:
+    year, month, day = parts
+    number = year if isinstance(year, int) else periods.short_year(int(year), calendar)
+    return periods.one_day(date(number, month, day))
+
+
+def year_month(calendar: Calendar, parts: tuple[int, int]) -> Period:
+    return months(parts[1] - 1, 1).at(parts[0])
+
+
+def day_from_now(calendar: Calendar, days: int) -> Period:
+    return periods.one_day(calendar.today + timedelta(days=days))
+
+
+def relative(calendar: Calendar, steps: int, unit: Unit) -> Period | None:
+    return periods.relative(calendar, unit, steps) if unit not in ("day", "half") else None
+
+
+def relative_to_year(calendar: Calendar, steps: int, unit: Unit) -> Period | None:
+    return periods.relative(calendar, unit, steps) if unit == "year" else None
+
+
+def years_ago(calendar: Calendar, count: int, unit: Unit) -> Period | None:
+    return periods.relative(calendar, unit, -count) if unit == "year" and count <= _MOST_UNITS else None
+
+
+def before_last(calendar: Calendar, unit: Unit) -> Period:
+    return periods.relative(calendar, unit, -2)
+
+
+def after_next(calendar: Calendar, unit: Unit) -> Period:
+    return periods.relative(calendar, unit, 2)
+
+
+def day_beside(calendar: Calendar, steps: int, unit: Unit) -> Period | None:
+    """The next day, the day before."""
+    return periods.relative(calendar, "day", steps) if unit == "day" and abs(steps) == 1 else None
+
+
+def relative_part(calendar: Calendar, steps: int, part: Yearly) -> Period | None:
+    """ "last December" is the one that is over, "this summer" of this year, "next May" a year after the latest."""
+    if steps == 0:
+        return part.at(calendar.today.year)
+    if steps == 1:
+        return part.at(periods.latest(part, calendar).begin.year + 1)
+    return periods.latest(part, calendar, over=True) if steps == -1 else None
+
+
+def relative_weekday(calendar: Calendar, steps: int, weekday: int) -> Period:
+    return periods.nth_weekday(periods.relative(calendar, "week", steps), weekday, 1)
+
+
+def coming_weekday(calendar: Calendar, steps: int, weekday: int) -> Period:
+    return periods.one_day(periods.latest_weekday(weekday, calendar).begin + timedelta(weeks=1))
+
+
+def weekday_of(calendar: Calendar, weekday: int, week: Period) -> Period | None:
+    """Tuesday of next week; of a day, that day where it is one."""
+    if week.is_bounded and week.days == 1:
+        return week if week.begin.weekday() == weekday else None
+    return periods.nth_weekday(week, weekday, 1) if week.is_bounded and week.days == 7 else None
+
+
+def with_weekday(calendar: Calendar, week: Period, weekday: int) -> Period | None:
+    return weekday_of(calendar, weekday, week)
+
+
+def yearly_weekday(calendar: Calendar, weekday: int, day: Yearly) -> Period | None:
+    """Friday, 6 July: of this year, the last or the next, whichever has such a Friday."""
+    if not day.is_day:
+        return None
+    for number in (calendar.today.year, calendar.today.year - 1, calendar.today.year + 1):
+        found = day.at(number)
+        if found.begin.weekday() == weekday:
+            return found
+    return None
+
+
+def yearly_with_weekday(calendar: Calendar, day: Yearly, weekday: int) -> Period | None:
+    return yearly_weekday(calendar, weekday, day)
+
+
+def weekday_and_digits(calendar: Calendar, weekday: int, month: int, day: int) -> Period | None:
+    return yearly_weekday(calendar, weekday, digits_day(calendar, (month, day)))
+
+
+def weekday_and_day(calendar: Calendar, weekday: int, day: int) -> Period:
+    return periods.day_of_month(day, calendar, weekday)
+
+
+def latest_weekday(calendar: Calendar, weekday: int) -> Period:
+    return periods.latest_weekday(weekday, calendar)
+
+
+def latest_of_month(calendar: Calendar, day: int) -> Period | None:
+    return periods.day_of_month(day, calendar) if 1 <= day <= 31 else None
+
+
+def week_number(calendar: Calendar, number: int, whole: Period | int | None = None) -> Period:
+    year = whole.begin.year if isinstance(whole, Period) else whole
+    return periods.iso_week(year or calendar.today.year, number)
+
+
+def numbered_week(calendar: Calendar, whole: Period | int, number: int) -> Period:
+    return week_number(calendar, number, whole)
+
+
+def day_of(calendar: Calendar, day: int, month: Period) -> Period | None:
+    """The 4th of last month."""
+    return days_of(calendar, day, day, month)
+
+
+def of_day(calendar: Calendar, month: Period, day: int) -> Period | None:
+    return days_of(calendar, day, day, month)
+
+
+def days_of(calendar: Calendar, first: int, last: int, month: Period) -> Period | None:
+    """From 2 to 7 this month."""
+    if not month.is_bounded or not 27 < month.days < 32 or month.begin.day > 1 or first > last:
+        return None
+    return Period(month.begin.replace(day=first), month.begin.replace(day=last) + _ONE_DAY)
+
+
+def days_of_latest(calendar: Calendar, first: int, last: int) -> Period | None:
+    """From the 4th to the 6th."""
+    if not 1 <= first < last <= 31:
+        return None
+    end = periods.day_of_month(last, calendar)
+    return Period(end.begin.replace(day=first), end.high)
+
+
+def of_days(calendar: Calendar, month: Period, first: int, last: int) -> Period | None:
+    return days_of(calendar, first, last, month)
+
+
+# Parts of periods, and runs of years.
+
+
+def this_unit(calendar: Calendar, unit: Unit) -> Period | None:
+    """ "the end of the month"."""
+    return periods.relative(calendar, unit, 0) if unit in ("week", "month", "quarter", "year", "decade") else None
+
+
+def rest(calendar: Calendar, whole: Period) -> Period | None:
+    """The rest of the year."""
+    inside = whole.is_bounded and whole.begin <= calendar.today < whole.end
+    return Period(calendar.today, whole.high) if inside else None
+
+
+def so_far(calendar: Calendar, whole: Period) -> Period | None:
+    """Earlier this year."""
+    inside = whole.is_bounded and whole.begin <= calendar.today < whole.end
+    return Period(whole.low, calendar.today + _ONE_DAY) if inside else None
+
+
+def to_date(calendar: Calendar, unit: Unit) -> Period:
+    return up_to_now(calendar, periods.relative(calendar, unit, 0).begin)
+
+
+def short_span(calendar: Calendar, first: int, last: int) -> Period | None:
+    """ "2014-18"; "2014-08" is a month."""
+    last += first // 100 * 100
+    return Period(date(first, 1, 1), date(last + 1, 1, 1)) if last > first and last % 100 > 12 else None
+
+
+def nth(calendar: Calendar, number: int, unit: Unit, whole: Period) -> Period | None:
+    return nth_run(calendar, number, 1, unit, whole)
+
+
+def nth_run(calendar: Calendar, number: int, count: int, unit: Unit, whole: Period) -> Period | None:
+    """The first week, the last ten days of a period that is longer."""
+    if not whole.is_bounded or whole.days < 2 or count > _MOST_UNITS:
+        return None
+    if unit == "half" and count == 1 and 27 < whole.days < 32 and number in (1, 2, -1):
+        return periods.third(whole, "early" if number == 1 else "late")
+    if unit in ("quarter", "half", "year") and whole.days < 360:
+        return None
+    return periods.nth(whole, unit, number, count, calendar)
+
+
+def of_nth(calendar: Calendar, whole: Period, number: int, unit: Unit) -> Period | None:
+    return nth(calendar, number, unit, whole)
+
+
+def of_nth_run(calendar: Calendar, whole: Period, number: int, count: int, unit: Unit) -> Period | None:
+    return nth_run(calendar, number, count, unit, whole)
+
+
+def nth_weekday(calendar: Calendar, number: int, weekday: int, whole: Period) -> Period:
+    return periods.nth_weekday(whole, weekday, number)
+
+
+def of_nth_weekday(calendar: Calendar, whole: Period, number: int, weekday: int) -> Period:
+    return periods.nth_weekday(whole, weekday, number)
+
+
+def part_of(calendar: Calendar, part: str, whole: Period) -> Period | None:
+    """Early 2019, late March; of a quarter or a week nobody knows which days are."""
+    return periods.third(whole, part) if whole.is_bounded and (27 < whole.days < 32 or whole.days > 360) else None
+
+
+def part_after(calendar: Calendar, whole: Period, part: str) -> Period | None:
+    return part_of(calendar, part, whole)
+
+
+def edge(calendar: Calendar, part: str, whole: Period) -> Period | None:
+    """The end of 2019, as a point of time."""
+    if not whole.is_bounded or whole.low == whole.high:
+        return None
+    day = whole.begin if part in ("early", "first") else whole.end if part in ("late", "third") else None
+    return Period(day, day) if day else None
+
+
+def edge_after(calendar: Calendar, whole: Period, part: str) -> Period | None:
+    return edge(calendar, part, whole)
+
+
+def this_part(unit: Unit):  # type: ignore[no-untyped-def]
+    return lambda calendar, part: periods.third(periods.relative(calendar, unit, 0), part)
+
+
+def decade_from(calendar: Calendar, number: int) -> Period | None:
+    """ "the 90s" are of the last century, "the twenties" of this one."""
+    if number % 10:
+        return None
+    if number < 100:
+        number += 1900 if number >= 30 else 2000
+    return Period(date(number, 1, 1), date(number + 10, 1, 1))
+
+
+def spoken_decade(calendar: Calendar, hundreds: int, decade: int) -> Period | None:
+    """ "the nineteen eighties"."""
+    return decade_from(calendar, hundreds * 100 + decade % 100) if hundreds > 12 else None
+
+
+def decade_of(calendar: Calendar, century: Period, number: int) -> Period | None:
+    return decade_from(calendar, century.begin.year + number) if number % 10 == 0 and number < 100 else None
+
+
+def century(calendar: Calendar, number: int) -> Period | None:
+    low = 100 * (number - 1)
+    return Period(date(max(low, 1), 1, 1), date(low + 100, 1, 1)) if 1 <= number <= 30 else None
+
+
+def relative_century(calendar: Calendar, steps: int, unit: Unit) -> Period | None:
+    return periods.relative(calendar, unit, steps) if unit == "century" else None
+
+
+def weekend_at(calendar: Calendar, unit: Unit, day: Period) -> Period | None:
+    """The weekend beside a day, with the days between them: that of a holiday is long."""
+    if unit != "weekend" or day.days != 1:
+        return None
+    saturday = day.begin + timedelta(days=(5 - day.begin.weekday() + 2) % 7 - 2)
+    low, high = min(saturday, day.begin), max(saturday + timedelta(days=2), day.end)
+    return Period(low, high) if (high - low).days <= 4 else None
+
+
+def at_weekend(calendar: Calendar, day: Yearly | Period, unit: Unit) -> Period | None:
+    return weekend_at(calendar, unit, as_period(calendar, day))
+
+
+def week_of(calendar: Calendar, unit: Unit, day: Period) -> Period | None:
+    return periods.containing(day.begin, "week", calendar) if unit == "week" and day.days == 1 else None
+
+
+def week_commencing(calendar: Calendar, unit: Unit, day: Period) -> Period | None:
+    return Period(day.low, day.begin + timedelta(weeks=1)) if unit == "week" and day.days == 1 else None
+
+
+def week_ending(calendar: Calendar, unit: Unit, day: Period) -> Period | None:
+    return Period(day.end - timedelta(weeks=1), day.high) if unit == "week" and day.days == 1 else None
+
+
+def era(calendar: Calendar, first: int, number: int) -> Period:
+    return periods.year(first + number - 1)
+
+
+# Fiscal years.
+
+
+def fiscal(calendar: Calendar, number: int) -> Period:
+    return periods.fiscal_year(number + 2000 if number < 100 else number, calendar)
+
+
+def relative_fiscal(calendar: Calendar, steps: int) -> Period:
+    return periods.fiscal_year(periods.present_fiscal_year(calendar) + steps, calendar)
+
+
+def of_fiscal(calendar: Calendar, whole: Period, part: Yearly) -> Period:
+    named = part.at(2001)
+    return periods.months_of(whole, named.begin.month - 1, round(named.days / 30))
+
+
+def fiscal_part(calendar: Calendar, part: Yearly, whole: Period) -> Period:
+    return of_fiscal(calendar, whole, part)

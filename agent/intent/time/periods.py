@@ -1,0 +1,305 @@
+"""Calendar periods: half-open ranges of days, steps from one to the next, and parts of them."""
+
+from calendar import monthrange
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from typing import Literal
+
+Unit = Literal["day", "weekend", "week", "fortnight", "month", "quarter", "half", "year", "decade", "century"]
+Duration = tuple[tuple[float, Unit], ...]
+"""Numbers of units that are added: 3 months and 2 weeks."""
+
+_DAYS = {"day": 1, "weekend": 7, "week": 7, "fortnight": 14}
+_MONTHS = {"month": 1, "quarter": 3, "half": 6, "year": 12, "decade": 120, "century": 1200}
+_SATURDAY, _THURSDAY = 5, 3
+_YEARS_AROUND = 9
+"""How many years away a day may be that is not in every year."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calendar:
+    """What "today", a week and a fiscal year mean to the one who asks.
+
+    Attributes:
+        today: the day it is in the asker's time zone.
+        week_start: first day of the week, 0 for Monday to 6 for Sunday.
+        fiscal_start: first month of the fiscal year, 1 to 12; a fiscal year that does not begin in January
+            is named after the calendar year in which it ends.
+    """
+
+    today: date
+    week_start: int = 0
+    fiscal_start: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """Days from `low` to before `high`; None is open.
+
+    Attributes:
+        until: of a period that runs up to now and is open, the day after today: later documents are no part of it.
+            A period whose ends are one day is that point of time: "the end of 2019".
+    """
+
+    low: date | None
+    high: date | None
+    until: date | None = field(default=None, compare=False)
+
+    @property
+    def is_bounded(self) -> bool:
+        return self.low is not None and self.high is not None
+
+    @property
+    def begin(self) -> date:
+        """The first day of a period that has one."""
+        assert self.low is not None
+        return self.low
+
+    @property
+    def end(self) -> date:
+        """The day after the last of a period that has one."""
+        assert self.high is not None
+        return self.high
+
+    @property
+    def days(self) -> int:
+        """How many days a bounded period has."""
+        return (self.end - self.begin).days
+
+
+@dataclass(frozen=True, slots=True)
+class Yearly:
+    """A part of every year: a month, a quarter, a day, a holiday, or a run of them.
+
+    Attributes:
+        at: the period of a year; raises `ValueError` for a year without it (29 February).
+        is_day: whether it is one day.
+    """
+
+    at: Callable[[int], Period]
+    is_day: bool = False
+
+
+def add_months(day: date, months: int) -> date:
+    """The same day some months later, or the month's last when it is shorter.
+
+    Raises:
+        ValueError: before year 1 or after year 9999.
+    """
+    index = day.year * 12 + day.month - 1 + months
+    year, month = divmod(index, 12)
+    if not 1 <= year <= 9999:
+        raise ValueError("the year is out of range")
+    return date(year, month + 1, min(day.day, monthrange(year, month + 1)[1]))
+
+
+def shift(day: date, unit: Unit, amount: float) -> date:
+    """The day some units later; earlier for a negative amount. Half a unit is rounded down to months or days.
+
+    Raises:
+        ValueError, OverflowError: out of the calendar.
+    """
+    if unit in _DAYS:
+        return day + timedelta(days=int(amount * _DAYS[unit]))
+    return add_months(day, int(amount * _MONTHS[unit]))
+
+
+def shift_all(day: date, duration: Duration, sign: int = 1) -> date:
+    """The day a duration later, or earlier for a sign of -1."""
+    for amount, unit in duration:
+        day = shift(day, unit, sign * amount)
+    return day
+
+
+def one_day(day: date) -> Period:
+    return Period(day, day + timedelta(days=1))
+
+
+def containing(day: date, unit: Unit, calendar: Calendar) -> Period:
+    """The calendar period that a day lies in; the weekend is that of its week."""
+    if unit == "day":
+        return one_day(day)
+    if unit in _DAYS:
+        low = day - timedelta(days=(day.weekday() - calendar.week_start) % 7)
+        if unit != "weekend":
+            return Period(low, low + timedelta(days=_DAYS[unit]))
+        saturday = low + timedelta(days=(_SATURDAY - low.weekday()) % 7)
+        return Period(saturday, saturday + timedelta(days=2))
+    if unit in ("decade", "century"):
+        years = _MONTHS[unit] // 12
+        low = date(max(day.year // years * years, 1), 1, 1)
+    else:
+        low = date(day.year, (day.month - 1) // _MONTHS[unit] * _MONTHS[unit] + 1, 1)
+    return Period(low, add_months(low, _MONTHS[unit]))
+
+
+def relative(calendar: Calendar, unit: Unit, steps: int) -> Period:
+    """The calendar period some steps from the present one: -1 is the last, 0 this, 1 the next."""
+    return containing(shift(containing(calendar.today, unit, calendar).begin, unit, steps), unit, calendar)
+
+
+def whole_units(calendar: Calendar, unit: Unit, steps: int) -> Period:
+    """Complete calendar units before the present one (negative), or after it."""
+    present = containing(calendar.today, unit, calendar)
+    if steps < 0:
+        return Period(shift(present.begin, unit, steps), present.low)
+    return Period(present.high, shift(present.end, unit, steps))
+
+
+def year(number: int) -> Period:
+    return Period(date(number, 1, 1), date(number + 1, 1, 1))
+
+
+def short_year(number: int, calendar: Calendar) -> int:
+    """The year that two digits stand for: up to five years ahead, else of the last century."""
+    return number + (2000 if 2000 + number <= calendar.today.year + 5 else 1900)
+
+
+def iso_week(year: int, number: int) -> Period:
+    low = date.fromisocalendar(year, number, 1)
+    return Period(low, low + timedelta(days=7))
+
+
+def fiscal_year(number: int, calendar: Calendar) -> Period:
+    """The fiscal year of that name."""
+    first = calendar.fiscal_start
+    low = date(number if first == 1 else number - 1, first, 1)
+    return Period(low, add_months(low, 12))
+
+
+def present_fiscal_year(calendar: Calendar) -> int:
+    """The name of the fiscal year it is."""
+    later = calendar.fiscal_start > 1 and calendar.today.month >= calendar.fiscal_start
+    return calendar.today.year + int(later)
+
+
+def months_of(whole: Period, first: int, count: int) -> Period:
+    """Months `first` (from 0) and `count` of a year-like period."""
+    low = add_months(whole.begin, first)
+    return Period(low, add_months(low, count))
+
+
+def nth(whole: Period, unit: Unit, number: int, count: int, calendar: Calendar) -> Period:
+    """The nth run of `count` units of a period, from 1; -1 is the last. A week belongs where most of its days lie.
+
+    Raises:
+        ValueError: it lies outside of the period.
+    """
+    back = number < 0
+    if unit in ("week", "weekend", "fortnight"):
+        inside = _SATURDAY if unit == "weekend" else _THURSDAY
+        edge = whole.end - timedelta(days=1) if back else whole.begin
+        first = edge - timedelta(days=(edge.weekday() - inside) % 7 if back else -((inside - edge.weekday()) % 7))
+        low = containing(first, unit, calendar).begin
+    else:
+        low = shift(whole.end, unit, -1) if back else whole.begin
+    steps = -(count - 1) if back else (number - 1) * count
+    low = shift(low, unit, steps)
+    last = containing(shift(low, unit, count - 1), unit, calendar) if unit == "weekend" else None
+    if not whole.begin <= low + timedelta(days=_THURSDAY if unit == "week" else 0) < whole.end:
+        raise ValueError("outside of the period")
+    return Period(low, last.high if last else shift(low, unit, count))
+
+
+def nth_weekday(whole: Period, weekday: int, number: int) -> Period:
+    """The nth such day of a period, from 1; -1 is the last.
+
+    Raises:
+        ValueError: there are not so many.
+    """
+    if number < 0:
+        last = whole.end - timedelta(days=1)
+        day = last - timedelta(days=(last.weekday() - weekday) % 7) + timedelta(weeks=number + 1)
+    else:
+        day = whole.begin + timedelta(days=(weekday - whole.begin.weekday()) % 7, weeks=number - 1)
+    if not whole.begin <= day < whole.end:
+        raise ValueError("outside of the period")
+    return one_day(day)
+
+
+def third(whole: Period, part: str) -> Period:
+    """The early, mid or late part of a period; what may be meant is wide, so the late part is half of it.
+
+    The thirds of a month are its three runs of ten days: 上旬 "first", 中旬 "second", 下旬 "third".
+    """
+    low, days = whole.begin, whole.days
+    place = ("first", "second", "third").index(part) if part in ("first", "second", "third") else None
+    if place is not None and days <= 31:
+        bounds = [low, low.replace(day=11), low.replace(day=21), whole.end]
+        return Period(bounds[place], bounds[place + 1])
+    if place is not None and days <= 366:
+        return months_of(whole, *((0, 3), (4, 4), (9, 3))[place])
+    part = ("early", "mid", "late")[place] if place is not None else part
+    if days > 366:
+        years = round(days / 365.25)
+        parts = {"early": (0, years // 2), "mid": (3 * years // 10, 7 * years // 10), "late": (years // 2, years)}
+        return Period(low.replace(year=low.year + parts[part][0]), low.replace(year=low.year + parts[part][1]))
+    if days > 300:
+        first, count = {"early": (0, 4), "mid": (4, 4), "late": (6, 6)}[part]
+        return months_of(whole, first, count)
+    if days > 31:
+        starts = {"early": (0, days // 2), "mid": (days // 3, days - days // 3), "late": (days // 2, days)}
+    else:
+        starts = {"early": (0, 15), "mid": (9, 20), "late": (15, days)}
+    return Period(low + timedelta(days=starts[part][0]), low + timedelta(days=starts[part][1]))
+
+
+def _occurrences(part: Yearly, calendar: Calendar, first: int, last: int, step: int) -> Iterator[Period]:
+    """A part of the years from `first` to `last` away from this one, where there is such a part."""
+    for away in range(first, last + step, step):
+        with suppress(ValueError, OverflowError):
+            yield part.at(calendar.today.year + away)
+
+
+def latest(part: Yearly, calendar: Calendar, *, over: bool = False) -> Period:
+    """The latest part that has begun, or that is over ("last December", said in December, is a year ago).
+
+    Raises:
+        ValueError: there is none in these years.
+    """
+    for one in _occurrences(part, calendar, 1, -_YEARS_AROUND, -1):
+        if (one.end if over else one.begin) <= calendar.today:
+            return one
+    raise ValueError("there is no such part of a year")
+
+
+def nearest(part: Yearly, calendar: Calendar) -> Period:
+    """The part that is the fewest days away: days are counted from one that is near."""
+    near = _occurrences(part, calendar, -_YEARS_AROUND, _YEARS_AROUND, 1)
+    return min(near, key=lambda one: abs((one.begin - calendar.today).days))
+
+
+def latest_weekday(weekday: int, calendar: Calendar) -> Period:
+    """The latest such day, which may be today."""
+    return one_day(calendar.today - timedelta(days=(calendar.today.weekday() - weekday) % 7))
+
+
+def day_of_month(number: int, calendar: Calendar, weekday: int | None = None) -> Period:
+    """The latest such day of a month; with a weekday, the nearest that is both."""
+    first = calendar.today.replace(day=1)
+    found = []
+    for months in range(-24, 25):
+        with suppress(ValueError):
+            found.append(add_months(first, months).replace(day=number))
+    if weekday is None:
+        return one_day([day for day in found if day <= calendar.today][-1])
+    both = [day for day in found if day.weekday() == weekday]
+    return one_day(min(both, key=lambda day: abs((day - calendar.today).days)))
+
+
+def easter(number: int) -> date:
+    """Easter Sunday of a year.
+
+    Source:
+        The anonymous Gregorian computus, Nature 13 (1876), p. 487.
+    """
+    a, (b, c) = number % 19, divmod(number, 100)
+    (d, e), g = divmod(b, 4), (8 * b + 13) // 25
+    h = (19 * a + b - d - g + 15) % 30
+    i, k = divmod(c, 4)
+    m = (32 + 2 * e + 2 * i - h - k) % 7
+    n = (a + 11 * h + 22 * m) // 451
+    month, day = divmod(h + m - 7 * n + 114, 31)
+    return date(number, month, day + 1)

@@ -1,0 +1,183 @@
+"""What words of dates mean: numbers, years, and the parts that every year has.
+
+Each function makes the value of a rule of `grammar` of those of its parts; None, or a `ValueError`, is no reading.
+"""
+
+import re
+from datetime import date, timedelta
+
+from agent.intent.time import periods
+from agent.intent.time.periods import Calendar, Period, Unit, Yearly
+
+_HOLIDAY = re.compile(r"(?:(?P<easter>easter)|(?P<m>\d+)-(?P<d>\d+)(?:-(?P<nth>\d))?)(?P<days>[+-]\d+)?")
+_ONE_DAY = timedelta(days=1)
+
+
+def same(calendar: Calendar, value: object) -> object:
+    return value
+
+
+def add_up(calendar: Calendar, *numbers: int) -> int:
+    return sum(numbers)
+
+
+def day_number(calendar: Calendar, number: int) -> int | None:
+    return number if 1 <= number <= 31 else None
+
+
+# Years and what is in every one.
+
+
+def year(calendar: Calendar, number: int) -> Period:
+    return periods.year(number)
+
+
+def short_year(calendar: Calendar, number: int) -> Period:
+    return periods.year(periods.short_year(number, calendar))
+
+
+def long_year(calendar: Calendar, number: int) -> Period | None:
+    """两千零八年."""
+    return periods.year(number) if 1000 <= number < 2200 else None
+
+
+def named_month(calendar: Calendar, unit: Unit, month: Yearly) -> Yearly | None:
+    """ "the month of May"."""
+    return month if unit == "month" else None
+
+
+def spoken_year(calendar: Calendar, hundreds: int, rest: int) -> int | None:
+    """ "nineteen ninety three", "twenty ten"."""
+    number = hundreds * 100 + rest
+    return number if 10 <= hundreds <= 20 and rest >= 10 and rest < 100 else None
+
+
+def hundreds(calendar: Calendar, hundreds: int, rest: int = 0) -> int:
+    return hundreds * 100 + rest
+
+
+def thousands(calendar: Calendar, thousands: int, rest: int = 0) -> int:
+    return thousands * 1000 + rest
+
+
+def relative_year(calendar: Calendar, steps: int) -> Period:
+    return periods.relative(calendar, "year", steps)
+
+
+def months(first: int, count: int) -> Yearly:
+    return Yearly(lambda number: periods.months_of(periods.year(number), first, count))
+
+
+def month(calendar: Calendar, number: int) -> Yearly | None:
+    return months(number - 1, 1) if 1 <= number <= 12 else None
+
+
+def quarter(calendar: Calendar, number: int) -> Yearly | None:
+    return months(3 * (number - 1), 3) if 1 <= number <= 4 else None
+
+
+def half(calendar: Calendar, number: int) -> Yearly | None:
+    return months(6 * (number - 1), 6) if 1 <= number <= 2 else None
+
+
+def part_of_year(calendar: Calendar, number: int, unit: Unit) -> Yearly | None:
+    if unit == "quarter":
+        return quarter(calendar, number)
+    return half(calendar, number) if unit == "half" else None
+
+
+def season(calendar: Calendar, month: int) -> Yearly:
+    return months(month - 1, 3)
+
+
+def month_day(calendar: Calendar, month: Yearly, day: int) -> Yearly:
+    return Yearly(lambda number: periods.one_day(month.at(number).begin.replace(day=day)), is_day=True)
+
+
+def day_month(calendar: Calendar, day: int, month: Yearly) -> Yearly:
+    return month_day(calendar, month, day)
+
+
+def digits_day(calendar: Calendar, pair: tuple[int, int]) -> Yearly:
+    return Yearly(lambda number: periods.one_day(date(number, *pair)), is_day=True)
+
+
+def holiday(calendar: Calendar, spelled: str) -> Yearly:
+    """A holiday of the data: "12-25"; "11-3-4", the fourth Thursday of November (0 for the last); "easter+1"."""
+    read = _HOLIDAY.fullmatch(spelled)
+    assert read is not None
+    away = timedelta(days=int(read["days"] or 0))
+
+    def at(number: int) -> Period:
+        if read["easter"]:
+            return periods.one_day(periods.easter(number) + away)
+        if read["nth"] is None:
+            return periods.one_day(date(number, int(read["m"]), int(read["d"])))
+        month = periods.months_of(periods.year(number), int(read["m"]) - 1, 1)
+        return periods.one_day(periods.nth_weekday(month, int(read["d"]), int(read["nth"]) or -1).begin + away)
+
+    return Yearly(at, is_day=True)
+
+
+def run(calendar: Calendar, first: Yearly, last: Yearly) -> Yearly:
+    """From a part of the year to another; the year is that of the end."""
+
+    def at(number: int) -> Period:
+        low, high = first.at(number).begin, last.at(number).end
+        return Period(low if low < high else first.at(number - 1).begin, high)
+
+    return Yearly(at)
+
+
+def run_to_day(calendar: Calendar, first: Yearly, day: int) -> Yearly:
+    """April 9th through 17th."""
+
+    def at(number: int) -> Period:
+        low = first.at(number)
+        if not first.is_day or low.begin.day >= day:
+            raise ValueError("the days run backwards")
+        return Period(low.low, low.begin.replace(day=day) + _ONE_DAY)
+
+    return Yearly(at)
+
+
+def run_from_day(calendar: Calendar, day: int, last: Yearly) -> Yearly:
+    """9th through 17th of April."""
+
+    def at(number: int) -> Period:
+        high = last.at(number)
+        if not last.is_day or high.begin.day <= day:
+            raise ValueError("the days run backwards")
+        return Period(high.begin.replace(day=day), high.high)
+
+    return Yearly(at)
+
+
+def in_year(calendar: Calendar, part: Yearly, whole: Period | int) -> Period:
+    return part.at(whole if isinstance(whole, int) else whole.begin.year)
+
+
+def year_in(calendar: Calendar, whole: Period | int, part: Yearly) -> Period:
+    return in_year(calendar, part, whole)
+
+
+def in_short_year(calendar: Calendar, part: Yearly, number: int) -> Period | None:
+    # Two digits after a month are a day where they may be.
+    return part.at(periods.short_year(number, calendar)) if number > 31 else None
+
+
+def in_marked_year(calendar: Calendar, part: Yearly, number: int) -> Period:
+    return part.at(periods.short_year(number, calendar))
+
+
+def halves(calendar: Calendar, first: int, second: int, unit: Unit, whole: Period | int) -> tuple[Period, ...] | None:
+    """The first and second half of a year."""
+    parts = [part_of_year(calendar, number, unit) for number in (first, second)]
+    return tuple(in_year(calendar, part, whole) for part in parts if part) if all(parts) else None
+
+
+def as_period(calendar: Calendar, value: Period | int | Yearly) -> Period:
+    """The period that a part is taken of."""
+    if isinstance(value, Yearly):
+        return periods.latest(value, calendar)
+    return periods.year(value) if isinstance(value, int) else value
