@@ -1,4 +1,4 @@
-"""What the rules read from questions, judged by collection: filters, periods, sources, values, and what left the house."""
+"""What the rules read from questions, by collection: filters, periods, sources, values, and what left the house."""
 
 import json
 import operator
@@ -188,7 +188,7 @@ def _outcomes(asked: Asked, result: Result, corpus: Corpus) -> Iterator[str]:
 
 
 def judged_filter(golds: Sequence[Filter | None], found: Filter | None, corpus: Corpus) -> str:
-    """"right", "none" (rightly), "invented", "missing", "partial" (it excludes nothing that was asked for) or "wrong"."""
+    """One of right, none (rightly), invented, missing, partial (it excludes nothing that was asked for) and wrong."""
     if any(corpus.exact(gold, found) for gold in golds):
         return "none" if found is None else "right"
     if None in golds:
@@ -217,7 +217,7 @@ def _ends(end: date) -> Iterator[date]:
 
 
 def _gold(wanted: Json | None, corpus: Corpus) -> Filter | None:
-    """A gold filter: `null` means that there is no value, a number compared with texts those of them that satisfy it."""
+    """A gold filter: `null` means that there is no value; a comparison with texts means those that satisfy it."""
     return corpus.read(_expressed(wanted, corpus) if wanted is not None else None)
 
 
@@ -229,9 +229,11 @@ def _expressed(wanted: Json, corpus: Corpus) -> Json:
         return {"type": "exists", "key": key, "value": wanted["type"] == "ne"}
     if wanted["type"] not in _COMPARED or isinstance(value, str) or corpus.fields[key].item != "string":
         return wanted
-    held = {values[key] for values in corpus.documents.values() if isinstance(values.get(key), str)}
+    held = {text for values in corpus.documents.values() if isinstance(text := values.get(key), str)}
     numbers = {text: _number(text) for text in held}
-    right = [text for text, number in numbers.items() if number is not None and _COMPARED[wanted["type"]](number, value)]
+    right = [
+        text for text, number in numbers.items() if number is not None and _COMPARED[wanted["type"]](number, value)
+    ]
     return {"type": "in", "key": key, "value": sorted(right)}
 
 
@@ -326,7 +328,8 @@ def _labelled(folder: Path, line: Mapping[str, Any]) -> Asked:
     answer = line.get("answer")
     values = answer if isinstance(answer, list) else [answer]
     return Asked(
-        line["id"], line["text"], line.get("collection") or folder.name, line.get("class") or "", tuple(line.get("history") or ()),
+        line["id"], line["text"], line.get("collection") or folder.name, line.get("class") or "",
+        tuple(line.get("history") or ()),
         line.get("now"), tuple(filters), (), tuple(frozenset(one) for one in sources),
         tuple(str(one) for one in values) if answer is not None and not isinstance(answer, dict) else None,
         bool(line.get("private", frozenset(["web"]) not in map(frozenset, sources))),
@@ -336,11 +339,11 @@ def _labelled(folder: Path, line: Mapping[str, Any]) -> Asked:
 def moved(before: Json, now: Json) -> list[str]:
     """A line for every question whose outcomes differ from those of an earlier measurement."""
     texts = []
-    for id, read in now["readings"].items():
+    for id, one in now["readings"].items():
         was = before["readings"].get(id)
-        if was is not None and was["outcomes"] != read["outcomes"]:
-            change = f"{', '.join(was['outcomes'])} -> {', '.join(read['outcomes'])}"
-            texts.append(f"{id}: {change}: {read['text']}")
+        if was is not None and was["outcomes"] != one["outcomes"]:
+            change = f"{', '.join(was['outcomes'])} -> {', '.join(one['outcomes'])}"
+            texts.append(f"{id}: {change}: {one['text']}")
     return texts
 
 

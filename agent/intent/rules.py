@@ -1,7 +1,7 @@
 """Rules: a question as it reads without a model, checked against the field catalogue."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
@@ -141,15 +141,23 @@ def nouns_of(collections: Sequence[str], catalogue: FieldCatalogue | None = None
     """Words for the documents of collections, by their names: "peps" are peps, one of them a pep.
 
     Args:
-        catalogue: a label that every document carries says what they are as well: "source: peps".
+        catalogue: a label that every document carries says what they are as well: "source: peps". So do the words
+            that a schema declares, which no other reading overrules.
     """
     names = [*collections, *(_said_of_all(catalogue) if catalogue is not None else ())]
     words = {word for name in names for word in re.findall(r"[^\W\d_]+", name.casefold()) if len(word) > 1}
-    singular = {word[:-1] for word in words if len(word) > 3 and word.endswith("s") and not word.endswith("ss")}
-    nouns = words | singular | {f"{word}s" for word in words if not word.endswith("s")}
+    nouns = forms_of(words)
     # A collection "hotel" with a field "hotel": the word points at the field.
     fields = {stem(word) for name in (catalogue.fields if catalogue else ()) for word in lexicon.name_words(name)}
-    return frozenset(word for word in nouns if stem(word) not in fields)
+    declared = forms_of(catalogue.records) if catalogue is not None else frozenset()
+    return declared | {word for word in nouns if stem(word) not in fields}
+
+
+def forms_of(words: Collection[str]) -> frozenset[str]:
+    """Nouns with their plural and singular forms."""
+    known = {word.casefold() for word in words}
+    singular = {word[:-1] for word in known if len(word) > 3 and word.endswith("s") and not word.endswith("ss")}
+    return frozenset(known | singular | {f"{word}s" for word in known if word.isascii() and not word.endswith("s")})
 
 
 def _said_of_all(catalogue: FieldCatalogue) -> Iterator[str]:

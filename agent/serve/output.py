@@ -239,6 +239,9 @@ def show_fields(described: Mapping[str, Any], *, as_json: bool) -> None:
         return
     print(f"{described['name']}: {described['documents']:,} documents, {described['chunks']:,} passages, "
           f"embedder {described['embedder']}")  # fmt: skip
+    for said, words in (("is called", described["records"]), ("is taken to be called", described["derived_records"])):
+        if words:
+            print(f"a document {said}: {plain(', '.join(words))}")
     for field in described["fields"]:
         kind = f"list of {field['item']}" if field["type"] == "list" else field["type"]
         spread = f", {field['min']} to {field['max']}" if field["min"] is not None else ""
@@ -248,6 +251,10 @@ def show_fields(described: Mapping[str, Any], *, as_json: bool) -> None:
         print(f"\n{plain(field['name'])}  ({kind}, {held})")
         if field["description"]:
             print(f"    {plain(field['description'])}")
+        if unit := field["unit"] or field["derived_unit"]:
+            print(f"    in {plain(unit)}{'' if field['unit'] else ' (taken from its name)'}")
+        if field["names"]:
+            print(f"    words for it: {plain(', '.join(field['names']))}")
         top = ", ".join(f"{_short(value)} ({count:,})" for value, count in field["top"])
         print(f"    {plain(top)}")
         for value, names in field["aliases"].items():
