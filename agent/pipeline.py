@@ -387,6 +387,15 @@ class Pipeline:
         return fusion.take_turns([ranking for ranking, _ in merged]), weights
 
     def _fused(self, found: Found, answers: Sequence[Answer]) -> tuple[list[Fused], dict[str, float]]:
+        """The searches' ranking with what is likely meant raised; and full text's share in each search."""
+        ranking, weights = self._merged(found, answers)
+        searches = {one.step.search for one in answers}
+        likely = [one for one in found.likely if one.step.search in searches and one.hits]
+        if likely and ranking:
+            ranking = fusion.boost(ranking, self._merged(found, likely)[0])
+        return ranking, weights
+
+    def _merged(self, found: Found, answers: Sequence[Answer]) -> tuple[list[Fused], dict[str, float]]:
         """Stage one merges the sources of each search, stage two the searches; with full text's share in each."""
         rankings: dict[tuple[str, str], dict[str, Sequence[Hit]]] = {}
         languages: dict[str, str] = {}
