@@ -14,6 +14,7 @@ from agent.intent.mentions import Mention, find_mentions, translated_cues
 from agent.intent.negation import is_denied
 from agent.intent.periods import Calendar
 from agent.intent.quantities import NumberRange, find_quantities, is_key
+from agent.intent.reading import SURE
 from agent.intent.sentence import Sentence, about_regions
 from agent.intent.text import stem, tokenize
 from agent.intent.versions import version_ranges
@@ -22,13 +23,14 @@ from agent.intent.vocabulary import Vocabulary, concepts_of
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One filter with the field it is on and the characters that state it."""
+    """One filter with the field it is on and the characters that state it; `why` is the evidence, in words."""
 
     field: str
     filter: Json
     start: int
     end: int
     confidence: float = 1.0
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class Found:
         pieces: filters, one per constraint, in the order of the question.
         left: values that were named as a topic, or of which it is not clear who or what is meant.
         lengths: conditions on how many values a list holds, which calculations know and searches do not.
-        rest: the question without what the pieces stand for.
+        rest: the question without what the sure pieces stand for; what is only likely is searched for as well.
     """
 
     sentence: Sentence
@@ -57,7 +59,8 @@ class Found:
     @property
     def rest(self) -> str:
         text = self.sentence.text
-        for piece in sorted(self.pieces, key=lambda piece: -piece.start):
+        sure = [piece for piece in self.pieces if piece.confidence >= SURE]
+        for piece in sorted(sure, key=lambda piece: -piece.start):
             # What only led to the constraint goes with it: "by", "in", quotes, 由.
             text = f"{_LEADING.sub('', text[: piece.start])} {_TRAILING.sub('', text[piece.end :])}"
         return " ".join(text.split()).strip(" ,;:，；：、")

@@ -90,6 +90,8 @@ def note_reading(intent: Intent, given: Mapping[str, Any] | None) -> None:
         asked = {key: value for key, value in (intent.aggregate or {}).items() if value not in (None, [], False)}
         calculated = f"; calculate {', '.join(f'{key} {value}' for key, value in asked.items())}" if asked else ""
         note(f"read as: {_chips(intent.filter)}{calculated} (--intent off asks without)")
+    if intent.soft_filter:
+        note(f"likely, so ranked higher: {_chips(intent.soft_filter)}")
     for one in intent.rejected:
         note(f"ignored: {_ignored(one)}")
 
@@ -120,7 +122,7 @@ def intent_lines(intent: Intent) -> list[tuple[str, str]]:
         ("filter", _chips(intent.filter)),
     ]
     if intent.soft_filter:
-        lines.append(("perhaps", _chips(intent.soft_filter)))
+        lines.append(("likely", _chips(intent.soft_filter)))
     if intent.aggregate:
         asked = {key: value for key, value in intent.aggregate.items() if value not in (None, [], False)}
         lines.append(("calculate", ", ".join(f"{key} {value}" for key, value in asked.items())))
