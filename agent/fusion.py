@@ -29,7 +29,12 @@ _SHAPE_RANK, _USUAL_MARGIN, _MARGIN_SLOPE = 10, 0.6, 1.5
 _USUAL_DEPTH = 100
 
 BOOST = 0.5
-"""Most that a hit is raised by for satisfying what is only likely meant, in scores of the best hit."""
+"""Most that a hit is raised by for satisfying what is only likely meant, in scores of the best hit.
+
+nDCG@10 of the sample's questions where every condition is taken as likely only: 0.582 without a boost, 0.657 with 0.25,
+0.705 with 0.5, 0.763 with 1; and where every question has a wrong likely condition beside its own: 0.822 without, 0.788
+with 0.5, 0.754 with 0.75, 0.693 with 1. With 0.5 a condition that is right as often as not gains more than it loses.
+"""
 
 
 class Fused(NamedTuple):

@@ -182,6 +182,7 @@ class Pipeline:
                 template=request.template,
                 left_out=left_out,
                 left_out_in_part=[one for one in relaxed if one not in left_out],
+                unread=[one.what for one in result.intent.rejected] if result.intent.by == "rules" else (),
                 looked=result.status != "no_retrieval_needed",
                 around=around,
             )

@@ -16,7 +16,7 @@ from agent.intent.rejected import RejectedValue
 from agent.intent.text import MOST_CHARACTERS, has_chinese, readable, stem
 from agent.intent.topic import plain_words, topic_of
 from agent.intent.unknown import unknown_values
-from agent.intent.unread import leaves_out
+from agent.intent.unread import leaves_out, unread
 from agent.types import Message, Rejected, SourceChoice
 from retrievers.core.types import Card, FieldCatalogue
 
@@ -191,11 +191,11 @@ def _counted(found: Found, finder: Finder) -> tuple[Found, Calculation | None]:
 def _single(question: str, found: Found, calculation: Calculation | None, context: Context) -> RulesReading:
     """One question: calculated from metadata, or searched for within its constraints."""
     rejected = _rejected(found)
-    unread = topic_of(found) if calculation is not None and calculation.aggregate["op"] != "list" else []
-    if calculation is not None and unread:
+    left = topic_of(found) if calculation is not None and calculation.aggregate["op"] != "list" else []
+    if calculation is not None and left:
         # A number that leaves out a condition would be a wrong answer: the documents may tell.
         reason = "metadata says nothing of it, so nothing was calculated"
-        rejected = (*rejected, Rejected(what=" ".join(unread)[:200], reason=reason))
+        rejected = (*rejected, Rejected(what=" ".join(left)[:200], reason=reason))
         calculation = None
     if calculation is not None and "sql" in context.cards:
         # What was named and not used may be what a model would understand.
@@ -212,7 +212,7 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
         sources=_choices(context, exact=exact),
         aggregate=None,
         confidence=0.9 if exact else _confidence(found.pieces, 0.6),
-        rejected=rejected,
+        rejected=_with_unread(rejected, found),
         complete=exact and not rejected,
     )
 
@@ -259,7 +259,7 @@ def _followed(carried: followup.Carried, question: str, context: Context) -> Rul
         sources=_choices(context),
         aggregate=None,
         confidence=0.6,
-        rejected=_rejected(found),
+        rejected=_with_unread(_rejected(found), found),
         complete=False,
     )
 
@@ -318,7 +318,7 @@ def _several(question: str, parts: Sequence[Found], whole: Found, context: Conte
         sources=_choices(context, sql="a part of it is answered by metadata" if aggregate else None),
         aggregate=aggregate,
         confidence=0.6,
-        rejected=_rejected(whole),
+        rejected=_rejected(whole) if aggregate else _with_unread(_rejected(whole), whole),
         complete=False,
     )
 
@@ -382,6 +382,11 @@ def _is_identifier(found: Found) -> bool:
     rest = _IDENTIFIER.sub(" ", text)
     words = plain_words(rest)
     return len(words) <= (2 if not has_chinese(text) else 3)
+
+
+def _with_unread(rejected: tuple[Rejected, ...], found: Found) -> tuple[Rejected, ...]:
+    """With what had no effect and is not told of yet."""
+    return (*rejected, *(one for one in unread(found) if not any(one.what in told.what for told in rejected)))
 
 
 def _rejected(found: Found) -> tuple[Rejected, ...]:
