@@ -253,14 +253,14 @@ def show_fields(described: Mapping[str, Any], *, as_json: bool) -> None:
         print(f"\n{plain(field['name'])}  ({kind}, {held})")
         if field["description"]:
             print(f"    {plain(field['description'])}")
-        if unit := field["unit"] or field["derived_unit"]:
-            print(f"    in {plain(unit)}{'' if field['unit'] else ' (taken from its name)'}")
-        if field["names"]:
-            print(f"    words for it: {plain(', '.join(field['names']))}")
         top = ", ".join(f"{_short(value)} ({count:,})" for value, count in field["top"])
         print(f"    {plain(top)}")
         for value, names in field["aliases"].items():
             print(f"    {plain(_short(value))} is also called {plain(_short(names))}")
+        if unit := field["unit"] or field["derived_unit"]:
+            print(f"    in {plain(unit)}{'' if field['unit'] else ' (taken from its name)'}")
+        if field["names"]:
+            print(f"    words for it: {plain(', '.join(field['names']))}")
 
 
 def show_checks(found: Sequence[Check], *, as_json: bool) -> None:
