@@ -29,6 +29,7 @@ from agent.breaker import Breaker, Breakers
 from agent.chat import Chat
 from agent.errors import readable
 from agent.intent.cascade import Cascade
+from agent.intent.derived import derive, with_derived
 from agent.memory import Memory
 from agent.observe.observer import Observers
 from agent.pipeline import Decision, Pipeline
@@ -36,17 +37,19 @@ from agent.records import Exchange, Records
 from agent.settings import Settings
 from agent.trace import Trace, TraceStore
 from agent.types import Answer, AskRequest, AugmentRequest, ChatRequest, Prompt, Request, Result
-from retrievers.core.errors import BadRequest, NotFound, Unavailable, UnknownCollection
+from retrievers.core.errors import BadDocument, BadRequest, NotFound, Unavailable, UnknownCollection
 from retrievers.core.fields import Field
+from retrievers.core.schema import read_schema
 from retrievers.core.tasks import within
 from retrievers.core.types import ChunkId, Collection, FieldValues
 from retrievers.embed import Embedder
 from retrievers.ingest import delivery as deliveries
 from retrievers.ingest import jobs as queue
 from retrievers.ingest import store
+from retrievers.ingest.declare import declare
 from retrievers.ingest.documents import Document, Rejected
 from retrievers.ingest.jobs import Job
-from retrievers.ingest.run import Progress, Report, ingest
+from retrievers.ingest.run import Progress, Report, check_name, ingest
 from retrievers.ingest.worker import Worker
 from retrievers.postgres import feedback
 from retrievers.postgres.catalogue import Catalogue, filterable
@@ -330,6 +333,8 @@ class Service:
     ) -> Report:
         """Store documents, see `retrievers.ingest.run.ingest`.
 
+        Args:
+            schema: declared fields; a `retrievers.core.schema.Schema` also says what a document is called.
         Raises:
             BadRequest: an item is no document; `retrievers.ingest.read.read_record` makes one of a mapping.
         """
@@ -428,13 +433,38 @@ class Service:
 
     @_in_time
     async def describe(self, collection: str, *, tenant: str | None = None) -> dict[str, Any]:
-        """A collection's field catalogue: per field its type, ranges, and its commonest values with counts.
+        """A collection's field catalogue: per field its type, ranges, and its commonest values with counts; with what
+        is declared and what the reading derives: words for a document, units, words for a field.
 
         Raises:
             UnknownCollection: the tenant sees none of that name.
         """
         scope = await self.catalogue.scope(self._tenant(tenant), collection, fresh=True)
-        return await self.catalogue.describe(scope)
+        described, fields = await self.catalogue.describe(scope), await self.catalogue.fields(scope)
+        return with_derived(described, derive(fields, [collection]))
+
+    @_in_time
+    async def declare(self, collection: str, schema: Mapping[str, Any], *, tenant: str | None = None) -> dict[str, Any]:
+        """Declare a collection's fields and what its documents are called, see `retrievers.core.schema.read_schema`.
+
+        The collection is made when it is missing; what the schema does not name stays as it is.
+
+        Returns:
+            The collection as `describe` does.
+        Raises:
+            BadRequest: it is no schema, or changes the type of a field of documents.
+        """
+        who = self._tenant(tenant)
+        check_name(collection)
+        try:
+            declared = read_schema(schema)
+        except BadDocument as error:
+            raise BadRequest(str(error), where="schema") from error
+        await declare(self.database, who, collection, declared)
+        await self.catalogue.collections(who, fresh=True)
+        scope = await self.catalogue.scope(who, collection, fresh=True)
+        await self.catalogue.fields(scope, fresh=True)
+        return await self.describe(collection, tenant=who)
 
     @_in_time
     async def fields(

@@ -71,6 +71,7 @@ def assemble(
     template: str | None = None,
     left_out: Sequence[str] = (),
     left_out_in_part: Sequence[str] = (),
+    unread: Sequence[str] = (),
     looked: bool = True,
     around: Around | None = None,
 ) -> Assembled:
@@ -84,6 +85,7 @@ def assemble(
             template for empty context is used instead.
         left_out: conditions that the request states and no passage satisfies, in words.
         left_out_in_part: those that only some of the passages satisfy.
+        unread: words of the request that may state conditions, and of which none was made.
         looked: whether anything was searched for; small talk needs no passages.
         around: see `agent.context.surroundings`; shown as far as the budget goes, nearest first, once every
             passage that fits is there.
@@ -102,7 +104,8 @@ def assemble(
         values = {"question": question, "passages": fenced, "fence": fence}
         prompt = prompts.load(template or DEFAULT_TEMPLATE).render(values)
         # An answer from them would be an answer to another request.
-        for said, conditions in ((_LEFT_OUT_IN_PART, left_out_in_part), (_LEFT_OUT, left_out)):
+        told = ((_UNREAD, unread), (_LEFT_OUT_IN_PART, left_out_in_part), (_LEFT_OUT, left_out))
+        for said, conditions in told:
             if conditions:
                 prompt = f"{said.format(prompt_text('; '.join(conditions)))}\n\n{prompt}"
     else:
@@ -123,6 +126,12 @@ _LEFT_OUT = (
 _LEFT_OUT_IN_PART = (
     "For a part of the request nothing was found that satisfies all it states. Some of the passages below were found "
     "without these conditions, so say where they were not met: {}"
+)
+
+
+_UNREAD = (
+    "These words of the request were not applied as conditions when the passages were chosen, so check the passages "
+    "against them: {}"
 )
 
 

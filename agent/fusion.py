@@ -28,6 +28,14 @@ _LEAST, _MOST = 0.3, 0.8
 _SHAPE_RANK, _USUAL_MARGIN, _MARGIN_SLOPE = 10, 0.6, 1.5
 _USUAL_DEPTH = 100
 
+BOOST = 0.5
+"""Most that a hit is raised by for satisfying what is only likely meant, in scores of the best hit.
+
+nDCG@10 of the sample's questions where every condition is taken as likely only: 0.582 without a boost, 0.657 with 0.25,
+0.705 with 0.5, 0.763 with 1; and where every question has a wrong likely condition beside its own: 0.822 without, 0.788
+with 0.5, 0.754 with 0.75, 0.693 with 1. With 0.5 a condition that is right as often as not gains more than it loses.
+"""
+
 
 class Fused(NamedTuple):
     """A chunk with its place in the answer and what each source said of it.
@@ -150,6 +158,30 @@ def fuse_searches(
     totals = {id: math.fsum(held) for id, held in shares.items()}
     found = [Fused(id, totals[id], totals[id], one.scores, one.ranks, one.chunk) for id, one in merged.items()]
     return best_first(found)
+
+
+def boost(ranking: Sequence[Fused], likely: Sequence[Fused], *, weight: float = BOOST) -> list[Fused]:
+    """The ranking with the hits raised that satisfy what is likely meant; no hit is left out.
+
+    Each gets its place among the likely hits, in scores of the best hit, times the weight: of two that satisfy it the
+    one that answers better is raised more, and one that answers little stays behind.
+
+    Args:
+        likely: the same searches' ranking of the hits that satisfy it, best first.
+    Returns:
+        All hits of both; `scores["boost"]` is what was added.
+    """
+    unit = max((one.score for one in ranking), default=0.0) or 1.0
+    best = max((one.score for one in likely), default=0.0) or 1.0
+    added = {one.id: weight * unit * one.score / best for one in likely}
+    known = {one.id for one in ranking}
+    more = (one._replace(score=0.0, fused=0.0) for one in likely if one.id not in known)
+    raised = []
+    for hit in (*ranking, *more):
+        score = hit.score + added.get(hit.id, 0.0)
+        scores = {**hit.scores, "boost": round(added[hit.id], 6)} if hit.id in added else hit.scores
+        raised.append(hit._replace(score=score, fused=score, scores=scores))
+    return best_first(raised)
 
 
 def take_turns(rankings: Sequence[Sequence[Fused]], *, apart: int = PAGE) -> list[Fused]:

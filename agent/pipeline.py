@@ -182,6 +182,7 @@ class Pipeline:
                 template=request.template,
                 left_out=left_out,
                 left_out_in_part=[one for one in relaxed if one not in left_out],
+                unread=[one.what for one in result.intent.rejected] if result.intent.by == "rules" else (),
                 looked=result.status != "no_retrieval_needed",
                 around=around,
             )
@@ -387,6 +388,15 @@ class Pipeline:
         return fusion.take_turns([ranking for ranking, _ in merged]), weights
 
     def _fused(self, found: Found, answers: Sequence[Answer]) -> tuple[list[Fused], dict[str, float]]:
+        """The searches' ranking with what is likely meant raised; and full text's share in each search."""
+        ranking, weights = self._merged(found, answers)
+        searches = {one.step.search for one in answers}
+        likely = [one for one in found.likely if one.step.search in searches and one.hits]
+        if likely and ranking:
+            ranking = fusion.boost(ranking, self._merged(found, likely)[0])
+        return ranking, weights
+
+    def _merged(self, found: Found, answers: Sequence[Answer]) -> tuple[list[Fused], dict[str, float]]:
         """Stage one merges the sources of each search, stage two the searches; with full text's share in each."""
         rankings: dict[tuple[str, str], dict[str, Sequence[Hit]]] = {}
         languages: dict[str, str] = {}

@@ -1,12 +1,13 @@
 """Router: which sources are asked what, and what is tried when that gives nothing. A pure function.
 
 Rung 1 asks every chosen source at once. The rungs above it are the ladder: each runs only when those
-before gave no hit, and every constraint it leaves out is one that was read from the question.
+before gave no hit, and every constraint it leaves out is one that was read from the question. A constraint that is
+only likely narrows no rung: beside rung 1 the documents that satisfy it are searched, to be raised.
 """
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from agent.types import Intent, Relaxed, Step
@@ -18,8 +19,7 @@ from retrievers.core.types import Card
 Fallback = Literal["ordered_backoff", "do_not_route", "route_to_all", "fail"]
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
-_NOTHING_FOUND = "nothing was found with it; it was only suggested by the question"
-_NOTHING_FOUND_FIRM = "nothing was found with it, though the question states it"
+_NOTHING_FOUND = "nothing was found with it, though the question states it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +28,17 @@ class Constraints:
 
     Attributes:
         wanted: the caller's filter; part of every step.
-        firm, soft: read from the question, each the weakest first; dropped in this order by the ladder.
+        firm: read from the question, the weakest first; dropped in this order by the ladder.
+        soft: likely, and no part of the filter: documents that satisfy them are raised.
     """
 
     wanted: Filter | None = None
     firm: tuple[Filter, ...] = ()
     soft: tuple[Filter, ...] = ()
 
-    def filter(self, *, soft: int = 0, firm: int = 0) -> Filter | None:
-        """All of them in one filter, without so many of the weakest soft and firm ones."""
-        return joined((self.wanted, *self.firm[firm:], *self.soft[soft:]))
+    def filter(self, *, firm: int = 0) -> Filter | None:
+        """What every hit must satisfy, without so many of the weakest firm ones."""
+        return joined((self.wanted, *self.firm[firm:]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +77,22 @@ class Rung:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The ladder. `degraded` names what the intent chose and is not there."""
+    """The ladder.
+
+    Attributes:
+        likely: the searches of the first rung among the documents that satisfy the soft constraints as well.
+        degraded: what the intent chose and is not there.
+    """
 
     rungs: tuple[Rung, ...] = ()
     degraded: tuple[str, ...] = ()
+    likely: Rung | None = None
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """Every step, in the order of the ladder."""
-        return tuple(step for rung in self.rungs for step in rung.steps)
+        """Every step, those among the likely documents first, then in the order of the ladder."""
+        rungs = (self.likely, *self.rungs) if self.likely is not None else self.rungs
+        return tuple(step for rung in rungs for step in rung.steps)
 
 
 def plan(
@@ -123,19 +131,24 @@ def plan(
     builder = _Ladder(intent, cards, constraints, limits, number)
 
     builder.add(chosen, when="first")
-    if constraints.soft:
-        builder.add(others, when="failed")
-    for count in range(1, len(constraints.soft) + 1):
-        builder.add(asked or others, soft=count)
-    every_soft = len(constraints.soft)
-    builder.add(others, soft=every_soft)
+    builder.add(others)
     for count in range(1, len(constraints.firm) + 1):
-        builder.add([*asked, *others], soft=every_soft, firm=count)
+        builder.add([*asked, *others], firm=count)
     # What is outside knows none of the documents' metadata: to it, the question's own words must say as much.
-    builder.add([name for name in chosen if cards[name].kind == "outside"], soft=every_soft, firm=len(constraints.firm))
+    builder.add([name for name in chosen if cards[name].kind == "outside"], firm=len(constraints.firm))
     if limits.outside and not caller_sources:
-        builder.add(outside, soft=every_soft, firm=len(constraints.firm))
-    return Plan(tuple(builder.rungs), degraded)
+        builder.add(outside, firm=len(constraints.firm))
+    return Plan(tuple(builder.rungs), degraded, _likely(builder.rungs, asked, constraints))
+
+
+def _likely(rungs: Sequence[Rung], asked: Collection[str], constraints: Constraints) -> Rung | None:
+    """The first rung's searches of the documents, within the soft constraints too; None where there are none."""
+    wanted = joined((constraints.filter(), *constraints.soft))
+    if not rungs or wanted is None or conjuncts(wanted) == conjuncts(rungs[0].filter):
+        return None
+    shown = to_json(wanted)
+    steps = [step.model_copy(update={"filter": shown}) for step in rungs[0].steps if step.source in asked]
+    return replace(rungs[0], steps=tuple(steps), filter=wanted) if steps else None
 
 
 def _chosen(
@@ -179,14 +192,13 @@ class _Ladder:
         self,
         sources: Sequence[str],
         *,
-        soft: int = 0,
         firm: int = 0,
         when: Literal["first", "failed", "nothing"] = "nothing",
     ) -> None:
         if when != "first" and not self.rungs:
             return  # nothing was asked at all: no ladder leads on from there
         constraints = self._constraints
-        wanted = constraints.filter(soft=soft, firm=firm)
+        wanted = constraints.filter(firm=firm)
         shown = to_json(wanted) if wanted else None
         steps = []
         for search, source in self._asked(sources):
@@ -206,10 +218,7 @@ class _Ladder:
             )
         if not steps:
             return
-        dropped = (
-            *(Relaxed(dropped=to_json(one), reason=_NOTHING_FOUND) for one in constraints.soft[:soft]),
-            *(Relaxed(dropped=to_json(one), reason=_NOTHING_FOUND_FIRM) for one in constraints.firm[:firm]),
-        )
+        dropped = tuple(Relaxed(dropped=to_json(one), reason=_NOTHING_FOUND) for one in constraints.firm[:firm])
         self.rungs.append(Rung(self._number + len(self.rungs), tuple(steps), wanted, dropped, when))
 
     def _asked(self, sources: Sequence[str]) -> list[tuple[str, str]]:

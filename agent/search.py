@@ -14,7 +14,7 @@ from agent.breaker import Breakers
 from agent.intent.off import Off, question_language
 from agent.intent.reading import Reading
 from agent.llm import no_answer
-from agent.retrieve import Answer, MakeQuery, Sources, climb
+from agent.retrieve import Answer, MakeQuery, Sources, climb, retrieve
 from agent.router import Constraints, Limits, Plan, Rung
 from agent.settings import Settings
 from agent.types import Intent, Relaxed, Request, SourceChoice, Step
@@ -75,6 +75,7 @@ class Found:
         answers: of every step, of both readings.
         used: those whose hits count: of the first reading's only what a later one leaves standing.
         rung: the last that was run; its filter holds for every hit.
+        likely: of `answers`, what the searches gave among the documents that satisfy the intent's soft filter.
     """
 
     course: Course
@@ -83,6 +84,7 @@ class Found:
     used: tuple[Answer, ...]
     rung: Rung | None
     degraded: tuple[str, ...]
+    likely: tuple[Answer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,10 @@ class Search:
                 # Read from a catalogue that has changed since: what the caller asked for still stands.
                 degraded = ("intent_unavailable",)
                 first = self._course(asked, (await unread(asked, self.sources)).first)
-            answers, rung = await climb(first.plan.rungs[:1], self._queries(asked, first), sources, deadline=by)
+            (answers, rung), likely = await asyncio.gather(
+                climb(first.plan.rungs[:1], self._queries(asked, first), sources, deadline=by),
+                self._likely(asked, first, sources),
+            )
             second = await self._second(asked, later, number=2 if answers else 1) if later is not None else None
         finally:
             if later is not None:
@@ -133,11 +138,20 @@ class Search:
         return Found(
             course=course,
             later=second.intent if second else None,
-            answers=(*answers, *more),
+            answers=(*answers, *likely, *more),
             used=(*used, *more),
             rung=last or rung,
             degraded=(*course.plan.degraded, *degraded),
+            likely=() if second is not None else tuple(likely),
         )
+
+    async def _likely(self, asked: Asked, course: Course, sources: Sources) -> list[Answer]:
+        """What the first rung's searches give among the documents that satisfy the soft constraints."""
+        rung = course.plan.likely
+        if rung is None:
+            return []
+        make = self._queries(asked, course)
+        return await retrieve(rung.steps, rung.filter, make, sources, deadline=asked.at(SEARCH_BY))
 
     async def again(
         self, asked: Asked, found: Found, searches: Sequence[str], *, outside: bool, deadline: float
@@ -161,12 +175,9 @@ class Search:
     ) -> tuple[list[Answer], Rung | None]:
         course, constraints = found.course, found.course.constraints
         dropped = {json.dumps(one.dropped) for one in found.rung.dropped} if found.rung else set()
-        firm, soft = (
-            tuple(one for one in held if json.dumps(to_json(one)) not in dropped)
-            for held in (constraints.firm, constraints.soft)
-        )
+        firm = tuple(one for one in constraints.firm if json.dumps(to_json(one)) not in dropped)
         choices = tuple(one for one in course.intent.sources if self.is_of_documents(one.name))
-        held = replace(constraints, firm=firm, soft=soft)
+        held = replace(constraints, firm=firm, soft=())
         return await self._climb_again(asked, found, search, choices, held, deadline)
 
     async def _ask_outside(
@@ -181,7 +192,7 @@ class Search:
         choices = tuple(SourceChoice(name=one, confidence=1.0, reason="to find what is missing") for one in names)
         bare = replace(constraints, firm=(), soft=())
         answers, rung = await self._climb_again(asked, found, found.course.intent.question, choices, bare, deadline)
-        left_out = (*constraints.firm, *constraints.soft) if any(one.gave for one in answers) else ()
+        left_out = constraints.firm if any(one.gave for one in answers) else ()
         dropped = tuple(Relaxed(dropped=to_json(one), reason="a source outside cannot tell") for one in left_out)
         return answers, replace(rung, dropped=dropped) if rung else None
 

@@ -149,7 +149,8 @@ class Trace:
             "intent": result.intent.model_dump(),
             "readings": [reading.model_dump() for reading in readings],
             "stated": [
-                {"filter": one.filter, "confidence": one.confidence, "firm": one.firm} for one in decision.stated
+                {"filter": one.filter, "confidence": one.confidence, "firm": one.firm, "why": one.why}
+                for one in decision.stated
             ],
             "plan": [step.model_dump() for step in result.plan],
             "outcomes": [outcome.model_dump() for outcome in result.outcomes],

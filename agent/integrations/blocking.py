@@ -163,6 +163,10 @@ class BlockingService:
         """See `Service.describe`."""
         return self.call(self.service.describe(collection, tenant=tenant))
 
+    def declare(self, collection: str, schema: Mapping[str, Any], *, tenant: str | None = None) -> dict[str, Any]:
+        """See `Service.declare`."""
+        return self.call(self.service.declare(collection, schema, tenant=tenant))
+
     def delete(self, collection: str, document: str | None = None, *, tenant: str | None = None) -> int:
         """See `Service.delete`."""
         return self.call(self.service.delete(collection, document, tenant=tenant))

@@ -18,7 +18,7 @@ from agent.intent import ground, outside, rules, similarity, vocabulary
 from agent.intent.filters import Json, both
 from agent.intent.off import question_language
 from agent.intent.offered import Offered
-from agent.intent.reading import Reading, Stated
+from agent.intent.reading import LIKELY, SURE, Reading, Stated
 from agent.intent.reply import ModelReading, to_aggregate
 from agent.intent.rules import Context, RulesReading
 from agent.intent.text import readable, tokenize
@@ -30,7 +30,7 @@ from agent.types import Intent, Message, Rejected, Request, SourceChoice
 from retrievers.core.aggregates import aggregate_json, parse_aggregate
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.fields import Field
-from retrievers.core.filters import And, Filter, keys_of, parse, to_json
+from retrievers.core.filters import And, Filter, in_words, keys_of, parse, to_json
 from retrievers.core.types import Card, Scope
 from retrievers.embed import Embedder
 from retrievers.postgres.catalogue import Catalogue, filterable
@@ -43,7 +43,6 @@ _LONG = 250
 """Characters of a question from which on its reading may take tens of milliseconds."""
 _LONGEST_SPAN = 4
 _MOST_SPANS = 400
-_LEAST_FIRM = 0.7
 _NONE, _WEB = "none", "web"
 # Share of the time left at its start by which a model has answered: so there is time to join what it says, and
 # what it was asked first is not lost with what it was asked last.
@@ -280,18 +279,22 @@ class _Stating:
         """The rules' reading."""
         firm: list[tuple[float, Filter]] = []
         soft: list[tuple[float, Filter]] = []
+        made = self._calculating_surely(made)
         rejected = list(made.rejected)
         stated: list[Stated] = []
         unread = False
         for piece in made.pieces:
-            is_firm = piece.confidence >= _LEAST_FIRM
+            is_firm = piece.confidence >= SURE
+            if piece.confidence < LIKELY:
+                unread = True
+                continue
             try:
                 parsed = parse(piece.filter, self.fields)
                 if parsed in self.ignored:
                     unread = True
                     continue
                 (firm if is_firm else soft).append((piece.confidence, parsed))
-                stated.append(Stated(to_json(parsed), piece.confidence, is_firm))
+                stated.append(Stated(to_json(parsed), piece.confidence, is_firm, piece.why))
             except BadRequest as error:
                 rejected.append(
                     Rejected(what=f"filter on {piece.field}", reason=str(error)[:300], valid=error.valid[:40])
@@ -310,6 +313,20 @@ class _Stating:
             sources=made.sources, aggregate=made.aggregate, confidence=made.confidence, rejected=rejected,
         )  # fmt: skip
         return Reading(intent, None, tuple(weakest), tuple(softest), stated=tuple(stated))
+
+    def _calculating_surely(self, made: RulesReading) -> RulesReading:
+        """The reading without a calculation that would leave out a condition which is only likely."""
+        unsure = [in_words(piece.filter) for piece in made.pieces if piece.confidence < SURE]
+        if made.aggregate is None or not unsure:
+            return made
+        reason = "it is not certain that this is a condition, so nothing was calculated"
+        sources = tuple(
+            SourceChoice(name=name, confidence=0.7, reason="documents may answer it")
+            for name, card in self.cards.items()
+            if card.kind == "documents"
+        )
+        rejected = (*made.rejected, Rejected(what="; ".join(unsure)[:200], reason=reason))
+        return replace(made, kind="retrieve", aggregate=None, sources=sources, rejected=rejected, complete=False)
 
     def _in_both_languages(self, made: RulesReading) -> tuple[str, ...]:
         """The searches; a Chinese one over documents in both languages is made in English as well."""

@@ -12,6 +12,7 @@ from agent.intent.lengths import find_lengths
 from agent.intent.mentions import Mention, find_mentions, translated_cues
 from agent.intent.negation import is_denied
 from agent.intent.quantities import NumberRange, find_quantities, is_key
+from agent.intent.reading import SURE
 from agent.intent.sentence import Sentence, about_regions
 from agent.intent.text import stem, tokenize
 from agent.intent.time.dates import DateRange, read_dates
@@ -22,13 +23,14 @@ from agent.intent.vocabulary import Vocabulary, concepts_of
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One filter with the field it is on and the characters that state it."""
+    """One filter with the field it is on and the characters that state it; `why` is the evidence, in words."""
 
     field: str
     filter: Json
     start: int
     end: int
     confidence: float = 1.0
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class Found:
         left: values that were named as a topic, or of which it is not clear who or what is meant.
         lengths: conditions on how many values a list holds, which calculations know and searches do not.
         unread_dates: characters [first, last) of words of dates that could not be read whole.
-        rest: the question without what the pieces stand for.
+        rest: the question without what the sure pieces stand for; what is only likely is searched for as well.
     """
 
     sentence: Sentence
@@ -59,7 +61,8 @@ class Found:
     @property
     def rest(self) -> str:
         text = self.sentence.text
-        for piece in sorted(self.pieces, key=lambda piece: -piece.start):
+        sure = [piece for piece in self.pieces if piece.confidence >= SURE]
+        for piece in sorted(sure, key=lambda piece: -piece.start):
             # What only led to the constraint goes with it: "by", "in", quotes, 由.
             text = f"{_LEADING.sub('', text[: piece.start])} {_TRAILING.sub('', text[piece.end :])}"
         return " ".join(text.split()).strip(" ,;:，；：、")

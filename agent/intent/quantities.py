@@ -136,6 +136,11 @@ _SECONDS = {word: seconds for seconds, words in _TIMES.items() for word in words
 _TIME = re.compile(rf"\s*-?({'|'.join(sorted(_SECONDS, key=len, reverse=True))})(?![a-z])", re.IGNORECASE)
 
 
+def is_unit(word: str) -> bool:
+    """Whether a word of a field's name says the unit of its numbers."""
+    return word in _SECONDS
+
+
 def _time_said(match: re.Match[str]) -> re.Match[str] | None:
     """The unit of time behind the number: "two [hours]"."""
     return _TIME.match(match.string, match.end("b" if match.groupdict().get("b") else "a"))

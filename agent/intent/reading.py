@@ -9,6 +9,11 @@ from agent.types import Intent, Request
 from retrievers.core.filters import Filter
 from retrievers.core.types import Scope
 
+SURE = 0.7
+"""Least probability at which a constraint filters."""
+LIKELY = 0.5
+"""Least probability at which it raises the documents that satisfy it; what is less likely is a topic."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stated:
@@ -16,12 +21,14 @@ class Stated:
 
     Attributes:
         confidence: of who read it, 0 to 1.
-        firm: whether the question states it outright.
+        firm: whether it filters; what is only likely raises the documents that satisfy it.
+        why: the evidence, in words; "" where nothing more is known than the probability.
     """
 
     filter: dict[str, Any]
     confidence: float
     firm: bool
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

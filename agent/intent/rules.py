@@ -1,7 +1,7 @@
 """Rules: a question as it reads without a model, checked against the field catalogue."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
@@ -16,7 +16,7 @@ from agent.intent.text import MOST_CHARACTERS, has_chinese, readable, stem
 from agent.intent.time.periods import Calendar
 from agent.intent.topic import plain_words, topic_of
 from agent.intent.unknown import unknown_values
-from agent.intent.unread import leaves_out
+from agent.intent.unread import leaves_out, unread
 from agent.types import Message, Rejected, SourceChoice
 from retrievers.core.types import Card, FieldCatalogue
 
@@ -141,15 +141,23 @@ def nouns_of(collections: Sequence[str], catalogue: FieldCatalogue | None = None
     """Words for the documents of collections, by their names: "peps" are peps, one of them a pep.
 
     Args:
-        catalogue: a label that every document carries says what they are as well: "source: peps".
+        catalogue: a label that every document carries says what they are as well: "source: peps". So do the words
+            that a schema declares, which no other reading overrules.
     """
     names = [*collections, *(_said_of_all(catalogue) if catalogue is not None else ())]
     words = {word for name in names for word in re.findall(r"[^\W\d_]+", name.casefold()) if len(word) > 1}
-    singular = {word[:-1] for word in words if len(word) > 3 and word.endswith("s") and not word.endswith("ss")}
-    nouns = words | singular | {f"{word}s" for word in words if not word.endswith("s")}
+    nouns = forms_of(words)
     # A collection "hotel" with a field "hotel": the word points at the field.
     fields = {stem(word) for name in (catalogue.fields if catalogue else ()) for word in lexicon.name_words(name)}
-    return frozenset(word for word in nouns if stem(word) not in fields)
+    declared = forms_of(catalogue.records) if catalogue is not None else frozenset()
+    return declared | {word for word in nouns if stem(word) not in fields}
+
+
+def forms_of(words: Collection[str]) -> frozenset[str]:
+    """Nouns with their plural and singular forms."""
+    known = {word.casefold() for word in words}
+    singular = {word[:-1] for word in known if len(word) > 3 and word.endswith("s") and not word.endswith("ss")}
+    return frozenset(known | singular | {f"{word}s" for word in known if word.isascii() and not word.endswith("s")})
 
 
 def _said_of_all(catalogue: FieldCatalogue) -> Iterator[str]:
@@ -183,11 +191,11 @@ def _counted(found: Found, finder: Finder) -> tuple[Found, Calculation | None]:
 def _single(question: str, found: Found, calculation: Calculation | None, context: Context) -> RulesReading:
     """One question: calculated from metadata, or searched for within its constraints."""
     rejected = _rejected(found)
-    unread = topic_of(found) if calculation is not None and calculation.aggregate["op"] != "list" else []
-    if calculation is not None and unread:
+    left = topic_of(found) if calculation is not None and calculation.aggregate["op"] != "list" else []
+    if calculation is not None and left:
         # A number that leaves out a condition would be a wrong answer: the documents may tell.
         reason = "metadata says nothing of it, so nothing was calculated"
-        rejected = (*rejected, Rejected(what=" ".join(unread)[:200], reason=reason))
+        rejected = (*rejected, Rejected(what=" ".join(left)[:200], reason=reason))
         calculation = None
     if calculation is not None and "sql" in context.cards:
         # What was named and not used may be what a model would understand.
@@ -204,7 +212,7 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
         sources=_choices(context, exact=exact),
         aggregate=None,
         confidence=0.9 if exact else _confidence(found.pieces, 0.6),
-        rejected=rejected,
+        rejected=_with_unread(rejected, found),
         complete=exact and not rejected,
     )
 
@@ -251,7 +259,7 @@ def _followed(carried: followup.Carried, question: str, context: Context) -> Rul
         sources=_choices(context),
         aggregate=None,
         confidence=0.6,
-        rejected=_rejected(found),
+        rejected=_with_unread(_rejected(found), found),
         complete=False,
     )
 
@@ -310,7 +318,7 @@ def _several(question: str, parts: Sequence[Found], whole: Found, context: Conte
         sources=_choices(context, sql="a part of it is answered by metadata" if aggregate else None),
         aggregate=aggregate,
         confidence=0.6,
-        rejected=_rejected(whole),
+        rejected=_rejected(whole) if aggregate else _with_unread(_rejected(whole), whole),
         complete=False,
     )
 
@@ -381,6 +389,11 @@ def _unread_dates(found: Found) -> Iterator[Rejected]:
     for start, end in found.unread_dates:
         phrase = found.sentence.text[start:end]
         yield Rejected(what=phrase[:200], reason="it could not be read as a date, so no date was filtered by it")
+
+
+def _with_unread(rejected: tuple[Rejected, ...], found: Found) -> tuple[Rejected, ...]:
+    """With what had no effect and is not told of yet."""
+    return (*rejected, *(one for one in unread(found) if not any(one.what in told.what for told in rejected)))
 
 
 def _rejected(found: Found) -> tuple[Rejected, ...]:

@@ -66,6 +66,7 @@ def topic_of(found: Found) -> list[str]:
     for first, last in taken:
         text[first:last] = "，" * (last - first)
     cues = ["".join(cue) for cue in sentence.vocabulary.cues if cue and has_chinese(cue[0])]
+    cues += [noun for noun in sentence.nouns if has_chinese(noun)]
     if wording.HOW_MANY_ZH.search(sentence.text):
         cues = [cue for cue in cues if not re.search(rf"(?:关于|有关|涉及){re.escape(cue)}", sentence.text)]
     return words + _chinese_words("".join(text), (*cues, *plain.OF_NUMBERS_ZH) if counts else cues)

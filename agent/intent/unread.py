@@ -1,20 +1,131 @@
-"""What a calculation would leave out: denials, choices and numbers of which no constraint was made."""
+"""What of a question would be passed over in silence: words that may state a condition, and of which none was made."""
 
-from agent.intent import wording
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+
+from agent.intent import wording, words
 from agent.intent.filters import Json
-from agent.intent.found import Found
+from agent.intent.found import Found, Piece
+from agent.types import Rejected
+
+Span = tuple[int, int]
+
+SEARCHED = "no condition was made of it, so it is only searched for as words"
+NOT_EXCLUDED = "it was not read as a condition, so nothing is excluded by it"
+
+_QUOTED = re.compile(r"\"[^\"]{2,80}\"|“[^”]{2,80}”|「[^」]{2,80}」|《[^》]{2,80}》|(?<!\w)'[^']{2,80}'(?!\w)")
+_EXACT = re.compile(r"[\d_@/.:-]|(?<=[a-z])[A-Z]|\s")
+_CLAUSE = re.compile(r"[,;:.?!，；：。？！]")
+_REACH, _REACH_BACK = 40, 12
+_MOST = 5
+
+
+def unread(found: Found) -> tuple[Rejected, ...]:
+    """The numbers, dates, quoted and exact values and negations of a question that no piece covers."""
+    sentence = found.sentence
+    pieces = (*found.pieces, *found.lengths)
+    meant = {(one.field, value) for one in found.constraints for value in one.values}
+    stated = {piece.field for piece in pieces}
+    read = [(one.start, one.end) for one in pieces]
+    read += [(one.start, one.end) for one in sentence.mentions if {(k.field, k.value) for k in one.known} & meant]
+    if stated & set(sentence.vocabulary.of_role("date")):
+        read += [(one.start, one.end) for one in found.dates]  # of ranges far apart a piece covers the first
+    named = [(one.start, one.end) for one in sentence.mentions]
+    exact = [
+        (one.start, one.end)
+        for one in found.left
+        if any(one_of.value == sentence.text[one.start : one.end] for one_of in one.known)
+        and _EXACT.search(sentence.text[one.start : one.end])
+    ]
+    dates = [(one.start, one.end) for one in found.dates]
+    denied = [(one.start, one.end) for one in pieces if _denies(one)]
+    stays = [*_positive(sentence.text, [*exact, *dates], read), *_negative(sentence.text, [*named, *dates], denied)]
+    return tuple(_rejected(sentence.text, stays))
+
+
+def _positive(text: str, more: Sequence[Span], read: Sequence[Span]) -> Iterator[tuple[Span, str]]:
+    """What is quoted, exact, a number or a day, and was not read; a number with the comparison before it."""
+    quoted = [match.span() for match in _QUOTED.finditer(text)]
+    days = [match.span() for match in _words("day").finditer(text)]
+    numbers = [match.span() for match in _number().finditer(text)]
+    compared = [match.span() for match in _counts().finditer(text)]
+    for start, end in (*quoted, *more, *days, *numbers, *compared):
+        if any(start < last and first < end for first, last in read):
+            continue
+        before = _comparing().search(text[:start])
+        yield (before.start() if before else start, end), SEARCHED
+
+
+def _negative(text: str, named: Sequence[Span], denied: Sequence[Span]) -> Iterator[tuple[Span, str]]:
+    """Words that exclude, and negations of something named, that no negative condition goes with."""
+    for match in (*_words("exclusion").finditer(text), *_words("negation").finditer(text)):
+        start, end = match.span()
+        clause = _CLAUSE.search(text, end)
+        until = min(end + _REACH, clause.start() if clause else len(text))
+        if any(first <= start < last or (start - _REACH_BACK <= last and first <= until) for first, last in denied):
+            continue
+        excluded = [last for first, last in named if end <= first < until]
+        is_exclusion = _words("exclusion").match(text, start) is not None
+        if excluded or is_exclusion:
+            yield (start, min(excluded) if excluded else until), NOT_EXCLUDED
+
+
+def _rejected(text: str, stays: Iterable[tuple[Span, str]]) -> Iterator[Rejected]:
+    """Each place once, in the order of the question; of places that overlap the first and longest."""
+    last, count = 0, 0
+    for (start, end), reason in sorted(stays, key=lambda one: (one[0][0], -one[0][1])):
+        said = text[start:end].strip()
+        if start >= last and said and count < _MOST:
+            yield Rejected(what=said[:200], reason=reason)
+            last, count = end, count + 1
+
+
+@cache
+def _words(name: str) -> re.Pattern[str]:
+    """The words of a list, the longest first."""
+    listed = sorted(words.table("unread")[name], key=len, reverse=True)
+    said = (rf"(?<![A-Za-z]){re.escape(one)}(?![A-Za-z])" if one.isascii() else re.escape(one) for one in listed)
+    return re.compile("|".join(said), re.IGNORECASE)
+
+
+@cache
+def _number() -> re.Pattern[str]:
+    """A number with its unit, and no part of a code."""
+    return re.compile(
+        r"(?<![A-Za-z\d_.:/#-])[$€£¥]?\d+(?:[.,:]\d+)*"
+        rf"(?:\s?(?:%|(?:{_words('unit').pattern})))*(?![A-Za-z\d_/-])",
+        re.IGNORECASE,
+    )
+
+
+@cache
+def _comparing() -> re.Pattern[str]:
+    """A comparison right before a number."""
+    return re.compile(rf"(?:{_words('comparison').pattern}|[<>≥≤]=?)\s*$", re.IGNORECASE)
+
+
+@cache
+def _counts() -> re.Pattern[str]:
+    """A number in words with a comparison before it: elsewhere "two" is hardly a condition."""
+    return re.compile(rf"(?:{_words('comparison').pattern})\s+(?:{_words('count').pattern})", re.IGNORECASE)
+
+
+def _denies(piece: Piece) -> bool:
+    """Whether a condition says what is not to be."""
+    one = piece.filter
+    return (
+        one["type"] in ("ne", "nin", "not", "lt", "lte")
+        or (one["type"] in ("exists", "eq") and one.get("value") is False)
+        or (one["type"] == "and" and any(inner["type"] in ("ne", "nin", "not") for inner in one["filters"]))
+        or _is_outside(one)
+    )
 
 
 def leaves_out(found: Found) -> bool:
     """Whether the words deny something, or offer a choice, of which no constraint was made."""
     sentence = found.sentence
-    filters = [piece.filter for piece in (*found.pieces, *found.lengths)]
-    denies = any(one.negated for one in found.constraints) or any(
-        one["type"] in ("ne", "nin", "lt", "lte")
-        or (one["type"] in ("exists", "eq") and one["value"] is False)
-        or _is_outside(one)
-        for one in filters
-    )
+    denies = any(one.negated for one in found.constraints) or any(map(_denies, (*found.pieces, *found.lengths)))
     if wording.DENYING.search(sentence.text) and not denies:
         return True
     fields = {one.field for one in found.constraints}

@@ -254,26 +254,38 @@ def _parts(filter: Json | None) -> list[Json]:
 
 
 def _chips(trace: Json) -> Table | None:
-    """Every constraint, who stated it, how sure that was, and whether it was kept."""
-    table = _table("constraint", "from", "how", "confidence", "became", right=["confidence"])
+    """Every constraint, who stated it, how probable and on what evidence, and what became of it."""
+    table = _table("constraint", "from", "how", "probability", "evidence", "became", right=["probability"])
     callers = _parts(trace["request"].get("filter"))
     dropped = [one["dropped"] for one in trace["relaxed"]]
     intent = trace["intent"]
     for part in callers:
-        table.add_row(_text(in_words(part)), _text("the caller"), _text("hard"), _text("1.00"), _text("kept"))
+        table.add_row(
+            _text(in_words(part)), _text("the caller"), _text("hard"), _text("1.00"), _text("given"), _text("kept")
+        )
     models = [part for part in _parts(intent["filter"]) if part not in callers] if intent["by"] == "llm" else []
     for one in trace["stated"]:
-        how = "stated" if one["firm"] else "suggested"
-        became = "left out" if one["filter"] in dropped else "kept"
+        how = "stated" if one["firm"] else "likely"
+        became = "left out" if one["filter"] in dropped else "kept" if one["firm"] else "kept: raises what satisfies it"
         if intent["by"] == "llm":
             became = "kept by the model" if one["filter"] in models else "replaced by the model's reading"
-        row = (in_words(one["filter"]), "rules", how, f"{one['confidence']:.2f}", became)
+        row = (in_words(one["filter"]), "rules", how, f"{one['confidence']:.2f}", evidence(one), became)
         table.add_row(*map(_text, row), style="" if became.startswith("kept") else "dim")
     for part in models:
         became = "left out" if part in dropped else "kept"
-        row = (in_words(part), "the model", "stated", f"{intent['confidence']:.2f}", became)
+        row = (in_words(part), "the model", "stated", f"{intent['confidence']:.2f}", "", became)
         table.add_row(*map(_text, row))
     return table if table.row_count else None
+
+
+def evidence(stated: Json) -> str:
+    """Why a constraint was read, and how sure that is, in words."""
+    probability = stated["confidence"]
+    sure = next(words for least, words in _CERTAINTY if probability >= least)
+    return f"{stated['why']}: {sure}" if stated.get("why") else sure
+
+
+_CERTAINTY = ((0.97, "certain"), (0.9, "sure"), (0.7, "rather sure"), (0.5, "likely"), (0.0, "unlikely"))
 
 
 def _rejected(rejected: Sequence[Json]) -> Iterable[tuple[str, str]]:

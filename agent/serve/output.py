@@ -91,6 +91,8 @@ def note_reading(intent: Intent, given: Mapping[str, Any] | None) -> None:
         asked = {key: value for key, value in (intent.aggregate or {}).items() if value not in (None, [], False)}
         calculated = f"; calculate {', '.join(f'{key} {value}' for key, value in asked.items())}" if asked else ""
         note(f"read as: {_chips(intent.filter)}{calculated} (--intent off asks without)")
+    if intent.soft_filter:
+        note(f"likely, so ranked higher: {_chips(intent.soft_filter)}")
     for one in intent.rejected:
         note(f"ignored: {_ignored(one)}")
 
@@ -121,7 +123,7 @@ def intent_lines(intent: Intent) -> list[tuple[str, str]]:
         ("filter", _chips(intent.filter)),
     ]
     if intent.soft_filter:
-        lines.append(("perhaps", _chips(intent.soft_filter)))
+        lines.append(("likely", _chips(intent.soft_filter)))
     if intent.aggregate:
         asked = {key: value for key, value in intent.aggregate.items() if value not in (None, [], False)}
         lines.append(("calculate", ", ".join(f"{key} {value}" for key, value in asked.items())))
@@ -240,6 +242,9 @@ def show_fields(described: Mapping[str, Any], *, as_json: bool) -> None:
         return
     print(f"{described['name']}: {described['documents']:,} documents, {described['chunks']:,} passages, "
           f"embedder {described['embedder']}")  # fmt: skip
+    for said, words in (("is called", described["records"]), ("is taken to be called", described["derived_records"])):
+        if words:
+            print(f"a document {said}: {plain(', '.join(words))}")
     for field in described["fields"]:
         kind = f"list of {field['item']}" if field["type"] == "list" else field["type"]
         spread = f", {field['min']} to {field['max']}" if field["min"] is not None else ""
@@ -253,6 +258,10 @@ def show_fields(described: Mapping[str, Any], *, as_json: bool) -> None:
         print(f"    {plain(top)}")
         for value, names in field["aliases"].items():
             print(f"    {plain(_short(value))} is also called {plain(_short(names))}")
+        if unit := field["unit"] or field["derived_unit"]:
+            print(f"    in {plain(unit)}{'' if field['unit'] else ' (taken from its name)'}")
+        if field["names"]:
+            print(f"    words for it: {plain(', '.join(field['names']))}")
 
 
 def show_checks(found: Sequence[Check], *, as_json: bool) -> None:

@@ -93,6 +93,9 @@ class CollectionField(Shape):
     separator: str | None
     declared: bool
     description: str
+    unit: str | None
+    derived_unit: str | None
+    names: tuple[str, ...]
     documents: int
     distinct: int
     min: str | float | None

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from dataclasses import field as field_of
 from datetime import UTC, date, datetime, time
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from retrievers.core.errors import BadDocument, listing
+from retrievers.core.errors import BadDocument
 
 ScalarType = Literal["string", "number", "date", "boolean"]
 FieldType = Literal["string", "number", "date", "boolean", "list"]
@@ -23,9 +23,6 @@ Values = Mapping[str, "Scalar | list[Scalar]"]
 MAX_KEYS = 256
 MAX_KEY_CHARACTERS = 128
 MAX_DEPTH = 5
-MAX_ALIASES = 1000
-"""Most other names of one field's values together, in a schema file."""
-MAX_ALIAS_CHARACTERS = 100
 RESERVED: Mapping[str, ScalarType] = {"id": "string", "title": "string", "language": "string", "public": "boolean"}
 """Keys every document answers to in a filter, unless its own metadata uses the name."""
 
@@ -43,6 +40,7 @@ class Field:
         separator: a list written as one string is split here ("2.6, 3.0" at ","), None for real lists.
         declared: named in a schema file, not inferred.
         aliases: other names of values, as a schema file gives them: value to names.
+        unit: of a number, as a schema file declares it ("kb"); None where nothing is declared.
     """
 
     name: str
@@ -52,6 +50,7 @@ class Field:
     declared: bool = False
     description: str = ""
     aliases: Mapping[str, tuple[str, ...]] = field_of(default_factory=dict, hash=False)
+    unit: str | None = None
 
     def holds_like(self, other: "Field") -> bool:
         """Whether both store values alike: the rest of a field may change while there are documents."""
@@ -273,89 +272,6 @@ def _parse_number(text: str) -> int | float | None:
     return float(text) if found[1] else int(text)
 
 
-def read_schema(data: object) -> dict[str, Field]:
-    """Fields declared in a schema file.
-
-    Args:
-        data: `{"fields": {"published": "date", "tags": {"type": "list", "item": "string",
-            "separator": ",", "description": "...", "aliases": {"kubernetes": ["k8s"]}}}}`.
-    Raises:
-        BadDocument: not of that form.
-    """
-    if not isinstance(data, Mapping) or not isinstance(data.get("fields"), Mapping):
-        raise BadDocument('a schema is an object like {"fields": {"published": "date"}}')
-    fields = {}
-    for name, given in data["fields"].items():
-        spec = {"type": given} if isinstance(given, str) else given
-        if not isinstance(spec, Mapping):
-            raise BadDocument(f'schema field "{name}" is neither a type name nor an object')
-        if len(name) > MAX_KEY_CHARACTERS or any(c == "\0" or "\ud800" <= c <= "\udfff" for c in f"{name}{spec}"):
-            raise BadDocument(
-                f"a schema field has a name over {MAX_KEY_CHARACTERS} characters or a character of no text"
-            )
-        if not name.strip():
-            raise BadDocument("a schema field has an empty name")
-        unknown = set(spec) - {"type", "item", "separator", "description", "aliases"}
-        if unknown:
-            raise BadDocument(f'schema field "{name}" has unknown keys: {listing(unknown)}')
-        kind: Any = spec.get("type")
-        item: Any = spec.get("item", "string")
-        if kind not in get_args(FieldType):
-            raise BadDocument(f'schema field "{name}": type must be one of {listing(get_args(FieldType))}')
-        if item not in get_args(ScalarType):
-            raise BadDocument(f'schema field "{name}": item must be one of {listing(get_args(ScalarType))}')
-        separator: Any = spec.get("separator")
-        if separator is not None and not (kind == "list" and isinstance(separator, str) and separator):
-            raise BadDocument(f'schema field "{name}": separator must be text, and is for type "list" only')
-        members: ScalarType = item if kind == "list" else kind
-        fields[str(name)] = Field(
-            str(name),
-            kind,
-            members,
-            separator,
-            declared=True,
-            description=str(spec.get("description", "")),
-            aliases=_read_aliases(name, members, spec.get("aliases", {})),
-        )
-    return fields
-
-
-def _read_aliases(field: str, item: ScalarType, given: object) -> dict[str, tuple[str, ...]]:
-    """Value to its other names. A value that no document has is fine: documents may come later.
-
-    Raises:
-        BadDocument: not of that form, too many or too long, or one name for two values.
-    """
-    where = f'schema field "{field}": aliases'
-    if not isinstance(given, Mapping):
-        raise BadDocument(f'{where} must be an object like {{"infrastructure": ["infra"]}}')
-    if given and item not in ("string", "boolean"):
-        raise BadDocument(f"{where} are for text and true/false, and this is a {item}")
-    aliases: dict[str, tuple[str, ...]] = {}
-    # Who uses a name, and what it stands for.
-    meant = {_alias_key(str(value)): str(value) for value in given}
-    for value, names in given.items():
-        if item == "boolean" and value not in ("true", "false"):
-            raise BadDocument(f'{where} are of "true" and "false", not of "{shown(value)}"')
-        if not isinstance(names, list) or not all(isinstance(name, str) and name.strip() for name in names):
-            raise BadDocument(f'{where} of "{shown(value)}" must be a list of names')
-        for name in names:
-            if len(name) > MAX_ALIAS_CHARACTERS:
-                raise BadDocument(f'{where}: "{shown(name)}" is longer than {MAX_ALIAS_CHARACTERS} characters')
-            other = meant.setdefault(_alias_key(name), value)
-            if other != value:
-                raise BadDocument(f'{where}: "{shown(name)}" stands for both "{shown(other)}" and "{shown(value)}"')
-        if names:
-            aliases[value] = tuple(name.strip() for name in names)
-    if sum(map(len, aliases.values())) > MAX_ALIASES:
-        raise BadDocument(f"{where} are more than {MAX_ALIASES:,}")
-    return aliases
-
-
-def _alias_key(name: str) -> str:
-    return " ".join(name.casefold().split())
-
-
 def to_catalogue(fields: Mapping[str, Field]) -> dict[str, dict[str, Any]]:
     """Fields as the database keeps them."""
     return {name: _to_stored(field) for name, field in fields.items()}
@@ -371,6 +287,8 @@ def _to_stored(field: Field) -> dict[str, Any]:
     }
     if field.aliases:
         spec["aliases"] = {value: list(names) for value, names in field.aliases.items()}
+    if field.unit is not None:
+        spec["unit"] = field.unit
     return spec
 
 

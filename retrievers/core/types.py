@@ -88,6 +88,7 @@ class Collection:
         languages: how many documents were analysed as each language.
         documents, chunks: what is stored, expired ones included.
         version: raised by every change of the collection.
+        records: words for one of its documents, as a schema declares them ("upload", "uploads", "上传").
     """
 
     number: int
@@ -102,6 +103,7 @@ class Collection:
     languages: Mapping[str, int] = field(default_factory=dict)
     fields: Mapping[str, Field] = field(default_factory=dict)
     version: int = 0
+    records: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +138,13 @@ class FieldCatalogue:
     Attributes:
         key: changes whenever the content does: what was derived from an older one is stale.
         documents: how many documents the scope holds.
+        records: words for a document that every collection of the scope declares.
     """
 
     key: tuple[tuple[int, int], ...]
     documents: int
     fields: Mapping[str, FieldValues] = field(default_factory=dict)
+    records: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

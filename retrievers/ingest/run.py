@@ -18,6 +18,7 @@ from retrievers.core.fields import Field, Scalar, flatten, from_catalogue, infer
 from retrievers.core.types import PLATFORM
 from retrievers.embed import Embedder, Vectors
 from retrievers.ingest import store
+from retrievers.ingest.declare import learn
 from retrievers.ingest.documents import Document, Rejected
 from retrievers.ingest.prepare import Prepared, check, digest_of, field_values, prepare
 from retrievers.postgres.database import Database
@@ -97,7 +98,7 @@ async def ingest(
 
     Args:
         items: the input, in order; rejected items are reported and lose nobody else.
-        declared: field types of a schema file; other fields are inferred from the first documents.
+        declared: fields of a schema; others are inferred from the first documents.
         progress: called after every batch.
         delivery: number of the delivery (`store.next_delivery`) when it was accepted before; a document that a
             later one has brought meanwhile is left as it is.
@@ -107,7 +108,7 @@ async def ingest(
         Unavailable: the database or the embedder failed; what was committed stays.
     """
     check_name(collection)
-    run = _Run(database, embedder, tenant, collection, dict(declared or {}), progress or (lambda report: None))
+    run = _Run(database, embedder, tenant, collection, declared or {}, progress or (lambda report: None))
     return await run.all(items, delivery, written)
 
 
@@ -128,7 +129,7 @@ class _Run:
         embedder: Embedder,
         tenant: str,
         collection: str,
-        declared: dict[str, Field],
+        declared: Mapping[str, Field],
         progress: Progress,
     ) -> None:
         self._database, self._embedder = database, embedder
@@ -258,31 +259,9 @@ class _Run:
         self, connection: store.Connection, inferred: Mapping[str, Field], declared: Mapping[str, Field]
     ) -> None:
         """Add the fields that the collection does not know yet."""
-        # Somebody else may be adding fields to the same collection at this moment.
-        self._fields = from_catalogue(await store.lock_fields(connection, self._tenant, self._number))
-        fields = {**inferred, **self._fields, **declared}
-        if fields != self._fields:
-            # Names and descriptions may change at any time; what is stored was made by type and separator.
-            changed = [
-                name
-                for name, spec in declared.items()
-                if name in self._fields and not self._fields[name].holds_like(spec)
-            ]
-            if changed and await self._has_documents(connection):
-                raise BadRequest(
-                    f'the schema changes the type of "{changed[0]}" in collection "{self._collection}", which has '
-                    "documents: delete the collection and ingest it again",
-                    where="schema",
-                )
-            self._fields = fields
-            await store.set_fields(connection, self._tenant, self._number, fields)
-
-    async def _has_documents(self, connection: store.Connection) -> bool:
-        cursor = await connection.execute(
-            "SELECT documents > 0 FROM signalbox.collection WHERE tenant = %s AND number = %s",
-            (self._tenant, self._number),
+        self._fields = await learn(
+            connection, self._tenant, self._number, self._collection, declared=declared, inferred=inferred
         )
-        return bool((await cursor.fetchone() or (False,))[0])
 
     async def _batches(self, items: Iterator[tuple[int, Document | Rejected]]) -> Any:
         """Batches of changed documents, prepared; everything else is counted here."""

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from retrievers.core.errors import BadDocument, BadRequest
-from retrievers.core.fields import Field, read_schema
+from retrievers.core.schema import Schema, read_schema
 
 NAME = "schema.json"
 
@@ -13,16 +13,17 @@ def schema_of(folder: Path) -> Path | None:
     """The schema file `schema.json` directly in a folder; None for a file, and for something else of that name."""
     path = folder / NAME
     try:
-        fields = json.loads(path.read_bytes())["fields"] if path.is_file() else None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        read = json.loads(path.read_bytes()) if path.is_file() else None
+    except (OSError, ValueError, RecursionError):
         return None
+    fields = read.get("fields") if isinstance(read, dict) else None
     given = list(fields.values()) if isinstance(fields, dict) else []
     is_schema = all(isinstance(one, str) or (isinstance(one, dict) and "type" in one) for one in given)
     return path if given and is_schema else None
 
 
-def read_schema_file(path: Path) -> dict[str, Field]:
-    """The fields declared in a schema file.
+def read_schema_file(path: Path) -> Schema:
+    """What a schema file declares.
 
     Raises:
         BadRequest: it cannot be read, or is none; the message names it.

@@ -100,6 +100,15 @@ async def set_fields(connection: Connection, tenant: str, number: int, fields: M
     )
 
 
+async def set_records(connection: Connection, tenant: str, number: int, records: Sequence[str]) -> None:
+    """Write what a document of the collection is called."""
+    await connection.execute(
+        "UPDATE signalbox.collection SET records = %(records)s, version = version + 1"
+        " WHERE tenant = %(tenant)s AND number = %(number)s AND records <> %(records)s",
+        {"records": list(records), "tenant": tenant, "number": number},
+    )
+
+
 async def next_delivery(connection: Connection) -> int:
     """The number of a delivery that is accepted now; it is higher than all before."""
     row = await (await connection.execute("SELECT nextval('signalbox.delivery')")).fetchone()

@@ -14,13 +14,13 @@ from retrievers.core.filters import Filter, matches
 from retrievers.core.types import Chunk, ChunkId, Collection, FieldCatalogue, FieldValues, Scope
 from retrievers.postgres import feedback
 from retrievers.postgres.database import Database
-from retrievers.postgres.values import VISIBLE_FIELDS, FieldReader, merged
+from retrievers.postgres.values import VISIBLE_FIELDS, FieldReader, merged, shared_records
 from retrievers.postgres.values import filterable as filterable
 from retrievers.postgres.values_within import values_within
 
 _COLLECTIONS = f"""
     SELECT k.number, k.tenant, k.name, e.name, e.number, e.dimension, k.documents, k.chunks, k.mean_length, k.languages,
-           {VISIBLE_FIELDS}, k.version
+           {VISIBLE_FIELDS}, k.version, k.records
     FROM signalbox.collection k LEFT JOIN signalbox.embedder e ON e.number = k.embedder
     ORDER BY k.name, k.tenant
 """  # noqa: S608 - constants both
@@ -80,6 +80,7 @@ class Catalogue:
                 languages=row[9],
                 fields=from_catalogue(row[10]),
                 version=row[11],
+                records=tuple(row[12]),
             )
             for row in rows
         )
@@ -175,6 +176,7 @@ class Catalogue:
             "embedder": first.embedder,
             "dimension": first.dimension,
             "languages": dict(first.languages),
+            "records": shared_records(held),
             "fields": described,
         }
 
@@ -220,6 +222,7 @@ def _described(field: Field, values: FieldValues) -> dict[str, Any]:
         "separator": field.separator,
         "declared": field.declared,
         "description": field.description,
+        "unit": field.unit,
         "documents": values.documents,
         "distinct": values.distinct,
         "min": values.low,

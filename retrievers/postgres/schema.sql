@@ -392,6 +392,7 @@ CREATE TABLE signalbox.collection (
     version bigint DEFAULT 0 NOT NULL,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     folding integer DEFAULT 0 NOT NULL,
+    records text[] DEFAULT '{}'::text[] NOT NULL,
     CONSTRAINT collection_name_check CHECK ((name <> ''::text)),
     CONSTRAINT collection_tenant_check CHECK ((tenant <> ''::text))
 );
@@ -407,6 +408,8 @@ COMMENT ON COLUMN signalbox.collection.mean_length IS 'BM25''s average length th
 COMMENT ON COLUMN signalbox.collection.version IS 'raised by every change: what was read of an older version is stale';
 
 COMMENT ON COLUMN signalbox.collection.folding IS 'version of the folding that field_word was made with; another one is made anew at the end of the next ingestion';
+
+COMMENT ON COLUMN signalbox.collection.records IS 'words for one of its documents, as declared';
 
 CREATE TABLE signalbox.conversation (
     tenant text NOT NULL,

@@ -37,7 +37,7 @@ VISIBLE_FIELDS = """
 """The fields of a collection `k` as a tenant may know them. The platform knows all of its own; others know those that
 documents hold which are found: fields of disabled, expired and former documents, or only declared, are not theirs."""
 _HELD = f"""
-    SELECT k.number, k.version, k.documents, {VISIBLE_FIELDS}, (
+    SELECT k.number, k.version, k.documents, k.records, {VISIBLE_FIELDS}, (
         SELECT json_agg(json_build_array(f.field, f.documents, f.kept + f.long, top.held, CASE f.item
             WHEN 'number' THEN (
                 SELECT json_build_array(min(least.number), max(most.number)) FROM (
@@ -96,12 +96,14 @@ class Held:
     """What one collection holds, as of one version.
 
     Attributes:
+        records: words for one of its documents, as declared.
         values: per field, with the commonest values of numbers and dates too.
     """
 
     number: int
     version: int
     documents: int
+    records: tuple[str, ...]
     fields: Mapping[str, Field]
     values: Mapping[str, FieldValues]
 
@@ -196,6 +198,7 @@ class FieldReader:
                 fields=_for_filters(
                     merged(held, {name: fields[name] for name in fields if _is_catalogued(name, held)})
                 ),
+                records=shared_records(held),
             )
             known = self._known[which] = _Known(read_at, catalogue, held)
             self._known.move_to_end(which)
@@ -217,14 +220,20 @@ def _is_catalogued(name: str, held: Iterable[Held]) -> bool:
 
 
 def _held(row: tuple[Any, ...]) -> Held:
-    number, version, documents, stored, seen = row
+    number, version, documents, records, stored, seen = row
     fields = from_catalogue(stored)
     values = {}
     for name, having, distinct, top, bounds in seen or ():
         low, high = bounds or (None, None)
         field = fields.get(name) or Field(name, RESERVED.get(name, "string"), RESERVED.get(name, "string"))
         values[name] = FieldValues(field, dict(top or ()), distinct, having, _number(low), _number(high))
-    return Held(number, version, documents, fields, values)
+    return Held(number, version, documents, tuple(records), fields, values)
+
+
+def shared_records(held: Sequence[Held]) -> tuple[str, ...]:
+    """The words for a document that all of the collections declare: one alone says nothing of the others' documents."""
+    first, *others = [one.records for one in held] or [()]
+    return tuple(word for word in first if all(word in words for words in others))
 
 
 def merged(held: Sequence[Held], fields: Mapping[str, Field]) -> dict[str, FieldValues]:
@@ -306,6 +315,8 @@ def filterable(scope: Scope) -> Mapping[str, Field]:
             disagreed.add(name)
         elif known is None or name in RESERVED or field.type == "list":
             fields[name] = field
+        elif known.unit != field.unit:
+            fields[name] = replace(known, unit=None)  # numbers of two units are of none
     for one in scope.beside:
         fields = {**one.fields, **fields}
     return {name: field for name, field in fields.items() if name not in disagreed}

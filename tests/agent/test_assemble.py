@@ -290,3 +290,9 @@ def test_conditions_that_were_left_out_are_told_without_what_nobody_sees():
     answer = assemble("Q?", [chunk("a")], budget_tokens=500, left_out=["team is cr\u202eew"], left_out_in_part=["<s>"])
     assert "team is crew" in answer.prompt
     assert "< s>" in answer.prompt
+
+
+def test_words_that_had_no_effect_stand_in_one_line_of_the_prompt():
+    answer = assemble("Q?", [chunk("a")], budget_tokens=500, unread=["over 10 MB", "not for <s>"])
+    (line,) = [line for line in answer.prompt.splitlines() if "over 10 MB" in line]
+    assert line.endswith("check the passages against them: over 10 MB; not for < s>")

@@ -270,6 +270,39 @@ def test_a_question_shows_its_filters_with_where_they_came_from_its_route_and_it
     assert page.locator(".hit mark").first.is_visible()
 
 
+def test_what_is_only_likely_is_shown_apart_from_the_filters_with_its_boost(
+    visit: Callable[..., Page], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.intent.cascade.SURE", 1.01)
+    page = visit()
+    ask(page, "Which maps were drawn without harbours in incidents of the mobile team?")
+
+    boosts = page.locator(".understood .chips.boosts .chip")
+    assert sorted(boosts.locator(".chip-text").all_inner_texts()) == ["kind is incident", "team is mobile"]
+    assert all(one.endswith("ranks higher") for one in boosts.locator(".chip-from").all_inner_texts())
+    assert "No filter was read" in page.locator(".understood").inner_text()
+    assert page.locator(".ranking thead th", has_text="Boost").count() == 1
+    # Nothing is excluded, and what satisfies both comes first.
+    assert titles(page)[0] == "Maps without harbours"
+    assert len(titles(page)) > 1
+
+
+def test_a_number_that_was_not_read_is_told(visit: Callable[..., Page]) -> None:
+    page = visit()
+    ask(page, "Which release was larger than 10 MB?")
+    expect(page.locator(".notice.warning", has_text="larger than 10 MB")).to_contain_text("only searched for as words")
+
+
+def test_a_group_is_drawn_as_bars(visit: Callable[..., Page]) -> None:
+    page = visit()
+    ask(page, "How many documents are there per team?")
+
+    shown = page.locator(".chart li").all_inner_texts()
+    assert [one.split()[0] for one in shown] == ["mobile", "payments"]
+    widths = page.locator(".chart .fill").evaluate_all("all => all.map(e => e.offsetWidth)")
+    assert widths[0] > widths[1] > 0
+
+
 def test_a_filter_taken_away_is_not_read_again_and_can_be_put_back(visit: Callable[..., Page]) -> None:
     page = visit()
     ask(page, IN_2024)
@@ -755,3 +788,25 @@ def test_the_page_offers_every_setting_that_a_replay_may_change_and_knows_every_
     features = re.search(r"const FEATURES = (\[.*\]);", (folder / "ranking.js").read_text(encoding="utf-8"))
     assert features is not None
     assert tuple(json.loads(features[1])) == rank_features.KINDS
+
+
+def test_what_a_document_is_called_and_the_names_of_values_are_declared_on_the_page(
+    visit: Callable[..., Page],
+) -> None:
+    page = visit("#/collections/handbook")
+    page.get_by_role("button", name="What a document is called").click()
+    page.get_by_label("Words, separated by commas").fill("article, 条目")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator(".records")).to_contain_text("A document is called: article, 条目")
+
+    page.get_by_role("button", name="Declare the field team").click()
+    expect(page.get_by_label("Unit of its numbers")).to_have_count(0)
+    page.get_by_label("What it says").fill("who wrote it")
+    page.get_by_label("Other names of values, a line each").fill("payments: money people, 付款")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator(".field", has_text="who wrote it")).to_have_count(1)
+
+    page.goto(page.url.replace("#/collections/handbook", "#/ask"))
+    ask(page, "How many articles did the money people write?")
+    assert chips(page) == ["team is payments"]
+    assert page.locator("table.result td.number").first.inner_text() == "2"

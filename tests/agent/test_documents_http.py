@@ -376,6 +376,58 @@ async def test_a_retry_stores_what_failed_once_the_reason_is_gone(service: Servi
     assert (await client.get("/v1/documents/zoo/b")).status_code == 200
 
 
+async def test_a_collection_says_which_names_units_and_words_for_a_document_are_declared_and_which_derived(
+    client: httpx2.AsyncClient,
+):
+    schema = {"fields": {"size": {"type": "number", "unit": "kb"}}, "records": ["upload", "上传"]}
+    made = await client.put("/v1/collections/archive-7", json=schema)
+    records = [{"id": f"a{n}", "text": f"Package {n}.", "size": n, "wait_minutes": n, "team": "x"} for n in range(4)]
+    await client.post("/v1/documents", json={"collection": "archive-7", "documents": records})
+    again = await client.put(
+        "/v1/collections/archive-7", json={"fields": {"team": {"type": "string", "description": "who"}}}
+    )
+    shown = (await client.get("/v1/collections/archive-7")).json()
+
+    fields = {one["name"]: one for one in shown["fields"]}
+    assert (made.status_code, made.json()["documents"], again.json()) == (200, 0, shown)
+    assert (shown["records"], shown["derived_records"]) == (["upload", "上传"], ["archive", "archives"])
+    assert [fields[name]["unit"] for name in ("size", "wait_minutes", "team")] == ["kb", None, None]
+    assert [fields[name]["derived_unit"] for name in ("size", "wait_minutes", "team")] == [None, "minutes", None]
+    assert "team" in fields["team"]["names"]
+    assert fields["team"]["description"] == "who"
+
+
+async def test_the_declared_word_for_a_document_is_what_is_counted(client: httpx2.AsyncClient):
+    records = [{"id": f"a{n}", "text": f"Package {n}.", "team": "x" if n else "y"} for n in range(4)]
+    await client.post("/v1/documents", json={"collection": "c7", "documents": records})
+    await client.put("/v1/collections/c7", json={"records": ["上传", "upload"]})
+
+    for question in ("How many uploads are there per team?", "每个 team 有多少上传？"):
+        answer = (await client.post("/v1/retrieve", json={"query": question, "collection": "c7"})).json()
+        assert sorted(answer["table"]["rows"]) == [["x", 3], ["y", 1]], question
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ({}, "a schema is an object like"),
+        ({"records": "upload"}, "records"),
+        ({"fields": {"n": "string"}}, 'the schema changes the type of "n"'),
+        ({"fields": {"n": {"type": "number", "units": "kb"}}}, 'unknown keys: "units"'),
+    ],
+)
+async def test_a_declaration_that_does_not_fit_is_refused_and_changes_nothing(
+    client: httpx2.AsyncClient, schema: dict[str, Any], reason: str
+):
+    await client.post("/v1/documents", json={"collection": "c", "documents": [{"id": "a", "text": "x", "n": 3}]})
+    before = (await client.get("/v1/collections/c")).json()
+
+    answer = await client.put("/v1/collections/c", json=schema)
+
+    assert (answer.status_code, reason in str(answer.json())) == (422, True), answer.text
+    assert (await client.get("/v1/collections/c")).json() == before
+
+
 async def test_deleting_a_collection_ends_the_jobs_that_would_make_it_anew(client: httpx2.AsyncClient):
     await client.post("/v1/documents", json={"collection": "zoo", "documents": [{"text": "x"}]})
     waiting = {"collection": "zoo", "documents": [{"text": "y"}], "wait": False}

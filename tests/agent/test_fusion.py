@@ -8,6 +8,7 @@ from agent.fusion import (
     FOREIGN_WEIGHT,
     LEXICAL_WEIGHT,
     Fused,
+    boost,
     convex,
     fuse_searches,
     in_turns,
@@ -400,3 +401,27 @@ def test_of_turns_within_turns_each_part_is_its_own():
 def test_a_question_of_one_part_has_no_turns():
     ranking = take_turns([falling("a", "b")])
     assert in_turns(ranking, ranking[::-1]) == ranking[::-1]
+
+
+# Boosts.
+
+
+def fused(**scores: float) -> list[Fused]:
+    return [Fused(id_of(name), score, score, {"vector": score}, {"vector": 1}) for name, score in scores.items()]
+
+
+def test_what_is_likely_meant_is_raised_by_its_place_among_the_likely_and_nothing_is_left_out():
+    found = boost(fused(a=1.0, b=0.8, c=0.2), fused(b=0.9, c=0.45, d=0.0), weight=0.5)
+
+    assert scores(found) == pytest.approx({"b": 1.3, "a": 1.0, "c": 0.45, "d": 0.0})
+    assert [one.scores.get("boost") for one in found] == [0.5, None, 0.25, 0.0]
+    assert [one.fused for one in found] == [one.score for one in found]
+
+
+def test_a_boost_is_of_the_best_score_whatever_the_scores_mean():
+    found = boost(fused(a=0.02, b=0.01), fused(b=7.0), weight=1.0)
+    assert scores(found) == pytest.approx({"b": 0.03, "a": 0.02})
+
+
+def test_without_likely_hits_the_ranking_stands():
+    assert boost(fused(a=1.0, b=0.5), []) == fused(a=1.0, b=0.5)

@@ -240,19 +240,40 @@ async def test_constraints_read_from_a_question_narrow_it_beside_the_callers_own
 
 async def test_what_was_inferred_and_leaves_nothing_is_dropped_the_weakest_first_and_said(teams: Service):
     gone = Compare("gt", "year", 2030)
-    asked = reading(teams, Scripted(firm=(team("green"), team("red")), soft=(gone,)))
+    asked = reading(teams, Scripted(firm=(gone, team("red"))))
     result = await asked.retrieve("penguins")
     assert (ids(result), result.status) == (["red1", "red2"], "found")
-    assert [one.dropped for one in result.relaxed] == [to_json(gone), to_json(team("green"))]
+    assert [one.dropped for one in result.relaxed] == [to_json(gone)]
     assert all("nothing was found with it" in one.reason for one in result.relaxed)
     assert became(result) == [
-        (1, "fulltext", "empty"), (1, "vector", "empty"), (2, "fulltext", "empty"), (2, "vector", "empty"),
-        (3, "fulltext", "ok"), (3, "vector", "ok"), (4, "fulltext", "skipped"), (4, "vector", "skipped"),
+        (1, "fulltext", "empty"), (1, "vector", "empty"), (2, "fulltext", "ok"), (2, "vector", "ok"),
+        (3, "fulltext", "skipped"), (3, "vector", "skipped"),
     ]  # fmt: skip
 
 
+async def test_what_is_only_likely_raises_the_documents_that_satisfy_it_and_excludes_none(teams: Service):
+    plain = await reading(teams, Scripted()).retrieve("penguins")
+    last = plain.hits[-1].metadata["team"]
+
+    raised = await reading(teams, Scripted(soft=(team(last),))).retrieve("penguins")
+
+    assert set(ids(raised)) == set(ids(plain))
+    assert raised.hits[0].metadata["team"] == last != plain.hits[0].metadata["team"]
+    boosts = {hit.metadata["team"]: hit.scores.get("boost", 0) for hit in raised.hits}
+    assert {name for name, boost in boosts.items() if boost > 0} == {last}
+    assert (raised.intent.soft_filter, raised.relaxed) == (to_json(team(last)), ())
+    assert all(hit.score == pytest.approx(hit.scores["fused"]) for hit in raised.hits)
+
+
+async def test_what_is_only_likely_and_true_of_nothing_changes_nothing(teams: Service):
+    plain = await reading(teams, Scripted()).retrieve("penguins")
+    same = await reading(teams, Scripted(soft=(Compare("gt", "year", 2030),))).retrieve("penguins")
+    assert [(hit.id, hit.scores) for hit in same.hits] == [(hit.id, hit.scores) for hit in plain.hits]
+    assert (same.relaxed, same.degraded) == ((), ())
+
+
 async def test_the_callers_filter_is_not_dropped_even_when_nothing_is_left(teams: Service):
-    asked = reading(teams, Scripted(soft=(team("red"),)))
+    asked = reading(teams, Scripted(firm=(team("red"),)))
     result = await asked.retrieve("penguins", filter={"type": "eq", "key": "year", "value": 1999})
     assert (result.hits, result.status) == ((), "nothing_found")
     assert [one.dropped for one in result.relaxed] == [to_json(team("red"))]

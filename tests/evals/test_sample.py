@@ -7,7 +7,7 @@ from agent import open_service
 from agent.settings import Settings
 from evals.corpus import TENANT, store_corpus
 from evals.datasets import load
-from retrievers.core.fields import read_schema
+from retrievers.core.schema import read_schema
 from retrievers.ingest.read import read
 
 SAMPLE = Path(__file__).parents[2] / "evals" / "data" / "sample"

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retrievers.core.errors import BadDocument
-from retrievers.core.fields import Field, flatten, from_catalogue, infer_fields, normalise, read_schema, to_catalogue
+from retrievers.core.fields import Field, flatten, from_catalogue, infer_fields, normalise, to_catalogue
+from retrievers.core.schema import read_schema
 
 PROFILE = settings(derandomize=True, database=None, deadline=None, max_examples=100)
 
@@ -226,11 +227,27 @@ def test_a_schema_declares_types_members_separators_and_descriptions():
     }
 
 
+def test_a_schema_says_what_a_document_is_called_and_in_which_unit_numbers_are():
+    schema = read_schema(
+        {"fields": {"size": {"type": "number", "unit": " kb "}}, "records": ["upload", "上传", "upload"]}
+    )
+
+    assert (schema["size"].unit, schema.records) == ("kb", ("upload", "上传"))
+    assert from_catalogue(json.loads(json.dumps(to_catalogue(schema)))) == schema
+    assert (read_schema({"records": []}), read_schema({"fields": {}}).records) == ({}, None)
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
         ([], "a schema is an object"),
+        ({}, "a schema is an object"),
         ({"fields": []}, "a schema is an object"),
+        ({"records": "upload"}, "records must be a list of words"),
+        ({"records": ["upload", 3]}, "records must be a list of words"),
+        ({"records": ["x" * 61]}, "records are at most 40 words of 60 characters"),
+        ({"fields": {"a": {"type": "string", "unit": "kb"}}}, 'schema field "a": unit is for numbers'),
+        ({"fields": {"a": {"type": "number", "unit": 3}}}, 'schema field "a": unit must be text'),
         ({"fields": {"a": 3}}, 'schema field "a" is neither a type name nor an object'),
         (
             {"fields": {"a": "text"}},

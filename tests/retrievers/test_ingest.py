@@ -17,7 +17,8 @@ import psycopg
 import pytest
 
 from retrievers.core.errors import BadRequest, EmbedderMismatch, Unavailable
-from retrievers.core.fields import Field, read_schema
+from retrievers.core.fields import Field
+from retrievers.core.schema import read_schema
 from retrievers.embed import Vectors
 from retrievers.ingest import run, store
 from retrievers.ingest.documents import Document, Rejected

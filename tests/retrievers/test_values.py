@@ -10,7 +10,8 @@ import psycopg
 import pytest
 
 from retrievers.core.errors import BadDocument, BadRequest
-from retrievers.core.fields import Field, from_catalogue, read_schema, to_catalogue
+from retrievers.core.fields import Field, from_catalogue, to_catalogue
+from retrievers.core.schema import read_schema
 from retrievers.core.types import PLATFORM, FieldValues
 from retrievers.ingest import store
 from retrievers.ingest.documents import Document

@@ -2,9 +2,10 @@
 
 import { h, marked, outward, pieces, section } from "./dom.js";
 import { number, score, t } from "./i18n.js";
-import { counted, sourceName, valueText } from "./phrases.js";
+import { counted, sourceName, valueBar, valueText } from "./phrases.js";
 import { metadataList, openDocument } from "./document.js";
 
+const MOST_BARS = 30;
 const CITED = /\[(\d{1,3})\]/g;
 
 /** Opens the document of a citation with its exact characters marked. */
@@ -135,6 +136,7 @@ export function tableCard(table) {
   return section(
     t("table"),
     {},
+    bars(table),
     h(
       "div",
       { class: "scroll", tabindex: 0, role: "region", "aria-label": t("table") },
@@ -148,6 +150,17 @@ export function tableCard(table) {
     h("p", { class: "soft" }, counted("rows", table.count ?? table.rows.length)),
     h("details", {}, h("summary", {}, t("table.sql")), h("pre", {}, table.sql)),
   );
+}
+
+/** A group or a ranking as bars: rows that end in a number which is not below zero; null of any other table. */
+function bars({ columns, rows }) {
+  const measure = columns.length - 1;
+  const shown = rows.slice(0, MOST_BARS);
+  if (measure < 1 || shown.length < 2 || !shown.every((row) => typeof row[measure] === "number" && row[measure] >= 0)) return null;
+  const most = Math.max(...shown.map((row) => row[measure]), 1e-9);
+  const title = columns.indexOf("title");
+  const label = (row) => (title >= 0 ? valueText(row[title]) : row.slice(0, measure).map(valueText).join(" · "));
+  return h("ul", { class: "values chart", "aria-label": t("table.bars", { name: columns[measure] }) }, shown.map((row) => valueBar(label(row), row[measure], most)));
 }
 
 /** The mark that stands before every passage of a prompt; null where it has none. */

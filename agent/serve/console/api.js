@@ -90,6 +90,7 @@ const path = (text) => text.split("/").map(part).join("/");
 export const api = {
   collections: async () => (await json("/v1/collections")).collections,
   collection: (name) => json(`/v1/collections/${part(name)}`),
+  declare: (name, schema) => json(`/v1/collections/${part(name)}`, { method: "PUT", body: schema }),
   deleteCollection: (name) => json(`/v1/collections/${part(name)}`, { method: "DELETE" }),
   document: (collection, id) => json(`/v1/documents/${part(collection)}/${path(id)}`),
   traces: async (limit) => (await json(`/v1/traces?limit=${limit}`)).traces,

@@ -1,9 +1,10 @@
-// The collections: what their fields hold, files put in, and a collection deleted.
+// The collections: what their fields hold and how they are declared, files put in, and a collection deleted.
 
 import { api } from "./api.js";
 import { dialog, h, notify, replace, section } from "./dom.js";
 import { number, t } from "./i18n.js";
-import { counted, empty, problemBox, valueText, waiting } from "./phrases.js";
+import { declareField, declareRecords } from "./declaring.js";
+import { counted, empty, problemBox, valueBar, valueText, waiting } from "./phrases.js";
 import { uploader } from "./upload.js";
 
 export function collectionsView(root, _parameters, name) {
@@ -44,13 +45,19 @@ export function collectionsView(root, _parameters, name) {
         {},
         h("p", {}, counted("documents", found.documents), " · ", counted("chunks", found.chunks), " · ", t("collections.embedder", { name: found.embedder ?? "–" })),
         h("p", { class: "soft" }, Object.entries(found.languages).map(([language, n]) => `${language} ${number(n)}`).join(" · ")),
-        h("button", { class: "danger", type: "button", onclick: () => confirmDelete(found) }, t("collections.delete")),
+        recordsLine(found),
+        h(
+          "div",
+          { class: "row" },
+          h("button", { type: "button", onclick: () => declareRecords(found, load) }, t("declare.records")),
+          h("button", { class: "danger", type: "button", onclick: () => confirmDelete(found) }, t("collections.delete")),
+        ),
       ),
       section(
         t("collections.fields"),
         {},
         found.fields.length
-          ? h("ul", { class: "fields" }, found.fields.map(fieldItem))
+          ? h("ul", { class: "fields" }, found.fields.map((field) => fieldItem(field, () => declareField(found, field, load))))
           : empty(t("collections.no_fields"), h("p", {}, t("collections.no_fields_how"))),
       ),
     ];
@@ -85,7 +92,20 @@ export function collectionsView(root, _parameters, name) {
   load();
 }
 
-function fieldItem(field) {
+/** What a document is called: as declared, and as it is taken beside that. */
+function recordsLine(found) {
+  const said = [];
+  if (found.records.length) said.push(t("records.declared", { words: found.records.join(", ") }));
+  if (found.derived_records.length) said.push(t("records.derived", { words: found.derived_records.join(", ") }));
+  return said.length ? h("p", { class: "records" }, said.join(" · ")) : null;
+}
+
+function unitText(field) {
+  if (field.unit) return t("field.unit", { unit: field.unit });
+  return field.derived_unit ? t("field.derived_unit", { unit: field.derived_unit }) : null;
+}
+
+function fieldItem(field, declare) {
   const most = Math.max(1, ...field.top.map(([, count]) => count));
   const isRange = field.min !== null && field.min !== undefined;
   return h(
@@ -93,13 +113,9 @@ function fieldItem(field) {
     { class: "field" },
     h("h3", {}, h("code", {}, field.name), h("span", { class: "tag" }, t(`type.${field.type}`)), field.item !== field.type ? h("span", { class: "tag" }, t(`type.${field.item}`)) : null),
     field.description ? h("p", {}, field.description) : null,
-    h("p", { class: "soft" }, [counted("field.documents", field.documents), counted("field.distinct", field.distinct), isRange ? t("field.range", { min: valueText(field.min), max: valueText(field.max) }) : null].filter(Boolean).join(" · ")),
+    h("p", { class: "soft" }, [counted("field.documents", field.documents), counted("field.distinct", field.distinct), isRange ? t("field.range", { min: valueText(field.min), max: valueText(field.max) }) : null, unitText(field)].filter(Boolean).join(" · ")),
+    field.names.length ? h("p", { class: "soft" }, t("field.names", { words: field.names.join(", ") })) : null,
+    h("button", { class: "quiet", type: "button", "aria-label": t("declare.field_label", { name: field.name }), onclick: declare }, t("declare.field")),
     isRange ? null : h("ul", { class: "values", "aria-label": t("field.top") }, field.top.map(([value, count]) => valueBar(value, count, most))),
   );
-}
-
-function valueBar(value, count, most) {
-  const fill = h("span", { class: "fill" });
-  fill.style.setProperty("--share", String(count / most));
-  return h("li", {}, h("span", { class: "value-name" }, value), h("span", { class: "score-bar", "aria-hidden": "true" }, fill), h("span", { class: "figure" }, number(count)));
 }

@@ -12,6 +12,13 @@ export function valueText(value) {
   return String(value);
 }
 
+/** A value with how much of the most it has, as a list item. */
+export function valueBar(value, count, most) {
+  const fill = h("span", { class: "fill" });
+  fill.style.setProperty("--share", String(count / most));
+  return h("li", {}, h("span", { class: "value-name", title: value }, value), h("span", { class: "score-bar", "aria-hidden": "true" }, fill), h("span", { class: "figure" }, number(count)));
+}
+
 /** The conditions that a filter joins by "and". */
 export function partsOf(filter) {
   if (!filter) return [];

@@ -16,6 +16,7 @@ function columnsOf(trace) {
   const columns = sources.map((name) => ({
     name: sourceName(name), group: "before", score: (hit) => hit.scores[name], rank: (hit) => hit.ranks[name],
   }));
+  if (held("boost")) columns.push({ name: t("ranking.boost"), group: "fused", score: (hit) => hit.scores.boost, rank: () => null });
   columns.push({ name: t("ranking.fused"), group: "fused", score: (hit) => hit.scores.fused, rank: (hit) => fused.get(hit.id) });
   for (const name of features) columns.push({ name, group: "after", score: (hit) => hit.scores[name], rank: () => null });
   if (held("rerank")) columns.push({ name: t("ranking.reranked"), group: "after", score: (hit) => hit.scores.rerank, rank: (hit) => hit.rank });

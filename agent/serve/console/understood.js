@@ -1,4 +1,4 @@
-// What was understood: the filters as chips with who stated them, the searches, the sources, and what was given up.
+// What was understood: filters and boosts as chips with who stated them, the searches, the sources, and what was given up.
 
 import { h, section } from "./dom.js";
 import { number, reasonText, t } from "./i18n.js";
@@ -6,7 +6,7 @@ import { canonical, degradedText, filterText, isSame, partsOf, sourceName } from
 
 /**
  * Every condition of a question, who stated it and whether it was kept.
- * @returns {{filter: object, from: "caller"|"rules"|"model", confidence: number|null, firm: boolean, dropped: boolean}[]}
+ * @returns {{filter: object, from: "caller"|"rules"|"model", confidence: number|null, firm: boolean, dropped: boolean, why?: string}[]}
  */
 export function conditions(trace) {
   const { intent, request } = trace;
@@ -19,9 +19,9 @@ export function conditions(trace) {
       found.push({ filter, from: "model", confidence: intent.confidence, firm: true, dropped: dropped.has(canonical(filter)) });
     }
   } else if (intent.by === "rules") {
-    for (const { filter, confidence, firm } of trace.stated) {
+    for (const { filter, confidence, firm, why } of trace.stated) {
       const gone = dropped.has(canonical(filter)) || partsOf(filter).every((part) => dropped.has(canonical(part)));
-      found.push({ filter, from: "rules", confidence, firm, dropped: gone });
+      found.push({ filter, from: "rules", confidence, firm, dropped: gone, why });
     }
   }
   return found;
@@ -34,7 +34,8 @@ export function conditions(trace) {
 export function understood(trace, actions) {
   const { intent } = trace;
   const found = conditions(trace);
-  const chips = found.map((one) => chip(one, actions));
+  const chips = found.filter((one) => one.firm).map((one) => chip(one, actions));
+  const boosts = found.filter((one) => !one.firm).map((one) => chip(one, actions));
   for (const filter of trace.request.ignore ?? []) chips.push(ignoredChip(filter, actions));
   const facts = [];
   if (intent.question !== trace.request.query) facts.push([t("understood.question"), intent.question]);
@@ -50,6 +51,9 @@ export function understood(trace, actions) {
     chips.length
       ? h("ul", { class: "chips", "aria-label": t("understood.filters") }, chips)
       : h("p", {}, t(intent.kind === "none" ? "understood.small_talk" : "understood.no_filter")),
+    boosts.length
+      ? [h("h3", {}, t("understood.boosts")), h("p", { class: "soft" }, t("understood.boosts_said")), h("ul", { class: "chips boosts", "aria-label": t("understood.boosts") }, boosts)]
+      : null,
     facts.length ? h("dl", { class: "facts" }, facts.map(([name, said]) => h("div", {}, h("dt", {}, name), h("dd", {}, said)))) : null,
     notices(trace),
   );
@@ -65,15 +69,15 @@ function summary(trace) {
   });
 }
 
-function chip({ filter, from, confidence, firm, dropped }, actions) {
+function chip({ filter, from, confidence, firm, dropped, why }, actions) {
   const text = filterText(filter);
   const origin = confidence === null ? t(`from.${from}`) : t("from.sure", { from: t(`from.${from}`), confidence: number(confidence * 100) });
-  const how = dropped ? t("chip.dropped") : firm ? null : t("chip.suggested");
+  const how = dropped ? t("chip.dropped") : firm ? null : t("chip.likely");
   return h(
     "li",
-    { class: `chip ${from}${dropped ? " dropped" : ""}` },
+    { class: `chip ${from}${dropped ? " dropped" : ""}${firm ? "" : " boost"}` },
     h("span", { class: "chip-text" }, text),
-    h("span", { class: "chip-from" }, [origin, how].filter(Boolean).join(" · ")),
+    h("span", { class: "chip-from" }, [origin, why, how].filter(Boolean).join(" · ")),
     actions
       ? h("button", { class: "chip-button", type: "button", "aria-label": t("chip.remove", { filter: text }), title: t("chip.remove", { filter: text }), onclick: () => actions.remove(filter, from) }, "✕")
       : null,

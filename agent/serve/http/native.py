@@ -22,6 +22,7 @@ from agent.settings import Settings
 from agent.types import Answer, AskRequest, AugmentRequest, Prompt, Request, Result
 
 _QUESTION = {"query": "Which PEPs did Guido write about typing after 2014?", "collection": "peps", "top_k": 5}
+_DECLARATION = {"fields": {"size_kb": {"type": "number", "unit": "kb"}}, "records": ["upload", "uploads"]}
 _MOST_TRACES = 200
 
 _log = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ def router() -> APIRouter:
     routes.post("/ask", tags=["questions"], responses=_STREAM, response_class=Response)(ask)
     routes.get("/collections", tags=["documents"], responses=gives(shapes.Collections))(list_collections)
     routes.get("/collections/{name}", tags=["documents"], responses=gives(shapes.CollectionBody))(get_collection)
+    routes.put("/collections/{name}", tags=["documents"], responses=gives(shapes.CollectionBody))(declare_collection)
     routes.delete("/collections/{name}", tags=["documents"], responses=gives(shapes.Deleted))(delete_collection)
     routes.get("/traces", tags=["traces"], responses=gives(shapes.Traces))(list_traces)
     routes.get(one_trace, tags=["traces"], responses=gives(shapes.TraceBody))(get_trace)
@@ -107,6 +109,18 @@ async def list_collections(service: TheService, caller: TheCaller) -> Response:
 async def get_collection(service: TheService, caller: TheCaller, name: Name) -> Response:
     """One collection with its field catalogue."""
     return answer(shapes.CollectionBody(**await service.describe(name, tenant=caller.tenant)))
+
+
+async def declare_collection(
+    service: TheService,
+    caller: TheCaller,
+    name: Name,
+    body: Annotated[shapes.Declaration, Depends(JsonBody(shapes.Declaration, example=_DECLARATION))],
+) -> Response:
+    """Declare the fields of a collection, their units and other names, and what a document is called."""
+    said = {name: getattr(body, name) for name in body.model_fields_set}
+    schema = {name: value for name, value in said.items() if value is not None}
+    return answer(shapes.CollectionBody(**await service.declare(name, schema, tenant=caller.tenant)))
 
 
 async def delete_collection(service: TheService, caller: TheCaller, name: Name) -> Response:

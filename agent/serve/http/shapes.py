@@ -132,7 +132,21 @@ class Collections(Shape):
 class CollectionBody(CollectionSummary):
     """A collection with its field catalogue: per field its type, ranges and commonest values with counts."""
 
+    records: Annotated[list[str], Field(description="what a document is called, as declared")]
+    derived_records: Annotated[list[str], Field(description="what a document is taken to be called beside that")]
     fields: list[dict[str, Any]]
+
+
+class Declaration(Shape):
+    """A collection's schema. Fields that it does not name stay as they are; so do `records` where it has none."""
+
+    fields: Annotated[
+        dict[str, Any] | None,
+        Field(description="type by name, or an object with type, item, separator, description, aliases and unit"),
+    ] = None
+    records: Annotated[
+        list[Any] | None, Field(description='what a document is called: ["upload", "uploads", "上传"]')
+    ] = None
 
 
 class TraceSummary(Shape):

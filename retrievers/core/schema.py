@@ -1,0 +1,145 @@
+"""What a schema declares of a collection: its fields, and the words for one of its documents."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, get_args
+
+from retrievers.core.errors import BadDocument, listing
+from retrievers.core.fields import MAX_KEY_CHARACTERS, Field, FieldType, ScalarType, shown
+
+MAX_ALIASES = 1000
+"""Most other names of one field's values together."""
+MAX_ALIAS_CHARACTERS = 100
+MAX_RECORDS = 40
+"""Most words for a document."""
+MAX_RECORD_CHARACTERS = 60
+MAX_UNIT_CHARACTERS = 20
+
+_FORM = 'a schema is an object like {"fields": {"published": "date"}, "records": ["upload", "uploads"]}'
+_KEYS = {"type", "item", "separator", "description", "aliases", "unit"}
+
+
+class Schema(dict[str, Field]):
+    """The declared fields by name.
+
+    Attributes:
+        records: what a document of the collection is called ("upload", "uploads", "上传"); None where nothing is said.
+    """
+
+    def __init__(self, fields: Mapping[str, Field] | None = None, records: Iterable[str] | None = None) -> None:
+        super().__init__(fields or {})
+        self.records = None if records is None else tuple(records)
+
+
+def read_schema(data: object) -> Schema:
+    """The schema in the JSON value of a file or a request.
+
+    Args:
+        data: `{"fields": {"published": "date", "size": {"type": "number", "unit": "kb"}, "tags": {"type": "list",
+            "item": "string", "separator": ",", "description": "...", "aliases": {"kubernetes": ["k8s"]}}},
+            "records": ["upload", "uploads"]}`; either key may be left out.
+    Raises:
+        BadDocument: not of that form.
+    """
+    if not isinstance(data, Mapping) or not data.keys() & {"fields", "records"}:
+        raise BadDocument(_FORM)
+    given = data.get("fields", {})
+    if not isinstance(given, Mapping):
+        raise BadDocument(_FORM)
+    records = _read_records(data["records"]) if "records" in data else None
+    return Schema({str(name): _read_field(name, spec) for name, spec in given.items()}, records)
+
+
+def _read_records(given: object) -> tuple[str, ...]:
+    """Raises:
+    BadDocument: they are no list of words, too many or too long.
+    """
+    if not isinstance(given, list | tuple) or not all(isinstance(one, str) and one.strip() for one in given):
+        raise BadDocument('schema: records must be a list of words for a document, such as ["upload", "uploads"]')
+    words = tuple(dict.fromkeys(" ".join(one.split()) for one in given))
+    if any(not one.isprintable() for one in words):
+        raise BadDocument("schema: a word of records holds a character that cannot be printed")
+    if len(words) > MAX_RECORDS or any(len(one) > MAX_RECORD_CHARACTERS for one in words):
+        raise BadDocument(f"schema: records are at most {MAX_RECORDS} words of {MAX_RECORD_CHARACTERS} characters")
+    return words
+
+
+def _read_field(name: str, given: object) -> Field:
+    spec = {"type": given} if isinstance(given, str) else given
+    where = f'schema field "{name}"'
+    if not isinstance(spec, Mapping):
+        raise BadDocument(f"{where} is neither a type name nor an object")
+    if len(name) > MAX_KEY_CHARACTERS or any(c == "\0" or "\ud800" <= c <= "\udfff" for c in f"{name}{spec}"):
+        raise BadDocument(f"a schema field has a name over {MAX_KEY_CHARACTERS} characters or a character of no text")
+    if not name.strip():
+        raise BadDocument("a schema field has an empty name")
+    if unknown := set(spec) - _KEYS:
+        raise BadDocument(f"{where} has unknown keys: {listing(unknown)}")
+    kind: Any = spec.get("type")
+    item: Any = spec.get("item", "string")
+    if kind not in get_args(FieldType):
+        raise BadDocument(f"{where}: type must be one of {listing(get_args(FieldType))}")
+    if item not in get_args(ScalarType):
+        raise BadDocument(f"{where}: item must be one of {listing(get_args(ScalarType))}")
+    separator: Any = spec.get("separator")
+    if separator is not None and not (kind == "list" and isinstance(separator, str) and separator):
+        raise BadDocument(f'{where}: separator must be text, and is for type "list" only')
+    members: ScalarType = item if kind == "list" else kind
+    return Field(
+        str(name),
+        kind,
+        members,
+        separator,
+        declared=True,
+        description=str(spec.get("description", "")),
+        aliases=_read_aliases(name, members, spec.get("aliases", {})),
+        unit=_read_unit(where, members, spec.get("unit")),
+    )
+
+
+def _read_unit(where: str, item: ScalarType, given: object) -> str | None:
+    """Raises:
+    BadDocument: it is no short text, or of what is no number.
+    """
+    if given is None:
+        return None
+    if item != "number":
+        raise BadDocument(f"{where}: unit is for numbers, and this is a {item}")
+    if not isinstance(given, str) or not given.strip() or not given.isprintable() or len(given) > MAX_UNIT_CHARACTERS:
+        raise BadDocument(f'{where}: unit must be text of at most {MAX_UNIT_CHARACTERS} characters, such as "kb"')
+    return given.strip()
+
+
+def _read_aliases(field: str, item: ScalarType, given: object) -> dict[str, tuple[str, ...]]:
+    """Value to its other names. A value that no document has is fine: documents may come later.
+
+    Raises:
+        BadDocument: not of that form, too many or too long, or one name for two values.
+    """
+    where = f'schema field "{field}": aliases'
+    if not isinstance(given, Mapping):
+        raise BadDocument(f'{where} must be an object like {{"infrastructure": ["infra"]}}')
+    if given and item not in ("string", "boolean"):
+        raise BadDocument(f"{where} are for text and true/false, and this is a {item}")
+    aliases: dict[str, tuple[str, ...]] = {}
+    # Who uses a name, and what it stands for.
+    meant = {_alias_key(str(value)): str(value) for value in given}
+    for value, names in given.items():
+        if item == "boolean" and value not in ("true", "false"):
+            raise BadDocument(f'{where} are of "true" and "false", not of "{shown(value)}"')
+        if not isinstance(names, list) or not all(isinstance(name, str) and name.strip() for name in names):
+            raise BadDocument(f'{where} of "{shown(value)}" must be a list of names')
+        for name in names:
+            if len(name) > MAX_ALIAS_CHARACTERS:
+                raise BadDocument(f'{where}: "{shown(name)}" is longer than {MAX_ALIAS_CHARACTERS} characters')
+            other = meant.setdefault(_alias_key(name), value)
+            if other != value:
+                raise BadDocument(f'{where}: "{shown(name)}" stands for both "{shown(other)}" and "{shown(value)}"')
+        if names:
+            aliases[value] = tuple(name.strip() for name in names)
+    if sum(map(len, aliases.values())) > MAX_ALIASES:
+        raise BadDocument(f"{where} are more than {MAX_ALIASES:,}")
+    return aliases
+
+
+def _alias_key(name: str) -> str:
+    return " ".join(name.casefold().split())

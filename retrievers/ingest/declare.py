@@ -1,0 +1,69 @@
+"""What a collection is told of its documents: the types of their fields, and what one of them is called."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from retrievers.core.errors import BadRequest
+from retrievers.core.fields import Field, from_catalogue
+from retrievers.core.schema import Schema
+from retrievers.ingest import store
+
+if TYPE_CHECKING:
+    from retrievers.postgres.database import Database
+
+
+async def declare(database: "Database", tenant: str, collection: str, schema: Schema) -> None:
+    """Write a schema without documents; the collection is made when it is missing.
+
+    Fields that the schema does not name stay as they are, and so do the words for a document where it has none.
+
+    Raises:
+        BadRequest: the collection has documents, and the schema changes the type of one of their fields.
+    """
+    async with database.transaction(tenant) as connection:
+        number = (await store.open_collection(connection, tenant, collection))[0]
+        await learn(connection, tenant, number, collection, declared=schema)
+
+
+async def learn(
+    connection: store.Connection,
+    tenant: str,
+    number: int,
+    collection: str,
+    *,
+    declared: Mapping[str, Field],
+    inferred: Mapping[str, Field] | None = None,
+) -> dict[str, Field]:
+    """Add the fields that the collection does not know yet, and what is declared.
+
+    Args:
+        declared: a `Schema` also says what a document is called.
+        inferred: fields as the documents have them: what is known or declared comes before.
+    Returns:
+        All of the collection's fields.
+    Raises:
+        BadRequest: see `declare`.
+    """
+    # Somebody else may be adding fields to the same collection at this moment.
+    known = from_catalogue(await store.lock_fields(connection, tenant, number))
+    fields = {**(inferred or {}), **known, **declared}
+    if fields != known:
+        # Names and descriptions may change at any time; what is stored was made by type and separator.
+        changed = [name for name, spec in declared.items() if name in known and not known[name].holds_like(spec)]
+        if changed and await _has_documents(connection, tenant, number):
+            raise BadRequest(
+                f'the schema changes the type of "{changed[0]}" in collection "{collection}", which has '
+                "documents: delete the collection and ingest it again",
+                where="schema",
+            )
+        await store.set_fields(connection, tenant, number, fields)
+    if isinstance(declared, Schema) and declared.records is not None:
+        await store.set_records(connection, tenant, number, declared.records)
+    return fields
+
+
+async def _has_documents(connection: store.Connection, tenant: str, number: int) -> bool:
+    cursor = await connection.execute(
+        "SELECT documents > 0 FROM signalbox.collection WHERE tenant = %s AND number = %s", (tenant, number)
+    )
+    return bool((await cursor.fetchone() or (False,))[0])
