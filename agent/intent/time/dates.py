@@ -17,6 +17,8 @@ from agent.intent.time.periods import Calendar, Period, Yearly
 _MOST_CHARACTERS = 2_000
 _MOST_TOKENS = 32
 """Tokens of a run that are parsed at once."""
+_MOST_ITEMS = 1_500
+"""Items of a text; questions have up to 200, and of a text that has more the rest stays unread."""
 _ANCHORS = frozenset(
     """
     YEAR TWO UNIT MONTHNAME WDAY HOLIDAY DAYREL YREL DATE YM MD MDN SEASON DECADE HALFYEAR ZHYEARPART ZHMONTHPART
@@ -79,9 +81,14 @@ def read_dates(text: str, calendar: Calendar) -> Dates:
     tokens = read_words(text[:_MOST_CHARACTERS])
     ranges: list[DateRange] = []
     unread: list[tuple[int, int]] = []
+    left = _MOST_ITEMS
     for first, last in _runs(tokens):
-        run = _Run(text, tokens, first, last, parse(tokens, first, last, RULES, calendar), calendar)
-        found, missed = run.read()
+        chart, looked_at = parse(tokens, first, last, RULES, calendar, left)
+        left -= looked_at
+        if not left:
+            unread.append((tokens[first].start, len(text)))
+            break
+        found, missed = _Run(text, tokens, first, last, chart, calendar).read()
         ranges += found
         for start, end in missed:
             if unread and start <= unread[-1][1]:
@@ -313,7 +320,7 @@ class _Run:
             strong = [one for one in self._items(place, *_STRONG) if self._is_strong(one)]
             digits = place == item.end and any(one.category == "N" for one in self._items(place, "N"))
             if strong or (digits and not self.tokens[place].is_chinese):
-                return not self._items(place, "T") or bool(strong and place == item.end)
+                return not self._items(place, "T")
             light = [one.end for one in self._items(place, *_LIGHT)]
             if not light:
                 return False

@@ -229,7 +229,8 @@ RULES = rules_of(
         # what stands for itself
         ("T", "B between_end?", yearly.same),
         ("T", "P|PP|X|RD|RR|RMZ|RQZ", yearly.same),
-        ("T", "link P|PP|RD|RN|RR|RMZ|RQZ", yearly.same),
+        ("T", "link P|PP|RD|RR|RMZ|RQZ", yearly.same),
+        ("T", "on RN", yearly.same),
         ("T", "link YR", yearly.as_period),
         ("T", "in RM|RQ", yearly.same),
         ("T", "link? YR between_end", yearly.as_period),
