@@ -4,6 +4,7 @@ A run of words of dates is parsed as a whole. A range counts only when nothing t
 over; else none of it is read, and its words are handed back.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -33,6 +34,8 @@ _OPENING = ("zhbefore", "zhafter", "zhsince", "zhupto", "onwards", "andbefore", 
 """Words after a period that open it."""
 _NARROWING = ("PART", "EDGE", "later", "earlier", "rest", "ROLL")
 """Words before a period of which they name a part, or more than one."""
+_RELATIVE = re.compile(r"[\u4e00-\u9fff]{1,4}的[\u4e00-\u9fff]")
+"""A verb that says what was done then, of documents: 周五[提交的报告], and not 周五还开门吗."""
 _FARTHEST = 6
 
 
@@ -172,7 +175,8 @@ class _Run:
                 alone = self._items(place + self._has(place, "skipped"), "YEAR", "R", "WDAY", "WEEKEND")
                 found += [_Stated(item) for item in alone if self._can_open(item)]
             if self.tokens[place].is_chinese:
-                found += [_Stated(item) for item in self._items(place, "WDAY")]
+                alone = self._items(place, "WDAY", "RH")
+                found += [_Stated(item) for item in alone if _RELATIVE.match(self._following(item))]
             if not found:
                 found = [_Stated(item, is_weak=True) for item in self._items(place, "R", "YEAR")]
             if not found:
@@ -190,7 +194,10 @@ class _Run:
     def _can_open(self, item: Item) -> bool:
         """Whether it stands for itself at the beginning of the text, or after what was done then."""
         if self._has(item.start - 1, "skipped"):
-            return item.category in ("R", "WEEKEND") and self._follows_participle(item.start - 1)
+            return item.category == "WEEKEND" and self._follows_participle(item.start - 1)
+        following = self.tokens[item.end] if item.end < len(self.tokens) else None
+        if item.category == "R" and following is not None and following.text.isalpha() and not following.items:
+            return False  # "what triggered July unrest"
         digits = self.tokens[item.start].items[0].category == "MDN" and any(one.is_chinese for one in self.tokens)
         return item.category == "YEAR" or digits or self._follows_participle(item.start)
 
@@ -209,7 +216,7 @@ class _Run:
         days = [one for one in self._items(item.start + size - 2, "O") + self._items(last, "O") if one.end == item.end]
         if any(self._has(one.start - 1, "the", "on") and one.start - item.start < 3 for one in days):
             return not following[:1].isalpha()
-        if size <= 2 and self._has(last, "MONTHNAME"):
+        if size <= 2 and self._has(last, "MONTHNAME") and not self._has(item.start, "N", "O", "REL"):
             return self._is_month(last, self.tokens[item.start].text, following)
         # "what may 3 people do"
         is_verb = size == 2 and self._has(item.start, "MONTHNAME") and self._is_verbal(item.start)
@@ -339,7 +346,12 @@ class _Run:
         ends = (end, end + 1) if self._has(item.start, "of") else (end,)
         return any(
             one.end == end and self._is_strong(one) for start in starts for one in self._items(start, *wanted)
-        ) or any(one.end in ends for start in starts for one in self._items(start, *_NARROWING))
+        ) or any(
+            one.end in ends
+            for start in starts
+            for one in self._items(start, *_NARROWING)
+            if not self.tokens[start].is_chinese
+        )
 
     def _wanted_before(self, item: Item) -> tuple[str, ...]:
         """Categories that belong to a part if they stand directly before it; fewer before a preposition."""
@@ -347,16 +359,21 @@ class _Run:
             return ("N", "YEAR", "DUR", "P", "WDAY", "UNIT")
         if self.tokens[item.start].text == "of":
             return ("UNIT", "WDAY", "O", "OTHERUNIT")
+        if self._has(item.start, "to"):
+            return ("N", "O", "DUR", "P")
         if self._has(item.start, "before", "after"):
             return ("DUR", "UNIT", "OTHERUNIT", "SOMEDUR")
         if self._has(item.start, "on", "from"):
             return ("DUR",)
         is_led = self._has(item.start, "in", "since", "span", "link")
-        return () if is_led else ("N", "YEAR", "DUR", "P", "WDAY", "UNIT", "OTHERUNIT")
+        number = ("N", "YEAR") if self._has(item.start, "MONTHNAME") else ()
+        return () if is_led else (*number, "DUR", "P", "WDAY", "UNIT", "OTHERUNIT")
 
     def _is_strong(self, item: Item) -> bool:
-        """Not a single Chinese character, nor a month's name that is a word."""
+        """Not a single Chinese character, nor a month's name that is a word, nor what is asked for: "which month"."""
         word = self.tokens[item.start]
+        if item.category == "UNIT" and self._has(item.start - 1, "asked"):
+            return False
         if item.end - item.start > 1:
             return True
         return not word.is_chinese and word.text not in load_words().verbal_months
