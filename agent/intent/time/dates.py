@@ -196,7 +196,10 @@ class _Run:
         if self._has(item.start - 1, "skipped"):
             return item.category == "WEEKEND" and self._follows_participle(item.start - 1)
         following = self.tokens[item.end] if item.end < len(self.tokens) else None
-        if item.category == "R" and following is not None and following.text.isalpha() and not following.items:
+        is_word = (
+            following is not None and following.text.isascii() and following.text.isalpha() and not following.items
+        )
+        if item.category == "R" and is_word:
             return False  # "what triggered July unrest"
         digits = self.tokens[item.start].items[0].category == "MDN" and any(one.is_chinese for one in self.tokens)
         return item.category == "YEAR" or digits or self._follows_participle(item.start)
