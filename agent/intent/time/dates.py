@@ -195,10 +195,8 @@ class _Run:
         """Whether it stands for itself at the beginning of the text, or after what was done then."""
         if self._has(item.start - 1, "skipped"):
             return item.category == "WEEKEND" and self._follows_participle(item.start - 1)
-        following = self.tokens[item.end] if item.end < len(self.tokens) else None
-        is_word = (
-            following is not None and following.text.isascii() and following.text.isalpha() and not following.items
-        )
+        following = self.tokens[item.end : item.end + 1]
+        is_word = any(re.fullmatch("[a-z]+", one.text) and not one.items for one in following)
         if item.category == "R" and is_word:
             return False  # "what triggered July unrest"
         digits = self.tokens[item.start].items[0].category == "MDN" and any(one.is_chinese for one in self.tokens)
