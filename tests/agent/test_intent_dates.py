@@ -7,7 +7,9 @@ import pytest
 
 from agent.intent.cascade import local
 from agent.intent.filters import of_date
-from agent.intent.time.dates import find_date, find_dates
+from agent.intent.time.dates import find_date, find_dates, read_dates
+from agent.intent.time.grammar import RULES
+from agent.intent.time.lexer import load_words
 from agent.intent.time.periods import Calendar
 from retrievers.core.fields import Field
 from retrievers.core.types import FieldValues
@@ -113,7 +115,99 @@ ONE = {
     "2024年3月5日之前": (None, "2024-03-05"),
     "二〇一六年": ("2016-01-01", "2017-01-01"),
 }
+# How days are written, and what of a period is meant; today is Friday, 20 November 2026.
+SPELLED = {
+    "on 4th jan 2019": ("2019-01-04", "2019-01-05"),
+    "on jan/2": ("2026-01-02", "2026-01-03"),
+    "on 22/04": ("2026-04-22", "2026-04-23"),
+    "on 22/04/2019": ("2019-04-22", "2019-04-23"),
+    "on 2019.1.4": ("2019-01-04", "2019-01-05"),
+    "on dec. 31, 1994": ("1994-12-31", "1995-01-01"),
+    "filed may twenty nine": ("2026-05-29", "2026-05-30"),
+    "on 6 april nineteen ninety three": ("1993-04-06", "1993-04-07"),
+    "the 2nd of last month": ("2026-10-02", "2026-10-03"),
+    "mon 16th": ("2026-11-16", "2026-11-17"),
+    "April 9th through 17th 2018": ("2018-04-09", "2018-04-18"),
+    "9th through 17th April 2018": ("2018-04-09", "2018-04-18"),
+    "from may to oct 2020": ("2020-05-01", "2020-11-01"),
+    "between 3 and 12 of September": ("2026-09-03", "2026-09-13"),
+    "from 2 to 7 this month": ("2026-11-02", "2026-11-08"),
+    "3 May 2019 to 5 June": ("2019-05-03", "2019-06-06"),
+    "Tuesday of next week": ("2026-11-24", "2026-11-25"),
+    "the last week of 2016": ("2016-12-26", "2017-01-02"),
+    "first friday of july 2019": ("2019-07-05", "2019-07-06"),
+    "2 days from today": ("2026-11-22", "2026-11-23"),
+    "the day after christmas": ("2026-12-26", "2026-12-27"),
+    "week commencing 4 May 2020": ("2020-05-04", "2020-05-11"),
+    "on easter 2018": ("2018-04-01", "2018-04-02"),
+    "on black friday 2010": ("2010-11-26", "2010-11-27"),
+    "late september": ("2026-09-16", "2026-10-01"),
+    "the 21st century": ("2000-01-01", "2100-01-01"),
+    "previous three quarters": ("2026-01-01", "2026-10-01"),
+    "next 3 days": ("2026-11-21", "2026-11-24"),
+    "papers published 2019": ("2019-01-01", "2020-01-01"),
+    "pre-2010 papers": (None, "2010-01-01"),
+    "more than 2 years old": (None, "2024-11-20"),
+    "since the end of last quarter": ("2026-10-01", None),
+    "十月一日到十五日": ("2026-10-01", "2026-10-16"),
+    "2010年十月底": ("2010-10-21", "2010-11-01"),
+    "9月下旬到10月上旬": ("2026-09-21", "2026-10-11"),
+    "上上周三": ("2026-11-04", "2026-11-05"),
+    "大前天": ("2026-11-17", "2026-11-18"),
+    "上个月15号": ("2026-10-15", "2026-10-16"),
+    "四月的最后一个星期一": ("2026-04-27", "2026-04-28"),
+    "20世纪90年代": ("1990-01-01", "2000-01-01"),
+    "零八年": ("2008-01-01", "2009-01-01"),
+    "两千零八年": ("2008-01-01", "2009-01-01"),
+    "康熙三年五月": ("1664-05-01", "1664-06-01"),
+    "国庆节期间": ("2026-10-01", "2026-10-02"),
+    "後天": ("2026-11-22", "2026-11-23"),
+    "在2019年之前": (None, "2019-01-01"),
+    "三月以前": (None, "2026-03-01"),
+    "三个月以前": (None, "2026-08-20"),
+    "自去年五月起": ("2025-05-01", None),
+    "2017 年 6 月之前提交的": (None, "2017-06-01"),
+    "which month of 2024": ("2024-01-01", "2025-01-01"),
+    "minutes of this week's meeting": ("2026-11-16", "2026-11-23"),
+    "gallery 4 today": ("2026-11-20", "2026-11-21"),
+    "上个季度一共几起": ("2026-07-01", "2026-10-01"),
+    "周五提交的报告": ("2026-11-20", "2026-11-21"),
+    "2023年中标的公司": ("2023-01-01", "2024-01-01"),
+}
+# A part of these would be another date.
+UNREAD = (
+    "33 May 2019",
+    "30 February 2024",
+    "9 through June 2020",
+    "between 2005 and the release",
+    "from 2005 to the release",
+    "penultimate week of 2016",
+    "last 3 weekdays of 2016",
+    "late this week",
+    "end of next week",
+    "two months from today on tuesday",
+    "within 3 days of 2019-05-05",
+    "this friday 5/12",
+    "the first of 2019",
+    "chinese new year 2019",
+    "去年的今天",
+    "2020年正月初一",
+    "本季度末",
+)
 NONE = (
+    "top 5 of 24/7 teams",
+    "what may 3 people do",
+    "ordinance 2019-77",
+    "square root of 1764",
+    "故宫周一开门吗",
+    "三体第二季",
+    "当年普通整数",
+    "试用期要提前几天说",
+    "on the 10th anniversary",
+    "version 2019.1.4.7",
+    "1/2 of the tickets",
+    "三个月的会议纪要",
+    "最后一天",
     "Python 3.13 and phones",
     "what may I expect",
     "RFC 2616 and error 2002",
@@ -127,7 +221,7 @@ NONE = (
 )
 
 
-@pytest.mark.parametrize(("text", "days"), ONE.items(), ids=ONE.keys())
+@pytest.mark.parametrize(("text", "days"), [*ONE.items(), *SPELLED.items()], ids=[*ONE, *SPELLED])
 def test_a_phrase_names_its_days(text: str, days: tuple[str | None, str | None]):
     period = find_date(text, TODAY)
     assert period is not None
@@ -137,6 +231,57 @@ def test_a_phrase_names_its_days(text: str, days: tuple[str | None, str | None])
 @pytest.mark.parametrize("text", NONE)
 def test_what_is_no_date_is_left_alone(text: str):
     assert find_dates(text, TODAY) == []
+
+
+@pytest.mark.parametrize("text", UNREAD)
+def test_words_of_a_date_that_cannot_be_read_whole_are_handed_back(text: str):
+    dates = read_dates(text, TODAY)
+    assert (dates.ranges, len(dates.unread)) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "lows"),
+    [
+        ("either 2019 or 2021", ["2019", "2021"]),
+        ("from 2019, 2020 or 2021", ["2019", "2020", "2021"]),
+        ("the 1990s and 2000s", ["1990", "2000"]),
+        ("2020、2021年", ["2020", "2021"]),
+        ("after 2015 before 2020", ["2016", "None"]),
+    ],
+)
+def test_periods_that_are_listed_are_all_read(text: str, lows: list[str]):
+    assert [str(one.period.low).removesuffix("-01-01") for one in find_dates(text, TODAY)] == lows
+
+
+def test_another_date_of_the_question_tells_which_number_is_the_day():
+    american, british = find_dates("on 01/02/2018", TODAY), find_dates("on 01/02/2018 or on 22/04/2019", TODAY)
+    assert [str(one.period.low) for one in american] == ["2018-01-02"]
+    assert [str(one.period.low) for one in british] == ["2018-02-01", "2019-04-22"]
+
+
+def test_a_period_up_to_now_ends_today_where_documents_lie_ahead():
+    (one,) = find_dates("in the past six months", TODAY)
+    gte = {"type": "gte", "key": "on", "value": "2026-05-20"}
+    ahead = FieldValues(Field("on", "date", "date"), low="2020-01-01", high="2033-01-01")
+    past = FieldValues(Field("on", "date", "date"), low="2020-01-01", high="2026-11-19")
+    assert of_date(one, ahead, ZoneInfo("UTC"))["filters"] == [gte, {"type": "lt", "key": "on", "value": "2026-11-21"}]
+    assert of_date(one, past, ZoneInfo("UTC")) == gte
+
+
+def test_the_words_of_every_language_are_used_by_the_grammar():
+    known = {part for rules in RULES.values() for rule in rules for part in rule.parts}
+    named = {category for phrases in load_words().phrases.values() for _, category, _ in phrases}
+    assert named - known <= {
+        "skipped",
+        "amount",
+        "ordinary",
+        "closed",
+        "beside",
+        "asked",
+        "cue",
+        "OTHERUNIT",
+        "UNKNOWN",
+    }
 
 
 def test_years_that_are_compared_stay_apart():

@@ -12,8 +12,6 @@ from agent.intent.time.periods import Calendar
 Make = Callable[..., Any]
 _MOST_VALUES = 3
 """Readings of the same words as the same category that are kept."""
-_MOST_ITEMS = 600
-"""Items of a run; one that has more is no phrase of a person, and what was made so far is all that is read of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +46,22 @@ def rules_of(table: Sequence[tuple[str, str, Make] | tuple[str, str, Make, int]]
     return rules
 
 
-def parse(tokens: Sequence[Token], first: int, last: int, rules: dict[str, list[Rule]], calendar: Calendar) -> Chart:
-    """All items of the tokens [first, last), by the token they begin with (from `first`)."""
+def parse(
+    tokens: Sequence[Token], first: int, last: int, rules: dict[str, list[Rule]], calendar: Calendar, most: int
+) -> tuple[Chart, int]:
+    """All items of the tokens [first, last), by the token they begin with (from `first`).
+
+    Args:
+        most: how many items may be looked at.
+    Returns:
+        The items, and how many were looked at; with `most` of them the items are not complete.
+    """
     chart: Chart = [{} for _ in range(last - first + 1)]
-    left = _MOST_ITEMS
+    looked_at = 0
     for start in range(last - 1, first - 1, -1):
         agenda = [item for item in tokens[start].items if item.end <= last]
-        while agenda and left:
-            left -= 1
+        while agenda and looked_at < most:
+            looked_at += 1
             item = agenda.pop()
             if not _is_new(item, chart[start - first]):
                 continue
@@ -66,7 +72,7 @@ def parse(tokens: Sequence[Token], first: int, last: int, rules: dict[str, list[
                         value = rule.make(calendar, *given)
                         if value is not None:
                             agenda.append(Item(rule.category, value, start, end, item.cost + cost + rule.cost))
-    return chart
+    return chart, looked_at
 
 
 def _is_new(item: Item, known: dict[str, list[Item]]) -> bool:

@@ -4,6 +4,7 @@ A run of words of dates is parsed as a whole. A range counts only when nothing t
 over; else none of it is read, and its words are handed back.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -17,6 +18,8 @@ from agent.intent.time.periods import Calendar, Period, Yearly
 _MOST_CHARACTERS = 2_000
 _MOST_TOKENS = 32
 """Tokens of a run that are parsed at once."""
+_MOST_ITEMS = 1_500
+"""Items of a text; questions have up to 200, and of a text that has more the rest stays unread."""
 _ANCHORS = frozenset(
     """
     YEAR TWO UNIT MONTHNAME WDAY HOLIDAY DAYREL YREL DATE YM MD MDN SEASON DECADE HALFYEAR ZHYEARPART ZHMONTHPART
@@ -31,6 +34,8 @@ _OPENING = ("zhbefore", "zhafter", "zhsince", "zhupto", "onwards", "andbefore", 
 """Words after a period that open it."""
 _NARROWING = ("PART", "EDGE", "later", "earlier", "rest", "ROLL")
 """Words before a period of which they name a part, or more than one."""
+_RELATIVE = re.compile(r"[\u4e00-\u9fff]{1,4}的[\u4e00-\u9fff]")
+"""A verb that says what was done then, of documents: 周五[提交的报告], and not 周五还开门吗."""
 _FARTHEST = 6
 
 
@@ -79,9 +84,14 @@ def read_dates(text: str, calendar: Calendar) -> Dates:
     tokens = read_words(text[:_MOST_CHARACTERS])
     ranges: list[DateRange] = []
     unread: list[tuple[int, int]] = []
+    left = _MOST_ITEMS
     for first, last in _runs(tokens):
-        run = _Run(text, tokens, first, last, parse(tokens, first, last, RULES, calendar), calendar)
-        found, missed = run.read()
+        chart, looked_at = parse(tokens, first, last, RULES, calendar, left)
+        left -= looked_at
+        if not left:
+            unread.append((tokens[first].start, len(text)))
+            break
+        found, missed = _Run(text, tokens, first, last, chart, calendar).read()
         ranges += found
         for start, end in missed:
             if unread and start <= unread[-1][1]:
@@ -165,7 +175,8 @@ class _Run:
                 alone = self._items(place + self._has(place, "skipped"), "YEAR", "R", "WDAY", "WEEKEND")
                 found += [_Stated(item) for item in alone if self._can_open(item)]
             if self.tokens[place].is_chinese:
-                found += [_Stated(item) for item in self._items(place, "WDAY")]
+                alone = self._items(place, "WDAY", "RH")
+                found += [_Stated(item) for item in alone if _RELATIVE.match(self._following(item))]
             if not found:
                 found = [_Stated(item, is_weak=True) for item in self._items(place, "R", "YEAR")]
             if not found:
@@ -183,7 +194,11 @@ class _Run:
     def _can_open(self, item: Item) -> bool:
         """Whether it stands for itself at the beginning of the text, or after what was done then."""
         if self._has(item.start - 1, "skipped"):
-            return item.category in ("R", "WEEKEND") and self._follows_participle(item.start - 1)
+            return item.category == "WEEKEND" and self._follows_participle(item.start - 1)
+        following = self.tokens[item.end : item.end + 1]
+        is_word = any(re.fullmatch("[a-z]+", one.text) and not one.items for one in following)
+        if item.category == "R" and is_word:
+            return False  # "what triggered July unrest"
         digits = self.tokens[item.start].items[0].category == "MDN" and any(one.is_chinese for one in self.tokens)
         return item.category == "YEAR" or digits or self._follows_participle(item.start)
 
@@ -202,7 +217,7 @@ class _Run:
         days = [one for one in self._items(item.start + size - 2, "O") + self._items(last, "O") if one.end == item.end]
         if any(self._has(one.start - 1, "the", "on") and one.start - item.start < 3 for one in days):
             return not following[:1].isalpha()
-        if size <= 2 and self._has(last, "MONTHNAME"):
+        if size <= 2 and self._has(last, "MONTHNAME") and not self._has(item.start, "N", "O", "REL"):
             return self._is_month(last, self.tokens[item.start].text, following)
         # "what may 3 people do"
         is_verb = size == 2 and self._has(item.start, "MONTHNAME") and self._is_verbal(item.start)
@@ -313,7 +328,7 @@ class _Run:
             strong = [one for one in self._items(place, *_STRONG) if self._is_strong(one)]
             digits = place == item.end and any(one.category == "N" for one in self._items(place, "N"))
             if strong or (digits and not self.tokens[place].is_chinese):
-                return not self._items(place, "T") or bool(strong and place == item.end)
+                return not self._items(place, "T")
             light = [one.end for one in self._items(place, *_LIGHT)]
             if not light:
                 return False
@@ -332,7 +347,12 @@ class _Run:
         ends = (end, end + 1) if self._has(item.start, "of") else (end,)
         return any(
             one.end == end and self._is_strong(one) for start in starts for one in self._items(start, *wanted)
-        ) or any(one.end in ends for start in starts for one in self._items(start, *_NARROWING))
+        ) or any(
+            one.end in ends
+            for start in starts
+            for one in self._items(start, *_NARROWING)
+            if not self.tokens[start].is_chinese
+        )
 
     def _wanted_before(self, item: Item) -> tuple[str, ...]:
         """Categories that belong to a part if they stand directly before it; fewer before a preposition."""
@@ -340,16 +360,21 @@ class _Run:
             return ("N", "YEAR", "DUR", "P", "WDAY", "UNIT")
         if self.tokens[item.start].text == "of":
             return ("UNIT", "WDAY", "O", "OTHERUNIT")
+        if self._has(item.start, "to"):
+            return ("N", "O", "DUR", "P")
         if self._has(item.start, "before", "after"):
             return ("DUR", "UNIT", "OTHERUNIT", "SOMEDUR")
         if self._has(item.start, "on", "from"):
             return ("DUR",)
         is_led = self._has(item.start, "in", "since", "span", "link")
-        return () if is_led else ("N", "YEAR", "DUR", "P", "WDAY", "UNIT", "OTHERUNIT")
+        number = ("N", "YEAR") if self._has(item.start, "MONTHNAME") else ()
+        return () if is_led else (*number, "DUR", "P", "WDAY", "UNIT", "OTHERUNIT")
 
     def _is_strong(self, item: Item) -> bool:
-        """Not a single Chinese character, nor a month's name that is a word."""
+        """Not a single Chinese character, nor a month's name that is a word, nor what is asked for: "which month"."""
         word = self.tokens[item.start]
+        if item.category == "UNIT" and self._has(item.start - 1, "asked"):
+            return False
         if item.end - item.start > 1:
             return True
         return not word.is_chinese and word.text not in load_words().verbal_months

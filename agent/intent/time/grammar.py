@@ -4,8 +4,8 @@ Small letters are words that join others (`words/*.toml`, table `function`); cap
 
 - `N` a number, `O` an ordinal (-1 for the last), `D` a day of a month, `COUNT` how many, `UNIT`, `DUR` a `Duration`
 - `YEAR` a number that may be a year, `Y` a period that surely is one, `YR` either
-- `RM`, `RQ`, `RS`, `RD`, `RN`, `RR` a `Yearly` month, quarter or half, season, day, day in digits, run; `R` any of
-  them, `R1` any but a run
+- `RM`, `RQ`, `RS`, `RD`, `RN`, `RH`, `RR` a `Yearly` month, quarter or half, season, day, day in digits, holiday,
+  run; `R` any of them, `R1` any but a run
 - `P` a `Period`, `PT` a point of time, `Q` whatever period a part is taken of, `S` an end of a span
 - `DAY` the nearest day, `LATEST` the latest
 - `X` a range with an open end or of several periods
@@ -46,7 +46,6 @@ RULES = rules_of(
         ("MONTH", "MONTHNAME", yearly.month),
         ("RMZ", "N yue", yearly.month),
         ("RM", "UNIT of RM", yearly.named_month),
-        ("RQ", "UNIT N", lambda calendar, unit, number: yearly.part_of_year(calendar, number, unit)),
         ("RQ", "q N", yearly.quarter),
         ("RQ", "h N", yearly.half),
         ("RQ", "O ge? UNIT", yearly.part_of_year),
@@ -57,7 +56,7 @@ RULES = rules_of(
         ("RD", "RM comma? D ri?", yearly.month_day),
         ("RD", "D of? RM", yearly.day_month),
         ("RD", "MD", yearly.digits_day),
-        ("RD", "HOLIDAY", yearly.holiday),
+        ("RH", "HOLIDAY", yearly.holiday),
         ("RN", "MDN", yearly.digits_day),
         ("RR", "span? R1 to R1", yearly.run),
         ("RR", "between R1 and R1", yearly.run),
@@ -65,7 +64,7 @@ RULES = rules_of(
         ("RR", "between RD and D", yearly.run_to_day),
         ("RR", "span? D to RD", yearly.run_from_day),
         ("RR", "between D and RD", yearly.run_from_day),
-        ("R1", "RM|RQ|RS|RD|RN", yearly.same),
+        ("R1", "RM|RQ|RS|RD|RN|RH", yearly.same),
         ("R", "R1|RR", yearly.same),
         # in a year
         ("P", "R of|comma|dash? YR", yearly.in_year),
@@ -85,7 +84,7 @@ RULES = rules_of(
         ("P", "UNIT before_last", parts.before_last),
         ("P", "UNIT after_next", parts.after_next),
         ("Y", "UNIT before_last", lambda calendar, unit: parts.before_last(calendar, unit) if unit == "year" else None),
-        ("P", "REL RM|RQ|RS|RD", parts.relative_part),
+        ("P", "REL RM|RQ|RS|RD|RH", parts.relative_part),
         ("P", "REL ge? WDAY", parts.relative_weekday, 1),
         ("P", "COMING WDAY", parts.coming_weekday),
         # days of a month that is named by itself
@@ -107,7 +106,7 @@ RULES = rules_of(
         ("P", "w N of|comma? YR", parts.week_number),
         ("P", "YR dash? w N", parts.numbered_week),
         ("P", "UNIT of LATEST", parts.weekend_at),
-        ("P", "RD UNIT", parts.at_weekend),
+        ("P", "RD|RH UNIT", parts.at_weekend),
         ("P", "UNIT of LATEST", parts.week_of),
         ("P", "UNIT commencing LATEST", parts.week_commencing),
         ("P", "UNIT ending LATEST", parts.week_ending),
@@ -181,8 +180,8 @@ RULES = rules_of(
         ("X", "newer DUR", spans.newer),
         ("T", "on DUR ago", spans.day_ago),
         ("P", "DUR hence|zhhence", spans.hence),
-        ("DAY", "P|RD|RN", spans.one_day),
-        ("LATEST", "P|RD|RN", spans.latest_day),
+        ("DAY", "P|RD|RN|RH", spans.one_day),
+        ("LATEST", "P|RD|RN|RH", spans.latest_day),
         ("P", "UNIT counted_from DAY", spans.day_after),
         ("P", "UNIT counted_before DAY", spans.day_before),
         ("P", "DUR counted_from DAY", spans.counted),
@@ -202,7 +201,6 @@ RULES = rules_of(
         ("B", "between R and P|PT", spans.from_part, 1),
         ("X", "from|since? S to now", spans.to_now, -1),
         ("B", "between S and now", spans.to_now, -1),
-        ("X", "YEAR dash TWO", parts.short_span),
         ("X", "rest Q", parts.rest),
         ("X", "later P", parts.rest),
         ("X", "earlier P", parts.so_far),
@@ -217,7 +215,7 @@ RULES = rules_of(
         ("RR", "RR between_end", yearly.same),
         ("X", "X this_run DUR zhwithin?", lambda calendar, one, run: one),
         ("X", "from|since? S onwards|zhsince", spans.since),
-        ("X", "from S on_only", spans.since, 1),
+        ("TE", "from S on_only", spans.since, 1),
         ("X", "since S", spans.since),
         ("X", "after S", spans.after),
         ("X", "before S", spans.before),
@@ -229,9 +227,11 @@ RULES = rules_of(
         # what stands for itself
         ("T", "B between_end?", yearly.same),
         ("T", "P|PP|X|RD|RR|RMZ|RQZ", yearly.same),
-        ("T", "link P|PP|RD|RN|RR|RMZ|RQZ", yearly.same),
+        ("T", "link P|PP|RD|RH|RR|RMZ|RQZ", yearly.same),
+        ("T", "on RN", yearly.same),
         ("T", "link YR", yearly.as_period),
         ("T", "in RM|RQ", yearly.same),
+        ("T", "RH between_end", yearly.same),
         ("T", "link? YR between_end", yearly.as_period),
         ("T", "link WDAY", parts.latest_weekday),
         ("T", "on WEEKEND", yearly.same),

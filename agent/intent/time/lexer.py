@@ -14,6 +14,7 @@ _DIGITS = "零一二三四五六七八九"
 _PLACES = {"十": 10, "百": 100, "千": 1000}
 _NUMERAL = re.compile(r"[〇零一二两俩三四五六七八九十百千]+")
 _TOKEN = re.compile(rf"\d{{1,3}}(?:,\d{{3}})+(?!\d)|\d+(?:\.\d+)+|\d+|[^\W\d_{_CJK}]+|[^\s]")
+_BEFORE_OLD = ("since", "before", "between", "yearword", "during")
 _FIRST_YEAR, _LAST_YEAR = 1000, 2199
 _NUMBER_CATEGORIES = frozenset(
     """
@@ -239,13 +240,23 @@ def _numbers(text: str, tokens: list[Token], place: int) -> Iterator[Item]:
     elif token.text.isdecimal() and token.text.isascii() and len(token.text) <= 4 and not _is_code(text, tokens, place):
         number = int(token.text)
         yield Item("N", number, place, place + 1)
-        if len(token.text) == 4 and _FIRST_YEAR <= number <= _LAST_YEAR:
+        if len(token.text) == 4 and _FIRST_YEAR <= number <= _LAST_YEAR and _may_be_year(tokens, place, number):
             yield Item("YEAR", number, place, place + 1)
         elif len(token.text) == 2:
             yield Item("TWO", number, place, place + 1)
         following = tokens[place + 1] if place + 1 < len(tokens) else None
         if following and following.start == token.end and following.text in ("st", "nd", "rd", "th"):
             yield Item("O", number, place, place + 2)
+
+
+def _may_be_year(tokens: list[Token], place: int, number: int) -> bool:
+    """Whether a number is near enough to be a year, or stands where only a year does: "in 1733", "April 1733"."""
+    if 1900 <= number < 2100:
+        return True
+    before = tokens[place - 1] if place else None
+    following = tokens[place + 1].text if place + 1 < len(tokens) else ""
+    placed = before is not None and any(item.category in ("MONTHNAME", *_BEFORE_OLD) for item in before.items)
+    return placed or following == "年"
 
 
 def _is_code(text: str, tokens: list[Token], place: int) -> bool:
@@ -255,7 +266,7 @@ def _is_code(text: str, tokens: list[Token], place: int) -> bool:
     if re.search(r"[$€£¥#_]$", before):
         return True
     if re.match(r"/\d|[-.:]\d{1,2}(?!\d)|[-./][^\W\d_]+\d", text[token.end :]) and len(token.text) == 4:
-        return text[token.end] != "-" or re.match(r"-(?:[qh][1-4]|w\d|\d\d?\b)", text[token.end :]) is None
+        return text[token.end] != "-" or re.match(r"-(?:[qh][1-4]|w\d)", text[token.end :]) is None
     words = load_words()
     previous = tokens[place - 1] if place else None
     glued = previous is not None and previous.end == token.start

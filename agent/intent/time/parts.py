@@ -173,12 +173,6 @@ def to_date(calendar: Calendar, unit: Unit) -> Period:
     return up_to_now(calendar, periods.relative(calendar, unit, 0).begin)
 
 
-def short_span(calendar: Calendar, first: int, last: int) -> Period | None:
-    """ "2014-18"; "2014-08" is a month."""
-    last += first // 100 * 100
-    return Period(date(first, 1, 1), date(last + 1, 1, 1)) if last > first and last % 100 > 12 else None
-
-
 def nth(calendar: Calendar, number: int, unit: Unit, whole: Period) -> Period | None:
     return nth_run(calendar, number, 1, unit, whole)
 
