@@ -14,7 +14,7 @@ from datetime import datetime, tzinfo
 from agent import sqlwriter, transform
 from agent.breaker import Breaker
 from agent.intent import ask as model_step
-from agent.intent import ground, outside, rules, similarity, vocabulary
+from agent.intent import deciding, ground, outside, rules, similarity, vocabulary
 from agent.intent.filters import Json, both
 from agent.intent.off import question_language
 from agent.intent.offered import Offered
@@ -43,7 +43,6 @@ _LONG = 250
 """Characters of a question from which on its reading may take tens of milliseconds."""
 _LONGEST_SPAN = 4
 _MOST_SPANS = 400
-_LEAST_FIRM = 0.7
 _NONE, _WEB = "none", "web"
 # Share of the time left at its start by which a model has answered: so there is time to join what it says, and
 # what it was asked first is not lost with what it was asked last.
@@ -284,7 +283,7 @@ class _Stating:
         stated: list[Stated] = []
         unread = False
         for piece in made.pieces:
-            is_firm = piece.confidence >= _LEAST_FIRM
+            is_firm = piece.confidence >= deciding.SURE
             try:
                 parsed = parse(piece.filter, self.fields)
                 if parsed in self.ignored:

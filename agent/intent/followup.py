@@ -11,7 +11,7 @@ from typing import Any
 
 from agent.intent import lexicon
 from agent.intent.calculations import find_calculation
-from agent.intent.constraints import Constraint
+from agent.intent.deciding import Constraint
 from agent.intent.filters import Json, of_constraint
 from agent.intent.found import Found, Piece
 from agent.intent.negation import is_negated

@@ -1,17 +1,17 @@
 """All that rules find in the words of one turn, before history and routing."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from agent.intent import lexicon, wording
-from agent.intent.constraints import Constraint, read_constraints
+from agent.intent.deciding import Constraint, read_constraints
 from agent.intent.dates import DateRange, find_dates
 from agent.intent.filters import Json, both, either, of_constraint, of_date, of_number, outside
 from agent.intent.lengths import find_lengths
-from agent.intent.mentions import Mention, find_mentions, translated_cues
-from agent.intent.negation import is_denied
+from agent.intent.linking import Mention, find_mentions, translated_cues
+from agent.intent.negation import is_denied, is_negated
 from agent.intent.periods import Calendar
 from agent.intent.quantities import NumberRange, find_quantities, is_key
 from agent.intent.sentence import Sentence, about_regions
@@ -72,11 +72,12 @@ def find(
     more: Sequence[tuple[str, str, int]] = (),
     *,
     counted: bool = False,
+    frequencies: Mapping[str, float] | None = None,
 ) -> Found:
     """Everything that one turn states about metadata.
 
     Args:
-        counted: see `Sentence`.
+        counted, frequencies: see `Sentence`.
         nouns: words for the documents of the collections in scope ("pep", "peps").
         now: in the time zone of who asks, which days are of.
         more: values looked up in fields too large to know, see `find_mentions`.
@@ -88,8 +89,10 @@ def find(
     nouns = nouns | _numbered(vocabulary)
     about = about_regions(text, tokens, (*nouns, *vocabulary.kinds))
     sentence = Sentence(
-        text, tokens, find_mentions(tokens, vocabulary, more), vocabulary, nouns, about=about, counted=counted
-    )
+        text, tokens, find_mentions(tokens, vocabulary, more), vocabulary, nouns, about=about, counted=counted,
+        frequencies=frequencies or {}, calculates=wording.is_calculating(text),
+    )  # fmt: skip
+    sentence = replace(sentence, denials={one.first: is_negated(sentence, one) for one in sentence.mentions})
     dates = [one for one in find_dates(text, calendar) if _is_stated(one, sentence, calendar)]
     sentence = replace(sentence, taken=tuple((one.start, one.end) for one in dates), dated=bool(dates))
     numbers = find_quantities(sentence)

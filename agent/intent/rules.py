@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
 from agent.intent import calculations, followup, lexicon, turns, vocabulary, wording
 from agent.intent.asked import fields_shown
 from agent.intent.calculation import Calculation
+from agent.intent.deciding import SURE
 from agent.intent.filters import Json, both, either
 from agent.intent.found import Found, Piece, find
 from agent.intent.periods import Calendar
@@ -76,6 +77,7 @@ class Context:
         nouns: words for the documents of the collections ("pep", "peps").
         now: in the time zone of who asks.
         more: values looked up in fields too large to know.
+        frequencies: see `Sentence`.
     """
 
     catalogue: FieldCatalogue
@@ -84,6 +86,7 @@ class Context:
     calendar: Calendar
     now: datetime
     more: Sequence[tuple[str, str, int]] = ()
+    frequencies: Mapping[str, float] = field(default_factory=dict)
 
 
 def read_rules(question: str, history: Sequence[Message], context: Context) -> RulesReading:
@@ -102,7 +105,10 @@ def _read(question: str, history: Sequence[Message], context: Context) -> RulesR
     known = vocabulary.build(context.catalogue)
 
     def finder(text: str, *, counted: bool = False) -> Found:
-        return find(text, known, context.nouns, context.calendar, context.now, context.more, counted=counted)
+        return find(
+            text, known, context.nouns, context.calendar, context.now, context.more,
+            counted=counted, frequencies=context.frequencies,
+        )  # fmt: skip
 
     found = finder(question)
     carried = followup.carry(found, history, finder) if history else None
@@ -184,6 +190,8 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
     """One question: calculated from metadata, or searched for within its constraints."""
     rejected = _rejected(found)
     unread = topic_of(found) if calculation is not None and calculation.aggregate["op"] != "list" else []
+    if calculation is not None and any(piece.confidence < SURE for piece in calculation.pieces):
+        unread = [question[one.start : one.end] for one in calculation.pieces if one.confidence < SURE]
     if calculation is not None and unread:
         # A number that leaves out a condition would be a wrong answer: the documents may tell.
         reason = "metadata says nothing of it, so nothing was calculated"
@@ -301,7 +309,8 @@ def _several(question: str, parts: Sequence[Found], whole: Found, context: Conte
     pieces = _for_all(whole)
     if not pieces and stated and len(stated) == len(filters):
         distinct = [one for place, one in enumerate(stated) if one not in stated[:place]]
-        pieces = (Piece(whole.pieces[0].field if whole.pieces else "", either(distinct), 0, 0, 0.8),)
+        least = min(piece.confidence for part in parts for piece in part.pieces)
+        pieces = (Piece(whole.pieces[0].field if whole.pieces else "", either(distinct), 0, 0, least),)
     return RulesReading(
         kind="retrieve",
         question=question,

@@ -10,7 +10,7 @@ import pytest
 from agent.intent import vocabulary
 from agent.intent.calculations import find_calculation
 from agent.intent.found import Found, find
-from agent.intent.mentions import find_mentions
+from agent.intent.linking import find_mentions
 from agent.intent.numerals import parse_amount, parse_count
 from agent.intent.periods import Calendar
 from agent.intent.rules import Context, RulesReading, nouns_of, read_rules
