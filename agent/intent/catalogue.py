@@ -23,6 +23,7 @@ _CAMEL = re.compile(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[a-z]+|\d+")
 _INITIALS = re.compile(r"(?P<name>[^\W\d_][^\d,]*),\s*(?P<initials>(?:[^\W\d_]\.?[\s-]*){1,4})")
 _ACCOUNT = re.compile(r"[a-z][-._]?[a-z]{3,}\d{0,3}")
 _SEPARATED = re.compile(r"[a-z][-._][a-z]{3,}\d{0,3}")
+_MARKS = re.compile(r"[._+-]")
 _MAIL = re.compile(r"(?P<local>[\w.+-]+)@[\w.-]+\.\w+")
 _LETTERED = re.compile(r"[^\W\d_]")
 _SIGNED = re.compile(r"^\D?\d[\d.,]*\D?$(?<!\d)")
@@ -79,6 +80,11 @@ def are_separated(texts: Iterable[str]) -> bool:
 def is_surname_first(text: str) -> bool:
     """ "Miller, J. R."."""
     return _INITIALS.fullmatch(text) is not None
+
+
+def is_mail(text: str) -> bool:
+    """An e-mail address."""
+    return _MAIL.fullmatch(text) is not None
 
 
 def truth_of(values: FieldValues) -> dict[bool, str] | None:
@@ -218,7 +224,9 @@ def _forms(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...]
             yield tuple(part.casefold() for part in parts), known
         mail = _MAIL.fullmatch(value)
         if mail is not None:
-            yield words_of(mail["local"].replace(".", " ").replace("_", " ")), known
+            local = words_of(_MARKS.sub(" ", mail["local"]))
+            yield local, known
+            yield ("".join(local),), known
         surname = _INITIALS.fullmatch(value)
         if surname is not None:
             yield (*words_of(surname["initials"]), *words_of(surname["name"])), known
@@ -240,7 +248,9 @@ def _parts_of_person(value: str) -> Iterator[tuple[str, ...]]:
         yield (re.sub(r"^[a-z][-._]?|\d+$", "", value),)
         return
     mail = _MAIL.fullmatch(value)
-    words = words_of(mail["local"].replace(".", " ").replace("_", " ")) if mail else words_of(value)
+    words = words_of(_MARKS.sub(" ", mail["local"])) if mail else words_of(value)
+    if mail and len(words) == 1 and _ACCOUNT.fullmatch(words[0]):
+        yield (words[0][1:],)
     # Nobody calls a company by one of its words.
     if len(words) < 2 or has_chinese(value) or set(words) & lexicon.COMPANIES:
         return

@@ -27,7 +27,9 @@ def _values(name: str, one: Constraint, fields: Mapping[str, FieldValues]) -> Js
     return {"type": "nin" if one.negated else "in", "key": name, "value": values}
 
 
-def _typed(value: str, values: FieldValues) -> str | bool:
+def _typed(value: str, values: FieldValues) -> str | bool | int:
+    if values.field.item == "number":
+        return int(value)
     return value == "true" if values.field.item == "boolean" else value
 
 

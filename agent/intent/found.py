@@ -8,6 +8,7 @@ from datetime import datetime
 from agent.intent import lexicon, wording
 from agent.intent.deciding import Constraint, read_constraints
 from agent.intent.dates import DateRange, find_dates
+from agent.intent.flags import read_flags
 from agent.intent.filters import Json, both, either, of_constraint, of_date, of_number, outside
 from agent.intent.lengths import find_lengths
 from agent.intent.linking import Mention, find_mentions, translated_cues
@@ -98,7 +99,7 @@ def find(
     numbers = find_quantities(sentence)
     sentence = replace(sentence, taken=(*sentence.taken, *((one.start, one.end) for one in numbers)))
     constraints, left = read_constraints(sentence)
-    constraints = [*version_ranges(sentence, constraints), *_booleans(sentence)]
+    constraints = [*version_ranges(sentence, constraints), *read_flags(sentence)]
     fields = vocabulary.catalogue.fields
     pieces = [Piece(one.field, of_constraint(one, fields), one.start, one.end, one.confidence) for one in constraints]
     pieces += [Piece(one.field, of_number(one), one.start, one.end) for one in numbers]
@@ -268,51 +269,3 @@ def date_field(sentence: Sentence, one: DateRange) -> str | None:
             default=last + ("expires" in concepts_of(name)),
         ),
     )
-
-
-_NOT_BEFORE = re.compile(
-    r"(?:\bnot\s+(?:(?:yet|been|be)\s+)?|\bnon-?\s*|\b(?:is|are|was|were)n['’]?t\s+|\bnever\s+|不对外\s*|没有被?|没被?|尚未|未被?|非|不)$",
-    re.IGNORECASE,
-)
-_BEING = re.compile(
-    r"\b(?:is|are|was|were|be|been|being|get|gets|got)(?:n['’]?t)?\s+(?:(?:not|never|yet|been|still|already|ever|also)\s+)*$",
-    re.IGNORECASE,
-)
-_OF_ONE = re.compile(r"(?:\b(?:it|he|she|they|i|you|we)|(?:^|[,;])\s*(?:this|that|these|those))\s+$", re.IGNORECASE)
-
-
-def _booleans(sentence: Sentence) -> list[Constraint]:
-    """ "public documents", 不公开的文档: a field that is true or false, named as a property of documents."""
-    fields = sentence.vocabulary.catalogue.fields
-    named = [name for name in sentence.vocabulary.of_role("boolean") if fields[name].distinct > 1]
-    return [made for name in named if (made := _boolean(sentence, name)) is not None]
-
-
-def _boolean(sentence: Sentence, name: str) -> Constraint | None:
-    own = " ".join(word for word in lexicon.name_words(name) if word not in ("is", "has", "was"))
-    for word in sorted((own, *lexicon.bilingual().get(own, ())), key=len, reverse=True):
-        pattern = rf"\b{re.escape(word)}\b" if word.isascii() else re.escape(word)
-        match = re.search(pattern, sentence.text, re.IGNORECASE)
-        if match is None or sentence.in_about(match.start()) or not _describes_documents(sentence, match):
-            continue
-        before = _NOT_BEFORE.search(sentence.text[: match.start()])
-        value = "false" if before and not word.startswith("不") else "true"
-        return Constraint(name, (value,), before.start() if before else match.start(), match.end())
-    return None
-
-
-def _describes_documents(sentence: Sentence, match: re.Match[str]) -> bool:
-    """Whether a word stands before what it describes, a word for documents, a plural, or a Chinese noun after 的; or
-    is said of the documents before it: "how many tickets were escalated?".
-    """
-    if sentence.text[: match.start()].casefold().endswith("non-"):
-        return True
-    if not match[0].isascii() and sentence.text[match.end() :].lstrip().startswith("的"):
-        return True
-    index = sentence.index_from(match.end())
-    being = _BEING.search(sentence.text[: match.start()])
-    if being and not _OF_ONE.search(sentence.text[: being.start()]) and not sentence.is_noun(index):
-        return any(sentence.is_noun(place) for place in range(sentence.index_from(being.start())))
-    following = sentence.token(index)
-    is_plural = following is not None and following.kind == "word" and following.folded.endswith("s")
-    return is_plural or sentence.is_noun(index)

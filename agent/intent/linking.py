@@ -159,8 +159,9 @@ def _longest(
         known = names.get(tuple(words), ())
         if len(words) > 1 and token.kind == "word":
             known = (*known, *(one for one in names.get(("".join(words),), ()) if one not in known))
-        known = known or vocabulary.stems.get(tuple(stems), ())
-        known = tuple(one for one in known if _is_meant(one, tokens, place, last + 1))
+        fields = {one.field for one in known}
+        known = (*known, *(one for one in vocabulary.stems.get(tuple(stems), ()) if one.field not in fields))
+        known = tuple(one for one in known if _is_meant(one, tokens, place, last + 1, vocabulary))
         if known and not _is_cut(tokens, place, last):
             best = Mention(place, last + 1, tokens[place].start, token.end, known)
     return best
@@ -206,11 +207,11 @@ def _in_identifier(tokens: Sequence[Token], index: int) -> bool:
     return is_called or (is_dotted and not token.is_capital)
 
 
-def _is_meant(known: Known, tokens: Sequence[Token], first: int, last: int) -> bool:
+def _is_meant(known: Known, tokens: Sequence[Token], first: int, last: int, vocabulary: Vocabulary) -> bool:
     """Whether the word can be that value here: a first name alone must be written as a name."""
     if not any(c.isalpha() for c in known.value) and not _VERSION.search(known.value):
         return _is_written(known.value, tokens, first)
-    if known.how != "part" or last - first > 1:
+    if known.how != "part" or last - first > 1 or vocabulary.roles.get(known.field) in ("label", "tag"):
         return True
     word = tokens[first]
     before = tokens[first - 1].folded if first else ""

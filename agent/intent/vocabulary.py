@@ -5,7 +5,7 @@ Built once per state of the field catalogue; a question is then only looked up i
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -17,6 +17,7 @@ from agent.intent.catalogue import Known, Names
 from agent.intent.text import has_chinese, stem, words_of
 from agent.intent.words import ordinary, table
 from retrievers.core.types import FieldCatalogue, FieldValues
+from retrievers.text.glosses import pinyin_of, senses_of
 
 Role = Literal["person", "label", "tag", "version", "number", "date", "boolean", "language", "text"]
 PEOPLE = frozenset({"person", "sponsor", "reviewer"})
@@ -25,6 +26,7 @@ _NAME = re.compile(r"(?:[^\W\d_][\w.'’-]*\s+){1,4}[^\W\d_][\w.'’-]*")
 _CHINESE_NAME = re.compile(r"[\u4e00-\u9fff]{2,4}(?:·[\u4e00-\u9fff]+)*")
 _MOST_LABELS = 200
 _SAME_PEOPLE = 0.8
+_LONGEST_PINYIN = 4
 _FUZZY_CUTOFF = 89
 _FUZZY_MARGIN = 4
 _LEAST_FUZZY_CHARACTERS = 6
@@ -106,6 +108,8 @@ def role_of(values: FieldValues) -> Role:
         return "version"
     named = bool(PEOPLE & concepts_of(one.name))
     people = sum(_looks_like_name(text) for text in texts)
+    if texts and all(value_names.is_mail(text) for text in texts):
+        return "person"
     accounts = value_names.looks_like_account(texts)
     if accounts and (named or (value_names.are_separated(texts) and len(texts) > 2)):
         return "person"
@@ -176,6 +180,8 @@ def _built(key: _Key) -> Vocabulary:
     for name, values in catalogue.fields.items():
         if _is_named(roles[name], values, catalogue.documents):
             value_names.add_other_names(name, roles[name], values, names, stems)
+    _add_latin_names(names, roles)
+    _add_english_names(names, stems, {name for name, role in roles.items() if role in ("label", "tag")})
     chosen = {role: {name for name, one in roles.items() if one == role} for role in ("person", "label", "tag")}
     kinds = (
         "".join(words)
@@ -254,6 +260,31 @@ def _english(names: Names, fields: set[str]) -> dict[tuple[str, ...], tuple[Know
     return {key: tuple(known) for key, known in found.items()}
 
 
+def _add_latin_names(names: Names, roles: Mapping[str, Role]) -> None:
+    """Chinese names in Latin letters: 孙丽娟 is Sun Lijuan, 成都 is Chengdu."""
+    for words, known in list(names.items()):
+        given = [one for one in known.values() if one.how in ("exact", "short") and len(words) <= _LONGEST_PINYIN]
+        if not given or not all(map(has_chinese, words)):
+            continue
+        syllables = pinyin_of("".join(words))
+        for one in given if syllables else ():
+            meant = replace(one, how="form")
+            names.add(("".join(syllables),), meant)
+            if roles[one.field] == "person" and len(syllables) > 1:
+                names.add((syllables[0], "".join(syllables[1:])), meant)
+                names.add(("".join(syllables[1:]), syllables[0]), meant)
+
+
+def _add_english_names(names: Names, stems: Names, fields: set[str]) -> None:
+    """Chinese labels and tags by what they may be called in English: 法学院 is a law school."""
+    for words, known in names.items():
+        given = [one for one in known.values() if one.field in fields and one.how in ("exact", "short")]
+        if given and all(map(has_chinese, words)):
+            for sense in senses_of("".join(words)):
+                for one in given:
+                    stems.add(tuple(map(stem, sense)), replace(one, how="translated"))
+
+
 def english_key(words: Sequence[str]) -> tuple[str, ...]:
     """What words that say the same have in common: the stem of one; of several the roots, in any order.
 
@@ -305,7 +336,10 @@ def _other_words(name: str, words: Sequence[str], values: FieldValues) -> Iterab
     written_out = table("link", "en")["abbreviations"]
     for word in words:
         yield from written_out.get(word, "").split()
-    yield from value_names.shared_words(values.values)
+    for shared in value_names.shared_words(values.values):
+        yield shared
+        if has_chinese(shared):
+            yield from (sense[0] for sense in senses_of(shared) if len(sense) == 1)
 
 
 _SAYING_LITTLE = frozenset("name type date number count code value status kind level group public language".split())
