@@ -25,8 +25,10 @@ LIKELY = 0.5
 """From this one on it raises the documents that satisfy it."""
 _CLOSE = 24
 """Characters between two values that are still said in one breath."""
-_RIVAL = 0.35
+_RIVAL = 0.2
 """Least probability of a second field that a name may be of."""
+_MOST = 0.98
+_DISTANT = ("part", "fuzzy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,9 @@ def candidates(sentence: Sentence, mention: Mention) -> list[Candidate]:
         is_named = sentence.vocabulary.roles.get(field) not in (None, "number", "date", "boolean")
         if known and is_named and not _is_pronoun(sentence, mention, field):
             found.append(Candidate(mention, field, known))
+    if any(one.known[0].how not in _DISTANT for one in found):
+        # "sensors" is the kind of part, and no part of the name of a firm.
+        found = [one for one in found if one.known[0].how not in _DISTANT]
     found.sort(key=lambda one: (-one.documents, one.field))
     return [replace(one, fields=len(found), place=place) for place, one in enumerate(found)]
 
@@ -125,7 +130,7 @@ def _constraint(sentence: Sentence, mention: Mention) -> Constraint | None:
     rival = judged[1] if len(judged) > 1 else None
     if rival is not None and LIKELY <= best < SURE and rival[0] >= _RIVAL and not negated and _is_same(one, rival[1]):
         # Either field would do: that excludes less than one of them.
-        also, confidence = (rival[1].field,), 1 - (1 - best) * (1 - rival[0])
+        also, confidence = (rival[1].field,), min(best + rival[0], _MOST)
     start, end = sentence.extent(mention, one.field)
     values = tuple(dict.fromkeys(known.value for known in one.known))
     return Constraint(one.field, values, start, end, negated, confidence=round(confidence, 3), also=also)

@@ -244,6 +244,14 @@ def _of_cues(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]:
     }
     yield "cue near", float(one.field in near)
     yield "other near", float(bool((others | kin) & near) and one.field not in near)
+    anywhere = {
+        field
+        for place, fields in sentence.cued
+        if sentence.mention_at(place) is None
+        for field in (fields if len(fields) == 1 else ())
+    }
+    yield "cue anywhere", float(one.field in anywhere)
+    yield "other anywhere", float(bool((others | kin) & anywhere) and one.field not in anywhere)
     own = "".join(token.folded for token in sentence.tokens[mention.first : mention.last])
     cued = sentence.vocabulary.cues.get((own,), ()) or sentence.cue_fields(mention.first)
     yield "is cue", float(bool(cued))
@@ -264,11 +272,20 @@ def _cued(sentence: Sentence, mention: Mention, *, before: bool) -> set[str]:
             fields = set(sentence.cue_fields(place))
         over = sentence.mention_at(place)
         if fields and over is None:
-            return fields
+            return _narrowed(sentence, place, fields) if before else fields
         if sentence.folded(place) not in _FILLERS and (over is None or over is mention) and sentence.folded(place) not in ",、":
             return set()
         place += step
     return set()
+
+
+def _narrowed(sentence: Sentence, place: int, fields: set[str]) -> set[str]:
+    """In "owned by" the first word tells which of the fields that "by" stands for."""
+    for earlier in (place - 1, place - 2):
+        narrower = fields & set(sentence.cue_fields(earlier))
+        if len(fields) > 1 and narrower and sentence.mention_at(earlier) is None:
+            return narrower
+    return fields
 
 
 def joined_with(sentence: Sentence, one: Mention, other: Mention) -> bool:

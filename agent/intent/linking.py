@@ -145,8 +145,8 @@ def _longest(
     for last in range(place, min(place + 2 * longest, len(tokens))):
         token = tokens[last]
         if token.kind == "mark":
-            initial = token.text in ".," and words and (len(words[-1]) == 1 or token.text == ",")
-            if token.text in _BREAKS and not (initial or _is_inside(tokens, last)):
+            # Of "Miller, J." and "Adv. Mater." they are part; elsewhere no name goes on behind them.
+            if token.text in _BREAKS and token.text not in ".," and not _is_inside(tokens, last):
                 break
             continue
         if _in_identifier(tokens, last):
