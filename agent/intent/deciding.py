@@ -18,6 +18,7 @@ from agent.intent import lexicon, wording
 from agent.intent.evidence import Candidate, evidence, joined_with, values_of
 from agent.intent.linking import Mention
 from agent.intent.sentence import Sentence
+from agent.intent.text import stem
 
 SURE = 0.9
 """From this probability on a constraint filters."""
@@ -28,6 +29,8 @@ _CLOSE = 24
 _RIVAL = 0.2
 """Least probability of a second field that a name may be of."""
 _MOST = 0.98
+_PARTS_OF_TEXTS = frozenset("section sections chapter chapters figure page pages table rfc step".split())
+_DENIED_ZH = re.compile(r"(?:尚未|未被?|并非|非|不是|没有?被?)$")
 _DISTANT = ("part", "fuzzy")
 
 
@@ -84,13 +87,34 @@ def candidates(sentence: Sentence, mention: Mention) -> list[Candidate]:
     for field in dict.fromkeys(one.field for one in mention.known):
         known = values_of(sentence, mention.of(field))
         is_named = sentence.vocabulary.roles.get(field) not in (None, "number", "date", "boolean")
-        if known and is_named and not _is_pronoun(sentence, mention, field):
+        if known and is_named and not _is_something_else(sentence, mention, field, known[0].how):
             found.append(Candidate(mention, field, known))
     if any(one.known[0].how not in _DISTANT for one in found):
         # "sensors" is the kind of part, and no part of the name of a firm.
         found = [one for one in found if one.known[0].how not in _DISTANT]
     found.sort(key=lambda one: (-one.documents, one.field))
     return [replace(one, fields=len(found), place=place) for place, one in enumerate(found)]
+
+
+def _is_something_else(sentence: Sentence, mention: Mention, field: str, how: str) -> bool:
+    """Whether the words are no name at all here: a pronoun, a part of a longer name, a part of a text, a deed of a day."""
+    role, before = sentence.vocabulary.roles[field], sentence.folded(mention.first - 1)
+    if role == "version" and before in _PARTS_OF_TEXTS:
+        return True
+    if how == "stem" and sentence.dated and mention.last - mention.first == 1:
+        dates = {stem(word) for name in sentence.vocabulary.of_role("date") for word in lexicon.name_words(name)}
+        if sentence.tokens[mention.first].stem in dates:
+            return True  # "opened since June" says when
+    return (role == "person" and _goes_on(sentence, mention)) or _is_pronoun(sentence, mention, field)
+
+
+def _goes_on(sentence: Sentence, mention: Mention) -> bool:
+    """ "Anders Holm Bridge" is no person."""
+    following = sentence.token(mention.last)
+    if following is None or following.kind != "word" or not following.is_capital or following.text.isupper():
+        return False
+    named = sentence.mention_at(mention.last) or sentence.is_noun(mention.last) or sentence.cue_fields(mention.last)
+    return following.start == mention.end + 1 and not named
 
 
 def _is_pronoun(sentence: Sentence, mention: Mention, field: str) -> bool:
@@ -132,6 +156,8 @@ def _constraint(sentence: Sentence, mention: Mention) -> Constraint | None:
         # Either field would do: that excludes less than one of them.
         also, confidence = (rival[1].field,), min(best + rival[0], _MOST)
     start, end = sentence.extent(mention, one.field)
+    denial = _DENIED_ZH.search(sentence.text[:start]) if negated else None
+    start = denial.start() if denial is not None else start
     values = tuple(dict.fromkeys(known.value for known in one.known))
     return Constraint(one.field, values, start, end, negated, confidence=round(confidence, 3), also=also)
 

@@ -123,14 +123,14 @@ def _is_property(sentence: Sentence, mention: Mention) -> bool:
     """Whether the words stand before documents that they describe, or are said of documents."""
     first, last = mention.first, mention.last
     before, following = sentence.folded(first - 1), sentence.token(last)
-    while before in ("a", "an", "any", "been", "not", "never"):
+    while before in ("a", "an", "any", "been", "not", "never", "t", "'", "’"):
         first -= 1
         before = sentence.folded(first - 1)
     if before in ("with", "without", "no", "non", "has", "have", "having") or sentence.folded(mention.first - 1) == "-":
         return not _OF_ONE.search(sentence.text[: sentence.tokens[first - 1].start])
     if has_chinese(sentence.text[mention.start : mention.end]):
         return _is_property_zh(sentence, mention)
-    being = before in ("is", "are", "was", "were", "be", "get", "got", "s") or before == "so"
+    being = before in ("is", "are", "was", "were", "be", "get", "got", "s", *lexicon.AUXILIARIES) or before == "so"
     if being and not sentence.is_noun(last):
         of_one = _OF_ONE.search(sentence.text[: sentence.tokens[first - 1].start])
         return of_one is None and any(sentence.is_noun(place) for place in range(first))

@@ -141,13 +141,16 @@ def _longest(
         return None
     words: list[str] = []
     stems: list[str] = []
+    passed: set[str] = set()
     best: Mention | None = None
     for last in range(place, min(place + 2 * longest, len(tokens))):
         token = tokens[last]
         if token.kind == "mark":
             # Of "Miller, J." and "Adv. Mater." they are part; elsewhere no name goes on behind them.
+            initial = token.text == "." and words and len(words[-1]) == 1
             if token.text in _BREAKS and token.text not in ".," and not _is_inside(tokens, last):
                 break
+            passed |= {token.text} & {".", ","} if not initial else set()
             continue
         if _in_identifier(tokens, last):
             break
@@ -161,7 +164,11 @@ def _longest(
             known = (*known, *(one for one in names.get(("".join(words),), ()) if one not in known))
         fields = {one.field for one in known}
         known = (*known, *(one for one in vocabulary.stems.get(tuple(stems), ()) if one.field not in fields))
-        known = tuple(one for one in known if _is_meant(one, tokens, place, last + 1, vocabulary))
+        known = tuple(
+            one
+            for one in known
+            if passed <= set(one.value) and _is_meant(one, tokens, place, last + 1, vocabulary)
+        )
         if known and not _is_cut(tokens, place, last):
             best = Mention(place, last + 1, tokens[place].start, token.end, known)
     return best

@@ -35,6 +35,8 @@ _HEAD = re.compile(
 )
 _WHOLES = frozenset("source collection corpus dataset series".split())
 _MOST_SEARCHES = 4
+_LEAST_COUNTED = 0.6
+"""Least probability of a constraint of a calculation all of whose words are accounted for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +192,8 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
     """One question: calculated from metadata, or searched for within its constraints."""
     rejected = _rejected(found)
     unread = topic_of(found) if calculation is not None and calculation.aggregate["op"] != "list" else []
+    if calculation is not None and not unread:
+        calculation = replace(calculation, pieces=tuple(map(_meant, calculation.pieces)))
     if calculation is not None and any(piece.confidence < SURE for piece in calculation.pieces):
         unread = [question[one.start : one.end] for one in calculation.pieces if one.confidence < SURE]
     if calculation is not None and unread:
@@ -215,6 +219,11 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
         rejected=rejected,
         complete=exact and not rejected,
     )
+
+
+def _meant(piece: Piece) -> Piece:
+    """A likely constraint of a calculation that says nothing else: what would it be said for?"""
+    return replace(piece, confidence=SURE) if _LEAST_COUNTED <= piece.confidence < SURE else piece
 
 
 def _aggregated(
