@@ -112,7 +112,6 @@ def ground_of_catalogue(path: Path) -> Ground:
     return Ground(catalogue, Corpus(known, {}, whole), rules.nouns_of(given["nouns"]), {})
 
 
-
 def moment(text: str | None) -> datetime:
     """The moment of a question; that of the question sets where it has none."""
     return datetime.fromisoformat(text).replace(tzinfo=UTC) if text else datetime(2026, 11, 20, tzinfo=UTC)

@@ -84,7 +84,7 @@ def examples_of(group: str, ground: Ground, questions: Sequence[Json], weight: f
                 for one in candidates(sentence, mention):
                     pairs = {(one.field, value.value) for value in one.known}
                     if pairs & every or not pairs & some:
-                        what = f"{question['text']} [{question['text'][mention.start:mention.end]}] {one.field}"
+                        what = f"{question['text']} [{question['text'][mention.start : mention.end]}] {one.field}"
                         yield Example(group, evidence(sentence, one), bool(pairs & every), weight, what)
 
 

@@ -5,7 +5,7 @@ Made once per state of the field catalogue, by `vocabulary.build`.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -140,8 +140,14 @@ def add_own_names(
                 stems.add(tuple(map(stem, words_of(alias))), Known(name, value, "stem", values.values[value]))
 
 
-def add_other_names(name: str, role: str, values: FieldValues, names: Names, stems: Names) -> None:
-    """Values without what they share, in another order, in part: what is far enough from them to be another's name."""
+def add_other_names(
+    name: str, role: str, values: FieldValues, names: Names, stems: Names, cues: Container[tuple[str, ...]]
+) -> None:
+    """Values without what they share, in another order, in part: what is far enough from them to be another's name.
+
+    Args:
+        cues: words that point at fields, and so at no value.
+    """
     held = {value: documents for value, documents in values.values.items() if _is_nameable(value, role)}
     for words, known in (*_short(name, held), *_forms(name, held)):
         names.add(words, known)
@@ -154,6 +160,8 @@ def add_other_names(name: str, role: str, values: FieldValues, names: Names, ste
     else:
         return
     for words, owners in owned.items():
+        if words in cues:
+            continue
         for value in _meant(owners, held):
             share = len("".join(words)) / max(len("".join(words_of(value))), 1)
             names.add(words, Known(name, value, "part", held[value], round(min(share, 1.0), 2)))

@@ -28,7 +28,7 @@ _CLOSE = 24
 """Characters between two values that are still said in one breath."""
 _RIVAL = 0.2
 """Least probability of a second field that a name may be of."""
-_MOST = 0.98
+_MOST, _UNCLEAR = 0.98, 0.55
 _PARTS_OF_TEXTS = frozenset("section sections chapter chapters figure page pages table rfc step".split())
 _DENIED_ZH = re.compile(r"(?:尚未|未被?|并非|非|不是|没有?被?)$")
 _DISTANT = ("part", "fuzzy")
@@ -155,6 +155,8 @@ def _constraint(sentence: Sentence, mention: Mention) -> Constraint | None:
     if rival is not None and LIKELY <= best < SURE and rival[0] >= _RIVAL and not negated and _is_same(one, rival[1]):
         # Either field would do: that excludes less than one of them.
         also, confidence = (rival[1].field,), min(best + rival[0], _MOST)
+    elif rival is not None and best < SURE and rival[0] >= _RIVAL:
+        confidence = min(best, _UNCLEAR)  # denied of one of two fields, and nobody knows of which
     start, end = sentence.extent(mention, one.field)
     denial = _DENIED_ZH.search(sentence.text[:start]) if negated else None
     start = denial.start() if denial is not None else start
@@ -224,7 +226,9 @@ def _wary(sentence: Sentence, one: Constraint, left: Sequence[Mention]) -> Const
 
 
 _ALTERNATIVE = re.compile(r"^\s*(?:or|and|,|/|&)\s+(?:the\s+)?(?P<name>[A-Z][\w'’.-]+)")
-_ALTERNATIVE_BEFORE = re.compile(r"(?:\bby|\bfrom|\bof)\s+(?P<name>[A-Z][\w'’.-]+(?:\s+[A-Z][\w'’.-]+)?)\s+(?:or|and)\s*$")
+_ALTERNATIVE_BEFORE = re.compile(
+    r"(?:\bby|\bfrom|\bof)\s+(?P<name>[A-Z][\w'’.-]+(?:\s+[A-Z][\w'’.-]+)?)\s+(?:or|and)\s*$"
+)
 
 
 def _has_stranger(sentence: Sentence, one: Constraint) -> bool:

@@ -89,9 +89,7 @@ def _of_words(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]
     yield "as stored", float(text == one.known[0].value and text != text.lower())
     yield "digits", float(any(c.isdigit() for c in text))
     yield "marked", float(any(c in "-_/.:@" for c in text))
-    yield "quoted", float(
-        sentence.text[mention.start - 1 : mention.start] in _QUOTES and mention.start > 0
-    )
+    yield "quoted", float(sentence.text[mention.start - 1 : mention.start] in _QUOTES and mention.start > 0)
     yield "chinese", float(has_chinese(text))
     common = ordinary()
     yield "ordinary", float(min(common.get(token.stem, 0) for token in tokens)) if not has_chinese(text) else 3.0
@@ -181,7 +179,15 @@ def _noun_after(sentence: Sentence, place: int) -> bool:
     for index in range(place, min(place + _NEAR, len(sentence.tokens))):
         if sentence.is_noun(index):
             return True
-        plain = sentence.mention_at(index) is not None or sentence.folded(index) in ("-", "and", "or", "的", ",", "、", "和")
+        plain = sentence.mention_at(index) is not None or sentence.folded(index) in (
+            "-",
+            "and",
+            "or",
+            "的",
+            ",",
+            "、",
+            "和",
+        )
         if not plain:
             return False
     return False
@@ -259,7 +265,9 @@ def _of_cues(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]:
     yield "is other cue", float(bool(cued) and one.field not in cued)
 
 
-_FILLERS = frozenset("""- ' " ” ’ 」 “ ‘ 「 的 and or is = : ： a an the of as in both either with 是 为 还 名 叫""".split())
+_FILLERS = frozenset(
+    """- ' " ” ’ 」 “ ‘ 「 的 and or is = : ： a an the of as in both either with 是 为 还 名 叫""".split()
+)
 
 
 def _cued(sentence: Sentence, mention: Mention, *, before: bool) -> set[str]:
@@ -274,7 +282,11 @@ def _cued(sentence: Sentence, mention: Mention, *, before: bool) -> set[str]:
         over = sentence.mention_at(place)
         if fields and over is None:
             return _narrowed(sentence, place, fields) if before else fields
-        if sentence.folded(place) not in _FILLERS and (over is None or over is mention) and sentence.folded(place) not in ",、":
+        if (
+            sentence.folded(place) not in _FILLERS
+            and (over is None or over is mention)
+            and sentence.folded(place) not in ",、"
+        ):
             return set()
         place += step
     return set()
@@ -360,7 +372,9 @@ def values_of(sentence: Sentence, known: Sequence[Known]) -> tuple[Known, ...]:
     Empty where it may be one of several.
     """
     for hows in (("exact", "short", "form"), ("alias",), ("stem",), ("translated",), ("part",), ("fuzzy",)):
-        chosen = sorted((one for one in known if one.how in hows), key=lambda one: (hows.index(one.how), -one.documents))
+        chosen = sorted(
+            (one for one in known if one.how in hows), key=lambda one: (hows.index(one.how), -one.documents)
+        )
         if not chosen:
             continue
         values = sentence.vocabulary.catalogue.fields[chosen[0].field].values

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, time, tzinfo
 from typing import Any
 
-from agent.intent.deciding import Constraint
 from agent.intent.dates import DateRange
+from agent.intent.deciding import Constraint
 from agent.intent.quantities import NumberRange
 from retrievers.core.types import FieldValues
 

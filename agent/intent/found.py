@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from agent.intent import lexicon, wording
-from agent.intent.deciding import Constraint, read_constraints
 from agent.intent.dates import DateRange, find_dates
-from agent.intent.flags import read_flags
+from agent.intent.deciding import Constraint, read_constraints
 from agent.intent.filters import Json, both, either, of_constraint, of_date, of_number, outside
+from agent.intent.flags import read_flags
 from agent.intent.lengths import find_lengths
 from agent.intent.linking import Mention, find_mentions, translated_cues
 from agent.intent.negation import is_denied, is_negated

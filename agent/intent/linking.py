@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, product
 
 from agent.intent import lexicon
-from agent.intent.text import Token, has_chinese, stem, words_of
 from agent.intent.catalogue import Known
+from agent.intent.text import Token, has_chinese, stem, words_of
 from agent.intent.vocabulary import MOST_GLOSSED, Vocabulary, english_key
 from agent.intent.words import ordinary
 from retrievers.text.glosses import glossed_words
@@ -165,9 +165,7 @@ def _longest(
         fields = {one.field for one in known}
         known = (*known, *(one for one in vocabulary.stems.get(tuple(stems), ()) if one.field not in fields))
         known = tuple(
-            one
-            for one in known
-            if passed <= set(one.value) and _is_meant(one, tokens, place, last + 1, vocabulary)
+            one for one in known if passed <= set(one.value) and _is_meant(one, tokens, place, last + 1, vocabulary)
         )
         if known and not _is_cut(tokens, place, last):
             best = Mention(place, last + 1, tokens[place].start, token.end, known)
@@ -218,9 +216,11 @@ def _is_meant(known: Known, tokens: Sequence[Token], first: int, last: int, voca
     """Whether the word can be that value here: a first name alone must be written as a name."""
     if not any(c.isalpha() for c in known.value) and not _VERSION.search(known.value):
         return _is_written(known.value, tokens, first)
+    word = tokens[first]
+    if last - first == 1 and known.how in ("part", "short") and word.folded in lexicon.STOP_WORDS:
+        return known.how == "short" and word.text.isupper()
     if known.how != "part" or last - first > 1 or vocabulary.roles.get(known.field) in ("label", "tag"):
         return True
-    word = tokens[first]
     before = tokens[first - 1].folded if first else ""
     is_by = before in ("by", "from", "to", "由")
     if before in ("in", "at", "near", "within") or word.folded in lexicon.STOP_WORDS:

@@ -74,8 +74,10 @@ def _english_before(sentence: Sentence, mention: Mention) -> bool | None:
     fields = {one.field for one in mention.known}
     stopped: int | None = None
     for place in range(mention.first - 1, max(mention.first - _REACH, 0) - 1, -1):
-        if sentence.token(place) is not None and sentence.tokens[place].text in ENDS and not _is_list(
-            sentence, place, fields
+        if (
+            sentence.token(place) is not None
+            and sentence.tokens[place].text in ENDS
+            and not _is_list(sentence, place, fields)
         ):
             return False
         if _begins(sentence, place):
@@ -113,7 +115,9 @@ def _begins(sentence: Sentence, place: int) -> bool:
         return following == "from"
     if word in _words("out"):
         return following in ("out", "aside")
-    if word in ("no", "not") and (following in ("matter", "more", "less", "fewer", "later") or _is_asking(sentence, place)):
+    if word in ("no", "not") and (
+        following in ("matter", "more", "less", "fewer", "later") or _is_asking(sentence, place)
+    ):
         return False
     return (word in _words("not") and following not in _ONLY) or word in _words("skipping") or word.endswith("n't")
 
@@ -152,7 +156,9 @@ def _english_after(sentence: Sentence, mention: Mention) -> bool:
     if sentence.folded(place) not in lexicon.AUXILIARIES:
         return False
     word, following = sentence.folded(place + 1), sentence.folded(place + 2)
-    denied = word in ("not", "never") or (word in ("'", "’") and following == "t") or sentence.folded(place)[-2:] == "nt"
+    denied = (
+        word in ("not", "never") or (word in ("'", "’") and following == "t") or sentence.folded(place)[-2:] == "nt"
+    )
     related = any(
         sentence.folded(one) in ("that", "which", "whom", "whose", "who", "what") or sentence.is_noun(one)
         for one in range(mention.first)
@@ -163,16 +169,20 @@ def _english_after(sentence: Sentence, mention: Mention) -> bool:
 def _chinese(sentence: Sentence, mention: Mention) -> bool | None:
     before = _clause_before(sentence, mention)
     fields = {one.field for one in mention.known}
-    cues = "|".join(re.escape("".join(cue)) for cue, named in sentence.vocabulary.cues.items() if fields & set(named) and cue)
+    cues = "|".join(
+        re.escape("".join(cue)) for cue, named in sentence.vocabulary.cues.items() if fields & set(named) and cue
+    )
     fillers = rf"(?:{_pattern('fillers')}{'|' + cues if cues else ''}|[\s“\"‘'「『《（(-])*"
     found = re.search(rf"(?P<not>{_pattern('before')}){fillers}$", before)
     if found is not None:
         return not re.search(rf"(?:{_pattern('asks')})$", before[: found.end("not")])
     after = sentence.text[mention.end :]
     acting = "|".join(sorted(table("link", "zh")["acting"].split(), key=len, reverse=True))
-    if re.match(rf"[\s”\"’'」』》）)]*(?:{cues or '的'}|{acting}|的|那些|一律|就|都|全|也|请)*(?:{_pattern('after')})", after):
+    if re.match(
+        rf"[\s”\"’'」』》）)]*(?:{cues or '的'}|{acting}|的|那些|一律|就|都|全|也|请)*(?:{_pattern('after')})", after
+    ):
         return True
-    near = re.search(rf"(?:{_pattern('before')})[\u4e00-\u9fff]{{1,{_NEAR_ZH}}}$", before)
+    near = re.search(rf"(?:{_pattern('before')})[^的\W]{{1,{_NEAR_ZH}}}$", before)
     if near is None or re.search(rf"(?:{_pattern('asks')})", near[0]):
         return False
     return None

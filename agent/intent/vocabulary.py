@@ -170,6 +170,7 @@ def _built(key: _Key) -> Vocabulary:
     names, stems = Names(), Names()
     own = {lexicon.name_words(name) for name in catalogue.fields}
     own |= {lexicon.name_words(name)[:1] for name, role in roles.items() if role == "number"}
+    cues = _cues(catalogue)
     # Earlier names of a value win: as it is written, its aliases, and only then what general words make of it.
     for name, values in catalogue.fields.items():
         if _is_named(roles[name], values, catalogue.documents):
@@ -179,7 +180,7 @@ def _built(key: _Key) -> Vocabulary:
             _add_general_names(name, roles[name], values, names, own)
     for name, values in catalogue.fields.items():
         if _is_named(roles[name], values, catalogue.documents):
-            value_names.add_other_names(name, roles[name], values, names, stems)
+            value_names.add_other_names(name, roles[name], values, names, stems, cues)
     _add_latin_names(names, roles)
     _add_english_names(names, stems, {name for name, role in roles.items() if role in ("label", "tag")})
     chosen = {role: {name for name, one in roles.items() if one == role} for role in ("person", "label", "tag")}
@@ -193,7 +194,7 @@ def _built(key: _Key) -> Vocabulary:
         roles,
         names.by_words(),
         stems.by_words(),
-        _cues(catalogue),
+        cues,
         max((len(words) for words in (*names, *stems)), default=1),
         _english(names, chosen["label"] | chosen["tag"]),
         tuple(kinds),
