@@ -1,8 +1,8 @@
 """Makes agent/intent/weights.json: `python -m evals.train_deciding [FOLDER]`, from the checkout, in about a minute.
 
-A few boosted trees over the evidence of every name in the questions of the development collections: a candidate is right
-where every right filter has it, wrong where none has. What the trees are worth is told by leaving one collection out at a
-time; the same readings calibrate the probabilities.
+A few boosted trees over the evidence of every name in the questions of the development collections: a candidate is
+right where every right filter has it, wrong where none has. What the trees are worth is told by leaving one collection
+out at a time; the same readings calibrate the probabilities.
 """
 
 import json
@@ -107,7 +107,7 @@ def _labelled(path: Path, split: str = "") -> list[Json]:
 
 
 def sets(names: Sequence[str] = COLLECTIONS) -> Iterator[tuple[str, Ground, list[Json], float]]:
-    """Every development set: its group, the ground of its questions, the questions, and the weight of each candidate."""
+    """Every development set: its group, what its questions are read against, they, and the weight of a candidate."""
     for name in names:
         yield name, ground_of_corpus(READING / name / "corpus.jsonl"), _labelled(READING / name / "queries.jsonl"), 3.0
     for domain in ("city", "hospital", "food"):
@@ -123,7 +123,7 @@ def sets(names: Sequence[str] = COLLECTIONS) -> Iterator[tuple[str, Ground, list
             yield "peps", peps, _labelled(INVENTED / f"{name}.jsonl"), 1.0
         named = [one for one in _lines(SHARED / "named-sources" / "questions.jsonl") if one["id"][-1] in "02468ace"]
         questions = [{**one, "filters": [{"type": "in", "key": "source", "value": one["sources"]}]} for one in named]
-        yield "named-sources", ground_of_corpus(SHARED / "named-sources" / "corpus.jsonl"), questions, 0.4
+        yield "named-sources", ground_of_corpus(SHARED / "named-sources" / "corpus.jsonl"), questions, 1.0
 
 
 def matrix(examples: Sequence[Example], signs: Sequence[str]) -> Numbers:
@@ -195,7 +195,7 @@ def written(trees: Any, signs: Sequence[str], scale: float, shift: float) -> str
 
 
 def main() -> None:
-    """Write the weights, and say what they do for collections left out; with a folder, those of each left out as well."""
+    """Write the weights, and say what they do for collections left out; with a folder, those of each as well."""
     examples = [one for each in sets() for one in examples_of(*each)]
     counts = Counter(name for one in examples for name, value in one.held.items() if value)
     signs = sorted(name for name, count in counts.items() if count >= _LEAST)

@@ -15,8 +15,9 @@ from agent.intent.words import ordinary, table
 from retrievers.core.types import FieldValues
 
 How = Literal["exact", "alias", "stem", "short", "form", "part", "translated", "fuzzy", "flag"]
-"""How a name is related to its value: as written, declared, in another number, without what all values share, in another
-order or with initials, a part of it, in another language, misspelt, or as the name of a field that is true or false."""
+"""How a name is related to its value: as written, declared, in another number, without what all values share, in
+another order or with initials, a part of it, in another language, misspelt, or as the name of a field that is true or
+false."""
 
 _UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue"})  # as typed without them
 _CAMEL = re.compile(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[a-z]+|\d+")

@@ -1,8 +1,8 @@
-"""Which of the values that a question names are meant as constraints, with what probability, and what is only its topic.
+"""Which of the values that a question names are meant as constraints, with what probability, and which are its topic.
 
-The probability is learned (`weights.json`, made by `evals/train_deciding.py`) from `evidence` that can be counted in any
-collection. A filter excludes, so a list of alternatives is as sure as its least sure member, and one that may hold a name
-nobody knows is none.
+The probability is learned (`weights.json`, made by `evals/train_deciding.py`) from `evidence` that can be counted in
+any collection. A filter excludes, so a list of alternatives is as sure as its least sure member, and one that may hold
+a name nobody knows is none.
 """
 
 import json
@@ -97,7 +97,7 @@ def candidates(sentence: Sentence, mention: Mention) -> list[Candidate]:
 
 
 def _is_something_else(sentence: Sentence, mention: Mention, field: str, how: str) -> bool:
-    """Whether the words are no name at all here: a pronoun, a part of a longer name, a part of a text, a deed of a day."""
+    """Whether the words are no name here: a pronoun, a part of a longer name, a part of a text, a deed of a day."""
     role, before = sentence.vocabulary.roles[field], sentence.folded(mention.first - 1)
     if role == "version" and before in _PARTS_OF_TEXTS:
         return True
@@ -150,7 +150,8 @@ def _constraint(sentence: Sentence, mention: Mention) -> Constraint | None:
     if not judged or negated is None:
         return None
     judged.sort(key=lambda pair: -pair[0])
-    (best, one), also, confidence = judged[0], (), judged[0][0]
+    (best, one), confidence = judged[0], judged[0][0]
+    also: tuple[str, ...] = ()
     rival = judged[1] if len(judged) > 1 else None
     if rival is not None and LIKELY <= best < SURE and rival[0] >= _RIVAL and not negated and _is_same(one, rival[1]):
         # Either field would do: that excludes less than one of them.
@@ -217,7 +218,9 @@ def _wary(sentence: Sentence, one: Constraint, left: Sequence[Mention]) -> Const
         learned().probability(evidence(sentence, other))
         for mention in left
         for other in candidates(sentence, mention)
-        if other.field == one.field and not one.start <= mention.start < one.end
+        if other.field == one.field
+        and other.known[0].value not in one.values
+        and not one.start <= mention.start < one.end
     ]
     doubt = max(doubts, default=0.0)
     if _has_stranger(sentence, one):

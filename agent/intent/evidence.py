@@ -31,6 +31,7 @@ _JOINS = re.compile(
     r"[\s,，、/|&\"'“”‘’()（）]*)*",
     re.IGNORECASE,
 )
+_JOINING = frozenset(["-", "and", "or", "的", ",", "、", "和"])
 _QUOTES = frozenset("\"'“”‘’「」『』《》`")
 
 

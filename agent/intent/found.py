@@ -93,8 +93,12 @@ def find(
         text, tokens, find_mentions(tokens, vocabulary, more), vocabulary, nouns, about=about, counted=counted,
         frequencies=frequencies or {}, calculates=wording.is_calculating(text),
     )  # fmt: skip
-    sentence = replace(sentence, denials={one.first: is_negated(sentence, one) for one in sentence.mentions})
+    denials = {one.first: is_negated(sentence, one) for one in sentence.mentions}
+    if len(tokens) > _STORY:
+        denials = {place: None if denied else denied for place, denied in denials.items()}
+    sentence = replace(sentence, denials=denials)
     dates = [one for one in find_dates(text, calendar) if _is_stated(one, sentence, calendar)]
+    dates = [one for one in dates if not any(_holds(mention, one) for mention in sentence.mentions)]
     sentence = replace(sentence, taken=tuple((one.start, one.end) for one in dates), dated=bool(dates))
     numbers = find_quantities(sentence)
     sentence = replace(sentence, taken=(*sentence.taken, *((one.start, one.end) for one in numbers)))
@@ -102,8 +106,11 @@ def find(
     constraints = [*version_ranges(sentence, constraints), *read_flags(sentence)]
     fields = vocabulary.catalogue.fields
     pieces = [Piece(one.field, of_constraint(one, fields), one.start, one.end, one.confidence) for one in constraints]
-    pieces += [Piece(one.field, of_number(one), one.start, one.end) for one in numbers]
-    pieces += _date_pieces(sentence, dates, now)
+    stated = [Piece(one.field, of_number(one), one.start, one.end) for one in numbers]
+    stated += _date_pieces(sentence, dates, now)
+    if len(tokens) > _STORY:
+        stated = [replace(one, confidence=_TOLD) for one in stated]
+    pieces += stated
     pieces += _existence(sentence, {piece.field for piece in pieces})
     pieces.sort(key=lambda piece: piece.start)
     lengths = tuple(
@@ -111,6 +118,12 @@ def find(
         for name, operator, number, start, end in find_lengths(sentence)
     )
     return Found(sentence, tuple(constraints), tuple(dates), tuple(numbers), tuple(pieces), tuple(left), lengths)
+
+
+def _holds(mention: Mention, one: DateRange) -> bool:
+    """ "Business Today" is no day."""
+    is_whole = mention.known[0].how == "exact" and mention.last - mention.first > 1
+    return is_whole and mention.start <= one.start and one.end <= mention.end
 
 
 def _numbered(vocabulary: Vocabulary) -> frozenset[str]:
@@ -122,6 +135,9 @@ def _numbered(vocabulary: Vocabulary) -> frozenset[str]:
 
 # What makes a document's date, the likeliest first.
 _DATES = ("published", "created", "updated", "effective")
+_STORY = 36
+"""Words from which on a question tells a story: its days and numbers may be of what happened, not of the documents."""
+_TOLD = 0.8
 _NEAR = 40
 """Characters between a date and the word for its field."""
 _LONGEST_PHRASE = 60

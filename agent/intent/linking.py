@@ -21,6 +21,7 @@ _BREAKS = frozenset(',.;:?!，。；：？！、()（）"“”‘’「」『�
 _SURNAME_FIRST = re.compile(r"[^\W\d_][^\d,]*,\s*(?P<initial>[^\W\d_])\.?(?:[\s-]*[^\W\d_]\.?){0,3}")
 _ACCOUNT = re.compile(r"(?P<initial>[a-z])[-._]?[a-z]{3,}\d{0,3}")
 _PLURAL_CODE = re.compile(r"(?<=\d)s$")
+_IN_NAMES = frozenset(".,|/:()")
 _JOINING = frozenset("-./:@_")
 _OPENS = tuple("的和与或在由被是为有含及于讲除按把对给让比、已经被没未还个份次起篇条项")
 # As the words of a time do: 2020 年以来[打包]主题的.
@@ -146,11 +147,11 @@ def _longest(
     for last in range(place, min(place + 2 * longest, len(tokens))):
         token = tokens[last]
         if token.kind == "mark":
-            # Of "Miller, J." and "Adv. Mater." they are part; elsewhere no name goes on behind them.
+            # A mark is passed over where the value has it too: "Miller, J.", "Adv. Mater.", "Cnet | News".
             initial = token.text == "." and words and len(words[-1]) == 1
-            if token.text in _BREAKS and token.text not in ".," and not _is_inside(tokens, last):
+            if token.text in _BREAKS and token.text not in _IN_NAMES and not _is_inside(tokens, last):
                 break
-            passed |= {token.text} & {".", ","} if not initial else set()
+            passed |= {token.text} & _IN_NAMES if not initial else set()
             continue
         if _in_identifier(tokens, last):
             break
@@ -168,7 +169,10 @@ def _longest(
             one for one in known if passed <= set(one.value) and _is_meant(one, tokens, place, last + 1, vocabulary)
         )
         if known and not _is_cut(tokens, place, last):
-            best = Mention(place, last + 1, tokens[place].start, token.end, known)
+            # The dot of an initial belongs to the name: "Miller, J."
+            dotted = len(token.text) == 1 and tokens[last + 1 : last + 2] and tokens[last + 1].text == "."
+            behind = last + 2 if dotted and any(one.value.endswith(".") for one in known) else last + 1
+            best = Mention(place, behind, tokens[place].start, tokens[behind - 1].end, known)
     return best
 
 

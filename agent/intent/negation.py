@@ -1,7 +1,7 @@
 """Whether a value is what is not wanted: "not yet accepted", "anyone but Ann", 除了已撤回的.
 
-A negation reaches forward over words that mean nothing of their own, over the field's words and over other values of the
-field. Where another word stops it right before a value it is not clear what is denied, and the value is not read.
+A negation reaches forward over words that mean nothing of their own, over the field's words and over other values of
+the field. Where another word stops it right before a value it is not clear what is denied, and the value is not read.
 """
 
 import re
@@ -11,7 +11,7 @@ from functools import cache
 from agent.intent import lexicon
 from agent.intent.linking import Mention
 from agent.intent.sentence import ENDS, Sentence
-from agent.intent.text import stem
+from agent.intent.text import has_chinese, stem
 from agent.intent.words import table
 
 _REACH = 14
@@ -26,6 +26,7 @@ _BEFORE_BOUND = frozenset(
     a an any be been being had have having in is are was were of on from during dated made written that the those ones
     """.split()
 )
+_OF_BOUNDS = frozenset("matter more less fewer later".split())
 _ONLY = frozenset(["only", "just", "merely", "necessarily"])
 _CLAUSE_ZH = re.compile(r"[，。；？！,;?!：:]")
 _LISTED = re.compile(r"[\s（(]*(?:和|与|或者?|、|及|以及|跟|,|，)?[已经被由 \s]*")
@@ -115,16 +116,9 @@ def _begins(sentence: Sentence, place: int) -> bool:
         return following == "from"
     if word in _words("out"):
         return following in ("out", "aside")
-    if word in ("no", "not") and (
-        following in ("matter", "more", "less", "fewer", "later") or _is_asking(sentence, place)
-    ):
+    if word in ("no", "not") and (following in _OF_BOUNDS or sentence.folded(place - 1) in ("or", "why")):
         return False
     return (word in _words("not") and following not in _ONLY) or word in _words("skipping") or word.endswith("n't")
-
-
-def _is_asking(sentence: Sentence, place: int) -> bool:
-    """ "whether or not"; "why not"."""
-    return sentence.folded(place - 1) in ("or", "why")
 
 
 def _is_reached(sentence: Sentence, place: int, mention: Mention, fields: set[str]) -> bool:
@@ -178,9 +172,9 @@ def _chinese(sentence: Sentence, mention: Mention) -> bool | None:
         return not re.search(rf"(?:{_pattern('asks')})$", before[: found.end("not")])
     after = sentence.text[mention.end :]
     acting = "|".join(sorted(table("link", "zh")["acting"].split(), key=len, reverse=True))
-    if re.match(
-        rf"[\s”\"’'」』》）)]*(?:{cues or '的'}|{acting}|的|那些|一律|就|都|全|也|请)*(?:{_pattern('after')})", after
-    ):
+    nouns = "|".join(map(re.escape, (*lexicon.CHINESE_DOCUMENT_NOUNS, *filter(has_chinese, sentence.nouns))))
+    between = rf"{cues or '的'}|{acting}|{nouns}|的|那些|一律|就|都|全|也|请"
+    if re.match(rf"[\s”\"’'」』》）)]*(?:{between})*(?:{_pattern('after')})", after):
         return True
     near = re.search(rf"(?:{_pattern('before')})[^的\W]{{1,{_NEAR_ZH}}}$", before)
     if near is None or re.search(rf"(?:{_pattern('asks')})", near[0]):

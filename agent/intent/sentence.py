@@ -46,7 +46,7 @@ class Sentence:
         dated: it states a range of days.
         about: characters [first, last) that name a topic, see `about_regions`.
         counted: documents are counted by what it names: a topic that is a value then constrains as well.
-        frequencies: share of the passages that hold a word, by the folded word; of a word that is not here nobody knows.
+        frequencies: share of the passages that hold a word, by the folded word; not all words are known.
         denials: whether the name that begins at a place is denied; None where that cannot be told.
         calculates: it has a word without which nothing is calculated.
     """
