@@ -6,7 +6,7 @@ from datetime import date
 from agent.intent import lexicon, wording
 from agent.intent.filters import Json
 from agent.intent.found import Found, date_field
-from agent.intent.people import ORGANISATIONS
+from agent.intent.lexicon import ORGANISATIONS
 from agent.intent.quantities import is_key
 from agent.intent.vocabulary import Role, concepts_of
 

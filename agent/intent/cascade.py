@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
+from functools import lru_cache
 
 from agent import sqlwriter, transform
 from agent.breaker import Breaker
@@ -34,6 +35,7 @@ from retrievers.core.filters import And, Filter, in_words, keys_of, parse, to_js
 from retrievers.core.types import Card, Scope
 from retrievers.embed import Embedder
 from retrievers.postgres.catalogue import Catalogue, filterable
+from retrievers.text.analysis import analyse
 from retrievers.text.glosses import english_search
 
 Columns = Callable[[Scope], Awaitable[Mapping[str, str]]]
@@ -43,6 +45,8 @@ _LONG = 250
 """Characters of a question from which on its reading may take tens of milliseconds."""
 _LONGEST_SPAN = 4
 _MOST_SPANS = 400
+_MOST_WORDS = 80
+"""Words of a question whose number of passages is asked for."""
 _NONE, _WEB = "none", "web"
 # Share of the time left at its start by which a model has answered: so there is time to join what it says, and
 # what it was asked first is not lost with what it was asked last.
@@ -111,7 +115,19 @@ class Cascade:
         names = sorted({one.name for one in scope.collections})
         # With many collections in scope their names are no words for documents any more.
         nouns = rules.nouns_of(names if len(names) <= 3 else (), fields)
-        return Context(fields, nouns, self.cards, calendar, now, more)
+        frequencies = await self._frequencies(question, request, scope)
+        return Context(fields, nouns, self.cards, calendar, now, more, frequencies)
+
+    async def _frequencies(self, question: str, request: Request, scope: Scope) -> Mapping[str, float]:
+        """The share of the passages that hold each word of the question and of the last turns."""
+        texts = (question, *(turn.content for turn in (request.messages or ())[-3:]))
+        words = [token.folded for text in texts for token in tokenize(readable(text)) if token.kind == "word"]
+        terms = {word: _term(word) for word in dict.fromkeys(words[:_MOST_WORDS])}
+        counts = await self.catalogue.term_counts(scope, [term for term in terms.values() if term])
+        chunks = max(sum(one.chunks for one in scope.collections), 1)
+        return {
+            word: sum(known.get(term, 0) for known in counts.values()) / chunks for word, term in terms.items() if term
+        }
 
     def _later(
         self,
@@ -202,6 +218,12 @@ def local(now: datetime | None, zone: tzinfo) -> datetime:
     if now is None:
         return datetime.now(zone)
     return now.replace(tzinfo=zone) if now.tzinfo is None else now
+
+
+@lru_cache(maxsize=4096)
+def _term(word: str) -> str:
+    """The term that a word is searched by; "" of one that is not searched."""
+    return next((term.text for term in analyse(word, "en") if not term.extra), "")
 
 
 def _printable(reason: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, time, tzinfo
 from typing import Any
 
-from agent.intent.constraints import Constraint
+from agent.intent.deciding import Constraint
 from agent.intent.quantities import NumberRange
 from agent.intent.time.dates import DateRange
 from retrievers.core.types import FieldValues
@@ -27,7 +27,9 @@ def _values(name: str, one: Constraint, fields: Mapping[str, FieldValues]) -> Js
     return {"type": "nin" if one.negated else "in", "key": name, "value": values}
 
 
-def _typed(value: str, values: FieldValues) -> str | bool:
+def _typed(value: str, values: FieldValues) -> str | bool | int:
+    if values.field.item == "number":
+        return int(value)
     return value == "true" if values.field.item == "boolean" else value
 
 

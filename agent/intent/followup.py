@@ -11,7 +11,7 @@ from typing import Any
 
 from agent.intent import lexicon
 from agent.intent.calculations import find_calculation
-from agent.intent.constraints import Constraint
+from agent.intent.deciding import Constraint
 from agent.intent.filters import Json, of_constraint
 from agent.intent.found import Found, Piece
 from agent.intent.negation import is_negated
@@ -246,7 +246,7 @@ def _with_bare_values(found: Found) -> Found:
             one for one in mention.known if roles[one.field] in ("label", "tag", "language") and one.field not in stated
         ]
         if known:
-            denied = not keeps and ((negated and mention.start < end) or is_negated(found.sentence, mention))
+            denied = not keeps and ((negated and mention.start < end) or bool(is_negated(found.sentence, mention)))
             one = Constraint(known[0].field, (known[0].value,), mention.start, mention.end, negated=denied)
             more.append(Piece(one.field, of_constraint(one, fields), one.start, one.end, _SURE))
     for name in found.sentence.vocabulary.of_role("boolean"):

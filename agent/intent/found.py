@@ -1,16 +1,17 @@
 """All that rules find in the words of one turn, before history and routing."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from agent.intent import lexicon, wording
-from agent.intent.constraints import Constraint, read_constraints
+from agent.intent.deciding import Constraint, read_constraints
 from agent.intent.filters import Json, both, either, of_constraint, of_date, of_number, outside
+from agent.intent.flags import read_flags
 from agent.intent.lengths import find_lengths
-from agent.intent.mentions import Mention, find_mentions, translated_cues
-from agent.intent.negation import is_denied
+from agent.intent.linking import Mention, find_mentions, translated_cues
+from agent.intent.negation import is_denied, is_negated
 from agent.intent.quantities import NumberRange, find_quantities, is_key
 from agent.intent.reading import SURE
 from agent.intent.sentence import Sentence, about_regions
@@ -77,11 +78,12 @@ def find(
     more: Sequence[tuple[str, str, int]] = (),
     *,
     counted: bool = False,
+    frequencies: Mapping[str, float] | None = None,
 ) -> Found:
     """Everything that one turn states about metadata.
 
     Args:
-        counted: see `Sentence`.
+        counted, frequencies: see `Sentence`.
         nouns: words for the documents of the collections in scope ("pep", "peps").
         now: in the time zone of who asks, which days are of.
         more: values looked up in fields too large to know, see `find_mentions`.
@@ -93,19 +95,28 @@ def find(
     nouns = nouns | _numbered(vocabulary)
     about = about_regions(text, tokens, (*nouns, *vocabulary.kinds))
     sentence = Sentence(
-        text, tokens, find_mentions(tokens, vocabulary, more), vocabulary, nouns, about=about, counted=counted
-    )
+        text, tokens, find_mentions(tokens, vocabulary, more), vocabulary, nouns, about=about, counted=counted,
+        frequencies=frequencies or {}, calculates=wording.is_calculating(text),
+    )  # fmt: skip
+    denials = {one.first: is_negated(sentence, one) for one in sentence.mentions}
+    if len(tokens) > _STORY:
+        denials = {place: None if denied else denied for place, denied in denials.items()}
+    sentence = replace(sentence, denials=denials)
     ranges, unread_dates = read_dates(text, calendar)
     dates = [one for one in ranges if _is_stated(one, sentence, calendar)]
+    dates = [one for one in dates if not any(_holds(mention, one) for mention in sentence.mentions)]
     sentence = replace(sentence, taken=tuple((one.start, one.end) for one in dates), dated=bool(dates))
     numbers = find_quantities(sentence)
     sentence = replace(sentence, taken=(*sentence.taken, *((one.start, one.end) for one in numbers)))
     constraints, left = read_constraints(sentence)
-    constraints = [*version_ranges(sentence, constraints), *_booleans(sentence)]
+    constraints = [*version_ranges(sentence, constraints), *read_flags(sentence)]
     fields = vocabulary.catalogue.fields
     pieces = [Piece(one.field, of_constraint(one, fields), one.start, one.end, one.confidence) for one in constraints]
-    pieces += [Piece(one.field, of_number(one), one.start, one.end) for one in numbers]
-    pieces += _date_pieces(sentence, dates, now)
+    stated = [Piece(one.field, of_number(one), one.start, one.end) for one in numbers]
+    stated += _date_pieces(sentence, dates, now)
+    if len(tokens) > _STORY:
+        stated = [replace(one, confidence=_TOLD) for one in stated]
+    pieces += stated
     pieces += _existence(sentence, {piece.field for piece in pieces})
     pieces.sort(key=lambda piece: piece.start)
     lengths = tuple(
@@ -124,6 +135,12 @@ def find(
     )
 
 
+def _holds(mention: Mention, one: DateRange) -> bool:
+    """ "Business Today" is no day."""
+    is_whole = mention.known[0].how == "exact" and mention.last - mention.first > 1
+    return is_whole and mention.start <= one.start and one.end <= mention.end
+
+
 def _numbered(vocabulary: Vocabulary) -> frozenset[str]:
     """Words for documents by the field that numbers them: case_number is of cases."""
     keys = (name for name in vocabulary.of_role("number") if is_key(vocabulary, name))
@@ -133,6 +150,9 @@ def _numbered(vocabulary: Vocabulary) -> frozenset[str]:
 
 # What makes a document's date, the likeliest first.
 _DATES = ("published", "created", "updated", "effective")
+_STORY = 36
+"""Words from which on a question tells a story: its days and numbers may be of what happened, not of the documents."""
+_TOLD = 0.8
 _NEAR = 40
 """Characters between a date and the word for its field."""
 _LONGEST_PHRASE = 60
@@ -280,51 +300,3 @@ def date_field(sentence: Sentence, one: DateRange) -> str | None:
             default=last + ("expires" in concepts_of(name)),
         ),
     )
-
-
-_NOT_BEFORE = re.compile(
-    r"(?:\bnot\s+(?:(?:yet|been|be)\s+)?|\bnon-?\s*|\b(?:is|are|was|were)n['’]?t\s+|\bnever\s+|不对外\s*|没有被?|没被?|尚未|未被?|非|不)$",
-    re.IGNORECASE,
-)
-_BEING = re.compile(
-    r"\b(?:is|are|was|were|be|been|being|get|gets|got)(?:n['’]?t)?\s+(?:(?:not|never|yet|been|still|already|ever|also)\s+)*$",
-    re.IGNORECASE,
-)
-_OF_ONE = re.compile(r"(?:\b(?:it|he|she|they|i|you|we)|(?:^|[,;])\s*(?:this|that|these|those))\s+$", re.IGNORECASE)
-
-
-def _booleans(sentence: Sentence) -> list[Constraint]:
-    """ "public documents", 不公开的文档: a field that is true or false, named as a property of documents."""
-    fields = sentence.vocabulary.catalogue.fields
-    named = [name for name in sentence.vocabulary.of_role("boolean") if fields[name].distinct > 1]
-    return [made for name in named if (made := _boolean(sentence, name)) is not None]
-
-
-def _boolean(sentence: Sentence, name: str) -> Constraint | None:
-    own = " ".join(word for word in lexicon.name_words(name) if word not in ("is", "has", "was"))
-    for word in sorted((own, *lexicon.bilingual().get(own, ())), key=len, reverse=True):
-        pattern = rf"\b{re.escape(word)}\b" if word.isascii() else re.escape(word)
-        match = re.search(pattern, sentence.text, re.IGNORECASE)
-        if match is None or sentence.in_about(match.start()) or not _describes_documents(sentence, match):
-            continue
-        before = _NOT_BEFORE.search(sentence.text[: match.start()])
-        value = "false" if before and not word.startswith("不") else "true"
-        return Constraint(name, (value,), before.start() if before else match.start(), match.end())
-    return None
-
-
-def _describes_documents(sentence: Sentence, match: re.Match[str]) -> bool:
-    """Whether a word stands before what it describes, a word for documents, a plural, or a Chinese noun after 的; or
-    is said of the documents before it: "how many tickets were escalated?".
-    """
-    if sentence.text[: match.start()].casefold().endswith("non-"):
-        return True
-    if not match[0].isascii() and sentence.text[match.end() :].lstrip().startswith("的"):
-        return True
-    index = sentence.index_from(match.end())
-    being = _BEING.search(sentence.text[: match.start()])
-    if being and not _OF_ONE.search(sentence.text[: being.start()]) and not sentence.is_noun(index):
-        return any(sentence.is_noun(place) for place in range(sentence.index_from(being.start())))
-    following = sentence.token(index)
-    is_plural = following is not None and following.kind == "word" and following.folded.endswith("s")
-    return is_plural or sentence.is_noun(index)

@@ -330,6 +330,22 @@ CHINESE_DOCUMENT_NOUNS = """
     事故 故障 工单 案例 条目 公告 通知 新闻 帖子 笔记 建议 议题 专利 合同 更新 项目 申请 许可 SOP
     """.split()  # fmt: skip
 
+COMPANIES = frozenset(
+    """
+    llc inc ltd gmbh corp co company authority district church restaurant construction university school college
+    institute department group bank agency association society foundation council committee brewing brewery
+    hotel hospital clinic homes systems services technologies industries partners trust team board office union
+    club center centre
+    """.split()
+)
+ORGANISATIONS = frozenset("company companies customer client supplier vendor firm organisation organization".split())
+TITLES = frozenset("mr mrs ms miss dr prof professor sir madam inspector agent".split())
+AUXILIARIES = frozenset(
+    """
+    is are was were be been has have had did does do can could will would shall should may might must
+    isn aren wasn weren hasn haven hadn didn doesn don couldn won wouldn isnt arent wasnt werent didnt doesnt dont
+    """.split()
+)
 STOP_WORDS = frozenset(
     """
     a an the this that these those there here is are was were be been being am do does did done doing

@@ -1,37 +1,23 @@
-"""Whether a value is what is not wanted: "not yet accepted", "excluding drafts", 除了已撤回的."""
+"""Whether a value is what is not wanted: "not yet accepted", "anyone but Ann", 除了已撤回的.
+
+A negation reaches forward over words that mean nothing of their own, over the field's words and over other values of
+the field. Where another word stops it right before a value it is not clear what is denied, and the value is not read.
+"""
 
 import re
 from collections.abc import Container
+from functools import cache
 
-from agent.intent.mentions import Mention
-from agent.intent.sentence import Sentence
-from agent.intent.vocabulary import concepts_of
+from agent.intent import lexicon
+from agent.intent.linking import Mention
+from agent.intent.sentence import ENDS, Sentence
+from agent.intent.text import has_chinese, stem
+from agent.intent.words import table
 
-_NEGATIONS = frozenset(
-    """
-    not no non excluding exclude except excepting without minus isn't aren't wasn't weren't never
-    neither nor unlike leaving omitting ignoring barring apart
-    """.split()
-)
-# A negation reaches over these to its value: "not [written by the] infrastructure team".
-_REACHES_OVER = frozenset(
-    """
-    or and , anything those ones that are were is was been the any all by from of than come written in have / a an
-    to belong t ' ’ - get gets got become end ended up yet already still ever be marked about on concerning
-    regarding out aside counting including
-    """.split()
-)
-_EVERYTHING = frozenset("anything everything all nothing".split())
-_REACH = 9
-_NEGATIONS_ZH = tuple(
-    """
-    除了 除 不在 不来自 没在 没 不是 并非 非 排除 去掉 不包括 不含 不算 不计 不要 没有 未 不属于 剔除 不
-    """.split()
-)
-_NEGATION_ENDS_ZH = ("以外", "之外", "外")
-_NOT_WANTED_ZH = re.compile(r"[”\"’'」]?的?(?:不要|除外|不算|去掉|剔除|排除)")
-_FILLERS_ZH = "“\"‘'「 的了已经被由"
-_EXPLAINED = re.compile(r"(?<!不)(?!除|排除|没有)[\u4e00-\u9fff]{2,4}[（(]\s*$")
+_REACH = 14
+_NEAR = 3
+"""Words between a negation and a value that it may or may not be about."""
+_NEAR_ZH = 3
 _DENIAL = re.compile(
     r"(?:(?:\b(?:not|never|cannot)|n['’]t)(?P<between>(?:\s+[a-z]+){0,4})|(?:不是|并非|非|不在))\s*$", re.IGNORECASE
 )
@@ -40,13 +26,30 @@ _BEFORE_BOUND = frozenset(
     a an any be been being had have having in is are was were of on from during dated made written that the those ones
     """.split()
 )
-_LISTED = re.compile(r"[^，。；,;]{0,2}(?:和|与|或|、|及|以及|或者)[已经被由 ]*")
+_OF_BOUNDS = frozenset("matter more less fewer later".split())
+_ONLY = frozenset(["only", "just", "merely", "necessarily"])
+_CLAUSE_ZH = re.compile(r"[，。；？！,;?!：:]")
+_LISTED = re.compile(r"[\s（(]*(?:和|与|或者?|、|及|以及|跟|,|，)?[已经被由 \s]*")
+_EXPLAINED = re.compile(r"[^\W\d的了除]{2,6}[（(]\s*$", re.IGNORECASE)
 
 
-def is_negated(sentence: Sentence, mention: Mention) -> bool:
-    """Whether the value is what is not wanted; a negation reaches over the values it is followed by."""
-    said = _is_negated_english(sentence, mention)
-    return _is_negated_chinese(sentence, mention) if said is None else said
+@cache
+def _words(name: str) -> frozenset[str]:
+    return frozenset(table("negation", "en")[name].split())
+
+
+@cache
+def _pattern(name: str) -> str:
+    words = sorted(table("negation", "zh")[name].split(), key=len, reverse=True)
+    return "|".join(map(re.escape, words))
+
+
+def is_negated(sentence: Sentence, mention: Mention) -> bool | None:
+    """Whether the value is what is not wanted; None where that cannot be told."""
+    before, after = _english_before(sentence, mention), _english_after(sentence, mention)
+    if before is False and not after:
+        return _chinese(sentence, mention)
+    return True if after else before
 
 
 def is_denied(sentence: Sentence, start: int, fields: Container[str]) -> bool:
@@ -68,55 +71,124 @@ def is_denied(sentence: Sentence, start: int, fields: Container[str]) -> bool:
     )
 
 
-def _is_negated_english(sentence: Sentence, mention: Mention) -> bool | None:
-    """None when no word before the value decides."""
-    for steps in range(_REACH):
-        place = mention.first - 1 - steps
-        if place < 0:
-            return None
-        word, following = sentence.folded(place), sentence.folded(place + 1)
-        if word in ("leaving", "apart") and following not in ("out", "aside", "from"):
-            return None
-        if word in _NEGATIONS or (word in ("other", "rather") and following == "than"):
-            return not (word == "not" and following in ("only", "just"))
-        if word == "but" and following not in ("not",) and sentence.folded(place - 1) in _EVERYTHING:
-            return True
-        if word == "outside" and steps < 3 and _is_place(mention):
-            return True
-        if word == "t" and sentence.folded(place - 1) in ("'", "’"):
-            # "permits that haven't been closed"; "why wasn't it accepted" says nothing of documents.
-            return any(sentence.is_noun(earlier) for earlier in range(place))
-        if word in ("did", "do", "does") and following in ("not", "t"):
-            return True
-        over = sentence.mention_at(place)
-        if over is not None and not {one.field for one in over.known} & {one.field for one in mention.known}:
-            return None  # "non-final packaging PEPs" denies one of the two
-        passive = word.endswith("ed") and following in ("by", "in", "as", "to", "with")
-        if word not in _REACHES_OVER and over is None and not passive:
-            return None
+def _english_before(sentence: Sentence, mention: Mention) -> bool | None:
+    fields = {one.field for one in mention.known}
+    stopped: int | None = None
+    for place in range(mention.first - 1, max(mention.first - _REACH, 0) - 1, -1):
+        if (
+            sentence.token(place) is not None
+            and sentence.tokens[place].text in ENDS
+            and not _is_list(sentence, place, fields)
+        ):
+            return False
+        if _begins(sentence, place):
+            if stopped is None:
+                return True
+            gap = stopped - place
+            return None if gap <= _NEAR and mention.first - stopped <= _NEAR else False
+        if stopped is None and not _is_reached(sentence, place, mention, fields):
+            over = sentence.mention_at(place)
+            if over is not None and not fields & {one.field for one in over.known}:
+                return False  # "non-final packaging PEPs" denies one of the two
+            stopped = place
+    return False
+
+
+def _is_list(sentence: Sentence, place: int, fields: set[str]) -> bool:
+    """Whether a comma stands behind another value of the field."""
+    other = sentence.mention_at(place - 1)
+    return sentence.folded(place) == "," and other is not None and bool(fields & {one.field for one in other.known})
+
+
+def _begins(sentence: Sentence, place: int) -> bool:
+    """Whether a negation stands here."""
+    word, following = sentence.folded(place), sentence.folded(place + 1)
+    if sentence.mention_at(place) is not None:
+        return False
+    if word == "but":
+        earlier = {sentence.folded(one) for one in range(max(place - _NEAR, 0), place)}
+        return following != "not" and not _words("whole").isdisjoint(earlier)
+    if word == "t":
+        return sentence.folded(place - 1) in ("'", "’")
+    if word in _words("than"):
+        return following == "than"
+    if word in _words("from"):
+        return following == "from"
+    if word in _words("out"):
+        return following in ("out", "aside")
+    if word in ("no", "not") and (following in _OF_BOUNDS or sentence.folded(place - 1) in ("or", "why")):
+        return False
+    return (word in _words("not") and following not in _ONLY) or word in _words("skipping") or word.endswith("n't")
+
+
+def _is_reached(sentence: Sentence, place: int, mention: Mention, fields: set[str]) -> bool:
+    """Whether a negation reaches over what stands here."""
+    word = sentence.folded(place)
+    over = sentence.mention_at(place)
+    if over is not None:
+        return bool(fields & {one.field for one in over.known})
+    token = sentence.tokens[place]
+    is_name = token.kind == "cjk" or (token.is_capital and place > 0)
+    return (
+        token.kind == "mark" or is_name or word in _words("reaches") or sentence.is_noun(place)
+        or not fields.isdisjoint(sentence.cue_fields(place)) or stem(word) in _acting()
+    )  # fmt: skip
+
+
+@cache
+def _acting() -> frozenset[str]:
+    return frozenset(table("link", "en")["acting"].split())
+
+
+def _english_after(sentence: Sentence, mention: Mention) -> bool:
+    """ "which the network team did [not] handle", "drafts excluded"."""
+    place = mention.last
+    while sentence.cue_fields(place) and place < mention.last + 2:
+        place += 1
+    if sentence.folded(place) in ("excluded", "excepted", "aside"):
+        return True
+    if sentence.folded(place) not in lexicon.AUXILIARIES:
+        return False
+    word, following = sentence.folded(place + 1), sentence.folded(place + 2)
+    denied = (
+        word in ("not", "never") or (word in ("'", "’") and following == "t") or sentence.folded(place)[-2:] == "nt"
+    )
+    related = any(
+        sentence.folded(one) in ("that", "which", "whom", "whose", "who", "what") or sentence.is_noun(one)
+        for one in range(mention.first)
+    )
+    return denied and related
+
+
+def _chinese(sentence: Sentence, mention: Mention) -> bool | None:
+    before = _clause_before(sentence, mention)
+    fields = {one.field for one in mention.known}
+    cues = "|".join(
+        re.escape("".join(cue)) for cue, named in sentence.vocabulary.cues.items() if fields & set(named) and cue
+    )
+    fillers = rf"(?:{_pattern('fillers')}{'|' + cues if cues else ''}|[\s“\"‘'「『《（(-])*"
+    found = re.search(rf"(?P<not>{_pattern('before')}){fillers}$", before)
+    if found is not None:
+        return not re.search(rf"(?:{_pattern('asks')})$", before[: found.end("not")])
+    after = sentence.text[mention.end :]
+    acting = "|".join(sorted(table("link", "zh")["acting"].split(), key=len, reverse=True))
+    nouns = "|".join(map(re.escape, (*lexicon.CHINESE_DOCUMENT_NOUNS, *filter(has_chinese, sentence.nouns))))
+    between = rf"{cues or '的'}|{acting}|{nouns}|的|那些|一律|就|都|全|也|请"
+    if re.match(rf"[\s”\"’'」』》）)]*(?:{between})*(?:{_pattern('after')})", after):
+        return True
+    near = re.search(rf"(?:{_pattern('before')})[^的\W]{{1,{_NEAR_ZH}}}$", before)
+    if near is None or re.search(rf"(?:{_pattern('asks')})", near[0]):
+        return False
     return None
 
 
-def _is_place(mention: Mention) -> bool:
-    return any("place" in concepts_of(one.field) for one in mention.known)
-
-
-def _is_negated_chinese(sentence: Sentence, mention: Mention) -> bool:
-    before = _before_list(sentence, mention).rstrip(_FILLERS_ZH)
-    after = sentence.text[mention.end : mention.end + 8]
-    if any(end in after for end in _NEGATION_ENDS_ZH) and "除" in before[-12:]:
-        return True
-    if _NOT_WANTED_ZH.match(after):
-        return True
-    # 是不是 and 有没有 ask, they deny nothing.
-    return before.endswith(_NEGATIONS_ZH) and not before.endswith(("是不", "有没有"))
-
-
-def _before_list(sentence: Sentence, mention: Mention) -> str:
-    """The text before a value, or before the list of values that it continues: 除了已被取代和[已撤回]."""
-    # 除了已结案（[Closed]）
-    before = _EXPLAINED.sub("", sentence.text[: mention.start])
+def _clause_before(sentence: Sentence, mention: Mention) -> str:
+    """The clause up to a value, or up to the list of values that it continues: 除了已被取代和[已撤回]."""
+    start = mention.start
+    fields = {one.field for one in mention.known}
     for other in reversed(sentence.mentions):
-        if other.end <= len(before) and _LISTED.fullmatch(before[other.end :]):
-            before = sentence.text[: other.start]
-    return before
+        same = bool(fields & {one.field for one in other.known})
+        if same and other.end <= start and _LISTED.fullmatch(sentence.text[other.end : start]):
+            start = other.start
+    text = _EXPLAINED.sub("", sentence.text[:start])
+    return _CLAUSE_ZH.split(text)[-1]

@@ -9,7 +9,7 @@ from agent.types import Intent, Request
 from retrievers.core.filters import Filter
 from retrievers.core.types import Scope
 
-SURE = 0.7
+SURE = 0.9
 """Least probability at which a constraint filters."""
 LIKELY = 0.5
 """Least probability at which it raises the documents that satisfy it; what is less likely is a topic."""

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
@@ -11,6 +11,7 @@ from agent.intent.asked import fields_shown
 from agent.intent.calculation import Calculation
 from agent.intent.filters import Json, both, either
 from agent.intent.found import Found, Piece, find
+from agent.intent.reading import SURE
 from agent.intent.rejected import RejectedValue
 from agent.intent.text import MOST_CHARACTERS, has_chinese, readable, stem
 from agent.intent.time.periods import Calendar
@@ -34,6 +35,8 @@ _HEAD = re.compile(
 )
 _WHOLES = frozenset("source collection corpus dataset series".split())
 _MOST_SEARCHES = 4
+_LEAST_COUNTED = 0.6
+"""Least probability of a constraint of a calculation all of whose words are accounted for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,7 @@ class Context:
         nouns: words for the documents of the collections ("pep", "peps").
         now: in the time zone of who asks.
         more: values looked up in fields too large to know.
+        frequencies: see `Sentence`.
     """
 
     catalogue: FieldCatalogue
@@ -84,6 +88,7 @@ class Context:
     calendar: Calendar
     now: datetime
     more: Sequence[tuple[str, str, int]] = ()
+    frequencies: Mapping[str, float] = field(default_factory=dict)
 
 
 def read_rules(question: str, history: Sequence[Message], context: Context) -> RulesReading:
@@ -102,7 +107,10 @@ def _read(question: str, history: Sequence[Message], context: Context) -> RulesR
     known = vocabulary.build(context.catalogue)
 
     def finder(text: str, *, counted: bool = False) -> Found:
-        return find(text, known, context.nouns, context.calendar, context.now, context.more, counted=counted)
+        return find(
+            text, known, context.nouns, context.calendar, context.now, context.more,
+            counted=counted, frequencies=context.frequencies,
+        )  # fmt: skip
 
     found = finder(question)
     carried = followup.carry(found, history, finder) if history else None
@@ -192,6 +200,10 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
     """One question: calculated from metadata, or searched for within its constraints."""
     rejected = _rejected(found)
     left = topic_of(found) if calculation is not None and calculation.aggregate["op"] != "list" else []
+    if calculation is not None and not left:
+        calculation = replace(calculation, pieces=tuple(map(_meant, calculation.pieces)))
+    if calculation is not None and any(piece.confidence < SURE for piece in calculation.pieces):
+        left = [question[one.start : one.end] for one in calculation.pieces if one.confidence < SURE]
     if calculation is not None and left:
         # A number that leaves out a condition would be a wrong answer: the documents may tell.
         reason = "metadata says nothing of it, so nothing was calculated"
@@ -215,6 +227,11 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
         rejected=_with_unread(rejected, found),
         complete=exact and not rejected,
     )
+
+
+def _meant(piece: Piece) -> Piece:
+    """A likely constraint of a calculation that says nothing else: what would it be said for?"""
+    return replace(piece, confidence=SURE) if _LEAST_COUNTED <= piece.confidence < SURE else piece
 
 
 def _aggregated(
@@ -309,7 +326,8 @@ def _several(question: str, parts: Sequence[Found], whole: Found, context: Conte
     pieces = _for_all(whole)
     if not pieces and stated and len(stated) == len(filters):
         distinct = [one for place, one in enumerate(stated) if one not in stated[:place]]
-        pieces = (Piece(whole.pieces[0].field if whole.pieces else "", either(distinct), 0, 0, 0.8),)
+        least = min(piece.confidence for part in parts for piece in part.pieces)
+        pieces = (Piece(whole.pieces[0].field if whole.pieces else "", either(distinct), 0, 0, least),)
     return RulesReading(
         kind="retrieve",
         question=question,

@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import attrgetter
@@ -10,7 +10,7 @@ from operator import attrgetter
 from rapidfuzz import fuzz, process
 
 from agent.intent import lexicon
-from agent.intent.mentions import Mention
+from agent.intent.linking import Mention
 from agent.intent.text import Token, has_chinese
 from agent.intent.vocabulary import Vocabulary, concepts_of
 
@@ -46,6 +46,9 @@ class Sentence:
         dated: it states a range of days.
         about: characters [first, last) that name a topic, see `about_regions`.
         counted: documents are counted by what it names: a topic that is a value then constrains as well.
+        frequencies: share of the passages that hold a word, by the folded word; not all words are known.
+        denials: whether the name that begins at a place is denied; None where that cannot be told.
+        calculates: it has a word without which nothing is calculated.
     """
 
     text: str
@@ -57,6 +60,9 @@ class Sentence:
     about: tuple[tuple[int, int], ...] = ()
     dated: bool = False
     counted: bool = False
+    frequencies: Mapping[str, float] = field(default_factory=dict, repr=False, compare=False)
+    denials: Mapping[int, bool | None] = field(default_factory=dict, repr=False, compare=False)
+    calculates: bool = False
     # What every sign asks for again and again. It depends on the words and the values named alone: `replace` takes it
     # along, and must not be given others.
     _cues: dict[int, tuple[tuple[str, ...], int]] = field(default_factory=dict, repr=False, compare=False)
@@ -122,9 +128,12 @@ class Sentence:
         for place in range(index, min(index + _LONGEST_CUE, len(self.tokens))):
             token = self.tokens[place]
             if token.kind == "mark":
+                if token.text == "-" and place == index + 1 and cues:
+                    continue  # "co-authors" are coauthors
                 break
             words.append(token.folded)
-            fields = cues.get(tuple(words), ()) or (cues.get((token.stem,), ()) if len(words) == 1 else ())
+            fields = cues.get(("".join(words),), ()) if place > index else ()
+            fields = fields or cues.get(tuple(words), ()) or (cues.get((token.stem,), ()) if len(words) == 1 else ())
             if fields:
                 found = fields, place + 1
         return found

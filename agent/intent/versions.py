@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from agent.intent.constraints import Constraint
+from agent.intent.deciding import Constraint
 from agent.intent.sentence import Sentence
 
 Compare = Callable[[tuple[int, ...], tuple[int, ...]], bool]

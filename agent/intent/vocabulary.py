@@ -5,61 +5,32 @@ Built once per state of the field catalogue; a question is then only looked up i
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
 from rapidfuzz import fuzz, process
 
+from agent.intent import catalogue as value_names
 from agent.intent import lexicon
+from agent.intent.catalogue import Known, Names
 from agent.intent.text import has_chinese, stem, words_of
+from agent.intent.words import ordinary, table
 from retrievers.core.types import FieldCatalogue, FieldValues
+from retrievers.text.glosses import pinyin_of, senses_of
 
 Role = Literal["person", "label", "tag", "version", "number", "date", "boolean", "language", "text"]
-How = Literal["exact", "alias", "stem", "part", "translated", "fuzzy"]
-
-_COMPANIES = frozenset(
-    """
-    llc inc ltd gmbh corp co company authority district church restaurant construction university school college
-    institute department group bank agency association society foundation council committee brewing brewery
-    hotel hospital clinic homes systems services technologies industries partners trust team board office union
-    club center centre
-    """.split()
-)
 PEOPLE = frozenset({"person", "sponsor", "reviewer"})
 _VERSION = re.compile(r"v?\d+(?:\.\d+){1,3}(?:[a-z]+\d*)?")
 _NAME = re.compile(r"(?:[^\W\d_][\w.'’-]*\s+){1,4}[^\W\d_][\w.'’-]*")
 _CHINESE_NAME = re.compile(r"[\u4e00-\u9fff]{2,4}(?:·[\u4e00-\u9fff]+)*")
-# How German names are typed where there are no umlauts.
-_UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue"})
 _MOST_LABELS = 200
-_LONGEST = 12
+_SAME_PEOPLE = 0.8
+_LONGEST_PINYIN = 4
 _FUZZY_CUTOFF = 89
 _FUZZY_MARGIN = 4
 _LEAST_FUZZY_CHARACTERS = 6
-# How sure a mention is of meaning the value.
-CONFIDENCE: Mapping[How, float] = {
-    "exact": 1.0,
-    "alias": 0.97,
-    "stem": 0.9,
-    "translated": 0.85,
-    "part": 0.8,
-    "fuzzy": 0.75,
-}
-
-
-_Fuzzy = tuple[tuple[str, ...], tuple[tuple["Known", ...], ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """A value of a field by one of its names."""
-
-    field: str
-    value: str
-    how: How
-    documents: int = 0
-
+_Fuzzy = tuple[tuple[str, ...], tuple[tuple[Known, ...], ...]]
 
 MOST_GLOSSED = 3
 """Words of an English value that a dictionary is asked for."""
@@ -79,6 +50,9 @@ class Vocabulary:
         kinds: Chinese names of kinds of documents.
         fields_in_english: fields by the stem of an English word of their name.
         english: labels and tags of one to three English words by `english_key`, for a dictionary to reach them.
+        concepts: what each field is about, see `concepts_of`.
+        plainness: share of each field's values that are made of ordinary words alone.
+        spellings: by field, see `catalogue.spellings_of`.
     """
 
     catalogue: FieldCatalogue
@@ -90,6 +64,9 @@ class Vocabulary:
     english: Mapping[tuple[str, ...], tuple[Known, ...]]
     kinds: tuple[str, ...]
     fields_in_english: Mapping[str, tuple[str, ...]]
+    concepts: Mapping[str, frozenset[str]]
+    plainness: Mapping[str, float]
+    spellings: Mapping[str, Mapping[str, tuple[str, ...]]]
     _people: _Fuzzy = field(default=((), ()))
     _labels: _Fuzzy = field(default=((), ()))
 
@@ -131,6 +108,11 @@ def role_of(values: FieldValues) -> Role:
         return "version"
     named = bool(PEOPLE & concepts_of(one.name))
     people = sum(_looks_like_name(text) for text in texts)
+    if texts and all(value_names.is_mail(text) for text in texts):
+        return "person"
+    accounts = value_names.looks_like_account(texts)
+    if accounts and (named or (value_names.are_separated(texts) and len(texts) > 2)):
+        return "person"
     if texts and (
         (named and people >= 0.5 * len(texts)) or (not concepts_of(one.name) and people >= 0.8 * len(texts) > 4)
     ):
@@ -146,12 +128,16 @@ def role_of(values: FieldValues) -> Role:
 @lru_cache(maxsize=4096)
 def concepts_of(name: str) -> frozenset[str]:
     """The general concepts that a field's name belongs to."""
-    words = {stem(word) for word in lexicon.name_words(name)} | set(lexicon.name_words(name))
+    written_out = table("link", "en")["abbreviations"]
+    own = {other for word in lexicon.name_words(name) for other in (word, *written_out.get(word, "").split())}
+    words = {stem(word) for word in own} | own
     return frozenset(concept for concept, (names, _) in lexicon.CONCEPTS.items() if words & {*names, *map(stem, names)})
 
 
 def _looks_like_name(text: str) -> bool:
     if _CHINESE_NAME.fullmatch(text):
+        return "·" in text or text[0] in table("link", "zh")["surnames"]
+    if value_names.is_surname_first(text):
         return True
     parts = text.split()
     capital = sum(part[:1].isupper() for part in parts)
@@ -180,15 +166,23 @@ class _Key:
 def _built(key: _Key) -> Vocabulary:
     catalogue = key.catalogue
     roles = {name: role_of(values) for name, values in catalogue.fields.items()}
-    names, stems = _Names(), _Names()
+    roles |= dict.fromkeys(_of_people(catalogue, roles), "person")
+    names, stems = Names(), Names()
     own = {lexicon.name_words(name) for name in catalogue.fields}
     own |= {lexicon.name_words(name)[:1] for name, role in roles.items() if role == "number"}
+    cues = _cues(catalogue)
     # Earlier names of a value win: as it is written, its aliases, and only then what general words make of it.
     for name, values in catalogue.fields.items():
         if _is_named(roles[name], values, catalogue.documents):
-            _add_own_names(name, roles[name], values, names, stems, own)
+            value_names.add_own_names(name, roles[name], values, names, stems, own)
     for name, values in catalogue.fields.items():
-        _add_general_names(name, roles[name], values, names, own)
+        if value_names.truth_of(values) is None:
+            _add_general_names(name, roles[name], values, names, own)
+    for name, values in catalogue.fields.items():
+        if _is_named(roles[name], values, catalogue.documents):
+            value_names.add_other_names(name, roles[name], values, names, stems, cues)
+    _add_latin_names(names, roles)
+    _add_english_names(names, stems, {name for name, role in roles.items() if role in ("label", "tag")})
     chosen = {role: {name for name, one in roles.items() if one == role} for role in ("person", "label", "tag")}
     kinds = (
         "".join(words)
@@ -200,25 +194,34 @@ def _built(key: _Key) -> Vocabulary:
         roles,
         names.by_words(),
         stems.by_words(),
-        _cues(catalogue),
+        cues,
         max((len(words) for words in (*names, *stems)), default=1),
         _english(names, chosen["label"] | chosen["tag"]),
         tuple(kinds),
         _fields_in_english(catalogue),
+        {name: concepts_of(name) for name in catalogue.fields},
+        {name: _plainness(values) for name, values in catalogue.fields.items()},
+        {name: value_names.spellings_of(values.values) for name, values in catalogue.fields.items()},
         _misspellable(names, chosen["person"]),
         _misspellable(names, chosen["label"]),
     )
 
 
-class _Names(dict[tuple[str, ...], dict[tuple[str, str], Known]]):
-    """Values by their names, and under each name by field and value; the first way to a value is kept."""
+def _of_people(catalogue: FieldCatalogue, roles: Mapping[str, Role]) -> list[str]:
+    """Fields whose values are those of a field of people: the participants among whom the owner is."""
+    held = [set(catalogue.fields[name].values) for name, role in roles.items() if role == "person"]
+    others = {name: set(catalogue.fields[name].values) for name, role in roles.items() if role in ("tag", "label")}
+    return [
+        name
+        for name, values in others.items()
+        if values and any(len(values & known) >= _SAME_PEOPLE * len(values) for known in held)
+    ]
 
-    def add(self, words: tuple[str, ...], known: Known) -> None:
-        if words and len(words) <= _LONGEST:
-            self.setdefault(words, {}).setdefault((known.field, known.value), known)
 
-    def by_words(self) -> dict[tuple[str, ...], tuple[Known, ...]]:
-        return {words: tuple(known.values()) for words, known in self.items()}
+def _plainness(values: FieldValues) -> float:
+    known = ordinary()
+    plain = [all(stem(word) in known for word in words_of(value) if word.isascii()) for value in values.values]
+    return round(sum(plain) / len(plain), 2) if plain else 0.0
 
 
 def _is_named(role: Role, values: FieldValues, documents: int) -> bool:
@@ -228,40 +231,13 @@ def _is_named(role: Role, values: FieldValues, documents: int) -> bool:
         documents: how many there are.
     """
     same = role == "label" and values.distinct < 2 and values.documents >= documents
-    return role not in ("number", "date", "boolean", "text") and not same
+    is_truth = value_names.truth_of(values) is not None
+    is_text = role in ("number", "date", "boolean") or values.field.name in ("id", "title")
+    return not (same or is_truth or is_text)
 
 
-def _add_own_names(
-    name: str, role: Role, values: FieldValues, names: _Names, stems: _Names, fields: set[tuple[str, ...]]
-) -> None:
-    """Values as they are written, and the aliases that the collection declares.
-
-    Args:
-        fields: the names of fields, in words; of numbers also without the unit.
-    """
-    for value, documents in values.values.items():
-        words = words_of(value)
-        if role == "tag" and words in fields:
-            continue  # "per severity" means the field, not the few documents that are tagged with its name
-        names.add(words, Known(name, value, "exact", documents))
-        if not value.isascii():
-            names.add(words_of(value.translate(_UMLAUTS)), Known(name, value, "exact", documents))
-        if role == "label":
-            stems.add(tuple(map(stem, words)), Known(name, value, "stem", documents))
-            if len(value) > 2 and value[0] in "已被" and has_chinese(value):
-                names.add(words_of(value[1:]), Known(name, value, "stem", documents))  # 已经废止 of 已废止
-        elif role == "tag" and words:
-            # A tag's verb is a topic ("type", "package"), its plural is still the tag.
-            names.add((*words[:-1], words[-1] + "s"), Known(name, value, "stem", documents))
-    for alias, value in values.aliases.items():
-        if value in values.values:
-            names.add(words_of(alias), Known(name, value, "alias", values.values[value]))
-            if role == "label":
-                stems.add(tuple(map(stem, words_of(alias))), Known(name, value, "stem", values.values[value]))
-
-
-def _add_general_names(name: str, role: Role, values: FieldValues, names: _Names, fields: set[tuple[str, ...]]) -> None:
-    """Names by general words: translations, names of languages, parts of people's names."""
+def _add_general_names(name: str, role: Role, values: FieldValues, names: Names, fields: set[tuple[str, ...]]) -> None:
+    """Names by general words: translations, names of languages."""
     if role in ("label", "tag"):
         for value, documents in values.values.items():
             if role == "tag" and words_of(value) in fields:
@@ -272,12 +248,9 @@ def _add_general_names(name: str, role: Role, values: FieldValues, names: _Names
         for value, documents in values.values.items():
             for word in lexicon.LANGUAGES.get(value, ()):
                 names.add(words_of(word), Known(name, value, "alias", documents))
-    elif role == "person":
-        for words, known in _parts(name, values.values):
-            names.add(words, known)
 
 
-def _english(names: _Names, fields: set[str]) -> dict[tuple[str, ...], tuple[Known, ...]]:
+def _english(names: Names, fields: set[str]) -> dict[tuple[str, ...], tuple[Known, ...]]:
     """Labels and tags of a few English words by the stems of these: "and", "of" and the like count for nothing."""
     found: dict[tuple[str, ...], list[Known]] = {}
     for words, known in names.items():
@@ -286,6 +259,31 @@ def _english(names: _Names, fields: set[str]) -> dict[tuple[str, ...], tuple[Kno
         if given and 1 <= len(plain) <= MOST_GLOSSED and all(word.isascii() and len(word) > 3 for word in plain):
             found.setdefault(english_key(plain), []).extend(given)
     return {key: tuple(known) for key, known in found.items()}
+
+
+def _add_latin_names(names: Names, roles: Mapping[str, Role]) -> None:
+    """Chinese names in Latin letters: 孙丽娟 is Sun Lijuan, 成都 is Chengdu."""
+    for words, known in list(names.items()):
+        given = [one for one in known.values() if one.how in ("exact", "short") and len(words) <= _LONGEST_PINYIN]
+        if not given or not all(map(has_chinese, words)):
+            continue
+        syllables = pinyin_of("".join(words))
+        for one in given if syllables else ():
+            meant = replace(one, how="form")
+            names.add(("".join(syllables),), meant)
+            if roles[one.field] == "person" and len(syllables) > 1:
+                names.add((syllables[0], "".join(syllables[1:])), meant)
+                names.add(("".join(syllables[1:]), syllables[0]), meant)
+
+
+def _add_english_names(names: Names, stems: Names, fields: set[str]) -> None:
+    """Chinese labels and tags by what they may be called in English: 法学院 is a law school."""
+    for words, known in names.items():
+        given = [one for one in known.values() if one.field in fields and one.how in ("exact", "short")]
+        if given and all(map(has_chinese, words)):
+            for sense in senses_of("".join(words)):
+                for one in given:
+                    stems.add(tuple(map(stem, sense)), replace(one, how="translated"))
 
 
 def english_key(words: Sequence[str]) -> tuple[str, ...]:
@@ -297,7 +295,7 @@ def english_key(words: Sequence[str]) -> tuple[str, ...]:
     return (stem(words[0]),) if len(words) == 1 else tuple(sorted(stem(word)[:_ROOT] for word in words))
 
 
-def _misspellable(names: _Names, fields: set[str]) -> _Fuzzy:
+def _misspellable(names: Names, fields: set[str]) -> _Fuzzy:
     """Names long enough that a slip in them can be told, with what they mean."""
     found = []
     for words, known in names.items():
@@ -325,28 +323,6 @@ def _by_stem() -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _parts(name: str, values: Mapping[str, int]) -> Iterable[tuple[tuple[str, ...], Known]]:
-    """First and last names that stand for one person: of several people, only when one has nearly all documents."""
-    owners: dict[tuple[str, ...], dict[str, int]] = {}
-    for value, documents in values.items():
-        words = words_of(value)
-        # Nobody calls a company by one of its words.
-        if len(words) < 2 or has_chinese(value) or set(words) & _COMPANIES:
-            continue
-        parts: list[tuple[str, ...]] = [(word,) for word in dict.fromkeys((words[0], words[-1])) if len(word) > 2]
-        # Of a long name often only the beginning is said, or no middle name.
-        parts += [words[:2], words[1:], (words[0], words[-1])] if len(words) > 2 else []
-        for part in parts:
-            owners.setdefault(part, {})[value] = documents
-    for part, people in owners.items():
-        ordered = sorted(people.items(), key=lambda item: (-item[1], item[0]))
-        if len(ordered) == 1 or ordered[0][1] >= 4 * ordered[1][1]:
-            yield part, Known(name, ordered[0][0], "part", ordered[0][1])
-        else:
-            for value, documents in ordered[:5]:
-                yield part, Known(name, value, "part", documents)
-
-
 def _fields_in_english(catalogue: FieldCatalogue) -> dict[str, tuple[str, ...]]:
     found: dict[str, list[str]] = {}
     for name in catalogue.fields:
@@ -354,6 +330,17 @@ def _fields_in_english(catalogue: FieldCatalogue) -> dict[str, tuple[str, ...]]:
             if word.isascii() and len(word) > 3 and word not in _SAYING_LITTLE:
                 found.setdefault(stem(word), []).append(name)
     return {word: tuple(names) for word, names in found.items()}
+
+
+def _other_words(name: str, words: Sequence[str], values: FieldValues) -> Iterable[str]:
+    """What an abbreviated name stands for, and what all values of the field are called: teams, of `team-search`."""
+    written_out = table("link", "en")["abbreviations"]
+    for word in words:
+        yield from written_out.get(word, "").split()
+    for shared in value_names.shared_words(values.values):
+        yield shared
+        if has_chinese(shared):
+            yield from (sense[0] for sense in senses_of(shared) if len(sense) == 1)
 
 
 _SAYING_LITTLE = frozenset("name type date number count code value status kind level group public language".split())
@@ -370,6 +357,7 @@ def _cues(catalogue: FieldCatalogue) -> dict[tuple[str, ...], tuple[str, ...]]:
         own += [words_of(phrase) for concept in concepts_of(name) for phrase in lexicon.CONCEPTS[concept][1]]
         for chinese in lexicon.bilingual().get(" ".join(words), ()):
             own.append(words_of(chinese))
+        own += [words_of(word) for word in _other_words(name, words, catalogue.fields[name])]
         for cue in dict.fromkeys(own):
             cues.setdefault(cue, []).append(name)
     for name in catalogue.fields:

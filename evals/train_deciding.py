@@ -1,0 +1,213 @@
+"""Makes agent/intent/weights.json: `python -m evals.train_deciding [FOLDER]`, from the checkout, in about a minute.
+
+A few boosted trees over the evidence of every name in the questions of the development collections: a candidate is
+right where every right filter has it, wrong where none has. What the trees are worth is told by leaving one collection
+out at a time; the same readings calibrate the probabilities.
+"""
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lightgbm
+import numpy as np
+from numpy.typing import NDArray
+
+from agent.intent import turns, vocabulary, wording
+from agent.intent.deciding import candidates
+from agent.intent.evidence import evidence
+from agent.intent.found import find
+from agent.intent.reading import LIKELY, SURE
+from evals.grounds import Ground, ground_of_catalogue, ground_of_corpus, moment
+from evals.reading import calibration_error
+
+ROOT = Path(__file__).parent.parent
+READING, SAMPLE = ROOT / "evals" / "data" / "reading", ROOT / "evals" / "data" / "sample"
+INVENTED = ROOT / "tests" / "agent" / "intent_data"
+SHARED = Path("/work/shared/data")
+TARGET = ROOT / "agent" / "intent" / "weights.json"
+COLLECTIONS = (
+    "contracts", "courses", "hotels", "incidents", "laws", "mails", "papers", "parts", "property", "recipes", "songs",
+    "tickets",
+)  # fmt: skip
+_TREES = 320
+_SETTINGS: Mapping[str, Any] = {
+    "objective": "binary", "learning_rate": 0.06, "num_leaves": 14, "min_data_in_leaf": 5, "lambda_l2": 4.0,
+    "feature_fraction": 0.3, "bagging_fraction": 0.7, "bagging_freq": 1, "verbose": -1, "seed": 7, "num_threads": 1,
+    "deterministic": True,
+}  # fmt: skip
+_LEAST = 10
+"""Examples that have a sign, for it to count."""
+Numbers = NDArray[np.float64]
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Example:
+    """One candidate with its evidence, and whether it is meant."""
+
+    group: str
+    held: Mapping[str, float]
+    right: bool
+    weight: float
+    what: str
+
+
+def leaves_of(wanted: Json | None) -> set[tuple[str, str]]:
+    """The (field, value) pairs that a filter names."""
+    if wanted is None:
+        return set()
+    inner = wanted.get("filters") or ([wanted["filter"]] if "filter" in wanted else None)
+    if inner is not None:
+        return set().union(*map(leaves_of, inner))
+    value = wanted["value"]
+    values = value if isinstance(value, list) else [value]
+    return {(wanted["key"], str(one).casefold() if isinstance(one, bool) else str(one)) for one in values}
+
+
+def examples_of(group: str, ground: Ground, questions: Sequence[Json], weight: float) -> Iterator[Example]:
+    """The candidates of questions that stand for themselves."""
+    known = vocabulary.build(ground.catalogue)
+    for question in questions:
+        golds = [leaves_of(one) for one in question["filters"]]
+        every, some = set.intersection(*golds), set.union(*golds)
+        context = ground.context(question["text"], moment(question.get("now")))
+        for counted in (False, True) if question.get("answer") is not None or question.get("aggregate") else (False,):
+            sentence = find(
+                question["text"], known, ground.nouns, context.calendar, context.now, (), counted=counted,
+                frequencies=context.frequencies,
+            ).sentence  # fmt: skip
+            for mention in sentence.mentions:
+                for one in candidates(sentence, mention):
+                    pairs = {(one.field, value.value) for value in one.known}
+                    if pairs & every or not pairs & some:
+                        what = f"{question['text']} [{question['text'][mention.start : mention.end]}] {one.field}"
+                        yield Example(group, evidence(sentence, one), bool(pairs & every), weight, what)
+
+
+def _lines(path: Path) -> list[Json]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def _labelled(path: Path, split: str = "") -> list[Json]:
+    kept = [
+        one
+        for one in _lines(path)
+        if not one.get("history")
+        # Of a share a part of the conditions is no filter; of two questions what each says is no filter of both.
+        and not wording.SHARE.search(one["text"])
+        and len(turns.parts_of(one["text"])) == 1
+        and one.get("class") not in ("web", "world", "smalltalk")
+        and (not split or one.get("split") == split)
+    ]
+    return [{**one, "filters": one.get("filters", [one.get("filter")])} for one in kept]
+
+
+def sets(names: Sequence[str] = COLLECTIONS) -> Iterator[tuple[str, Ground, list[Json], float]]:
+    """Every development set: its group, what its questions are read against, they, and the weight of a candidate."""
+    for name in names:
+        yield name, ground_of_corpus(READING / name / "corpus.jsonl"), _labelled(READING / name / "queries.jsonl"), 3.0
+    for domain in ("city", "hospital", "food"):
+        ground = ground_of_catalogue(INVENTED / f"{domain}.catalogue.json")
+        for path in (INVENTED / f"{domain}{part}.jsonl" for part in ("", "_more", "_forms")):
+            if path.is_file():
+                yield domain, ground, _labelled(path), 1.0
+    yield "sample", ground_of_corpus(SAMPLE / "corpus.jsonl"), _labelled(SAMPLE / "queries.jsonl"), 1.0
+    if SHARED.is_dir():
+        peps = ground_of_corpus(SHARED / "peps" / "corpus.jsonl")
+        yield "peps", peps, _labelled(SHARED / "peps" / "queries.jsonl", "dev"), 1.0
+        for name in ("peps", "peps_more", "peps_blind"):
+            yield "peps", peps, _labelled(INVENTED / f"{name}.jsonl"), 1.0
+        named = [one for one in _lines(SHARED / "named-sources" / "questions.jsonl") if one["id"][-1] in "02468ace"]
+        questions = [{**one, "filters": [{"type": "in", "key": "source", "value": one["sources"]}]} for one in named]
+        yield "named-sources", ground_of_corpus(SHARED / "named-sources" / "corpus.jsonl"), questions, 1.0
+
+
+def matrix(examples: Sequence[Example], signs: Sequence[str]) -> Numbers:
+    return np.array([[one.held.get(name, 0.0) for name in signs] for one in examples])
+
+
+def fit(examples: Sequence[Example], signs: Sequence[str]) -> Any:
+    """Boosted trees over the examples."""
+    data = lightgbm.Dataset(
+        matrix(examples, signs), label=[one.right for one in examples], weight=[one.weight for one in examples]
+    )
+    return lightgbm.train(dict(_SETTINGS), data, num_boost_round=_TREES)
+
+
+def left_out(examples: Sequence[Example], signs: Sequence[str]) -> tuple[Numbers, dict[str, Any]]:
+    """The raw score of each example by trees that have not seen its collection, and those trees."""
+    scores, made = np.zeros(len(examples)), {}
+    for group in sorted({one.group for one in examples}):
+        made[group] = fit([one for one in examples if one.group != group], signs)
+        places = [place for place, one in enumerate(examples) if one.group == group]
+        scores[places] = made[group].predict(matrix([examples[p] for p in places], signs), raw_score=True)
+    return scores, made
+
+
+def calibrate(scores: Numbers, examples: Sequence[Example]) -> tuple[float, float]:
+    """Scale and shift by which scores of examples left out become probabilities, by Newton's method.
+
+    The collections that were written blind decide: others were tuned on before.
+    """
+    blind = np.array([one.group in COLLECTIONS for one in examples])
+    wanted = np.array([one.right for one in examples], float)[blind]
+    inputs, found = np.c_[scores[blind], np.ones(blind.sum())], np.array([1.0, 0.0])
+    for _ in range(30):
+        guess = 1 / (1 + np.exp(-(inputs @ found)))
+        curve = (inputs.T * (guess * (1 - guess))) @ inputs + 1e-3 * np.eye(2)
+        found = found - np.linalg.solve(curve, inputs.T @ (guess - wanted))
+    return float(found[0]), float(found[1])
+
+
+def stored(node: Json) -> Any:
+    """A tree in the form of `deciding.Weights`."""
+    if "leaf_value" in node:
+        return round(node["leaf_value"], 4)
+    bound = round(node["threshold"], 4)
+    return [node["split_feature"], bound, stored(node["left_child"]), stored(node["right_child"])]
+
+
+def report(examples: Sequence[Example], chances: Numbers) -> None:
+    """What probabilities of examples left out are worth, by collection."""
+    for group in [*dict.fromkeys(one.group for one in examples), ""]:
+        places = [place for place, one in enumerate(examples) if group in ("", one.group)]
+        right = np.array([examples[place].right for place in places])
+        chance = chances[places]
+        sure = chance >= SURE
+        print(
+            f"{group or 'all':14} {len(places):5} candidates, {right.sum():4} meant: "
+            f"told apart {np.mean((chance >= LIKELY) == right):.3f}, sure {np.mean(sure[right]):.3f} of those meant, "
+            f"wrongly sure {np.mean(~right[sure]) if sure.any() else 0:.3f} of the sure, "
+            f"calibration error {calibration_error(zip(chance.tolist(), right.tolist(), strict=True))}",
+            file=sys.stderr,
+        )
+
+
+def written(trees: Any, signs: Sequence[str], scale: float, shift: float) -> str:
+    """Trees in the form of `weights.json`."""
+    held = [stored(tree["tree_structure"]) for tree in trees.dump_model()["tree_info"]]
+    made = {"signs": list(signs), "trees": held, "scale": round(scale, 3), "shift": round(shift, 3)}
+    return json.dumps(made, separators=(",", ":")) + "\n"
+
+
+def main() -> None:
+    """Write the weights, and say what they do for collections left out; with a folder, those of each as well."""
+    examples = [one for each in sets() for one in examples_of(*each)]
+    counts = Counter(name for one in examples for name, value in one.held.items() if value)
+    signs = sorted(name for name, count in counts.items() if count >= _LEAST)
+    scores, others = left_out(examples, signs)
+    scale, shift = calibrate(scores, examples)
+    report(examples, 1 / (1 + np.exp(-(scale * scores + shift))))
+    TARGET.write_text(written(fit(examples, signs), signs, scale, shift), encoding="utf-8")
+    for folder in sys.argv[1:]:
+        for group, trees in others.items():
+            Path(folder, f"{group}.json").write_text(written(trees, signs, scale, shift), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
