@@ -34,7 +34,7 @@ COLLECTIONS = (
     "contracts", "courses", "hotels", "incidents", "laws", "mails", "papers", "parts", "property", "recipes", "songs",
     "tickets",
 )  # fmt: skip
-_TREES = 320
+_TREES = 480
 _SETTINGS: Mapping[str, Any] = {
     "objective": "binary", "learning_rate": 0.06, "num_leaves": 14, "min_data_in_leaf": 5, "lambda_l2": 4.0,
     "feature_fraction": 0.3, "bagging_fraction": 0.7, "bagging_freq": 1, "verbose": -1, "seed": 7, "num_threads": 1,
@@ -119,9 +119,9 @@ def sets(names: Sequence[str] = COLLECTIONS) -> Iterator[tuple[str, Ground, list
     yield "sample", ground_of_corpus(SAMPLE / "corpus.jsonl"), _labelled(SAMPLE / "queries.jsonl"), 1.0
     if SHARED.is_dir():
         peps = ground_of_corpus(SHARED / "peps" / "corpus.jsonl")
-        yield "peps", peps, _labelled(SHARED / "peps" / "queries.jsonl", "dev"), 1.0
+        yield "peps", peps, _labelled(SHARED / "peps" / "queries.jsonl", "dev"), 3.0
         for name in ("peps", "peps_more", "peps_blind"):
-            yield "peps", peps, _labelled(INVENTED / f"{name}.jsonl"), 1.0
+            yield "peps", peps, _labelled(INVENTED / f"{name}.jsonl"), 2.0
         named = [one for one in _lines(SHARED / "named-sources" / "questions.jsonl") if one["id"][-1] in "02468ace"]
         questions = [{**one, "filters": [{"type": "in", "key": "source", "value": one["sources"]}]} for one in named]
         yield "named-sources", ground_of_corpus(SHARED / "named-sources" / "corpus.jsonl"), questions, 1.0
