@@ -6,7 +6,7 @@ from typing import Any
 
 from agent.intent.constraints import Constraint
 from agent.intent.dates import DateRange
-from agent.intent.quantities import NumberRange
+from agent.intent.comparing import NumberRange
 from retrievers.core.types import FieldValues
 
 Json = dict[str, Any]

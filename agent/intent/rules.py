@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
-from agent.intent import calculations, followup, lexicon, turns, vocabulary, wording
-from agent.intent.asked import fields_shown
-from agent.intent.calculation import Calculation
+from agent.intent import calculation as calculations
+from agent.intent import followup, lexicon, turns, vocabulary, wording
+from agent.intent.calculation import Calculation, fields_shown
 from agent.intent.filters import Json, both, either
 from agent.intent.found import Found, Piece, find
 from agent.intent.periods import Calendar
@@ -177,18 +177,17 @@ def _counted(found: Found, finder: Finder) -> tuple[Found, Calculation | None]:
         return found, None
     again = calculations.find_calculation(counted)
     # What is left as a topic is searched for, with what the question states and no more.
-    return (counted, again) if again is not None and not topic_of(counted) else (found, calculation)
+    return (counted, again) if again is not None else (found, calculation)
 
 
 def _single(question: str, found: Found, calculation: Calculation | None, context: Context) -> RulesReading:
     """One question: calculated from metadata, or searched for within its constraints."""
     rejected = _rejected(found)
-    unread = topic_of(found) if calculation is not None and calculation.aggregate["op"] != "list" else []
-    if calculation is not None and unread:
+    unread = calculations.read_calculation(found).unread if calculation is None else ()
+    if unread:
         # A number that leaves out a condition would be a wrong answer: the documents may tell.
         reason = "metadata says nothing of it, so nothing was calculated"
         rejected = (*rejected, Rejected(what=" ".join(unread)[:200], reason=reason))
-        calculation = None
     if calculation is not None and "sql" in context.cards:
         # What was named and not used may be what a model would understand.
         complete = not rejected and not found.left and calculation.sure
@@ -279,8 +278,7 @@ def _carried_calculation(carried: followup.Carried) -> Calculation | None:
 
 def _several(question: str, parts: Sequence[Found], whole: Found, context: Context) -> RulesReading:
     """Separate questions in one turn: a search for each; a filter only when every part is constrained."""
-    # As of one question: no number that leaves out a condition.
-    made = [calculations.find_calculation(part) if not topic_of(part) else None for part in parts]
+    made = [calculations.find_calculation(part) for part in parts]
     together = calculations.merged(made)
     if together is not None and "sql" in context.cards:
         confidence = _confidence(together.pieces, 0.9)

@@ -130,7 +130,7 @@ def role_of(values: FieldValues) -> Role:
     if texts and sum(_VERSION.fullmatch(text.strip()) is not None for text in texts) > 0.6 * len(texts):
         return "version"
     named = bool(PEOPLE & concepts_of(one.name))
-    people = sum(_looks_like_name(text) for text in texts)
+    people = sum(looks_like_name(text) for text in texts)
     if texts and (
         (named and people >= 0.5 * len(texts)) or (not concepts_of(one.name) and people >= 0.8 * len(texts) > 4)
     ):
@@ -150,7 +150,7 @@ def concepts_of(name: str) -> frozenset[str]:
     return frozenset(concept for concept, (names, _) in lexicon.CONCEPTS.items() if words & {*names, *map(stem, names)})
 
 
-def _looks_like_name(text: str) -> bool:
+def looks_like_name(text: str) -> bool:
     if _CHINESE_NAME.fullmatch(text):
         return True
     parts = text.split()

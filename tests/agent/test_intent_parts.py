@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent.intent import vocabulary
-from agent.intent.calculations import find_calculation
+from agent.intent.calculation import find_calculation
 from agent.intent.found import Found, find
 from agent.intent.mentions import find_mentions
 from agent.intent.numerals import parse_amount, parse_count

@@ -1,0 +1,219 @@
+"""A question taken apart for a calculation: every word is a constraint, a field, a record, a word that calculates,
+one that says nothing, or is not accounted for.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from agent.intent.columns import Column, Columns
+from agent.intent.found import Found, Piece
+from agent.intent.numerals import parse_exact
+from agent.intent.sentence import Sentence
+from agent.intent.words import table
+
+UNKNOWN, VALUE, FILLER, FIELD, RECORD, PIECE, NUMBER, MARK = (
+    "unknown", "value", "filler", "field", "record", "piece", "number", "mark",
+)  # fmt: skip
+_SOFT = frozenset(
+    """
+    filler mark piece record by which who where when value people listed name_of having among rank together more fewer
+    breakdown exists exactly ratio top alone people
+    """.split()
+)
+"""Kinds that no slot of a calculation must take up: they restrict nothing by themselves."""
+_NOT_WORDS = frozenset(["hindering", "filler", "not_records"])
+# What it costs to read a run of tokens so: a question is read at the least cost.
+_COST: Mapping[str, float] = {UNKNOWN: 100, VALUE: 60, FILLER: 2, RECORD: 1, PIECE: 0, NUMBER: 3, MARK: 0}
+_OF_WORD = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A run of tokens [first, last), characters [start, end), and what it is.
+
+    Attributes:
+        kind: a class of words in words/*.toml, or one of the constants of this module.
+        fields: what it points at; a word that calculates may be the name of a field as well.
+        strength: of that, see `Column`.
+        piece: the constraint that the characters state.
+        number: its value.
+    """
+
+    kind: str
+    first: int
+    last: int
+    start: int
+    end: int
+    fields: tuple[str, ...] = ()
+    strength: float = 0.0
+    piece: Piece | None = None
+    number: int | None = None
+
+    @property
+    def is_soft(self) -> bool:
+        """Whether it may be left out."""
+        return self.kind in _SOFT
+
+
+@cache
+def _phrases() -> dict[tuple[str, ...], str]:
+    """The classes of words by their tokens; a word that calculates wins over one that says nothing."""
+    found: dict[tuple[str, ...], str] = {}
+    words = table("calculation")
+    for kind in ("filler", *(name for name in words if name not in ("filler", "not_records"))):
+        for phrase in words[kind]:
+            found[_tokens(phrase)] = kind
+    return found
+
+
+def says(sentence: Sentence, kind: str) -> bool:
+    """Whether a word of a class stands anywhere, within a constraint as well: "Old Town [versus] Lakeview"."""
+    return any(_phrases().get((token.folded,)) == kind for token in sentence.tokens)
+
+
+def _tokens(phrase: str) -> tuple[str, ...]:
+    return tuple(phrase.split()) if phrase.isascii() else tuple(phrase)
+
+
+@cache
+def _longest() -> int:
+    return max(map(len, _phrases()))
+
+
+def split(found: Found, columns: Columns, more: Sequence[Piece] = ()) -> tuple[Part, ...]:
+    """The parts of a question, in order, none of them overlapping: as few words as can be are left unknown.
+
+    Args:
+        more: constraints beside those that were found.
+    """
+    sentence = found.sentence
+    pieces = sorted((*found.pieces, *found.lengths, *more), key=lambda piece: (piece.start, -piece.end))
+    count = len(sentence.tokens)
+    best: list[tuple[float, Part | None]] = [(0.0, None)] * (count + 1)
+    for index in range(count - 1, -1, -1):
+        choices = [
+            (cost + best[part.last][0], part) for cost, part in _choices(sentence, index, found, columns, pieces)
+        ]
+        best[index] = min(choices, key=lambda choice: (choice[0], -choice[1].last))
+    parts: list[Part] = []
+    place = 0
+    while place < count:
+        part = best[place][1]
+        assert part is not None
+        parts.append(part)
+        place = part.last
+    return _with_records(sentence, parts)
+
+
+def _choices(
+    sentence: Sentence, index: int, found: Found, columns: Columns, pieces: Sequence[Piece]
+) -> Iterator[tuple[float, Part]]:
+    """What the tokens from a place on may be, each with its cost."""
+    token = sentence.tokens[index]
+    piece = next((one for one in pieces if one.start <= token.start < one.end), None)
+    if piece is not None:
+        last = index + 1
+        while last < len(sentence.tokens) and sentence.tokens[last].start < piece.end:
+            last += 1
+        yield _COST[PIECE], _part(sentence, PIECE, index, last, piece=piece)
+        if last == index + 1 or not sentence.text[piece.start : piece.end].isascii():
+            yield from _words(sentence, index, None, least=last)
+        return
+    column = columns.at(sentence, index)
+    yield from _words(sentence, index, column)
+    if column is not None:
+        yield 1.0 if column.strength > 1 else 4.0, _part(
+            sentence, FIELD, index, column.last, fields=column.fields, strength=column.strength
+        )
+    if sentence.is_noun(index) and not sentence.mention_at(index):
+        yield _COST[RECORD] if column is not None and column.strength >= 5 else 0.8, _part(sentence, RECORD, index, _noun_end(sentence, index))
+    if any(one.start <= token.start < one.end for one in found.dates):
+        yield _COST[UNKNOWN], _part(sentence, UNKNOWN, index, index + 1)
+    elif token.kind == "number" or (token.kind == "word" and parse_exact(token.folded) is not None):
+        number = parse_exact(token.folded) if "." not in token.folded else None
+        yield _COST[NUMBER] if number is not None else _COST[UNKNOWN], _part(
+            sentence, NUMBER if number is not None else UNKNOWN, index, index + 1, number=number
+        )
+    elif token.kind == "mark":
+        yield _COST[MARK], _part(sentence, MARK, index, index + 1)
+    elif token.kind == "cjk" and (size := _chinese_number(sentence, index)):
+        number = parse_exact(sentence.text[token.start : sentence.tokens[index + size - 1].end])
+        yield _COST[NUMBER], _part(sentence, NUMBER, index, index + size, number=number)
+    mention = sentence.mention_at(index)
+    if mention is not None and mention.first == index:
+        yield _COST[VALUE], _part(sentence, VALUE, index, mention.last)
+    yield _COST[UNKNOWN], _part(sentence, UNKNOWN, index, index + 1)
+
+
+def _words(sentence: Sentence, index: int, column: Column | None, *, least: int = 0) -> Iterator[tuple[float, Part]]:
+    """The phrases that begin at a place; one that is the name of a field, too, keeps both meanings."""
+    words: list[str] = []
+    for last in range(index, min(index + _longest(), len(sentence.tokens))):
+        words.append(sentence.tokens[last].folded)
+        kind = _phrases().get(tuple(words))
+        if kind is None or last + 1 <= least:
+            continue
+        same = column is not None and column.last == last + 1
+        if same and kind == FILLER and column is not None and column.strength >= 5:
+            continue
+        fields = column.fields if same and column is not None else ()
+        cost = _COST[FILLER] if kind == FILLER else _OF_WORD
+        if same and column is not None and column.strength > 3:
+            cost = min(cost, 0.7)
+        yield cost, _part(
+            sentence, kind, index, last + 1, fields=fields, strength=column.strength if same and column else 0.0
+        )
+
+
+def _part(sentence: Sentence, kind: str, first: int, last: int, **more: object) -> Part:
+    return Part(kind, first, last, sentence.tokens[first].start, sentence.tokens[last - 1].end, **more)  # type: ignore[arg-type]
+
+
+_NUMBER_ZH = re.compile(r"[一二两三四五六七八九十百千]{1,6}")
+
+
+def _chinese_number(sentence: Sentence, index: int) -> int:
+    """How many characters of a number in Chinese stand there."""
+    match = _NUMBER_ZH.match(sentence.text, sentence.tokens[index].start)
+    return len(match[0]) if match is not None else 0
+
+
+def _noun_end(sentence: Sentence, index: int) -> int:
+    """Behind the word for documents that stands at a place; of a Chinese one the longest that is known."""
+    if sentence.tokens[index].kind != "cjk":
+        return index + 1
+    start = sentence.tokens[index].start
+    from agent.intent import lexicon
+
+    nouns = (one for one in (*lexicon.CHINESE_DOCUMENT_NOUNS, *sentence.nouns) if sentence.text.startswith(one, start))
+    size = max(map(len, nouns), default=1)
+    return sentence.index_from(start + size)
+
+
+# Kinds behind which a plural noun is what the records are called: "how many [sightings]", "at least 5 [parcels]".
+_BEFORE_RECORDS = frozenset(["count", "most", "fewest", "number", "distinct", "oldest", "newest", "share"])
+
+
+def _with_records(sentence: Sentence, parts: list[Part]) -> tuple[Part, ...]:
+    """The parts with a plural noun in the place of a record as one."""
+    before = ""
+    for place, part in enumerate(parts):
+        if part.kind == UNKNOWN and before in _BEFORE_RECORDS and _is_plural(sentence, part):
+            parts[place] = replace(part, kind=RECORD)
+        if part.kind not in (FILLER, MARK, PIECE):
+            before = parts[place].kind
+    return tuple(parts)
+
+
+def _is_plural(sentence: Sentence, part: Part) -> bool:
+    token = sentence.tokens[part.first]
+    word = token.folded
+    return (
+        token.kind == "word"
+        and len(word) > 3
+        and word.endswith("s")
+        and not word.endswith(("ss", "us", "is"))
+        and word not in table("calculation")["not_records"]
+    )
