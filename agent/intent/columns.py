@@ -17,6 +17,9 @@ _FULL, _PART, _SHORTENED, _GENERAL, _ROOT = 5.0, 4.0, 3.0, 2.0, 1.0
 _LEAST_ROOT = 5
 _NAMES = 0.6
 """Share of a field's values that look like names of people."""
+_KEYED = 0.9
+"""Share of a field's documents that have a value of their own."""
+_RANKS = frozenset("rank ranking position pos place grid seed".split())
 _PLAIN = frozenset("of in the to and or by a no is at on for name type date number value id".split())
 _VOWELS = re.compile("[aeiou]")
 GROUPS = frozenset(["label", "tag", "person", "version", "boolean", "language", "text"])
@@ -115,6 +118,22 @@ class Columns:
         """Whether documents can be counted by the values of a field."""
         return self.vocabulary.roles.get(name) in GROUPS and name not in self.measures
 
+    def is_almost_key(self, name: str) -> bool:
+        """Whether a field of single texts has another value in almost every document."""
+        one = self.vocabulary.catalogue.fields[name]
+        return one.field.type == "string" and one.distinct > 2 and one.distinct >= _KEYED * one.documents
+
+    def is_running(self, name: str) -> bool:
+        """Whether a number only numbers the documents, 1, 2, 3 ..., so that no sum of it says anything."""
+        one = self.vocabulary.catalogue.fields[name]
+        if not isinstance(one.low, int | float) or not isinstance(one.high, int | float):
+            return False
+        return one.distinct == one.documents == one.high - one.low + 1 and one.documents > 2
+
+    def is_rank(self, name: str) -> bool:
+        """Whether a number is a place in an order, of which the first is the highest."""
+        return not _RANKS.isdisjoint(lexicon.name_words(name))
+
     def is_everywhere(self, name: str) -> bool:
         """Whether every document has the field."""
         catalogue = self.vocabulary.catalogue
@@ -127,15 +146,15 @@ def _holds(words: Sequence[str], run: Sequence[str]) -> bool:
 
 def is_short_for(short: str, word: str) -> bool:
     """Whether a field's word abbreviates a word: "prio", "dept", "grp", "wt" of priority, department, group, weight."""
-    short = short.rstrip("e") if len(short) > 3 else short
     if not short.isascii() or not short.isalpha() or len(short) >= len(word) - 1 or short[:1] != word[:1]:
         return False
-    if len(short) >= 3 and word.startswith(short):
+    if len(short) >= 3 and word.startswith(short.rstrip("e") if len(short) > 3 else short):
         return True
     if len(short) == 2:
         return not _VOWELS.search(short) and short[1] == word[-1]
     rest = iter(word)
-    return (short[:2] == word[:2] or not _VOWELS.search(short)) and all(letter in rest for letter in short)
+    alike = len(short) > 3 and short[:2] == word[:2] and len(word) >= 2 * len(short)
+    return (alike or not _VOWELS.search(short)) and all(letter in rest for letter in short)
 
 
 def _is_of_root(one: str, word: str) -> bool:

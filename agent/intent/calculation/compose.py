@@ -4,7 +4,7 @@ A calculation is made only when every word of the question is accounted for: a n
 restrict it, or that took a column by default, would be a wrong answer.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agent.intent.calculation import between, shares
@@ -31,7 +31,8 @@ from agent.intent.numbers import CURRENCIES
 from agent.intent.vocabulary import concepts_of
 from agent.intent.words import table
 
-_MOST_ROWS = 10
+_LISTINGS = frozenset("list listed chart table listing 表 列表".split())
+"""Words for the order in which records are written down."""
 _MOST_SHOWN = 4
 _OF_GROUPS = frozenset(["of", "group_by", "order", "limit", "ties", "between", "where", "decimals"])
 GOES_WITH: Mapping[str, frozenset[str]] = {
@@ -42,7 +43,7 @@ GOES_WITH: Mapping[str, frozenset[str]] = {
     "min": _OF_GROUPS,
     "max": _OF_GROUPS,
     "share": _OF_GROUPS - {"of"},
-    "difference": frozenset(["of", "group_by", "between", "where"]),
+    "difference": frozenset(["of", "group_by", "between", "where", "order"]),
     "list": frozenset(["of", "order", "limit", "ties", "where", "show"]),
 }
 """What may stand beside each operation of an aggregate."""
@@ -97,7 +98,7 @@ def read_calculation(found: Found) -> Read:
     unread = tuple(question.unread())
     if made is None or unread:
         return Read(unread=unread if question.has(*_CALCULATING) else ())
-    made = _conditioned(made, found)
+    made = _conditioned(made, question)
     return Read(made) if made is not None and is_possible(made.aggregate) else Read()
 
 
@@ -121,9 +122,9 @@ def _words(question: Question, kind: str) -> tuple[str, ...]:
     return tuple(text[question.parts[place].start : question.parts[place].end] for place in question.of_kind(kind))
 
 
-def _conditioned(made: Calculation, found: Found) -> Calculation | None:
+def _conditioned(made: Calculation, question: Question) -> Calculation | None:
     """The calculation within conditions on the lengths of lists; a count also states which fields must be there."""
-    stated = [piece.filter for piece in found.lengths]
+    stated = [*question.within, *(piece.filter for piece in question.found.lengths)]
     where = made.aggregate.get("where")
     existing = [piece for piece in made.pieces if piece.filter["type"] == "exists"]
     if made.aggregate["op"] == "count" and existing and not where:
@@ -143,6 +144,7 @@ def _operation(question: Question) -> Calculation | None:
     part = shares.read_part_of_count(question)
     if part is not None:
         return part
+    _take_absent(question)
     size = read_size(question)
     if size is not None:
         return _sized(question, size)
@@ -168,6 +170,23 @@ def pieces_of(question: Question) -> tuple[Piece, ...]:
         if part.piece is not None and str(part.piece.filter) not in stated:
             pieces.append(part.piece)
     return tuple(pieces)
+
+
+def _take_absent(question: Question) -> None:
+    """ "nations with no gold medals": a number that is zero, or a field that is not there."""
+    for place in question.of_kind("lacking"):
+        behind = place + 1
+        part = question.parts[behind] if behind < len(question.parts) else None
+        if part is None or len(part.fields) != 1 or question.is_condition(part.fields[0]):
+            continue
+        name = part.fields[0]
+        if name in question.columns.measures and not question.columns.measures[name].texts:
+            question.within.append({"type": "eq", "key": name, "value": 0})
+        elif not question.columns.is_everywhere(name) and question.columns.is_group(name):
+            question.within.append({"type": "exists", "key": name, "value": False})
+        else:
+            continue
+        question.used.update((place, behind))
 
 
 # --- groups by their size
@@ -204,6 +223,8 @@ def _counted_field(question: Question) -> str | None:
         if part.kind == "people" and not name and not part.fields:
             return None
         name = name or question.group_of(part)
+        if name is not None and question.columns.is_almost_key(name):
+            return None  # each record has its own: the records are counted
         if name is not None and not _is_constrained_value(question, name):
             question.used.update((place, target))
             question.taken.add(name)
@@ -246,8 +267,11 @@ def _difference(question: Question, told: between.Several) -> Calculation | None
         more = {"decimals": 2} if op == "avg" else {}
     if len(told.values) != 2 and op == "difference":
         return None
-    if operand is not None and op == "difference" and not question.has("how_much", "count") and not told.is_row:
+    directed = any("more" in word or "fewer" in word or "longer" in word or "多" in word for word in _words(question, "difference"))
+    if operand is not None and op == "difference" and not directed and not told.is_row:
         op = "sum"
+    if op == "difference" and not directed:
+        more = {"order": "desc"}
     aggregate: Json = {"op": op, "of": operand, "group_by": told.expression, "between": list(told.values), **more}
     return Calculation(aggregate, pieces_of(question))
 
@@ -255,7 +279,7 @@ def _difference(question: Question, told: between.Several) -> Calculation | None
 def _compared(question: Question, told: between.Several) -> Calculation | None:
     """ "more in Old Town or in Eastfield", "Ann and Bo each", "the median in 2022 and 2023"."""
     middle = _middle(question)
-    counts = question.has("count")
+    counts, summed = question.has("count"), question.has("sum")
     chooses = question.has("more", "fewer", *ENDS) and not question.has("count", "how_much", "apart", "difference")
     compared = question.has("more", "fewer", "apart", "ratio") or question.says("versus")
     together = question.has("together", "sum") and not compared
@@ -277,7 +301,7 @@ def _compared(question: Question, told: between.Several) -> Calculation | None:
             return None
         question.take("avg", "median")
         aggregate |= {"op": middle, "of": operand} | ({"decimals": 2} if middle == "avg" else {})
-    elif operand is not None and not (counts and not told.is_row and not _counts_operand(question)):
+    elif operand is not None and (told.is_row or not counts or summed or _counts_operand(question)):
         aggregate |= {"op": "sum", "of": operand}
     elif told.is_row and not counts:
         return None  # one row has no number of records
@@ -348,9 +372,12 @@ def _most(question: Question, order: Order, explicit: Group | None) -> Calculati
         return _listed(question, order, length)
     operand = read_operand(question) or _spent(question)
     group = explicit or (None if asked and operand is not None else read_ranked_group(question, order))
-    if group is None or (operand is not None and _is_key(question, group.expression)):
-        return _listed(question, order, operand) if operand is not None else None
+    if group is None or _is_key(question, group.expression):
+        own = [group.expression] if group is not None else []
+        return _listed(question, order, operand, own) if operand is not None else None
     question.take("count")
+    if group.expression in _single_values(question):
+        return None
     aggregate: Json = {
         "op": "sum" if operand else "count", "of": operand, "group_by": group.expression, "order": order.direction,
     }  # fmt: skip
@@ -358,6 +385,12 @@ def _most(question: Question, order: Order, explicit: Group | None) -> Calculati
     theirs = any(one.field == group.expression and not one.negated for one in question.found.constraints)
     aggregate |= {"limit": order.limit + theirs, "ties": True}
     return Calculation(aggregate, pieces_of(question))
+
+
+def _single_values(question: Question) -> set[str]:
+    """Fields of one value each that the constraints have settled."""
+    stated = (part.piece for part in question.parts if part.piece is not None and part.piece.filter["type"] == "eq")
+    return {piece.field for piece in stated if not question.columns.is_list(piece.field)}
 
 
 def _spent(question: Question) -> str | None:
@@ -399,7 +432,7 @@ def _end(question: Question, order: Order) -> Calculation | None:
         for place, part in question.fields():
             if of in part.fields:
                 question.used.add(place)
-        of = of or _year_of(question)
+        of = of or _numbered_by(question) or _year_of(question)
     else:
         of = read_length(question) or read_operand(question) or _implied(question, order)
     if of is None:
@@ -411,6 +444,18 @@ def _end(question: Question, order: Order) -> Calculation | None:
         question.take("count")
         return Calculation({"op": "max" if order.direction == "desc" else "min", "of": of}, pieces_of(question))
     return _listed(question, order, of)
+
+
+def _numbered_by(question: Question) -> str | None:
+    """ "ranked first", "the last city listed": a place in an order, or the number that records are listed by."""
+    ranks = [(place, name) for place, part in question.fields() for name in part.fields
+             if name in question.columns.measures and question.columns.is_rank(name)]  # fmt: skip
+    if len(ranks) == 1:
+        question.used.add(ranks[0][0])
+        return ranks[0][1]
+    said = {token.folded for token in question.found.sentence.tokens} & _LISTINGS
+    running = [name for name in question.columns.measures if question.columns.is_running(name)]
+    return running[0] if said and len(running) == 1 else None
 
 
 def _year_of(question: Question) -> str | None:
@@ -432,7 +477,7 @@ def _wants_records(question: Question, order: Order, of: str) -> bool:
         if part.kind == RECORD and place not in question.used:
             return True
         before = question.beside(place, -1, over=("filler", "mark", NUMBER))
-        led = before is not None and question.parts[before].kind == "which"
+        led = before is not None and (question.parts[before].kind == "which" or before == order.place)
         if part.piece is not None and (led or before == order.place):
             return True
         if part.fields and of not in part.fields and led and not question.number_of(part):
@@ -440,8 +485,13 @@ def _wants_records(question: Question, order: Order, of: str) -> bool:
     return False
 
 
-def _listed(question: Question, order: Order, of: str | None) -> Calculation:
-    shown = read_shown(question, of)
+def _listed(question: Question, order: Order, of: str | None, own: Sequence[str] = ()) -> Calculation:
+    """Records at one end of an order, with the fields that are asked for.
+
+    Args:
+        own: fields that are asked for and were taken up before.
+    """
+    shown = list(dict.fromkeys((*own, *read_shown(question, of))))
     aggregate: Json = {
         "op": "list", "of": of, "order": order.direction, "limit": order.limit,
         "show": [*shown[: _MOST_SHOWN - 1], *([of] if of else [])], "ties": order.limit == 1 and not order.nth,
@@ -522,7 +572,7 @@ def _middled(question: Question, middle: str, group: Group | None) -> Calculatio
     per_record, groups = group is not None and group.per_record, group is not None and not group.per_record
     question.take("avg", "median")
     counts = question.has("count")
-    if groups and group is not None and (_is_cut(question, group.expression) or question.has("apart")):
+    if groups and group is not None and (_is_cut(question, group.expression) or between.read_several(question)):
         return None
     if per_record and (length := read_length(question)) is not None:
         question.take("count", "sum")
@@ -593,6 +643,8 @@ def _counted(question: Question, group: Group | None) -> Calculation | None:
     pieces = pieces_of(question)
     by: Json = {"group_by": group.expression} if group is not None and not group.per_record else {}
     number = _counted_number(question)
+    if number is None and _is_of_one(question, pieces):
+        return None  # one record is no number of records
     if number is not None:
         return Calculation({"op": "sum", "of": number, **by, **_direction(question)}, pieces) if pieces or by else None
     field = _counted_field(question)
@@ -603,13 +655,24 @@ def _counted(question: Question, group: Group | None) -> Calculation | None:
     question.take("count", "sum", "breakdown", "together")
     if by:
         question.take("apart")
-    return Calculation({"op": "count", **by, **_direction(question)}, pieces)
+    counted: Json = {"op": "count", "of": None, **by, **_direction(question)} if by else {"op": "count"}
+    return Calculation(counted, pieces)
+
+
+def _is_of_one(question: Question, pieces: Sequence[Piece]) -> bool:
+    """Whether a constraint names one record by what no other has."""
+    fields = question.columns.vocabulary.catalogue.fields
+    return any(
+        piece.field in question.columns.keys and piece.filter["type"] == "eq"
+        and fields[piece.field].values.get(piece.filter["value"], 0) == 1
+        for piece in pieces
+    )  # fmt: skip
 
 
 def _says_once(question: Question) -> bool:
-    """Whether the counting words count one thing: "count the number of", 一共有多少...总数."""
-    places = question.of_kind("count")
-    return all(other - place <= 2 for place, other in zip(places, places[1:], strict=False))
+    """Whether the counting words count one thing: "give me the number of permits, the count please"."""
+    targets = {read_target(question, place) for place in question.of_kind("count")} - {None}
+    return len(targets) < 2
 
 
 def _counts_records(question: Question) -> bool:
@@ -618,9 +681,14 @@ def _counts_records(question: Question) -> bool:
         target = read_target(question, place)
         if target is not None and question.parts[target].kind == RECORD:
             return True
+        name = question.group_of(question.parts[target]) if target is not None else None
+        if target is not None and name is not None and question.columns.is_almost_key(name):
+            question.used.add(target)
+            return True
         if target is not None:
             return False
-    return bool(pieces_of(question)) or question.has(RECORD)
+    last = question.parts[question.of_kind("count")[-1]]
+    return bool(pieces_of(question)) or question.has(RECORD) or question.found.sentence.text[last.end - 1] in "篇份件起"
 
 
 def _counted_number(question: Question) -> str | None:
@@ -668,7 +736,7 @@ def _grouped(question: Question, group: Group | None) -> Calculation | None:
         question.take("breakdown", "apart")
         if question.has("sum", "avg", "median"):
             return None
-        return Calculation({"op": "count", "group_by": group.expression, **_direction(question)}, pieces)
+        return Calculation({"op": "count", "of": None, "group_by": group.expression, **_direction(question)}, pieces)
     fields = [(place, name) for place, part in question.fields() if (name := question.group_of(part))]
     asks = (question.has("exists") and question.has("which")) or question.has("listed")
     if asks and len(fields) == 1 and fields[0][1] not in {piece.field for piece in pieces}:

@@ -14,7 +14,7 @@ from agent.intent.vocabulary import concepts_of
 _MOST_LISTED = 100
 _MOST_SHOWN = 4
 _MOST_NAMED = 10
-_NO_LIST = ("hindering", "count", "how_much", "avg", "median", "sum", "share", "rate", "difference", *compose.ENDS)
+_NO_LIST = ("hindering", "more", "fewer", "versus", "between", "spending", "count", "how_much", "avg", "median", "sum", "share", "rate", "difference", *compose.ENDS)
 
 
 def find_lookup(found: Found) -> Calculation | None:
@@ -29,7 +29,7 @@ def find_lookup(found: Found) -> Calculation | None:
         return None
     question.used.update(place for place, part in question.fields() if set(part.fields) <= {one.field for one in pieces})
     shown = [name for name in read_shown(question) if name.removeprefix("number(").rstrip(")") not in keys]
-    question.take("count", "how_much", "value", "sum") if few else None
+    question.take("value")
     if not shown or question.unread():
         return None
     return replace(values_of(shown, pieces), sure=bool(keys))

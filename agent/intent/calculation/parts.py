@@ -9,23 +9,24 @@ from functools import cache
 
 from agent.intent.columns import Column, Columns
 from agent.intent.found import Found, Piece
+from agent.intent.numbers import unit_of
 from agent.intent.numerals import parse_exact
 from agent.intent.sentence import Sentence
 from agent.intent.words import table
 
-UNKNOWN, VALUE, FILLER, FIELD, RECORD, PIECE, NUMBER, MARK = (
-    "unknown", "value", "filler", "field", "record", "piece", "number", "mark",
+UNKNOWN, VALUE, FILLER, FIELD, RECORD, PIECE, NUMBER, MARK, UNIT = (
+    "unknown", "value", "filler", "field", "record", "piece", "number", "mark", "unit",
 )  # fmt: skip
 _SOFT = frozenset(
     """
     filler mark piece record by which who where when value people listed name_of having among rank together more fewer
-    breakdown exists exactly ratio top alone people
+    breakdown exists exactly ratio alone people
     """.split()
 )
 """Kinds that no slot of a calculation must take up: they restrict nothing by themselves."""
-_NOT_WORDS = frozenset(["hindering", "filler", "not_records"])
+_NO_CLASSES = frozenset([FILLER, "phrases", "not_records"])
 # What it costs to read a run of tokens so: a question is read at the least cost.
-_COST: Mapping[str, float] = {UNKNOWN: 100, VALUE: 60, FILLER: 2, RECORD: 1, PIECE: 0, NUMBER: 3, MARK: 0}
+_COST: Mapping[str, float] = {UNKNOWN: 100, VALUE: 60, FILLER: 2, RECORD: 1, PIECE: 0, NUMBER: 3, MARK: 0, UNIT: 3}
 _OF_WORD = 1.0
 
 
@@ -62,9 +63,9 @@ def _phrases() -> dict[tuple[str, ...], str]:
     """The classes of words by their tokens; a word that calculates wins over one that says nothing."""
     found: dict[tuple[str, ...], str] = {}
     words = table("calculation")
-    for kind in ("filler", *(name for name in words if name not in ("filler", "not_records"))):
+    for kind in (FILLER, "phrases", *(name for name in words if name not in _NO_CLASSES)):
         for phrase in words[kind]:
-            found[_tokens(phrase)] = kind
+            found[_tokens(phrase)] = FILLER if kind == "phrases" else kind
     return found
 
 
@@ -104,7 +105,7 @@ def split(found: Found, columns: Columns, more: Sequence[Piece] = ()) -> tuple[P
         assert part is not None
         parts.append(part)
         place = part.last
-    return _with_records(sentence, parts)
+    return _with_records(sentence, parts, columns)
 
 
 def _choices(
@@ -113,18 +114,15 @@ def _choices(
     """What the tokens from a place on may be, each with its cost."""
     token = sentence.tokens[index]
     piece = next((one for one in pieces if one.start <= token.start < one.end), None)
-    if piece is not None:
-        last = index + 1
-        while last < len(sentence.tokens) and sentence.tokens[last].start < piece.end:
-            last += 1
+    if piece is not None and (last := _piece_end(sentence, index, piece, found)) > index:
         yield _COST[PIECE], _part(sentence, PIECE, index, last, piece=piece)
-        if last == index + 1 or not sentence.text[piece.start : piece.end].isascii():
+        if last == index + 1 or token.kind == "cjk":
             yield from _words(sentence, index, None, least=last)
         return
     column = columns.at(sentence, index)
     yield from _words(sentence, index, column)
     if column is not None:
-        yield 1.0 if column.strength > 1 else 4.0, _part(
+        yield 1.0 if column.strength >= 4 or column.strength == 2 else 2.5, _part(
             sentence, FIELD, index, column.last, fields=column.fields, strength=column.strength
         )
     if sentence.is_noun(index) and not sentence.mention_at(index):
@@ -141,10 +139,36 @@ def _choices(
     elif token.kind == "cjk" and (size := _chinese_number(sentence, index)):
         number = parse_exact(sentence.text[token.start : sentence.tokens[index + size - 1].end])
         yield _COST[NUMBER], _part(sentence, NUMBER, index, index + size, number=number)
+    for last in range(index + 1, min(index + 4, len(sentence.tokens) + 1)):
+        if unit_of(sentence.text[token.start : sentence.tokens[last - 1].end]) is not None:
+            yield _COST[UNIT], _part(sentence, UNIT, index, last)
     mention = sentence.mention_at(index)
     if mention is not None and mention.first == index:
         yield _COST[VALUE], _part(sentence, VALUE, index, mention.last)
     yield _COST[UNKNOWN], _part(sentence, UNKNOWN, index, index + 1)
+
+
+_CONNECTING = frozenset("and or & / , the a of in by either neither nor both vs versus 、 ， 和 与 或 及 跟".split())
+
+
+def _piece_end(sentence: Sentence, index: int, piece: Piece, found: Found) -> int:
+    """Behind the tokens from a place on that state a constraint; of several values only these and what joins them."""
+    tokens = sentence.tokens
+    named = [one for one in sentence.mentions if piece.start <= one.start < piece.end and one.of(piece.field)]
+    values = [one for one in found.constraints if one.start == piece.start and len(one.values) > 1 and len(named) > 1]
+    dates = [one for one in found.dates if piece.start <= one.start and one.end <= piece.end]
+    if not values and len(dates) < 2:
+        last = index + 1
+        while last < len(tokens) and tokens[last].start < piece.end:
+            last += 1
+        return last
+    mention = sentence.mention_at(index)
+    if values and mention is not None and mention.of(piece.field, *values[0].also):
+        return mention.last
+    dated = next((one for one in dates if one.start <= tokens[index].start < one.end), None)
+    if dated is not None:
+        return max(sentence.index_from(dated.end), index + 1)
+    return index + 1 if tokens[index].folded in _CONNECTING else index
 
 
 def _words(sentence: Sentence, index: int, column: Column | None, *, least: int = 0) -> Iterator[tuple[float, Part]]:
@@ -196,11 +220,16 @@ def _noun_end(sentence: Sentence, index: int) -> int:
 _BEFORE_RECORDS = frozenset(["count", "most", "fewest", "number", "distinct", "oldest", "newest", "share"])
 
 
-def _with_records(sentence: Sentence, parts: list[Part]) -> tuple[Part, ...]:
-    """The parts with a plural noun in the place of a record as one."""
+def _with_records(sentence: Sentence, parts: list[Part], columns: Columns) -> tuple[Part, ...]:
+    """The parts with a plural noun in the place of a record as one; behind a number it is what that counts."""
     before = ""
     for place, part in enumerate(parts):
-        if part.kind == UNKNOWN and before in _BEFORE_RECORDS and _is_plural(sentence, part):
+        counted = parts[place - 1] if place else part
+        if part.kind in (UNKNOWN, RECORD) and _is_plural(sentence, part) and any(
+            name in columns.measures for name in counted.fields
+        ):
+            parts[place] = replace(part, kind=FILLER)
+        elif part.kind == UNKNOWN and before in _BEFORE_RECORDS and _is_plural(sentence, part):
             parts[place] = replace(part, kind=RECORD)
         if part.kind not in (FILLER, MARK, PIECE):
             before = parts[place].kind

@@ -16,6 +16,8 @@ _MOST_WORDS = 12
 """Most words of a value that can be named by a part of it."""
 _LEAST_CHARACTERS = 4
 _MOST_VALUES = 1000
+_LEADING = frozenset("in from at by on did does 在 由 从".split())
+"""Words right before a part of a name, where one word of it is enough."""
 
 _Named = tuple[str, str, bool]
 """A field, a value, and whether the words are the whole of it."""
@@ -31,14 +33,13 @@ class _Run:
 def named_rows(found: Found, columns: Columns, parts: Sequence[Part]) -> tuple[Piece, ...]:
     """Constraints on texts that values of fields hold, where the words are not accounted for otherwise."""
     index = _index(_Key(columns.vocabulary.catalogue, frozenset(columns.measures)))
-    cued = {name for part in parts for name in part.fields if part.kind != "piece"}
     runs: list[_Run] = []
     place = 0
     while place < len(found.sentence.tokens):
         run = _longest(found, parts, index, place)
         place = place + 1 if run is None else run.last
         runs += [run] if run is not None else []
-    pieces = [piece for run in runs if (piece := _constraint(found, columns, run, cued)) is not None]
+    pieces = [piece for run in runs if (piece := _constraint(found, run, parts)) is not None]
     return tuple(_together(found, pieces))
 
 
@@ -70,8 +71,10 @@ def _longest(found: Found, parts: Sequence[Part], index: Mapping[tuple[str, ...]
     return best
 
 
-def _constraint(found: Found, columns: Columns, run: _Run, cued: set[str]) -> Piece | None:
+def _constraint(found: Found, run: _Run, parts: Sequence[Part]) -> Piece | None:
     """The condition that a run states; None where it may be of several fields."""
+    beside = [part for part in parts if run.first - 2 <= part.first < run.first or run.last <= part.first <= run.last]
+    cued = {name for part in beside for name in part.fields}
     fields = list(dict.fromkeys(field for field, _, _ in run.named))
     if len(fields) > 1:
         fields = [name for name in fields if name in cued]
@@ -79,6 +82,10 @@ def _constraint(found: Found, columns: Columns, run: _Run, cued: set[str]) -> Pi
         return None
     values = sorted({value for field, value, _ in run.named if field == fields[0]})
     tokens = found.sentence.tokens
+    whole = any(one[2] for one in run.named)
+    led = run.first > 0 and tokens[run.first - 1].folded in _LEADING
+    if not whole and not led and fields[0] not in cued and (len(values) > 1 or run.last - run.first < 2):
+        return None
     filter: Json = {"type": "eq", "key": fields[0], "value": values[0]}
     if len(values) > 1:
         filter = {"type": "in", "key": fields[0], "value": values}

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from agent.intent.calculation.parts import FIELD, FILLER, MARK, NUMBER, PIECE, RECORD, UNKNOWN, VALUE, Part, says
+from agent.intent.calculation.parts import FIELD, FILLER, MARK, NUMBER, PIECE, RECORD, UNIT, UNKNOWN, VALUE, Part, says
 from agent.intent.columns import Columns
 from agent.intent.filters import Json
 from agent.intent.found import Found, date_field
 from agent.intent.numbers import NUMBER as NUMBER_OF
+from agent.intent.numbers import unit_of
 from agent.intent.numerals import parse_count
 from agent.intent.vocabulary import concepts_of
 
@@ -26,6 +27,7 @@ _BOUNDS: dict[str, Callable[[int], Json]] = {
     "or_fewer": lambda n: {"at_most": n},
 }
 _LINKING = (FILLER, MARK, "by", "name_of")
+_VERBS = frozenset("are is was were have has had did do does got".split())
 _CLASSIFIERS = frozenset("个篇份条起件项门位名首道部次")
 
 
@@ -38,6 +40,7 @@ class Question:
     parts: tuple[Part, ...]
     used: set[int] = field(default_factory=set)
     taken: set[str] = field(default_factory=set)
+    within: list[Json] = field(default_factory=list)
 
     def says(self, kind: str) -> bool:
         """Whether a word of a class stands anywhere, within a constraint as well."""
@@ -77,6 +80,8 @@ class Question:
                 continue
             if part.kind == "or" and _is_chosen(self.found):
                 continue
+            if part.kind in (UNIT, UNKNOWN) and self._is_own_unit(part):
+                continue
             if part.kind == NUMBER and self.found.sentence.text[part.start : part.end] == "一":
                 continue  # 一门课 is any of them
             if part.kind == FIELD and self._is_said_by_piece(place):
@@ -84,9 +89,17 @@ class Question:
             words.append(self.found.sentence.text[part.start : part.end])
         return words
 
+    def _is_own_unit(self, part: Part) -> bool:
+        """Whether a unit is that of a number that was taken up: "the total fine in euros"."""
+        text = self.found.sentence.text[part.start : part.end]
+        units = [self.columns.measures[name].units for name in self.taken if name in self.columns.measures]
+        return any(len(one) == 1 and (one[0] == unit_of(text) or one[0].kind == text.casefold()) for one in units)
+
     def _is_said_by_piece(self, place: int) -> bool:
         """Whether a word for a field only leads to a value of it, or tells what became of every record."""
         part = self.parts[place]
+        if part.strength <= 2 and place and self.parts[place - 1].kind == FIELD and self._is_said_by_piece(place - 1):
+            return True  # 产品类别
         stated = {one.piece.field for one in self.parts if one.piece is not None}
         if stated & set(part.fields) or (part.strength <= 2 and self.taken & set(part.fields)):
             return True
@@ -117,7 +130,26 @@ class Question:
 
     def expressed(self, name: str) -> str:
         """A number field as an expression of the aggregates: of numbers in texts the number."""
+        self.taken.add(name)
+        if len(self.columns.measures[name].units) > 1:
+            self._keep_to_unit(name)
         return NUMBER_OF.format(name) if self.columns.measures[name].texts else name
+
+    def _keep_to_unit(self, name: str) -> None:
+        """Of amounts in several currencies those in the one that is said are calculated with.
+
+        Raises:
+            LookupError: none is said.
+        """
+        measure = self.columns.measures[name]
+        said = {unit_of(token.folded) for token in self.found.sentence.tokens} & set(measure.units)
+        if len(said) != 1:
+            raise LookupError("amounts in several units")
+        text = next(text for text, (_, unit) in measure.texts.items() if unit in said)
+        sign = "".join(c for c in text if not (c.isdigit() or c in ".,+-")).strip()
+        kept: Json = {"type": "prefix" if text.startswith(sign) else "contains", "key": name, "value": sign}
+        if kept not in self.within:
+            self.within.append(kept)
 
     def _constrained(self) -> set[str]:
         return {part.piece.field for part in self.parts if part.piece is not None}
@@ -192,7 +224,7 @@ def read_order(question: Question) -> Order | None:
     directions = {ENDS[kind] for kind in kinds}
     if not places and nth and _is_rank(question, nth[0]):
         places, kinds, directions = nth[:1], {"most"}, {"desc"}
-    if not places and top:
+    if not places and top and question.beside(top[0], 1) in question.of_kind(NUMBER):
         places, kinds, directions = top[:1], {"most"}, {"desc"}
     if len(directions) != 1 or (kinds & set(_BY_DATE) and kinds - set(_BY_DATE)):
         return None
@@ -311,7 +343,7 @@ def read_group(question: Question) -> Group | None:
     if len([one for one in groups if not one.per_record]) > 1:
         raise LookupError("by more than one thing")
     for one in groups:
-        question.used.add(one.place)
+        question.used.update((one.place, *question.of_kind("per")))
         question.taken.add(one.expression)
     return next((one for one in groups if not one.per_record), groups[0] if groups else None)
 
@@ -324,7 +356,7 @@ def _group_behind(question: Question, place: int) -> Group | None:
     if part.kind in _PERIODS and (date := question.date()):
         question.used.update((place, behind))
         return Group(f"{_PERIODS[part.kind]}({date})", behind)
-    if part.piece is not None and question.parts[place].kind == "per":
+    if part.piece is not None and question.parts[place].kind == "per" and not _is_records(question, behind):
         return _period_within(question, place, part)
     following = question.parts[behind + 1] if behind + 1 < len(question.parts) else None
     beside_value = following is not None and following.kind in (PIECE, VALUE)
@@ -442,8 +474,12 @@ def read_target(question: Question, place: int) -> int | None:
     kinds = (RECORD, FIELD, "people")
     if behind is None or behind in question.used:
         return _record_before(question, place)
-    if question.parts[behind].kind not in kinds and not _is_named(question, behind):
+    part = question.parts[behind]
+    if (part.kind not in kinds and not _is_named(question, behind)) or _is_dated(question, part):
         return _record_before(question, place)
+    verbs = any(token.folded in _VERBS for token in question.found.sentence.tokens[question.parts[place].last : part.first])
+    if verbs:
+        return None  # "how many are of type G"
     following = question.parts[behind + 1] if behind + 1 < len(question.parts) else None
     if question.parts[behind].kind == FIELD and following is not None and following.kind == RECORD:
         return behind + 1
@@ -459,7 +495,13 @@ def _record_before(question: Question, place: int) -> int | None:
     english = question.found.sentence.tokens[question.parts[place].first].kind != "cjk"
     if before is None or before in question.used or (english and before != place - 1):
         return None
-    return before if question.parts[before].kind in (RECORD, FIELD, "people") else None
+    part = question.parts[before]
+    return before if part.kind in (RECORD, FIELD, "people") and not _is_dated(question, part) else None
+
+
+def _is_dated(question: Question, part: Part) -> bool:
+    """Whether a part points at dates alone."""
+    return bool(part.fields) and set(part.fields) <= set(question.columns.dates())
 
 
 def read_operand(question: Question) -> str | None:
@@ -484,22 +526,23 @@ def read_operand(question: Question) -> str | None:
     if len(sure) > 1 or (unclear and not sure):
         raise LookupError("one of several numbers")
     for name, places in sure.items():
+        _check_operand(question, name, places)
         question.used.update(places)
-        for place in places:
-            _take_what_it_counts(question, place)
         return name
     return None
 
 
-def _take_what_it_counts(question: Question, place: int) -> None:
-    """ "gold [medals]": the plural right behind a number field says what it is a number of."""
-    behind = place + 1
-    if behind >= len(question.parts):
-        return
-    part = question.parts[behind]
-    word = question.found.sentence.tokens[part.first].folded
-    if part.kind in (UNKNOWN, RECORD) and word.endswith("s") and part.first == question.parts[place].last:
-        question.used.add(behind)
+def _check_operand(question: Question, name: str, places: list[int]) -> None:
+    """Raises LookupError where a number cannot be what is meant: of a compound the last word is."""
+    bare = name.removeprefix("number(").rstrip(")")
+    if question.has("sum", "avg", "median", "how_much") and question.columns.is_running(bare):
+        raise LookupError("a number that only numbers the records")
+    if question.has("highest", "lowest", "most", "fewest") and question.columns.is_rank(bare):
+        raise LookupError("a place in an order")
+    for place in places:
+        behind = question.parts[place + 1] if place + 1 < len(question.parts) else None
+        if behind is not None and behind.kind == FIELD and place + 1 not in places and not question.number_of(behind):
+            raise LookupError(question.found.sentence.text[question.parts[place].start : behind.end])
 
 
 def read_length(question: Question) -> str | None:
