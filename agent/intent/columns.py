@@ -19,8 +19,10 @@ _NAMES = 0.6
 """Share of a field's values that look like names of people."""
 _KEYED = 0.9
 """Share of a field's documents that have a value of their own."""
+_REPEATED = 0.5
+"""Most values of a field that groups documents, as a share of these."""
 _RANKS = frozenset("rank ranking position pos place grid seed".split())
-_PLAIN = frozenset("of in the to and or by a no is at on for name type date number value id".split())
+_PLAIN = frozenset("of in the to and or by a no is at on name type date number value id with was".split())
 _VOWELS = re.compile("[aeiou]")
 GROUPS = frozenset(["label", "tag", "person", "version", "boolean", "language", "text"])
 """Roles of fields whose values can be counted or grouped by."""
@@ -56,7 +58,7 @@ class Columns:
         cued, behind = sentence.cue(index)
         if own is not None and (own.last >= behind or own.strength >= _PART):
             return own
-        if cued:
+        if cued and not (behind == index + 1 and sentence.folded(index) in _PLAIN):
             known = tuple(name for name in cued if name in self.vocabulary.roles)
             return Column(known, behind, _GENERAL) if known else None
         return own
@@ -122,6 +124,11 @@ class Columns:
         """Whether a field of single texts has another value in almost every document."""
         one = self.vocabulary.catalogue.fields[name]
         return one.field.type == "string" and one.distinct > 2 and one.distinct >= _KEYED * one.documents
+
+    def is_repeated(self, name: str) -> bool:
+        """Whether a field's values tell groups of documents, rather than single ones."""
+        one = self.vocabulary.catalogue.fields[name]
+        return one.field.type == "list" or one.distinct <= _REPEATED * max(one.documents, 1)
 
     def is_running(self, name: str) -> bool:
         """Whether a number only numbers the documents, 1, 2, 3 ..., so that no sum of it says anything."""

@@ -12,7 +12,7 @@ from agent.intent.filters import Json, both, either, of_constraint, of_date, of_
 from agent.intent.mentions import Mention, find_mentions, translated_cues
 from agent.intent.negation import is_denied
 from agent.intent.periods import Calendar
-from agent.intent.comparing import NumberRange, find_quantities, is_key
+from agent.intent.comparing import NumberRange, find_quantities, is_key, year_ranges
 from agent.intent.lengths import find_lengths
 from agent.intent.versions import version_ranges
 from agent.intent.sentence import Sentence, about_regions
@@ -92,7 +92,7 @@ def find(
     )
     dates = [one for one in find_dates(text, calendar) if _is_stated(one, sentence, calendar)]
     sentence = replace(sentence, taken=tuple((one.start, one.end) for one in dates), dated=bool(dates))
-    numbers = find_quantities(sentence)
+    numbers = [*find_quantities(sentence), *year_ranges(sentence, dates)]
     sentence = replace(sentence, taken=(*sentence.taken, *((one.start, one.end) for one in numbers)))
     constraints, left = read_constraints(sentence)
     constraints = [*version_ranges(sentence, constraints), *_booleans(sentence)]

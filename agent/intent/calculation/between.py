@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import date
 
+from agent.intent.calculation.parts import Part
 from agent.intent.calculation.slots import Question
 from agent.intent.found import date_field
 
@@ -28,10 +29,16 @@ def read_several(question: Question) -> Several | None:
         if len(one.values) > 1 and not one.together and not one.negated and not ranged:
             return Several(one.field, one.values, one.field in question.columns.keys)
     for part in question.parts:
-        if part.piece is not None and part.piece not in question.found.pieces and part.piece.filter["type"] == "in":
+        alike = [one for one in question.parts if one.piece is not None and part.piece is not None
+                 and one.piece.filter == part.piece.filter]  # fmt: skip
+        if part.piece is not None and len(alike) > 1 and part.piece.filter["type"] == "in" and not _is_found(question, part):
             field, values = part.piece.field, tuple(part.piece.filter["value"])
             return Several(field, values, field in question.columns.keys)
     return _periods(question)
+
+
+def _is_found(question: Question, part: Part) -> bool:
+    return part.piece in question.found.pieces
 
 
 def _periods(question: Question) -> Several | None:

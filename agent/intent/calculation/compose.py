@@ -223,8 +223,8 @@ def _counted_field(question: Question) -> str | None:
         if part.kind == "people" and not name and not part.fields:
             return None
         name = name or question.group_of(part)
-        if name is not None and question.columns.is_almost_key(name):
-            return None  # each record has its own: the records are counted
+        if name is not None and not question.has("distinct") and not question.columns.is_repeated(name):
+            return None  # one a record, or nearly so: it may be the records that are counted
         if name is not None and not _is_constrained_value(question, name):
             question.used.update((place, target))
             question.taken.add(name)
@@ -685,8 +685,13 @@ def _counts_records(question: Question) -> bool:
         if target is not None and name is not None and question.columns.is_almost_key(name):
             question.used.add(target)
             return True
-        if target is not None:
-            return False
+        if target is None:
+            continue
+        condition = next((one for one in question.parts[target].fields if question.is_condition(one)), None)
+        if condition is not None:
+            question.used.add(target)
+            return True  # "how many scores were above 15"
+        return False
     last = question.parts[question.of_kind("count")[-1]]
     return bool(pieces_of(question)) or question.has(RECORD) or question.found.sentence.text[last.end - 1] in "篇份件起"
 
