@@ -75,6 +75,10 @@ class Columns:
             full = tuple(name for name, words in self.stems.items() if words == run)
             if full:
                 return Column(full, index + size, _FULL)
+            texts = [token.folded for token in sentence.tokens[index : index + size]]
+            short = tuple(name for name, words in self.stems.items() if size > 1 and _abbreviate(words, run, texts))
+            if short:
+                return Column(short, index + size, _PART)
             part = tuple(name for name, words in self.stems.items() if _holds(words, run))
             if part and not (size == 1 and (run[0] in _PLAIN or run[0].isdigit())):
                 return Column(part, index + size, _PART)
@@ -87,8 +91,9 @@ class Columns:
             return None
         for judge, strength in ((is_short_for, _SHORTENED), (_is_of_root, _ROOT)):
             found = tuple(n for n, words in self.stems.items() if any(judge(one, token.folded) for one in words))
+            whole = tuple(name for name in found if len(self.stems[name]) == 1)
             if found:
-                return Column(found, index + 1, strength)
+                return Column(whole or found, index + 1, strength)
         return None
 
     def people(self) -> tuple[str, ...]:
@@ -149,6 +154,12 @@ class Columns:
 
 def _holds(words: Sequence[str], run: Sequence[str]) -> bool:
     return any(tuple(words[place : place + len(run)]) == tuple(run) for place in range(len(words) - len(run) + 1))
+
+
+def _abbreviate(words: Sequence[str], run: Sequence[str], texts: Sequence[str]) -> bool:
+    """Whether the words of a field's name are those of a run, some of them shortened: alt_supp, alternative supplier."""
+    alike = [one == said or is_short_for(one, text) for one, said, text in zip(words, run, texts, strict=False)]
+    return len(words) == len(run) and all(alike)
 
 
 def is_short_for(short: str, word: str) -> bool:

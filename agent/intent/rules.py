@@ -73,7 +73,7 @@ class Context:
     """What a question is read against.
 
     Attributes:
-        nouns: words for the documents of the collections ("pep", "peps").
+        nouns: words for the documents ("pep", "peps"), see `nouns_of`.
         now: in the time zone of who asks.
         more: values looked up in fields too large to know.
     """
@@ -137,17 +137,18 @@ def without(made: RulesReading, pieces: Sequence[Piece], context: Context) -> Ru
     )
 
 
-def nouns_of(collections: Sequence[str], catalogue: FieldCatalogue | None = None) -> frozenset[str]:
-    """Words for the documents of collections, by their names: "peps" are peps, one of them a pep.
+def nouns_of(called: Sequence[str], catalogue: FieldCatalogue | None = None) -> frozenset[str]:
+    """Words for documents, by what these are called: "peps" are peps, one of them a pep.
 
     Args:
+        called: as a schema declares it, or as their ids begin; never a collection's name, which anybody may choose.
         catalogue: a label that every document carries says what they are as well: "source: peps".
     """
-    names = [*collections, *(_said_of_all(catalogue) if catalogue is not None else ())]
+    names = [*called, *(_said_of_all(catalogue) if catalogue is not None else ())]
     words = {word for name in names for word in re.findall(r"[^\W\d_]+", name.casefold()) if len(word) > 1}
     singular = {word[:-1] for word in words if len(word) > 3 and word.endswith("s") and not word.endswith("ss")}
     nouns = words | singular | {f"{word}s" for word in words if not word.endswith("s")}
-    # A collection "hotel" with a field "hotel": the word points at the field.
+    # Documents called "case" with a field "case": the word points at the field.
     fields = {stem(word) for name in (catalogue.fields if catalogue else ()) for word in lexicon.name_words(name)}
     return frozenset(word for word in nouns if stem(word) not in fields)
 

@@ -24,7 +24,7 @@ from agent.intent.calculation.slots import (
     read_size,
     read_target,
 )
-from agent.intent.columns import columns_of
+from agent.intent.columns import Columns, columns_of
 from agent.intent.filters import Json, both
 from agent.intent.found import Found, Piece
 from agent.intent.numbers import CURRENCIES
@@ -107,7 +107,17 @@ def question_of(found: Found) -> Question:
     columns = columns_of(found.sentence.vocabulary)
     parts = split(found, columns)
     rows = named_rows(found, columns, parts)
-    return Question(found, columns, split(found, columns, rows) if rows else parts)
+    return Question(found, columns, split(found, columns, rows) if rows else parts, within=_without_totals(columns))
+
+
+def _without_totals(columns: Columns) -> list[Json]:
+    """The condition that leaves out records which sum up the others: a row "Total" among those of nations."""
+    fields = columns.vocabulary.catalogue.fields
+    made: list[Json] = []
+    for name in sorted(columns.keys):
+        totals = [value for value in fields[name].values if value.casefold() in table("calculation")["summing_up"]]
+        made += [{"type": "nin", "key": name, "value": totals}] if totals else []
+    return made
 
 
 def is_possible(aggregate: Json) -> bool:
@@ -124,13 +134,13 @@ def _words(question: Question, kind: str) -> tuple[str, ...]:
 
 def _conditioned(made: Calculation, question: Question) -> Calculation | None:
     """The calculation within conditions on the lengths of lists; a count also states which fields must be there."""
-    stated = [*question.within, *(piece.filter for piece in question.found.lengths)]
+    stated = [*question.within, *question.absent, *(piece.filter for piece in question.found.lengths)]
     where = made.aggregate.get("where")
     existing = [piece for piece in made.pieces if piece.filter["type"] == "exists"]
     if made.aggregate["op"] == "count" and existing and not where:
         made = replace(made, pieces=tuple(piece for piece in made.pieces if piece not in existing))
         stated = [*(piece.filter for piece in existing), *stated]
-    if not stated or where == both(stated):
+    if not stated or where == both(stated) or (made.aggregate["op"] == "share" and stated == question.absent):
         return made
     if made.aggregate["op"] in ("share", "difference"):
         return None
@@ -139,12 +149,12 @@ def _conditioned(made: Calculation, question: Question) -> Calculation | None:
 
 def _operation(question: Question) -> Calculation | None:
     """What the words calculate, read by the one that says most."""
+    take_absent(question)
     if question.has("share", "rate"):
         return shares.read_share(question)
     part = shares.read_part_of_count(question)
     if part is not None:
         return part
-    _take_absent(question)
     size = read_size(question)
     if size is not None:
         return _sized(question, size)
@@ -172,7 +182,7 @@ def pieces_of(question: Question) -> tuple[Piece, ...]:
     return tuple(pieces)
 
 
-def _take_absent(question: Question) -> None:
+def take_absent(question: Question) -> None:
     """ "nations with no gold medals": a number that is zero, or a field that is not there."""
     for place in question.of_kind("lacking"):
         behind = place + 1
@@ -181,9 +191,9 @@ def _take_absent(question: Question) -> None:
             continue
         name = part.fields[0]
         if name in question.columns.measures and not question.columns.measures[name].texts:
-            question.within.append({"type": "eq", "key": name, "value": 0})
+            question.absent.append({"type": "eq", "key": name, "value": 0})
         elif not question.columns.is_everywhere(name) and question.columns.is_group(name):
-            question.within.append({"type": "exists", "key": name, "value": False})
+            question.absent.append({"type": "exists", "key": name, "value": False})
         else:
             continue
         question.used.update((place, behind))

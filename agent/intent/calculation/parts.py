@@ -24,7 +24,7 @@ _SOFT = frozenset(
     """.split()
 )
 """Kinds that no slot of a calculation must take up: they restrict nothing by themselves."""
-_NO_CLASSES = frozenset([FILLER, "phrases", "not_records"])
+_NO_CLASSES = frozenset([FILLER, "phrases", "not_records", "summing_up"])
 # What it costs to read a run of tokens so: a question is read at the least cost.
 _COST: Mapping[str, float] = {UNKNOWN: 100, VALUE: 60, FILLER: 2, RECORD: 1, PIECE: 0, NUMBER: 3, MARK: 0, UNIT: 3}
 _OF_WORD = 1.0
@@ -224,16 +224,36 @@ def _with_records(sentence: Sentence, parts: list[Part], columns: Columns) -> tu
     """The parts with a plural noun in the place of a record as one; behind a number it is what that counts."""
     before = ""
     for place, part in enumerate(parts):
+        if part.kind in ("or_more", "or_fewer") and all(one.kind != NUMBER for one in parts[max(0, place - 2) : place]):
+            parts[place] = replace(part, kind="more" if part.kind == "or_more" else "fewer")
         counted = parts[place - 1] if place else part
         if part.kind in (UNKNOWN, RECORD) and _is_plural(sentence, part) and any(
             name in columns.measures for name in counted.fields
         ):
             parts[place] = replace(part, kind=FILLER)
+        elif part.kind == UNKNOWN and place and _is_classified(sentence, parts, place):
+            parts[place] = replace(part, kind=RECORD)
         elif part.kind == UNKNOWN and before in _BEFORE_RECORDS and _is_plural(sentence, part):
             parts[place] = replace(part, kind=RECORD)
         if part.kind not in (FILLER, MARK, PIECE):
             before = parts[place].kind
     return tuple(parts)
+
+
+_CLASSIFIERS = frozenset("个篇份条起件项门首道部次款套张")
+
+
+def _is_classified(sentence: Sentence, parts: Sequence[Part], place: int) -> bool:
+    """多少门[课], [课]门数, 一门[课]: in Chinese one character beside a word that classifies records."""
+    if sentence.tokens[parts[place].first].kind != "cjk":
+        return False
+    around = (parts[place - 1], parts[place + 1] if place + 1 < len(parts) else parts[place])
+    if any(one.kind == UNKNOWN for one in (around[0], *([around[1]] if around[1] is not parts[place] else []))):
+        return False
+    before = sentence.text[around[0].start : around[0].end]
+    behind = sentence.text[around[1].start : around[1].end]
+    counted = around[0].kind in ("count", FILLER) and before[-1:] in _CLASSIFIERS and len(before) > (around[0].kind == "count")
+    return counted or (around[1].kind == "count" and behind.endswith("数") and behind[:1] in _CLASSIFIERS)
 
 
 def _is_plural(sentence: Sentence, part: Part) -> bool:

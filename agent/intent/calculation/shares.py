@@ -15,7 +15,7 @@ def read_share(question: Question) -> "compose.Calculation | None":
     """ "what share of the permits got denied": of the A, how many percent are B."""
     pieces = compose.pieces_of(question)
     lengths = question.found.lengths
-    if not pieces and not lengths:
+    if not pieces and not lengths and not question.absent:
         return None
     rated = _rated(question, pieces)
     if question.has("rate") and not rated:
@@ -24,10 +24,11 @@ def read_share(question: Question) -> "compose.Calculation | None":
     decimals = read_decimals(question)
     order = read_order(question)
     question.take("share", "rate", "sum", "count", "value")
-    part, whole = _apart(question, pieces, rated)
-    if not part:
+    part, whole = ((), pieces) if question.absent else _apart(question, pieces, rated)
+    conditions = question.absent or [piece.filter for piece in part]
+    if not conditions:
         return None
-    aggregate: Json = {"op": "share", "where": both([piece.filter for piece in part])}
+    aggregate: Json = {"op": "share", "where": both(conditions)}
     aggregate["decimals"] = 1 if decimals is None else decimals
     if group is not None and not group.per_record:
         if group.expression in {piece.field for piece in part}:

@@ -41,6 +41,7 @@ class Question:
     used: set[int] = field(default_factory=set)
     taken: set[str] = field(default_factory=set)
     within: list[Json] = field(default_factory=list)
+    absent: list[Json] = field(default_factory=list)
 
     def says(self, kind: str) -> bool:
         """Whether a word of a class stands anywhere, within a constraint as well."""
@@ -356,6 +357,9 @@ def _group_behind(question: Question, place: int) -> Group | None:
     if part.kind in _PERIODS and (date := question.date()):
         question.used.update((place, behind))
         return Group(f"{_PERIODS[part.kind]}({date})", behind)
+    if _is_dated(question, part) and question.has(*ENDS):
+        question.used.update((place, behind))  # "the latest, by creation date"
+        return None
     if part.piece is not None and question.parts[place].kind == "per" and not _is_records(question, behind):
         return _period_within(question, place, part)
     following = question.parts[behind + 1] if behind + 1 < len(question.parts) else None
