@@ -157,7 +157,7 @@ def _holds(words: Sequence[str], run: Sequence[str]) -> bool:
 
 
 def _abbreviate(words: Sequence[str], run: Sequence[str], texts: Sequence[str]) -> bool:
-    """Whether the words of a field's name are those of a run, some of them shortened: alt_supp, alternative supplier."""
+    """Whether a field's name is a run of words, some of them shortened: alt_supp of "alternative supplier"."""
     alike = [one == said or is_short_for(one, text) for one, said, text in zip(words, run, texts, strict=False)]
     return len(words) == len(run) and all(alike)
 

@@ -70,7 +70,9 @@ _HOLDS: Mapping[bool, Callable[[float, float], bool]] = {True: operator.le, Fals
 def _alternatives(kind: str) -> str:
     """The words of a class as alternatives, the longest first."""
     words = sorted(table("numbers")[kind], key=len, reverse=True)
-    return "|".join(rf"\b{re.escape(one)}\b".replace(r"\ ", r"\s+") if one.isascii() else re.escape(one) for one in words)
+    return "|".join(
+        rf"\b{re.escape(one)}\b".replace(r"\ ", r"\s+") if one.isascii() else re.escape(one) for one in words
+    )
 
 
 @cache
@@ -80,18 +82,23 @@ def _patterns() -> tuple[tuple[Comparison, re.Pattern[str]], ...]:
     before = rf"(?:(?P<sign>{unit_pattern()})\s*)?"
     one, other = rf"(?P<a>{_NUMBER})", rf"(?P<b>{_NUMBER})"
     made: list[tuple[Comparison, str]] = [
-        ("between", rf"(?:between|from|介于|在)?\s*{before}{one}\s*(?:and|to|[-–—~～]|到|至|和)\s*{other}{unit}(?:\s*之间)?")
+        (
+            "between",
+            rf"(?:between|from|介于|在)?\s*{before}{one}\s*(?:and|to|[-–—~～]|到|至|和)\s*{other}{unit}(?:\s*之间)?",
+        )
     ]
     kinds: tuple[tuple[Comparison, str], ...] = (
         ("exactly", r"="), ("most", "<=|≤"), ("least", ">=|≥"), ("more", ">(?!=)"), ("less", "<(?!=)")
     )  # fmt: skip
     made += [(kind, rf"(?:{_alternatives(kind)}|{signs})\s*{before}{one}{unit}") for kind, signs in kinds]
     beside = r"(?:\s*[a-z]+(?:\s+[a-z]+)?)?\s*"
+    stated = f"{before}{one}{unit}"
+    more, fewer = _alternatives("least_behind"), _alternatives("most_behind")
     made += [
-        ("least", rf"{before}{one}{unit}(?:{beside}(?:{_alternatives('least_behind')})|\s*\w{{0,3}}?(?:及以上|以上)|\s*\+(?!\w))"),
-        ("most", rf"{before}{one}{unit}(?:{beside}(?:{_alternatives('most_behind')})|\s*\w{{0,3}}?(?:及以下|以下|以内))"),
+        ("least", rf"{stated}(?:{beside}(?:{more})|\s*\w{{0,3}}?(?:及以上|以上)|\s*\+(?!\w))"),
+        ("most", rf"{stated}(?:{beside}(?:{fewer})|\s*\w{{0,3}}?(?:及以下|以下|以内))"),
         ("thousands", r"\b(?:in\s+)?the\s+(?P<a>[1-9]\d*00)s\b"),
-    ]  # fmt: skip
+    ]
     return tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in made)
 
 
@@ -141,7 +148,7 @@ def year_ranges(sentence: Sentence, dates: Sequence[DateRange]) -> list[NumberRa
 
 def _holds_years(vocabulary: Vocabulary, name: str) -> bool:
     low, high = vocabulary.catalogue.fields[name].low, vocabulary.catalogue.fields[name].high
-    return isinstance(low, int) and isinstance(high, int) and _YEARS[0] <= low and high <= _YEARS[1]
+    return isinstance(low, int | float) and isinstance(high, int | float) and _YEARS[0] <= low and high <= _YEARS[1]
 
 
 def _condition(

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, time, tzinfo
 from typing import Any
 
+from agent.intent.comparing import NumberRange
 from agent.intent.constraints import Constraint
 from agent.intent.dates import DateRange
-from agent.intent.comparing import NumberRange
 from retrievers.core.types import FieldValues
 
 Json = dict[str, Any]

@@ -11,12 +11,12 @@ from typing import Any
 
 from agent.intent import lexicon
 from agent.intent.calculation import find_calculation
+from agent.intent.comparing import is_key, number_nouns
 from agent.intent.constraints import Constraint
 from agent.intent.filters import Json, of_constraint
 from agent.intent.found import Found, Piece
 from agent.intent.negation import is_negated
 from agent.intent.periods import Period
-from agent.intent.comparing import is_key, number_nouns
 from agent.intent.text import readable
 from agent.intent.topic import topic_of
 from agent.intent.versions import version_numbers

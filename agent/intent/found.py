@@ -6,17 +6,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from agent.intent import lexicon, wording
+from agent.intent.comparing import NumberRange, find_quantities, is_key, year_ranges
 from agent.intent.constraints import Constraint, read_constraints
 from agent.intent.dates import DateRange, find_dates
 from agent.intent.filters import Json, both, either, of_constraint, of_date, of_number, outside
+from agent.intent.lengths import find_lengths
 from agent.intent.mentions import Mention, find_mentions, translated_cues
 from agent.intent.negation import is_denied
 from agent.intent.periods import Calendar
-from agent.intent.comparing import NumberRange, find_quantities, is_key, year_ranges
-from agent.intent.lengths import find_lengths
-from agent.intent.versions import version_ranges
 from agent.intent.sentence import Sentence, about_regions
 from agent.intent.text import stem, tokenize
+from agent.intent.versions import version_ranges
 from agent.intent.vocabulary import Vocabulary, concepts_of
 
 

@@ -7,8 +7,8 @@
 
 An EXPRESSION is a field, or `len`, `year`, `half`, `quarter`, `month`, `year_month` or `number` of one: `len(authors)`,
 `year(created)`; `half`, `quarter` and `month` are 1 to 2, 4 and 12 whatever the year, `year_month` a text such as
-"2024-05", `number` the first number of a text: 116403.25 of "EUR 116,403.25". The FILTER may name the length of a list as well, as a number: {"type": "gte", "key": "len(authors)",
-"value": 5}.
+"2024-05", `number` the first number of a text: 116403.25 of "EUR 116,403.25". The FILTER may
+name the length of a list as well, as a number: {"type": "gte", "key": "len(authors)", "value": 5}.
 """
 
 import re

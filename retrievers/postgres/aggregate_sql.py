@@ -154,7 +154,7 @@ class _Writer:
         return self._select([self._calculated(after=True)])
 
     def difference(self) -> str:
-        """Documents of one group minus those of another, or the sums of a number of both; with an order the larger first."""
+        """Documents of one group minus those of another, or the sums of a number; with an order the larger first."""
         group, of = self._aggregate.group_by, self._aggregate.of
         assert group is not None
         value = "count(*)" if of is None else f"sum({self._member(of)})"

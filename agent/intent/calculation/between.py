@@ -31,7 +31,12 @@ def read_several(question: Question) -> Several | None:
     for part in question.parts:
         alike = [one for one in question.parts if one.piece is not None and part.piece is not None
                  and one.piece.filter == part.piece.filter]  # fmt: skip
-        if part.piece is not None and len(alike) > 1 and part.piece.filter["type"] == "in" and not _is_found(question, part):
+        if (
+            part.piece is not None
+            and len(alike) > 1
+            and part.piece.filter["type"] == "in"
+            and not _is_found(question, part)
+        ):
             field, values = part.piece.field, tuple(part.piece.filter["value"])
             return Several(field, values, field in question.columns.keys)
     return _periods(question)

@@ -15,6 +15,7 @@ from agent.intent.calculation.slots import (
     Group,
     Order,
     Question,
+    Unclear,
     read_decimals,
     read_group,
     read_length,
@@ -93,7 +94,7 @@ def read_calculation(found: Found) -> Read:
         return Read(unread=_words(question, "hindering") if question.has(*_CALCULATING) else ())
     try:
         made = _operation(question)
-    except LookupError as error:
+    except Unclear as error:
         return Read(unread=(str(error),))
     unread = tuple(question.unread())
     if made is None or unread:
@@ -270,14 +271,17 @@ def _is_constrained_value(question: Question, name: str) -> bool:
 def _difference(question: Question, told: between.Several) -> Calculation | None:
     question.take("difference", "more", "fewer", "count", "versus", "apart", "between", "or")
     operand = read_operand(question)
-    op, more = "difference", {}
+    op = "difference"
+    more: Json = {}
     if question.has("avg", "median"):
         question.take("avg", "median")
         op = "median" if question.has("median") else "avg"
         more = {"decimals": 2} if op == "avg" else {}
     if len(told.values) != 2 and op == "difference":
         return None
-    directed = any("more" in word or "fewer" in word or "longer" in word or "多" in word for word in _words(question, "difference"))
+    directed = any(
+        "more" in word or "fewer" in word or "longer" in word or "多" in word for word in _words(question, "difference")
+    )
     if operand is not None and op == "difference" and not directed and not told.is_row:
         op = "sum"
     if op == "difference" and not directed:
@@ -474,7 +478,7 @@ def _year_of(question: Question) -> str | None:
     years = [
         name for name in question.columns.measures
         if isinstance(fields[name].low, int | float) and isinstance(fields[name].high, int | float)
-        and 1000 <= float(fields[name].low or 0) and float(fields[name].high or 0) <= 2100
+        and float(fields[name].low or 0) >= 1000 and float(fields[name].high or 0) <= 2100
     ]  # fmt: skip
     return years[0] if len(years) == 1 else None
 
@@ -522,7 +526,7 @@ def read_shown(question: Question, of: str | None = None) -> list[str]:
         if not names or (len(names) > 1 and part.strength > 2):
             continue
         question.used.add(place)
-        shown.append(question.expressed(names[0]) if names[0] in question.columns.measures else names[0])
+        shown.append(names[0])
     people = question.columns.people()
     if question.has("who") and people and not set(shown) & set(people):
         shown.append(people[0])
@@ -541,7 +545,9 @@ def _implied(question: Question, order: Order) -> str | None:
     if len(named) == 1:
         return question.expressed(named.pop())
     words = sentence.text[part.start : part.end].casefold().split()
-    meant = {kind for one in table("implied").get("ends", ()) if set(one["words"]) & set(words) for kind in one["kinds"]}
+    meant = {
+        kind for one in table("implied").get("ends", ()) if set(one["words"]) & set(words) for kind in one["kinds"]
+    }
     if "money" in meant:
         meant |= CURRENCIES
     of_unit = [name for name, one in measures.items() if {unit.kind for unit in one.units} & meant]
@@ -557,10 +563,10 @@ def _middle(question: Question) -> str | None:
     """The average or the median, where one is asked for.
 
     Raises:
-        LookupError: both are.
+        Unclear: both are.
     """
     if question.has("avg") and question.has("median"):
-        raise LookupError("average and median")
+        raise Unclear("average and median")
     return "median" if question.has("median") else "avg" if question.has("avg") else None
 
 
@@ -764,4 +770,3 @@ def _grouped(question: Question, group: Group | None) -> Calculation | None:
         direction = _direction(question) or {"order": "desc"}
         return Calculation({"op": "count", "group_by": fields[0][1], **direction}, pieces)
     return None
-

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from agent.intent.calculation import compose
 from agent.intent.calculation.compose import Calculation, is_possible, pieces_of, question_of, read_shown
-from agent.intent.calculation.slots import Question
+from agent.intent.calculation.slots import ENDS, Question
 from agent.intent.comparing import is_key
 from agent.intent.filters import Json, both
 from agent.intent.found import Found, Piece, date_field
@@ -14,7 +13,23 @@ from agent.intent.vocabulary import concepts_of
 _MOST_LISTED = 100
 _MOST_SHOWN = 4
 _MOST_NAMED = 10
-_NO_LIST = ("hindering", "more", "fewer", "versus", "between", "spending", "count", "how_much", "avg", "median", "sum", "share", "rate", "difference", *compose.ENDS)
+_NO_LIST = (
+    "hindering",
+    "more",
+    "fewer",
+    "versus",
+    "between",
+    "spending",
+    "count",
+    "how_much",
+    "avg",
+    "median",
+    "sum",
+    "share",
+    "rate",
+    "difference",
+    *ENDS,
+)
 
 
 def find_lookup(found: Found) -> Calculation | None:
@@ -27,7 +42,9 @@ def find_lookup(found: Found) -> Calculation | None:
     few = _are_few(question, pieces)
     if not keys and not few:
         return None
-    question.used.update(place for place, part in question.fields() if set(part.fields) <= {one.field for one in pieces})
+    question.used.update(
+        place for place, part in question.fields() if set(part.fields) <= {one.field for one in pieces}
+    )
     shown = [name for name in read_shown(question) if name.removeprefix("number(").rstrip(")") not in keys]
     question.take("value")
     if not shown or question.unread():

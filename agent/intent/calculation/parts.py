@@ -122,17 +122,22 @@ def _choices(
     column = columns.at(sentence, index)
     yield from _words(sentence, index, column)
     if column is not None:
-        yield 1.0 if column.strength >= 4 or column.strength == 2 else 2.5, _part(
-            sentence, FIELD, index, column.last, fields=column.fields, strength=column.strength
+        yield (
+            1.0 if column.strength >= 4 or column.strength == 2 else 2.5,
+            _part(sentence, FIELD, index, column.last, fields=column.fields, strength=column.strength),
         )
     if sentence.is_noun(index) and not sentence.mention_at(index):
-        yield _COST[RECORD] if column is not None and column.strength >= 5 else 0.8, _part(sentence, RECORD, index, _noun_end(sentence, index))
+        yield (
+            _COST[RECORD] if column is not None and column.strength >= 5 else 0.8,
+            _part(sentence, RECORD, index, _noun_end(sentence, index)),
+        )
     if any(one.start <= token.start < one.end for one in found.dates):
         yield _COST[UNKNOWN], _part(sentence, UNKNOWN, index, index + 1)
     elif token.kind == "number" or (token.kind == "word" and parse_exact(token.folded) is not None):
         number = parse_exact(token.folded) if "." not in token.folded else None
-        yield _COST[NUMBER] if number is not None else _COST[UNKNOWN], _part(
-            sentence, NUMBER if number is not None else UNKNOWN, index, index + 1, number=number
+        yield (
+            _COST[NUMBER] if number is not None else _COST[UNKNOWN],
+            _part(sentence, NUMBER if number is not None else UNKNOWN, index, index + 1, number=number),
         )
     elif token.kind == "mark":
         yield _COST[MARK], _part(sentence, MARK, index, index + 1)
@@ -186,8 +191,9 @@ def _words(sentence: Sentence, index: int, column: Column | None, *, least: int 
         cost = _COST[FILLER] if kind == FILLER else _OF_WORD
         if same and column is not None and column.strength > 3:
             cost = min(cost, 0.7)
-        yield cost, _part(
-            sentence, kind, index, last + 1, fields=fields, strength=column.strength if same and column else 0.0
+        yield (
+            cost,
+            _part(sentence, kind, index, last + 1, fields=fields, strength=column.strength if same and column else 0.0),
         )
 
 
@@ -227,13 +233,15 @@ def _with_records(sentence: Sentence, parts: list[Part], columns: Columns) -> tu
         if part.kind in ("or_more", "or_fewer") and all(one.kind != NUMBER for one in parts[max(0, place - 2) : place]):
             parts[place] = replace(part, kind="more" if part.kind == "or_more" else "fewer")
         counted = parts[place - 1] if place else part
-        if part.kind in (UNKNOWN, RECORD) and _is_plural(sentence, part) and any(
-            name in columns.measures for name in counted.fields
+        if (
+            part.kind in (UNKNOWN, RECORD)
+            and _is_plural(sentence, part)
+            and any(name in columns.measures for name in counted.fields)
         ):
             parts[place] = replace(part, kind=FILLER)
-        elif part.kind == UNKNOWN and place and _is_classified(sentence, parts, place):
-            parts[place] = replace(part, kind=RECORD)
-        elif part.kind == UNKNOWN and before in _BEFORE_RECORDS and _is_plural(sentence, part):
+        elif (part.kind == UNKNOWN and place and _is_classified(sentence, parts, place)) or (
+            part.kind == UNKNOWN and before in _BEFORE_RECORDS and _is_plural(sentence, part)
+        ):
             parts[place] = replace(part, kind=RECORD)
         if part.kind not in (FILLER, MARK, PIECE):
             before = parts[place].kind
@@ -252,7 +260,11 @@ def _is_classified(sentence: Sentence, parts: Sequence[Part], place: int) -> boo
         return False
     before = sentence.text[around[0].start : around[0].end]
     behind = sentence.text[around[1].start : around[1].end]
-    counted = around[0].kind in ("count", FILLER) and before[-1:] in _CLASSIFIERS and len(before) > (around[0].kind == "count")
+    counted = (
+        around[0].kind in ("count", FILLER)
+        and before[-1:] in _CLASSIFIERS
+        and len(before) > (around[0].kind == "count")
+    )
     return counted or (around[1].kind == "count" and behind.endswith("数") and behind[:1] in _CLASSIFIERS)
 
 

@@ -43,7 +43,9 @@ def named_rows(found: Found, columns: Columns, parts: Sequence[Part]) -> tuple[P
     return tuple(_together(found, pieces))
 
 
-def _longest(found: Found, parts: Sequence[Part], index: Mapping[tuple[str, ...], list[_Named]], place: int) -> _Run | None:
+def _longest(
+    found: Found, parts: Sequence[Part], index: Mapping[tuple[str, ...], list[_Named]], place: int
+) -> _Run | None:
     """The longest run from a place on that is a value, or a part of one, and holds a word that is not accounted for."""
     tokens = found.sentence.tokens
     unknown = {n for part in parts if part.kind in (UNKNOWN, VALUE) for n in range(part.first, part.last)}
@@ -55,7 +57,7 @@ def _longest(found: Found, parts: Sequence[Part], index: Mapping[tuple[str, ...]
         if last in taken:
             break
         if tokens[last].kind == "mark":
-            if not words or tokens[last].text in ",;:?!，；：？！。“”\"":
+            if not words or tokens[last].text in ',;:?!，；：？！。“”"':
                 break
             continue
         words.append(tokens[last].folded)

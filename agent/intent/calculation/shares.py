@@ -7,7 +7,10 @@ from agent.intent.found import Piece
 from agent.intent.vocabulary import concepts_of
 
 _SAYING = frozenset(
-    "is are was were got get have has had did do does became become ended carry carried made came dated date dates 是 占 被 为".split()
+    """
+    is are was were got get have has had did do does became become ended carry carried made came dated date dates
+    是 占 被 为
+    """.split()
 )
 
 
@@ -41,7 +44,11 @@ def read_share(question: Question) -> "compose.Calculation | None":
         if ranked is None:
             return None
         aggregate |= {"group_by": ranked.expression, "order": order.direction, "limit": order.limit, "ties": True}
-    elif told is not None and told.expression not in {piece.field for piece in part} and (question.take("versus", "apart") or question.says("versus")):
+    elif (
+        told is not None
+        and told.expression not in {piece.field for piece in part}
+        and (question.take("versus", "apart") or question.says("versus"))
+    ):
         aggregate |= {"group_by": told.expression, "between": list(told.values)}
     return compose.Calculation(aggregate, whole)
 
@@ -84,7 +91,12 @@ def _apart(
     if existing and len(existing) < len(pieces):
         return existing, tuple(piece for piece in pieces if piece not in existing)
     among = next((question.parts[place] for place in question.of_kind("among")), None)
-    if among is not None and among.kind and pieces[0].start < among.start < pieces[-1].end and among.end - among.start > 1:
+    if (
+        among is not None
+        and among.kind
+        and pieces[0].start < among.start < pieces[-1].end
+        and among.end - among.start > 1
+    ):
         part = tuple(piece for piece in pieces if piece.start < among.start)
         return part, tuple(piece for piece in pieces if piece not in part)
     return _by_place(question, pieces)
@@ -110,5 +122,3 @@ def _by_place(question: Question, pieces: tuple[Piece, ...]) -> tuple[tuple[Piec
     )
     chosen = said[0] if leads and len(said) > 1 and sentence.text.isascii() else said[-1]
     return (chosen,), tuple(piece for piece in pieces if piece is not chosen)
-
-

@@ -1,4 +1,4 @@
-"""The slots of a calculation, each read by itself: how many, of what, by what, in which order, with how many records."""
+"""The slots of a calculation, each read by itself: order and limit, size of groups, group, operand, digits."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -29,6 +29,10 @@ _BOUNDS: dict[str, Callable[[int], Json]] = {
 _LINKING = (FILLER, MARK, "by", "name_of")
 _VERBS = frozenset("are is was were have has had did do does got".split())
 _CLASSIFIERS = frozenset("个篇份条起件项门位名首道部次")
+
+
+class Unclear(Exception):
+    """The words may mean several things, or nothing that can be calculated: nothing is."""
 
 
 @dataclass(slots=True)
@@ -140,12 +144,12 @@ class Question:
         """Of amounts in several currencies those in the one that is said are calculated with.
 
         Raises:
-            LookupError: none is said.
+            Unclear: none is said.
         """
         measure = self.columns.measures[name]
         said = {unit_of(token.folded) for token in self.found.sentence.tokens} & set(measure.units)
         if len(said) != 1:
-            raise LookupError("amounts in several units")
+            raise Unclear("amounts in several units")
         text = next(text for text, (_, unit) in measure.texts.items() if unit in said)
         sign = "".join(c for c in text if not (c.isdigit() or c in ".,+-")).strip()
         kept: Json = {"type": "prefix" if text.startswith(sign) else "contains", "key": name, "value": sign}
@@ -249,7 +253,9 @@ def _limit(question: Question, places: list[int]) -> int:
     """ "top three", "the 5 newest", 最多的三份."""
     for place in question.of_kind(NUMBER):
         around = [question.beside(place, -1), question.beside(place, 1)]
-        near = any(one in places or (one is not None and question.parts[one].kind in ("which", "top")) for one in around)
+        near = any(
+            one in places or (one is not None and question.parts[one].kind in ("which", "top")) for one in around
+        )
         behind = around[1]
         leads = behind is not None and behind > 0 and question.parts[behind].kind in (FIELD, RECORD, PIECE)
         number = question.parts[place].number
@@ -332,7 +338,7 @@ def read_group(question: Question) -> Group | None:
     """What is grouped by where the question says so: "per year", "by department", 按地区.
 
     Raises:
-        LookupError: by more than one thing, or by something that is no field.
+        Unclear: by more than one thing, or by something that is no field.
     """
     groups: list[Group] = []
     for place in question.of_kind("per", "by"):
@@ -342,7 +348,7 @@ def read_group(question: Question) -> Group | None:
     periodical = _periodical(question) if not groups else None
     groups += [periodical] if periodical is not None else []
     if len([one for one in groups if not one.per_record]) > 1:
-        raise LookupError("by more than one thing")
+        raise Unclear("by more than one thing")
     for one in groups:
         question.used.update((one.place, *question.of_kind("per")))
         question.taken.add(one.expression)
@@ -376,11 +382,11 @@ def _group_behind(question: Question, place: int) -> Group | None:
 
 
 def _refuse_second(question: Question, place: int) -> None:
-    """Raises LookupError for "per district [and kind]"."""
+    """Raises Unclear for "per district [and kind]"."""
     behind = question.parts[place + 1 : place + 3]
     words = question.found.sentence.text[behind[0].start : behind[0].end].casefold() if behind else ""
     if len(behind) == 2 and words in ("and", "和", "与") and behind[1].fields and question.group_of(behind[1]):
-        raise LookupError("by more than one thing")
+        raise Unclear("by more than one thing")
 
 
 def _period_within(question: Question, place: int, part: Part) -> Group | None:
@@ -481,7 +487,9 @@ def read_target(question: Question, place: int) -> int | None:
     part = question.parts[behind]
     if (part.kind not in kinds and not _is_named(question, behind)) or _is_dated(question, part):
         return _record_before(question, place)
-    verbs = any(token.folded in _VERBS for token in question.found.sentence.tokens[question.parts[place].last : part.first])
+    verbs = any(
+        token.folded in _VERBS for token in question.found.sentence.tokens[question.parts[place].last : part.first]
+    )
     if verbs:
         return None  # "how many are of type G"
     following = question.parts[behind + 1] if behind + 1 < len(question.parts) else None
@@ -512,7 +520,7 @@ def read_operand(question: Question) -> str | None:
     """The number that is calculated with: the one number field that the question names and puts no bound on.
 
     Raises:
-        LookupError: there are several, or the words may mean several.
+        Unclear: there are several, or the words may mean several.
     """
     named: dict[str, list[int]] = {}
     unclear = False
@@ -528,7 +536,7 @@ def read_operand(question: Question) -> str | None:
         name: places for name, places in free.items() if any(question.parts[place].strength > 2 for place in places)
     } or free
     if len(sure) > 1 or (unclear and not sure):
-        raise LookupError("one of several numbers")
+        raise Unclear("one of several numbers")
     for name, places in sure.items():
         _check_operand(question, name, places)
         question.used.update(places)
@@ -537,16 +545,16 @@ def read_operand(question: Question) -> str | None:
 
 
 def _check_operand(question: Question, name: str, places: list[int]) -> None:
-    """Raises LookupError where a number cannot be what is meant: of a compound the last word is."""
+    """Raises Unclear where a number cannot be what is meant: of a compound the last word is."""
     bare = name.removeprefix("number(").rstrip(")")
     if question.has("sum", "avg", "median", "how_much") and question.columns.is_running(bare):
-        raise LookupError("a number that only numbers the records")
+        raise Unclear("a number that only numbers the records")
     if question.has("highest", "lowest", "most", "fewest") and question.columns.is_rank(bare):
-        raise LookupError("a place in an order")
+        raise Unclear("a place in an order")
     for place in places:
         behind = question.parts[place + 1] if place + 1 < len(question.parts) else None
         if behind is not None and behind.kind == FIELD and place + 1 not in places and not question.number_of(behind):
-            raise LookupError(question.found.sentence.text[question.parts[place].start : behind.end])
+            raise Unclear(question.found.sentence.text[question.parts[place].start : behind.end])
 
 
 def read_length(question: Question) -> str | None:
