@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from agent.intent.calculation.parts import Part
-from agent.intent.calculation.slots import Question
+from agent.intent.calculation.question import Question
 from agent.intent.found import date_field
 
 _PERIODS_OF_MONTHS = {12: "year", 6: "half", 3: "quarter", 1: "month"}

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from agent.intent.calculation.compose import Calculation, is_possible, pieces_of, question_of, read_shown
-from agent.intent.calculation.slots import ENDS, Question
+from agent.intent.calculation.compose import is_possible, question_of
+from agent.intent.calculation.ends import read_shown
+from agent.intent.calculation.question import Calculation, Question, pieces_of
+from agent.intent.calculation.slots import ENDS
 from agent.intent.comparing import is_key
 from agent.intent.filters import Json, both
 from agent.intent.found import Found, Piece, date_field

@@ -223,29 +223,58 @@ def _noun_end(sentence: Sentence, index: int) -> int:
 
 
 # Kinds behind which a plural noun is what the records are called: "how many [sightings]", "at least 5 [parcels]".
-_BEFORE_RECORDS = frozenset(["count", "most", "fewest", "number", "distinct", "oldest", "newest", "share"])
+_BEFORE_PLURAL = frozenset(["count", "most", "fewest", "number", "distinct", "oldest", "newest", "share", "top"])
+# And right behind which a noun is: "which [parcel]", "the most expensive [part]".
+_BEFORE_NOUN = frozenset(["which", "highest", "lowest", "newest", "oldest"])
+_DETERMINERS = frozenset("the our all these those".split())
 
 
 def _with_records(sentence: Sentence, parts: list[Part], columns: Columns) -> tuple[Part, ...]:
-    """The parts with a plural noun in the place of a record as one; behind a number it is what that counts."""
+    """The parts with a noun in the place of a record as one; behind a number it is what that counts."""
     before = ""
     for place, part in enumerate(parts):
-        if part.kind in ("or_more", "or_fewer") and all(one.kind != NUMBER for one in parts[max(0, place - 2) : place]):
+        numbered = any(one.kind == NUMBER for one in parts[max(0, place - 2) : place])
+        if part.kind in ("or_more", "or_fewer") and not numbered:
             parts[place] = replace(part, kind="more" if part.kind == "or_more" else "fewer")
-        counted = parts[place - 1] if place else part
-        if (
-            part.kind in (UNKNOWN, RECORD)
-            and _is_plural(sentence, part)
-            and any(name in columns.measures for name in counted.fields)
-        ):
+        if part.kind in (UNKNOWN, RECORD) and place and _counts_noun(sentence, parts, place, columns):
             parts[place] = replace(part, kind=FILLER)
-        elif (part.kind == UNKNOWN and place and _is_classified(sentence, parts, place)) or (
-            part.kind == UNKNOWN and before in _BEFORE_RECORDS and _is_plural(sentence, part)
-        ):
+        elif part.kind == UNKNOWN and _is_record(sentence, parts, place, before):
             parts[place] = replace(part, kind=RECORD)
         if part.kind not in (FILLER, MARK, PIECE):
             before = parts[place].kind
     return tuple(parts)
+
+
+def _counts_noun(sentence: Sentence, parts: Sequence[Part], place: int, columns: Columns) -> bool:
+    """ "gold [medals]": the plural right behind the word for a number says what it is a number of."""
+    return _is_plural(sentence, parts[place]) and any(name in columns.measures for name in parts[place - 1].fields)
+
+
+def _is_record(sentence: Sentence, parts: Sequence[Part], place: int, before: str) -> bool:
+    """Whether an unknown noun stands in the place of a record.
+
+    Args:
+        before: the kind of the nearest part before that is more than a filler.
+    """
+    part = parts[place]
+    last = parts[place - 1] if place else None
+    behind = parts[place + 1] if place + 1 < len(parts) else None
+    if last is not None and _is_classified(sentence, parts, place):
+        return True
+    if sentence.tokens[part.first].kind != "word" or (behind is not None and behind.kind == UNKNOWN):
+        return False
+    if _is_plural(sentence, part):
+        determined = last is not None and sentence.tokens[last.first].folded in _DETERMINERS
+        grouped = behind is not None and behind.kind in ("per", "by") and (last is None or last.kind == "listed")
+        return before in _BEFORE_PLURAL or determined or grouped
+    counted = behind is not None and behind.kind == "count" and behind.first == part.last
+    named = last is not None and last.kind in _BEFORE_NOUN and len(part_text(sentence, part)) > 2
+    return (counted or named) and part_text(sentence, part).isalpha()
+
+
+def part_text(sentence: Sentence, part: Part) -> str:
+    """The characters of a part."""
+    return sentence.text[part.start : part.end]
 
 
 _CLASSIFIERS = frozenset("个篇份条起件项门首道部次款套张")

@@ -1,7 +1,9 @@
 """Shares: how many percent of some records satisfy a further condition."""
 
-from agent.intent.calculation import between, compose
-from agent.intent.calculation.slots import Question, read_decimals, read_group, read_order, read_ranked_group
+from agent.intent.calculation import between
+from agent.intent.calculation.groups import read_group, read_ranked_group
+from agent.intent.calculation.question import Calculation, Question, pieces_of
+from agent.intent.calculation.slots import read_decimals, read_order
 from agent.intent.filters import Json, both
 from agent.intent.found import Piece
 from agent.intent.vocabulary import concepts_of
@@ -14,9 +16,9 @@ _SAYING = frozenset(
 )
 
 
-def read_share(question: Question) -> "compose.Calculation | None":
+def read_share(question: Question) -> Calculation | None:
     """ "what share of the permits got denied": of the A, how many percent are B."""
-    pieces = compose.pieces_of(question)
+    pieces = pieces_of(question)
     lengths = question.found.lengths
     if not pieces and not lengths and not question.absent:
         return None
@@ -50,23 +52,23 @@ def read_share(question: Question) -> "compose.Calculation | None":
         and (question.take("versus", "apart") or question.says("versus"))
     ):
         aggregate |= {"group_by": told.expression, "between": list(told.values)}
-    return compose.Calculation(aggregate, whole)
+    return Calculation(aggregate, whole)
 
 
-def read_part_of_count(question: Question) -> "compose.Calculation | None":
+def read_part_of_count(question: Question) -> Calculation | None:
     """ "how many did Ann write, and how many of them are final": the part with the whole."""
     places = question.of_kind("among")
     counts = question.of_kind("count")
     if not places or len(counts) != 2 or not counts[0] < counts[1]:
         return None
     start = min(question.parts[places[-1]].start, question.parts[counts[1]].start)
-    pieces = compose.pieces_of(question)
+    pieces = pieces_of(question)
     part = tuple(piece for piece in pieces if piece.start >= start)
     whole = tuple(piece for piece in pieces if piece not in part)
     if not part or not whole:
         return None
     question.take("count", "sum")
-    return compose.Calculation({"op": "share", "where": both([one.filter for one in part]), "decimals": 1}, whole)
+    return Calculation({"op": "share", "where": both([one.filter for one in part]), "decimals": 1}, whole)
 
 
 def _rated(question: Question, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
