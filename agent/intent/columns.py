@@ -17,10 +17,10 @@ _FULL, _PART, _SHORTENED, _GENERAL, _ROOT = 5.0, 4.0, 3.0, 2.0, 1.0
 _LEAST_ROOT = 5
 _NAMES = 0.6
 """Share of a field's values that look like names of people."""
-_KEYED = 0.9
-"""Share of a field's documents that have a value of their own."""
 _REPEATED = 0.5
 """Most values of a field that groups documents, as a share of these."""
+_SHORT = 60
+"""Most characters of a text that names a document."""
 _RANKS = frozenset("rank ranking position pos place grid seed".split())
 _PLAIN = frozenset("of in the to and or by a no is at on name type date number value id with was".split())
 _VOWELS = re.compile("[aeiou]")
@@ -96,6 +96,12 @@ class Columns:
                 return Column(whole or found, index + 1, strength)
         return None
 
+    def names(self) -> list[str]:
+        """Fields whose short texts tell the documents apart, two at most."""
+        fields = self.vocabulary.catalogue.fields
+        short = [name for name in sorted(self.keys) if all(len(text) <= _SHORT for text in fields[name].values)]
+        return short[:2]
+
     def people(self) -> tuple[str, ...]:
         """Fields of people: by their role, else by what their values look like."""
         known = self.vocabulary.of_role("person")
@@ -124,11 +130,6 @@ class Columns:
     def is_group(self, name: str) -> bool:
         """Whether documents can be counted by the values of a field."""
         return self.vocabulary.roles.get(name) in GROUPS and name not in self.measures
-
-    def is_almost_key(self, name: str) -> bool:
-        """Whether a field of single texts has another value in almost every document."""
-        one = self.vocabulary.catalogue.fields[name]
-        return one.field.type == "string" and one.distinct > 2 and one.distinct >= _KEYED * one.documents
 
     def is_repeated(self, name: str) -> bool:
         """Whether a field's values tell groups of documents, rather than single ones."""

@@ -186,7 +186,7 @@ def _counts_records(question: Question) -> bool:
         if target is not None and question.parts[target].kind == RECORD:
             return True
         name = question.group_of(question.parts[target]) if target is not None else None
-        if target is not None and name is not None and question.columns.is_almost_key(name):
+        if target is not None and name is not None and not question.columns.is_repeated(name):
             question.used.add(target)
             return True
         if target is None:

@@ -17,7 +17,7 @@ from agent.intent.calculation.rows import named_rows
 from agent.intent.calculation.slots import ENDS, read_operand, read_order, read_size, read_target
 from agent.intent.columns import Columns, columns_of
 from agent.intent.filters import Json, both
-from agent.intent.found import Found
+from agent.intent.found import Found, Piece
 from agent.intent.words import table
 
 _OF_GROUPS = frozenset(["of", "group_by", "order", "limit", "ties", "between", "where", "decimals"])
@@ -75,9 +75,17 @@ def read_calculation(found: Found) -> Read:
 def question_of(found: Found) -> Question:
     """The parts of a question, with constraints on names that only whole rows have."""
     columns = columns_of(found.sentence.vocabulary)
+    totals = table("calculation")["summing_up"]
+    # "the total number" is no value of a record that sums up the others.
+    found = replace(found, pieces=tuple(one for one in found.pieces if _value(one).casefold() not in totals))
     parts = split(found, columns)
     rows = named_rows(found, columns, parts)
     return Question(found, columns, split(found, columns, rows) if rows else parts, within=_without_totals(columns))
+
+
+def _value(piece: Piece) -> str:
+    value = piece.filter.get("value")
+    return value if isinstance(value, str) else ""
 
 
 def _without_totals(columns: Columns) -> list[Json]:
@@ -98,17 +106,20 @@ def is_possible(aggregate: Json) -> bool:
 
 
 def _conditioned(made: Calculation, question: Question) -> Calculation | None:
-    """The calculation within conditions on the lengths of lists; a count also states which fields must be there."""
-    stated = [*question.within, *question.absent, *(piece.filter for piece in question.found.lengths)]
+    """The calculation within conditions on no value: the lengths of lists, what must be there or not."""
+    stated = [*question.absent, *(piece.filter for piece in question.found.lengths)]
     where = made.aggregate.get("where")
+    if made.aggregate["op"] == "share":
+        kept = tuple(Piece(str(one["key"]), one, 0, 0) for one in question.within)
+        own = not stated or where == both(stated)
+        return replace(made, pieces=(*made.pieces, *kept)) if own else None
     existing = [piece for piece in made.pieces if piece.filter["type"] == "exists"]
     if made.aggregate["op"] == "count" and existing and not where:
         made = replace(made, pieces=tuple(piece for piece in made.pieces if piece not in existing))
         stated = [*(piece.filter for piece in existing), *stated]
-    if not stated or where == both(stated) or (made.aggregate["op"] == "share" and stated == question.absent):
+    stated = [*question.within, *stated]
+    if not stated or where == both(stated):
         return made
-    if made.aggregate["op"] in ("share", "difference"):
-        return None
     return replace(made, aggregate={**made.aggregate, "where": both([where, *stated] if where else stated)})
 
 

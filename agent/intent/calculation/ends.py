@@ -147,6 +147,8 @@ def _numbered_by(question: Question) -> str | None:
 def _year_of(question: Question) -> str | None:
     """A number that is a year, where records have no date."""
     fields = question.columns.vocabulary.catalogue.fields
+    if {token.folded for token in question.found.sentence.tokens} & _LISTINGS:
+        return None  # the first of a list is not the earliest
     years = [
         name for name in question.columns.measures
         if isinstance(fields[name].low, int | float) and isinstance(fields[name].high, int | float)
@@ -160,11 +162,11 @@ def _wants_records(question: Question, order: Order, of: str) -> bool:
     if question.has("who"):
         return True
     for place, part in enumerate(question.parts):
-        if part.kind == RECORD and place not in question.used:
-            return True
         before = question.beside(place, -1, over=("filler", "mark", NUMBER))
         led = before is not None and (question.parts[before].kind == "which" or before == order.place)
-        if part.piece is not None and (led or before == order.place):
+        if part.kind == RECORD and place not in question.used and (led or place < order.place):
+            return True
+        if part.piece is not None and led:
             return True
         if part.fields and of not in part.fields and led and not question.number_of(part):
             return True
@@ -177,7 +179,7 @@ def listed(question: Question, order: Order, of: str | None, own: Sequence[str] 
     Args:
         own: fields that are asked for and were taken up before.
     """
-    shown = list(dict.fromkeys((*own, *read_shown(question, of))))
+    shown = list(dict.fromkeys((*own, *read_shown(question, of)))) or question.columns.names()
     aggregate: Json = {
         "op": "list", "of": of, "order": order.direction, "limit": order.limit,
         "show": [*shown[: _MOST_SHOWN - 1], *([of] if of else [])], "ties": order.limit == 1 and not order.nth,

@@ -76,7 +76,8 @@ def find_listing(found: Found) -> Calculation | None:
     if (named and not found.lengths) or question.has(*_NO_LIST):
         return None
     shown = read_shown(question)
-    if question.unread():
+    settled = {piece.field for piece in pieces if piece.filter["type"] == "eq"}
+    if question.unread() or settled & set(shown):
         return None
     return listing(replace(found, pieces=pieces), shown)
 

@@ -225,7 +225,8 @@ def _noun_end(sentence: Sentence, index: int) -> int:
 # Kinds behind which a plural noun is what the records are called: "how many [sightings]", "at least 5 [parcels]".
 _BEFORE_PLURAL = frozenset(["count", "most", "fewest", "number", "distinct", "oldest", "newest", "share", "top"])
 # And right behind which a noun is: "which [parcel]", "the most expensive [part]".
-_BEFORE_NOUN = frozenset(["which", "highest", "lowest", "newest", "oldest"])
+_BEFORE_NOUN = frozenset(["which", "highest", "lowest", "newest", "oldest", "exactly"])
+_NAMING = frozenset([UNKNOWN, PIECE, FIELD, RECORD, VALUE])
 _DETERMINERS = frozenset("the our all these those".split())
 
 
@@ -268,7 +269,8 @@ def _is_record(sentence: Sentence, parts: Sequence[Part], place: int, before: st
         grouped = behind is not None and behind.kind in ("per", "by") and (last is None or last.kind == "listed")
         return before in _BEFORE_PLURAL or determined or grouped
     counted = behind is not None and behind.kind == "count" and behind.first == part.last
-    named = last is not None and last.kind in _BEFORE_NOUN and len(part_text(sentence, part)) > 2
+    is_head = behind is None or behind.kind not in _NAMING
+    named = is_head and last is not None and last.kind in _BEFORE_NOUN and len(part_text(sentence, part)) > 2
     return (counted or named) and part_text(sentence, part).isalpha()
 
 
