@@ -179,12 +179,23 @@ def _says_once(question: Question) -> bool:
     return len(targets) < 2
 
 
+_HAVING = frozenset("we you i have hold own there total".split())
+"""Words by which all records are asked for: "how many parts do we have"."""
+
+
+def _is_of_some(question: Question) -> bool:
+    """Whether a count is of some of the records, of each group, or says that it is of all."""
+    grouped = any(question.parts[place].kind in ("per", "by") for place in question.used)
+    said = {token.folded for token in question.found.sentence.tokens}
+    return bool(pieces_of(question) or question.absent or question.found.lengths or grouped or len(said & _HAVING) > 1)
+
+
 def _counts_records(question: Question) -> bool:
     """Whether it is records that are counted, rather than something nobody knows."""
     for place in question.of_kind("count"):
         target = read_target(question, place)
         if target is not None and question.parts[target].kind == RECORD:
-            return True
+            return not question.parts[target].guessed or _is_of_some(question)
         name = question.group_of(question.parts[target]) if target is not None else None
         if target is not None and name is not None and not question.columns.is_repeated(name):
             question.used.add(target)

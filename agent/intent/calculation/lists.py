@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from agent.intent.calculation.compose import is_possible, question_of
 from agent.intent.calculation.ends import read_shown
+from agent.intent.calculation.parts import RECORD
 from agent.intent.calculation.question import Calculation, Question, pieces_of
 from agent.intent.calculation.slots import ENDS
 from agent.intent.comparing import is_key
@@ -76,6 +77,9 @@ def find_listing(found: Found) -> Calculation | None:
     if (named and not found.lengths) or question.has(*_NO_LIST):
         return None
     shown = read_shown(question)
+    records = question.has(RECORD) or any("kind" in concepts_of(piece.field) for piece in pieces)
+    if question.has("which", "who", "when", "where") and not shown and not records:
+        return None  # what is asked for is no field that could be shown
     settled = {piece.field for piece in pieces if piece.filter["type"] == "eq"}
     if question.unread() or settled & set(shown):
         return None

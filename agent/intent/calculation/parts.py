@@ -40,6 +40,7 @@ class Part:
         strength: of that, see `Column`.
         piece: the constraint that the characters state.
         number: its value.
+        guessed: it is a record by its place alone.
     """
 
     kind: str
@@ -51,6 +52,7 @@ class Part:
     strength: float = 0.0
     piece: Piece | None = None
     number: int | None = None
+    guessed: bool = False
 
     @property
     def is_soft(self) -> bool:
@@ -223,9 +225,9 @@ def _noun_end(sentence: Sentence, index: int) -> int:
 
 
 # Kinds behind which a plural noun is what the records are called: "how many [sightings]", "at least 5 [parcels]".
-_BEFORE_PLURAL = frozenset(["count", "most", "fewest", "number", "distinct", "oldest", "newest", "share", "top"])
+_BEFORE_PLURAL = frozenset(["count", "most", "fewest", "number", "distinct", "share", "top"])
 # And right behind which a noun is: "which [parcel]", "the most expensive [part]".
-_BEFORE_NOUN = frozenset(["which", "highest", "lowest", "newest", "oldest", "exactly"])
+_BEFORE_NOUN = frozenset(["which", "highest", "lowest", "exactly"])
 _NAMING = frozenset([UNKNOWN, PIECE, FIELD, RECORD, VALUE])
 _DETERMINERS = frozenset("the our all these those".split())
 
@@ -240,7 +242,7 @@ def _with_records(sentence: Sentence, parts: list[Part], columns: Columns) -> tu
         if part.kind in (UNKNOWN, RECORD) and place and _counts_noun(sentence, parts, place, columns):
             parts[place] = replace(part, kind=FILLER)
         elif part.kind == UNKNOWN and _is_record(sentence, parts, place, before):
-            parts[place] = replace(part, kind=RECORD)
+            parts[place] = replace(part, kind=RECORD, guessed=True)
         if part.kind not in (FILLER, MARK, PIECE):
             before = parts[place].kind
     return tuple(parts)
