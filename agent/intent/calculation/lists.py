@@ -81,8 +81,9 @@ def find_listing(found: Found) -> Calculation | None:
     if question.has("which", "who", "when", "where") and not shown and not records:
         return None  # what is asked for is no field that could be shown
     settled = {piece.field for piece in pieces if piece.filter["type"] == "eq"}
-    if question.unread() or settled & set(shown):
+    if question.unread() or (question.has("which", "who") and settled & set(shown)):
         return None
+    shown = [name for name in shown if name not in settled]
     return listing(replace(found, pieces=pieces), shown)
 
 
