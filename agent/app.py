@@ -441,7 +441,8 @@ class Service:
         """
         scope = await self.catalogue.scope(self._tenant(tenant), collection, fresh=True)
         described, fields = await self.catalogue.describe(scope), await self.catalogue.fields(scope)
-        return with_derived(described, derive(fields, [collection]))
+        called = await self.catalogue.called(scope)
+        return with_derived(described, derive(fields, [called] if called else []))
 
     @_in_time
     async def declare(self, collection: str, schema: Mapping[str, Any], *, tenant: str | None = None) -> dict[str, Any]:

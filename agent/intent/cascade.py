@@ -112,9 +112,8 @@ class Cascade:
         more: Sequence[tuple[str, str, int]] = ()
         if any(one.distinct > _LARGE for one in fields.fields.values()):
             more = await self.catalogue.find_values(scope, _spans(question, request))
-        names = sorted({one.name for one in scope.collections})
-        # With many collections in scope their names are no words for documents any more.
-        nouns = rules.nouns_of(names if len(names) <= 3 else (), fields)
+        called = await self.catalogue.called(scope)
+        nouns = rules.nouns_of((called,) if called else (), fields)
         frequencies = await self._frequencies(question, request, scope)
         return Context(fields, nouns, self.cards, calendar, now, more, frequencies)
 

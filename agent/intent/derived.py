@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agent.intent import lexicon, quantities, rules, vocabulary
+from agent.intent import rules, vocabulary
+from agent.intent.numbers import measure_of
 from agent.intent.text import has_chinese
 from retrievers.core.types import FieldCatalogue
 
@@ -26,9 +27,9 @@ class Derived:
     names: Mapping[str, tuple[str, ...]]
 
 
-def derive(catalogue: FieldCatalogue, collections: Sequence[str]) -> Derived:
-    """What is read from the names of the fields and the collections."""
-    words = rules.nouns_of(collections, catalogue) - rules.forms_of(catalogue.records)
+def derive(catalogue: FieldCatalogue, called: Sequence[str]) -> Derived:
+    """What is read from the names of the fields and from what documents are called."""
+    words = rules.nouns_of(called, catalogue) - rules.forms_of(catalogue.records)
     names: dict[str, list[str]] = {}
     for cue, fields in vocabulary.build(catalogue).cues.items():
         for name in fields:
@@ -45,7 +46,8 @@ def _unit_of(catalogue: FieldCatalogue, name: str) -> str | None:
     field = catalogue.fields[name].field
     if field.item != "number" or field.unit is not None:
         return None
-    return next((word for word in lexicon.name_words(name) if quantities.is_unit(word)), None)
+    measure = measure_of(catalogue.fields[name])
+    return next(iter(measure.words), None) if measure is not None else None
 
 
 def with_derived(described: Mapping[str, Any], derived: Derived) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, time, tzinfo
 from typing import Any
 
+from agent.intent.comparing import NumberRange
 from agent.intent.deciding import Constraint
-from agent.intent.quantities import NumberRange
 from agent.intent.time.dates import DateRange
 from retrievers.core.types import FieldValues
 
@@ -49,7 +49,9 @@ def of_date(one: DateRange, values: FieldValues, zone: tzinfo) -> Json:
 
 
 def of_number(one: NumberRange) -> Json:
-    """A range of numbers, or certain ones."""
+    """A range of numbers, or certain ones; of numbers kept as text the texts."""
+    if one.texts is not None:
+        return {"type": "in", "key": one.field, "value": sorted(one.texts)}
     if one.values:
         if len(one.values) == 1:
             return {"type": "eq", "key": one.field, "value": one.values[0]}

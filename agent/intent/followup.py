@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.intent import lexicon
-from agent.intent.calculations import find_calculation
+from agent.intent.calculation import find_calculation
+from agent.intent.comparing import is_key, number_nouns
 from agent.intent.deciding import Constraint
 from agent.intent.filters import Json, of_constraint
 from agent.intent.found import Found, Piece
 from agent.intent.negation import is_negated
-from agent.intent.quantities import is_key, number_nouns
 from agent.intent.text import readable
 from agent.intent.time.periods import Period
 from agent.intent.topic import topic_of

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from agent.intent import lexicon, wording
+from agent.intent.comparing import NumberRange, find_quantities, is_key, year_ranges
 from agent.intent.deciding import Constraint, read_constraints
 from agent.intent.filters import Json, both, either, of_constraint, of_date, of_number, outside
 from agent.intent.flags import read_flags
 from agent.intent.lengths import find_lengths
 from agent.intent.linking import Mention, find_mentions, translated_cues
 from agent.intent.negation import is_denied, is_negated
-from agent.intent.quantities import NumberRange, find_quantities, is_key
 from agent.intent.reading import SURE
 from agent.intent.sentence import Sentence, about_regions
 from agent.intent.text import stem, tokenize
@@ -106,7 +106,7 @@ def find(
     dates = [one for one in ranges if _is_stated(one, sentence, calendar)]
     dates = [one for one in dates if not any(_holds(mention, one) for mention in sentence.mentions)]
     sentence = replace(sentence, taken=tuple((one.start, one.end) for one in dates), dated=bool(dates))
-    numbers = find_quantities(sentence)
+    numbers = [*find_quantities(sentence), *year_ranges(sentence, dates)]
     sentence = replace(sentence, taken=(*sentence.taken, *((one.start, one.end) for one in numbers)))
     constraints, left = read_constraints(sentence)
     constraints = [*version_ranges(sentence, constraints), *read_flags(sentence)]

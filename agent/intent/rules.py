@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
-from agent.intent import calculations, followup, lexicon, turns, vocabulary, wording
-from agent.intent.asked import fields_shown
-from agent.intent.calculation import Calculation
+from agent.intent import calculation as calculations
+from agent.intent import followup, lexicon, turns, vocabulary, wording
+from agent.intent.calculation import Calculation, fields_shown
 from agent.intent.filters import Json, both, either
 from agent.intent.found import Found, Piece, find
 from agent.intent.reading import SURE
@@ -76,7 +76,7 @@ class Context:
     """What a question is read against.
 
     Attributes:
-        nouns: words for the documents of the collections ("pep", "peps").
+        nouns: words for the documents ("pep", "peps"), see `nouns_of`.
         now: in the time zone of who asks.
         more: values looked up in fields too large to know.
         frequencies: see `Sentence`.
@@ -145,14 +145,14 @@ def without(made: RulesReading, pieces: Sequence[Piece], context: Context) -> Ru
     )
 
 
-def nouns_of(collections: Sequence[str], catalogue: FieldCatalogue | None = None) -> frozenset[str]:
-    """Words for the documents of collections, by their names: "peps" are peps, one of them a pep.
+def nouns_of(called: Sequence[str], catalogue: FieldCatalogue | None = None) -> frozenset[str]:
+    """Words for documents, by what these are called: "peps" are peps, one of them a pep.
 
     Args:
         catalogue: a label that every document carries says what they are as well: "source: peps". So do the words
             that a schema declares, which no other reading overrules.
     """
-    names = [*collections, *(_said_of_all(catalogue) if catalogue is not None else ())]
+    names = [*called, *(_said_of_all(catalogue) if catalogue is not None else ())]
     words = {word for name in names for word in re.findall(r"[^\W\d_]+", name.casefold()) if len(word) > 1}
     nouns = forms_of(words)
     # A collection "hotel" with a field "hotel": the word points at the field.
@@ -193,18 +193,17 @@ def _counted(found: Found, finder: Finder) -> tuple[Found, Calculation | None]:
         return found, None
     again = calculations.find_calculation(counted)
     # What is left as a topic is searched for, with what the question states and no more.
-    return (counted, again) if again is not None and not topic_of(counted) else (found, calculation)
+    return (counted, again) if again is not None else (found, calculation)
 
 
 def _single(question: str, found: Found, calculation: Calculation | None, context: Context) -> RulesReading:
     """One question: calculated from metadata, or searched for within its constraints."""
     rejected = _rejected(found)
-    left = topic_of(found) if calculation is not None and calculation.aggregate["op"] != "list" else []
-    if calculation is not None and not left:
+    left = calculations.read_calculation(found).unread if calculation is None else ()
+    if calculation is not None:
         calculation = replace(calculation, pieces=tuple(map(_meant, calculation.pieces)))
-    if calculation is not None and any(piece.confidence < SURE for piece in calculation.pieces):
-        left = [question[one.start : one.end] for one in calculation.pieces if one.confidence < SURE]
-    if calculation is not None and left:
+        left = tuple(question[one.start : one.end] for one in calculation.pieces if one.confidence < SURE)
+    if left:
         # A number that leaves out a condition would be a wrong answer: the documents may tell.
         reason = "metadata says nothing of it, so nothing was calculated"
         rejected = (*rejected, Rejected(what=" ".join(left)[:200], reason=reason))
@@ -304,8 +303,7 @@ def _carried_calculation(carried: followup.Carried) -> Calculation | None:
 
 def _several(question: str, parts: Sequence[Found], whole: Found, context: Context) -> RulesReading:
     """Separate questions in one turn: a search for each; a filter only when every part is constrained."""
-    # As of one question: no number that leaves out a condition.
-    made = [calculations.find_calculation(part) if not topic_of(part) else None for part in parts]
+    made = [calculations.find_calculation(part) for part in parts]
     together = calculations.merged(made)
     if together is not None and "sql" in context.cards:
         confidence = _confidence(together.pieces, 0.9)

@@ -1,7 +1,6 @@
 """Values that a question names beside a field and that no document has: "the department of Geology"."""
 
 from agent.intent import lexicon
-from agent.intent.asked import fields_named
 from agent.intent.found import Found
 from agent.intent.ground import candidates
 from agent.intent.rejected import RejectedValue
@@ -48,7 +47,9 @@ def unknown_values(found: Found) -> tuple[RejectedValue, ...]:
 def _strangers(found: Found) -> tuple[RejectedValue, ...]:
     """ "reports by [Zoe Quinn]", "what did [Zoe Quinn] write": nobody whom a document names."""
     sentence = found.sentence
-    people = fields_named(found, "person") or sentence.vocabulary.of_role("person")
+    everybody = sentence.vocabulary.of_role("person")
+    cued = [name for index, names in sentence.cued if not sentence.mention_at(index) for name in names]
+    people = tuple(dict.fromkeys(name for name in cued if name in everybody)) or everybody
     taken = [(piece.start, piece.end) for piece in found.pieces] + [(one.start, one.end) for one in found.dates]
     fields = [sentence.vocabulary.catalogue.fields[name] for name in people]
     if not people or any(one.distinct > len(one.values) for one in fields):

@@ -136,20 +136,3 @@ def leaves_out(found: Found) -> bool:
 def _is_outside(filter: Json) -> bool:
     """Whether it is what lies outside of a range: "not in 2025"."""
     return filter["type"] == "or" and [one["type"] for one in filter["filters"]] == ["lt", "gte"]
-
-
-def unread_numbers(found: Found) -> list[tuple[int, int]]:
-    """The characters of numbers of which neither a field, nor a date, nor the length of a list was made."""
-    sentence = found.sentence
-    read = [(one.start, one.end) for one in (*found.pieces, *found.lengths)]
-    read += [(one.start, one.end) for one in found.dates]
-    read += [(one.start, one.end) for one in sentence.mentions]
-    for pattern in (wording.TOP_N, wording.DECIMALS, wording.NTH):
-        read += [match.span() for match in pattern.finditer(sentence.text)]
-    numbers = [(token.start, token.end) for token in sentence.tokens if token.kind == "number"]
-    numbers += [match.span() for match in wording.NUMBER_WORD.finditer(sentence.text)]
-    # "only one", which is no number word elsewhere.
-    only = [match.span() for match in wording.EXACTLY.finditer(sentence.text)]
-    numbers += [one for one in only if not any(one[0] <= start < one[1] for start, _ in numbers)]
-    unread = [one for one in numbers if all(one[1] <= start or end <= one[0] for start, end in read)]
-    return [*unread, *found.unread_dates]

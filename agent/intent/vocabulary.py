@@ -107,7 +107,7 @@ def role_of(values: FieldValues) -> Role:
     if texts and sum(_VERSION.fullmatch(text.strip()) is not None for text in texts) > 0.6 * len(texts):
         return "version"
     named = bool(PEOPLE & concepts_of(one.name))
-    people = sum(_looks_like_name(text) for text in texts)
+    people = sum(looks_like_name(text) for text in texts)
     if texts and all(value_names.is_mail(text) for text in texts):
         return "person"
     accounts = value_names.looks_like_account(texts)
@@ -134,7 +134,7 @@ def concepts_of(name: str) -> frozenset[str]:
     return frozenset(concept for concept, (names, _) in lexicon.CONCEPTS.items() if words & {*names, *map(stem, names)})
 
 
-def _looks_like_name(text: str) -> bool:
+def looks_like_name(text: str) -> bool:
     if _CHINESE_NAME.fullmatch(text):
         return "·" in text or text[0] in table("link", "zh")["surnames"]
     if value_names.is_surname_first(text):

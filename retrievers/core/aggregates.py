@@ -5,10 +5,10 @@
      "show": [EXPRESSION, ...], "decimals": N|null, "ties": false, "at_least": N|null,
      "at_most": N|null, "over": "avg|median|min|max"|null}
 
-An EXPRESSION is a field, or `len`, `year`, `half`, `quarter`, `month` or `year_month` of one: `len(authors)`,
+An EXPRESSION is a field, or `len`, `year`, `half`, `quarter`, `month`, `year_month` or `number` of one: `len(authors)`,
 `year(created)`; `half`, `quarter` and `month` are 1 to 2, 4 and 12 whatever the year, `year_month` a text such as
-"2024-05". The FILTER may name the length of a list as well, as a number: {"type": "gte", "key": "len(authors)",
-"value": 5}.
+"2024-05", `number` the first number of a text: 116403.25 of "EUR 116,403.25". The FILTER may
+name the length of a list as well, as a number: {"type": "gte", "key": "len(authors)", "value": 5}.
 """
 
 import re
@@ -22,7 +22,7 @@ from retrievers.core.filters import Filter, parse, to_json
 
 Op = Literal["count", "list", "sum", "avg", "median", "min", "max", "share", "difference"]
 Over = Literal["avg", "median", "min", "max"]
-Function = Literal["len", "year", "half", "quarter", "month", "year_month"]
+Function = Literal["len", "year", "half", "quarter", "month", "year_month", "number"]
 
 MAX_LIMIT = 1000
 MAX_SHOWN = 8
@@ -47,7 +47,7 @@ _KEYS = (
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A field, or a function of one: `len` of any (0 when absent), the others of dates."""
+    """A field, or a function of one: `len` of any (0 when absent), `number` of texts, the others of dates."""
 
     field: str
     function: Function | None = None
@@ -62,7 +62,8 @@ class Aggregate:
 
     Attributes:
         op: `count` documents; `list` them; `sum`, `avg`, `median`, `min`, `max` of `of`; `share` of them, in percent,
-            that satisfy `where`; `difference` in count between two groups, the first minus the second.
+            that satisfy `where`; `difference` between two groups, the first minus the second, in count or in the sum of
+            `of`; with an `order` the larger minus the smaller.
         of: what is summed, averaged or compared; for `count` the field whose distinct values are counted; for
             `list` what documents are ordered by.
         group_by: one row per value; a document counts for every member of a list field.
@@ -111,7 +112,9 @@ def parse_expression(text: object, fields: Mapping[str, Field], where: str = "ag
         raise BadRequest(
             f'{where}: there is no function "{function}"; there are: {listing(valid)}', where=where, valid=valid
         )
-    if function not in (None, "len") and fields[name].item != "date":
+    if function == "number" and fields[name].type != "string":
+        raise BadRequest(f'{where}: number() is of a text, and "{name}" is a {fields[name].type}', where=where)
+    if function not in (None, "len", "number") and fields[name].item != "date":
         raise BadRequest(f'{where}: {function}() is of a date, and "{name}" is a {fields[name].item}', where=where)
     return Expression(name, cast("Function | None", function))
 

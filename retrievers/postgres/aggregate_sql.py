@@ -154,13 +154,13 @@ class _Writer:
         return self._select([self._calculated(after=True)])
 
     def difference(self) -> str:
-        """Documents of one group minus those of another."""
-        group = self._aggregate.group_by
+        """Documents of one group minus those of another, or the sums of a number; with an order the larger first."""
+        group, of = self._aggregate.group_by, self._aggregate.of
         assert group is not None
-        first, second = (self._belongs(group, value) for value in self._aggregate.between)
-        return self._select(
-            [f"count(*) FILTER (WHERE {first}) - count(*) FILTER (WHERE {second}) AS difference"],
-        )
+        value = "count(*)" if of is None else f"sum({self._member(of)})"
+        first, second = (f"{value} FILTER (WHERE {self._belongs(group, one)})" for one in self._aggregate.between)
+        written = f"abs({first} - {second})" if self._aggregate.order is not None else f"{first} - {second}"
+        return self._select([f"{written} AS difference"])
 
     def groups(self) -> str:
         """A row per group: what they have in common, and the value calculated of each."""
@@ -273,6 +273,8 @@ class _Writer:
             if kind.endswith("[]"):
                 return length_of(column)
             return f"coalesce(length({column}), 0)" if kind == "text" else f"num_nonnulls({column})"
+        if expression.function == "number":
+            return f"CAST(replace(regexp_substr({column}, '-?[0-9][0-9,]*([.][0-9]+)?'), ',', '') AS numeric)"
         if kind.endswith("[]"):
             return _part(expression.function, f"{column}[1]")
         return _part(expression.function, column)
@@ -333,6 +335,5 @@ def _part(function: str, written: str) -> str:
 
 def _output(expression: Expression) -> str:
     """The name of an expression's column."""
-    return {"len": f"number of {expression.field}"}.get(
-        expression.function or "", expression.function or expression.field
-    )
+    named = {"len": f"number of {expression.field}", "number": expression.field}
+    return named.get(expression.function or "", expression.function or expression.field)

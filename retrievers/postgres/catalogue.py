@@ -1,8 +1,9 @@
 """What exists: the collections a tenant can see, how often terms occur in them, and passages by identity."""
 
 import asyncio
+import re
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Collection as Collected
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
@@ -28,6 +29,15 @@ _TERMS = "SELECT * FROM signalbox.term_counts(%(scope)s, %(tenants)s, %(among)s,
 _PASSAGES = """
     SELECT * FROM signalbox.passages(%(scope)s, %(tenants)s, %(among)s, %(documents)s, %(ordinals)s)
 """
+_IDS = """
+    SELECT d.id FROM unnest(%(tenants)s::text[], %(among)s::integer[]) AS one (tenant, number)
+    CROSS JOIN LATERAL (SELECT id FROM signalbox.document
+                        WHERE tenant = one.tenant AND collection = one.number ORDER BY id LIMIT %(each)s) d
+"""
+_NUMBERED = re.compile(r"([^\W\d_]{2,12})[-_# ]?\d[\w-]*")
+_MOST_IDS = 50
+_ALIKE = 0.8
+"""Share of the ids that must begin with one word for it to be what documents are called."""
 # Counters and fields may be this old where another process has written; a name that is not found is looked up anew at
 # once.
 _FRESH_S = 0.2
@@ -44,6 +54,7 @@ class Catalogue:
         self._reading: dict[str, asyncio.Lock] = {}
         self._terms: OrderedDict[tuple[str, int, int, str], int] = OrderedDict()
         self._fields = FieldReader(database)
+        self._called: OrderedDict[tuple[tuple[int, int], ...], str | None] = OrderedDict()
 
     async def collections(self, tenant: str, *, fresh: bool = False) -> tuple[Collection, ...]:
         """Every collection the tenant can see: its own, and the platform's with public documents."""
@@ -139,6 +150,26 @@ class Catalogue:
             fresh: as of now; otherwise, while documents are being written, up to a second old.
         """
         return await self._fields.catalogue(scope, fresh=fresh)
+
+    async def called(self, scope: Scope) -> str | None:
+        """What documents are called by their ids, "pep" of "pep-1" and "pep-2"; None where the ids have no such word.
+
+        It is kept as long as the collections are what they were: their size is of no account.
+        """
+        key = tuple((one.number, one.documents.bit_length()) for one in scope.collections)
+        if key not in self._called:
+            values = {
+                "tenants": [one.tenant for one in scope.collections],
+                "among": [one.number for one in scope.collections],
+                "each": _MOST_IDS,
+            }
+            ids = [row[0] for row in await self._database.fetch(scope.tenant, _IDS, values)]
+            words = Counter(found[1].casefold() for id in ids if (found := _NUMBERED.fullmatch(id)) is not None)
+            word, count = words.most_common(1)[0] if words else ("", 0)
+            self._called[key] = word if count >= _ALIKE * len(ids) and count else None
+            while len(self._called) > _MOST_TENANTS:
+                self._called.popitem(last=False)
+        return self._called[key]
 
     async def find_values(self, scope: Scope, folded_spans: Sequence[str]) -> list[tuple[str, str, int]]:
         """Values by their names, in the fields that have too many for `fields` to give all of them.

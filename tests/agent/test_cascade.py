@@ -75,6 +75,9 @@ class FakeCatalogue:
     async def fields(self, scope: Scope) -> FieldCatalogue:
         return FieldCatalogue(((1, id(self)),), 100, self.values)
 
+    async def called(self, scope: Scope) -> str | None:
+        return "pep"
+
     async def find_values(self, scope: Scope, folded_spans: Sequence[str]) -> list[tuple[str, str, int]]:
         self.spans += folded_spans
         return list(self.stored)

@@ -381,7 +381,7 @@ async def test_a_collection_says_which_names_units_and_words_for_a_document_are_
 ):
     schema = {"fields": {"size": {"type": "number", "unit": "kb"}}, "records": ["upload", "上传"]}
     made = await client.put("/v1/collections/archive-7", json=schema)
-    records = [{"id": f"a{n}", "text": f"Package {n}.", "size": n, "wait_minutes": n, "team": "x"} for n in range(4)]
+    records = [{"id": f"arc-{n}", "text": f"Package {n}.", "size": n, "wait_minutes": n, "team": "x"} for n in range(4)]
     await client.post("/v1/documents", json={"collection": "archive-7", "documents": records})
     again = await client.put(
         "/v1/collections/archive-7", json={"fields": {"team": {"type": "string", "description": "who"}}}
@@ -390,7 +390,7 @@ async def test_a_collection_says_which_names_units_and_words_for_a_document_are_
 
     fields = {one["name"]: one for one in shown["fields"]}
     assert (made.status_code, made.json()["documents"], again.json()) == (200, 0, shown)
-    assert (shown["records"], shown["derived_records"]) == (["upload", "上传"], ["archive", "archives"])
+    assert (shown["records"], shown["derived_records"]) == (["upload", "上传"], ["arc", "arcs"])
     assert [fields[name]["unit"] for name in ("size", "wait_minutes", "team")] == ["kb", None, None]
     assert [fields[name]["derived_unit"] for name in ("size", "wait_minutes", "team")] == [None, "minutes", None]
     assert "team" in fields["team"]["names"]

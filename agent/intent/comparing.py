@@ -1,15 +1,21 @@
-"""Numbers that a question states about a metadata field: comparisons, ranges, and documents by their number."""
+"""Numbers that a question states about a field: comparisons, ranges, years, and documents by their number."""
 
+import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Literal
 
 from agent.intent import lexicon
+from agent.intent.columns import Columns, columns_of
 from agent.intent.negation import is_denied
+from agent.intent.numbers import CURRENCIES, Unit, unit_of, unit_pattern
 from agent.intent.numerals import AMOUNT, EXACT, parse_amount, parse_exact
 from agent.intent.sentence import Sentence
+from agent.intent.time.dates import DateRange
 from agent.intent.vocabulary import Vocabulary, concepts_of
+from agent.intent.words import table
 
 Comparison = Literal["exactly", "between", "more", "least", "less", "most", "thousands"]
 
@@ -19,6 +25,9 @@ class NumberRange:
     """A condition on a number: `low` to `high`, each with whether it is included, or one of `values`.
 
     Characters [start, end) of the question state it.
+
+    Attributes:
+        texts: of numbers that are kept as text those that satisfy the condition.
     """
 
     field: str
@@ -29,59 +38,13 @@ class NumberRange:
     low_included: bool = True
     high_included: bool = True
     values: tuple[float | int, ...] = ()
+    texts: tuple[str, ...] | None = None
 
 
-_MORE = (
-    r"(?:above|over|more\s+than|greater\s+than|higher\s+than|larger\s+than|exceeding|beyond|longer\s+than|taller\s+than|"
-    r"bigger\s+than|>(?!=)|超过|大于|高于|多于|不止|逾)"
-)
-_LEAST = r"(?:at\s+least|no\s+less\s+than|not\s+less\s+than|minimum(?:\s+of)?|>=|≥|不少于|至少|不低于|不小于)"
-_LESS = (
-    r"(?:under|below|less\s+than|fewer\s+than|lower\s+than|smaller\s+than|shorter\s+than|cheaper\s+than|<(?!=)|"
-    r"低于|少于|小于|不到|不足)"
-)
-_MOST = (
-    r"(?:at\s+most|up\s+to|no\s+more\s+than|not\s+more\s+than|maximum(?:\s+of)?|<=|≤|不超过|至多|最多|不高于|不大于)"
-)
-# In words only of a time: "more than two documents" counts them.
-_OF_TIME = r"\s+(?:second|minute|hour|day|week)s?\b"
-_NUMBER = rf"(?:{AMOUNT}|\b{EXACT}(?=(?:\s+(?:and|to)\s+{EXACT})?{_OF_TIME}))"
-_A = rf"(?P<a>{_NUMBER})"
-
-
-def _pattern(*parts: str) -> re.Pattern[str]:
-    return re.compile("".join(parts), re.IGNORECASE)
-
-
-_PATTERNS: tuple[tuple[Comparison, re.Pattern[str]], ...] = (
-    (
-        "between",
-        _pattern(
-            rf"(?:between|from|介于|在)?\s*{_A}\s*(?:and|to|[-–—~～]|到|至|和)\s*(?P<b>{_NUMBER})(?P<end>\s*之间)?"
-        ),
-    ),
-    ("exactly", _pattern(rf"(?:exactly|precisely|恰好|正好|刚好)\s*{_A}")),
-    ("most", _pattern(rf"{_MOST}\s*{_A}")),
-    ("least", _pattern(rf"{_LEAST}\s*{_A}")),
-    ("more", _pattern(rf"{_MORE}\s*{_A}")),
-    ("less", _pattern(rf"{_LESS}\s*{_A}")),
-    (
-        "least",
-        _pattern(
-            rf"{_A}\s*(?:[a-z]+\s+)?(?:or\s+(?:more|above|higher|greater)\b|and\s+(?:above|up)\b|\+(?!\w)|",
-            r"(?:\w{0,3}?)(?:及以上|以上|或更多|起))",
-        ),
-    ),
-    (
-        "most",
-        _pattern(
-            rf"{_A}\s*(?:[a-z]+\s+)?(?:or\s+(?:less|fewer|below|lower)\b|",
-            r"(?:\w{0,3}?)(?:及以下|以下|以内))",
-        ),
-    ),
-    # "the 600s" of numbered documents
-    ("thousands", _pattern(r"\b(?:in\s+)?the\s+(?P<a>[1-9]\d*00)s\b")),
-)
+# In words only right before what they count: "at least two gold medals", "more than a hundred citations".
+_WORDED = rf"(?:\ban?\s+(?:hundred|thousand|million)\b|\b{EXACT}(?![\w.,]*\d)\b)"
+_NUMBER = rf"(?:{AMOUNT}|{_WORDED})"
+_HUNDREDS = {"hundred": 100, "thousand": 1000, "million": 1_000_000}
 # What relates one numbered document to others: then the number is no constraint ("what replaced PEP 386").
 _RELATION = re.compile(
     r"\b(?:than|like|similar\s+to|instead\s+of|replac\w*|supersed\w*|follow\w*\s+(?:up\s+)?(?:on|to)?|"
@@ -91,6 +54,7 @@ _RELATION = re.compile(
 )
 _MAGNITUDE = re.compile(r"\b(k|m|bn|thousand|million|billion)\b|[百千]?[万亿]", re.IGNORECASE)
 _CURRENCY = re.compile(r"[$€£¥]")
+_OF_DOCUMENTS_ZH = re.compile(r"\s*[个篇份条](?!月|季|小时|星期|钟头)")
 _CLAUSE_MARKS = frozenset(",;:?!，；：？！。、")
 _NEAR = 24
 """Characters between a number and the word for its field."""
@@ -99,87 +63,180 @@ _FEW = 20
 _LINKS = frozenset("of is = : ： was at 为 是 等 于".split())
 _UNIQUE = 0.98
 """Share of the documents that have a number of their own where the number tells them apart."""
+_YEARS = (1000, 2100)
+_HOLDS: Mapping[bool, Callable[[float, float], bool]] = {True: operator.le, False: operator.lt}
+
+
+def _alternatives(kind: str) -> str:
+    """The words of a class as alternatives, the longest first."""
+    words = sorted(table("numbers")[kind], key=len, reverse=True)
+    return "|".join(
+        rf"\b{re.escape(one)}\b".replace(r"\ ", r"\s+") if one.isascii() else re.escape(one) for one in words
+    )
+
+
+@cache
+def _patterns() -> tuple[tuple[Comparison, re.Pattern[str]], ...]:
+    """A number `a` (and `b`) with its comparison, the surest wording first."""
+    unit = rf"(?:\s*-?(?P<unit>{unit_pattern()}))?"
+    before = rf"(?:(?P<sign>{unit_pattern()})\s*)?"
+    one, other = rf"(?P<a>{_NUMBER})", rf"(?P<b>{_NUMBER})"
+    made: list[tuple[Comparison, str]] = [
+        (
+            "between",
+            rf"(?:between|from|介于|在)?\s*{before}{one}\s*(?:and|to|[-–—~～]|到|至|和)\s*{other}{unit}(?:\s*之间)?",
+        )
+    ]
+    kinds: tuple[tuple[Comparison, str], ...] = (
+        ("exactly", r"="), ("most", "<=|≤"), ("least", ">=|≥"), ("more", ">(?!=)"), ("less", "<(?!=)")
+    )  # fmt: skip
+    made += [(kind, rf"(?:{_alternatives(kind)}|{signs})\s*{before}{one}{unit}") for kind, signs in kinds]
+    beside = r"(?:\s*[a-z]+(?:\s+[a-z]+)?)?\s*"
+    stated = f"{before}{one}{unit}"
+    more, fewer = _alternatives("least_behind"), _alternatives("most_behind")
+    made += [
+        ("least", rf"{stated}(?:{beside}(?:{more})|\s*\w{{0,3}}?(?:及以上|以上)|\s*\+(?!\w))"),
+        ("most", rf"{stated}(?:{beside}(?:{fewer})|\s*\w{{0,3}}?(?:及以下|以下|以内))"),
+        ("thousands", r"\b(?:in\s+)?the\s+(?P<a>[1-9]\d*00)s\b"),
+    ]
+    return tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in made)
 
 
 def find_quantities(sentence: Sentence) -> list[NumberRange]:
     """Conditions on number fields, not overlapping what dates were read from."""
-    fields = sentence.vocabulary.of_role("number")
-    if not fields:
+    columns = columns_of(sentence.vocabulary)
+    if not columns.measures:
         return []
     found = _key_ranges(sentence)
-    for comparison, pattern in _PATTERNS:
+    for comparison, pattern in _patterns():
         for match in pattern.finditer(sentence.text):
             taken = (*sentence.taken, *((one.start, one.end) for one in found))
             if any(match.start() < last and first < match.end() for first, last in taken):
                 continue
             if _OF_DOCUMENTS_ZH.match(sentence.text, match.end()) and sentence.ends_with_noun(match.start()):
                 continue  # 提案超过 40 个 counts them
-            field = _key_of(sentence, match) if comparison == "thousands" else _field(sentence, match, fields)
-            field = field or _timed(sentence, match, fields)
-            made = None if field is None else _in_its_unit(_range(comparison, match, field), match)
+            made = _condition(sentence, columns, comparison, match)
             if made is not None and is_denied(sentence, made.start, (made.field,)):
                 made = _opposite(made)
-            found += [made] if made else []
+            found += [_of_texts(made, columns, _unit_said(match))] if made else []
     found += _by_level(sentence, found)
     return [*found, *_by_number(sentence, found)]
 
 
-# Seconds of each, by the words for it in a question or in the name of a field.
-_TIMES = {
-    1: "second seconds sec secs 秒 秒钟",
-    60: "minute minutes mins 分钟",
-    3600: "hour hours hr hrs 小时 个小时 钟头 个钟头",
-    86400: "day days 天",
-    604800: "week weeks 周 星期 个星期",
-}
-_SECONDS = {word: seconds for seconds, words in _TIMES.items() for word in words.split()}
-_TIME = re.compile(rf"\s*-?({'|'.join(sorted(_SECONDS, key=len, reverse=True))})(?![a-z])", re.IGNORECASE)
+def year_ranges(sentence: Sentence, dates: Sequence[DateRange]) -> list[NumberRange]:
+    """Whole years that are stated of documents whose year is a number: "in 2013", "before 2004"."""
+    vocabulary = sentence.vocabulary
+    if vocabulary.of_role("date"):
+        return []
+    fields = [name for name in vocabulary.of_role("number") if _holds_years(vocabulary, name)]
+    named = [name for name in fields if "year" in lexicon.name_words(name) or "年" in name] or fields
+    bounds = [bound for one in dates for bound in (one.period.low, one.period.high) if bound is not None]
+    if len(named) != 1 or not bounds or any((bound.month, bound.day) != (1, 1) for bound in bounds):
+        return []
+    made = []
+    for one in dates:
+        low, high = one.period.low, one.period.high
+        if not any(c.isdigit() for c in sentence.text[one.start : one.end]):
+            continue  # "the last year they played" is no year of the calendar
+        if low is not None and high is not None and high.year - low.year == 1:
+            made.append(NumberRange(named[0], one.start, one.end, values=(low.year,)))
+        else:
+            first, last = low.year if low else None, high.year if high else None
+            made.append(NumberRange(named[0], one.start, one.end, low=first, high=last, high_included=False))
+    return made if len(made) == 1 else []
 
 
-def is_unit(word: str) -> bool:
-    """Whether a word of a field's name says the unit of its numbers."""
-    return word in _SECONDS
+def _holds_years(vocabulary: Vocabulary, name: str) -> bool:
+    low, high = vocabulary.catalogue.fields[name].low, vocabulary.catalogue.fields[name].high
+    return isinstance(low, int | float) and isinstance(high, int | float) and _YEARS[0] <= low and high <= _YEARS[1]
 
 
-def _time_said(match: re.Match[str]) -> re.Match[str] | None:
-    """The unit of time behind the number: "two [hours]"."""
-    return _TIME.match(match.string, match.end("b" if match.groupdict().get("b") else "a"))
-
-
-def _seconds_of(field: str) -> int | None:
-    """Of the unit of time that a field's name says: "minutes_down"."""
-    return next((_SECONDS[word] for word in lexicon.name_words(field) if word in _SECONDS), None)
-
-
-def _timed(sentence: Sentence, match: re.Match[str], fields: Sequence[str]) -> str | None:
-    """ "incidents that lasted more than two hours": the one field of a length of time, where nothing names another."""
-    if _time_said(match) is None:
+def _condition(
+    sentence: Sentence, columns: Columns, comparison: Comparison, match: re.Match[str]
+) -> NumberRange | None:
+    """The condition that a comparison states of a field, in the field's unit; None where field or unit is unclear."""
+    if comparison == "thousands":
+        field = _key_of(sentence, match)
+        return None if field is None else _range(comparison, match, field)
+    unit = _unit_said(match)
+    field = _field(sentence, columns, match, unit)
+    if field is None:
         return None
-    timed = [name for name in fields if _seconds_of(name)]
-    return timed[0] if len(timed) == 1 else None
+    scale = columns.measures[field].scale(unit, money="money" in concepts_of(field))
+    made = _range(comparison, match, field)
+    return None if made is None or scale is None else _scaled(made, scale)
 
 
-def _in_its_unit(made: NumberRange | None, match: re.Match[str]) -> NumberRange | None:
-    """The condition in the field's unit of time, where the question says another."""
-    unit, own = _time_said(match), _seconds_of(made.field) if made else None
-    if made is None or unit is None or own is None:
-        return made
-    said = _SECONDS[unit[1].casefold()]
+def _unit_said(match: re.Match[str]) -> Unit | None:
+    """The unit beside a number, or the sign of a currency within it."""
+    said = match.groupdict()
+    sign = _CURRENCY.search(match[0])
+    text = said.get("unit") or said.get("sign") or (sign[0] if sign else None)
+    return unit_of(text) if text else None
 
-    def scaled(number: float | int) -> float | int:
-        exact = number * said / own
+
+def _field(sentence: Sentence, columns: Columns, match: re.Match[str], unit: Unit | None) -> str | None:
+    """The number field that a word in the same clause points at, the nearest one first; else the one of such a unit."""
+    fitting = [name for name, one in columns.measures.items() if unit is None or _fits(columns, name, unit)]
+    worded = match["a"][:1].isalpha() and match["a"].isascii()
+    start, end = match.start("a"), match.end("b" if match.groupdict().get("b") else "a")
+    near: list[tuple[float, int, tuple[str, ...]]] = []
+    index, behind = -1, 0
+    for token in sentence.tokens:
+        index += 1
+        if index < behind or token.kind == "mark" or start < token.end <= end:
+            continue
+        gap = token.start - end if token.start >= end - 1 else start - token.end
+        if gap > (1 if worded and unit is None else _NEAR) or _is_other_clause(sentence.text, token.start, match):
+            continue
+        column = columns.at(sentence, index)
+        behind = column.last if column is not None else index + 1
+        names = tuple(name for name in column.fields if name in fitting) if column is not None else ()
+        if column is not None and names and not (worded and token.start < match.start()):
+            near.append((-(column.strength >= 2), abs(gap), names))
+    if near:
+        names = min(near)[2]
+        said = {name for _, _, others in near for name in others}
+        return names[0] if len(names) == 1 or len(said) > 1 else (names[0] if unit is None and min(near)[0] else None)
+    if unit is None:
+        return None
+    own = [name for name in fitting if unit.kind in {one.kind for one in columns.measures[name].units}] or fitting
+    return own[0] if len(own) == 1 else None
+
+
+def _fits(columns: Columns, name: str, unit: Unit) -> bool:
+    """Whether a field may hold amounts of a unit."""
+    units = columns.measures[name].units
+    if not units:
+        return unit.kind in CURRENCIES and "money" in concepts_of(name)
+    return unit.kind in {one.kind for one in units}
+
+
+def _scaled(made: NumberRange, scale: float) -> NumberRange:
+    def of(number: float | int) -> float | int:
+        exact = number * scale
         return int(exact) if exact == int(exact) else round(exact, 6)
 
-    return replace(
-        made,
-        end=max(made.end, unit.end()),
-        low=None if made.low is None else scaled(made.low),
-        high=None if made.high is None else scaled(made.high),
-        values=tuple(map(scaled, made.values)),
-    )
+    low, high = (None if one is None else of(one) for one in (made.low, made.high))
+    return replace(made, low=low, high=high, values=tuple(map(of, made.values)))
 
 
-_OF_DOCUMENTS_ZH = re.compile(r"\s*[个篇份条](?!月|季|小时|星期)")
+def _of_texts(made: NumberRange, columns: Columns, said: Unit | None) -> NumberRange:
+    """The condition as the texts that satisfy it, where numbers are kept as text."""
+    measure = columns.measures.get(made.field)
+    if measure is None or not measure.texts:
+        return made
+    said = next((unit for unit in measure.units if said is not None and unit.kind == said.kind), None)
+
+    def holds(number: float, unit: Unit | None) -> bool:
+        if said is not None and unit not in (None, said):
+            return False
+        if made.values:
+            return number in made.values
+        above = made.low is None or _HOLDS[made.low_included](made.low, number)
+        return above and (made.high is None or _HOLDS[made.high_included](number, made.high))
+
+    return replace(made, texts=tuple(text for text, (number, unit) in measure.texts.items() if holds(number, unit)))
 
 
 def _opposite(made: NumberRange) -> NumberRange | None:
@@ -231,38 +288,22 @@ def _range(comparison: Comparison, match: re.Match[str], field: str) -> NumberRa
     if comparison == "thousands":
         step = 10 ** (len(str(int(first))) - len(str(int(first)).rstrip("0")))
         return NumberRange(field, *place, low=first, high=first + step, high_included=False)
-    if comparison == "exactly":
-        return NumberRange(field, *place, values=(first,))
-    if comparison == "more":
-        return NumberRange(field, *place, low=first, low_included=False)
-    if comparison == "least":
-        return NumberRange(field, *place, low=first)
-    if comparison == "less":
-        return NumberRange(field, *place, high=first, high_included=False)
-    return NumberRange(field, *place, high=first)
+    made: dict[str, NumberRange] = {
+        "exactly": NumberRange(field, *place, values=(first,)),
+        "more": NumberRange(field, *place, low=first, low_included=False),
+        "least": NumberRange(field, *place, low=first),
+        "less": NumberRange(field, *place, high=first, high_included=False),
+        "most": NumberRange(field, *place, high=first),
+    }
+    return made[comparison]
 
 
 def _parsed(text: str) -> float | int | None:
+    """A number in digits or words: "1.5 million", "two", "a hundred", 二十."""
+    words = text.casefold().split()
+    if len(words) == 2 and words[1] in _HUNDREDS and words[0] in ("a", "an"):
+        return _HUNDREDS[words[1]]
     return parse_exact(text.casefold()) if text[0].isalpha() and text.isascii() else parse_amount(text)
-
-
-def _field(sentence: Sentence, match: re.Match[str], fields: Sequence[str]) -> str | None:
-    """The number field that a word in the same clause points at; the nearest one wins."""
-    if _CURRENCY.search(match[0]):
-        money = [name for name in fields if "money" in concepts_of(name)]
-        if money:
-            return money[0]
-    nearest: tuple[int, str] | None = None
-    for index, token in enumerate(sentence.tokens):
-        if token.kind == "mark" or (match.start() < token.end <= match.end() and token.kind == "number"):
-            continue
-        gap = token.start - match.end() if token.start >= match.end() - 1 else match.start() - token.end
-        if gap > _NEAR or _is_other_clause(sentence.text, token.start, match):
-            continue
-        for name in sentence.cue_fields(index):
-            if name in fields and (nearest is None or abs(gap) < nearest[0]):
-                nearest = (abs(gap), name)
-    return nearest[1] if nearest else None
 
 
 def _key_of(sentence: Sentence, match: re.Match[str]) -> str | None:
@@ -320,9 +361,8 @@ def _key_ranges(sentence: Sentence) -> list[NumberRange]:
         is_span = match["from"] or match["to"].casefold() != "and"
         if low < high and is_span and _in_range(sentence, key, match["a"]):
             found.append(NumberRange(key, match.start(), match.end(), low=low, high=high))
-    comparisons: tuple[tuple[Comparison, str], ...] = (
-        ("more", _MORE), ("least", _LEAST), ("less", _LESS), ("most", _MOST)
-    )  # fmt: skip
+    kinds: tuple[Comparison, ...] = ("more", "least", "less", "most")
+    comparisons = tuple((kind, f"(?:{_alternatives(kind)})") for kind in kinds)
     for comparison, words in comparisons:
         # "reports older than 5 years" compares no number of a document.
         bound = (

@@ -1,0 +1,271 @@
+"""Counts, sums, averages and medians, of all records or by group."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from agent.intent.calculation import between
+from agent.intent.calculation.ends import read_middle
+from agent.intent.calculation.groups import Group, read_group
+from agent.intent.calculation.parts import RECORD
+from agent.intent.calculation.question import Calculation, Question, pieces_of
+from agent.intent.calculation.slots import read_decimals, read_length, read_operand, read_target
+from agent.intent.filters import Json
+from agent.intent.found import Piece
+from agent.intent.vocabulary import concepts_of
+
+
+def read_counted_field(question: Question) -> str | None:
+    """The field whose values are counted: "how many authors", 几位作者, "distinct inspectors"."""
+    for place in question.of_kind("count", "distinct"):
+        target = read_target(question, place)
+        if target is None:
+            continue
+        part = question.parts[target]
+        if part.kind == RECORD:
+            return None
+        name = _people_meant(question) if part.kind == "people" and not part.fields else None
+        if part.kind == "people" and not name and not part.fields:
+            return None
+        name = name or question.group_of(part)
+        if name is not None and not question.has("distinct") and not question.columns.is_repeated(name):
+            return None  # one a record, or nearly so: it may be the records that are counted
+        if name is not None and not _is_constrained_value(question, name):
+            question.used.update((place, target))
+            question.taken.add(name)
+            question.take("distinct", "sum")
+            return name
+    return None
+
+
+def _people_meant(question: Question) -> str | None:
+    """The field of the people who are counted: the one whose word is said, else the one that there is."""
+    people = question.columns.people()
+    said = [name for _, part in question.fields() for name in part.fields if name in people]
+    pieces = [part.piece.field for part in question.parts if part.piece is not None and part.piece.field in people]
+    named = list(dict.fromkeys((*said, *pieces)))
+    if len(named) == 1:
+        question.used.update(place for place, part in question.fields() if set(part.fields) & set(named))
+        return named[0]
+    return people[0] if people and not named and question.has(RECORD) else None
+
+
+def _is_constrained_value(question: Question, name: str) -> bool:
+    """Whether the field is only named beside a value of its own, which is one and not counted."""
+    return any(
+        part.piece is not None and part.piece.field == name and part.piece.filter["type"] == "eq"
+        and not question.columns.is_list(name)
+        for part in question.parts
+    )  # fmt: skip
+
+
+def read_amount(question: Question) -> Calculation | None:
+    middle, group = read_middle(question), read_group(question)
+    if middle is not None:
+        return _middled(question, middle, group)
+    decimals = read_decimals(question)
+    made = _counted(question, group) or _summed(question, group) or _grouped(question, group) or _total(question)
+    if made is None or decimals is None:
+        return made
+    return replace(made, aggregate={**made.aggregate, "decimals": decimals})
+
+
+def _middled(question: Question, middle: str, group: Group | None) -> Calculation | None:
+    """An average or a median: of a number, of the lengths of a list, or of groups by how many records they have."""
+    given = read_decimals(question)
+    decimals: Json = {"decimals": 2 if given is None else given} if middle == "avg" or given is not None else {}
+    per_record, groups = group is not None and group.per_record, group is not None and not group.per_record
+    question.take("avg", "median")
+    counts = question.has("count")
+    if groups and group is not None and (_is_cut(question, group.expression) or between.read_several(question)):
+        return None
+    if per_record and (length := read_length(question)) is not None:
+        question.take("count", "sum")
+        return Calculation({"op": middle, "of": length, **decimals}, pieces_of(question))
+    target = next((read_target(question, place) for place in question.of_kind("count")), None)
+    records = counts and target is not None and question.parts[target].kind == RECORD
+    records = records or (counts and target is None and bool(pieces_of(question)))
+    if not groups and counts:
+        group = _group_of_one(question) if records or _is_kind_counted(question) else None
+        groups = group is not None
+    if groups and group is not None and (records or counts):
+        question.take("count", "sum")
+        values = None if records or target is None else question.group_of(question.parts[target])
+        if target is not None:
+            question.used.add(target)
+        of: Json = {"op": "count", "of": values} if values else {"op": "count"}
+        return Calculation({**of, "group_by": group.expression, "over": middle, **decimals}, pieces_of(question))
+    operand = read_operand(question) or (None if records else read_length(question))
+    if operand is None or (question.is_condition(operand) and (counts or not groups)):
+        return None
+    question.take("count")
+    if groups and group is not None and question.take("sum"):
+        each = {"op": "sum", "of": operand, "group_by": group.expression, "over": middle}
+        return Calculation({**each, **decimals}, pieces_of(question))
+    by: Json = {"group_by": group.expression} if groups and group is not None else {}
+    return Calculation({"op": middle, "of": operand, **by, **_direction(question), **decimals}, pieces_of(question))
+
+
+def _direction(question: Question) -> Json:
+    down, up = question.take("ordered_down"), question.take("ordered_up")
+    return {"order": "desc" if down else "asc"} if down or up else {}
+
+
+def _is_kind_counted(question: Question) -> bool:
+    return any(part.piece is not None and "kind" in concepts_of(part.piece.field) for part in question.parts)
+
+
+def _group_of_one(question: Question) -> Group | None:
+    """ "how many permits does the average inspector handle": one of those that are averaged over."""
+    for place in question.of_kind("avg", "median"):
+        behind = question.beside(place, 1)
+        if behind is not None and (name := question.group_of(question.parts[behind])):
+            question.used.add(behind)
+            return Group(name, behind)
+    return None
+
+
+def _is_cut(question: Question, group: str) -> bool:
+    """Whether periods are not whole, or not one after the other: then their average says something else."""
+    bounds = [one for dated in question.found.dates for one in (dated.period.low, dated.period.high) if one is not None]
+    name, _, rest = group.partition("(")
+    if rest and name in ("quarter", "month", "half"):
+        whole = len(bounds) == 2 and (bounds[1] - bounds[0]).days <= 366
+        return not whole
+    months = {"year": 12, "year_month": 1}.get(name) if rest else None
+    if months is not None:
+        return any(one.day != 1 or (one.month - 1) % months for one in bounds)
+    named = {one.field for one in question.found.constraints}
+    return group in named and question.columns.is_list(group)
+
+
+def _counted(question: Question, group: Group | None) -> Calculation | None:
+    """How many records there are, or values of a field."""
+    if not question.has("count", "distinct"):
+        return None
+    if len(question.of_kind("count")) > 1 and not _says_once(question):
+        return None
+    pieces = pieces_of(question)
+    by: Json = {"group_by": group.expression} if group is not None and not group.per_record else {}
+    number = _counted_number(question)
+    if number is None and _is_of_one(question, pieces):
+        return None  # one record is no number of records
+    if number is not None:
+        return Calculation({"op": "sum", "of": number, **by, **_direction(question)}, pieces) if pieces or by else None
+    field = read_counted_field(question)
+    if field is not None:
+        return Calculation({"op": "count", "of": field, **by, **_direction(question)}, pieces)
+    if not question.has("count") or not _counts_records(question):
+        return None
+    question.take("count", "sum", "breakdown", "together")
+    if by:
+        question.take("apart")
+    counted: Json = {"op": "count", "of": None, **by, **_direction(question)} if by else {"op": "count"}
+    return Calculation(counted, pieces)
+
+
+def _is_of_one(question: Question, pieces: Sequence[Piece]) -> bool:
+    """Whether a constraint names one record by what no other has."""
+    fields = question.columns.vocabulary.catalogue.fields
+    return any(
+        piece.field in question.columns.keys and piece.filter["type"] == "eq"
+        and fields[piece.field].values.get(piece.filter["value"], 0) == 1
+        for piece in pieces
+    )  # fmt: skip
+
+
+def _says_once(question: Question) -> bool:
+    """Whether the counting words count one thing: "give me the number of permits, the count please"."""
+    targets = {read_target(question, place) for place in question.of_kind("count")} - {None}
+    return len(targets) < 2
+
+
+_HAVING = frozenset("we you i have hold own there total".split())
+"""Words by which all records are asked for: "how many parts do we have"."""
+
+
+def _is_of_some(question: Question) -> bool:
+    """Whether a count is of some of the records, of each group, or says that it is of all."""
+    grouped = any(question.parts[place].kind in ("per", "by") for place in question.used)
+    said = {token.folded for token in question.found.sentence.tokens}
+    return bool(pieces_of(question) or question.absent or question.found.lengths or grouped or len(said & _HAVING) > 1)
+
+
+def _counts_records(question: Question) -> bool:
+    """Whether it is records that are counted, rather than something nobody knows."""
+    for place in question.of_kind("count"):
+        target = read_target(question, place)
+        if target is not None and question.parts[target].kind == RECORD:
+            return not question.parts[target].guessed or _is_of_some(question)
+        name = question.group_of(question.parts[target]) if target is not None else None
+        if target is not None and name is not None and not question.columns.is_repeated(name):
+            question.used.add(target)
+            return True
+        if target is None:
+            continue
+        condition = next((one for one in question.parts[target].fields if question.is_condition(one)), None)
+        if condition is not None:
+            question.used.add(target)
+            return True  # "how many scores were above 15"
+        return False
+    last = question.parts[question.of_kind("count")[-1]]
+    return bool(pieces_of(question)) or question.has(RECORD) or question.found.sentence.text[last.end - 1] in "篇份件起"
+
+
+def _counted_number(question: Question) -> str | None:
+    """ "how many points did Ann score": the number field that "how many" is asked of."""
+    for place in question.of_kind("count"):
+        target = read_target(question, place)
+        if target is None or question.parts[target].kind == RECORD:
+            continue
+        name = question.number_of(question.parts[target])
+        if name is not None and not question.is_condition(name):
+            question.used.update((place, target))
+            question.take("sum")
+            behind = target + 1
+            if behind < len(question.parts) and question.parts[behind].kind == RECORD:
+                question.used.add(behind)
+            return name
+    return None
+
+
+def _summed(question: Question, group: Group | None) -> Calculation | None:
+    """The sum of a number."""
+    if not question.has("sum", "how_much"):
+        return None
+    operand = read_operand(question)
+    if operand is None or question.is_condition(operand):
+        return None
+    question.take("sum", "how_much", "breakdown")
+    by: Json = {"group_by": group.expression} if group is not None and not group.per_record else {}
+    return Calculation({"op": "sum", "of": operand, **by, **_direction(question)}, pieces_of(question))
+
+
+def _total(question: Question) -> Calculation | None:
+    """ "denied permits: what is the total?": of records, where no number is named."""
+    pieces = pieces_of(question)
+    if not question.has("sum") or not (pieces or question.has(RECORD)) or any(question.fields()):
+        return None
+    question.take("sum")
+    return Calculation({"op": "count"}, pieces)
+
+
+def _grouped(question: Question, group: Group | None) -> Calculation | None:
+    """ "complaints by district", "list all districts", "which statuses are there": records by group."""
+    pieces = pieces_of(question)
+    if group is not None and not group.per_record:
+        question.take("breakdown", "apart")
+        if question.has("sum", "avg", "median"):
+            return None
+        return Calculation({"op": "count", "of": None, "group_by": group.expression, **_direction(question)}, pieces)
+    fields = [(place, name) for place, part in question.fields() if (name := question.group_of(part))]
+    asks = (question.has("exists") and question.has("which")) or question.has("listed")
+    if asks and len(fields) == 1 and fields[0][1] not in {piece.field for piece in pieces}:
+        question.used.add(fields[0][0])
+        question.take("exists", "listed")
+        return Calculation({"op": "count", "group_by": fields[0][1]}, pieces)
+    if question.has("ordered_down", "ordered_up", "breakdown", "rank") and len(fields) == 1:
+        question.used.add(fields[0][0])
+        question.take("count", "breakdown", "rank")
+        direction = _direction(question) or {"order": "desc"}
+        return Calculation({"op": "count", "group_by": fields[0][1], **direction}, pieces)
+    return None

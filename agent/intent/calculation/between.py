@@ -1,0 +1,83 @@
+"""Values of one field, or periods, that a question names side by side to tell them apart."""
+
+from dataclasses import dataclass
+from datetime import date
+
+from agent.intent.calculation.parts import Part
+from agent.intent.calculation.question import Question
+from agent.intent.found import date_field
+
+_PERIODS_OF_MONTHS = {12: "year", 6: "half", 3: "quarter", 1: "month"}
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """What differs, as an expression of the aggregates, and its values; `is_row` where each is of one record."""
+
+    expression: str
+    values: tuple[object, ...]
+    is_row: bool = False
+
+
+def read_several(question: Question) -> Several | None:
+    """The values that are told apart; None where fewer than two are named."""
+    roles = question.columns.vocabulary.roles
+    text = question.found.sentence.text
+    for one in question.found.constraints:
+        # Of "3.10 or later" no version is told apart.
+        ranged = roles[one.field] == "version" and any(value not in text for value in one.values)
+        if len(one.values) > 1 and not one.together and not one.negated and not ranged:
+            return Several(one.field, one.values, one.field in question.columns.keys)
+    for part in question.parts:
+        alike = [one for one in question.parts if one.piece is not None and part.piece is not None
+                 and one.piece.filter == part.piece.filter]  # fmt: skip
+        if (
+            part.piece is not None
+            and len(alike) > 1
+            and part.piece.filter["type"] == "in"
+            and not _is_found(question, part)
+        ):
+            field, values = part.piece.field, tuple(part.piece.filter["value"])
+            return Several(field, values, field in question.columns.keys)
+    return _periods(question)
+
+
+def _is_found(question: Question, part: Part) -> bool:
+    return part.piece in question.found.pieces
+
+
+def _periods(question: Question) -> Several | None:
+    """Two or more periods, by what differs: years, or halves, quarters or months of one year."""
+    found, name = question.found, question.date()
+    bounds = [(dated.period.low, dated.period.high) for dated in found.dates]
+    if name is None or len(bounds) < 2 or len({date_field(found.sentence, dated) for dated in found.dates}) > 1:
+        return None
+    starts: list[date] = []
+    lengths: set[int] = set()
+    for low, high in bounds:
+        if low is None or high is None or (low.day, high.day) != (1, 1):
+            return None
+        starts.append(low)
+        lengths.add((high.year - low.year) * 12 + high.month - low.month)
+    months = lengths.pop()
+    if lengths or months not in _PERIODS_OF_MONTHS or any((low.month - 1) % months for low in starts):
+        return None
+    function = _PERIODS_OF_MONTHS[months]
+    if function != "year" and len({low.year for low in starts}) > 1:
+        # "Q1 2019 or Q1 2020"; what is of no such year is filtered out.
+        if len({low.year for low in starts}) < len(starts) or _is_year_left_out(question):
+            return None
+        return Several(f"year({name})", tuple(low.year for low in starts))
+    values = (low.year if function == "year" else (low.month - 1) // months + 1 for low in starts)
+    return Several(f"{function}({name})", tuple(values))
+
+
+def _is_year_left_out(question: Question) -> bool:
+    """The second half in "more in the first half of 2024 than in the second half": of this year it is hardly."""
+    text = question.found.sentence.text
+    said = []
+    for dated in question.found.dates:
+        words = text[dated.start : dated.end].casefold()
+        digits = "".join(c if c.isdigit() else " " for c in words).split()
+        said.append(any(len(one) == 4 for one in digits) or "year" in words or "年" in words)
+    return any(before and not said[place + 1] for place, before in enumerate(said[:-1]))

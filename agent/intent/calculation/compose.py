@@ -1,0 +1,255 @@
+"""The slots of a question put together, and the one table of what may go together.
+
+A calculation is made only when every word of the question is accounted for: a number that left out a word which might
+restrict it, or that took a column by default, would be a wrong answer.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from agent.intent.calculation import between, shares
+from agent.intent.calculation.amounts import read_amount, read_counted_field
+from agent.intent.calculation.ends import read_middle, read_ranked
+from agent.intent.calculation.groups import read_group, read_ranked_group
+from agent.intent.calculation.parts import split
+from agent.intent.calculation.question import Calculation, Question, Unclear, pieces_of, words_of_kind
+from agent.intent.calculation.rows import named_rows
+from agent.intent.calculation.slots import ENDS, read_operand, read_order, read_size, read_target
+from agent.intent.columns import Columns, columns_of
+from agent.intent.filters import Json, both
+from agent.intent.found import Found, Piece
+from agent.intent.words import table
+
+_OF_GROUPS = frozenset(["of", "group_by", "order", "limit", "ties", "between", "where", "decimals"])
+GOES_WITH: Mapping[str, frozenset[str]] = {
+    "count": _OF_GROUPS | {"at_least", "at_most", "over"},
+    "sum": _OF_GROUPS | {"over"},
+    "avg": _OF_GROUPS | {"over"},
+    "median": _OF_GROUPS | {"over"},
+    "min": _OF_GROUPS,
+    "max": _OF_GROUPS,
+    "share": _OF_GROUPS - {"of"},
+    "difference": frozenset(["of", "group_by", "between", "where", "order"]),
+    "list": frozenset(["of", "order", "limit", "ties", "where", "show"]),
+}
+"""What may stand beside each operation of an aggregate."""
+_NEEDED: Mapping[str, tuple[str, ...]] = {
+    "sum": ("of",), "avg": ("of",), "median": ("of",), "min": ("of",), "max": ("of",), "share": ("where",),
+    "difference": ("group_by", "between"), "list": (),
+}  # fmt: skip
+_CALCULATING = (
+    "count", "how_much", "distinct", "avg", "median", "sum", "share", "rate", "ratio", "difference", "at_least",
+    "at_most", *ENDS, "second", "third",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What was read: a calculation, or the words for which none was made of a question that asks for one."""
+
+    calculation: Calculation | None = None
+    unread: tuple[str, ...] = ()
+
+
+def find_calculation(found: Found) -> Calculation | None:
+    """The calculation that a question asks for, None for a question about what documents say."""
+    return read_calculation(found).calculation
+
+
+def read_calculation(found: Found) -> Read:
+    """The calculation that a question asks for, with what stands in its way."""
+    question = question_of(found)
+    if question.has("hindering"):
+        return Read(unread=words_of_kind(question, "hindering") if question.has(*_CALCULATING) else ())
+    try:
+        made = _operation(question)
+    except Unclear as error:
+        return Read(unread=(str(error),))
+    unread = tuple(question.unread())
+    if made is None or unread:
+        return Read(unread=unread if question.has(*_CALCULATING) else ())
+    made = _conditioned(made, question)
+    return Read(made) if made is not None and is_possible(made.aggregate) else Read()
+
+
+def question_of(found: Found) -> Question:
+    """The parts of a question, with constraints on names that only whole rows have."""
+    columns = columns_of(found.sentence.vocabulary)
+    totals = table("calculation")["summing_up"]
+    # "the total number" is no value of a record that sums up the others.
+    found = replace(found, pieces=tuple(one for one in found.pieces if _value(one).casefold() not in totals))
+    parts = split(found, columns)
+    rows = named_rows(found, columns, parts)
+    return Question(found, columns, split(found, columns, rows) if rows else parts, within=_without_totals(columns))
+
+
+def _value(piece: Piece) -> str:
+    value = piece.filter.get("value")
+    return value if isinstance(value, str) else ""
+
+
+def _without_totals(columns: Columns) -> list[Json]:
+    """The condition that leaves out records which sum up the others: a row "Total" among those of nations."""
+    fields = columns.vocabulary.catalogue.fields
+    made: list[Json] = []
+    for name in sorted(columns.keys):
+        totals = [value for value in fields[name].values if value.casefold() in table("calculation")["summing_up"]]
+        made += [{"type": "nin", "key": name, "value": totals}] if totals else []
+    return made
+
+
+def is_possible(aggregate: Json) -> bool:
+    """Whether what an aggregate names may go together."""
+    given = {key for key, value in aggregate.items() if value not in (None, (), [], False) and key != "op"}
+    needed = _NEEDED.get(aggregate["op"], ())
+    return given <= GOES_WITH[aggregate["op"]] and all(aggregate.get(key) for key in needed)
+
+
+def _conditioned(made: Calculation, question: Question) -> Calculation | None:
+    """The calculation within conditions on no value: the lengths of lists, what must be there or not."""
+    stated = [*question.absent, *(piece.filter for piece in question.found.lengths)]
+    where = made.aggregate.get("where")
+    if made.aggregate["op"] == "share":
+        kept = tuple(Piece(str(one["key"]), one, 0, 0) for one in question.within)
+        own = not stated or where == both(stated)
+        return replace(made, pieces=(*made.pieces, *kept)) if own else None
+    existing = [piece for piece in made.pieces if piece.filter["type"] == "exists"]
+    if made.aggregate["op"] == "count" and existing and not where:
+        made = replace(made, pieces=tuple(piece for piece in made.pieces if piece not in existing))
+        stated = [*(piece.filter for piece in existing), *stated]
+    stated = [*question.within, *stated]
+    if not stated or where == both(stated):
+        return made
+    return replace(made, aggregate={**made.aggregate, "where": both([where, *stated] if where else stated)})
+
+
+def _operation(question: Question) -> Calculation | None:
+    """What the words calculate, read by the one that says most."""
+    take_absent(question)
+    if question.has("share", "rate"):
+        return shares.read_share(question)
+    part = shares.read_part_of_count(question)
+    if part is not None:
+        return part
+    size = read_size(question)
+    if size is not None:
+        return _sized(question, size)
+    told = between.read_several(question)
+    if question.has("difference") and told is not None:
+        return _difference(question, told)
+    if told is not None and (made := _compared(question, told)) is not None:
+        return made
+    ordered = question.has("ordered_down", "ordered_up")
+    order = None if ordered else read_order(question)
+    if order is not None:
+        return read_ranked(question, order)
+    if not ordered and question.has(*ENDS):
+        return None
+    return read_amount(question)
+
+
+def take_absent(question: Question) -> None:
+    """ "nations with no gold medals": a number that is zero, or a field that is not there."""
+    for place in question.of_kind("lacking"):
+        behind = place + 1
+        part = question.parts[behind] if behind < len(question.parts) else None
+        if part is None or len(part.fields) != 1 or question.is_condition(part.fields[0]):
+            continue
+        name = part.fields[0]
+        if name in question.columns.measures and not question.columns.measures[name].texts:
+            question.absent.append({"type": "eq", "key": name, "value": 0})
+        elif not question.columns.is_everywhere(name) and question.columns.is_group(name):
+            question.absent.append({"type": "exists", "key": name, "value": False})
+        else:
+            continue
+        question.used.update((place, behind))
+
+
+def _sized(question: Question, size: Json) -> Calculation | None:
+    """ "which authors have at least 30 reports", "how many people wrote only one": groups by their size."""
+    if question.has("avg", "median"):
+        return None
+    pieces = pieces_of(question)
+    field = read_counted_field(question)
+    if field is not None:
+        return Calculation({"op": "count", "of": field, **size}, pieces)
+    group = read_group(question) or read_ranked_group(question, None)
+    if group is not None:
+        question.take("more", "fewer")
+        return Calculation({"op": "count", "group_by": group.expression, "order": "desc", **size}, pieces)
+    # "did Ann write more than 30 reports" is answered by their number.
+    asks = question.found.sentence.folded(0) in ("did", "do", "does", "has", "have", "had", "is", "are", "was", "were")
+    asks = asks or question.found.sentence.text.rstrip("？?。 ").endswith(("吗", "么"))
+    return Calculation({"op": "count"}, pieces) if asks and pieces else None
+
+
+def _difference(question: Question, told: between.Several) -> Calculation | None:
+    question.take("difference", "more", "fewer", "count", "versus", "apart", "between", "or")
+    operand = read_operand(question)
+    op = "difference"
+    more: Json = {}
+    if question.has("avg", "median"):
+        question.take("avg", "median")
+        op = "median" if question.has("median") else "avg"
+        more = {"decimals": 2} if op == "avg" else {}
+    if len(told.values) != 2 and op == "difference":
+        return None
+    said = words_of_kind(question, "difference")
+    directed = any(more in word for word in said for more in ("more", "fewer", "longer", "higher", "larger", "多"))
+    if operand is not None and op == "difference" and not directed and not told.is_row:
+        op = "sum"
+    if op == "difference" and not directed:
+        more = {"order": "desc"}
+    aggregate: Json = {"op": op, "of": operand, "group_by": told.expression, "between": list(told.values), **more}
+    return Calculation(aggregate, pieces_of(question))
+
+
+def _compared(question: Question, told: between.Several) -> Calculation | None:
+    """ "more in Old Town or in Eastfield", "Ann and Bo each", "the median in 2022 and 2023"."""
+    middle = read_middle(question)
+    counts, summed = question.has("count"), question.has("sum")
+    chooses = question.has("more", "fewer", *ENDS) and not question.has("count", "how_much", "apart", "difference")
+    compared = question.has("more", "fewer", "apart", "ratio") or question.says("versus")
+    together = question.has("together", "sum") and not compared
+    compares = compared or question.has("per") or (chooses and question.has(*ENDS))
+    if together or not (compares or counts or middle) or (middle is None and question.has("per") and not counts):
+        return None
+    question.take("versus", "more", "fewer", "apart", "ratio", "count", "or", "sum", "together", "between", *ENDS)
+    question.take("per")
+    aggregate: Json = {"group_by": told.expression, "between": list(told.values)}
+    which = question.has("which", "who") or told.is_row
+    if chooses and which:
+        low = question.has("fewer", "fewest", "lowest")
+        aggregate |= {"order": "asc" if low else "desc", "limit": 1, "ties": True}
+    operand = read_operand(question)
+    if operand is not None and question.is_condition(operand):
+        operand = None
+    if middle is not None:
+        if operand is None:
+            return None
+        question.take("avg", "median")
+        aggregate |= {"op": middle, "of": operand} | ({"decimals": 2} if middle == "avg" else {})
+    elif operand is not None and (told.is_row or not counts or summed or _counts_operand(question)):
+        aggregate |= {"op": "sum", "of": operand}
+    elif told.is_row and not counts:
+        return None  # one row has no number of records
+    else:
+        aggregate |= {"op": "count"}
+        _take_counted(question)
+    return Calculation(aggregate, pieces_of(question))
+
+
+def _counts_operand(question: Question) -> bool:
+    """Whether it is a number field that "how many" is asked of: "how many points did Ann and Bo score"."""
+    for place in question.of_kind("count"):
+        target = read_target(question, place)
+        if target is not None and question.number_of(question.parts[target]):
+            return True
+    return False
+
+
+def _take_counted(question: Question) -> None:
+    """Words for the field of people stand for who did it, not for something else that is counted."""
+    for place, part in question.fields():
+        if part.strength <= 2 and set(part.fields) & set(question.columns.people()):
+            question.used.add(place)

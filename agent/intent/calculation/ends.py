@@ -1,0 +1,241 @@
+"""One end of an order: who wrote most, the department with the highest total cost, the three latest."""
+
+from collections.abc import Sequence
+
+from agent.intent.calculation.groups import Group, read_group, read_ranked_group
+from agent.intent.calculation.parts import FIELD, NUMBER, PIECE, RECORD
+from agent.intent.calculation.question import Calculation, Question, Unclear, pieces_of
+from agent.intent.calculation.slots import ENDS, Order, read_length, read_operand
+from agent.intent.filters import Json
+from agent.intent.numbers import CURRENCIES
+from agent.intent.vocabulary import concepts_of
+from agent.intent.words import table
+
+_LISTINGS = frozenset("list listed chart table listing 表 列表".split())
+"""Words for the order in which records are written down."""
+_MOST_SHOWN = 4
+
+
+def read_ranked(question: Question, order: Order) -> Calculation | None:
+    """ "who wrote most", "the department with the highest total cost", "the three latest"."""
+    middle = read_middle(question)
+    explicit = read_group(question)
+    if explicit is not None and explicit.per_record:
+        explicit = None
+    if middle is not None or (question.has("sum") and not order.is_dated):
+        return _ranked_by_number(question, order, middle, explicit)
+    if order.counts:
+        return _most(question, order, explicit)
+    if explicit is not None and not order.is_dated:
+        operand = read_operand(question) or _implied(question, order)
+        op = "max" if order.direction == "desc" else "min"
+        return Calculation({"op": op, "of": operand, "group_by": explicit.expression}, pieces_of(question))
+    return _end(question, order)
+
+
+def _ranked_by_number(
+    question: Question, order: Order, middle: str | None, explicit: Group | None
+) -> Calculation | None:
+    operand = read_operand(question)
+    group = explicit or read_ranked_group(question, order)
+    question.take("avg", "median", "sum")
+    if operand is None and order.counts and middle is None and group is not None:
+        question.take("count")
+        aggregate: Json = {"op": "count", "group_by": group.expression}
+    elif operand is None or group is None:
+        return None
+    else:
+        aggregate = {"op": middle or "sum", "of": operand, "group_by": group.expression}
+    aggregate |= {"order": order.direction, "limit": order.limit, "ties": True}
+    return Calculation(aggregate | ({"decimals": 2} if middle == "avg" else {}), pieces_of(question))
+
+
+def _most(question: Question, order: Order, explicit: Group | None) -> Calculation | None:
+    """By how many records, or by the sum of a number, if one is named."""
+    asked = _asked_records(question)
+    length = read_length(question) if asked else None
+    if length is not None:
+        return listed(question, order, length)
+    operand = read_operand(question) or _spent(question)
+    group = explicit or (None if asked and operand is not None else read_ranked_group(question, order))
+    if group is None or _is_key(question, group.expression):
+        own = [group.expression] if group is not None else []
+        return listed(question, order, operand, own) if operand is not None else None
+    question.take("count")
+    if group.expression in _single_values(question):
+        return None
+    aggregate: Json = {
+        "op": "sum" if operand else "count", "of": operand, "group_by": group.expression, "order": order.direction,
+    }  # fmt: skip
+    # Among the authors of what Ann wrote Ann herself comes first.
+    theirs = any(one.field == group.expression and not one.negated for one in question.found.constraints)
+    aggregate |= {"limit": order.limit + theirs, "ties": True}
+    return Calculation(aggregate, pieces_of(question))
+
+
+def _single_values(question: Question) -> set[str]:
+    """Fields of one value each that the constraints have settled."""
+    stated = (part.piece for part in question.parts if part.piece is not None and part.piece.filter["type"] == "eq")
+    return {piece.field for piece in stated if not question.columns.is_list(piece.field)}
+
+
+def _spent(question: Question) -> str | None:
+    """The amount of money that "spent" and "paid" speak of."""
+    if not question.has("spending"):
+        return None
+    money = [
+        name for name, one in question.columns.measures.items()
+        if {unit.kind for unit in one.units} & CURRENCIES or "money" in concepts_of(name)
+    ]  # fmt: skip
+    if len(money) != 1:
+        return None
+    question.take("spending")
+    return question.expressed(money[0])
+
+
+def _is_key(question: Question, expression: str) -> bool:
+    return expression in question.columns.keys
+
+
+def _asked_records(question: Question) -> bool:
+    """Whether records are asked for: "which document has the most authors", 作者最多的文件是哪份."""
+    for place in question.of_kind(RECORD):
+        before = question.beside(place, -1, over=("filler", "mark", NUMBER, PIECE, "by"))
+        behind = question.beside(place, 1)
+        after = behind is not None and question.parts[behind].kind == "which"
+        ended = before is not None and question.parts[before].kind in ("which", *ENDS)
+        if (ended and question.parts[before or 0].kind == "which") or (after and ended):
+            return True
+        if ended and not question.found.sentence.text.isascii() and behind is None:
+            return True
+    return False
+
+
+def _end(question: Question, order: Order) -> Calculation | None:
+    """The records at one end of an order, or the value there."""
+    if order.is_dated:
+        of = question.date()
+        for place, part in question.fields():
+            if of in part.fields:
+                question.used.add(place)
+        of = of or _numbered_by(question) or _year_of(question)
+    else:
+        of = read_length(question) or read_operand(question) or _implied(question, order)
+    if of is None:
+        return None
+    wants_records = _wants_records(question, order, of)
+    if order.is_dated and question.has("when") and not question.has("which"):
+        return Calculation({"op": "max" if order.direction == "desc" else "min", "of": of}, pieces_of(question))
+    if not wants_records and not order.is_dated and order.limit == 1:
+        question.take("count")
+        return Calculation({"op": "max" if order.direction == "desc" else "min", "of": of}, pieces_of(question))
+    return listed(question, order, of)
+
+
+def _numbered_by(question: Question) -> str | None:
+    """ "ranked first", "the last city listed": a place in an order, or the number that records are listed by."""
+    ranks = [(place, name) for place, part in question.fields() for name in part.fields
+             if name in question.columns.measures and question.columns.is_rank(name)]  # fmt: skip
+    if len(ranks) == 1:
+        question.used.add(ranks[0][0])
+        return ranks[0][1]
+    said = {token.folded for token in question.found.sentence.tokens} & _LISTINGS
+    running = [name for name in question.columns.measures if question.columns.is_running(name)]
+    return running[0] if said and len(running) == 1 else None
+
+
+def _year_of(question: Question) -> str | None:
+    """A number that is a year, where records have no date."""
+    fields = question.columns.vocabulary.catalogue.fields
+    if {token.folded for token in question.found.sentence.tokens} & _LISTINGS:
+        return None  # the first of a list is not the earliest
+    years = [
+        name for name in question.columns.measures
+        if isinstance(fields[name].low, int | float) and isinstance(fields[name].high, int | float)
+        and float(fields[name].low or 0) >= 1000 and float(fields[name].high or 0) <= 2100
+    ]  # fmt: skip
+    return years[0] if len(years) == 1 else None
+
+
+def _wants_records(question: Question, order: Order, of: str) -> bool:
+    """Whether records are asked for at the end of an order, rather than the value that stands there."""
+    if question.has("who"):
+        return True
+    for place, part in enumerate(question.parts):
+        before = question.beside(place, -1, over=("filler", "mark", NUMBER))
+        led = before is not None and (question.parts[before].kind == "which" or before == order.place)
+        if part.kind == RECORD and place not in question.used and (led or place < order.place):
+            return True
+        if part.piece is not None and led:
+            return True
+        if part.fields and of not in part.fields and led and not question.number_of(part):
+            return True
+    return False
+
+
+def listed(question: Question, order: Order, of: str | None, own: Sequence[str] = ()) -> Calculation:
+    """Records at one end of an order, with the fields that are asked for.
+
+    Args:
+        own: fields that are asked for and were taken up before.
+    """
+    shown = list(dict.fromkeys((*own, *read_shown(question, of)))) or question.columns.names()
+    aggregate: Json = {
+        "op": "list", "of": of, "order": order.direction, "limit": order.limit,
+        "show": [*shown[: _MOST_SHOWN - 1], *([of] if of else [])], "ties": order.limit == 1 and not order.nth,
+    }  # fmt: skip
+    question.take("count", "when", "value", "how_much")
+    return Calculation(aggregate, pieces_of(question))
+
+
+def read_shown(question: Question, of: str | None = None) -> list[str]:
+    """The fields that are asked for, and no condition."""
+    shown: list[str] = []
+    for place, part in question.fields():
+        if place in question.used or part.kind not in (FIELD, "year", "month", "name_of", "people", "filler", "value"):
+            continue
+        if part.kind == "filler" and part.strength < 5:
+            continue
+        names = [name for name in part.fields if name in question.columns.vocabulary.roles]
+        if not names or (len(names) > 1 and part.strength > 2):
+            continue
+        question.used.add(place)
+        shown.append(names[0])
+    people = question.columns.people()
+    if question.has("who") and people and not set(shown) & set(people):
+        shown.append(people[0])
+    if question.has("when") and not question.columns.dates():
+        pass
+    elif question.has("when") and not set(shown) & set(question.columns.dates()):
+        shown.append(question.date() or "")
+    return [name for name in dict.fromkeys(shown) if name and name != of]
+
+
+def _implied(question: Question, order: Order) -> str | None:
+    """The number that the end of an order speaks of: "most expensive" of a price, "longest" of a time or a length."""
+    part = question.parts[order.place]
+    sentence, measures = question.found.sentence, question.columns.measures
+    named = {name for index in range(part.first, part.last) for name in sentence.cue_fields(index) if name in measures}
+    if len(named) == 1:
+        return question.expressed(named.pop())
+    words = sentence.text[part.start : part.end].casefold().split()
+    meant = {
+        kind for one in table("implied").get("ends", ()) if set(one["words"]) & set(words) for kind in one["kinds"]
+    }
+    if "money" in meant:
+        meant |= CURRENCIES
+    of_unit = [name for name, one in measures.items() if {unit.kind for unit in one.units} & meant]
+    of_concept = [name for name in measures if concepts_of(name) & meant]
+    found = of_unit or of_concept
+    return question.expressed(found[0]) if len(found) == 1 else None
+
+
+def read_middle(question: Question) -> str | None:
+    """The average or the median, where one is asked for.
+
+    Raises:
+        Unclear: both are.
+    """
+    if question.has("avg") and question.has("median"):
+        raise Unclear("average and median")
+    return "median" if question.has("median") else "avg" if question.has("avg") else None

@@ -1,0 +1,158 @@
+"""What a question groups by, or compares with its like."""
+
+from dataclasses import dataclass
+
+from agent.intent.calculation.parts import NUMBER, PIECE, RECORD, VALUE, Part
+from agent.intent.calculation.question import LINKING, Question, Unclear
+from agent.intent.calculation.slots import ENDS, NTH, Order, is_dated, is_records
+
+_PERIODS = {"year": "year", "month": "year_month", "quarter": "quarter"}
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What is grouped by, as an expression, and the place that says it; `per_record` for "per document"."""
+
+    expression: str
+    place: int
+    per_record: bool = False
+
+
+def read_group(question: Question) -> Group | None:
+    """What is grouped by where the question says so: "per year", "by department", 按地区.
+
+    Raises:
+        Unclear: by more than one thing, or by something that is no field.
+    """
+    groups: list[Group] = []
+    for place in question.of_kind("per", "by"):
+        made = _group_behind(question, place)
+        if made is not None and made.expression not in {one.expression for one in groups}:
+            groups.append(made)
+    periodical = _periodical(question) if not groups else None
+    groups += [periodical] if periodical is not None else []
+    if len([one for one in groups if not one.per_record]) > 1:
+        raise Unclear("by more than one thing")
+    for one in groups:
+        question.used.update((one.place, *question.of_kind("per")))
+        question.taken.add(one.expression)
+    return next((one for one in groups if not one.per_record), groups[0] if groups else None)
+
+
+def _group_behind(question: Question, place: int) -> Group | None:
+    behind = question.beside(place, 1, over=(*LINKING, "distinct", "per"))
+    if behind is None:
+        return None
+    part = question.parts[behind]
+    if part.kind in _PERIODS and (date := question.date()):
+        question.used.update((place, behind))
+        return Group(f"{_PERIODS[part.kind]}({date})", behind)
+    if is_dated(question, part) and question.has(*ENDS):
+        question.used.update((place, behind))  # "the latest, by creation date"
+        return None
+    if part.piece is not None and question.parts[place].kind == "per" and not is_records(question, behind):
+        return _period_within(question, place, part)
+    following = question.parts[behind + 1] if behind + 1 < len(question.parts) else None
+    beside_value = following is not None and following.kind in (PIECE, VALUE)
+    name = question.group_of(part) if part.fields else None
+    if name is not None and not (beside_value and question.parts[place].kind == "by"):
+        question.used.update((place, behind))
+        _refuse_second(question, behind)
+        return Group(name, behind)
+    if (part.kind == RECORD or is_records(question, behind)) and question.parts[place].kind == "per":
+        question.used.update((place, behind))
+        return Group("", behind, per_record=True)
+    return None
+
+
+def _refuse_second(question: Question, place: int) -> None:
+    """Raises Unclear for "per district [and kind]"."""
+    behind = question.parts[place + 1 : place + 3]
+    words = question.found.sentence.text[behind[0].start : behind[0].end].casefold() if behind else ""
+    if len(behind) == 2 and words in ("and", "和", "与") and behind[1].fields and question.group_of(behind[1]):
+        raise Unclear("by more than one thing")
+
+
+def _period_within(question: Question, place: int, part: Part) -> Group | None:
+    """ "in each of [the last five years]"."""
+    assert part.piece is not None
+    words = question.found.sentence.text[part.start : part.end].casefold().split()
+    period = next((_PERIODS[word.rstrip("s")] for word in words if word.rstrip("s") in _PERIODS), None)
+    if period is None or part.piece.field not in question.columns.dates():
+        return None
+    question.used.add(place)
+    return Group(f"{period}({part.piece.field})", place)
+
+
+def _periodical(question: Question) -> Group | None:
+    """ "yearly counts", "monthly totals"."""
+    for place in question.of_kind(*_PERIODS):
+        part, date = question.parts[place], question.date()
+        word = question.found.sentence.text[part.start : part.end].casefold()
+        if date and (word.endswith("ly") or word.startswith("annual")):
+            return Group(f"{_PERIODS[part.kind]}({date})", place)
+    return None
+
+
+def read_ranked_group(question: Question, order: Order | None) -> Group | None:
+    """What is compared with its like: "[who] wrote most", "which [district] has the fewest", 哪[年]."""
+    for place in question.of_kind(*_PERIODS):
+        before = question.beside(place, -1)
+        led = before is not None and question.parts[before].kind in ("which", *ENDS, *NTH)
+        if (date := question.date()) and (led or _is_behind(question, place, "which")):
+            question.used.update((place, *((before,) if led and before is not None else ())))
+            return Group(f"{_within(question, question.parts[place].kind)}({date})", place)
+    when = question.of_kind("when")
+    if when and order is not None and order.counts and (date := question.date()):
+        text = question.found.sentence.text[question.parts[when[0]].start : question.parts[when[0]].end]
+        if "年" in text or "月" in text:
+            question.used.update(when)
+            return Group(f"{'year' if '年' in text else 'year_month'}({date})", when[0])
+    named = [(place, name) for place, part in question.fields() if (name := question.group_of(part))]
+    named = [(place, name) for place, name in named if part_is_free(question, place, name)]
+    led_by = [(place, name) for place, name in named if _is_led(question, place)]
+    people = question.columns.people()
+    if question.has("who"):
+        own = [one for one in named if one[1] in people]
+        chosen = (own or led_by or named)[:1]
+        if chosen and chosen[0][1] in people:
+            return _taken(question, chosen)
+        if people and not led_by:
+            question.taken.add(people[0])
+            return Group(people[0], question.of_kind("who")[0])
+        return _taken(question, led_by)
+    return _taken(question, led_by or (named if len({name for _, name in named}) == 1 else []))
+
+
+def part_is_free(question: Question, place: int, name: str) -> bool:
+    """Whether a part that names a field does not only lead to a value of it."""
+    return place not in question.used and name not in {
+        part.piece.field for part in question.parts if part.piece is not None and part.piece.filter["type"] != "ne"
+    }
+
+
+def _taken(question: Question, named: list[tuple[int, str]]) -> Group | None:
+    if not named:
+        return None
+    place, name = named[0]
+    question.used.update(one for one, other in named if other == name)
+    question.taken.add(name)
+    return Group(name, place)
+
+
+def _is_led(question: Question, place: int) -> bool:
+    """Whether "which", a number or an end of an order stands right before a field."""
+    before = question.beside(place, -1, over=(*LINKING, NUMBER, "distinct", *NTH))
+    return before is not None and question.parts[before].kind in ("which", "who", "top", "rank")
+
+
+def _is_behind(question: Question, place: int, kind: str) -> bool:
+    return place > 0 and question.parts[place - 1].kind == kind
+
+
+def _within(question: Question, kind: str) -> str:
+    """Of one year months are told by their number, of several with their year."""
+    if kind != "month":
+        return _PERIODS[kind]
+    text = question.found.sentence.text
+    return "month" if "calendar month" in text or "一年中" in text or "不分年份" in text else "year_month"

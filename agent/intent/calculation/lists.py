@@ -1,0 +1,147 @@
+"""Records that are listed, and values of single ones: "what is the price of P-1042", "permits denied in 2023"."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from agent.intent.calculation.compose import is_possible, question_of
+from agent.intent.calculation.ends import read_shown
+from agent.intent.calculation.parts import RECORD
+from agent.intent.calculation.question import Calculation, Question, pieces_of
+from agent.intent.calculation.slots import ENDS
+from agent.intent.comparing import is_key
+from agent.intent.filters import Json, both
+from agent.intent.found import Found, Piece, date_field
+from agent.intent.vocabulary import concepts_of
+
+_MOST_LISTED = 100
+_MOST_SHOWN = 4
+_MOST_NAMED = 10
+_NO_LIST = (
+    "hindering",
+    "more",
+    "fewer",
+    "versus",
+    "between",
+    "spending",
+    "count",
+    "how_much",
+    "avg",
+    "median",
+    "sum",
+    "share",
+    "rate",
+    "difference",
+    *ENDS,
+)
+
+
+def find_lookup(found: Found) -> Calculation | None:
+    """Fields of records that are named so that there are few: "who sponsored PEP 703", "where is Ann Lee from"."""
+    keys = {one.field for one in found.numbers if one.values and is_key(found.sentence.vocabulary, one.field)}
+    question = question_of(found)
+    if question.has("hindering") or question.has("more", "fewer"):
+        return None
+    pieces = pieces_of(question)
+    few = _are_few(question, pieces)
+    if not keys and not few:
+        return None
+    question.used.update(
+        place for place, part in question.fields() if set(part.fields) <= {one.field for one in pieces}
+    )
+    shown = [name for name in read_shown(question) if name.removeprefix("number(").rstrip(")") not in keys]
+    question.take("value")
+    if not shown or question.unread():
+        return None
+    return replace(values_of(shown, pieces), sure=bool(keys))
+
+
+def _are_few(question: Question, pieces: Sequence[Piece]) -> bool:
+    """Whether the constraints leave so few records that all their values can be shown."""
+    fields = question.columns.vocabulary.catalogue.fields
+    least = None
+    for piece in pieces:
+        if piece.filter["type"] in ("eq", "in") and isinstance(piece.filter["value"], str | list):
+            values = piece.filter["value"] if isinstance(piece.filter["value"], list) else [piece.filter["value"]]
+            held = sum(fields[piece.field].values.get(value, 0) for value in values) if piece.field in fields else 0
+            least = held if least is None else min(least, held)
+    return least is not None and 0 < least <= _MOST_NAMED
+
+
+def find_listing(found: Found) -> Calculation | None:
+    """A list of records, when a question states constraints and nothing else; of one record there is none."""
+    sentence = found.sentence
+    keys = {name for name in sentence.vocabulary.of_role("number") if is_key(sentence.vocabulary, name)}
+    question = question_of(found)
+    pieces = pieces_of(question)
+    named = all(piece.field in keys and piece.filter["type"] == "eq" for piece in pieces)
+    if (named and not found.lengths) or question.has(*_NO_LIST):
+        return None
+    shown = read_shown(question)
+    records = question.has(RECORD) or any("kind" in concepts_of(piece.field) for piece in pieces)
+    if question.has("which", "who", "when", "where") and not shown and not records:
+        return None  # what is asked for is no field that could be shown
+    settled = {piece.field for piece in pieces if piece.filter["type"] == "eq"}
+    if question.unread() or (question.has("which", "who") and settled & set(shown)):
+        return None
+    shown = [name for name in shown if name not in settled]
+    return listing(replace(found, pieces=pieces), shown)
+
+
+def listing(found: Found, shown: Sequence[str] = ()) -> Calculation:
+    """The records that satisfy the constraints, the newest first.
+
+    A condition on lengths is no filter: what is searched for beside the list would not satisfy it.
+
+    Args:
+        shown: fields that are asked for.
+    """
+    dates = found.sentence.vocabulary.of_role("date")
+    near = [name for _, named in found.sentence.cued for name in named if name in dates]
+    order = date_field(found.sentence, found.dates[0]) if found.dates else next(iter((*near, *dates)), None)
+    aggregate: Json = {"op": "list", "of": order, "order": "desc" if order else None, "limit": _MOST_LISTED}
+    if shown:
+        aggregate["show"] = [name for name in shown if name != order][:_MOST_SHOWN]
+    if found.lengths:
+        aggregate["where"] = both([piece.filter for piece in found.lengths])
+    assert is_possible(aggregate)
+    return Calculation(aggregate, found.pieces, sure=bool(found.lengths))
+
+
+def values_of(fields: Sequence[str], pieces: tuple[Piece, ...]) -> Calculation:
+    """Fields of the records that were named."""
+    return Calculation({"op": "list", "limit": _MOST_NAMED, "show": list(fields)[:_MOST_SHOWN]}, pieces)
+
+
+def fields_shown(found: Found, besides: set[str]) -> tuple[str, ...]:
+    """The fields whose value a question asks for: "who sponsored PEP 703", "when was it resolved"."""
+    question = question_of(found)
+    return tuple(name for name in read_shown(question) if name not in besides)
+
+
+def merged(parts: Sequence[Calculation | None]) -> Calculation | None:
+    """ "How many are final, and how many were rejected?": counts that differ in one value, side by side.
+
+    What constrains the first holds for the others too.
+    """
+    counts = [one for one in parts if one is not None and one.aggregate == {"op": "count"} and one.pieces]
+    if len(counts) < len(parts) or len(counts) < 2:
+        return None
+    last = counts[-1].pieces[-1].filter
+    if last["type"] != "eq":
+        return None
+    field: str = last["key"]
+    values: list[str] = []
+    rest: tuple[Piece, ...] = ()
+    for place, one in enumerate(counts):
+        named = [piece for piece in one.pieces if piece.field == field]
+        others = tuple(piece for piece in one.pieces if piece.field != field)
+        # A part that names its own documents stands for itself; only one that leaves them out takes the first's.
+        allowed = (rest,) if "kind" in concepts_of(field) else ((), rest)
+        if len(named) != 1 or named[0].filter["type"] != "eq" or (place and others not in allowed):
+            return None
+        values.append(named[0].filter["value"])
+        rest = rest if place else others
+    if len(set(values)) < len(values):
+        return None
+    piece = replace(counts[0].pieces[-1], field=field, filter={"type": "in", "key": field, "value": values})
+    return Calculation({"op": "count", "group_by": field, "between": values}, (*rest, piece))

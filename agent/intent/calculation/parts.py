@@ -1,0 +1,313 @@
+"""A question taken apart for a calculation: every word is a constraint, a field, a record, a word that calculates,
+one that says nothing, or is not accounted for.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from agent.intent.columns import Column, Columns
+from agent.intent.found import Found, Piece
+from agent.intent.numbers import unit_of
+from agent.intent.numerals import parse_exact
+from agent.intent.sentence import Sentence
+from agent.intent.words import table
+
+UNKNOWN, VALUE, FILLER, FIELD, RECORD, PIECE, NUMBER, MARK, UNIT = (
+    "unknown", "value", "filler", "field", "record", "piece", "number", "mark", "unit",
+)  # fmt: skip
+_SOFT = frozenset(
+    """
+    filler mark piece record by which who where when value people listed name_of having among rank together more fewer
+    breakdown exists exactly ratio alone people
+    """.split()
+)
+"""Kinds that no slot of a calculation must take up: they restrict nothing by themselves."""
+_NO_CLASSES = frozenset([FILLER, "phrases", "not_records", "summing_up"])
+# What it costs to read a run of tokens so: a question is read at the least cost.
+_COST: Mapping[str, float] = {UNKNOWN: 100, VALUE: 60, FILLER: 2, RECORD: 1, PIECE: 0, NUMBER: 3, MARK: 0, UNIT: 3}
+_OF_WORD = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A run of tokens [first, last), characters [start, end), and what it is.
+
+    Attributes:
+        kind: a class of words in words/*.toml, or one of the constants of this module.
+        fields: what it points at; a word that calculates may be the name of a field as well.
+        strength: of that, see `Column`.
+        piece: the constraint that the characters state.
+        number: its value.
+        guessed: it is a record by its place alone.
+    """
+
+    kind: str
+    first: int
+    last: int
+    start: int
+    end: int
+    fields: tuple[str, ...] = ()
+    strength: float = 0.0
+    piece: Piece | None = None
+    number: int | None = None
+    guessed: bool = False
+
+    @property
+    def is_soft(self) -> bool:
+        """Whether it may be left out."""
+        return self.kind in _SOFT
+
+
+@cache
+def _phrases() -> dict[tuple[str, ...], str]:
+    """The classes of words by their tokens; a word that calculates wins over one that says nothing."""
+    found: dict[tuple[str, ...], str] = {}
+    words = table("calculation")
+    for kind in (FILLER, "phrases", *(name for name in words if name not in _NO_CLASSES)):
+        for phrase in words[kind]:
+            found[_tokens(phrase)] = FILLER if kind == "phrases" else kind
+    return found
+
+
+def says(sentence: Sentence, kind: str) -> bool:
+    """Whether a word of a class stands anywhere, within a constraint as well: "Old Town [versus] Lakeview"."""
+    return any(_phrases().get((token.folded,)) == kind for token in sentence.tokens)
+
+
+def _tokens(phrase: str) -> tuple[str, ...]:
+    return tuple(phrase.split()) if phrase.isascii() else tuple(phrase)
+
+
+@cache
+def _longest() -> int:
+    return max(map(len, _phrases()))
+
+
+def split(found: Found, columns: Columns, more: Sequence[Piece] = ()) -> tuple[Part, ...]:
+    """The parts of a question, in order, none of them overlapping: as few words as can be are left unknown.
+
+    Args:
+        more: constraints beside those that were found.
+    """
+    sentence = found.sentence
+    pieces = sorted((*found.pieces, *found.lengths, *more), key=lambda piece: (piece.start, -piece.end))
+    count = len(sentence.tokens)
+    best: list[tuple[float, Part | None]] = [(0.0, None)] * (count + 1)
+    for index in range(count - 1, -1, -1):
+        choices = [
+            (cost + best[part.last][0], part) for cost, part in _choices(sentence, index, found, columns, pieces)
+        ]
+        best[index] = min(choices, key=lambda choice: (choice[0], -choice[1].last))
+    parts: list[Part] = []
+    place = 0
+    while place < count:
+        part = best[place][1]
+        assert part is not None
+        parts.append(part)
+        place = part.last
+    return _with_records(sentence, parts, columns)
+
+
+def _choices(
+    sentence: Sentence, index: int, found: Found, columns: Columns, pieces: Sequence[Piece]
+) -> Iterator[tuple[float, Part]]:
+    """What the tokens from a place on may be, each with its cost."""
+    token = sentence.tokens[index]
+    piece = next((one for one in pieces if one.start <= token.start < one.end), None)
+    if piece is not None and (last := _piece_end(sentence, index, piece, found)) > index:
+        yield _COST[PIECE], _part(sentence, PIECE, index, last, piece=piece)
+        if last == index + 1 or token.kind == "cjk":
+            yield from _words(sentence, index, None, least=last)
+        return
+    column = columns.at(sentence, index)
+    yield from _words(sentence, index, column)
+    if column is not None:
+        yield (
+            1.0 if column.strength >= 4 or column.strength == 2 else 2.5,
+            _part(sentence, FIELD, index, column.last, fields=column.fields, strength=column.strength),
+        )
+    if sentence.is_noun(index) and not sentence.mention_at(index):
+        yield (
+            _COST[RECORD] if column is not None and column.strength >= 5 else 0.8,
+            _part(sentence, RECORD, index, _noun_end(sentence, index)),
+        )
+    if any(one.start <= token.start < one.end for one in found.dates):
+        yield _COST[UNKNOWN], _part(sentence, UNKNOWN, index, index + 1)
+    elif token.kind == "number" or (token.kind == "word" and parse_exact(token.folded) is not None):
+        number = parse_exact(token.folded) if "." not in token.folded else None
+        yield (
+            _COST[NUMBER] if number is not None else _COST[UNKNOWN],
+            _part(sentence, NUMBER if number is not None else UNKNOWN, index, index + 1, number=number),
+        )
+    elif token.kind == "mark":
+        yield _COST[MARK], _part(sentence, MARK, index, index + 1)
+    elif token.kind == "cjk" and (size := _chinese_number(sentence, index)):
+        number = parse_exact(sentence.text[token.start : sentence.tokens[index + size - 1].end])
+        yield _COST[NUMBER], _part(sentence, NUMBER, index, index + size, number=number)
+    for last in range(index + 1, min(index + 4, len(sentence.tokens) + 1)):
+        if unit_of(sentence.text[token.start : sentence.tokens[last - 1].end]) is not None:
+            yield _COST[UNIT], _part(sentence, UNIT, index, last)
+    mention = sentence.mention_at(index)
+    if mention is not None and mention.first == index:
+        yield _COST[VALUE], _part(sentence, VALUE, index, mention.last)
+    yield _COST[UNKNOWN], _part(sentence, UNKNOWN, index, index + 1)
+
+
+_CONNECTING = frozenset("and or & / , the a of in by either neither nor both vs versus 、 ， 和 与 或 及 跟".split())
+
+
+def _piece_end(sentence: Sentence, index: int, piece: Piece, found: Found) -> int:
+    """Behind the tokens from a place on that state a constraint; of several values only these and what joins them."""
+    tokens = sentence.tokens
+    named = [one for one in sentence.mentions if piece.start <= one.start < piece.end and one.of(piece.field)]
+    values = [one for one in found.constraints if one.start == piece.start and len(one.values) > 1 and len(named) > 1]
+    dates = [one for one in found.dates if piece.start <= one.start and one.end <= piece.end]
+    if not values and len(dates) < 2:
+        last = index + 1
+        while last < len(tokens) and tokens[last].start < piece.end:
+            last += 1
+        return last
+    mention = sentence.mention_at(index)
+    if values and mention is not None and mention.of(piece.field, *values[0].also):
+        return mention.last
+    dated = next((one for one in dates if one.start <= tokens[index].start < one.end), None)
+    if dated is not None:
+        return max(sentence.index_from(dated.end), index + 1)
+    return index + 1 if tokens[index].folded in _CONNECTING else index
+
+
+def _words(sentence: Sentence, index: int, column: Column | None, *, least: int = 0) -> Iterator[tuple[float, Part]]:
+    """The phrases that begin at a place; one that is the name of a field, too, keeps both meanings."""
+    words: list[str] = []
+    for last in range(index, min(index + _longest(), len(sentence.tokens))):
+        words.append(sentence.tokens[last].folded)
+        kind = _phrases().get(tuple(words))
+        if kind is None or last + 1 <= least:
+            continue
+        same = column is not None and column.last == last + 1
+        if same and kind == FILLER and column is not None and column.strength >= 5:
+            continue
+        fields = column.fields if same and column is not None else ()
+        cost = _COST[FILLER] if kind == FILLER else _OF_WORD
+        if same and column is not None and column.strength > 3:
+            cost = min(cost, 0.7)
+        yield (
+            cost,
+            _part(sentence, kind, index, last + 1, fields=fields, strength=column.strength if same and column else 0.0),
+        )
+
+
+def _part(sentence: Sentence, kind: str, first: int, last: int, **more: object) -> Part:
+    return Part(kind, first, last, sentence.tokens[first].start, sentence.tokens[last - 1].end, **more)  # type: ignore[arg-type]
+
+
+_NUMBER_ZH = re.compile(r"[一二两三四五六七八九十百千]{1,6}")
+
+
+def _chinese_number(sentence: Sentence, index: int) -> int:
+    """How many characters of a number in Chinese stand there."""
+    match = _NUMBER_ZH.match(sentence.text, sentence.tokens[index].start)
+    return len(match[0]) if match is not None else 0
+
+
+def _noun_end(sentence: Sentence, index: int) -> int:
+    """Behind the word for documents that stands at a place; of a Chinese one the longest that is known."""
+    if sentence.tokens[index].kind != "cjk":
+        return index + 1
+    start = sentence.tokens[index].start
+    from agent.intent import lexicon
+
+    nouns = (one for one in (*lexicon.CHINESE_DOCUMENT_NOUNS, *sentence.nouns) if sentence.text.startswith(one, start))
+    size = max(map(len, nouns), default=1)
+    return sentence.index_from(start + size)
+
+
+# Kinds behind which a plural noun is what the records are called: "how many [sightings]", "at least 5 [parcels]".
+_BEFORE_PLURAL = frozenset(["count", "most", "fewest", "number", "distinct", "share", "top"])
+# And right behind which a noun is: "which [parcel]", "the most expensive [part]".
+_BEFORE_NOUN = frozenset(["which", "highest", "lowest", "exactly"])
+_NAMING = frozenset([UNKNOWN, PIECE, FIELD, RECORD, VALUE])
+_DETERMINERS = frozenset("the our all these those".split())
+
+
+def _with_records(sentence: Sentence, parts: list[Part], columns: Columns) -> tuple[Part, ...]:
+    """The parts with a noun in the place of a record as one; behind a number it is what that counts."""
+    before = ""
+    for place, part in enumerate(parts):
+        numbered = any(one.kind == NUMBER for one in parts[max(0, place - 2) : place])
+        if part.kind in ("or_more", "or_fewer") and not numbered:
+            parts[place] = replace(part, kind="more" if part.kind == "or_more" else "fewer")
+        if part.kind in (UNKNOWN, RECORD) and place and _counts_noun(sentence, parts, place, columns):
+            parts[place] = replace(part, kind=FILLER)
+        elif part.kind == UNKNOWN and _is_record(sentence, parts, place, before):
+            parts[place] = replace(part, kind=RECORD, guessed=True)
+        if part.kind not in (FILLER, MARK, PIECE):
+            before = parts[place].kind
+    return tuple(parts)
+
+
+def _counts_noun(sentence: Sentence, parts: Sequence[Part], place: int, columns: Columns) -> bool:
+    """ "gold [medals]": the plural right behind the word for a number says what it is a number of."""
+    return _is_plural(sentence, parts[place]) and any(name in columns.measures for name in parts[place - 1].fields)
+
+
+def _is_record(sentence: Sentence, parts: Sequence[Part], place: int, before: str) -> bool:
+    """Whether an unknown noun stands in the place of a record.
+
+    Args:
+        before: the kind of the nearest part before that is more than a filler.
+    """
+    part = parts[place]
+    last = parts[place - 1] if place else None
+    behind = parts[place + 1] if place + 1 < len(parts) else None
+    if last is not None and _is_classified(sentence, parts, place):
+        return True
+    if sentence.tokens[part.first].kind != "word" or (behind is not None and behind.kind == UNKNOWN):
+        return False
+    if _is_plural(sentence, part):
+        determined = last is not None and sentence.tokens[last.first].folded in _DETERMINERS
+        grouped = behind is not None and behind.kind in ("per", "by") and (last is None or last.kind == "listed")
+        return before in _BEFORE_PLURAL or determined or grouped
+    counted = behind is not None and behind.kind == "count" and behind.first == part.last
+    is_head = behind is None or behind.kind not in _NAMING
+    named = is_head and last is not None and last.kind in _BEFORE_NOUN and len(part_text(sentence, part)) > 2
+    return (counted or named) and part_text(sentence, part).isalpha()
+
+
+def part_text(sentence: Sentence, part: Part) -> str:
+    """The characters of a part."""
+    return sentence.text[part.start : part.end]
+
+
+_CLASSIFIERS = frozenset("个篇份条起件项门首道部次款套张")
+
+
+def _is_classified(sentence: Sentence, parts: Sequence[Part], place: int) -> bool:
+    """多少门[课], [课]门数, 一门[课]: in Chinese one character beside a word that classifies records."""
+    if sentence.tokens[parts[place].first].kind != "cjk":
+        return False
+    around = (parts[place - 1], parts[place + 1] if place + 1 < len(parts) else parts[place])
+    if any(one.kind == UNKNOWN for one in (around[0], *([around[1]] if around[1] is not parts[place] else []))):
+        return False
+    before = sentence.text[around[0].start : around[0].end]
+    behind = sentence.text[around[1].start : around[1].end]
+    counted = (
+        around[0].kind in ("count", FILLER)
+        and before[-1:] in _CLASSIFIERS
+        and len(before) > (around[0].kind == "count")
+    )
+    return counted or (around[1].kind == "count" and behind.endswith("数") and behind[:1] in _CLASSIFIERS)
+
+
+def _is_plural(sentence: Sentence, part: Part) -> bool:
+    token = sentence.tokens[part.first]
+    word = token.folded
+    return (
+        token.kind == "word"
+        and len(word) > 3
+        and word.endswith("s")
+        and not word.endswith(("ss", "us", "is"))
+        and word not in table("calculation")["not_records"]
+    )

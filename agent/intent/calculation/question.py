@@ -1,0 +1,201 @@
+"""The parts of a question, which of them a calculation has taken up, and the calculation that comes of it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from agent.intent.calculation.parts import FIELD, FILLER, MARK, NUMBER, PIECE, UNIT, UNKNOWN, Part, says
+from agent.intent.columns import Columns
+from agent.intent.filters import Json
+from agent.intent.found import Found, Piece, date_field
+from agent.intent.numbers import NUMBER as NUMBER_OF
+from agent.intent.numbers import unit_of
+
+LINKING = (FILLER, MARK, "by", "name_of")
+
+
+class Unclear(Exception):
+    """The words may mean several things, or nothing that can be calculated: nothing is."""
+
+
+@dataclass(slots=True)
+class Question:
+    """The parts of a question, and which of them the slots have taken up."""
+
+    found: Found
+    columns: Columns
+    parts: tuple[Part, ...]
+    used: set[int] = field(default_factory=set)
+    taken: set[str] = field(default_factory=set)
+    within: list[Json] = field(default_factory=list)
+    absent: list[Json] = field(default_factory=list)
+
+    def says(self, kind: str) -> bool:
+        """Whether a word of a class stands anywhere, within a constraint as well."""
+        return self.has(kind) or says(self.found.sentence, kind)
+
+    def of_kind(self, *kinds: str) -> list[int]:
+        """The places of parts of these kinds."""
+        return [place for place, part in enumerate(self.parts) if part.kind in kinds]
+
+    def take(self, *kinds: str) -> bool:
+        """Take up all parts of these kinds; whether there is any."""
+        places = self.of_kind(*kinds)
+        self.used.update(places)
+        return bool(places)
+
+    def has(self, *kinds: str) -> bool:
+        """Whether a part is of one of these kinds."""
+        return any(part.kind in kinds for part in self.parts)
+
+    def beside(self, place: int, step: int, *, over: tuple[str, ...] = LINKING) -> int | None:
+        """The nearest part before (-1) or behind (1) a place that is of no kind to look over."""
+        place += step
+        while 0 <= place < len(self.parts):
+            if self.parts[place].kind not in over:
+                return place
+            place += step
+        return None
+
+    def unread(self) -> list[str]:
+        """The words that no slot has taken up."""
+        negated = _is_negated(self.found)
+        words = []
+        for place, part in enumerate(self.parts):
+            if place in self.used or part.is_soft:
+                continue
+            if part.kind in ("negation", "lacking") and negated:
+                continue
+            if part.kind == "or" and _is_chosen(self.found):
+                continue
+            if part.kind in (UNIT, UNKNOWN) and self._is_own_unit(part):
+                continue
+            if part.kind == NUMBER and self.found.sentence.text[part.start : part.end] == "一":
+                continue  # 一门课 is any of them
+            if part.kind == FIELD and self._is_said_by_piece(place):
+                continue
+            words.append(self.found.sentence.text[part.start : part.end])
+        return words
+
+    def _is_own_unit(self, part: Part) -> bool:
+        """Whether a unit is that of a number that was taken up: "the total fine in euros"."""
+        text = self.found.sentence.text[part.start : part.end]
+        units = [self.columns.measures[name].units for name in self.taken if name in self.columns.measures]
+        return any(len(one) == 1 and (one[0] == unit_of(text) or one[0].kind == text.casefold()) for one in units)
+
+    def _is_said_by_piece(self, place: int) -> bool:
+        """Whether a word for a field only leads to a value of it, or tells what became of every record."""
+        part = self.parts[place]
+        if part.strength <= 2 and place and self.parts[place - 1].kind == FIELD and self._is_said_by_piece(place - 1):
+            return True  # 产品类别
+        stated = {one.piece.field for one in self.parts if one.piece is not None}
+        if stated & set(part.fields) or (part.strength <= 2 and self.taken & set(part.fields)):
+            return True
+        dates = set(self.columns.dates())
+        return set(part.fields) <= dates and any(self.columns.is_everywhere(name) for name in part.fields)
+
+    def fields(self, *, start: int = 0, end: int | None = None) -> Iterator[tuple[int, Part]]:
+        """The parts that point at fields, between two places."""
+        for place, part in enumerate(self.parts[:end]):
+            if place >= start and part.fields and part.kind != PIECE:
+                yield place, part
+
+    # -- columns
+
+    def group_of(self, part: Part) -> str | None:
+        """The field whose values the words of a part group by; None where it is none, or one of several."""
+        names = [name for name in part.fields if self.columns.is_group(name)]
+        if len(names) > 1:
+            names = [name for name in names if name not in self.columns.people()] or names
+            free = [name for name in names if name not in self._constrained()]
+            names = free or names
+        return names[0] if len(names) == 1 or (names and part.strength <= 2) else None
+
+    def number_of(self, part: Part) -> str | None:
+        """The expression of the number that the words of a part mean."""
+        names = [name for name in part.fields if name in self.columns.measures]
+        return self.expressed(names[0]) if len(names) == 1 else None
+
+    def expressed(self, name: str) -> str:
+        """A number field as an expression of the aggregates: of numbers in texts the number."""
+        self.taken.add(name)
+        if len(self.columns.measures[name].units) > 1:
+            self._keep_to_unit(name)
+        return NUMBER_OF.format(name) if self.columns.measures[name].texts else name
+
+    def _keep_to_unit(self, name: str) -> None:
+        """Of amounts in several currencies those in the one that is said are calculated with.
+
+        Raises:
+            Unclear: none is said.
+        """
+        measure = self.columns.measures[name]
+        said = {unit_of(token.folded) for token in self.found.sentence.tokens} & set(measure.units)
+        if len(said) != 1:
+            raise Unclear("amounts in several units")
+        text = next(text for text, (_, unit) in measure.texts.items() if unit in said)
+        sign = "".join(c for c in text if not (c.isdigit() or c in ".,+-")).strip()
+        kept: Json = {"type": "prefix" if text.startswith(sign) else "contains", "key": name, "value": sign}
+        if kept not in self.within:
+            self.within.append(kept)
+
+    def _constrained(self) -> set[str]:
+        return {part.piece.field for part in self.parts if part.piece is not None}
+
+    def is_condition(self, name: str) -> bool:
+        """Whether a field is named for a bound on it."""
+        bare = name.removeprefix("number(").rstrip(")")
+        return any(one.field == bare for one in self.found.numbers)
+
+    def date(self) -> str | None:
+        """The date field that the question orders or groups by: a named one, else when documents came to be."""
+        if self.found.dates and (of_range := date_field(self.found.sentence, self.found.dates[0])):
+            return of_range
+        dates = self.columns.dates()
+        named = [name for _, part in self.fields() for name in part.fields if name in dates]
+        return next(iter((*named, *dates)), None)
+
+
+def _is_negated(found: Found) -> bool:
+    filters = [piece.filter for piece in (*found.pieces, *found.lengths)]
+    return any(one.negated for one in found.constraints) or any(
+        one["type"] in ("ne", "nin", "not", "lt", "lte")
+        or (one["type"] in ("exists", "eq") and (one["value"] is False or one["value"] == 0))
+        or one["type"] == "or"
+        for one in filters
+    )
+
+
+def _is_chosen(found: Found) -> bool:
+    """Whether an "or" of the question became alternatives."""
+    fields = {one.field for one in found.constraints}
+    several = any(len(one.values) > 1 or one.also for one in found.constraints) or len(found.dates) > 1
+    return several or len(fields) < 2
+
+
+@dataclass(frozen=True, slots=True)
+class Calculation:
+    """An aggregate (the JSON of retrievers.core.aggregates) and the filter it works within.
+
+    Attributes:
+        pieces: what is left of the constraints as a filter: a share's condition is none.
+        sure: the words ask for it; otherwise it only happens that nothing but metadata was asked for.
+    """
+
+    aggregate: Json
+    pieces: tuple[Piece, ...]
+    sure: bool = True
+
+
+def words_of_kind(question: Question, kind: str) -> tuple[str, ...]:
+    text = question.found.sentence.text
+    return tuple(text[question.parts[place].start : question.parts[place].end] for place in question.of_kind(kind))
+
+
+def pieces_of(question: Question) -> tuple[Piece, ...]:
+    """The constraints of a question, those on whole rows included."""
+    pieces = list(question.found.pieces)
+    for part in question.parts:
+        stated = {str(piece.filter) for piece in (*pieces, *question.found.lengths)}
+        if part.piece is not None and str(part.piece.filter) not in stated:
+            pieces.append(part.piece)
+    return tuple(pieces)

@@ -1,0 +1,146 @@
+"""Records that a question names by a text that only a few of them have: "what is the time of Ann Lee"."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from agent.intent.calculation.parts import FILLER, RECORD, UNKNOWN, VALUE, Part
+from agent.intent.columns import Columns
+from agent.intent.filters import Json
+from agent.intent.found import Found, Piece
+from agent.intent.text import words_of
+from retrievers.core.types import FieldCatalogue
+
+_LONGEST = 8
+_MOST_WORDS = 12
+"""Most words of a value that can be named by a part of it."""
+_LEAST_CHARACTERS = 4
+_MOST_VALUES = 1000
+_LEADING = frozenset("in from at by on did does 在 由 从".split())
+"""Words right before a part of a name, where one word of it is enough."""
+
+_Named = tuple[str, str, bool]
+"""A field, a value, and whether the words are the whole of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    first: int
+    last: int
+    named: tuple[_Named, ...]
+
+
+def named_rows(found: Found, columns: Columns, parts: Sequence[Part]) -> tuple[Piece, ...]:
+    """Constraints on texts that values of fields hold, where the words are not accounted for otherwise."""
+    index = _index(_Key(columns.vocabulary.catalogue, frozenset(columns.measures)))
+    runs: list[_Run] = []
+    place = 0
+    while place < len(found.sentence.tokens):
+        run = _longest(found, parts, index, place)
+        place = place + 1 if run is None else run.last
+        runs += [run] if run is not None else []
+    pieces = [piece for run in runs if (piece := _constraint(found, run, parts)) is not None]
+    return tuple(_together(found, pieces))
+
+
+def _longest(
+    found: Found, parts: Sequence[Part], index: Mapping[tuple[str, ...], list[_Named]], place: int
+) -> _Run | None:
+    """The longest run from a place on that is a value, or a part of one, and holds a word that is not accounted for."""
+    tokens = found.sentence.tokens
+    unknown = {n for part in parts if part.kind in (UNKNOWN, VALUE) for n in range(part.first, part.last)}
+    weak = {n for part in parts if part.kind in (RECORD, FILLER) for n in range(part.first, part.last)}
+    taken = {n for part in parts if part.piece is not None for n in range(part.first, part.last)}
+    words: list[str] = []
+    best: _Run | None = None
+    for last in range(place, min(place + _LONGEST, len(tokens))):
+        if last in taken:
+            break
+        if tokens[last].kind == "mark":
+            if not words or tokens[last].text in ',;:?!，；：？！。“”"':
+                break
+            continue
+        words.append(tokens[last].folded)
+        named = index.get(tuple(words), [])
+        covers = [n for n in range(place, last + 1) if n in unknown]
+        whole = tuple(one for one in named if one[2])
+        if not named or not (covers or (whole and len(words) > 1)):
+            continue
+        said = "".join(words)
+        if not whole and (len(said) < _LEAST_CHARACTERS or said.isdigit() or place in weak or last in weak):
+            continue
+        best = _Run(place, last + 1, whole or tuple(named))
+    return best
+
+
+def _constraint(found: Found, run: _Run, parts: Sequence[Part]) -> Piece | None:
+    """The condition that a run states; None where it may be of several fields."""
+    beside = [part for part in parts if run.first - 2 <= part.first < run.first or run.last <= part.first <= run.last]
+    cued = {name for part in beside for name in part.fields}
+    fields = list(dict.fromkeys(field for field, _, _ in run.named))
+    if len(fields) > 1:
+        fields = [name for name in fields if name in cued]
+    if len(fields) != 1:
+        return None
+    values = sorted({value for field, value, _ in run.named if field == fields[0]})
+    tokens = found.sentence.tokens
+    whole = any(one[2] for one in run.named)
+    led = run.first > 0 and tokens[run.first - 1].folded in _LEADING
+    if not whole and not led and fields[0] not in cued and (len(values) > 1 or run.last - run.first < 2):
+        return None
+    filter: Json = {"type": "eq", "key": fields[0], "value": values[0]}
+    if len(values) > 1:
+        filter = {"type": "in", "key": fields[0], "value": values}
+    return Piece(fields[0], filter, tokens[run.first].start, tokens[run.last - 1].end, 0.8)
+
+
+def _together(found: Found, pieces: list[Piece]) -> list[Piece]:
+    """Two names of one field are alternatives: no record has both."""
+    joined: list[Piece] = []
+    for piece in pieces:
+        other = next((one for one in joined if one.field == piece.field), None)
+        if other is None:
+            joined.append(piece)
+            continue
+        values = [*_values(other), *(value for value in _values(piece) if value not in _values(other))]
+        filter: Json = {"type": "in", "key": piece.field, "value": values}
+        joined[joined.index(other)] = Piece(piece.field, filter, other.start, other.end, 0.8)
+        joined.append(Piece(piece.field, filter, piece.start, piece.end, 0.8))
+    return joined
+
+
+def _values(piece: Piece) -> list[str]:
+    value = piece.filter["value"]
+    return list(value) if isinstance(value, list) else [value]
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    catalogue: FieldCatalogue
+    measures: frozenset[str]
+
+    def __hash__(self) -> int:
+        return id(self.catalogue)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and self.catalogue is other.catalogue
+
+
+@lru_cache(maxsize=64)
+def _index(key: _Key) -> Mapping[tuple[str, ...], list[_Named]]:
+    """Values of text by their words and by every run of these."""
+    found: dict[tuple[str, ...], list[_Named]] = {}
+    for name, one in key.catalogue.fields.items():
+        if one.field.item != "string" or one.field.type == "list" or name in key.measures or name == "language":
+            continue
+        if one.distinct > min(len(one.values), _MOST_VALUES):
+            continue
+        for value in one.values:
+            words = words_of(value)
+            runs = {words}
+            if len(words) <= _MOST_WORDS:
+                runs |= {words[n:m] for n in range(len(words)) for m in range(n + 1, len(words) + 1)}
+            for run in runs:
+                if run and len(run) <= _LONGEST:
+                    found.setdefault(run, []).append((name, value, run == words))
+    return found

@@ -1,0 +1,126 @@
+"""Shares: how many percent of some records satisfy a further condition."""
+
+from agent.intent.calculation import between
+from agent.intent.calculation.groups import read_group, read_ranked_group
+from agent.intent.calculation.question import Calculation, Question, pieces_of
+from agent.intent.calculation.slots import read_decimals, read_order
+from agent.intent.filters import Json, both
+from agent.intent.found import Piece
+from agent.intent.vocabulary import concepts_of
+
+_SAYING = frozenset(
+    """
+    is are was were got get have has had did do does became become ended carry carried made came dated date dates
+    是 占 被 为
+    """.split()
+)
+
+
+def read_share(question: Question) -> Calculation | None:
+    """ "what share of the permits got denied": of the A, how many percent are B."""
+    pieces = pieces_of(question)
+    lengths = question.found.lengths
+    if not pieces and not lengths and not question.absent:
+        return None
+    rated = _rated(question, pieces)
+    if question.has("rate") and not rated:
+        return None
+    group, told = read_group(question), between.read_several(question)
+    decimals = read_decimals(question)
+    order = read_order(question)
+    question.take("share", "rate", "sum", "count", "value")
+    part, whole = ((), pieces) if question.absent else _apart(question, pieces, rated)
+    conditions = question.absent or [piece.filter for piece in part]
+    if not conditions:
+        return None
+    aggregate: Json = {"op": "share", "where": both(conditions)}
+    aggregate["decimals"] = 1 if decimals is None else decimals
+    if group is not None and not group.per_record:
+        if group.expression in {piece.field for piece in part}:
+            return None  # the share of each says how they are distributed
+        aggregate["group_by"] = group.expression
+    elif order is not None:
+        if order.kind == "most" and not rated:
+            return None
+        ranked = read_ranked_group(question, order)
+        if ranked is None:
+            return None
+        aggregate |= {"group_by": ranked.expression, "order": order.direction, "limit": order.limit, "ties": True}
+    elif (
+        told is not None
+        and told.expression not in {piece.field for piece in part}
+        and (question.take("versus", "apart") or question.says("versus"))
+    ):
+        aggregate |= {"group_by": told.expression, "between": list(told.values)}
+    return Calculation(aggregate, whole)
+
+
+def read_part_of_count(question: Question) -> Calculation | None:
+    """ "how many did Ann write, and how many of them are final": the part with the whole."""
+    places = question.of_kind("among")
+    counts = question.of_kind("count")
+    if not places or len(counts) != 2 or not counts[0] < counts[1]:
+        return None
+    start = min(question.parts[places[-1]].start, question.parts[counts[1]].start)
+    pieces = pieces_of(question)
+    part = tuple(piece for piece in pieces if piece.start >= start)
+    whole = tuple(piece for piece in pieces if piece not in part)
+    if not part or not whole:
+        return None
+    question.take("count", "sum")
+    return Calculation({"op": "share", "where": both([one.filter for one in part]), "decimals": 1}, whole)
+
+
+def _rated(question: Question, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
+    """The constraint that a rate is of: "the approval rate"."""
+    for place in question.of_kind("rate"):
+        start = question.parts[place].start
+        near = [piece for piece in pieces if 0 <= start - piece.end <= 1]
+        if near:
+            return tuple(near)
+    return ()
+
+
+def _apart(
+    question: Question, pieces: tuple[Piece, ...], rated: tuple[Piece, ...]
+) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
+    """The condition of a share, and the constraints on the whole."""
+    if rated:
+        return rated, tuple(piece for piece in pieces if piece not in rated)
+    if question.found.lengths:
+        return question.found.lengths, pieces
+    existing = tuple(piece for piece in pieces if piece.filter["type"] == "exists")
+    if existing and len(existing) < len(pieces):
+        return existing, tuple(piece for piece in pieces if piece not in existing)
+    among = next((question.parts[place] for place in question.of_kind("among")), None)
+    if (
+        among is not None
+        and among.kind
+        and pieces[0].start < among.start < pieces[-1].end
+        and among.end - among.start > 1
+    ):
+        part = tuple(piece for piece in pieces if piece.start < among.start)
+        return part, tuple(piece for piece in pieces if piece not in part)
+    return _by_place(question, pieces)
+
+
+def _by_place(question: Question, pieces: tuple[Piece, ...]) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
+    """Of "the share of A that are B" B is the part; of "the share of A in 2025" A: when they were made is the whole."""
+    sentence, dates = question.found.sentence, question.columns.dates()
+    share = question.parts[question.of_kind("share", "rate")[0]]
+    verbs = [token for token in sentence.tokens if token.folded in _SAYING and token.start > share.end]
+    verb = next((token for token in verbs if token.start > pieces[0].end), None)
+    behind = tuple(piece for piece in pieces if verb is not None and piece.start >= verb.end)
+    if behind and len(behind) < len(pieces):
+        return behind, tuple(piece for piece in pieces if piece not in behind)
+    whole_zh = sentence.text.find("占")
+    if whole_zh >= 0 and any(piece.start > whole_zh for piece in pieces) and pieces[0].start < whole_zh:
+        part = tuple(piece for piece in pieces if piece.start < whole_zh)
+        return part, tuple(piece for piece in pieces if piece not in part)
+    undated = [piece for piece in pieces if piece.field not in dates]
+    said = [piece for piece in undated if "kind" not in concepts_of(piece.field)] or undated or list(pieces)
+    leads = question.parts[question.of_kind("share", "rate")[0]].kind == "share" and not any(
+        token.start > said[0].end for token in verbs
+    )
+    chosen = said[0] if leads and len(said) > 1 and sentence.text.isascii() else said[-1]
+    return (chosen,), tuple(piece for piece in pieces if piece is not chosen)

@@ -1,0 +1,257 @@
+"""Slots of a calculation, each read by itself: order and limit, size of groups, operand, digits."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from agent.intent.calculation.parts import FIELD, NUMBER, PIECE, RECORD, Part
+from agent.intent.calculation.question import LINKING, Question, Unclear
+from agent.intent.filters import Json
+from agent.intent.numerals import parse_count
+from agent.intent.vocabulary import concepts_of
+
+ENDS = {"most": "desc", "highest": "desc", "newest": "desc", "fewest": "asc", "lowest": "asc", "oldest": "asc"}
+_BY_DATE = ("newest", "oldest")
+_BY_COUNT = ("most", "fewest")
+NTH = {"second": 2, "third": 3, "fourth": 4, "fifth": 5}
+_BOUNDS: dict[str, Callable[[int], Json]] = {
+    "at_least": lambda n: {"at_least": n},
+    "more_than": lambda n: {"at_least": n + 1},
+    "at_most": lambda n: {"at_most": n},
+    "fewer_than": lambda n: {"at_most": n - 1},
+    "exactly": lambda n: {"at_least": n, "at_most": n},
+    "or_more": lambda n: {"at_least": n},
+    "or_fewer": lambda n: {"at_most": n},
+}
+_VERBS = frozenset("are is was were have has had did do does got".split())
+_CLASSIFIERS = frozenset("个篇份条起件项门位名首道部次")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One end of an order, and how many there.
+
+    Attributes:
+        kind: "most", "highest" or "newest", or one of their opposites.
+        place: of the part that says it.
+        nth: the one meant stands last.
+    """
+
+    kind: str
+    direction: str
+    place: int
+    limit: int = 1
+    nth: bool = False
+
+    @property
+    def is_dated(self) -> bool:
+        """Whether it is by date."""
+        return self.kind in _BY_DATE
+
+    @property
+    def counts(self) -> bool:
+        """Whether it may be by how many there are."""
+        return self.kind in _BY_COUNT
+
+
+def read_order(question: Question) -> Order | None:
+    """The end of an order that is asked for; None where there is none, or where two ends are."""
+    places = question.of_kind(*ENDS)
+    nth = question.of_kind(*NTH)
+    top = question.of_kind("top")
+    kinds = {question.parts[place].kind for place in places}
+    directions = {ENDS[kind] for kind in kinds}
+    if not places and nth and _is_rank(question, nth[0]):
+        places, kinds, directions = nth[:1], {"most"}, {"desc"}
+    if not places and top and question.beside(top[0], 1) in question.of_kind(NUMBER):
+        places, kinds, directions = top[:1], {"most"}, {"desc"}
+    if len(directions) != 1 or (kinds & set(_BY_DATE) and kinds - set(_BY_DATE)):
+        return None
+    kind = next((one for one in ("most", "fewest", *ENDS) if one in kinds), "most")
+    question.used.update(places)
+    question.used.update(top)
+    question.used.update(nth[:1])
+    limit = _limit(question, places)
+    rank = NTH[question.parts[nth[0]].kind] if nth else 0
+    return Order(kind, next(iter(directions)), places[0], rank or limit, bool(rank))
+
+
+def _is_rank(question: Question, place: int) -> bool:
+    """Whether an ordinal says by itself how much there is: "runner-up", 第三多."""
+    part = question.parts[place]
+    text = question.found.sentence.text[part.start : part.end].casefold()
+    return text.startswith(("runner", "排")) or text.endswith(("多", "名"))
+
+
+def _limit(question: Question, places: list[int]) -> int:
+    """ "top three", "the 5 newest", 最多的三份."""
+    for place in question.of_kind(NUMBER):
+        around = [question.beside(place, -1), question.beside(place, 1)]
+        near = any(
+            one in places or (one is not None and question.parts[one].kind in ("which", "top")) for one in around
+        )
+        behind = around[1]
+        leads = behind is not None and behind > 0 and question.parts[behind].kind in (FIELD, RECORD, PIECE)
+        number = question.parts[place].number
+        if place not in question.used and number and (near or leads):
+            question.used.add(place)
+            return number
+    return 1
+
+
+def read_size(question: Question) -> Json | None:
+    """How many records a group must have, where a number of records is stated: "at least 5 reports"."""
+    for place in question.of_kind(*_BOUNDS):
+        made = _size_at(question, place)
+        if made is not None:
+            return made
+    for place in question.of_kind("exactly"):
+        question.used.add(place)  # "only" restricts nothing without a number
+    return None
+
+
+def _size_at(question: Question, place: int) -> Json | None:
+    part = question.parts[place]
+    text = question.found.sentence.text[part.start : part.end].casefold()
+    if part.kind in ("or_more", "or_fewer"):
+        number = next((n for n in (place - 1, place - 2) if n >= 0 and question.parts[n].kind == NUMBER), None)
+        record = question.beside(place, 1, over=(*LINKING, PIECE)) if number == place - 1 else place - 1
+    elif part.kind == "exactly" and ("single" in text or text.endswith(" one")):
+        number, record = None, question.beside(place, 1, over=(*LINKING,))
+    else:
+        number = question.beside(place, 1)
+        if number is None or question.parts[number].kind != NUMBER:
+            return None
+        record = question.beside(number, 1, over=(*LINKING,))
+        while record is not None and question.parts[record].kind == PIECE and not is_records(question, record):
+            record = question.beside(record, 1)
+    if not (is_records(question, record) or _classifies(question, number, place)):
+        return None
+    question.used.update(one for one in (place, number) if one is not None)
+    stated = 1 if number is None else question.parts[number].number
+    return None if stated is None else _BOUNDS[part.kind](stated)
+
+
+def is_records(question: Question, place: int | None) -> bool:
+    """Whether a part stands for records: a word for them, or a kind of them."""
+    if place is None:
+        return False
+    part = question.parts[place]
+    if part.kind == RECORD:
+        return True
+    return part.piece is not None and "kind" in concepts_of(part.piece.field)
+
+
+def _classifies(question: Question, number: int | None, place: int) -> bool:
+    """文件[超过 10 份]的作者: in Chinese the records may stand before."""
+    if number is None or number + 1 >= len(question.parts):
+        return False
+    behind = question.parts[number + 1]
+    unit = question.found.sentence.text[behind.start : behind.start + 1]
+    before = question.beside(place, -1)
+    after = question.beside(number, 1)
+    return unit in _CLASSIFIERS and (is_records(question, before) or is_records(question, after))
+
+
+def read_target(question: Question, place: int) -> int | None:
+    """The part that a counting word counts: behind it, in Chinese also before it."""
+    over = (*LINKING, "distinct", "sum", PIECE, "most", "having", "more")
+    behind = question.beside(place, 1, over=over)
+    kinds = (RECORD, FIELD, "people")
+    if behind is None or behind in question.used:
+        return _record_before(question, place)
+    part = question.parts[behind]
+    if (part.kind not in kinds and not _is_named(question, behind)) or is_dated(question, part):
+        return _record_before(question, place)
+    verbs = any(
+        token.folded in _VERBS for token in question.found.sentence.tokens[question.parts[place].last : part.first]
+    )
+    if verbs:
+        return None  # "how many are of type G"
+    following = question.parts[behind + 1] if behind + 1 < len(question.parts) else None
+    if question.parts[behind].kind == FIELD and following is not None and following.kind == RECORD:
+        return behind + 1
+    return behind
+
+
+def _is_named(question: Question, place: int) -> bool:
+    return bool(question.parts[place].fields) and question.parts[place].strength >= 4
+
+
+def _record_before(question: Question, place: int) -> int | None:
+    before = question.beside(place, -1, over=(*LINKING, PIECE, "sum", "distinct", "which", "having"))
+    english = question.found.sentence.tokens[question.parts[place].first].kind != "cjk"
+    if before is None or before in question.used or (english and before != place - 1):
+        return None
+    part = question.parts[before]
+    return before if part.kind in (RECORD, FIELD, "people") and not is_dated(question, part) else None
+
+
+def is_dated(question: Question, part: Part) -> bool:
+    """Whether a part points at dates alone."""
+    return bool(part.fields) and set(part.fields) <= set(question.columns.dates())
+
+
+def read_operand(question: Question) -> str | None:
+    """The number that is calculated with: the one number field that the question names and puts no bound on.
+
+    Raises:
+        Unclear: there are several, or the words may mean several.
+    """
+    named: dict[str, list[int]] = {}
+    unclear = False
+    for place, part in question.fields():
+        if place in question.used:
+            continue
+        names = [name for name in part.fields if name in question.columns.measures]
+        if len(names) == 1:
+            named.setdefault(question.expressed(names[0]), []).append(place)
+        unclear |= len(names) > 1
+    free = {name: places for name, places in named.items() if not question.is_condition(name)} or named
+    sure = {
+        name: places for name, places in free.items() if any(question.parts[place].strength > 2 for place in places)
+    } or free
+    if len(sure) > 1 or (unclear and not sure):
+        raise Unclear("one of several numbers")
+    for name, places in sure.items():
+        _check_operand(question, name, places)
+        question.used.update(places)
+        return name
+    return None
+
+
+def _check_operand(question: Question, name: str, places: list[int]) -> None:
+    """Raises Unclear where a number cannot be what is meant: of a compound the last word is."""
+    bare = name.removeprefix("number(").rstrip(")")
+    if question.has("sum", "avg", "median", "how_much") and question.columns.is_running(bare):
+        raise Unclear("a number that only numbers the records")
+    if question.has("highest", "lowest", "most", "fewest") and question.columns.is_rank(bare):
+        raise Unclear("a place in an order")
+    for place in places:
+        behind = question.parts[place + 1] if place + 1 < len(question.parts) else None
+        if behind is not None and behind.kind == FIELD and place + 1 not in places and not question.number_of(behind):
+            raise Unclear(question.found.sentence.text[question.parts[place].start : behind.end])
+
+
+def read_length(question: Question) -> str | None:
+    """The length of a list that is named, with a word for its number: "most authors", "number of hazards"."""
+    for place, part in question.fields():
+        lists = [name for name in part.fields if question.columns.is_list(name)]
+        before = question.beside(place, -1, over=(*LINKING, "distinct", NUMBER))
+        counted = before is not None and question.parts[before].kind in ("count", *_BY_COUNT)
+        behind = question.beside(place, 1)
+        listed = behind is not None and question.parts[behind].kind in ("count", "listed", *_BY_COUNT)
+        if lists and (counted or listed or question.has("avg", "median")):
+            question.used.add(place)
+            question.take("listed")
+            return f"len({lists[0]})"
+    return None
+
+
+def read_decimals(question: Question) -> int | None:
+    """ "to two decimals"."""
+    for place in question.of_kind("decimals"):
+        part = question.parts[place]
+        question.used.add(place)
+        text = question.found.sentence.text[part.start : part.end].split()[0]
+        return parse_count(text if text.isascii() else text[0])
+    return None

@@ -1,0 +1,222 @@
+"""Which field the words of a question mean, by evidence: the field's own name, its stems, abbreviations, concepts."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+
+from agent.intent import lexicon
+from agent.intent.numbers import Measure, measure_of
+from agent.intent.sentence import Sentence
+from agent.intent.text import has_chinese, stem
+from agent.intent.vocabulary import PEOPLE, Vocabulary, looks_like_name
+
+_LONGEST = 5
+_FULL, _PART, _SHORTENED, _GENERAL, _ROOT = 5.0, 4.0, 3.0, 2.0, 1.0
+_LEAST_ROOT = 5
+_NAMES = 0.6
+"""Share of a field's values that look like names of people."""
+_REPEATED = 0.5
+"""Most values of a field that groups documents, as a share of these."""
+_SHORT = 60
+"""Most characters of a text that names a document."""
+_RANKS = frozenset("rank ranking position pos place grid seed".split())
+_PLAIN = frozenset("of in the to and or by a no is at on name type date number value id with was".split())
+_VOWELS = re.compile("[aeiou]")
+GROUPS = frozenset(["label", "tag", "person", "version", "boolean", "language", "text"])
+"""Roles of fields whose values can be counted or grouped by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Fields that the tokens [first, last) of a question point at, and how strongly: a higher `strength` is surer."""
+
+    fields: tuple[str, ...]
+    last: int
+    strength: float
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The fields of a vocabulary by the words of their names.
+
+    Attributes:
+        stems: the words of each field's name, stemmed, without its unit.
+        measures: the fields that hold numbers, those written as text included.
+        keys: fields of text that have another value in (almost) every document.
+    """
+
+    vocabulary: Vocabulary
+    stems: Mapping[str, tuple[str, ...]]
+    measures: Mapping[str, Measure]
+    keys: frozenset[str]
+
+    def at(self, sentence: Sentence, index: int) -> Column | None:
+        """The fields that the words from a place on point at; None where they point at none."""
+        own = self._own(sentence, index)
+        cued, behind = sentence.cue(index)
+        if own is not None and (own.last >= behind or own.strength >= _PART):
+            return own
+        if cued and not (behind == index + 1 and sentence.folded(index) in _PLAIN):
+            known = tuple(name for name in cued if name in self.vocabulary.roles)
+            return Column(known, behind, _GENERAL) if known else None
+        return own
+
+    def _own(self, sentence: Sentence, index: int) -> Column | None:
+        """Fields whose own name stands there, the longest part of a name first."""
+        said: list[str] = []
+        for token in sentence.tokens[index : index + _LONGEST]:
+            if token.kind not in ("word", "number"):
+                break
+            said.append(token.stem)
+        for size in range(len(said), 0, -1):
+            run = tuple(said[:size])
+            full = tuple(name for name, words in self.stems.items() if words == run)
+            if full:
+                return Column(full, index + size, _FULL)
+            texts = [token.folded for token in sentence.tokens[index : index + size]]
+            short = tuple(name for name, words in self.stems.items() if size > 1 and _abbreviate(words, run, texts))
+            if short:
+                return Column(short, index + size, _PART)
+            part = tuple(name for name, words in self.stems.items() if _holds(words, run))
+            if part and not (size == 1 and (run[0] in _PLAIN or run[0].isdigit())):
+                return Column(part, index + size, _PART)
+        return self._shortened(sentence, index)
+
+    def _shortened(self, sentence: Sentence, index: int) -> Column | None:
+        """Fields whose name is short for the word, or of one root with it: "sev" of severity, "cites" of citations."""
+        token = sentence.token(index)
+        if token is None or token.kind != "word" or len(token.folded) < 4 or token.folded in lexicon.STOP_WORDS:
+            return None
+        for judge, strength in ((is_short_for, _SHORTENED), (_is_of_root, _ROOT)):
+            found = tuple(n for n, words in self.stems.items() if any(judge(one, token.folded) for one in words))
+            whole = tuple(name for name in found if len(self.stems[name]) == 1)
+            if found:
+                return Column(whole or found, index + 1, strength)
+        return None
+
+    def names(self) -> list[str]:
+        """Fields whose short texts tell the documents apart, two at most."""
+        fields = self.vocabulary.catalogue.fields
+        short = [name for name in sorted(self.keys) if all(len(text) <= _SHORT for text in fields[name].values)]
+        return short[:2]
+
+    def people(self) -> tuple[str, ...]:
+        """Fields of people: by their role, else by what their values look like."""
+        known = self.vocabulary.of_role("person")
+        named = tuple(name for name in known if PEOPLE & self._concepts(name))
+        if known:
+            return named or known
+        return tuple(name for name in self.vocabulary.roles if self._holds_names(name))
+
+    def _concepts(self, name: str) -> frozenset[str]:
+        from agent.intent.vocabulary import concepts_of
+
+        return concepts_of(name)
+
+    def _holds_names(self, name: str) -> bool:
+        values = self.vocabulary.catalogue.fields[name].values
+        return len(values) > 2 and sum(map(looks_like_name, values)) >= _NAMES * len(values)
+
+    def dates(self) -> tuple[str, ...]:
+        """The date fields, those of most documents first."""
+        return self.vocabulary.of_role("date")
+
+    def is_list(self, name: str) -> bool:
+        """Whether a document may hold several values of a field."""
+        return self.vocabulary.catalogue.fields[name].field.type == "list"
+
+    def is_group(self, name: str) -> bool:
+        """Whether documents can be counted by the values of a field."""
+        return self.vocabulary.roles.get(name) in GROUPS and name not in self.measures
+
+    def is_repeated(self, name: str) -> bool:
+        """Whether a field's values tell groups of documents, rather than single ones."""
+        one = self.vocabulary.catalogue.fields[name]
+        return one.field.type == "list" or one.distinct <= _REPEATED * max(one.documents, 1)
+
+    def is_running(self, name: str) -> bool:
+        """Whether a number only numbers the documents, 1, 2, 3 ..., so that no sum of it says anything."""
+        one = self.vocabulary.catalogue.fields[name]
+        if not isinstance(one.low, int | float) or not isinstance(one.high, int | float):
+            return False
+        return one.distinct == one.documents == one.high - one.low + 1 and one.documents > 2
+
+    def is_rank(self, name: str) -> bool:
+        """Whether a number is a place in an order, of which the first is the highest."""
+        return not _RANKS.isdisjoint(lexicon.name_words(name))
+
+    def is_everywhere(self, name: str) -> bool:
+        """Whether every document has the field."""
+        catalogue = self.vocabulary.catalogue
+        return catalogue.fields[name].documents >= catalogue.documents
+
+
+def _holds(words: Sequence[str], run: Sequence[str]) -> bool:
+    return any(tuple(words[place : place + len(run)]) == tuple(run) for place in range(len(words) - len(run) + 1))
+
+
+def _abbreviate(words: Sequence[str], run: Sequence[str], texts: Sequence[str]) -> bool:
+    """Whether a field's name is a run of words, some of them shortened: alt_supp of "alternative supplier"."""
+    alike = [one == said or is_short_for(one, text) for one, said, text in zip(words, run, texts, strict=False)]
+    return len(words) == len(run) and all(alike)
+
+
+def is_short_for(short: str, word: str) -> bool:
+    """Whether a field's word abbreviates a word: "prio", "dept", "grp", "wt" of priority, department, group, weight."""
+    if not short.isascii() or not short.isalpha() or len(short) >= len(word) - 1 or short[:1] != word[:1]:
+        return False
+    if len(short) >= 3 and word.startswith(short.rstrip("e") if len(short) > 3 else short):
+        return True
+    if len(short) == 2:
+        return not _VOWELS.search(short) and short[1] == word[-1]
+    rest = iter(word)
+    alike = len(short) > 3 and short[:2] == word[:2] and len(word) >= 2 * len(short)
+    return (alike or not _VOWELS.search(short)) and all(letter in rest for letter in short)
+
+
+def _is_of_root(one: str, word: str) -> bool:
+    shared = 0
+    for left, right in zip(one, word, strict=False):
+        if left != right:
+            break
+        shared += 1
+    return shared >= max(_LEAST_ROOT, 0.6 * max(len(one), len(stem(word))))
+
+
+def columns_of(vocabulary: Vocabulary) -> Columns:
+    """The columns of a vocabulary; kept for the next question over the same catalogue."""
+    known = _columns(_Key(vocabulary))
+    return known if known.vocabulary is vocabulary else Columns(vocabulary, known.stems, known.measures, known.keys)
+
+
+class _Key:
+    """A vocabulary as a key: by the catalogue it was built of, not by the cues that one question adds."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+
+    def __hash__(self) -> int:
+        return id(self.vocabulary.catalogue)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and self.vocabulary.catalogue is other.vocabulary.catalogue
+
+
+@lru_cache(maxsize=256)
+def _columns(key: _Key) -> Columns:
+    fields = key.vocabulary.catalogue.fields
+    measures = {name: found for name, values in fields.items() if (found := measure_of(values)) is not None}
+    stems = {}
+    for name in fields:
+        words = lexicon.name_words(name)
+        unit = measures[name].words if name in measures else frozenset()
+        own = tuple(word for word in words if word not in unit) or words
+        stems[name] = tuple(stem(word) for word in own if not has_chinese(word))
+    keys = frozenset(
+        name
+        for name, one in fields.items()
+        if one.field.type == "string" and name not in measures and one.distinct > 2 and one.distinct >= one.documents
+    )
+    return Columns(key.vocabulary, MappingProxyType(stems), MappingProxyType(measures), keys)
