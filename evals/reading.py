@@ -188,7 +188,7 @@ def _outcomes(asked: Asked, result: Result, corpus: Corpus) -> Iterator[str]:
 
 
 def judged_filter(golds: Sequence[Filter | None], found: Filter | None, corpus: Corpus) -> str:
-    """ "right", "none" (rightly), "invented", "missing", "partial" (it excludes nothing that was asked for) or "wrong"."""
+    """"right", "none" (rightly), "invented", "missing", "partial" (it excludes nothing that was asked for) or "wrong"."""
     if any(corpus.exact(gold, found) for gold in golds):
         return "none" if found is None else "right"
     if None in golds:
@@ -231,9 +231,7 @@ def _expressed(wanted: Json, corpus: Corpus) -> Json:
         return wanted
     held = {values[key] for values in corpus.documents.values() if isinstance(values.get(key), str)}
     numbers = {text: _number(text) for text in held}
-    right = [
-        text for text, number in numbers.items() if number is not None and _COMPARED[wanted["type"]](number, value)
-    ]
+    right = [text for text, number in numbers.items() if number is not None and _COMPARED[wanted["type"]](number, value)]
     return {"type": "in", "key": key, "value": sorted(right)}
 
 

@@ -40,6 +40,7 @@ _OF_OWN = 3.0
 _FOLDS = 5
 _SMALLEST = 0.08
 
+
 Numbers = NDArray[np.float64]
 
 
@@ -128,13 +129,13 @@ def told_apart(given: Sequence[Example], meant: Numbers) -> tuple[list[Example],
 
 
 def left_out(given: Sequence[Example], meant: Numbers) -> Numbers:
-    """The logit of each question by weights learned without its fold; neighbouring lines are of one kind, so of one fold."""
+    """The logit of each question by weights learned without its fold, which is made of runs of lines of one kind."""
     fold = np.arange(len(given)) * _FOLDS * 4 // len(given) % _FOLDS
     found = np.zeros(len(given))
     for number in range(_FOLDS):
         rest, test = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
-        learned = fit([given[place] for place in rest], meant[rest])
-        found[test] = scores([given[place] for place in test], meant[test], learned)
+        learned = fit([given[int(place)] for place in rest], meant[rest])
+        found[test] = scores([given[int(place)] for place in test], meant[test], learned)
     return found
 
 
@@ -150,8 +151,8 @@ def main() -> None:
         for least in (0.5, 0.8, SURE, 0.95):
             sent = logits >= np.log(least / (1 - least))
             print(
-                f"{language}, from {least}: of {len(given)} questions left out it finds {sent[world].mean():.3f} of those "
-                f"for the world ({sent[world & own].mean():.3f} of evals/data/turn), and takes {sent[~world].mean():.4f} "
+                f"{language}, from {least}: of {len(given)} questions left out it finds {sent[world].mean():.3f} of "
+                f"the world's ({sent[world & own].mean():.3f} of evals/data/turn), and takes {sent[~world].mean():.4f} "
                 f"of the others for one ({sent[~world & own].mean():.4f})",
                 file=sys.stderr,
             )
@@ -159,7 +160,6 @@ def main() -> None:
         words = {name: round(float(learned.words[place]), 2) for name, place in learned.names.items()}
         stored[language] = {
             "bias": round(learned.bias, 3),
-            "most": round(float(np.quantile(meant @ learned.vector, 0.99)), 2),
             "vector": [round(one, 2) for one in learned.vector.tolist()],
             "words": {name: weight for name, weight in words.items() if abs(weight) >= _SMALLEST},
         }

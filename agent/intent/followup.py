@@ -47,7 +47,7 @@ _YEAR_BESIDE = re.compile(
     re.IGNORECASE,
 )
 _SAME = re.compile(
-    r"^\W*(?:(?:and|but|so|or|then|ok(?:ay)?)\W*)?(?:what|how)\s+about\b|\b(?:make|change|switch)\s+(?:that|it|this)\b|"
+    r"\binstead\b|也(?:查|看|来|要|给|列)|^\W*(?:(?:and|but|so|or|then|ok(?:ay)?)\W*)?(?:what|how)\s+about\b|\b(?:make|change|switch)\s+(?:that|it|this)\b|"
     r"\bsame\s+(?:for|thing|question|with|again)\b|^\W*and\s+(?:for|in|from|by|on|the|those)\b|"
     r"^\W*and\s+[\w'’-]+(?:\s+[\w'’-]+)?\s*\?\W*$|"
     r"^\W*(?:那|那么|还有|换成|改成|同样)|呢\W*$",
@@ -88,6 +88,14 @@ _SAYS = re.compile(
     re.IGNORECASE,
 )
 _WHO_OR_WHEN = re.compile(r"\b(?:who|when)\b|谁|什么时候|何时", re.IGNORECASE)
+_THE_SAME = re.compile(
+    r"\bthe\s+same\s+|\bsame\s+|\bthat\s+same\s+|同一(?:个|位|名|家|款|类|份)?|相同的?", re.IGNORECASE
+)
+_ONES = re.compile(r"\b(?:ones|them|those|these)\b|列出来|哪些|哪几", re.IGNORECASE)
+_BEGINS_REFINING = re.compile(
+    r"^\W*(?:(?:ok(?:ay)?|and|now|but|please|then|那|再)\W+)*(?:only|just|只要|只看|只保留|仅)", re.IGNORECASE
+)
+_VALUES = ("label", "tag", "language", "person", "version")
 _SHORT_WORDS = 12
 _SHORT_CHARACTERS = 24
 _LONGEST_FOLLOWUP = 200
@@ -140,11 +148,14 @@ def carry(found: Found, history: Sequence[Message], find: Finder, *, turns: int 
     said = find(answered) if answered else before
     text = found.sentence.text
     context = _context(before, answered, thing=_THING.search(text) is not None)
-    if _REFINES.search(text) or _SAME.search(text):
-        # After a list a bare value is a constraint: "the rejected ones", 那护士用的呢.
-        found = _with_bare_values(found)
+    found = _on_the_same_date(found, before)
+    # After a list a bare value is a constraint: "the rejected ones", 那护士用的呢.
+    bare = _with_bare_values(found, before)
+    if _REFINES.search(text) or _SAME.search(text) or _is_fragment(bare):
+        found = bare
     return (
-        _narrowing(found, before, said, context)
+        _of_the_same(found, before, said, context)
+        or _narrowing(found, before, said, context)
         or _of_person(found, before, said)
         or _of_document(found, before, said, answered, context)
         or _counting(found, before, context)
@@ -163,10 +174,13 @@ def _narrowing(found: Found, before: Found, said: Found, context: str) -> Carrie
     beside = _year_beside(found, before)
     if beside is not None:
         return Carried(found, before, _overridden(before.pieces, (beside,)), context, lists=True, again=True)
-    pieces = _overridden(before.pieces, found.pieces)
-    refines, same = _REFINES.search(text), _SAME.search(text)
+    pieces = _overridden(before.pieces, found.pieces, _grouped(found))
+    refines, same = _REFINES.search(text), _SAME.search(text) or _is_fragment(found)
     if (refines and found.pieces) or (same and (found.pieces or before.pieces)):
-        return Carried(found, before, pieces, context, lists=True, again=same is not None)
+        return Carried(found, before, pieces, context, lists=True, again=bool(same))
+    if _BEGINS_REFINING.match(text) and before.pieces:
+        # Words that are not understood narrow it further: the documents are searched for them.
+        return Carried(found, before, before.pieces, context, lists=False)
     if _AMONG.search(text) and topic_of(found) and before.pieces:
         return Carried(found, before, pieces, "", lists=False)
     if topic_of(found):
@@ -178,6 +192,45 @@ def _narrowing(found: Found, before: Found, said: Found, context: str) -> Carrie
     return None
 
 
+def _of_the_same(found: Found, before: Found, said: Found, context: str) -> Carried | None:
+    """ "others by the same inspector", 同一个作者: the value of that field in the question or the answer before."""
+    match = _THE_SAME.search(found.sentence.text)
+    if match is None:
+        return None
+    fields = found.sentence.cue_fields(found.sentence.index_from(match.end()))
+    piece = next((piece for piece in before.pieces if piece.field in fields and not _excludes(piece.filter)), None)
+    piece = piece or _last_named(said, fields)
+    if piece is None:
+        return None
+    pieces = (replace(piece, start=0, end=0), *(one for one in found.pieces if one.field != piece.field))
+    return Carried(found, before, pieces, context, lists=not topic_of(found))
+
+
+def _on_the_same_date(found: Found, before: Found) -> Found:
+    """The turn with its days in the field of those before, unless a word says another: "denied in 2023", "2024?"."""
+    dates = found.sentence.vocabulary.of_role("date")
+    field = next((piece.field for piece in before.pieces if piece.field in dates), None)
+    cued = {name for _, names in found.sentence.cued for name in names}
+    if field is None:
+        return found
+    return replace(
+        found,
+        pieces=tuple(
+            replace(piece, field=field, filter=_keyed(piece.filter, field))
+            if piece.field in dates and piece.field not in cued
+            else piece
+            for piece in found.pieces
+        ),
+    )
+
+
+def _keyed(filter: Any, field: str) -> Json:
+    """The condition on another field."""
+    if "filters" in filter:
+        return {**filter, "filters": [_keyed(one, field) for one in filter["filters"]]}
+    return {**filter, "filter": _keyed(filter["filter"], field)} if "filter" in filter else {**filter, "key": field}
+
+
 def _of_person(found: Found, before: Found, said: Found) -> Carried | None:
     """ "what else did she write": about the person that the answer or the question named last."""
     people = found.sentence.vocabulary.of_role("person")
@@ -187,7 +240,7 @@ def _of_person(found: Found, before: Found, said: Found) -> Carried | None:
     of_many = _OF_MANY.search(found.sentence.text) and not any(piece.field in people for piece in before.pieces)
     if of_many and before.pieces and not _WHO_OR_WHEN.search(before.sentence.text):
         return None  # after a list of documents "their" is of those
-    person = _last_person(said, people) or _last_person(before, people)
+    person = _last_named(said, people) or _last_named(before, people)
     if person is None:
         return None
     pieces = (_as_asked(person, found, people), *found.pieces)
@@ -220,12 +273,29 @@ def _is_spoken_of(document: Piece, before: Found) -> bool:
 
 def _counting(found: Found, before: Found, context: str) -> Carried | None:
     """ "how many is that": a calculation over what was asked before."""
-    if found.pieces or topic_of(found) or find_calculation(found) is None:
+    if found.pieces or topic_of(found) or not (find_calculation(found) or _ONES.search(found.sentence.text)):
         return None
-    return Carried(found, before, before.pieces, context, lists=True)
+    return Carried(found, before, _overridden(before.pieces, (), _grouped(found)), context, lists=True)
 
 
-def _with_bare_values(found: Found) -> Found:
+def _grouped(found: Found) -> str | None:
+    """The field that a turn counts by: "how many per stage?" asks for all stages."""
+    calculation = find_calculation(found)
+    return calculation.aggregate.get("group_by") if calculation is not None else None
+
+
+def _is_fragment(found: Found) -> bool:
+    """Whether a turn is nothing but constraints: "Lakeview?", "in 2024?"."""
+    taken = [(one.start, one.end) for one in found.pieces]
+    return bool(taken) and all(
+        token.kind == "mark"
+        or token.folded in lexicon.STOP_WORDS
+        or any(first <= token.start < last for first, last in taken)
+        for token in found.sentence.tokens
+    )
+
+
+def _with_bare_values(found: Found, before: Found) -> Found:
     """The turn with the values it names and does nothing else with as constraints."""
     roles = found.sentence.vocabulary.roles
     text = found.sentence.text
@@ -240,12 +310,14 @@ def _with_bare_values(found: Found) -> Found:
     if keeps:
         found = replace(found, pieces=tuple(_included(piece) for piece in found.pieces))
     stated = {piece.field for piece in found.pieces}
+    asked = {piece.field for piece in before.pieces}
     more = []
     for mention in found.left:
-        known = [
-            one for one in mention.known if roles[one.field] in ("label", "tag", "language") and one.field not in stated
-        ]
-        if known:
+        known = [one for one in mention.known if roles[one.field] in _VALUES and one.field not in stated]
+        # Of several fields the one that was spoken of; of several people nobody.
+        known = [one for one in known if one.field in asked] or known
+        alone = len({one.value for one in known}) == 1
+        if known and (alone or roles[known[0].field] != "person"):
             denied = not keeps and ((negated and mention.start < end) or is_negated(found.sentence, mention))
             one = Constraint(known[0].field, (known[0].value,), mention.start, mention.end, negated=denied)
             more.append(Piece(one.field, of_constraint(one, fields), one.start, one.end, _SURE))
@@ -295,9 +367,9 @@ def _context(before: Found, answered: str, *, thing: bool) -> str:
     return f"{rest} {answered}".strip()[:_LONGEST_CONTEXT]
 
 
-def _overridden(before: Sequence[Piece], now: Sequence[Piece]) -> tuple[Piece, ...]:
-    """Constraints taken over, but for fields that are stated anew; what is excluded now stays beside."""
-    stated = {piece.field for piece in now if not _excludes(piece.filter)}
+def _overridden(before: Sequence[Piece], now: Sequence[Piece], grouped: str | None = None) -> tuple[Piece, ...]:
+    """Constraints taken over, but for fields that are stated anew or counted by; what is excluded now stays beside."""
+    stated = {grouped, *(piece.field for piece in now if not _excludes(piece.filter))}
     return (*(piece for piece in before if piece.field not in stated), *now)
 
 
@@ -305,8 +377,8 @@ def _excludes(filter: Json) -> bool:
     return filter["type"] in ("ne", "nin", "not")
 
 
-def _last_person(found: Found, fields: Sequence[str]) -> Piece | None:
-    """The person whom a turn names last, if the name is of one alone."""
+def _last_named(found: Found, fields: Sequence[str]) -> Piece | None:
+    """The value of these fields that a turn names last, if the name is of one alone."""
     for mention in reversed(found.sentence.mentions):
         known = mention.of(*fields)
         if len({one.value for one in known}) == 1:

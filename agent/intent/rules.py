@@ -44,7 +44,7 @@ class RulesReading:
     Attributes:
         pieces: the constraints, the surest last.
         complete: whether a model could add nothing: small talk, identifiers, questions of metadata alone.
-        is_of_others: nothing of the catalogue is mentioned, nor what is the asker's own: perhaps the world's, see `turn`.
+        is_of_others: nothing of the catalogue is mentioned, nor what is the asker's own, see `turn`.
     """
 
     kind: str

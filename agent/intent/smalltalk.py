@@ -15,7 +15,10 @@ _KEYBOARD_RUN = re.compile(r"\W*(?:asdf|qwer|zxcv|hjkl|dfgh)\w{0,12}\W*", re.IGN
 _DATE = re.compile(r"\W*\d{1,4}[/.-]\d{1,2}[/.-]\d{1,4}\W*")
 # A text that the turn brings along, after a colon or in quotes.
 _GIVEN = re.compile(r"(?:[:：→]|->)\s*\S.{3,}|[\"“‘「][^\"”’」]{6,}[\"”’」]|(?<!\w)'[^']{20,}'", re.DOTALL)
+_RECKONS_ZH = re.compile(r"[等是合换折加减乘除算]|分之")
+_NUMERAL = re.compile(r"[\d一二三四五六七八九十百千万两半]")
 _OPERATOR = re.compile(r"[-+*/×÷^%=]")
+_LEADS = frozenset("and but so then also now just".split())
 _LONGEST = 200
 
 Phrases = Mapping[str, tuple[tuple[str, ...], ...]]
@@ -94,7 +97,7 @@ def _holds(words: Sequence[_Said], phrases: Phrases) -> bool:
 
 
 def is_small_talk(text: str) -> bool:
-    """Whether nothing is to be looked up, every word of the turn being a greeting, a thank-you, a sum, a wish or the like."""
+    """Whether nothing is to be looked up: every word of the turn belongs to a greeting, thanks, a sum or a wish."""
     plain = text.strip()
     words = _said(plain[: _LONGEST + 1])
     if not plain or len(plain) > _LONGEST or _DATE.fullmatch(plain):
@@ -126,13 +129,11 @@ def _is_sum(text: str, words: Sequence[_Said], lists: _Lists) -> bool:
     rest = [one for one in words if not one.text[0].isdigit()]
     if not _after(rest, lists.units, lists.sums)[-1]:
         return False
-    units = sum(any(_after([one], lists.units)[1:]) for one in rest if one.text.isascii())
     if has_chinese(text):
-        units = len(rest) - sum(any(_after([one], lists.sums)[1:]) for one in rest)
+        return _RECKONS_ZH.search(text) is not None and _NUMERAL.search(text) is not None
+    units = sum(any(_after([one], lists.units)[1:]) for one in rest)
     operators = _OPERATOR.search(text) is not None or _holds(rest, lists.sums)
-    return (
-        (len(numbers) > 1 and operators) or units > 1 or (bool(numbers) and (units > 0 or "%" in text) and bool(rest))
-    )
+    return (len(numbers) > 1 and operators) or units > 1 or (len(rest) > 1 and "%" in text and bool(numbers))
 
 
 def is_text_work(text: str) -> bool:
@@ -154,10 +155,14 @@ def without_greeting(text: str) -> str:
     for place in range(len(words) - 1, 0, -1):
         between = text[words[place - 1].end : words[place].start]
         if reached[place] and re.search(r"[^\s'’]", between) and not (words[place - 1].text[0].isdigit()):
+            # "ok thanks, and who is it?"
+            while place < len(words) - 1 and words[place].text in _LEADS:
+                place += 1
             return text[words[place].start :]
     return text
 
 
 def is_own(text: str) -> bool:
     """Whether the asker speaks of what is theirs: "our", 我们."""
-    return _holds(_said(text), _lists().own)
+    # "we're" says "we" as well.
+    return _holds(_said(re.sub("['’]", " ", text)), _lists().own)

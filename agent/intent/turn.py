@@ -6,6 +6,7 @@ of the wording is sure (`judge`). Its weights are made by `evals/train_turn.py`.
 """
 
 import asyncio
+import calendar
 import json
 import math
 import re
@@ -20,7 +21,7 @@ import numpy as np
 import rjieba
 
 from agent.intent import lexicon, smalltalk
-from agent.intent.text import has_chinese, tokenize
+from agent.intent.text import has_chinese, stem
 from agent.types import SourceChoice
 from retrievers.core.errors import RetrievalError
 from retrievers.core.types import Card, Scope
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 
 SURE = 0.9
 """Probability from which on a question is put to the world."""
-_PERHAPS = 0.05
-"""The wording alone must give this much, before documents are counted and the question is embedded."""
 _RARE = 0.1
 """A name in no more of the passages is something that the documents tell of; one in more of them is everywhere."""
 _LIKE, _NEARER = 0.6, 0.1
@@ -48,8 +47,12 @@ _OF_NAMES = 0.3
 """Scale of the signs of names beside a vector of length 1."""
 
 _PIECES = re.compile(r"[a-z]+(?:['’-][a-z]+)*|\d+|[\u4e00-\u9fff]")
+_MONTHS = "|".join((*calendar.day_name, *calendar.month_name[1:]))
 _LATIN = re.compile(r"[A-Za-z][A-Za-z'-]+")
+_JOINED = re.compile(r"[A-Za-z]+(?:[-_.][A-Za-z0-9]+)+|[A-Za-z]+\d\w*")
+_CAPITALS = re.compile(rf"\b(?!(?:{_MONTHS})\b)[A-Z][\w'&]+(?: [A-Z][\w'&]+)*")
 _CODE = re.compile(r"[A-Za-z]+-?\d")
+_CALENDAR = frozenset(one.casefold() for one in (*calendar.day_name, *calendar.month_name))
 _NAMES_ZH = frozenset({"nr", "ns", "nt", "nz"})
 
 
@@ -67,7 +70,9 @@ def is_of_others(found: "Found") -> bool:
     if smalltalk.is_own(sentence.text):
         return False
     dates = sentence.vocabulary.of_role("date")
-    if any(piece.field not in dates for piece in found.pieces) or found.lengths:
+    if found.lengths or any(
+        piece.field not in dates and _means_something(sentence.text[piece.start : piece.end]) for piece in found.pieces
+    ):
         return False
     if any(_means_something(sentence.text[one.start : one.end]) for one in sentence.mentions):
         return False
@@ -104,7 +109,7 @@ async def judge(
     if liked is not None:
         return replace(reading, sources=(liked,), confidence=liked.confidence)
     text = smalltalk.without_greeting(reading.question)
-    if wording_alone(text) < _PERHAPS or await _tells_of(text, scope, catalogue):
+    if await _tells_of(text, scope, catalogue):
         return reading
     try:
         probability = worldly(text, await meaning(text, embedder))
@@ -117,10 +122,8 @@ async def judge(
 
 
 async def _tells_of(text: str, scope: Scope, catalogue: TermCounts) -> bool:
-    """Whether few of the documents hold a name or an unusual word that the question mentions; or all of its words are theirs.
-
-    A word is usual when the weights were learned from it.
-    """
+    """Whether few of the documents hold a name or an unusual word that the question mentions; or all hold all of it."""
+    await asyncio.get_running_loop().run_in_executor(glosses.reader, glosses.words)
     names, others = subjects(text)
     terms = {
         word: [term.text for term in analyse(word, "zh" if has_chinese(word) else "en") if not term.extra]
@@ -132,30 +135,36 @@ async def _tells_of(text: str, scope: Scope, catalogue: TermCounts) -> bool:
         word: min((sum(known.get(term, 0) for known in counts.values()) for term in one), default=0) / chunks
         for word, one in terms.items()
     }
-    usual = _weights(text).words
-    unusual = (word for word in others if word.casefold() not in usual)
-    if any(0 < shares[name] <= _RARE for name in (*names, *unusual)):
+    if any(0 < shares[word] <= _RARE and (word in names or not _is_usual(word)) for word in shares):
         return True
     return bool(shares) and all(shares.values()) and not any(shares[name] > _RARE for name in names)
+
+
+def _is_usual(word: str) -> bool:
+    """Whether a word says little about what is asked: it explains many others, or the weights were learned with it."""
+    if has_chinese(word):
+        return (" ".join(word) if len(word) == 2 else word) in _learned()["zh"].words
+    folded = word.casefold()
+    return not {folded, stem(folded)}.isdisjoint(glosses.words().usual)
 
 
 def subjects(text: str) -> tuple[list[str], list[str]]:
     """The names in a question, and its other words of weight.
 
     A name is written with a capital inside a sentence, with a digit or a hyphen, in Latin among Chinese, or is one by
-    the Chinese dictionary.
+    the Chinese dictionary; side by side capitals are one name: "Stack Overflow".
     """
-    names: dict[str, None] = {}
+    names: dict[str, None] = dict.fromkeys(match[0] for match in _JOINED.finditer(text))
     others: dict[str, None] = {}
-    tokens = tokenize(text)
     chinese = has_chinese(text)
-    for index, token in enumerate(tokens):
-        if token.kind != "word" or len(token.text) < 2 or token.folded in STOP_WORDS["en"]:
-            continue
-        inner = index > 0 and tokens[index - 1].text not in ".?!"
-        joined = "-" in (text[token.end : token.end + 1], text[max(token.start - 1, 0) : token.start])
-        named = (token.is_capital and inner) or chinese or joined or not token.text.isalpha()
-        (names if named else others)[token.text] = None
+    rest = _JOINED.sub(lambda match: "," * len(match[0]), text)
+    for match in _CAPITALS.finditer(rest):
+        if chinese or rest[: match.start()].rstrip()[-1:] not in ("", ".", "?", "!"):
+            names[match[0]] = None
+            rest = rest.replace(match[0], "," * len(match[0]))
+    for word in _LATIN.findall(rest):
+        if word.casefold() not in STOP_WORDS["en"] and word.casefold() not in _CALENDAR:
+            (names if chinese else others)[word] = None
     if chinese:
         for word, kind in rjieba.tag(text):
             if len(word) > 1 and has_chinese(word):
@@ -168,7 +177,7 @@ async def meaning(text: str, embedder: Embedder) -> Vectors:
 
     Chinese is embedded by its glosses.
     """
-    await asyncio.get_running_loop().run_in_executor(glosses.reader, glosses.world_names)
+    await asyncio.get_running_loop().run_in_executor(glosses.reader, glosses.words)
     model = embedder if embedder.name == "minilm" else _packaged()
     vector = await model.embed_query(in_english(text))
     return np.concatenate([vector, _OF_NAMES * signs_of_names(text)])
@@ -181,7 +190,7 @@ def in_english(text: str) -> str:
 
 def signs_of_names(text: str) -> Vectors:
     """Whether a question has a name that the world knows, two of them, another name, none, and a code: "INC-22"."""
-    known = glosses.world_names()
+    known = glosses.words().names
     words = [word.removesuffix("'s") for word in _LATIN.findall(text)]
     held = sum(word.casefold() in known for word in words)
     if has_chinese(text):
@@ -198,7 +207,7 @@ def _packaged() -> Embedder:
 
 
 def features(text: str) -> frozenset[str]:
-    """Words, pairs of words, the first word, and of Chinese runs of three characters and kinds of words; numbers alike."""
+    """Words, pairs of words and the first word; of Chinese also runs of three characters and kinds of words."""
     pieces = ["0" if piece.isdigit() else piece for piece in _PIECES.findall(text.casefold())]
     found = {*pieces, *(f"{one} {other}" for one, other in pairwise(pieces)), *(f"^{piece}" for piece in pieces[:1])}
     if has_chinese(text):
@@ -206,12 +215,6 @@ def features(text: str) -> frozenset[str]:
         found |= {"".join(run) for run in runs if all(map(has_chinese, run))}
         found |= {f"/{kind}" for _, kind in rjieba.tag(text)}
     return frozenset(found)
-
-
-def wording_alone(text: str) -> float:
-    """Probability in [0, 1] that a question is for the world, at most, by its words."""
-    learned = _weights(text)
-    return _logistic(_of_words(text, learned) + learned.bias + learned.most)
 
 
 def worldly(text: str, vector: Vectors) -> float:
@@ -235,12 +238,11 @@ def _logistic(logit: float) -> float:
 
 
 class _Weights(NamedTuple):
-    """Of one language: by feature, by dimension of the vector, the bias, and the most that a vector added in training."""
+    """Of one language: by feature, by dimension of the vector, and the bias."""
 
     words: Mapping[str, float]
     vector: Vectors
     bias: float
-    most: float
 
 
 def _weights(text: str) -> _Weights:
@@ -251,7 +253,7 @@ def _weights(text: str) -> _Weights:
 def _learned() -> dict[str, _Weights]:
     stored = json.loads((files("agent.intent") / "words" / "turn.json").read_text(encoding="utf-8"))
     return {
-        language: _Weights(one["words"], np.array(one["vector"], dtype=np.float32), one["bias"], one["most"])
+        language: _Weights(one["words"], np.array(one["vector"], dtype=np.float32), one["bias"])
         for language, one in stored.items()
     }
 
