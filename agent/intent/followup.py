@@ -47,7 +47,7 @@ _YEAR_BESIDE = re.compile(
     re.IGNORECASE,
 )
 _SAME = re.compile(
-    r"\binstead\b|也(?:查|看|来|要|给|列)|^\W*(?:(?:and|but|so|or|then|ok(?:ay)?)\W*)?(?:what|how)\s+about\b|\b(?:make|change|switch)\s+(?:that|it|this)\b|"
+    r"也(?:查|看|来|要|给|列)|^\W*(?:(?:and|but|so|or|then|ok(?:ay)?)\W*)?(?:what|how)\s+about\b|\b(?:make|change|switch)\s+(?:that|it|this)\b|"
     r"\bsame\s+(?:for|thing|question|with|again)\b|^\W*and\s+(?:for|in|from|by|on|the|those)\b|"
     r"^\W*and\s+[\w'’-]+(?:\s+[\w'’-]+)?\s*\?\W*$|"
     r"^\W*(?:那|那么|还有|换成|改成|同样)|呢\W*$",
@@ -91,6 +91,7 @@ _WHO_OR_WHEN = re.compile(r"\b(?:who|when)\b|谁|什么时候|何时", re.IGNORE
 _THE_SAME = re.compile(
     r"\bthe\s+same\s+|\bsame\s+|\bthat\s+same\s+|同一(?:个|位|名|家|款|类|份)?|相同的?", re.IGNORECASE
 )
+_INSTEAD = re.compile(r"\binstead\b", re.IGNORECASE)
 _ONES = re.compile(r"\b(?:ones|them|those|these)\b|列出来|哪些|哪几", re.IGNORECASE)
 _BEGINS_REFINING = re.compile(
     r"^\W*(?:(?:ok(?:ay)?|and|now|but|please|then|那|再)\W+)*(?:only|just|只要|只看|只保留|仅)", re.IGNORECASE
@@ -151,7 +152,7 @@ def carry(found: Found, history: Sequence[Message], find: Finder, *, turns: int 
     found = _on_the_same_date(found, before)
     # After a list a bare value is a constraint: "the rejected ones", 那护士用的呢.
     bare = _with_bare_values(found, before)
-    if _REFINES.search(text) or _SAME.search(text) or _is_fragment(bare):
+    if any(one.search(text) for one in (_REFINES, _SAME, _INSTEAD)) or _is_fragment(bare):
         found = bare
     return (
         _of_the_same(found, before, said, context)
@@ -175,9 +176,10 @@ def _narrowing(found: Found, before: Found, said: Found, context: str) -> Carrie
     if beside is not None:
         return Carried(found, before, _overridden(before.pieces, (beside,)), context, lists=True, again=True)
     pieces = _overridden(before.pieces, found.pieces, _grouped(found))
-    refines, same = _REFINES.search(text), _SAME.search(text) or _is_fragment(found)
+    refines = _REFINES.search(text)
+    same = bool(_SAME.search(text) or _is_fragment(found) or (found.pieces and _INSTEAD.search(text)))
     if (refines and found.pieces) or (same and (found.pieces or before.pieces)):
-        return Carried(found, before, pieces, context, lists=True, again=bool(same))
+        return Carried(found, before, pieces, context, lists=True, again=same)
     if _BEGINS_REFINING.match(text) and before.pieces:
         # Words that are not understood narrow it further: the documents are searched for them.
         return Carried(found, before, before.pieces, context, lists=False)

@@ -121,7 +121,8 @@ def _read(question: str, history: Sequence[Message], context: Context) -> RulesR
     found, calculation = _counted(found, finder)
     calculation = calculation or calculations.find_lookup(found) or calculations.find_listing(found)
     made = _single(question, found, calculation, context)
-    return replace(made, is_of_others=made.kind == "retrieve" and calculation is None and turn.is_of_others(found))
+    may_be = made.kind == "retrieve" and calculation is None
+    return replace(made, is_of_others=may_be and turn.is_of_others(found))
 
 
 def without(made: RulesReading, pieces: Sequence[Piece], context: Context) -> RulesReading:

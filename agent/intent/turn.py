@@ -49,7 +49,10 @@ _OF_NAMES = 0.3
 _PIECES = re.compile(r"[a-z]+(?:['’-][a-z]+)*|\d+|[\u4e00-\u9fff]")
 _MONTHS = "|".join((*calendar.day_name, *calendar.month_name[1:]))
 _LATIN = re.compile(r"[A-Za-z][A-Za-z'-]+")
-_JOINED = re.compile(r"[A-Za-z]+(?:[-_.][A-Za-z0-9]+)+|[A-Za-z]+\d\w*")
+# A word by itself asks for what the documents say of it: "ERR_CONN_4711".
+_CODE_ALONE = re.compile(r"\W*[\w.:/-]+\W*", re.ASCII)
+# Of several codes the one: "SEV1s".
+_JOINED = re.compile(r"([A-Za-z]+(?:[-_.][A-Za-z0-9]+)+|[A-Za-z]+\d(?:\w*\w(?<!s))?)s?")
 _CAPITALS = re.compile(rf"\b(?!(?:{_MONTHS})\b)[A-Z][\w'&]+(?: [A-Z][\w'&]+)*")
 _CODE = re.compile(r"[A-Za-z]+-?\d")
 _CALENDAR = frozenset(one.casefold() for one in (*calendar.day_name, *calendar.month_name))
@@ -67,7 +70,7 @@ class TermCounts(Protocol):
 def is_of_others(found: "Found") -> bool:
     """Whether a question mentions nothing of the catalogue, nor what is the asker's own."""
     sentence = found.sentence
-    if smalltalk.is_own(sentence.text):
+    if smalltalk.is_own(sentence.text) or _CODE_ALONE.fullmatch(sentence.text):
         return False
     dates = sentence.vocabulary.of_role("date")
     if found.lengths or any(
@@ -125,9 +128,11 @@ async def _tells_of(text: str, scope: Scope, catalogue: TermCounts) -> bool:
     """Whether few of the documents hold a name or an unusual word that the question mentions; or all hold all of it."""
     await asyncio.get_running_loop().run_in_executor(glosses.reader, glosses.words)
     names, others = subjects(text)
+    # Documents in English are asked about in Chinese too.
+    english = re.findall(r"[a-z]{3,}", glosses.gloss_for(text, [one.languages for one in scope.all]))
     terms = {
         word: [term.text for term in analyse(word, "zh" if has_chinese(word) else "en") if not term.extra]
-        for word in (*names, *others)
+        for word in (*names, *others, *english)
     }
     counts = await catalogue.term_counts(scope, list(dict.fromkeys(term for one in terms.values() for term in one)))
     chunks = max(sum(one.chunks for one in scope.collections), 1)
@@ -137,7 +142,10 @@ async def _tells_of(text: str, scope: Scope, catalogue: TermCounts) -> bool:
     }
     if any(0 < shares[word] <= _RARE and (word in names or not _is_usual(word)) for word in shares):
         return True
-    return bool(shares) and all(shares.values()) and not any(shares[name] > _RARE for name in names)
+    said = [shares[word] for word in (*names, *others)]
+    if english and all(shares[word] for word in english):
+        return True
+    return bool(said) and all(said) and not any(shares[name] > _RARE for name in names)
 
 
 def _is_usual(word: str) -> bool:
@@ -154,7 +162,7 @@ def subjects(text: str) -> tuple[list[str], list[str]]:
     A name is written with a capital inside a sentence, with a digit or a hyphen, in Latin among Chinese, or is one by
     the Chinese dictionary; side by side capitals are one name: "Stack Overflow".
     """
-    names: dict[str, None] = dict.fromkeys(match[0] for match in _JOINED.finditer(text))
+    names: dict[str, None] = dict.fromkeys(match[1] for match in _JOINED.finditer(text))
     others: dict[str, None] = {}
     chinese = has_chinese(text)
     rest = _JOINED.sub(lambda match: "," * len(match[0]), text)
