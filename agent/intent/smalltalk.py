@@ -15,6 +15,7 @@ _KEYBOARD_RUN = re.compile(r"\W*(?:asdf|qwer|zxcv|hjkl|dfgh)\w{0,12}\W*", re.IGN
 _DATE = re.compile(r"\W*\d{1,4}[/.-]\d{1,2}[/.-]\d{1,4}\W*")
 # A text that the turn brings along, after a colon or in quotes.
 _GIVEN = re.compile(r"(?:[:：→]|->)\s*\S.{3,}|[\"“‘「][^\"”’」]{6,}[\"”’」]|(?<!\w)'[^']{20,}'", re.DOTALL)
+_ANSWERS = re.compile(r"\b(?:explain|answer|reply|respond)\b|回答|回复", re.IGNORECASE)
 _RECKONS_ZH = re.compile(r"[等是合换折加减乘除算]|分之")
 _NUMERAL = re.compile(r"[\d一二三四五六七八九十百千万两半]")
 _OPERATOR = re.compile(r"[-+*/×÷^%=]")
@@ -145,6 +146,8 @@ def is_text_work(text: str) -> bool:
     if given is None or given.start() > _LONGEST:
         return False
     behind = text[given.end() :]
+    if _ANSWERS.search(text[: given.start()]):
+        return False  # "explain it like I'm five: what does the clause mean?"
     return len(behind) <= _LONGEST and _is_wish(_said(f"{text[: given.start()]} {behind}"), _lists())
 
 

@@ -79,6 +79,8 @@ def is_of_others(found: "Found") -> bool:
         return False
     if any(_means_something(sentence.text[one.start : one.end]) for one in sentence.mentions):
         return False
+    if any((match[1].casefold(),) in sentence.vocabulary.names for match in _JOINED.finditer(sentence.text)):
+        return False
     names = {word for field in sentence.vocabulary.catalogue.fields for word in lexicon.name_words(field)}
     return not any(
         token.folded in sentence.nouns or (token.folded in names and _means_something(token.text))
@@ -125,7 +127,7 @@ async def judge(
 
 
 async def _tells_of(text: str, scope: Scope, catalogue: TermCounts) -> bool:
-    """Whether few of the documents hold a name or an unusual word that the question mentions; or all hold all of it."""
+    """Whether few of the documents hold a name or an unusual word of the question, or some hold half of its words."""
     await asyncio.get_running_loop().run_in_executor(glosses.reader, glosses.words)
     names, others = subjects(text)
     # Documents in English are asked about in Chinese too.
@@ -142,10 +144,12 @@ async def _tells_of(text: str, scope: Scope, catalogue: TermCounts) -> bool:
     }
     if any(0 < shares[word] <= _RARE and (word in names or not _is_usual(word)) for word in shares):
         return True
-    said = [shares[word] for word in (*names, *others)]
     if english and all(shares[word] for word in english):
         return True
-    return bool(said) and all(said) and not any(shares[name] > _RARE for name in names)
+    if any(not shares[name] or shares[name] > _RARE for name in names):
+        return False  # a name of elsewhere, or one that is everywhere
+    known = sum(shares[word] > 0 for word in others)
+    return 2 * known >= max(len(others), 1)
 
 
 def _is_usual(word: str) -> bool:
