@@ -17,10 +17,11 @@ import lightgbm
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.intent import turns, vocabulary, wording
+from agent.intent import vocabulary, wording
 from agent.intent.deciding import candidates
 from agent.intent.evidence import evidence
 from agent.intent.found import find
+from agent.intent.parts import parts_of
 from agent.intent.reading import LIKELY, SURE
 from evals.grounds import Ground, ground_of_catalogue, ground_of_corpus, moment
 from evals.reading import calibration_error
@@ -100,7 +101,7 @@ def _labelled(path: Path, split: str = "") -> list[Json]:
         if not one.get("history")
         # Of a share a part of the conditions is no filter; of two questions what each says is no filter of both.
         and not wording.SHARE.search(one["text"])
-        and len(turns.parts_of(one["text"])) == 1
+        and len(parts_of(one["text"])) == 1
         and one.get("class") not in ("web", "world", "smalltalk")
         and (not split or one.get("split") == split)
     ]

@@ -15,7 +15,7 @@ from functools import lru_cache
 from agent import sqlwriter, transform
 from agent.breaker import Breaker
 from agent.intent import ask as model_step
-from agent.intent import ground, outside, rules, similarity, vocabulary
+from agent.intent import ground, rules, turn, vocabulary
 from agent.intent.filters import Json, both
 from agent.intent.off import question_language
 from agent.intent.offered import Offered
@@ -90,8 +90,8 @@ class Cascade:
             made = await asyncio.to_thread(rules.read_rules, question, history, context)
         else:
             made = rules.read_rules(question, history, context)
-        made = await similarity.refine(made, self.cards, self.embedder, question_language(question, scope))
-        made = await outside.refine(made, question, context, scope, self.catalogue)
+        language = question_language(question, scope)
+        made = await turn.judge(made, scope, self.catalogue, self.cards, self.embedder, language)
         offered = Offered(self.catalogue, scope, wanted, deadline) if wanted is not None else None
         if offered is not None:
             made = await offered.in_rules(made, history, context)

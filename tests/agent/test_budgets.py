@@ -16,8 +16,8 @@ from agent.fusion import Fused
 from agent.highlight import MOST_TERMS, Highlighter
 from agent.intent import linking, offered, rules, vocabulary
 from agent.intent.offered import Offered
+from agent.intent.parts import parts_perhaps
 from agent.intent.text import MOST_CHARACTERS, readable
-from agent.intent.turns import parts_perhaps
 from agent.rerank.base import MOST_TOTAL_CHARACTERS, cut_longest
 from agent.rerank.hybrid import Hybrid
 from agent.types import Message

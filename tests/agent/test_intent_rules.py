@@ -526,6 +526,10 @@ def test_small_talk_asks_no_source(text: str, ground: Make):
         "who are you supposed to notify after an accident?",
         "用英文说一下我们的退货政策",
         "how is the permit fee calculated: by floor or by area?",
+        "how many approvals are in a release?",
+        "sorry, the deploy failed with error 42",
+        "ok thanks, and who owns the boilers?",
+        "哈哈厉害,那这个提案后来通过了吗",
     ],
 )
 def test_work_on_documents_is_no_small_talk(text: str, ground: Make):
@@ -536,8 +540,22 @@ def test_work_on_documents_is_no_small_talk(text: str, ground: Make):
     "text",
     ["what is the weather in Berlin today?", "latest stable version of numpy?", "今天人民币对欧元的汇率是多少？"],
 )
-def test_what_no_document_can_know_is_for_the_web(text: str, ground: Make):
-    assert [one.name for one in ground("city").read(text).sources] == ["web"]
+def test_what_mentions_nothing_of_the_catalogue_may_be_of_others(text: str, ground: Make):
+    assert ground("city").read(text).is_of_others
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "what is our weather policy?",
+        "how do we clean gutters",
+        "permits in Old Town",
+        "inspector on Sunday",
+        "公司几点关门",
+    ],
+)
+def test_what_is_of_the_asker_or_the_catalogue_is_never_of_others(text: str, ground: Make):
+    assert not ground("city").read(text).is_of_others
 
 
 @pytest.mark.parametrize(
@@ -565,6 +583,11 @@ FOLLOW_UPS = {
     "ok and the approved ones?": "and(kind=Site Plan, district=Old Town, status=Approved)",
     "drop the denied ones": "and(kind=Site Plan, district=Old Town, status!=Denied)",
     "which of them mention old boilers?": "and(kind=Site Plan, district=Old Town)",
+    "how many per district?": "kind=Site Plan",
+    "Lakeview?": "and(kind=Site Plan, district=Lakeview)",
+    "and 2024?": "and(kind=Site Plan, district=Old Town, filed>=2024-01-01, filed<2025-01-01)",
+    "instead show Lakeview": "and(kind=Site Plan, district=Lakeview)",
+    "list them": "and(kind=Site Plan, district=Old Town)",
 }
 
 
@@ -587,6 +610,30 @@ def test_the_year_beside_is_counted_from_the_question_before(ground: Make):
         reading = ground("city").read(text, history)
         assert shown(reading.filter) == f"and(status=Denied, decided>={year}-01-01, decided<{year + 1}-01-01)"
         assert reading.aggregate["op"] == "count"
+
+
+def test_days_stay_in_the_field_that_was_asked_about(ground: Make):
+    history = [
+        {"role": "user", "content": "how many permits were denied in 2023?"},
+        {"role": "assistant", "content": "14"},
+    ]
+    for text in ("and 2024?", "那2024年呢"):
+        wanted = "and(status=Denied, decided>=2024-01-01, decided<2025-01-01)"
+        assert shown(ground("city").read(text, history).filter) == wanted
+
+
+def test_the_same_person_is_the_one_spoken_of(ground: Make):
+    history = [
+        {"role": "user", "content": "permits inspected by Grace Kim in Old Town"},
+        {"role": "assistant", "content": "Three."},
+    ]
+    read = ground("city").read
+    assert shown(read("what else did the same inspector look at?", history).filter) == "inspector=Grace Kim"
+    assert shown(read("同一个检查员还有哪些？", history).filter) == "inspector=Grace Kim"
+    assert (
+        shown(read("what about Anders Holm instead?", history).filter)
+        == "and(district=Old Town, inspector=Anders Holm)"
+    )
 
 
 def test_it_is_the_document_that_the_question_before_was_about(ground: Make):

@@ -1,0 +1,171 @@
+"""Turns that ask for nothing to be looked up: every word of them is accounted for by the lists of `words/*.toml`."""
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from agent.intent.text import has_chinese
+
+_WORD = re.compile(r"[\u3400-\u9fff]|\d+(?:[.,]\d+)*|[^\W\d_\u3400-\u9fff]+(?:['’-][^\W\d_\u3400-\u9fff]+)*")
+_KEYBOARD_RUN = re.compile(r"\W*(?:asdf|qwer|zxcv|hjkl|dfgh)\w{0,12}\W*", re.IGNORECASE)
+_DATE = re.compile(r"\W*\d{1,4}[/.-]\d{1,2}[/.-]\d{1,4}\W*")
+# A text that the turn brings along, after a colon or in quotes.
+_GIVEN = re.compile(r"(?:[:：→]|->)\s*\S.{3,}|[\"“‘「][^\"”’」]{6,}[\"”’」]|(?<!\w)'[^']{20,}'", re.DOTALL)
+_ANSWERS = re.compile(r"\b(?:explain|answer|reply|respond)\b|回答|回复", re.IGNORECASE)
+_RECKONS_ZH = re.compile(r"[等是合换折加减乘除算]|分之")
+_NUMERAL = re.compile(r"[\d一二三四五六七八九十百千万两半]")
+_OPERATOR = re.compile(r"[-+*/×÷^%=]")
+_LEADS = frozenset("and but so then also now just".split())
+_LONGEST = 200
+
+Phrases = Mapping[str, tuple[tuple[str, ...], ...]]
+
+
+class _Said(NamedTuple):
+    """A word or a Chinese character of a turn, folded, and where it ends."""
+
+    text: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Lists:
+    """The lists of all languages; phrases by their first word, the longest first."""
+
+    talk: Phrases
+    play: Phrases
+    doing: Phrases
+    manner: Phrases
+    own: Phrases
+    sums: Phrases
+    units: Phrases
+
+
+@cache
+def _lists() -> _Lists:
+    return _Lists(**{name: _by_first(_phrases(name)) for name in _Lists.__dataclass_fields__})
+
+
+def _phrases(name: str) -> Iterable[tuple[str, ...]]:
+    folder = files("agent.intent") / "words"
+    for language in ("en", "zh"):
+        table: dict[str, Any] = tomllib.loads((folder / f"{language}.toml").read_text(encoding="utf-8"))
+        for phrase in re.split(r"[,\n]", table["turn"].get(name, "")):
+            words = tuple("_" if word == "_" else _plain(word) for word in re.findall(rf"_|{_WORD.pattern}", phrase))
+            if words:
+                yield words
+
+
+def _by_first(phrases: Iterable[tuple[str, ...]]) -> dict[str, tuple[tuple[str, ...], ...]]:
+    found: dict[str, list[tuple[str, ...]]] = {}
+    for words in dict.fromkeys(phrases):
+        found.setdefault(words[0], []).append(words)
+    return {first: tuple(sorted(each, key=len, reverse=True)) for first, each in found.items()}
+
+
+def _plain(word: str) -> str:
+    return word.casefold().replace("'", "").replace("’", "")
+
+
+def _said(text: str) -> list[_Said]:
+    return [_Said(_plain(match[0]), match.start(), match.end()) for match in _WORD.finditer(text)]
+
+
+def _after(words: Sequence[_Said], *lists: Phrases) -> list[bool]:
+    """Whether the words before each place, and behind the last one, are phrases of the lists one after the other."""
+    reached = [True] + [False] * len(words)
+    for place in range(len(words)):
+        if not reached[place]:
+            continue
+        for phrases in lists:
+            for phrase in phrases.get(words[place].text, ()):
+                end = place + len(phrase)
+                if end <= len(words) and all(
+                    wanted in ("_", one.text) for wanted, one in zip(phrase, words[place:end], strict=True)
+                ):
+                    reached[end] = True
+    return reached
+
+
+def _holds(words: Sequence[_Said], phrases: Phrases) -> bool:
+    """Whether a phrase of a list stands anywhere."""
+    return any(any(_after(words[place : place + 4], phrases)[1:]) for place in range(len(words)))
+
+
+def is_small_talk(text: str) -> bool:
+    """Whether nothing is to be looked up: every word of the turn belongs to a greeting, thanks, a sum or a wish."""
+    plain = text.strip()
+    words = _said(plain[: _LONGEST + 1])
+    if not plain or len(plain) > _LONGEST or _DATE.fullmatch(plain):
+        return False
+    if not words or _KEYBOARD_RUN.fullmatch(plain):
+        return True
+    lists = _lists()
+    if _after(words, lists.talk)[-1] or _is_play(words, lists) or _is_wish(words, lists):
+        return True
+    return _is_sum(plain, words, lists)
+
+
+def _is_play(words: Sequence[_Said], lists: _Lists) -> bool:
+    """ "tell me a joke", "write a haiku about rain"."""
+    return any(
+        reached and place > 1 and words[place].text in ("about", "on", "for")
+        for place, reached in enumerate(_after(words, lists.play)[:-1])
+    )
+
+
+def _is_wish(words: Sequence[_Said], lists: _Lists) -> bool:
+    """ "shorter, please", "translate your last answer", 以后用英文回答."""
+    return _after(words, lists.doing, lists.manner, lists.talk)[-1] and _holds(words, lists.doing)
+
+
+def _is_sum(text: str, words: Sequence[_Said], lists: _Lists) -> bool:
+    """ "17 * 23", "how many km is 5 miles": numbers, signs and units, and nothing else."""
+    numbers = [one for one in words if one.text[0].isdigit()]
+    rest = [one for one in words if not one.text[0].isdigit()]
+    if not _after(rest, lists.units, lists.sums)[-1]:
+        return False
+    if has_chinese(text):
+        return _RECKONS_ZH.search(text) is not None and _NUMERAL.search(text) is not None
+    units = sum(any(_after([one], lists.units)[1:]) for one in rest)
+    operators = _OPERATOR.search(text) is not None or _holds(rest, lists.sums)
+    return (len(numbers) > 1 and operators) or units > 1 or (len(rest) > 1 and "%" in text and bool(numbers))
+
+
+def is_text_work(text: str) -> bool:
+    """Whether a turn brings the text that something is to be done with: "fix the grammar: ...", 帮我润色这句话：....
+
+    Who names anything else beside it asks about that: 'summarise the report "Water quality in 2024"'.
+    """
+    given = _GIVEN.search(text)
+    if given is None or given.start() > _LONGEST:
+        return False
+    behind = text[given.end() :]
+    if _ANSWERS.search(text[: given.start()]):
+        return False  # "explain it like I'm five: what does the clause mean?"
+    return len(behind) <= _LONGEST and _is_wish(_said(f"{text[: given.start()]} {behind}"), _lists())
+
+
+def without_greeting(text: str) -> str:
+    """A turn without the small talk that it begins with: "Hi! Who owns ledger-sync?" asks who owns it."""
+    words = _said(text[:_LONGEST])
+    reached = _after(words, _lists().talk)
+    for place in range(len(words) - 1, 0, -1):
+        between = text[words[place - 1].end : words[place].start]
+        if reached[place] and re.search(r"[^\s'’]", between) and not (words[place - 1].text[0].isdigit()):
+            # "ok thanks, and who is it?"
+            while place < len(words) - 1 and words[place].text in _LEADS:
+                place += 1
+            return text[words[place].start :]
+    return text
+
+
+def is_own(text: str) -> bool:
+    """Whether the asker speaks of what is theirs: "our", 我们."""
+    # "we're" says "we" as well.
+    return _holds(_said(re.sub("['’]", " ", text)), _lists().own)
