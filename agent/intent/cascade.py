@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
 from functools import lru_cache
+from typing import TypeVar
 
 from agent import sqlwriter, transform
 from agent.breaker import Breaker
@@ -32,17 +33,21 @@ from retrievers.core.aggregates import aggregate_json, parse_aggregate
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.fields import Field
 from retrievers.core.filters import And, Filter, in_words, keys_of, parse, to_json
+from retrievers.core.tasks import within
 from retrievers.core.types import Card, Scope
 from retrievers.embed import Embedder
 from retrievers.postgres.catalogue import Catalogue, filterable
 from retrievers.text.analysis import analyse
 from retrievers.text.glosses import english_search
 
+Told = TypeVar("Told")
 Columns = Callable[[Scope], Awaitable[Mapping[str, str]]]
 
 _LARGE = 1000
 _LONG = 250
 """Characters of a question from which on its reading may take tens of milliseconds."""
+_HELP_SHARE = 0.1
+"""Share of the time left that each look at the documents may take."""
 _LONGEST_SPAN = 4
 _MOST_SPANS = 400
 _MOST_WORDS = 80
@@ -84,17 +89,21 @@ class Cascade:
         if mode == "llm" and self.model is None:
             raise BadRequest('intent "llm" needs a model: set LLM', where="intent", valid=("auto", "rules", "off"))
         question, history = request.question, request.history
-        context = await self._context(question, request, scope)
-        if history or len(question) > _LONG:
-            # A conversation is several readings: more than the event loop can wait for.
-            made = await asyncio.to_thread(rules.read_rules, question, history, context)
-        else:
-            made = rules.read_rules(question, history, context)
         language = question_language(question, scope)
-        made = await turn.judge(made, scope, self.catalogue, self.cards, self.embedder, language)
+
+        async def read(context: Context) -> RulesReading:
+            if history or len(question) > _LONG:
+                # A conversation is several readings: more than the event loop can wait for.
+                made = await asyncio.to_thread(rules.read_rules, question, history, context)
+            else:
+                made = rules.read_rules(question, history, context)
+            return await turn.judge(made, scope, self.catalogue, self.cards, self.embedder, language)
+
+        context = await self._context(question, request, scope, deadline)
+        made = await read(context)
         offered = Offered(self.catalogue, scope, wanted, deadline) if wanted is not None else None
         if offered is not None:
-            made = await offered.in_rules(made, history, context)
+            made = await offered.in_rules(made, history, context, read)
         fields = filterable(scope)
         ignored = frozenset(_ignored(request, fields))
         stating = _Stating(request, scope, wanted, fields, self.cards, ignored)
@@ -105,16 +114,16 @@ class Cascade:
         later = self._later(calls.watch(self.model), stating, context, history, made, deadline, offered)
         return replace(reading, later=later, calls=calls)
 
-    async def _context(self, question: str, request: Request, scope: Scope) -> Context:
+    async def _context(self, question: str, request: Request, scope: Scope, deadline: float) -> Context:
         fields = await self.catalogue.fields(scope)
         now = local(request.now, self.settings.zone)
         calendar = Calendar(now.date(), self.settings.week_start, self.settings.fiscal_year_start)
         more: Sequence[tuple[str, str, int]] = ()
         if any(one.distinct > _LARGE for one in fields.fields.values()):
             more = await self.catalogue.find_values(scope, _spans(question, request))
-        called = await self.catalogue.called(scope)
+        called = await _in_time(self.catalogue.called(scope), None, deadline)
         nouns = rules.nouns_of((called,) if called else (), fields)
-        frequencies = await self._frequencies(question, request, scope)
+        frequencies = await _in_time(self._frequencies(question, request, scope), {}, deadline)
         return Context(fields, nouns, self.cards, calendar, now, more, frequencies)
 
     async def _frequencies(self, question: str, request: Request, scope: Scope) -> Mapping[str, float]:
@@ -210,6 +219,14 @@ class Cascade:
         return intent.model_copy(
             update={"kind": "aggregate", "aggregate": {"op": "sql", "statement": statement}, "sources": sources}
         )
+
+
+async def _in_time(work: Awaitable[Told], otherwise: Told, deadline: float) -> Told:
+    """What helps to read a question, or something else where the database does not tell it in time."""
+    try:
+        return await within(work, _HELP_SHARE * (deadline - time.monotonic()))
+    except (TimeoutError, ConnectionAbortedError, Unavailable):
+        return otherwise
 
 
 def local(now: datetime | None, zone: tzinfo) -> datetime:

@@ -10,15 +10,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.intent import lexicon, pointing
-from agent.intent.calculation import find_calculation
+from agent.intent.calculation import find_calculation, read_calculation
 from agent.intent.deciding import Constraint
 from agent.intent.filters import Json, of_constraint
 from agent.intent.found import Found, Piece
 from agent.intent.negation import is_negated
+from agent.intent.reading import SURE
 from agent.intent.text import readable
 from agent.intent.topic import topic_of
 from agent.types import Message
 
+_RECORDS = {"how many": "documents", "多少": "份文档", "几": "份文档"}
 _REFINES = re.compile(
     r"\b(?:only|just|those|the\s+(?:\w+\s+)?ones|these|of\s+them|among\s+(?:them|those|these)|narrow|restrict|limit|"
     r"exclude|excluding|leave\s+out|drop|remove|skip|ignore|without|except|filter)\b|"
@@ -109,6 +111,7 @@ def carry(found: Found, history: Sequence[Message], find: Finder, *, turns: int 
     if earlier is not None and earlier.lists:
         before = replace(before, pieces=earlier.pieces)
     said = find(answered) if answered else before
+    found = _of_records(found, find)
     text = found.sentence.text
     context = _context(before, answered, thing=pointing.THING.search(text) is not None)
     found = _on_the_same_date(found, before)
@@ -124,6 +127,13 @@ def carry(found: Found, history: Sequence[Message], find: Finder, *, turns: int 
         or _counting(found, before, context)
         or Carried(found, before, found.pieces, context, lists=False)
     )
+
+
+def _of_records(found: Found, find: Finder) -> Found:
+    """ "how many per stage?": of the records that were spoken of."""
+    unread, text = read_calculation(found).unread, found.sentence.text
+    noun = _RECORDS.get(unread[0].casefold()) if len(unread) == 1 else None
+    return find(text.replace(unread[0], f"{unread[0]} {noun}", 1)) if noun is not None else found
 
 
 def _narrowing(found: Found, before: Found, context: str) -> Carried | None:
@@ -276,10 +286,10 @@ def _with_bare_values(found: Found, before: Found) -> Found:
         if known and (alone or roles[known[0].field] != "person"):
             denied = not keeps and ((negated and mention.start < end) or bool(is_negated(found.sentence, mention)))
             one = Constraint(known[0].field, (known[0].value,), mention.start, mention.end, negated=denied)
-            more.append(Piece(one.field, of_constraint(one, fields), one.start, one.end, pointing.SURE))
+            more.append(Piece(one.field, of_constraint(one, fields), one.start, one.end, SURE))
     for name in found.sentence.vocabulary.of_role("boolean"):
         if name not in stated and _names_boolean(found.sentence.text.casefold(), name):
-            more.append(Piece(name, {"type": "eq", "key": name, "value": not negated}, 0, 0, pointing.SURE))
+            more.append(Piece(name, {"type": "eq", "key": name, "value": not negated}, 0, 0, SURE))
     return replace(found, pieces=(*found.pieces, *more)) if more else found
 
 

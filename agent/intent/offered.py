@@ -6,7 +6,7 @@ outside it: neither as candidates, nor as the full name or the right spelling of
 
 import asyncio
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agent.intent import rules
@@ -24,6 +24,7 @@ from retrievers.text.folding import fold
 
 _SHARE = 0.2
 """Of the time left that a look at the documents may take."""
+_MOST_READINGS = 3
 _MOST_VALUES = 100
 _MOST_DOCUMENTS = 2000
 """Values of a field, and documents inside the filter, of which a model is shown values."""
@@ -43,8 +44,21 @@ class Offered:
     wanted: Filter
     deadline: float
 
-    async def in_rules(self, made: RulesReading, history: Sequence[Message], context: Context) -> RulesReading:
-        """The rules' reading; the database is asked only where it names what the turns do not say."""
+    async def in_rules(
+        self,
+        made: RulesReading,
+        history: Sequence[Message],
+        context: Context,
+        again: Callable[[Context], Awaitable[RulesReading]],
+        *,
+        readings: int = _MOST_READINGS,
+    ) -> RulesReading:
+        """The rules' reading; the database is asked only where it names what the turns do not say.
+
+        Args:
+            again: reads in another context: as if the values that only documents outside hold did not exist.
+            readings: at most so many more.
+        """
         # Folding a long conversation is more than the event loop can wait for.
         said = await asyncio.to_thread(_said, [made.question, *(turn.content for turn in history)])
         guesses = {place: list(_unsaid(piece.filter, said, context)) for place, piece in enumerate(made.pieces)}
@@ -69,6 +83,9 @@ class Offered:
         outside = [place for place, pairs in guesses.items() if not _are_held(pairs, held)]
         if not outside and _are_held(calculated, held):
             return made
+        if readings:
+            context = _without({field: values - set(held.get(field, ())) for field, values in asked.items()}, context)
+            return await self.in_rules(await again(context), history, context, again, readings=readings - 1)
         return rules.without(made, [made.pieces[place] for place in outside], context)
 
     async def for_model(self, catalogue: FieldCatalogue) -> FieldCatalogue:
@@ -124,6 +141,17 @@ def _narrowed(one: Rejected, held: Mapping[str, Mapping[str, int]]) -> tuple[Rej
     if one.instead is not None and len(valid) < 2:
         return tuple(said for other in one.instead for said in _narrowed(other, held))
     return (one.model_copy(update={"valid": valid}),)
+
+
+def _without(values: Mapping[str, Collection[str]], context: Context) -> Context:
+    """The context in which values do not exist."""
+    fields = dict(context.catalogue.fields)
+    for name, gone in values.items():
+        one = fields[name]
+        kept = {value: count for value, count in one.values.items() if value not in gone}
+        fields[name] = replace(_inside(one, kept), low=one.low, high=one.high, distinct=one.distinct - len(gone))
+    more = [one for one in context.more if one[1] not in values.get(one[0], ())]
+    return replace(context, catalogue=replace(context.catalogue, fields=fields), more=more)
 
 
 def _inside(one: FieldValues, held: Mapping[str, int]) -> FieldValues:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from agent.intent.comparing import is_key, number_nouns
 from agent.intent.found import Found, Piece
+from agent.intent.reading import SURE
 
 PERSON = re.compile(
     r"\b(?:he|she|him|her|his|hers|they|them|their)\b|(?<!其)他(?!们的?答)|她|这位|那位|本人|此人", re.IGNORECASE
@@ -29,8 +30,6 @@ WHO_OR_WHEN = re.compile(r"\b(?:who|when)\b|谁|什么时候|何时", re.IGNOREC
 THE_SAME = re.compile(
     r"\bthe\s+same\s+|\bsame\s+|\bthat\s+same\s+|同一(?:个|位|名|家|款|类|份)?|相同的?", re.IGNORECASE
 )
-SURE = 0.8
-"""How sure it is what a word that points back means."""
 
 
 def is_spoken_of(document: Piece, before: Found) -> bool:

@@ -110,7 +110,8 @@ async def test_under_a_filter_a_bounded_part_of_each_turn_is_folded_and_not_on_t
     judge = Offered(catalogue=known, scope=known, wanted=known, deadline=0)
     history = [Message(role=role, content="words " * 16_000) for _ in range(20) for role in ("user", "assistant")]
     city = ground("city")
-    await judge.in_rules(city.read("penguins", [turn.model_dump() for turn in history]), history, city.context)
+    made = city.read("penguins", [turn.model_dump() for turn in history])
+    await judge.in_rules(made, history, city.context, known)
     assert len(folded) == 41
     assert max(length for length, _ in folded) <= MOST_CHARACTERS
     assert threading.main_thread() not in [thread for _, thread in folded]

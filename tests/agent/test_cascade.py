@@ -74,12 +74,13 @@ class FakeCatalogue:
     terms: Mapping[str, int] = field(default_factory=dict)
     stored: Sequence[tuple[str, str, int]] = ()
     spans: list[str] = field(default_factory=list)
+    name: str = "pep"
 
     async def fields(self, scope: Scope) -> FieldCatalogue:
         return FieldCatalogue(((1, id(self)),), 100, self.values)
 
     async def called(self, scope: Scope) -> str | None:
-        return "pep"
+        return self.name
 
     async def find_values(self, scope: Scope, folded_spans: Sequence[str]) -> list[tuple[str, str, int]]:
         self.spans += folded_spans
@@ -594,7 +595,7 @@ async def test_a_source_outside_is_chosen_by_likeness_to_its_examples_alone(
 async def test_the_world_is_asked_when_nothing_of_the_documents_is_mentioned(
     question: str, terms: dict[str, int], web: bool
 ):
-    reader = cascade(catalogue=FakeCatalogue(terms=terms))
+    reader = cascade(catalogue=FakeCatalogue(terms=terms, name="report"))
     chosen = [choice.name for choice in (await read(reader, question)).first.sources]
     assert ("web" in chosen) is web
     # What is put to the world is searched for in the documents too.
