@@ -729,8 +729,8 @@ SUPPORT = {
     "can it be exported?": (None, None),
     "tickets of the it team": ("team=it", None),
     "IT tickets": ("team=it", None),
-    # one that exists, and what is still so; "a bug" is a likely type, which excludes nothing
-    "is there an open bug in Beacon?": ("and(status=open, product=Beacon)", None),
+    # one that exists, and what is still so
+    "is there an open bug in Beacon?": ("and(status=open, product=Beacon, type=bug)", None),
     "how do I report a bug?": (None, None),
     "tickets opened before July 2025 that are still open": ("and(opened<2025-07-01, status=open)", None),
     "tickets opened since June": ("opened>=2026-06-01", None),
