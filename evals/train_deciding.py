@@ -29,7 +29,7 @@ from evals.reading import calibration_error
 ROOT = Path(__file__).parent.parent
 READING, SAMPLE = ROOT / "evals" / "data" / "reading", ROOT / "evals" / "data" / "sample"
 INVENTED = ROOT / "tests" / "agent" / "intent_data"
-SHARED = Path("/work/shared/data")
+SHARED = ROOT.parent / "shared" / "data"
 TARGET = ROOT / "agent" / "intent" / "weights.json"
 COLLECTIONS = (
     "contracts", "courses", "hotels", "incidents", "laws", "mails", "papers", "parts", "property", "recipes", "songs",
@@ -151,13 +151,9 @@ def left_out(examples: Sequence[Example], signs: Sequence[str]) -> tuple[Numbers
 
 
 def calibrate(scores: Numbers, examples: Sequence[Example]) -> tuple[float, float]:
-    """Scale and shift by which scores of examples left out become probabilities, by Newton's method.
-
-    The collections that were written blind decide: others were tuned on before.
-    """
-    blind = np.array([one.group in COLLECTIONS for one in examples])
-    wanted = np.array([one.right for one in examples], float)[blind]
-    inputs, found = np.c_[scores[blind], np.ones(blind.sum())], np.array([1.0, 0.0])
+    """Scale and shift by which scores of examples left out become probabilities, by Newton's method."""
+    wanted = np.array([one.right for one in examples], float)
+    inputs, found = np.c_[scores, np.ones(len(scores))], np.array([1.0, 0.0])
     for _ in range(30):
         guess = 1 / (1 + np.exp(-(inputs @ found)))
         curve = (inputs.T * (guess * (1 - guess))) @ inputs + 1e-3 * np.eye(2)
