@@ -19,7 +19,7 @@ UNKNOWN, VALUE, FILLER, FIELD, RECORD, PIECE, NUMBER, MARK, UNIT = (
 )  # fmt: skip
 _SOFT = frozenset(
     """
-    filler mark piece record by which who where when value people listed name_of having among rank together more fewer
+    filler mark piece record by which who where when people listed name_of having among rank together more fewer
     breakdown exists exactly ratio alone people
     """.split()
 )
