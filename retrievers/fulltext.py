@@ -18,6 +18,7 @@ from retrievers.postgres.database import Database
 from retrievers.postgres.hits import hits_of
 from retrievers.registry import Resources
 from retrievers.text import weights
+from retrievers.text.languages import STOP_WORDS
 from retrievers.text.questions import Phrase, question_terms, quoted_phrases, weigh
 
 CARD = Card(name="fulltext", good_for="exact words: names, codes, identifiers, error messages, quoted phrases")
@@ -33,9 +34,12 @@ _SEARCH = """
                             %(wanted)s::jsonpath, %(amount)s)
 """
 
-# Ids that somebody would write into a question: prop-0042, SUP-12, setup/guide_07.md; not HIV-1.
-_ID = re.compile(r"(?<![\w./-])(?=[\w./-]*[A-Za-z])[A-Za-z0-9]+(?:[-_./:][A-Za-z0-9]+)+(?![\w-])")
-_DIGITS = re.compile(r"\d\d")
+_ID = re.compile(r"(?<![\w./-])[A-Za-z0-9]+(?:[-_./:][A-Za-z0-9]+)*(?![A-Za-z0-9_-])", re.ASCII)
+# What is an id wherever it stands: prop-0042, PH1050, setup/guide_07.md; not HIV-1.
+_CODE = re.compile(r"(?=.*[A-Za-z]).*\d\d")
+_HAN = re.compile(r"[\u4e00-\u9fff]")
+_FEW_HAN = 5
+"""Characters of Chinese that ask no more than what something is: 是什么, 是做什么的."""
 _MOST_NAMED = 300
 _ABOVE = 1.25
 """What a document that is named scores, of the best that shares words."""
@@ -65,8 +69,13 @@ class FullText:
         return [*(Hit(chunk.id, score, CARD.name, chunk) for chunk in named), *others][: query.limit]
 
     async def _named(self, query: Query) -> list[Chunk]:
-        """The beginnings of the documents whose ids the question holds: "show me prop-0042"."""
-        words = dict.fromkeys(word for word in _ID.findall(query.text) if _DIGITS.search(word))
+        """The beginnings of the documents whose ids the question holds: "show me prop-0042".
+
+        An id that may be a word or a number is one where the question says nothing else: "what is pmidi?".
+        """
+        said = [word for word in _ID.findall(query.text) if word.casefold() not in STOP_WORDS["en"]]
+        alone = len(said) == 1 and len(_HAN.findall(query.text)) <= _FEW_HAN
+        words = dict.fromkeys(word for word in said if alone or _CODE.match(word))
         written = dict.fromkeys(way for word in words for way in (word, word.lower(), word.upper()))
         collections = query.scope.collections
         ids = [ChunkId(one.tenant, one.name, way, 0) for way in written for one in collections][:_MOST_NAMED]

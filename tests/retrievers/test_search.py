@@ -160,6 +160,23 @@ async def test_a_document_is_found_by_its_id_though_others_mention_it(service: S
     assert ids(await service.retrieve(question, collection="docs", intent="off", filter=other)) == []
 
 
+@pytest.mark.parametrize(
+    ("id", "question"),
+    [
+        ("pmidi", "what is pmidi?"),
+        ("2119", "2119 是什么？"),
+        ("PH1050", "when does ph1050 start?"),
+        ("a/b", "what is a/b"),
+    ],
+)
+async def test_an_id_that_may_be_a_word_is_one_where_nothing_else_is_said(service: Service, id: str, question: str):
+    texts = {id: "A player of songs.", "note": f"We follow {id}, as {id} says, and {id} starts often."}
+    await service.ingest(documents(texts), "docs")
+    assert ids(await service.retrieve(question, collection="docs", intent="off", sources=["fulltext"]))[0] == id
+    asked = await service.retrieve(f"how often does {id} start songs?", collection="docs", sources=["fulltext"])
+    assert (ids(asked)[0] == id) is (id == "PH1050")
+
+
 async def test_a_quoted_phrase_finds_only_what_holds_it(service: Service):
     texts = {
         "exact": "In spring the crew must oil the main bearing twice.",
