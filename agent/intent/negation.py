@@ -33,6 +33,9 @@ _LISTED = re.compile(r"[\s（(]*(?:和|与|或者?|、|及|以及|跟|,|，)?[�
 _EXPLAINED = re.compile(r"[^\W\d的了除]{2,6}[（(]\s*$", re.IGNORECASE)
 
 
+_DONE_BY_NOBODY = re.compile(r"(?:未|没有?)(?:经过?|由|被)\s*$")
+
+
 @cache
 def _words(name: str) -> frozenset[str]:
     return frozenset(table("negation", "en")[name].split())
@@ -47,9 +50,25 @@ def _pattern(name: str) -> str:
 def is_negated(sentence: Sentence, mention: Mention) -> bool | None:
     """Whether the value is what is not wanted; None where that cannot be told."""
     before, after = _english_before(sentence, mention), _english_after(sentence, mention)
-    if before is False and not after:
-        return _chinese(sentence, mention)
-    return True if after else before
+    found = _chinese(sentence, mention) if before is False and not after else True if after else before
+    return None if found is False and _is_deed_denied(sentence, mention) else found
+
+
+@cache
+def _not_done() -> re.Pattern[str]:
+    acting = "|".join(sorted(table("link", "zh")["acting"].split(), key=len, reverse=True))
+    return re.compile(
+        rf"\s+(?:\w+n['’]t|(?:\w+\s+)?(?:not|never))\b|\s*(?:从来?|并|还|也)?(?:没有?|未)(?:{acting})", re.IGNORECASE
+    )
+
+
+def _is_deed_denied(sentence: Sentence, mention: Mention) -> bool:
+    """ "surveys Li Wei didn't approve", 李伟没有批准的, 未经李伟批准: what somebody has not done."""
+    if not any(sentence.vocabulary.roles.get(one.field) == "person" for one in mention.known):
+        return False
+    return bool(
+        _not_done().match(sentence.text, mention.end) or _DONE_BY_NOBODY.search(_clause_before(sentence, mention))
+    )
 
 
 def is_denied(sentence: Sentence, start: int, fields: Container[str]) -> bool:

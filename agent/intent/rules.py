@@ -292,7 +292,7 @@ def _carried_calculation(carried: followup.Carried) -> Calculation | None:
         # "the latest one" has said which document; what is asked of it is the field.
         return calculations.values_of(asked, pieces)
     calculation = calculations.find_calculation(found)
-    if calculation is None and carried.again:
+    if calculation is None and carried.again and not _says_more(carried):
         # "what about 2022?" asks for the same calculation.
         calculation = calculations.find_calculation(carried.before)
     if calculation is not None:
@@ -302,6 +302,11 @@ def _carried_calculation(carried: followup.Carried) -> Calculation | None:
     if carried.lists and pieces and not topic_of(carried.before):
         return calculations.listing(replace(found, pieces=pieces))
     return None
+
+
+def _says_more(carried: followup.Carried) -> bool:
+    """Whether a turn was not understood: the number before is no answer to "and the maximum?", "make it 3000"."""
+    return carried.pieces == carried.before.pieces or bool(calculations.read_calculation(carried.found).unread)
 
 
 def _several(question: str, parts: Sequence[Found], whole: Found, context: Context) -> RulesReading:

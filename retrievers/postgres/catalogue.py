@@ -207,7 +207,7 @@ class Catalogue:
             "embedder": first.embedder,
             "dimension": first.dimension,
             "languages": dict(first.languages),
-            "records": shared_records(held),
+            "records": list(shared_records(held)),
             "fields": described,
         }
 

@@ -247,7 +247,7 @@ def test_a_question_shows_its_filters_with_where_they_came_from_its_route_and_it
     visit: Callable[..., Page],
 ) -> None:
     page = visit()
-    ask(page, "Why were card payments refused in incidents of the payments team in 2024?")
+    ask(page, "Which documents of kind incident of the payments team in 2024 say why card payments were refused?")
 
     assert sorted(chips(page)) == [
         "kind is incident",
@@ -261,7 +261,7 @@ def test_a_question_shows_its_filters_with_where_they_came_from_its_route_and_it
     assert re.search(r"Vectors: 2 hits · [\d.]+ ms", route)
     groups = page.locator(".ranking .groups th").all_inner_texts()
     assert groups == ["", "Before fusion", "After fusion"]
-    assert len(page.locator(".ranking tbody tr").all()) == 2
+    assert len(page.locator(".ranking tbody tr").all()) == 3
     first = page.locator(".ranking tbody tr").first
     assert first.locator("td[data-label='Vectors'] .soft").inner_text() == "#1"
     # Of the two hits the first has the longest bar.
@@ -275,7 +275,7 @@ def test_what_is_only_likely_is_shown_apart_from_the_filters_with_its_boost(
 ) -> None:
     monkeypatch.setattr("agent.intent.cascade.SURE", 1.01)
     page = visit()
-    ask(page, "Which maps were drawn without harbours in incidents of the mobile team?")
+    ask(page, "Which documents of kind incident of the mobile team name maps that were drawn without harbours?")
 
     boosts = page.locator(".understood .chips.boosts .chip")
     assert sorted(boosts.locator(".chip-text").all_inner_texts()) == ["kind is incident", "team is mobile"]
@@ -501,7 +501,7 @@ def test_the_page_speaks_the_browsers_language_and_remembers_another(visit: Call
 def test_a_chinese_question_is_understood_in_chinese(visit: Callable[..., Page]) -> None:
     page = visit(locale="zh-CN")
     ask(page, "payments 团队 2024 年 9 月的事故是怎么回事？")
-    assert chips(page) == ["team 为 payments", "published 自 2024-09-01 起，早于 2024-10-01", "kind 为 incident"]
+    assert chips(page) == ["team 为 payments", "published 自 2024-09-01 起，早于 2024-10-01"]
     assert all(one.startswith("规则读出") for one in page.locator(".understood .chip-from").all_inner_texts())
     assert titles(page) == ["Settlement delayed"]
     route = page.locator(".route svg").get_attribute("aria-label") or ""

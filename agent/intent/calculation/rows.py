@@ -1,8 +1,9 @@
 """Records that a question names by a text that only a few of them have: "what is the time of Ann Lee"."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from agent.intent.calculation.parts import FILLER, RECORD, UNKNOWN, VALUE, Part
 from agent.intent.columns import Columns
@@ -35,22 +36,38 @@ def named_rows(found: Found, columns: Columns, parts: Sequence[Part]) -> tuple[P
     index = _index(_Key(columns.vocabulary.catalogue, frozenset(columns.measures)))
     runs: list[_Run] = []
     place = 0
+    known = _known(parts)
     while place < len(found.sentence.tokens):
-        run = _longest(found, parts, index, place)
+        run = _longest(found, known, index, place)
         place = place + 1 if run is None else run.last
         runs += [run] if run is not None else []
     pieces = [piece for run in runs if (piece := _constraint(found, run, parts)) is not None]
     return tuple(_together(found, pieces))
 
 
-def _longest(
-    found: Found, parts: Sequence[Part], index: Mapping[tuple[str, ...], list[_Named]], place: int
-) -> _Run | None:
+class _Known(NamedTuple):
+    """The places of tokens by what they were read as."""
+
+    unknown: frozenset[int]
+    weak: frozenset[int]
+    taken: frozenset[int]
+
+
+def _known(parts: Sequence[Part]) -> _Known:
+    def places(meant: Callable[[Part], bool]) -> frozenset[int]:
+        return frozenset(n for part in parts if meant(part) for n in range(part.first, part.last))
+
+    return _Known(
+        places(lambda part: part.kind in (UNKNOWN, VALUE)),
+        places(lambda part: part.kind in (RECORD, FILLER)),
+        places(lambda part: part.piece is not None),
+    )
+
+
+def _longest(found: Found, known: _Known, index: Mapping[tuple[str, ...], list[_Named]], place: int) -> _Run | None:
     """The longest run from a place on that is a value, or a part of one, and holds a word that is not accounted for."""
     tokens = found.sentence.tokens
-    unknown = {n for part in parts if part.kind in (UNKNOWN, VALUE) for n in range(part.first, part.last)}
-    weak = {n for part in parts if part.kind in (RECORD, FILLER) for n in range(part.first, part.last)}
-    taken = {n for part in parts if part.piece is not None for n in range(part.first, part.last)}
+    unknown, weak, taken = known
     words: list[str] = []
     best: _Run | None = None
     for last in range(place, min(place + _LONGEST, len(tokens))):

@@ -8,6 +8,7 @@ from agent.intent.calculation.question import LINKING, Question, Unclear
 from agent.intent.filters import Json
 from agent.intent.numerals import parse_count
 from agent.intent.vocabulary import concepts_of
+from retrievers.core.aggregates import MAX_LIMIT
 
 ENDS = {"most": "desc", "highest": "desc", "newest": "desc", "fewest": "asc", "lowest": "asc", "oldest": "asc"}
 _BY_DATE = ("newest", "oldest")
@@ -92,7 +93,7 @@ def _limit(question: Question, places: list[int]) -> int:
         behind = around[1]
         leads = behind is not None and behind > 0 and question.parts[behind].kind in (FIELD, RECORD, PIECE)
         number = question.parts[place].number
-        if place not in question.used and number and (near or leads):
+        if place not in question.used and number and number <= MAX_LIMIT and (near or leads):
             question.used.add(place)
             return number
     return 1
