@@ -206,6 +206,12 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
     if calculation is not None:
         calculation = replace(calculation, pieces=tuple(map(_meant, calculation.pieces)))
         left = tuple(question[one.start : one.end] for one in calculation.pieces if one.confidence < SURE)
+        if left:
+            # A word that is hardly a condition may say something else: 哪个团队发布的文档最多.
+            sure = tuple(one for one in found.pieces if one.confidence >= _LEAST_COUNTED)
+            again = calculations.find_calculation(replace(found, pieces=sure))
+            if again is not None:
+                calculation, left = replace(again, pieces=tuple(map(_meant, again.pieces))), ()
     if left:
         # A number that leaves out a condition would be a wrong answer: the documents may tell.
         reason = "metadata says nothing of it, so nothing was calculated"
