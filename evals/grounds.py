@@ -39,9 +39,9 @@ class Ground:
     counts: Mapping[str, int]
 
     def context(self, question: str, now: datetime) -> Context:
-        words = {token.folded: token.stem for token in tokenize(question) if token.kind == "word"}
+        words = {one.folded: one.stem for one in tokenize(question) if one.kind == "word"} if self.counts else {}
         total = max(self.catalogue.documents, 1)
-        frequencies = {word: self.counts.get(root, 0) / total for word, root in words.items()} if self.counts else {}
+        frequencies = {word: self.counts.get(root, 0) / total for word, root in words.items()}
         return Context(self.catalogue, self.nouns, _CARDS, Calendar(now.date()), now, frequencies=frequencies)
 
 

@@ -16,7 +16,6 @@ from agent.intent.sentence import ENDS, Sentence
 from agent.intent.text import has_chinese
 from agent.intent.words import LANGUAGES, ordinary, table
 
-HOWS = ("exact", "alias", "stem", "short", "form", "part", "translated", "fuzzy")
 ROLES = ("person", "label", "tag", "version", "language", "text")
 CONCEPTS = ("status", "kind", "group", "place", "topic", "severity", "audience", "language")
 _BEFORE = ("by", "from", "of", "in", "for", "with", "about", "to", "which", "join", "being", "aux", "some", "people")

@@ -318,13 +318,6 @@ DOCUMENT_NOUNS = frozenset(
     order orders certificate certificates licence licences license licenses
     """.split()
 )  # fmt: skip
-LOOSE_NOUNS = frozenset(
-    """
-    idea ideas rule rules schedule schedules plan plans review reviews claim claims order orders issue
-    issues item items page pages piece pieces note notes
-    """.split()
-)
-"""Of these, words that are often something else: "the release schedule", "typing rules", "rejected ideas"."""
 CHINESE_DOCUMENT_NOUNS = """
     文档 文件 资料 提案 方案 技术方案 报告 文章 论文 记录 材料 内容 草案 草稿 计划 说明 手册 指南 制度 规定 纪要
     事故 故障 工单 案例 条目 公告 通知 新闻 帖子 笔记 建议 议题 专利 合同 更新 项目 申请 许可 SOP
@@ -338,7 +331,6 @@ COMPANIES = frozenset(
     club center centre
     """.split()
 )
-ORGANISATIONS = frozenset("company companies customer client supplier vendor firm organisation organization".split())
 TITLES = frozenset("mr mrs ms miss dr prof professor sir madam inspector agent".split())
 AUXILIARIES = frozenset(
     """

@@ -424,9 +424,7 @@ SIDE_BY_SIDE = {
     "从 2.7 升级到 3.8 要注意什么？": None,
     "如何标记一个类不能被继承（final）？": None,
     "那个提案后来被接受了吗？": None,
-    "which rejected ideas came from Guido van Rossum?": (
-        "and(status=Rejected, or(authors=Guido van Rossum, sponsor=Guido van Rossum))"
-    ),
+    "which rejected ideas came from Guido van Rossum?": "and(status=Rejected, authors=Guido van Rossum)",
     "除了定稿（Final）的 PEP": "status!=Final",
     "for Python 2.7": "python_version=2.7",
     "有没有被拒绝的提案": "status=Rejected",
