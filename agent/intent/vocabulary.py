@@ -14,6 +14,7 @@ from rapidfuzz import fuzz, process
 from agent.intent import catalogue as value_names
 from agent.intent import lexicon
 from agent.intent.catalogue import Known, Names
+from agent.intent.same import Same
 from agent.intent.text import has_chinese, stem, words_of
 from agent.intent.words import ordinary, table
 from retrievers.core.types import FieldCatalogue, FieldValues
@@ -146,25 +147,12 @@ def looks_like_name(text: str) -> bool:
 
 def build(catalogue: FieldCatalogue) -> Vocabulary:
     """The vocabulary of a field catalogue; kept for the next question."""
-    return _built(_Key(catalogue))
-
-
-class _Key:
-    """A catalogue as a key: one object, never one of another database that happens to have equal numbers."""
-
-    def __init__(self, catalogue: FieldCatalogue) -> None:
-        self.catalogue = catalogue
-
-    def __hash__(self) -> int:
-        return id(self.catalogue)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and self.catalogue is other.catalogue
+    return _built(Same(catalogue))
 
 
 @lru_cache(maxsize=256)
-def _built(key: _Key) -> Vocabulary:
-    catalogue = key.catalogue
+def _built(key: Same[FieldCatalogue]) -> Vocabulary:
+    catalogue = key.held
     roles = {name: role_of(values) for name, values in catalogue.fields.items()}
     roles |= dict.fromkeys(_of_people(catalogue, roles), "person")
     names, stems = Names(), Names()

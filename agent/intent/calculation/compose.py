@@ -6,18 +6,20 @@ restrict it, or that took a column by default, would be a wrong answer.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from agent.intent.calculation import between, shares
 from agent.intent.calculation.amounts import read_amount, read_counted_field
 from agent.intent.calculation.ends import read_middle, read_ranked
 from agent.intent.calculation.groups import read_group, read_ranked_group
-from agent.intent.calculation.parts import split
+from agent.intent.calculation.parts import Part, split
 from agent.intent.calculation.question import Calculation, Question, Unclear, pieces_of, words_of_kind
 from agent.intent.calculation.rows import named_rows
 from agent.intent.calculation.slots import ENDS, read_operand, read_order, read_size, read_target
 from agent.intent.columns import Columns, columns_of
 from agent.intent.filters import Json, both
 from agent.intent.found import Found, Piece
+from agent.intent.same import Same
 from agent.intent.words import table
 
 _OF_GROUPS = frozenset(["of", "group_by", "order", "limit", "ties", "between", "where", "decimals"])
@@ -74,13 +76,21 @@ def read_calculation(found: Found) -> Read:
 
 def question_of(found: Found) -> Question:
     """The parts of a question, with constraints on names that only whole rows have."""
+    found, columns, parts = _split(Same(found))
+    return Question(found, columns, parts, within=_without_totals(columns))
+
+
+@lru_cache(maxsize=16)
+def _split(key: Same[Found]) -> tuple[Found, Columns, tuple[Part, ...]]:
+    """A question is asked for several kinds of calculations, one after the other."""
+    found = key.held
     columns = columns_of(found.sentence.vocabulary)
     totals = table("calculation")["summing_up"]
     # "the total number" is no value of a record that sums up the others.
     found = replace(found, pieces=tuple(one for one in found.pieces if _value(one).casefold() not in totals))
     parts = split(found, columns)
     rows = named_rows(found, columns, parts)
-    return Question(found, columns, split(found, columns, rows) if rows else parts, within=_without_totals(columns))
+    return found, columns, tuple(split(found, columns, rows) if rows else parts)
 
 
 def _value(piece: Piece) -> str:
