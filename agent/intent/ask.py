@@ -55,12 +55,13 @@ async def ask(
     turns = _turns(history)
     values = {
         "languages": ", ".join(languages[:_MOST_LANGUAGES]) or "unknown",
+        "called": json.dumps(catalogue.records, ensure_ascii=False) if catalogue.records else "unknown",
         "sources": sources or "none",
         "fields": fields or "none",
         "today": day(now),
         "history": turns or "none",
         "question": question,
-        "fence": prompts.fence(fields, turns, question),
+        "fence": prompts.fence(fields, turns, question, *catalogue.records),
     }
     reply = await model.complete(
         prompts.load(STAGE).messages(values),

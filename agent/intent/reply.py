@@ -178,6 +178,8 @@ def to_aggregate(
     if op in ("list", "group"):
         ordered = {"of": field, "order": order} if order else {}
         return {"op": "list", **ordered, "limit": limit, "show": _shown(aggregate, field)}
+    if op == "distinct":
+        return {"op": "count", "of": field, **kept}
     if op in ("count", "share", "difference"):
         return {"op": op, **kept, **({"between": aggregate["between"]} if aggregate.get("between") else {})}
     grouped = {"group_by": group_by, "order": order, "limit": limit} if group_by else {}
@@ -394,6 +396,8 @@ def _aggregate(value: object, problems: list[Problem]) -> dict[str, Any]:
         except _Bad as error:
             problems.append(Problem(error.where or f"aggregate.{name}", error.reason))
             made[name] = None
+    if op == "distinct" and not made.get("field"):
+        raise _Bad("distinct values are of a field, and none is named", "aggregate.field")
     return made
 
 

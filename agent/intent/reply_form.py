@@ -8,7 +8,7 @@ from retrievers.core.errors import listing
 from retrievers.core.filters import OPERATORS
 
 KINDS = ("retrieve", "aggregate", "none")
-OPS = ("count", "list", "sum", "avg", "min", "max", "group", "top", "share", "difference")
+OPS = ("count", "distinct", "list", "sum", "avg", "median", "min", "max", "group", "top", "share", "difference")
 ORDERS = ("asc", "desc")
 PARTS = ("kind", "question", "language", "searches", "filter", "time", "sources", "aggregate", "confidence")
 
