@@ -28,8 +28,8 @@ from agent.answer import Answerer
 from agent.breaker import Breaker, Breakers
 from agent.chat import Chat
 from agent.errors import readable
-from agent.intent.cascade import Cascade
 from agent.intent.derived import derive, with_derived
+from agent.intent.reader import Cascade
 from agent.memory import Memory
 from agent.observe.observer import Observers
 from agent.pipeline import Decision, Pipeline

@@ -22,7 +22,7 @@ from agent.advisors.retrieval import Retrieval
 from agent.answer import Answerer
 from agent.app import Service
 from agent.chat import Chat
-from agent.intent.cascade import Cascade
+from agent.intent.reader import Cascade
 from agent.llm import open_model
 from agent.memory import Memory
 from agent.observe.observer import Observers

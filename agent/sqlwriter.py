@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import date
 
 import prompts
-from agent.intent.ask import day, fields_text
+from agent.intent.model.ask import day, fields_text
 from agent.llm import Model, ModelFailed
 from agent.llm_json import without_thoughts
 from retrievers.core.types import FieldCatalogue

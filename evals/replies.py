@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from agent.intent.ask import key_of
+from agent.intent.model.ask import key_of
 from evals.datasets import Dataset, Question
 from retrievers.core.errors import BadRequest
 

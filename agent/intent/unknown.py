@@ -2,7 +2,7 @@
 
 from agent.intent import lexicon
 from agent.intent.found import Found
-from agent.intent.ground import candidates
+from agent.intent.model.ground import candidates
 from agent.intent.rejected import RejectedValue
 from agent.intent.sentence import Sentence
 from retrievers.core.types import FieldValues

@@ -5,8 +5,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from agent.intent.cascade import local
 from agent.intent.filters import of_date
+from agent.intent.reader import local
 from agent.intent.time.dates import find_date, find_dates, read_dates
 from agent.intent.time.grammar import RULES
 from agent.intent.time.lexer import load_words

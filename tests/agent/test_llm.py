@@ -720,7 +720,7 @@ async def test_litellm_is_reached_once_per_try_and_in_the_same_forms():
 
 
 def test_importing_the_client_imports_no_sdk():
-    code = "import sys, agent.llm, agent.transform, agent.settings, agent.intent.reply;"
+    code = "import sys, agent.llm, agent.transform, agent.settings, agent.intent.model.reply;"
     code += "print({'openai', 'litellm', 'tenacity', 'httpx'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

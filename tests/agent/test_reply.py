@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from agent.intent.ask import ask, fields_text, key_of
-from agent.intent.reply import ModelReading, Time, read_reply, to_aggregate
-from agent.intent.reply_form import Form
+from agent.intent.model.aggregate import to_aggregate
+from agent.intent.model.ask import ask, fields_text, key_of
+from agent.intent.model.reply import ModelReading, Time, read_reply
+from agent.intent.model.schema import Form
 from agent.llm import Model, ModelFailed, open_model
 from agent.llm_json import BadReply, strict_schema
 from agent.testing import Fault, ScriptedServer

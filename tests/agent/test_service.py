@@ -501,7 +501,7 @@ async def test_a_model_that_is_late_leaves_a_line_for_the_log_and_none_on_the_sc
     assert result.degraded == ("intent_model_unavailable",)
     (record,) = caplog.records
     assert re.fullmatch(r"the model's reading was not used: no answer within [\d.]+ s", record.message)
-    for name in ("agent.search", "agent.intent.cascade"):
+    for name in ("agent.search", "agent.intent.reader"):
         # Where no handler is found, Python itself prints.
         assert logging.getLogger(name).handlers
 

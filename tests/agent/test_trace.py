@@ -20,7 +20,7 @@ from rich.console import Console
 from agent import Service, open_service
 from agent.breaker import FAILURES
 from agent.errors import BadSetting
-from agent.intent.cascade import Cascade
+from agent.intent.reader import Cascade
 from agent.serve.cli import run
 from agent.serve.explaining import show_difference, show_trace
 from agent.settings import Settings

@@ -21,7 +21,7 @@ from psycopg.conninfo import make_conninfo
 from agent.answer import Answerer
 from agent.app import Service
 from agent.chat import Chat
-from agent.intent.cascade import Cascade
+from agent.intent.reader import Cascade
 from agent.opening import worker_over
 from agent.pipeline import Pipeline
 from agent.settings import Settings

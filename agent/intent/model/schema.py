@@ -1,4 +1,4 @@
-"""The form in which a model is asked for its reading of a question. What is made of it: `agent.intent.reply`."""
+"""The form in which a model is asked for its reading of a question. What is made of it: `agent.intent.model.reply`."""
 
 from typing import Any, ClassVar
 

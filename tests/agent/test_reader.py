@@ -1,4 +1,4 @@
-"""The cascade: the rules' reading at once, a model's later, both under what the caller fixed."""
+"""The reader: the rules' reading at once, a model's later, both under what the caller fixed."""
 
 import asyncio
 import dataclasses
@@ -19,7 +19,7 @@ import pytest
 
 from agent.breaker import FAILURES, Breaker
 from agent.intent import turn
-from agent.intent.cascade import Cascade, local
+from agent.intent.reader import Cascade, local
 from agent.intent.reading import Reading
 from agent.intent.smalltalk import is_own, without_greeting
 from agent.llm import open_model
@@ -320,7 +320,7 @@ async def test_a_silent_model_has_failed_when_it_had_all_the_time_that_is_its_ow
         async with modelled(server, settings=Settings(timeout_s=own_s)) as reader:
             assert await many(reader, within_s=1.0) == [None] * FAILURES
             assert reader.breaker.state == state
-    said = {one.message for one in caplog.records if one.name == "agent.intent.cascade"}
+    said = {one.message for one in caplog.records if one.name == "agent.intent.reader"}
     assert said
     assert all(re.fullmatch(r"the model's reading was not used: no answer within 0\.\d+ s", one) for one in said)
 

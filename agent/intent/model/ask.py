@@ -6,8 +6,8 @@ from datetime import date, datetime
 from typing import Any
 
 import prompts
-from agent.intent.reply import ModelReading, read_reply
-from agent.intent.reply_form import Form
+from agent.intent.model.reply import ModelReading, read_reply
+from agent.intent.model.schema import Form
 from agent.llm import Model
 from agent.tokens import estimate_tokens
 from agent.types import Message

@@ -1,0 +1,1 @@
+"""A model's reading of a question: what it is asked, what its reply says, and which of that exists."""

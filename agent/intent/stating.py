@@ -1,0 +1,190 @@
+"""Makes intents of readings, under what the caller fixed."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from agent.intent import vocabulary
+from agent.intent.filters import Json, both
+from agent.intent.model import ground
+from agent.intent.model.aggregate import to_aggregate
+from agent.intent.model.reply import ModelReading
+from agent.intent.off import question_language
+from agent.intent.reading import LIKELY, SURE, Reading, Stated
+from agent.intent.rules import Context, RulesReading
+from agent.types import Intent, Rejected, Request, SourceChoice
+from retrievers.core.aggregates import aggregate_json, parse_aggregate
+from retrievers.core.errors import BadRequest
+from retrievers.core.fields import Field
+from retrievers.core.filters import And, Filter, in_words, keys_of, parse, to_json
+from retrievers.core.types import Card, Scope
+from retrievers.text.glosses import english_search
+
+_NONE, _WEB = "none", "web"
+
+
+@dataclass(frozen=True, slots=True)
+class Stating:
+    """Makes intents of readings, under what the caller fixed."""
+
+    request: Request
+    scope: Scope
+    wanted: Filter | None
+    fields: Mapping[str, Field]
+    cards: Mapping[str, Card]
+    ignored: frozenset[Filter] = frozenset()
+
+    def of_rules(self, made: RulesReading) -> Reading:
+        """The rules' reading."""
+        firm: list[tuple[float, Filter]] = []
+        soft: list[tuple[float, Filter]] = []
+        made = self._calculating_surely(made)
+        rejected = list(made.rejected)
+        stated: list[Stated] = []
+        unread = False
+        for piece in made.pieces:
+            is_firm = piece.confidence >= SURE
+            if piece.confidence < LIKELY:
+                unread = True
+                continue
+            try:
+                parsed = parse(piece.filter, self.fields)
+                if parsed in self.ignored:
+                    unread = True
+                    continue
+                (firm if is_firm else soft).append((piece.confidence, parsed))
+                stated.append(Stated(to_json(parsed), piece.confidence, is_firm, piece.why))
+            except BadRequest as error:
+                rejected.append(
+                    Rejected(what=f"filter on {piece.field}", reason=str(error)[:300], valid=error.valid[:40])
+                )
+        if unread and made.kind == "retrieve":
+            # Words that were read as a condition are words to search for again.
+            made = replace(made, searches=(made.question,))
+        # What speaks against the caller's own filter goes first when nothing is found.
+        fixed = keys_of(self.wanted) if self.wanted else set()
+        weakest = [one for _, one in sorted(firm, key=lambda pair: (not keys_of(pair[1]) & fixed, pair[0]))]
+        softest = [one for _, one in sorted(soft, key=lambda pair: pair[0])]
+        intent = self._intent(
+            by="rules", question=made.question, language=question_language(self.request.question, self.scope),
+            kind=made.kind, searches=self._in_both_languages(made), filter=self._joined(weakest),
+            soft_filter=both([to_json(one) for one in softest]) if softest else None,
+            sources=made.sources, aggregate=made.aggregate, confidence=made.confidence, rejected=rejected,
+        )  # fmt: skip
+        return Reading(intent, None, tuple(weakest), tuple(softest), stated=tuple(stated))
+
+    def _calculating_surely(self, made: RulesReading) -> RulesReading:
+        """The reading without a calculation that would leave out a condition which is only likely."""
+        unsure = [in_words(piece.filter) for piece in made.pieces if piece.confidence < SURE]
+        if made.aggregate is None or not unsure:
+            return made
+        reason = "it is not certain that this is a condition, so nothing was calculated"
+        sources = tuple(
+            SourceChoice(name=name, confidence=0.7, reason="documents may answer it")
+            for name, card in self.cards.items()
+            if card.kind == "documents"
+        )
+        rejected = (*made.rejected, Rejected(what="; ".join(unsure)[:200], reason=reason))
+        return replace(made, kind="retrieve", aggregate=None, sources=sources, rejected=rejected, complete=False)
+
+    def _in_both_languages(self, made: RulesReading) -> tuple[str, ...]:
+        """The searches; a Chinese one over documents in both languages is made in English as well."""
+        languages = [one.languages for one in self.scope.all]
+        english = english_search(made.searches[0], languages) if made.kind == "retrieve" and made.searches else ""
+        return (*made.searches, english) if english else made.searches
+
+    def of_model(self, said: ModelReading, context: Context, made: RulesReading) -> Intent:
+        """The model's reading, every part of it checked; of the rules' what a rejected part leaves open."""
+        known = vocabulary.build(context.catalogue)
+        filter, rejected = ground.ground(said, known, self.fields, context.calendar, context.now)
+        if rejected or any(problem.what.startswith(("filter", "time")) for problem in said.problems):
+            filter = _mended(filter, made)
+        rejected += [Rejected(what=problem.what[:200], reason=problem.reason[:300]) for problem in said.problems]
+        question = said.question or self.request.question
+        sources, unknown = self._sources(said.sources)
+        rejected += unknown
+        aggregate = None
+        if said.aggregate is not None and "sql" in self.cards:
+            try:
+                parsed = parse_aggregate(to_aggregate(said.aggregate, question=question, filter=filter), self.fields)
+                aggregate = aggregate_json(parsed)
+            except BadRequest as error:
+                rejected.append(Rejected(what="aggregate", reason=str(error)[:300], valid=error.valid[:40]))
+        if aggregate is not None and aggregate["op"] == "list" and aggregate["limit"] is None:
+            # A mere list of documents is also what their texts are searched for.
+            texts = [name for name, card in self.cards.items() if card.kind == "documents"]
+            named = {choice.name for choice in sources}
+            sources += [
+                SourceChoice(name=name, confidence=0.6, reason="beside the list") for name in texts if name not in named
+            ]
+        parts = [] if filter is None else filter["filters"] if filter["type"] == "and" else [filter]
+        language = question_language(question, self.scope)
+        kind = "aggregate" if aggregate and said.kind == "aggregate" else "retrieve"
+        # A question that states constraints is no small talk, whatever a model makes of it.
+        if said.kind == "none" and not self.request.sources and not made.pieces:
+            kind = "none"
+        return self._intent(
+            by="llm", question=question, language=language, kind=kind,
+            searches=() if kind == "none" else said.searches or (question,),
+            filter=self._joined([one for part in parts if (one := parse(part, self.fields)) not in self.ignored]),
+            soft_filter=None, sources=sources, aggregate=aggregate, confidence=said.confidence, rejected=rejected,
+        )  # fmt: skip
+
+    def _intent(
+        self, *, by: str, kind: str, question: str, language: str, searches: Sequence[str], filter: Json | None,
+        soft_filter: Json | None, sources: Sequence[SourceChoice], aggregate: Json | None, confidence: float,
+        rejected: Sequence[Rejected],
+    ) -> Intent:  # fmt: skip
+        if self.request.sources:
+            sources = [
+                SourceChoice(name=name, confidence=1.0, reason="named by the caller")
+                for name in dict.fromkeys(self.request.sources)
+            ]
+            kind = "retrieve" if kind == "none" else kind
+        return Intent(
+            kind=kind, question=question, language=language,  # type: ignore[arg-type]
+            searches=tuple(searches) or ((question,) if kind != "none" else ()),
+            collections=tuple(sorted({one.name for one in self.scope.all})),
+            filter=filter, soft_filter=soft_filter, sources=tuple(sources), aggregate=aggregate,
+            by=by, confidence=max(0.0, min(1.0, confidence)), rejected=tuple(rejected),  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    def _joined(self, inferred: Sequence[Filter]) -> Json | None:
+        parts = [to_json(one) for one in ((self.wanted,) if self.wanted else ())] + [to_json(one) for one in inferred]
+        return both(parts) if parts else None
+
+    def _sources(self, named: Sequence[str]) -> tuple[list[SourceChoice], list[Rejected]]:
+        """The model's choice; a name that does not exist is reported and never widens anything."""
+        chosen, unknown = [], []
+        for name in dict.fromkeys(named):
+            if name in self.cards or name in (_NONE, _WEB):
+                chosen.append(SourceChoice(name=name, confidence=0.8, reason="chosen by the model"))
+            else:
+                unknown.append(
+                    Rejected(what=f"source {name}"[:200], reason="there is no such source", valid=tuple(self.cards))
+                )
+        return chosen, unknown
+
+
+def ignored_by(request: Request, fields: Mapping[str, Field]) -> Iterator[Filter]:
+    """The conditions that the caller does not want, and what they join: a range is read as one and as two."""
+    for condition in request.ignore:
+        try:
+            parsed = parse(condition, fields)
+        except BadRequest as error:
+            raise BadRequest(str(error), where="ignore", valid=error.valid) from None
+        yield parsed
+        if isinstance(parsed, And):
+            yield from parsed.filters
+
+
+def _mended(filter: Json | None, made: RulesReading) -> Json | None:
+    """A model's filter with the rules' constraints on the fields that it says nothing of."""
+    named = _keys(filter) if filter else set()
+    parts = [piece.filter for piece in made.pieces if piece.field not in named]
+    return both([*([filter] if filter else []), *parts]) if filter or parts else None
+
+
+def _keys(filter: Json) -> set[str]:
+    """The fields that a filter names."""
+    inner = filter.get("filters") or ([filter["filter"]] if "filter" in filter else [])
+    return {key for one in inner for key in _keys(one)} if inner else {str(filter["key"])}
