@@ -28,3 +28,4 @@ def test_the_wheel_holds_the_four_packages_with_model_statements_and_templates(t
         "evals/data/sample/corpus.jsonl",
     ):
         assert needed in names
+    assert not [name for name in names if name.startswith(("evals/data/reading", "evals/data/held-out"))]
