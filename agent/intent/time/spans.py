@@ -46,21 +46,14 @@ def rolling(calendar: Calendar, sign: int, duration: Duration) -> Period | None:
     return Period(low, periods.shift_all(low, duration))
 
 
-def past(calendar: Calendar, count: int, unit: Unit) -> Period | None:
-    return rolling(calendar, -1, ((count, unit),))
-
-
-def ahead(calendar: Calendar, count: int, unit: Unit) -> Period | None:
-    return rolling(calendar, 1, ((count, unit),))
+def rolling_units(calendar: Calendar, sign: int, unit: Unit, count: int) -> Period | None:
+    """5 past years."""
+    return rolling(calendar, sign, ((count, unit),))
 
 
 def past_unit(calendar: Calendar, unit: Unit) -> Period | None:
     # "in the last quarter" is that quarter.
-    return past(calendar, 1, unit) if unit not in ("quarter", "weekend", "half") else None
-
-
-def within(calendar: Calendar, duration: Duration) -> Period | None:
-    return rolling(calendar, -1, duration)
+    return rolling_units(calendar, -1, unit, 1) if unit not in ("quarter", "weekend", "half") else None
 
 
 def ago(calendar: Calendar, duration: Duration) -> Period:
@@ -70,42 +63,74 @@ def ago(calendar: Calendar, duration: Duration) -> Period:
     return periods.containing(day, duration[0][1], calendar) if whole else periods.one_day(day)
 
 
-def day_ago(calendar: Calendar, duration: Duration) -> Period:
-    """ "on a day two weeks ago"."""
-    return periods.one_day(periods.shift_all(calendar.today, duration, -1))
-
-
 def older(calendar: Calendar, duration: Duration) -> Period:
     return Period(None, periods.shift_all(calendar.today, duration, -1))
-
-
-def older_and_more(calendar: Calendar, count: int, unit: Unit) -> Period:
-    return older(calendar, ((count, unit),))
 
 
 def newer(calendar: Calendar, duration: Duration) -> Period:
     return up_to_now(calendar, periods.shift_all(calendar.today, duration, -1))
 
 
-def hence(calendar: Calendar, duration: Duration) -> Period:
-    return periods.one_day(periods.shift_all(calendar.today, duration))
+def from_now(calendar: Calendar, duration: Duration, sign: int) -> Period:
+    return periods.one_day(periods.shift_all(calendar.today, duration, sign))
 
 
-def counted(calendar: Calendar, duration: Duration, day: Period) -> Period:
-    return periods.one_day(periods.shift_all(day.begin, duration))
+def counted(calendar: Calendar, duration: Duration, day: Period) -> tuple[Period, Duration]:
+    return periods.one_day(periods.shift_all(day.begin, duration)), duration
 
 
-def counted_back(calendar: Calendar, duration: Duration, day: Period) -> Period:
-    return periods.one_day(periods.shift_all(day.begin, duration, -1))
+def counted_back(calendar: Calendar, duration: Duration, day: Period) -> tuple[Period, Duration]:
+    return periods.one_day(periods.shift_all(day.begin, duration, -1)), duration
 
 
-def day_after(calendar: Calendar, unit: Unit, day: Period) -> Period | None:
+def counted_from_now(calendar: Calendar, duration: Duration) -> tuple[Period, Duration]:
+    return counted(calendar, duration, periods.one_day(calendar.today))
+
+
+def day_away(calendar: Calendar, away: tuple[Period, Duration]) -> Period:
+    return away[0]
+
+
+def weekday_away(calendar: Calendar, away: tuple[Period, Duration], weekday: int) -> Period:
+    """ "Monday two weeks from now" is of that week, "two months from today on Tuesday" the first from that day on."""
+    day, duration = away
+    in_week = all(unit in ("week", "fortnight") for _, unit in duration)
+    low = periods.containing(day.begin, "week", calendar).begin if in_week else day.begin
+    return periods.nth_weekday(Period(low, low + timedelta(weeks=1)), weekday, 1)
+
+
+def weekday_beside(calendar: Calendar, weekday: int, day: Period, sign: int) -> Period:
+    """The Friday before Christmas."""
+    week = Period(day.high, day.end + timedelta(weeks=1)) if sign > 0 else Period(day.begin - timedelta(weeks=1), day.low)
+    return periods.nth_weekday(week, weekday, 1)
+
+
+def neighbour(calendar: Calendar, day: Period, steps: int) -> Period:
     """The day after Christmas."""
-    return counted(calendar, ((1, unit),), day) if unit == "day" else None
+    return periods.one_day(day.begin + timedelta(days=steps))
 
 
-def day_before(calendar: Calendar, unit: Unit, day: Period) -> Period | None:
-    return counted_back(calendar, ((1, unit),), day) if unit == "day" else None
+def run_beside(calendar: Calendar, duration: Duration, day: Period, sign: int) -> Period:
+    """ "the two weeks before Christmas"."""
+    if sign < 0:
+        return Period(periods.shift_all(day.begin, duration, -1), day.low)
+    return Period(day.high, periods.shift_all(day.end, duration))
+
+
+def at_most(calendar: Calendar, duration: Duration, day: Period, sign: int) -> Period:
+    """Less than three days after a day, with that day; for a sign of -1 before it."""
+    other = periods.shift_all(day.begin, duration, sign)
+    return Period(min(other, day.begin), max(other, day.end))
+
+
+def around(calendar: Calendar, duration: Duration, day: Period) -> Period:
+    """Within two weeks of a day, on either side."""
+    return Period(at_most(calendar, duration, day, -1).low, at_most(calendar, duration, day, 1).high)
+
+
+def more_than(calendar: Calendar, duration: Duration, day: Period, sign: int) -> Period:
+    other = periods.shift_all(day.begin, duration, sign)
+    return Period(None, other) if sign < 0 else Period(other + _ONE_DAY, None)
 
 
 def starting(calendar: Calendar, duration: Duration, day: Period) -> Period:
@@ -149,12 +174,24 @@ def from_part(calendar: Calendar, first: Yearly, last: Period) -> Period | None:
     return None
 
 
+def to_weekday(calendar: Calendar, first: Period, weekday: int) -> Period | None:
+    """From next Monday to Friday, which is the first after it."""
+    if not first.is_bounded or first.days != 1:
+        return None
+    return Period(first.low, periods.nth_weekday(Period(first.high, first.end + timedelta(weeks=1)), weekday, 1).high)
+
+
 def to_now(calendar: Calendar, first: Period) -> Period | None:
     return up_to_now(calendar, first.low) if first.low is not None else None
 
 
-def from_now(calendar: Calendar, last: Period) -> Period | None:
+def now_to(calendar: Calendar, last: Period) -> Period | None:
     return span(calendar, periods.one_day(calendar.today), last)
+
+
+def now_to_part(calendar: Calendar, last: Yearly) -> Period | None:
+    """From now to November, the next one that is not over."""
+    return to_part(calendar, periods.one_day(calendar.today), last)
 
 
 def since(calendar: Calendar, one: Period) -> Period | None:
