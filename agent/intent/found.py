@@ -1,6 +1,7 @@
 """All that rules find in the words of one turn, before history and routing."""
 
 import re
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -17,6 +18,7 @@ from agent.intent.reading import SURE
 from agent.intent.sentence import Sentence, about_regions
 from agent.intent.text import stem, tokenize
 from agent.intent.time.dates import DateRange, read_dates
+from agent.intent.time.lexer import is_past_verb
 from agent.intent.time.periods import Calendar
 from agent.intent.versions import version_ranges
 from agent.intent.vocabulary import Vocabulary, concepts_of
@@ -148,13 +150,15 @@ def _numbered(vocabulary: Vocabulary) -> frozenset[str]:
     return frozenset(words | {f"{word}s" for word in words})
 
 
-# What makes a document's date, the likeliest first.
-_DATES = ("published", "created", "updated", "effective")
+# What makes a document's date, the likeliest first; a name that says nothing stands between: when something takes
+# effect or ends is not when it came to be.
+_DATES = ("published", "created", "updated", "", "effective", "expires")
 _STORY = 36
 """Words from which on a question tells a story: its days and numbers may be of what happened, not of the documents."""
 _TOLD = 0.8
 _NEAR = 40
 """Characters between a date and the word for its field."""
+_LEAST_SHORTENED = 3
 _LONGEST_PHRASE = 60
 _LEADING = re.compile(
     r"(?:\b(?:by|in|from|of|on|at|for|with|since|during|within|the|a|an|that|which|who|is|are|was|were|not|and|or)\s+)+$|"
@@ -171,7 +175,8 @@ def _is_stated(one: DateRange, sentence: Sentence, calendar: Calendar) -> bool:
     """Whether a range can be about when documents were made.
 
     Not when it lies after all of them ("the year 2038 problem"); a month alone and "today" only where the
-    question speaks of documents or of making them ("an hour repeats in October", "can one do it today").
+    question speaks of documents, of making them or of what is over ("an hour repeats in October", "can one do it
+    today").
     """
     vocabulary = sentence.vocabulary
     dates = vocabulary.of_role("date")
@@ -187,7 +192,8 @@ def _is_stated(one: DateRange, sentence: Sentence, calendar: Calendar) -> bool:
         return False
     places = range(len(sentence.tokens))
     is_made = any(not set(sentence.cue_fields(place)).isdisjoint(dates) for place in places)
-    return is_made or any(sentence.is_noun(place) for place in places)
+    is_past = is_month and any(is_past_verb(token.folded) for token in sentence.tokens)
+    return is_made or is_past or any(sentence.is_noun(place) for place in places)
 
 
 _WITHOUT = re.compile(
@@ -279,24 +285,40 @@ def _date_pieces(sentence: Sentence, dates: Sequence[DateRange], now: datetime) 
     return pieces
 
 
+def _shortened(word: str, fields: Sequence[str]) -> list[str]:
+    """The field whose name shortens a word: `dt_intro` of "introduced"; none where several do."""
+    names = [name for name in fields if any(_is_short_for(part, word) for part in lexicon.name_words(name))]
+    return names if len(names) == 1 else []
+
+
+def _is_short_for(part: str, word: str) -> bool:
+    return len(part) >= _LEAST_SHORTENED and part.isascii() and word != part and word.startswith(part)
+
+
 def date_field(sentence: Sentence, one: DateRange) -> str | None:
     """The date field that a range is about: one whose word stands near, else when documents came to be."""
     fields = sentence.vocabulary.of_role("date")
     if not fields:
         return None
+    if len(fields) == 1:
+        return fields[0]
     near: list[tuple[int, str]] = []
-    for index, token in enumerate(sentence.tokens):
+    for index in range(
+        bisect_right(sentence.tokens, one.start - _NEAR, key=lambda token: token.end), len(sentence.tokens)
+    ):
+        token = sentence.tokens[index]
         gap = token.start - one.end if token.start >= one.end else one.start - token.end
-        if token.kind != "mark" and 0 <= gap < _NEAR:
-            near += [(gap, name) for name in sentence.cue_fields(index) if name in fields]
-    if near and len(fields) > 1:
+        if gap >= _NEAR:
+            break
+        if token.kind != "mark" and gap >= 0:
+            named = [name for name in sentence.cue_fields(index) if name in fields]
+            near += [(gap, name) for name in named or _shortened(token.folded, fields)]
+    if near:
         return min(near)[1]
-    # When something ends is not when it came to be; of fields whose names say nothing the one of most documents is.
-    last = len(_DATES)
-    return min(
-        fields,
-        key=lambda name: min(
-            (_DATES.index(c) for c in concepts_of(name) if c in _DATES),
-            default=last + ("expires" in concepts_of(name)),
-        ),
-    )
+    # Of fields whose names say nothing the one of most documents is meant.
+    return min(fields, key=_rank_of_date)
+
+
+def _rank_of_date(field: str) -> int:
+    concepts = concepts_of(field)
+    return next((place for place, one in enumerate(_DATES) if one in concepts), _DATES.index(""))

@@ -24,13 +24,15 @@ _MOST_ITEMS = 1_500
 _ANCHORS = frozenset(
     """
     YEAR TWO UNIT MONTHNAME WDAY HOLIDAY DAYREL YREL DATE YM MD MDN SEASON DECADE HALFYEAR ZHYEARPART ZHMONTHPART
-    HALFMONTH HALFWEEK O OONES TEENS TENS thousand COMPACT TODATE fy q h w century_of yue niandai fiscal
+    HALFMONTH HALFWEEK O OONES TEENS TENS thousand COMPACT YM1 TODATE fy q h w century_of yue niandai fiscal
     """.split()
 )
 """Categories without one of which a run names no day."""
 _BESIDE = frozenset(["and", "or", "beside", "comma", "skipped", "cue"])
 _RELATIVE = re.compile(r"[\u4e00-\u9fff]{1,4}的[\u4e00-\u9fff]")
 """A verb that says what was done then, of documents: 周五[提交的报告], and not 周五还开门吗."""
+
+
 @dataclass(frozen=True, slots=True)
 class DateRange:
     """A range that a question states, and where: characters [start, end)."""
@@ -124,11 +126,11 @@ class _Reading(Run):
         unread: list[tuple[int, int]] = []
         unread += self._bare_ends(stated)
         clash = {place for place in range(1, len(stated)) if self._clash(stated[place - 1].item, stated[place].item)}
-        starts = {one.item.start for one in stated}
+        ends = {one.item.start: one.item.end for one in stated}
         for place, one in enumerate(stated):
             periods_read = self._periods(stated, place)
             is_clash = place in clash or place + 1 in clash
-            if is_clash or periods_read is None or self.is_partial(one.item, starts):
+            if is_clash or periods_read is None or self.is_partial(one.item, ends):
                 unread.append(self._with_neighbours(one.item))
             else:
                 start, end = self._characters(one.item)
@@ -153,7 +155,7 @@ class _Reading(Run):
             ends = [item for item in self.items(place, "TE") if not self._following(item)[:1].isalnum()]
             found += [_Stated(item) for item in ends]
             if place == 0 or self._follows_participle(place):
-                alone = self.items(place + self.has(place, "skipped"), "YEAR", "R", "WDAY", "THIS")
+                alone = self.items(place + self.has(place, "skipped"), "YEAR", "R", "WDAY", "THIS", "LOOSE")
                 found += [_Stated(item) for item in alone if self._can_open(item)]
             if self.tokens[place].is_chinese:
                 alone = self.items(place, "WDAY", "RH")
@@ -261,10 +263,9 @@ class _Reading(Run):
                     break
                 if isinstance(period, Yearly):
                     continue  # "January, February and March 2019"
-                is_named = isinstance(period, Period) and period.is_bounded and period.days <= 366
-                if is_named and not self._is_relative(stated[other].item):
-                    return period.begin.year
-                break
+                if not isinstance(period, Period) or not period.is_bounded or period.days > 366:
+                    break
+                return None if self._is_relative(stated[other].item) else period.begin.year
         return None
 
     def _is_relative(self, item: Item) -> bool:
@@ -284,7 +285,7 @@ class _Reading(Run):
         """Whether two parts without a word between them name different days."""
         gap = self._gap(left, right)
         if "open" in set().union(*gap):
-            return not isinstance(left.value, Period) or left.value != right.value
+            return self._resolved(left.value) != self._resolved(right.value)
         if gap and all("comma" in categories for categories in gap):
             return not self._is_alike(left.value, right.value)
         if any(not categories <= LIGHT | {"link", "in", "on", "dash"} for categories in gap):
@@ -296,6 +297,9 @@ class _Reading(Run):
                 not one.is_bounded and not other.is_bounded and (one.low is None) != (other.low is None)
             )
         return True
+
+    def _resolved(self, value: object) -> object:
+        return periods.latest(value, self.calendar) if isinstance(value, Yearly) else value
 
     def _is_alike(self, one: object, other: object) -> bool:
         """Whether a comma between two periods lists them: two years, not a day and a year."""

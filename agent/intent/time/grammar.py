@@ -2,13 +2,15 @@
 
 Small letters are words that join others (`words/*.toml`, table `function`); capitals are categories with a value:
 
-- `N` a number (`NUM` in digits), `O` an ordinal (-1 for the last), `D` a day of a month, `COUNT` how many, `UNIT`, `DUR` a `Duration`
+- `N` a number (`NUM` in digits), `O` an ordinal (-1 for the last), `D` a day of a month, `COUNT` how many
+- `UNIT`, and `dayunit`, `yearunit` ... for one of them; `DUR` a `Duration`
 - `YEAR` a number that may be a year, `Y` a period that surely is one, `YR` either
 - `RM`, `RQ`, `RS`, `RD`, `RN`, `RH`, `RR` a `Yearly` month, quarter or half, season, day, day in digits, holiday,
   run; `R` any of them, `R1` any but a run
-- `P` a `Period`, `AWAY` one with the duration it is counted by, `PT` a point of time, `Q` whatever period a part is taken of, `S` an end of a span
+- `P` a `Period`, `AWAY` one with the duration it is counted by, `PT` a point of time, `Q` whatever period a part is
+  taken of, `S` an end of a span
+- `LOOSE` a `Period` whose digits may as well be a number: 2019-7, 20190705
 - `DAY` the nearest day, `LATEST` the latest
-- `dayunit`, `yearunit` ... a `UNIT` that is a day, a year ...
 - `X` a range with an open end or of several periods
 - `T` all that stands for itself, `TC` the same with a first word that is no part of it, `TE` at the end of a clause
 """
@@ -20,7 +22,7 @@ from agent.intent.time.chart import Make, rules_of
 
 
 def _turned(make: Make) -> Make:
-    """The same of parts whose first stands last: "March 5" beside "5 March", 五月的第一周 beside "first week of May"."""
+    """The same where the last part stands first: 五月的第一周 beside "first week of May"."""
     return lambda calendar, first, *rest: make(calendar, *rest, first)
 
 
@@ -84,8 +86,6 @@ RULES = rules_of(
         ("R", "R1|RR", yearly.same),
         # in a year
         ("P", "R of|comma|dash? YR", yearly.in_year),
-        ("P", "YEAR dash|slash NUM", yearly.year_month),
-        ("P", "NUM dash|slash YEAR", _turned(yearly.year_month)),
         ("P", "RS YR dash|slash YR", yearly.winter),
         ("P", "YR poss|dash|comma|of? R", _turned(yearly.in_year)),
         ("P", "R TWO", yearly.in_short_year, 1),
@@ -97,7 +97,11 @@ RULES = rules_of(
         ("PP", "O and|or O halfunit of? YR", yearly.both_of(yearly.half)),
         ("P", "Y", yearly.same),
         ("P", "DATE", parts.named_date),
-        ("P", "YM", lambda calendar, named: yearly.year_month(calendar, *named)),
+        ("P", "YM", yearly.year_month),
+        ("LOOSE", "YM1", yearly.year_month),
+        ("LOOSE", "YEAR dash|slash NUM", lambda calendar, *named: yearly.year_month(calendar, named)),
+        ("LOOSE", "NUM dash|slash YEAR", lambda calendar, *named: yearly.year_month(calendar, named[::-1])),
+        ("LOOSE", "COMPACT", parts.named_date),
         # counted from now
         ("P", "DAYREL", parts.day_from_now),
         ("P", "REL UNIT", parts.relative),
@@ -191,8 +195,8 @@ RULES = rules_of(
         ("X", "within UNIT", spans.past_unit),
         ("X", "within DUR / DUR zhwithin", spans.newer),
         ("P", "DUR ago|zhago", spans.ago, 1),
-        ("X", "DUR|MOREDUR zhuntilago / MOREDUR zhago / over DUR ago|old / older DUR", spans.older),
-        ("X", "under DUR old / under|within DUR ago / newer DUR", spans.newer),
+        ("X", "DUR|MOREDUR zhuntilago / MOREDUR zhago / over DUR ago|old|zhago / older DUR", spans.older),
+        ("X", "under DUR old / under|within DUR ago|zhago / newer DUR", spans.newer),
         ("T", "on DUR ago", _with(spans.from_now, -1)),
         ("DAY", "P|RD|RN|RH", spans.one_day),
         ("LATEST", "P|RD|RN|RH", spans.latest_day),
@@ -222,7 +226,7 @@ RULES = rules_of(
         ("S", "YR", yearly.as_period),
         ("S", "R", yearly.as_period, 1),
         ("S", "WDAY", parts.latest_weekday),
-        ("S", "COMPACT", parts.named_date),
+        ("S", "LOOSE", yearly.same),
         ("X", "span? S to S / between S and S / S and S between_end", spans.span, 2),
         ("X", "span? P to R / between P and R", spans.to_part, 1),
         ("X", "span? S to WDAY / between S and WDAY", spans.to_weekday, 1),
@@ -260,7 +264,7 @@ RULES = rules_of(
         ("T", "link WDAY and|or WDAY", parts.latest_weekdays),
         ("T", "on weekendunit", _with(periods.relative, "weekend", 0)),
         ("T", "in DECADE", parts.decade_from),
-        ("T", "on|link COMPACT", parts.named_date),
+        ("T", "on|link LOOSE", yearly.same),
         ("T", "on? the O", parts.latest_of_month, 1),
         ("T", "on O", parts.latest_of_month, 1),
         ("TE", "REL dayunit", parts.day_beside),

@@ -1,6 +1,6 @@
 """What a reading left of a date: words beside it that belong to it, and make it unread."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.intent.time.chart import Chart
@@ -12,6 +12,9 @@ _OPENING = ("zhbefore", "zhafter", "zhsince", "zhupto", "onwards", "andbefore", 
 """Words after a period that open or move it."""
 _NARROWING = ("PART", "EDGE", "later", "earlier", "rest", "ROLL")
 """Words before a period of which they name a part, or more than one."""
+_COMPARED = ("over", "under")
+"""Words before a Chinese period that belong to a duration: 超过[2019年]."""
+_LEADING = (*_NARROWING, *_COMPARED)
 _FARTHEST = 6
 
 
@@ -34,17 +37,17 @@ class Run:
         """Whether a single token is one of those words."""
         return self.first <= place < self.last and any(one.category in categories for one in self.tokens[place].items)
 
-    def is_partial(self, item: Item, starts: Collection[int]) -> bool:
+    def is_partial(self, item: Item, stated: Mapping[int, int]) -> bool:
         """Whether something that belongs to a date is left beside a part.
 
         Args:
-            starts: the tokens with which the parts begin that are read.
+            stated: the tokens with which the parts begin that are read, and those behind them.
         """
         return (
             self._is_moved(item)
             or self._is_left_after(item)
-            or self._is_left_of_list(item, starts)
-            or self._is_left_before(item)
+            or self._is_left_of_list(item, stated)
+            or self._is_left_before(item, stated)
         )
 
     def _is_moved(self, item: Item) -> bool:
@@ -73,7 +76,7 @@ class Run:
             place = light[0]
         return False
 
-    def _is_left_of_list(self, item: Item, starts: Collection[int]) -> bool:
+    def _is_left_of_list(self, item: Item, stated: Mapping[int, int]) -> bool:
         """Whether it is listed with more that is not read: "on Monday or the weekend", "on 3 May and the 4th"."""
         place = item.end
         if not self.has(place, "and", "or", "comma"):
@@ -81,21 +84,28 @@ class Run:
         is_comma = self.has(place, "comma")
         while self.has(place, "and", "or", "comma", "skipped", "on", "link"):
             place += 1
-            if place in starts:
-                return False
+            if place in stated:
+                return self._is_day_alone(place, stated[place])
         last = self.tokens[item.end - 1].text
-        ends_with_day = self.has(item.end - 1, "NUM", "O", "di") and len(last) < 3 or last in ("st", "nd", "rd", "th")
+        is_short = self.has(item.end - 1, "NUM", "O", "di") and len(last) < 3
+        ends_with_day = is_short or last in ("st", "nd", "rd", "th")
         if ends_with_day and self.items(place, "D") and not self.tokens[place].is_chinese:
             return True
-        return not is_comma and self._is_any_strong(place)
+        return not is_comma and (self._is_any_strong(place) or self.has(place, "UNIT", "OTHERUNIT"))
 
-    def _is_left_before(self, item: Item) -> bool:
+    def _is_day_alone(self, start: int, end: int) -> bool:
+        """Whether it is a day of a month that is not named: "the 4th"."""
+        return any(one.end == end for place in (start, start + 1) for one in self.items(place, "O"))
+
+    def _is_left_before(self, item: Item, stated: Mapping[int, int]) -> bool:
         end = item.start
         if end > self.first and self.tokens[end - 1].is_chinese and self.has(end - 1, "nian", "yue"):
             return True  # 神龙元年[十一月]
         listed = end - 1 if self.has(end - 1, "and", "or", "comma") else end
         if listed < end and self.has(end, "NUM", "O") and (self.has(listed - 2, "O") or self.has(listed - 1, "O", "D")):
             return True  # "on the 3rd, 4th and [5th of May]"
+        if listed < end and listed in stated.values() and self._is_day_alone(item.start, item.end):
+            return True
         if self.has(end - 1, "of", "skipped"):
             end -= 1
         if self.has(end - 1, "between", "to"):
@@ -104,13 +114,14 @@ class Run:
         wanted = self._wanted_before(item)
         # "end of" may take the first word of the part.
         ends = (end, end + 1) if self.has(item.start, "of") else (end,)
+        found = (
+            (one, self.tokens[start].is_chinese) for start in starts for one in self.items(start, *wanted, *_LEADING)
+        )
         return any(
-            one.end == end and self._is_strong(one) for start in starts for one in self.items(start, *wanted)
-        ) or any(
-            one.end in ends
-            for start in starts
-            for one in self.items(start, *_NARROWING)
-            if not self.tokens[start].is_chinese
+            (one.end == end and one.category in wanted and self._is_strong(one))
+            or (one.end in ends and one.category in _NARROWING and not is_chinese)
+            or (one.end == end and one.category in _COMPARED and is_chinese)
+            for one, is_chinese in found
         )
 
     def _wanted_before(self, item: Item) -> tuple[str, ...]:

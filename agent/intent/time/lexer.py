@@ -16,6 +16,7 @@ _NUMERAL = re.compile(r"[〇零一二两俩三四五六七八九十百千]+")
 _TOKEN = re.compile(rf"\d{{1,3}}(?:,\d{{3}})+(?!\d)|\d+(?:\.\d+)+|\d+|[^\W\d_{_CJK}]+|[^\s]")
 _DAY_FOLLOWS = re.compile(r"\s+\d")
 _COMPACT = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])", re.ASCII)
+_SHORTEST_PAST = 4
 _BEFORE_OLD = ("since", "before", "between", "yearword", "during")
 _FIRST_YEAR, _LAST_YEAR = 1000, 2199
 _NUMBER_CATEGORIES = frozenset(
@@ -72,6 +73,7 @@ class Words:
     orders: dict[str, tuple[str, str, str]]
     months: dict[str, int]
     verbal_months: frozenset[str]
+    past: frozenset[str]
     numeric: re.Pattern[str]
 
 
@@ -83,12 +85,14 @@ def load_words() -> Words:
     orders: dict[str, tuple[str, str, str]] = {}
     months: dict[str, int] = {}
     verbal: set[str] = set()
+    past: set[str] = set()
     for language in LANGUAGES:
         data = tomllib.loads((files("agent.intent.time") / "words" / f"{language}.toml").read_text(encoding="utf-8"))
         pairs = data.get("variants", "")
         variants |= {ord(old): new for old, new in zip(pairs[::2], pairs[1::2], strict=True)}
         orders[language] = (data["first_number"], data["first_without_year"], data["marks_after_year"])
         verbal.update(data.get("not_before_months", ()))
+        past.update(data.get("past", ()))
         data["function"]["skipped"] = data["skipped"]
         for category, value, phrase in _entries(data):
             first, *rest = _TOKEN.findall(phrase)
@@ -102,7 +106,7 @@ def load_words() -> Words:
         rf"(?<![\w.$€£#])(?P<g>{part})(?P<third>[-/])(?P<i>{part})(?=[{_CJK}])",
         re.IGNORECASE,
     )
-    return Words(phrases, variants, orders, months, frozenset(verbal), numeric)
+    return Words(phrases, variants, orders, months, frozenset(verbal), frozenset(past), numeric)
 
 
 def _entries(data: dict[str, Any]) -> Iterator[tuple[str, Any, str]]:
@@ -145,6 +149,11 @@ def read_words(text: str) -> list[Token]:
     return tokens
 
 
+def is_past_verb(word: str) -> bool:
+    """Whether an English word is the past of a verb: "came", "sold", "reported"."""
+    return word in load_words().past or (len(word) > _SHORTEST_PAST and word.endswith("ed"))
+
+
 def _spells(spelled: list[str], place: int, rest: tuple[str, ...]) -> bool:
     """Whether the further tokens of a phrase follow a place."""
     return tuple(spelled[place + 1 : place + 1 + len(rest)]) == rest
@@ -160,7 +169,11 @@ def _tokens(text: str, words: Words) -> Iterator[Token]:
             mark = dated["mark"] or dated["other"] or dated["third"]
             parts = [part for name in "abcdefgi" if (part := dated[name])]
             items = order.read(parts, mark, count) if text[place - 1 : place] != mark or not place else []
-            if len(parts) == 2 and parts[1] in words.months and (is_month or (len(parts[0]) == 4 and _DAY_FOLLOWS.match(text, dated.end()))):
+            if (
+                len(parts) == 2
+                and parts[1] in words.months
+                and (is_month or (len(parts[0]) == 4 and _DAY_FOLLOWS.match(text, dated.end())))
+            ):
                 items = []  # Nov [18-Dec] 19, Nov 18 [2014-Dec] 19
             if items:
                 yield Token(dated[0], dated.start(), dated.end(), items)
@@ -222,7 +235,8 @@ class _Order:
     ) -> list[Item]:
         if years and (named or mark == "/" or (mark == "-" and parts[0] in years)):
             month = named[0] if named else numbers[0]
-            return [Item("YM", (int(years[0]), month), place, place + 1)] if 1 <= month <= 12 else []
+            category = "YM1" if mark == "-" and not named and len(parts[1]) == 1 else "YM"
+            return [Item(category, (int(years[0]), month), place, place + 1)] if 1 <= month <= 12 else []
         if years or (not named and mark != "/"):
             return []
         pair = (named[0], numbers[0]) if named and numbers else _month_and_day(numbers, self.first_without_year)

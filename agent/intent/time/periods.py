@@ -7,7 +7,20 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import Literal
 
-Unit = Literal["day", "workday", "weekend", "workweek", "week", "fortnight", "month", "quarter", "half", "year", "decade", "century"]
+Unit = Literal[
+    "day",
+    "workday",
+    "weekend",
+    "workweek",
+    "week",
+    "fortnight",
+    "month",
+    "quarter",
+    "half",
+    "year",
+    "decade",
+    "century",
+]
 Duration = tuple[tuple[float, Unit], ...]
 """Numbers of units that are added: 3 months and 2 weeks."""
 
@@ -197,7 +210,7 @@ def months_of(whole: Period, first: int, count: int) -> Period:
 
 
 def nth(whole: Period, unit: Unit, number: int, count: int, calendar: Calendar) -> Period:
-    """The nth run of `count` units of a period, from 1; -1 is the last, -2 the one before. A week belongs where most of its days lie.
+    """The nth run of `count` units of a period, from 1; -1 is the last. A week belongs where most of its days lie.
 
     Raises:
         ValueError: it lies outside of the period.

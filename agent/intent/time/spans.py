@@ -101,7 +101,9 @@ def weekday_away(calendar: Calendar, away: tuple[Period, Duration], weekday: int
 
 def weekday_beside(calendar: Calendar, weekday: int, day: Period, sign: int) -> Period:
     """The Friday before Christmas."""
-    week = Period(day.high, day.end + timedelta(weeks=1)) if sign > 0 else Period(day.begin - timedelta(weeks=1), day.low)
+    week = (
+        Period(day.high, day.end + timedelta(weeks=1)) if sign > 0 else Period(day.begin - timedelta(weeks=1), day.low)
+    )
     return periods.nth_weekday(week, weekday, 1)
 
 
@@ -125,7 +127,7 @@ def at_most(calendar: Calendar, duration: Duration, day: Period, sign: int) -> P
 
 def around(calendar: Calendar, duration: Duration, day: Period) -> Period:
     """Within two weeks of a day, on either side."""
-    return Period(at_most(calendar, duration, day, -1).low, at_most(calendar, duration, day, 1).high)
+    return Period(periods.shift_all(day.begin, duration, -1), periods.shift_all(day.end, duration))
 
 
 def more_than(calendar: Calendar, duration: Duration, day: Period, sign: int) -> Period:

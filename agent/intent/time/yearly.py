@@ -148,7 +148,8 @@ def in_year(calendar: Calendar, part: Yearly, whole: Period | int) -> Period:
     return part.at(whole if isinstance(whole, int) else whole.begin.year)
 
 
-def year_month(calendar: Calendar, number: int, month: int) -> Period | None:
+def year_month(calendar: Calendar, named: tuple[int, int]) -> Period | None:
+    number, month = named
     return months(month - 1, 1).at(number) if 1 <= month <= 12 else None
 
 
