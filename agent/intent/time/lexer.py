@@ -14,6 +14,8 @@ _DIGITS = "零一二三四五六七八九"
 _PLACES = {"十": 10, "百": 100, "千": 1000}
 _NUMERAL = re.compile(r"[〇零一二两俩三四五六七八九十百千]+")
 _TOKEN = re.compile(rf"\d{{1,3}}(?:,\d{{3}})+(?!\d)|\d+(?:\.\d+)+|\d+|[^\W\d_{_CJK}]+|[^\s]")
+_PAIR = re.compile(r"(?<![\w/.-])(?P<a>\d{1,2})[-/](?P<b>\d{1,2})(?!\d)")
+_MONTHS, _LONGEST_MONTH = 12, 31
 _DAY_FOLLOWS = re.compile(r"\s+\d")
 _COMPACT = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])", re.ASCII)
 _SHORTEST_PAST = 4
@@ -147,6 +149,13 @@ def read_words(text: str) -> list[Token]:
     for token in tokens if inside else ():
         token.items[:] = [item for item in token.items if item.end not in inside]
     return tokens
+
+
+def is_exchangeable(phrase: str, text: str) -> bool:
+    """Whether the day and the month of a phrase may be exchanged, and no other date of the text tells: 3/4/2024."""
+    pairs = [(int(one["a"]), int(one["b"])) for one in _PAIR.finditer(text)]
+    is_told = any(_MONTHS < max(pair) <= _LONGEST_MONTH for pair in pairs)
+    return not is_told and any(one["a"] != one["b"] for one in _PAIR.finditer(phrase))
 
 
 def is_past_verb(word: str) -> bool:
