@@ -136,15 +136,14 @@ def read_words(text: str) -> list[Token]:
     closed = 0
     inside: set[int] = set()
     for place, token in enumerate(tokens):
-        named = words.phrases.get(token.text, ())
-        ends = {category: place + 1 + len(rest) for rest, category, _ in named if _spells(spelled, place, rest)}
+        named = [one for one in words.phrases.get(token.text, ()) if not one[0] or _spells(spelled, place, one[0])]
+        ends = {category: place + 1 + len(rest) for rest, category, _ in named}
         within, closed = place < closed, max(closed, ends.get("ordinary", 0), ends.get("closed", 0))
         inside.update(range(place + 1, ends.get("ordinary", 0)))
         if token.items or within or "ordinary" in ends:
             continue  # a date in digits, or a part of a word like 后端
-        for rest, category, value in words.phrases.get(token.text, ()):
-            if _spells(spelled, place, rest):
-                token.items.append(Item(category, value, place, place + 1 + len(rest)))
+        for rest, category, value in named:
+            token.items.append(Item(category, value, place, place + 1 + len(rest)))
         token.items.extend(_numbers(folded, tokens, place))
     for token in tokens if inside else ():
         token.items[:] = [item for item in token.items if item.end not in inside]
