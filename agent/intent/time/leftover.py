@@ -138,7 +138,7 @@ class Run:
             return ("DUR",)
         is_led = self.has(item.start, "in", "span", "link")
         number = ("N", "YEAR") if self.has(item.start, "MONTHNAME") else ()
-        return () if is_led else (*number, "DUR", "P", "WDAY", "UNIT", "OTHERUNIT")
+        return ("WDAY",) if is_led else (*number, "DUR", "P", "WDAY", "UNIT", "OTHERUNIT")
 
     def _is_number(self, place: int) -> bool:
         """Whether a number stands there, read or not, as in "2018/19"."""

@@ -246,10 +246,6 @@ def week_commencing(calendar: Calendar, day: Period) -> Period | None:
     return Period(day.low, day.begin + timedelta(weeks=1)) if day.days == 1 else None
 
 
-def week_ending(calendar: Calendar, day: Period) -> Period | None:
-    return Period(day.end - timedelta(weeks=1), day.high) if day.days == 1 else None
-
-
 def era(calendar: Calendar, first: int, number: int) -> Period:
     return periods.year(first + number - 1)
 

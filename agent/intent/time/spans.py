@@ -56,8 +56,10 @@ def past_unit(calendar: Calendar, unit: Unit) -> Period | None:
     return rolling_units(calendar, -1, unit, 1) if unit not in ("quarter", "weekend", "half") else None
 
 
-def ago(calendar: Calendar, duration: Duration) -> Period:
-    """ "two weeks ago" is that week."""
+def ago(calendar: Calendar, duration: Duration) -> Period | None:
+    """ "two weeks ago" is that week; of half a year ago nobody knows which days are."""
+    if any(amount != int(amount) for amount, _ in duration):
+        return None
     day = periods.shift_all(calendar.today, duration, -1)
     whole = len(duration) == 1 and duration[0][1] != "fortnight"
     return periods.containing(day, duration[0][1], calendar) if whole else periods.one_day(day)
@@ -110,6 +112,11 @@ def weekday_beside(calendar: Calendar, weekday: int, day: Period, sign: int) -> 
 def neighbour(calendar: Calendar, day: Period, steps: int) -> Period:
     """The day after Christmas."""
     return periods.one_day(day.begin + timedelta(days=steps))
+
+
+def ending(calendar: Calendar, duration: Duration, last: Period) -> Period | None:
+    """Three months ending May 2020."""
+    return Period(periods.shift_all(last.end, duration, -1), last.high) if last.is_bounded else None
 
 
 def run_beside(calendar: Calendar, duration: Duration, day: Period, sign: int) -> Period:
