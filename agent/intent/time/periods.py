@@ -181,8 +181,8 @@ def year(number: int) -> Period:
 
 
 def short_year(number: int, calendar: Calendar) -> int:
-    """The year that two digits stand for: up to five years ahead, else of the last century."""
-    return number + (2000 if 2000 + number <= calendar.today.year + 5 else 1900)
+    """The year that two digits stand for: up to 29, as in spreadsheets, or five years ahead, else of the last century."""
+    return number + (2000 if number < 30 or 2000 + number <= calendar.today.year + 5 else 1900)
 
 
 def iso_week(year: int, number: int) -> Period:

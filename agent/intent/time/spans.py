@@ -38,8 +38,8 @@ def rolling(calendar: Calendar, sign: int, duration: Duration) -> Period | None:
     """The past three months, the next two days; quarters are whole."""
     if any(unit == "weekend" for _, unit in duration):
         return None
-    if len(duration) == 1 and duration[0][1] == "quarter":
-        return periods.whole_units(calendar, "quarter", sign * int(duration[0][0]))
+    if len(duration) == 1 and duration[0][1] in ("quarter", *(("decade", "century") if sign > 0 else ())):
+        return periods.whole_units(calendar, duration[0][1], sign * int(duration[0][0]))
     if sign < 0:
         return up_to_now(calendar, periods.shift_all(calendar.today, duration, -1))
     low = calendar.today + _ONE_DAY
