@@ -176,11 +176,11 @@ class _Reading(Run):
 
     def _can_open(self, item: Item) -> bool:
         """Whether it stands for itself at the beginning of the text, or after what was done then."""
-        if item.category == "THIS":
-            is_led = self.has(item.start - 1, "skipped") or item.value.days == 2
-            opens = self._follows_participle(item.start - self.has(item.start - 1, "skipped"))
-            return is_led and opens and not self._following(item)[:1].isalnum()
-        if self.has(item.start - 1, "skipped"):
+        is_led = self.has(item.start - 1, "skipped")
+        if item.category == "THIS" or (is_led and item.category == "R"):
+            opens = self._follows_participle(item.start - is_led) and not self._following(item)[:1].isalnum()
+            return opens and (is_led or item.value.days == 2)
+        if is_led:
             return False
         following = self.tokens[item.end : item.end + 1]
         is_word = any(re.fullmatch("[a-z]+", one.text) and not one.items for one in following)

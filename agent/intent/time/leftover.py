@@ -95,7 +95,8 @@ class Run:
 
     def _is_day_alone(self, start: int, end: int) -> bool:
         """Whether it is a day of a month that is not named: "the 4th"."""
-        return any(one.end == end for place in (start, start + 1) for one in self.items(place, "O"))
+        first = start + self.has(start, "skipped", "on")
+        return any(one.end == end for one in self.items(first + self.has(first, "skipped"), "O"))
 
     def _is_left_before(self, item: Item, stated: Mapping[int, int]) -> bool:
         end = item.start
