@@ -4,7 +4,7 @@ from datetime import date, timedelta
 
 from agent.intent.time import periods
 from agent.intent.time.periods import Calendar, Period, Unit, Yearly
-from agent.intent.time.spans import span, up_to_now
+from agent.intent.time.spans import up_to_now
 from agent.intent.time.yearly import digits_day, in_year, months
 
 _MOST_UNITS = 999
@@ -20,20 +20,12 @@ def named_date(calendar: Calendar, parts: tuple[int | str, int, int]) -> Period:
     return periods.one_day(date(number, month, day))
 
 
-def iso_interval(calendar: Calendar, first: tuple[int, int, int], last: tuple[int, int, int]) -> Period | None:
-    return span(calendar, named_date(calendar, first), named_date(calendar, last))
-
-
 def day_from_now(calendar: Calendar, days: int) -> Period:
     return periods.one_day(calendar.today + timedelta(days=days))
 
 
 def relative(calendar: Calendar, steps: int, unit: Unit) -> Period | None:
     return periods.relative(calendar, unit, steps) if unit not in ("day", "half") else None
-
-
-def years_ago(calendar: Calendar, count: int) -> Period | None:
-    return periods.relative(calendar, "year", -count) if count <= _MOST_UNITS else None
 
 
 def day_beside(calendar: Calendar, steps: int) -> Period | None:
@@ -244,10 +236,6 @@ def week_of(calendar: Calendar, day: Period) -> Period | None:
 
 def week_commencing(calendar: Calendar, day: Period) -> Period | None:
     return Period(day.low, day.begin + timedelta(weeks=1)) if day.days == 1 else None
-
-
-def era(calendar: Calendar, first: int, number: int) -> Period:
-    return periods.year(first + number - 1)
 
 
 # Fiscal years.

@@ -181,7 +181,7 @@ def year(number: int) -> Period:
 
 
 def short_year(number: int, calendar: Calendar) -> int:
-    """The year that two digits stand for: up to 29, as in spreadsheets, or five years ahead, else of the last century."""
+    """The year that two digits stand for: up to 29 and five years ahead of this century, else of the last."""
     return number + (2000 if number < 30 or 2000 + number <= calendar.today.year + 5 else 1900)
 
 

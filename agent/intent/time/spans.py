@@ -13,16 +13,8 @@ _ONE_DAY = timedelta(days=1)
 # Durations, from now and from other days.
 
 
-def duration(calendar: Calendar, count: float, unit: Unit) -> Duration | None:
-    return ((count, unit),) if count <= _MOST_UNITS else None
-
-
-def half_unit(calendar: Calendar, unit: Unit) -> Duration:
-    return ((0.5, unit),)
-
-
-def and_a_half(calendar: Calendar, count: int, unit: Unit) -> Duration | None:
-    return duration(calendar, count + 0.5, unit)
+def duration(calendar: Calendar, count: float, unit: Unit, more: float = 0) -> Duration | None:
+    return ((count + more, unit),) if count <= _MOST_UNITS else None
 
 
 def longer(calendar: Calendar, first: Duration, second: Duration) -> Duration:
@@ -77,20 +69,8 @@ def from_now(calendar: Calendar, duration: Duration, sign: int) -> Period:
     return periods.one_day(periods.shift_all(calendar.today, duration, sign))
 
 
-def counted(calendar: Calendar, duration: Duration, day: Period) -> tuple[Period, Duration]:
-    return periods.one_day(periods.shift_all(day.begin, duration)), duration
-
-
-def counted_back(calendar: Calendar, duration: Duration, day: Period) -> tuple[Period, Duration]:
-    return periods.one_day(periods.shift_all(day.begin, duration, -1)), duration
-
-
-def counted_from_now(calendar: Calendar, duration: Duration) -> tuple[Period, Duration]:
-    return counted(calendar, duration, periods.one_day(calendar.today))
-
-
-def day_away(calendar: Calendar, away: tuple[Period, Duration]) -> Period:
-    return away[0]
+def counted(calendar: Calendar, duration: Duration, day: Period, sign: int) -> tuple[Period, Duration]:
+    return periods.one_day(periods.shift_all(day.begin, duration, sign)), duration
 
 
 def weekday_away(calendar: Calendar, away: tuple[Period, Duration], weekday: int) -> Period:
@@ -194,26 +174,11 @@ def to_now(calendar: Calendar, first: Period) -> Period | None:
     return up_to_now(calendar, first.low) if first.low is not None else None
 
 
-def now_to(calendar: Calendar, last: Period) -> Period | None:
-    return span(calendar, periods.one_day(calendar.today), last)
+def since(calendar: Calendar, one: Period, edge: str) -> Period:
+    """From the beginning ("low") or the end ("high") of a period on."""
+    return Period(getattr(one, edge), None)
 
 
-def now_to_part(calendar: Calendar, last: Yearly) -> Period | None:
-    """From now to November, the next one that is not over."""
-    return to_part(calendar, periods.one_day(calendar.today), last)
-
-
-def since(calendar: Calendar, one: Period) -> Period | None:
-    return Period(one.low, None) if one.low else None
-
-
-def after(calendar: Calendar, one: Period) -> Period | None:
-    return Period(one.high, None) if one.is_bounded else None
-
-
-def before(calendar: Calendar, one: Period) -> Period | None:
-    return Period(None, one.low) if one.low else None
-
-
-def up_to(calendar: Calendar, one: Period) -> Period | None:
-    return Period(None, one.high) if one.is_bounded else None
+def before(calendar: Calendar, one: Period, edge: str) -> Period:
+    """Up to the beginning or the end of a period."""
+    return Period(None, getattr(one, edge))

@@ -4,7 +4,6 @@ Each function makes the value of a rule of `grammar` of those of its parts; None
 """
 
 import re
-from collections.abc import Callable
 from datetime import date, timedelta
 
 from agent.intent.time import periods
@@ -62,18 +61,6 @@ def relative_year(calendar: Calendar, steps: int) -> Period:
 
 def months(first: int, count: int) -> Yearly:
     return Yearly(lambda number: periods.months_of(periods.year(number), first, count))
-
-
-def month(calendar: Calendar, number: int) -> Yearly | None:
-    return months(number - 1, 1) if 1 <= number <= 12 else None
-
-
-def quarter(calendar: Calendar, number: int) -> Yearly | None:
-    return months(3 * (number - 1), 3) if 1 <= number <= 4 else None
-
-
-def half(calendar: Calendar, number: int) -> Yearly | None:
-    return months(6 * (number - 1), 6) if 1 <= number <= 2 else None
 
 
 def season(calendar: Calendar, month: int) -> Yearly:
@@ -168,14 +155,15 @@ def in_marked_year(calendar: Calendar, part: Yearly, number: int) -> Period:
     return part.at(periods.short_year(number, calendar))
 
 
-def both_of(part: Callable[[Calendar, int], Yearly | None]) -> Callable[..., tuple[Period, ...] | None]:
+def part_of_year(calendar: Calendar, number: int, count: int) -> Yearly | None:
+    """A month, a quarter or a half by its number: a run of `count` months."""
+    return months(count * (number - 1), count) if 1 <= number <= 12 // count else None
+
+
+def both_of(calendar: Calendar, first: int, second: int, whole: Period | int, count: int) -> tuple[Period, ...] | None:
     """The first and second half of a year."""
-
-    def make(calendar: Calendar, first: int, second: int, whole: Period | int) -> tuple[Period, ...] | None:
-        named = [part(calendar, number) for number in (first, second)]
-        return tuple(in_year(calendar, one, whole) for one in named if one) if all(named) else None
-
-    return make
+    named = [part_of_year(calendar, number, count) for number in (first, second)]
+    return tuple(in_year(calendar, one, whole) for one in named if one) if all(named) else None
 
 
 def as_period(calendar: Calendar, value: Period | int | Yearly) -> Period:
