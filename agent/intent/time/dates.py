@@ -6,6 +6,7 @@ over; else none of it is read, and its words are handed back.
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -299,7 +300,9 @@ class _Reading(Run):
         return True
 
     def _resolved(self, value: object) -> object:
-        return periods.latest(value, self.calendar) if isinstance(value, Yearly) else value
+        with suppress(ValueError):
+            return periods.latest(value, self.calendar) if isinstance(value, Yearly) else value
+        return None
 
     def _is_alike(self, one: object, other: object) -> bool:
         """Whether a comma between two periods lists them: two years, not a day and a year."""
