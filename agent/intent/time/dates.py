@@ -6,8 +6,7 @@ over; else none of it is read, and its words are handed back.
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from agent.intent.time import periods
@@ -286,7 +285,7 @@ class _Reading(Run):
         """Whether two parts without a word between them name different days."""
         gap = self._gap(left, right)
         if "open" in set().union(*gap):
-            return self._resolved(left.value) != self._resolved(right.value)
+            return True
         if gap and all("comma" in categories for categories in gap):
             return not self._is_alike(left.value, right.value)
         if any(not categories <= LIGHT | {"link", "in", "on", "dash"} for categories in gap):
@@ -298,11 +297,6 @@ class _Reading(Run):
                 not one.is_bounded and not other.is_bounded and (one.low is None) != (other.low is None)
             )
         return True
-
-    def _resolved(self, value: object) -> object:
-        with suppress(ValueError):
-            return periods.latest(value, self.calendar) if isinstance(value, Yearly) else value
-        return None
 
     def _is_alike(self, one: object, other: object) -> bool:
         """Whether a comma between two periods lists them: two years, not a day and a year."""
@@ -320,14 +314,7 @@ class _Reading(Run):
         """The characters of a part with what stands beside it in the run."""
         return self.tokens[max(item.start - 1, self.first)].start, self.tokens[min(item.end, self.last - 1)].end
 
-    def _said_once(self, ranges: Sequence[DateRange]) -> list[DateRange]:
-        """ "the last decade (the 2010s)" says one thing twice."""
-        once: list[DateRange] = []
-        for one in ranges:
-            if once and one.period == once[-1].period:
-                between = self.text[once[-1].end : one.start].lstrip()
-                if between.startswith(("(", "（")):
-                    once[-1] = replace(once[-1], end=one.end)
-            else:
-                once.append(one)
-        return once
+    @staticmethod
+    def _said_once(ranges: Sequence[DateRange]) -> list[DateRange]:
+        """ "today, 20 November" says one thing twice."""
+        return [one for place, one in enumerate(ranges) if not place or one.period != ranges[place - 1].period]

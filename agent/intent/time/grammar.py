@@ -104,6 +104,7 @@ RULES = rules_of(
         ("LOOSE", "YEAR dash|slash NUM", lambda calendar, *named: yearly.year_month(calendar, named)),
         ("LOOSE", "NUM dash|slash YEAR", lambda calendar, *named: yearly.year_month(calendar, named[::-1])),
         ("LOOSE", "COMPACT", parts.named_date),
+        ("P", "P open P|R close", parts.said_twice),
         # counted from now
         ("P", "DAYREL", parts.day_from_now),
         ("P", "REL UNIT", parts.relative),

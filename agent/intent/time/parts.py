@@ -20,6 +20,12 @@ def named_date(calendar: Calendar, parts: tuple[int | str, int, int]) -> Period:
     return periods.one_day(date(number, month, day))
 
 
+def said_twice(calendar: Calendar, one: Period, other: Period | Yearly) -> Period | None:
+    """Easter 2024 (31 March), last quarter (Jan-Mar)."""
+    again = other.at(one.begin.year) if isinstance(other, Yearly) else other
+    return one if one == again else None
+
+
 def day_from_now(calendar: Calendar, days: int) -> Period:
     return periods.one_day(calendar.today + timedelta(days=days))
 
