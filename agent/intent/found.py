@@ -5,6 +5,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cache
 
 from agent.intent import lexicon, wording
 from agent.intent.comparing import NumberRange, find_quantities, is_key, year_ranges
@@ -18,10 +19,11 @@ from agent.intent.reading import SURE
 from agent.intent.sentence import Sentence, about_regions
 from agent.intent.text import stem, tokenize
 from agent.intent.time.dates import DateRange, read_dates
-from agent.intent.time.lexer import is_past_verb
 from agent.intent.time.periods import Calendar
 from agent.intent.versions import version_ranges
 from agent.intent.vocabulary import Vocabulary, concepts_of
+from agent.intent.words import table
+from retrievers.text.glosses import senses_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +160,8 @@ _STORY = 36
 _TOLD = 0.8
 _NEAR = 40
 """Characters between a date and the word for its field."""
-_LEAST_SHORTENED = 3
+_LEAST_SHORTENED, _SHORTEST_PAST = 3, 4
+_DONE_THEN = re.compile(r"([\u4e00-\u9fff]{2})的")
 _LONGEST_PHRASE = 60
 _LEADING = re.compile(
     r"(?:\b(?:by|in|from|of|on|at|for|with|since|during|within|the|a|an|that|which|who|is|are|was|were|not|and|or)\s+)+$|"
@@ -192,7 +195,7 @@ def _is_stated(one: DateRange, sentence: Sentence, calendar: Calendar) -> bool:
         return False
     places = range(len(sentence.tokens))
     is_made = any(not set(sentence.cue_fields(place)).isdisjoint(dates) for place in places)
-    is_past = is_month and any(is_past_verb(token.folded) for token in sentence.tokens)
+    is_past = is_month and any(_is_past_verb(token.folded) for token in sentence.tokens)
     return is_made or is_past or any(sentence.is_noun(place) for place in places)
 
 
@@ -281,7 +284,11 @@ def _date_pieces(sentence: Sentence, dates: Sequence[DateRange], now: datetime) 
         if end - start >= _LONGEST_PHRASE:
             # Too far apart for one phrase: the words between them are not of dates.
             start, end = ranges[0].start, ranges[0].end
-        pieces.append(Piece(name, both(made) if meet else either(made), start, end))
+        fields = sentence.vocabulary.of_role("date")
+        other = [one for one in ranges if _is_of_another_date(sentence, one)]
+        named = [_named_date(sentence, one, fields, by_noun=False) for one in other]
+        confidence = 1.0 if all(named) else _TOLD
+        pieces.append(Piece(name, both(made) if meet else either(made), start, end, confidence))
     return pieces
 
 
@@ -298,27 +305,52 @@ def _is_short_for(part: str, word: str) -> bool:
 def date_field(sentence: Sentence, one: DateRange) -> str | None:
     """The date field that a range is about: one whose word stands near, else when documents came to be."""
     fields = sentence.vocabulary.of_role("date")
-    if not fields:
-        return None
+    # Of fields whose names say nothing the one of most documents is meant.
+    return _named_date(sentence, one, fields) or min(fields, key=_rank_of_date, default=None)
+
+
+def _named_date(sentence: Sentence, one: DateRange, fields: Sequence[str], *, by_noun: bool = True) -> str | None:
+    """The date field whose word stands nearest to a range, words for documents counted or not; or the only one."""
     if len(fields) == 1:
         return fields[0]
-    near: list[tuple[int, str]] = []
-    for index in range(
-        bisect_right(sentence.tokens, one.start - _NEAR, key=lambda token: token.end), len(sentence.tokens)
-    ):
+    near: list[tuple[int, int, str]] = []
+    first = bisect_right(sentence.tokens, one.start - _NEAR, key=lambda token: token.end)
+    for index in range(first, len(sentence.tokens)):
         token = sentence.tokens[index]
         gap = token.start - one.end if token.start >= one.end else one.start - token.end
         if gap >= _NEAR:
             break
-        if token.kind != "mark" and gap >= 0:
+        if token.kind != "mark" and gap >= 0 and (by_noun or not sentence.is_noun(index)):
             named = [name for name in sentence.cue_fields(index) if name in fields]
-            near += [(gap, name) for name in named or _shortened(token.folded, fields)]
-    if near:
-        return min(near)[1]
-    # Of fields whose names say nothing the one of most documents is meant.
-    return min(fields, key=_rank_of_date)
+            near += [(gap, _rank_of_date(name), name) for name in named or _shortened(token.folded, fields)]
+    return min(near)[2] if near else None
 
 
 def _rank_of_date(field: str) -> int:
     concepts = concepts_of(field)
+    if "expires" in concepts:
+        return _DATES.index("expires")  # "end_date" is no date like others
     return next((place for place, one in enumerate(_DATES) if one in concepts), _DATES.index(""))
+
+
+def _is_of_another_date(sentence: Sentence, one: DateRange) -> bool:
+    """Whether a verb beside a range says what was done then, and it makes no document: "orders dispatched in May"."""
+    after = _DONE_THEN.match(sentence.text, one.end)
+    if after:
+        meant = {after[1], *(word for sense in senses_of(after[1]) for word in sense)}
+        return len(meant) > 1 and meant.isdisjoint(_said("makes"))
+    before = [token.folded for token in sentence.tokens if token.end <= one.start]
+    while before and before[-1] in _said("particle"):
+        before.pop()
+    return bool(before) and _is_past_verb(before[-1]) and before[-1] not in _said("makes")
+
+
+def _is_past_verb(word: str) -> bool:
+    """Whether an English word is the past of a verb: "came", "sold", "reported"."""
+    return word in _said("past") or (len(word) > _SHORTEST_PAST and word.endswith("ed"))
+
+
+@cache
+def _said(kind: str) -> frozenset[str]:
+    """The words of a kind, of all languages."""
+    return frozenset(table("dated").get(kind, ()))

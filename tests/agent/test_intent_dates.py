@@ -7,12 +7,14 @@ import pytest
 
 from agent.intent.cascade import local
 from agent.intent.filters import of_date
+from agent.intent.reading import SURE
+from agent.intent.rules import Context, read_rules
 from agent.intent.time.dates import find_date, find_dates, read_dates
 from agent.intent.time.grammar import RULES
 from agent.intent.time.lexer import load_words
 from agent.intent.time.periods import Calendar
 from retrievers.core.fields import Field
-from retrievers.core.types import FieldValues
+from retrievers.core.types import FieldCatalogue, FieldValues
 
 TODAY = Calendar(date(2026, 11, 20))  # a Friday
 
@@ -419,3 +421,41 @@ def test_days_are_those_of_the_asker_where_times_are_stored():
     }
     plain = FieldValues(Field("on", "date", "date"), low="2026-01-01", high="2026-11-19")
     assert of_date(one, plain, shanghai)["filters"][0]["value"] == "2026-11-19"
+
+
+def read_date_piece(question: str, *fields: str) -> tuple[str, bool]:
+    """The date field of the one condition of a question, and whether it is sure."""
+    held = {name: FieldValues(Field(name, "date", "date"), {}, 40, 40, "2015-01-01", "2027-01-01") for name in fields}
+    now = datetime(2026, 11, 20, tzinfo=ZoneInfo("UTC"))
+    context = Context(FieldCatalogue(((1, 1),), 40, held), frozenset({"order"}), {}, TODAY, now)
+    (piece,) = read_rules(question, (), context).pieces
+    return piece.field, piece.confidence >= SURE
+
+
+@pytest.mark.parametrize(
+    ("question", "field"),
+    [
+        ("orders shipped in May 2024", "shipped_at"),
+        ("orders introduced in May 2024", "dt_intro"),
+        ("orders that took effect in May 2024", "dt_eff"),
+        ("orders that came into force since May 2024", "dt_eff"),
+        ("orders running out in May 2024", "dt_exp"),
+        ("orders that lapse in May 2024", "dt_exp"),
+        ("2024年5月生效的order", "dt_eff"),
+        ("2024年5月失效的order", "dt_exp"),
+    ],
+)
+def test_a_period_is_of_the_date_field_that_the_words_beside_it_name(question: str, field: str):
+    others = {"shipped_at": "ordered_at", "dt_intro": "dt_eff", "dt_eff": "dt_intro", "dt_exp": "dt_start"}
+    assert read_date_piece(question, field, others[field]) == (field, True)
+
+
+@pytest.mark.parametrize("question", ["orders of 2024", "orders received in 2024", "2024年提交的order"])
+def test_a_period_without_a_word_for_its_field_is_of_when_documents_came_to_be(question: str):
+    assert read_date_piece(question, "end_date", "start_date") == ("start_date", True)
+
+
+@pytest.mark.parametrize("question", ["orders dispatched in 2024", "orders that arrived in 2024", "2024年取消的order"])
+def test_a_period_beside_a_verb_of_none_of_the_fields_is_not_sure(question: str):
+    assert not read_date_piece(question, "ordered_at", "paid_at")[1]
+    assert read_date_piece(question, "ordered_at")[1]

@@ -18,7 +18,6 @@ _PAIR = re.compile(r"(?<![\w/.-])(?P<a>\d{1,2})[-/](?P<b>\d{1,2})(?!\d)")
 _MONTHS, _LONGEST_MONTH = 12, 31
 _DAY_FOLLOWS = re.compile(r"\s+\d")
 _COMPACT = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])", re.ASCII)
-_SHORTEST_PAST = 4
 _BEFORE_OLD = ("since", "before", "between", "yearword", "during")
 _FIRST_YEAR, _LAST_YEAR = 1000, 2199
 _NUMBER_CATEGORIES = frozenset(
@@ -75,7 +74,6 @@ class Words:
     orders: dict[str, tuple[str, str, str]]
     months: dict[str, int]
     verbal_months: frozenset[str]
-    past: frozenset[str]
     numeric: re.Pattern[str]
 
 
@@ -87,14 +85,12 @@ def load_words() -> Words:
     orders: dict[str, tuple[str, str, str]] = {}
     months: dict[str, int] = {}
     verbal: set[str] = set()
-    past: set[str] = set()
     for language in LANGUAGES:
         data = tomllib.loads((files("agent.intent.time") / "words" / f"{language}.toml").read_text(encoding="utf-8"))
         pairs = data.get("variants", "")
         variants |= {ord(old): new for old, new in zip(pairs[::2], pairs[1::2], strict=True)}
         orders[language] = (data["first_number"], data["first_without_year"], data["marks_after_year"])
         verbal.update(data.get("not_before_months", ()))
-        past.update(data.get("past", ()))
         data["function"]["skipped"] = data["skipped"]
         for category, value, phrase in _entries(data):
             first, *rest = _TOKEN.findall(phrase)
@@ -108,7 +104,7 @@ def load_words() -> Words:
         rf"(?<![\w.$€£#])(?P<g>{part})(?P<third>[-/])(?P<i>{part})(?=[{_CJK}])",
         re.IGNORECASE,
     )
-    return Words(phrases, variants, orders, months, frozenset(verbal), frozenset(past), numeric)
+    return Words(phrases, variants, orders, months, frozenset(verbal), numeric)
 
 
 def _entries(data: dict[str, Any]) -> Iterator[tuple[str, Any, str]]:
@@ -155,11 +151,6 @@ def is_exchangeable(phrase: str, text: str) -> bool:
     pairs = [(int(one["a"]), int(one["b"])) for one in _PAIR.finditer(text)]
     is_told = any(_MONTHS < max(pair) <= _LONGEST_MONTH for pair in pairs)
     return not is_told and any(one["a"] != one["b"] for one in _PAIR.finditer(phrase))
-
-
-def is_past_verb(word: str) -> bool:
-    """Whether an English word is the past of a verb: "came", "sold", "reported"."""
-    return word in load_words().past or (len(word) > _SHORTEST_PAST and word.endswith("ed"))
 
 
 def _spells(spelled: list[str], place: int, rest: tuple[str, ...]) -> bool:
