@@ -1,9 +1,11 @@
 """All that rules find in the words of one turn, before history and routing."""
 
 import re
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cache
 
 from agent.intent import lexicon, wording
 from agent.intent.comparing import NumberRange, find_quantities, is_key, year_ranges
@@ -20,6 +22,8 @@ from agent.intent.time.dates import DateRange, read_dates
 from agent.intent.time.periods import Calendar
 from agent.intent.versions import version_ranges
 from agent.intent.vocabulary import Vocabulary, concepts_of
+from agent.intent.words import table
+from retrievers.text.glosses import senses_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,13 +152,16 @@ def _numbered(vocabulary: Vocabulary) -> frozenset[str]:
     return frozenset(words | {f"{word}s" for word in words})
 
 
-# What makes a document's date, the likeliest first.
-_DATES = ("published", "created", "updated", "effective")
+# What makes a document's date, the likeliest first; a name that says nothing stands between: when something takes
+# effect or ends is not when it came to be.
+_DATES = ("published", "created", "updated", "", "effective", "expires")
 _STORY = 36
 """Words from which on a question tells a story: its days and numbers may be of what happened, not of the documents."""
 _TOLD = 0.8
 _NEAR = 40
 """Characters between a date and the word for its field."""
+_LEAST_SHORTENED, _SHORTEST_PAST = 3, 4
+_DONE_THEN = re.compile(r"([\u4e00-\u9fff]{2})的")
 _LONGEST_PHRASE = 60
 _LEADING = re.compile(
     r"(?:\b(?:by|in|from|of|on|at|for|with|since|during|within|the|a|an|that|which|who|is|are|was|were|not|and|or)\s+)+$|"
@@ -171,7 +178,8 @@ def _is_stated(one: DateRange, sentence: Sentence, calendar: Calendar) -> bool:
     """Whether a range can be about when documents were made.
 
     Not when it lies after all of them ("the year 2038 problem"); a month alone and "today" only where the
-    question speaks of documents or of making them ("an hour repeats in October", "can one do it today").
+    question speaks of documents, of making them or of what is over ("an hour repeats in October", "can one do it
+    today").
     """
     vocabulary = sentence.vocabulary
     dates = vocabulary.of_role("date")
@@ -187,7 +195,8 @@ def _is_stated(one: DateRange, sentence: Sentence, calendar: Calendar) -> bool:
         return False
     places = range(len(sentence.tokens))
     is_made = any(not set(sentence.cue_fields(place)).isdisjoint(dates) for place in places)
-    return is_made or any(sentence.is_noun(place) for place in places)
+    is_past = is_month and any(_is_past_verb(token.folded) for token in sentence.tokens)
+    return is_made or is_past or any(sentence.is_noun(place) for place in places)
 
 
 _WITHOUT = re.compile(
@@ -275,28 +284,73 @@ def _date_pieces(sentence: Sentence, dates: Sequence[DateRange], now: datetime) 
         if end - start >= _LONGEST_PHRASE:
             # Too far apart for one phrase: the words between them are not of dates.
             start, end = ranges[0].start, ranges[0].end
-        pieces.append(Piece(name, both(made) if meet else either(made), start, end))
+        fields = sentence.vocabulary.of_role("date")
+        other = [one for one in ranges if _is_of_another_date(sentence, one)]
+        named = [_named_date(sentence, one, fields, by_noun=False) for one in other]
+        confidence = 1.0 if all(named) else _TOLD
+        pieces.append(Piece(name, both(made) if meet else either(made), start, end, confidence))
     return pieces
+
+
+def _shortened(word: str, fields: Sequence[str]) -> list[str]:
+    """The field whose name shortens a word: `dt_intro` of "introduced"; none where several do."""
+    names = [name for name in fields if any(_is_short_for(part, word) for part in lexicon.name_words(name))]
+    return names if len(names) == 1 else []
+
+
+def _is_short_for(part: str, word: str) -> bool:
+    return len(part) >= _LEAST_SHORTENED and part.isascii() and word != part and word.startswith(part)
 
 
 def date_field(sentence: Sentence, one: DateRange) -> str | None:
     """The date field that a range is about: one whose word stands near, else when documents came to be."""
     fields = sentence.vocabulary.of_role("date")
-    if not fields:
-        return None
-    near: list[tuple[int, str]] = []
-    for index, token in enumerate(sentence.tokens):
+    # Of fields whose names say nothing the one of most documents is meant.
+    return _named_date(sentence, one, fields) or min(fields, key=_rank_of_date, default=None)
+
+
+def _named_date(sentence: Sentence, one: DateRange, fields: Sequence[str], *, by_noun: bool = True) -> str | None:
+    """The date field whose word stands nearest to a range, words for documents counted or not; or the only one."""
+    if len(fields) == 1:
+        return fields[0]
+    near: list[tuple[int, int, str]] = []
+    first = bisect_right(sentence.tokens, one.start - _NEAR, key=lambda token: token.end)
+    for index in range(first, len(sentence.tokens)):
+        token = sentence.tokens[index]
         gap = token.start - one.end if token.start >= one.end else one.start - token.end
-        if token.kind != "mark" and 0 <= gap < _NEAR:
-            near += [(gap, name) for name in sentence.cue_fields(index) if name in fields]
-    if near and len(fields) > 1:
-        return min(near)[1]
-    # When something ends is not when it came to be; of fields whose names say nothing the one of most documents is.
-    last = len(_DATES)
-    return min(
-        fields,
-        key=lambda name: min(
-            (_DATES.index(c) for c in concepts_of(name) if c in _DATES),
-            default=last + ("expires" in concepts_of(name)),
-        ),
-    )
+        if gap >= _NEAR:
+            break
+        if token.kind != "mark" and gap >= 0 and (by_noun or not sentence.is_noun(index)):
+            named = [name for name in sentence.cue_fields(index) if name in fields]
+            near += [(gap, _rank_of_date(name), name) for name in named or _shortened(token.folded, fields)]
+    return min(near)[2] if near else None
+
+
+def _rank_of_date(field: str) -> int:
+    concepts = concepts_of(field)
+    if "expires" in concepts:
+        return _DATES.index("expires")  # "end_date" is no date like others
+    return next((place for place, one in enumerate(_DATES) if one in concepts), _DATES.index(""))
+
+
+def _is_of_another_date(sentence: Sentence, one: DateRange) -> bool:
+    """Whether a verb beside a range says what was done then, and it makes no document: "orders dispatched in May"."""
+    after = _DONE_THEN.match(sentence.text, one.end)
+    if after:
+        meant = {after[1], *(word for sense in senses_of(after[1]) for word in sense)}
+        return len(meant) > 1 and meant.isdisjoint(_said("makes"))
+    before = [token.folded for token in sentence.tokens if token.end <= one.start]
+    while before and before[-1] in _said("particle"):
+        before.pop()
+    return bool(before) and _is_past_verb(before[-1]) and before[-1] not in _said("makes")
+
+
+def _is_past_verb(word: str) -> bool:
+    """Whether an English word is the past of a verb: "came", "sold", "reported"."""
+    return word in _said("past") or (len(word) > _SHORTEST_PAST and word.endswith("ed"))
+
+
+@cache
+def _said(kind: str) -> frozenset[str]:
+    """The words of a kind, of all languages."""
+    return frozenset(table("dated").get(kind, ()))

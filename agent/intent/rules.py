@@ -15,6 +15,7 @@ from agent.intent.parts import parts_of
 from agent.intent.reading import SURE
 from agent.intent.rejected import RejectedValue
 from agent.intent.text import MOST_CHARACTERS, has_chinese, readable, stem
+from agent.intent.time.lexer import is_exchangeable
 from agent.intent.time.periods import Calendar
 from agent.intent.topic import plain_words, topic_of
 from agent.intent.unknown import unknown_values
@@ -410,10 +411,14 @@ def _is_identifier(found: Found) -> bool:
 
 
 def _unread_dates(found: Found) -> Iterator[Rejected]:
-    """Words of dates that could not be read whole: nothing is filtered by a part of them."""
+    """Words of dates that could not be read whole, by which nothing is filtered, and dates that may be others."""
     for start, end in found.unread_dates:
         phrase = found.sentence.text[start:end]
         yield Rejected(what=phrase[:200], reason="it could not be read as a date, so no date was filtered by it")
+    for one in found.dates:
+        if is_exchangeable(one.phrase, found.sentence.text):
+            reason = "its day and its month may be the other way round; a month in letters tells"
+            yield Rejected(what=one.phrase[:200], reason=reason)
 
 
 def _with_unread(rejected: tuple[Rejected, ...], found: Found) -> tuple[Rejected, ...]:

@@ -53,8 +53,9 @@ def _positive(text: str, more: Sequence[Span], read: Sequence[Span]) -> Iterator
     for start, end in (*quoted, *more, *days, *numbers, *compared):
         if any(start < last and first < end for first, last in read):
             continue
-        before = _comparing().search(text[:start])
-        yield (before.start() if before else start, end), SEARCHED
+        near = max(start - _REACH, 0)
+        before = _comparing().search(text[near:start])
+        yield (near + before.start() if before else start, end), SEARCHED
 
 
 def _negative(text: str, named: Sequence[Span], denied: Sequence[Span]) -> Iterator[tuple[Span, str]]:

@@ -194,8 +194,9 @@ def words_of_kind(question: Question, kind: str) -> tuple[str, ...]:
 def pieces_of(question: Question) -> tuple[Piece, ...]:
     """The constraints of a question, those on whole rows included."""
     pieces = list(question.found.pieces)
+    stated = {str(piece.filter) for piece in (*pieces, *question.found.lengths)}
     for part in question.parts:
-        stated = {str(piece.filter) for piece in (*pieces, *question.found.lengths)}
         if part.piece is not None and str(part.piece.filter) not in stated:
             pieces.append(part.piece)
+            stated.add(str(part.piece.filter))
     return tuple(pieces)
