@@ -298,21 +298,20 @@ SLOW = {
 
 
 @pytest.mark.parametrize("answer", SLOW)
-@pytest.mark.parametrize("where", ["a thread", "the event loop"])
-async def test_what_litellm_looks_up_in_threads_ends_at_the_limit_or_the_deadline(
-    where: str, answer: str, litellm: Any
-):
+async def test_what_litellm_looks_up_in_threads_ends_at_the_limit_or_the_deadline(answer: str, litellm: Any):
     """Nobody can cancel a thread."""
     fault, timeout_s, reason = SLOW[answer]
-
-    async def look_up() -> None:
-        get = litellm.module_level_client.get
-        await asyncio.to_thread(get, server.root_url) if where == "a thread" else get(server.root_url)
-
     with answering([fault]) as server, bounds.ending_within(timeout_s):
         with pytest.raises(Exception, match=reason):
-            await look_up()
+            await asyncio.to_thread(litellm.module_level_client.get, server.root_url)
         assert server.left.wait(30)
+
+
+async def test_litellm_looks_nothing_up_where_the_event_loop_would_wait(litellm: Any):
+    with answering([]) as server:
+        with pytest.raises(Exception, match="nothing is looked up while an event loop waits"):
+            litellm.module_level_client.get(server.root_url)
+        assert server.requests == []
 
 
 async def test_what_litellm_looks_up_is_answered(litellm: Any):

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from agent.llm import Calls, Model, ModelFailed, Recorded, Reply, Usage, open_mo
 from agent.llm_chat import Chat, LiteLLMWire
 from agent.llm_json import Spoken, without_thoughts
 from agent.testing import Fault, ScriptedServer
+from retrievers.embed import remote
 
 KEY = "sk-very-secret-key-0123"
 ASKED = [{"role": "user", "content": "What is the capital of France?"}]
@@ -248,29 +250,45 @@ async def test_calls_are_noted_with_their_end_whatever_it_was():
     ]
 
 
-async def test_litellm_streams_through_the_same_reader(monkeypatch: pytest.MonkeyPatch):
-    class Chunk:
-        def __init__(self, data: dict[str, Any]) -> None:
-            self.data = data
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The streams that litellm made."""
+    litellm, made = remote._import_litellm(), []
+    asked = litellm.acompletion
 
-        def model_dump(self) -> dict[str, Any]:
-            return self.data
+    async def acompletion(**options: Any) -> Any:
+        made.append(await asked(**options))
+        return made[-1]
 
-    class LiteLLM:
-        async def acompletion(self, **asked: Any) -> AsyncIterator[Chunk]:
-            assert asked["stream"] is True
+    monkeypatch.setattr(litellm, "acompletion", acompletion)
+    return made
 
-            async def chunks() -> AsyncIterator[Chunk]:
-                yield Chunk(says("It is "))
-                yield Chunk(says("Paris."))
-                yield Chunk({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 3}})
 
-            return chunks()
+@pytest.mark.filterwarnings("ignore")  # those of litellm
+@pytest.mark.parametrize("stated", [True, False])
+async def test_litellm_streams_a_long_answer_and_keeps_little_of_it(kept: list[Any], stated: bool):
+    words = [f"word{number} " for number in range(3_000)]
+    usage: list[Any] = [{"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 3_000}}] if stated else []
+    sent = events(*map(says, words), says("", "stop"), *usage, "[DONE]")
+    fault = replace(sent, headers={"Content-Type": "text/event-stream"})
+    with ScriptedServer(["unused"], faults=[fault]) as server:
+        pieces, reply = await heard(Chat("x", "hosted_vllm/x", LiteLLMWire(KEY, server.base_url)))
+    assert "".join(pieces) == reply.text == "".join(words)
+    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == ((5, 3_000) if stated else (0, 0))
+    assert len(kept[0].chunks) <= 16
 
-    monkeypatch.setattr("agent.llm_chat._litellm", LiteLLM)
-    pieces, reply = await heard(Chat("anthropic/x", "anthropic/x", LiteLLMWire(KEY)))
-    assert pieces == ["It is ", "Paris."]
-    assert reply.usage == Usage(5, 3, None)
+
+@pytest.mark.filterwarnings("ignore")
+async def test_lines_of_json_may_be_as_many_as_events():
+    lines = [{"message": {"role": "assistant", "content": f"word{number} "}, "done": False} for number in range(20_000)]
+    lines.append({"message": {"role": "assistant", "content": ""}, "done": True, "done_reason": "stop",
+                  "prompt_eval_count": 5, "eval_count": 20_000})  # fmt: skip
+    body = "".join(json.dumps(line | {"model": "m", "created_at": "2026-11-23T00:00:00Z"}) + "\n" for line in lines)
+    fault = Fault(body=body, headers={"Content-Type": "application/x-ndjson"})
+    with ScriptedServer(other=lambda _: {}, faults=[fault]) as server:
+        _, reply = await heard(Chat("x", "ollama_chat/m", LiteLLMWire(KEY, server.root_url)), timeout_s=120)
+    assert reply.text.endswith("word19999 ")
+    assert reply.usage.completion_tokens == 20_000
 
 
 @pytest.mark.parametrize("figure", ["NaN", "Infinity", "1e999", "9" * 400, "-1", "true", '"x"', "[1]"])
