@@ -404,6 +404,25 @@ def test_a_server_that_cannot_start_says_why_in_one_line(tmp_path: Path, made: P
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("part", ["", "global/pg_control"])
+def test_data_that_may_not_be_written_is_named_with_what_mends_it(tmp_path: Path, made: Path, part: str):
+    home = tmp_path / "home"
+    subprocess.run(["cp", "-a", str(made), str(home)], check=True)
+    data = home / f"postgres-{VERSION}"
+    mode = (data / part).stat().st_mode
+    (data / part).chmod(mode & ~0o222)
+
+    with pytest.raises(Unavailable) as caught:
+        EmbeddedServer(home, VERSION).start()
+    named = f"{data / part} is read-only for it, and it writes there even to answer a question; "
+    assert str(caught.value).endswith(f"{named}mend it by: chmod -R u+w {data}")
+
+    (data / part).chmod(mode)
+    server = EmbeddedServer(home, VERSION)
+    server.start()
+    server.stop()
+
+
 def test_leaving_after_the_home_was_removed_is_no_error(tmp_path: Path, made: Path):
     home = tmp_path / "home"
     subprocess.run(["cp", "-a", str(made), str(home)], check=True)
