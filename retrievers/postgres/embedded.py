@@ -35,7 +35,7 @@ DATABASE = "signalbox"
 _OWNER = "postgres"
 _ROOT_RUNS_AS = "pgserver"
 _PORT = 5432
-_PROBE_S = 10.0
+_PROBE_S = 30.0
 # A path of a Unix socket has at most 107 bytes on Linux and 103 on macOS; its file is called .s.PGSQL.5432.
 _LONGEST_SOCKET_FOLDER = 103 - len("/.s.PGSQL.5432.lock")
 _PASSING = re.compile("lock file|shared memory|starting up|shutting down|recovery")
@@ -247,7 +247,7 @@ class EmbeddedServer:
             raise Unavailable(SOURCE, reason) from failed
         deadline = time.monotonic() + _PROBE_S
         while not self._answers():
-            if time.monotonic() > deadline or not _PASSING.search(_last_line(log)):
+            if time.monotonic() > deadline or not (self._is_alive() or _PASSING.search(_last_line(log))):
                 raise Unavailable(SOURCE, f"it does not start: {_last_line(log)}; see {log}") from failed
             time.sleep(0.2)
             with suppress(_Failed):

@@ -295,8 +295,13 @@ async def test_what_a_statement_could_do_harm_with_is_closed_to_everybody_and_th
             async with Database(server.conninfo(), service, size=2) as database:
                 await ingest(database, HashEmbedder(), "acme", "c", [Document("1", "d1", "T", "Oil the bearing.")])
                 assert await database.fetch("acme", "SELECT id FROM signalbox.document", {}) == [("d1",)]
-                with pytest.raises(TimeoutError):
-                    await asyncio.wait_for(database.fetch("acme", "SELECT pg_sleep(60)", {}), 0.3)
+                sleeping = asyncio.create_task(database.fetch("acme", "SELECT pg_sleep(600)", {}))
+                begun = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%'"
+                while ask(server, begun) == 0:  # noqa: ASYNC110 - it begins in another process
+                    await asyncio.sleep(0.05)
+                sleeping.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await sleeping
             assert ask(server, SERVES) is True
         before = ask(server, "SELECT array_agg(xmin::text ORDER BY oid) FROM pg_proc WHERE proacl IS NOT NULL")
         other = EmbeddedServer(tmp_path, VERSION)

@@ -98,7 +98,9 @@ async def open_web() -> AsyncIterator[Callable[..., Web]]:
 
     def make(provider: str, server: ScriptedServer | None = None, **options: Any) -> Web:
         address = {"web_base_url": server.root_url} if server else {}
-        settings = Settings(**{"web_provider": provider, "web_api_key": KEY, **address, **options})
+        settings = Settings(
+            **{"web_provider": provider, "web_api_key": KEY, "source_timeout_s": 60, **address, **options}
+        )
         web = build(Resources(None, None, None, settings.model_dump()))
         assert web is not None
         opened.append(web)
@@ -765,7 +767,7 @@ async def test_the_outcome_says_what_became_of_a_search(
     fault: Fault | None, status: str, reason: str | None, serve: Callable[..., Any]
 ):
     with ScriptedServer(faults=repeat(fault), other=lambda _: tavily(NEWS)) as server:
-        service = await serve(server, source_timeout_s=0.5 if status == "timeout" else 9)
+        service = await serve(server, source_timeout_s=0.5 if status == "timeout" else 60)
         result = await service.retrieve("postgres", sources=("web",))
     (outcome,) = result.outcomes
     assert (outcome.source, outcome.status, len(result.hits)) == ("web", status, 1 if status == "ok" else 0)
