@@ -587,7 +587,7 @@ async def test_ddgs_is_asked_in_the_region_of_the_language(engines: Engines, ope
 async def test_errors_of_ddgs_are_told_apart(engines: Engines, open_web: Callable[..., Web]):
     from ddgs.exceptions import DDGSException, RatelimitException, TimeoutException
 
-    web = open_web("ddgs")
+    web = open_web("ddgs", source_timeout_s=3)
     engines.answer = DDGSException("No results found.")
     assert await web.search(PENGUINS) == []
     other = replace(PENGUINS, text="another")
