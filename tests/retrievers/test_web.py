@@ -575,7 +575,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
 
 async def test_ddgs_is_asked_in_the_region_of_the_language(engines: Engines, open_web: Callable[..., Web]):
     engines.answer = [{"title": "Penguins", "href": PAGE["url"], "body": "They live &amp; swim."}, 7, {}]
-    web = open_web("ddgs", web_api_key=None)
+    web = open_web("ddgs", web_api_key=None, source_timeout_s=3)
     assert shown(await web.search(PENGUINS)) == [("Penguins", PAGE["url"], "They live & swim.")]
     await web.search(replace(PENGUINS, text="企鹅", language="zh", limit=3))
     assert engines.asked == [
