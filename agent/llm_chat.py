@@ -25,7 +25,7 @@ from agent.llm_messages import cleaned
 from agent.llm_options import Options, ToolCalls
 from agent.types import FinishReason
 from retrievers.embed.retry import RetryPolicy, of_the_connection, repeat, retry_after_s, status_of
-from retrievers.http.bounds import USUAL, bad_answer_in, limits, parse_json
+from retrievers.http.bounds import bad_answer_in, limits, parse_json
 from retrievers.http.sdks import open_openai
 
 T = TypeVar("T")
@@ -39,8 +39,10 @@ _FIRST_WAIT_S = 0.25
 _LONGEST_WAIT_S = 2.0
 _LONGEST_ASKED_S = 60.0
 _LONGEST_TEXT = 200_000
-_LARGEST_WHOLE = 2 << 20
+_LARGEST_WHOLE = 1 << 20
 """Bytes of an answer that does not come in pieces, where a library reads it more than once."""
+_MOST_VALUES = 50_000
+"""Of such an answer: litellm makes an object of each, some of them twice."""
 _MOST_CHUNKS = 16
 """Of a stream that litellm keeps; the first states the tokens of the prompt, the last those of the answer."""
 _DONE: dict[str, Any] = {"done": True}
@@ -416,7 +418,7 @@ class LiteLLMWire:
     async def send(self, body: dict[str, Any], timeout_s: float) -> Any:
         """The decoded answer, see `Wire.send`."""
         litellm = await asyncio.to_thread(_litellm)
-        with limits(_LARGEST_WHOLE, USUAL.values):
+        with limits(_LARGEST_WHOLE, _MOST_VALUES):
             answer = await litellm.acompletion(**body, **self._options, timeout=timeout_s)
         data = answer.model_dump()
         cost = (getattr(answer, "_hidden_params", None) or {}).get("response_cost")

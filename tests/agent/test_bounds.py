@@ -169,7 +169,7 @@ def small_limits(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(remote, "_limits", lambda texts: bounds.limits(BYTES, VALUES))
     monkeypatch.setattr(bounds, "_limits", ContextVar("limits", default=SMALL))
     monkeypatch.setattr("agent.llm_chat._LARGEST_WHOLE", BYTES)
-    monkeypatch.setattr("agent.llm_chat.USUAL", SMALL)
+    monkeypatch.setattr("agent.llm_chat._MOST_VALUES", VALUES)
     monkeypatch.setattr("retrievers.http.client._FIRST_WAIT_S", 0.001)
 
 
