@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, time, tzinfo
 from typing import Any
 
-from agent.intent.comparing import NumberRange
 from agent.intent.deciding import Constraint
+from agent.intent.numbered import NumberRange
 from agent.intent.time.dates import DateRange
 from retrievers.core.types import FieldValues
 

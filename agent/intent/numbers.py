@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from agent.intent import lexicon
+from agent.intent.text import has_chinese
 from agent.intent.words import table
 from retrievers.core.types import FieldValues
 
@@ -62,27 +63,36 @@ class Measure:
 
 
 @cache
-def _units() -> tuple[Mapping[str, Unit], Mapping[str, Unit]]:
+def _units() -> tuple[Mapping[str, tuple[Unit, ...]], Mapping[str, Unit]]:
     """Units by their words in a question, and by those in the names of fields."""
-    said: dict[str, Unit] = {}
+    said: dict[str, tuple[Unit, ...]] = {}
     named: dict[str, Unit] = {}
-    for one in table("numbers").get("units", ()):
+    for one in table("numbers")["units"]:
         unit = Unit(one["kind"], one["of"])
-        said |= dict.fromkeys(one["words"], unit)
-        named |= dict.fromkeys(one["fields"], unit)
+        for word in one["words"].split():
+            said[word.replace("_", " ")] = (*said.get(word.replace("_", " "), ()), unit)
+        for word in (*one["words"].split(), *one.get("fields", "").split()):
+            named.setdefault(word, unit)
     return said, named
 
 
+def units_of(word: str) -> tuple[Unit, ...]:
+    """The units that a word of a question, or beside a number, may say: pounds are a weight or money."""
+    return _units()[0].get(" ".join(word.casefold().split()), ())
+
+
 def unit_of(word: str) -> Unit | None:
-    """The unit that a word of a question, or beside a number, says."""
-    return _units()[0].get(word.casefold().strip(" ."))
+    """The unit that a word of a question, or beside a number, says first of all."""
+    return next(iter(units_of(word.strip(" ."))), None)
 
 
 @cache
 def unit_pattern() -> str:
     """The words of units as alternatives of a regular expression, the longest first."""
     words = sorted(_units()[0], key=len, reverse=True)
-    return "|".join(rf"{re.escape(word)}(?![a-z0-9])" if word.isascii() else re.escape(word) for word in words)
+    return "|".join(
+        re.escape(word).replace(r"\ ", r"\s") + ("" if has_chinese(word) else r"(?![A-Za-z0-9²³])") for word in words
+    )
 
 
 def measure_of(values: FieldValues) -> Measure | None:
@@ -144,15 +154,19 @@ def _written(text: str) -> tuple[float, Unit | None] | None:
 
 
 def _of_name(words: tuple[str, ...]) -> Unit | None:
-    """The unit that the name of a field says: its last word ("size_kb"), or any that is no single letter."""
+    """The unit that the name of a field says: its end ("size_kb", "area_m2"), or any word that is no single letter.
+
+    At the beginning "min" is the least, not a minute.
+    """
     named = _units()[1]
-    if len(words) > 1 and words[-1] in named:
-        return named[words[-1]]
-    return next((named[word] for word in words if len(word) > 1 and word in named), None)
+    for end in (words[-1:], words[-2:]):
+        if len(words) > len(end) and (unit := named.get("".join(end))) is not None:
+            return unit
+    return next((named[word] for word in words[words[:1] == ("min",) :] if len(word) > 1 and word in named), None)
 
 
 def _of_description(text: str) -> Unit | None:
     """The only unit that a description names: "length of the outage in minutes"."""
-    named = {_units()[0][word] for word in re.findall(r"[^\W_]+|[%$€£¥]", text.casefold()) if word in _units()[0]
-             and len(word) > 1}  # fmt: skip
+    found = re.findall(rf"(?<![^\W_])(?:{unit_pattern()})", text.casefold())
+    named = {unit for word in found if len(word) > 1 or not word.isalpha() for unit in units_of(word)[:1]}
     return next(iter(named)) if len(named) == 1 else None

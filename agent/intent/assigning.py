@@ -1,0 +1,413 @@
+"""Which field a comparison is of, decided for all comparisons of a question together.
+
+Every field is scored for every comparison by what speaks for it: a unit of the field's kind, a word for the field
+near by, a word for what is measured ("cheaper", 重), and whether the amount lies between the field's least and largest
+number. The best pair is taken first, and takes its word and its field with it. Where two fields fit alike, none is taken.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from agent.intent import lexicon
+from agent.intent.bounds import Comparison, comparing_words
+from agent.intent.columns import Columns
+from agent.intent.numbered import holds_years, is_key
+from agent.intent.numbers import CURRENCIES, Measure, Unit
+from agent.intent.sentence import ENDS, Sentence
+from agent.intent.vocabulary import concepts_of
+from agent.intent.words import table
+
+_WORD = {5.0: 4.0, 4.0: 3.5, 3.0: 3.0, 2.0: 2.5, 1.0: 1.0}
+"""What a word for a field counts, by how strongly it points at it, see `columns`."""
+_UNIT, _MONEY, _SPEAKING, _INSIDE, _OUTSIDE = 2.5, 2.0, 2.0, 0.5, -1.5
+_FRACTION = 1.0
+"""What a broken number counts less of a field that holds nothing but whole ones."""
+_BY_CHARACTER = 0.08
+"""What a word counts less for each character between it and the amount."""
+_NEAR = 28
+"""Characters within which a word for a field is of an amount."""
+_ELSEWHERE = 1.5
+"""What a word for a kind of amount counts less where it stands in another clause: "too dear. under 300?"."""
+_MARGIN = 0.6
+"""How much better than any other a field must fit."""
+_LEVELS = 20
+"""Most numbers of a field that is a level rather than an amount: "2 bed", "severity 1"."""
+_LEAST_BARE = 100
+"""Least number that tells its field by lying in the range of that field alone: smaller ones lie in any."""
+_LINKS = frozenset("of is = : ： was at 为 是 等 于".split())
+_HAVING = frozenset("with of worth having has have had".split())
+_UNCOUNTED = frozenset("top the first last which these those what many no 前 哪 第".split())
+_JOINING = frozenset("and but yet , 、 ， 且 但 并".split())
+_CHOOSING = frozenset(["or", "或", "或者"])
+_MONEY_KINDS = CURRENCIES | {"money"}
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """A comparison with its field and that field's numbers for its amounts, in the order of `Comparison.amounts`."""
+
+    comparison: Comparison
+    field: str
+    numbers: tuple[float, ...]
+    unit: Unit | None
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word that speaks for fields, at the characters [start, end); `elsewhere` if in another clause it counts."""
+
+    start: int
+    end: int
+    fields: tuple[str, ...]
+    weight: float
+    elsewhere: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """How well a field fits a comparison, and by which word."""
+
+    score: float
+    place: int
+    field: str
+    word: Word | None
+
+
+def assign(
+    sentence: Sentence, columns: Columns, comparisons: Sequence[Comparison]
+) -> tuple[list[Assigned], Mapping[int, str]]:
+    """The comparisons whose field is clear; of others, by their place in `comparisons`, why it is not where that is known."""
+    words = list(_words(sentence, columns, comparisons))
+    fits = [
+        fit
+        for place, one in enumerate(comparisons)
+        for name in columns.measures
+        if (fit := _fit(sentence, columns, comparisons, place, name, words)) is not None
+    ]
+    made: dict[int, Assigned] = {}
+    unclear: dict[int, str] = {}
+    _choose(columns, comparisons, [fit for fit in fits if fit.score], made, unclear)
+    for place, one in enumerate(comparisons):
+        for beside in (place - 1, place + 1):
+            if place not in made and place not in unclear and beside in made:
+                _share(sentence, columns, made, place, one, made[beside])
+    # By their size alone, what nothing else speaks for.
+    left = {fit.place for fit in fits} - {fit.place for fit in fits if fit.score} - made.keys()
+    taken = {one.field for one in made.values()}
+    _choose(columns, comparisons, [fit for fit in fits if fit.place in left and fit.field not in taken], made, unclear)
+    for place in range(1, len(comparisons)):
+        is_made = place in made or place - 1 in made
+        if is_made and _is_choice(sentence, comparisons[place - 1], comparisons[place]):
+            unclear |= dict.fromkeys((place - 1, place), "alternatives of numbers are not read, so it was made no condition")
+    return [made[place] for place in sorted(made.keys() - unclear.keys())], unclear
+
+
+def _is_choice(sentence: Sentence, one: Comparison, other: Comparison) -> bool:
+    """ "under 50 or over 100"."""
+    between = range(sentence.index_from(one.end), sentence.index_from(other.start))
+    return any(sentence.folded(index) in _CHOOSING for index in between)
+
+
+def _choose(
+    columns: Columns,
+    comparisons: Sequence[Comparison],
+    fits: list[_Fit],
+    made: dict[int, Assigned],
+    unclear: dict[int, str],
+) -> None:
+    """Take the best pair of a comparison and a field, and those that are then left, until there is none."""
+    fits.sort(key=lambda fit: (-fit.score, fit.place, fit.field))
+    while fits:
+        best = fits[0]
+        rivals = [fit.field for fit in fits[1:] if fit.place == best.place and best.score - fit.score < _MARGIN]
+        if rivals:
+            unclear[best.place] = (
+                f"it may be of {', '.join(sorted((best.field, *rivals)))}, so it was made no condition"
+            )
+            fits = [fit for fit in fits if fit.place != best.place]
+            continue
+        numbers = _numbers(columns, comparisons[best.place], best.field)
+        if numbers is not None:
+            made[best.place] = Assigned(comparisons[best.place], best.field, *numbers)
+        fits = [
+            fit for fit in fits
+            if fit.place != best.place and (numbers is None or fit.field != best.field)
+            and (best.word is None or fit.word is not best.word)
+        ]  # fmt: skip
+
+
+def _share(
+    sentence: Sentence, columns: Columns, made: dict[int, Assigned], place: int, one: Comparison, beside: Assigned
+) -> None:
+    """Let a bound be of the field of the opposite bound beside it: "over 100 [and under 200 euros]"."""
+    other = beside.comparison
+    first, last = (one, other) if one.start < other.start else (other, one)
+    between = range(sentence.index_from(first.end), sentence.index_from(last.start))
+    if (
+        (one.low is None) == (other.low is None)
+        or not (one.is_open and other.is_open)
+        or not all(sentence.folded(index) in _JOINING for index in between)
+    ):
+        return
+    amount = one.amounts[0]
+    shared = amount if amount.has_unit else amount.within(other.amounts[0])
+    changed = Comparison(
+        one.start,
+        one.end,
+        shared if one.low else None,
+        shared if one.high else None,
+        one.low_included,
+        one.high_included,
+    )
+    numbers = _numbers(columns, changed, beside.field)
+    if numbers is None or not _is_inside(columns, beside.field, [numbers[0]]):
+        return
+    low, high = (numbers[0][0], beside.numbers[0]) if one.low else (beside.numbers[0], numbers[0][0])
+    if low <= high:
+        made[place] = Assigned(changed, beside.field, *numbers)
+
+
+def _fit(
+    sentence: Sentence,
+    columns: Columns,
+    comparisons: Sequence[Comparison],
+    place: int,
+    name: str,
+    words: Sequence[Word],
+) -> _Fit | None:
+    """How well a field fits a comparison; None where nothing speaks for it."""
+    one, measure = comparisons[place], columns.measures[name]
+    numbers = _possible(columns, one, name)
+    if not numbers:
+        return None
+    near = [
+        (weight, word)
+        for word in words
+        if name in word.fields and (weight := _weight(sentence, comparisons, place, word, name)) > 0
+    ]
+    best = max(near, key=lambda pair: pair[0], default=(0.0, None))
+    is_named = best[1] is not None and best[1].weight >= _WORD[5.0]
+    if is_key(sentence.vocabulary, name) and not is_named:
+        return None
+    if one.is_bare:
+        return _of_level(sentence, columns, one, place, name, best[1])
+    kinds = {unit.kind for amount in one.amounts for reading in amount.readings if (unit := reading.unit)}
+    of_unit = 0.0
+    if kinds & {unit.kind for unit in measure.units}:
+        of_unit = _UNIT
+    elif kinds & CURRENCIES:
+        of_unit = _MONEY
+    score = best[0] + of_unit
+    if score and not _is_whole(numbers) and _holds_whole(columns, name):
+        score = max(score - _FRACTION, 0.1)
+    is_inside = _is_inside(columns, name, numbers)
+    if score <= 0:
+        alone = is_inside and not holds_years(sentence.vocabulary, name) and _tells_field(sentence, one)
+        return _Fit(0.0, place, name, None) if alone else None
+    return _Fit(score + (_INSIDE if is_inside else _OUTSIDE), place, name, best[1])
+
+
+def _possible(columns: Columns, one: Comparison, name: str) -> list[tuple[float, ...]]:
+    """What the amounts may be in the field's unit; none where the field holds no amounts of their units."""
+    measure = columns.measures[name]
+    found: list[tuple[float, ...]] = []
+    for amount in one.amounts:
+        values = {
+            reading.value * scale
+            for reading in amount.readings
+            if (scale := _scale(columns, measure, name, reading.unit)) is not None
+        }
+        if not values:
+            return []
+        found.append(tuple(sorted(values)))
+    return found
+
+
+def _scale(columns: Columns, measure: Measure, name: str, unit: Unit | None) -> float | None:
+    known = columns.vocabulary.catalogue.fields[name]
+    if unit is not None and unit.kind == "share" and not measure.units and isinstance(known.high, int | float):
+        return 0.01 if known.high <= 1 else 1.0 if known.high <= 100 else None
+    return measure.scale(unit, money="money" in concepts_of(name))
+
+
+def _numbers(columns: Columns, one: Comparison, name: str) -> tuple[tuple[float, ...], Unit | None] | None:
+    """The field's numbers for the amounts, and the unit that they are said in.
+
+    None where it is not clear which of several readings is meant, none or some of them being among the field's numbers.
+    """
+    low, high = _range(columns, name)
+    chosen: list[float] = []
+    for values in _possible(columns, one, name):
+        inside = [value for value in values if low is not None and high is not None and low <= value <= high]
+        if len(values) > 1 and len(inside) != 1:
+            return None
+        chosen.append(inside[0] if len(values) > 1 else values[0])
+    if one.low is not None and one.high is not None and chosen[0] > chosen[1]:
+        return None
+    units = columns.measures[name].units
+    said = {reading.unit.kind for amount in one.amounts for reading in amount.readings if reading.unit is not None}
+    return tuple(chosen), next((unit for unit in units if unit.kind in said), None)
+
+
+def _range(columns: Columns, name: str) -> tuple[float | None, float | None]:
+    """The least and the largest number of a field."""
+    texts = columns.measures[name].texts
+    if texts:
+        numbers = [number for number, _ in texts.values()]
+        return min(numbers), max(numbers)
+    known = columns.vocabulary.catalogue.fields[name]
+    if isinstance(known.low, int | float) and isinstance(known.high, int | float):
+        return known.low, known.high
+    return None, None
+
+
+def _is_whole(numbers: Sequence[Sequence[float]]) -> bool:
+    return all(value == int(value) for values in numbers for value in values)
+
+
+def _holds_whole(columns: Columns, name: str) -> bool:
+    """Whether a field holds nothing but whole numbers, as far as is known."""
+    texts, (low, high) = columns.measures[name].texts, _range(columns, name)
+    if texts or low is None or high is None:
+        return _is_whole([[number for number, _ in texts.values()]])
+    return _is_whole([(low, high)]) and columns.vocabulary.catalogue.fields[name].distinct <= high - low + 1
+
+
+def _is_inside(columns: Columns, name: str, numbers: Sequence[Sequence[float]]) -> bool:
+    low, high = _range(columns, name)
+    return low is not None and high is not None and any(low <= one <= high for values in numbers for one in values)
+
+
+def _tells_field(sentence: Sentence, one: Comparison) -> bool:
+    """Whether a bare amount may tell its field by its size: nothing beside it is counted or compared, "under 400k, ..."."""
+    if one.quicker or any(amount.is_worded or amount.readings[0].value < _LEAST_BARE for amount in one.amounts):
+        return False
+    before = sentence.index_from(one.start) - 1
+    return _is_plain(sentence, before) and not _counts_other(sentence, one)
+
+
+def _is_plain(sentence: Sentence, place: int) -> bool:
+    """Whether what stands there is nothing that a number would be of."""
+    token = sentence.token(place)
+    if token is None or token.kind == "mark" or sentence.is_noun(place) or sentence.mention_at(place) is not None:
+        return True
+    return token.folded in lexicon.STOP_WORDS or (token.kind == "cjk" and token.text in "的吗呢吧了有")
+
+
+def _counts_other(sentence: Sentence, one: Comparison) -> bool:
+    """Whether a word behind an amount says what is counted: "more than 5 [people]", 40 [个]提案."""
+    if any(amount.has_unit for amount in one.amounts):
+        return False
+    place = sentence.index_from(one.amounts[-1].end)
+    if sentence.folded(place) == "-":
+        place += 1
+    token = sentence.token(place)
+    if token is None or token.kind == "mark":
+        return False
+    if token.kind == "cjk":
+        counts = token.text in "个篇份条" and (sentence.ends_with_noun(one.start) or sentence.is_noun(place + 1))
+        return counts or token.text in "人位名"
+    return token.folded not in (lexicon.STOP_WORDS | lexicon.AUXILIARIES | comparing_words())
+
+
+def _of_level(
+    sentence: Sentence, columns: Columns, one: Comparison, place: int, name: str, word: Word | None
+) -> _Fit | None:
+    """ "2 bed", "5-star", "severity 1", 4学分的: a number right beside the word for a field of few numbers that has it."""
+    known, measure = columns.vocabulary.catalogue.fields[name], columns.measures[name]
+    if word is None or word.elsewhere or known.distinct > _LEVELS or is_key(sentence.vocabulary, name):
+        return None
+    numbers = _numbers(columns, one, name)
+    low, high = _range(columns, name)
+    if numbers is None or low is None or high is None or not all(low <= number <= high for number in numbers[0]):
+        return None
+    if measure.texts and not {number for number, _ in measure.texts.values()} >= set(numbers[0]):
+        return None
+    between = range(sentence.index_from(min(one.end, word.end)), sentence.index_from(max(one.start, word.start)))
+    if word.start >= one.end:
+        beside = all(sentence.folded(index) in ("-", "个") for index in between)
+        stated = beside and _states_level(sentence, one, word)
+    else:
+        following = sentence.folded(sentence.index_from(one.end))
+        beside = all(sentence.folded(index) in _LINKS for index in between)
+        stated = beside and following not in ("or", "and", "to", "-", "+", "%", "或", "及", "以")
+        stated = stated and not any(amount.is_worded for amount in one.amounts)
+    return _Fit(word.weight, place, name, word) if stated else None
+
+
+def _states_level(sentence: Sentence, one: Comparison, word: Word) -> bool:
+    """Whether a number before a word tells which documents: "2 bed flats", "with 3 beds", 4学分的; not "the 2 beds"."""
+    before, behind = sentence.index_from(one.start) - 1, sentence.index_from(word.end)
+    if sentence.folded(before) in _UNCOUNTED:
+        return False
+    if sentence.text[word.start : word.end].isascii():
+        first = sentence.token(before)
+        if first is None or first.kind == "mark":
+            return True
+        following = sentence.token(behind)
+        is_attribute = not sentence.text[word.start : word.end].casefold().endswith("s")
+        is_attribute = is_attribute and following is not None and following.kind == "word"
+        return is_attribute or sentence.folded(before) in _HAVING
+    return sentence.folded(behind) == "的" or sentence.is_noun(behind) or sentence.folded(before) == "有"
+
+
+def _weight(sentence: Sentence, comparisons: Sequence[Comparison], place: int, word: Word, name: str) -> float:
+    """What a word counts for a comparison: less with the distance, nothing from another clause."""
+    one = comparisons[place]
+    if word.start >= one.start and word.end <= one.end:
+        return word.weight
+    first, last = (word.end, one.start) if word.end <= one.start else (one.end, word.start)
+    gap = last - first
+    if any(first <= amount.start < last for other in comparisons if other is not one for amount in other.amounts):
+        return 0.0
+    is_apart = gap > _NEAR or not ENDS.isdisjoint(sentence.text[first:last])
+    if is_apart and not word.elsewhere:
+        return 0.0
+    if is_apart:
+        return max(word.weight - _ELSEWHERE, 0.0)
+    if (word.start >= one.end - 1 and gap > 0) or word.end <= one.start:
+        is_before = word.end <= one.start
+        if _counts_other(sentence, one) and not (is_before and gap <= 4) and not _is_counted(sentence, one, word):
+            return 0.0
+    return word.weight - min(gap, _NEAR) * _BY_CHARACTER
+
+
+def _is_counted(sentence: Sentence, one: Comparison, word: Word) -> bool:
+    """Whether the word is what stands right behind the amount."""
+    return 0 <= word.start - one.amounts[-1].end <= 1
+
+
+def _words(sentence: Sentence, columns: Columns, comparisons: Sequence[Comparison]) -> Iterator[Word]:
+    """The words for fields and for what they measure, in the question outside of the amounts."""
+    amounts = [(amount.start, amount.end) for one in comparisons for amount in one.amounts]
+    behind = 0
+    for index, token in enumerate(sentence.tokens):
+        if token.kind == "mark" or any(start < token.end and token.start < end for start, end in amounts):
+            continue
+        if index >= behind and (column := columns.at(sentence, index)) is not None:
+            behind = column.last
+            names = tuple(name for name in column.fields if name in columns.measures)
+            end = sentence.tokens[column.last - 1].end
+            if names and not any(start < end and token.start < last for start, last in amounts):
+                yield Word(token.start, end, names, _WORD.get(column.strength, 1.0))
+        kinds = _speaking().get(token.folded) or _speaking().get(sentence.text[token.start : token.end + 1])
+        if kinds:
+            names = tuple(name for name, measure in columns.measures.items() if _is_of(name, measure, kinds))
+            yield Word(token.start, token.end, names, _SPEAKING, elsewhere=True)
+
+
+def _is_of(name: str, measure: Measure, kinds: frozenset[str]) -> bool:
+    """Whether a field measures one of these kinds of amounts."""
+    return not kinds.isdisjoint({*(unit.kind for unit in measure.units), *concepts_of(name)})
+
+
+@cache
+def _speaking() -> Mapping[str, frozenset[str]]:
+    """The kinds of amounts by the words that speak of them."""
+    found: dict[str, frozenset[str]] = {}
+    for one in table("numbers")["speaking"]:
+        kinds = frozenset(one["kinds"].split())
+        for word in one["words"].split():
+            found[word] = found.get(word, frozenset()) | kinds | (_MONEY_KINDS if "money" in kinds else frozenset())
+    return found
