@@ -22,6 +22,7 @@ _MAGNITUDE = (
 _CHINESE_NUMBER = r"(?<![第几数哪多每零〇一二两俩三四五六七八九十百千万亿])[零〇一二两俩三四五六七八九十百千万亿]{1,12}"
 _ALONE_ZH = frozenset("一十百千万亿")
 """Numerals that are parts of other words more often than numbers, unless they count something."""
+_PARTS_ZH = frozenset("百千万亿点几")
 _MEASURE_ZH = re.compile(r"\s*[个名位种人家间次项条篇份本件天层室居星分页]")
 _IN_CODE = re.compile(r"[A-Za-z_][\w-]*[-_]$")
 _CODE = 24
@@ -131,8 +132,9 @@ def find_amounts(text: str) -> list[Amount]:
 
 def _of(match: re.Match[str], text: str) -> Amount | None:
     said = match.groupdict()
-    if said["vague"]:
-        return None  # 三百多, 十几: not a number
+    beside = text[match.start() - 1 : match.start()] + text[match.end() : match.end() + 1]
+    if said["vague"] or not _PARTS_ZH.isdisjoint(beside):
+        return None  # 三百多, 十几, a part of 1千5百
     end, english = match.end(), said["english"] or ""
     if english and parse_english(english) is None and " and " in english:
         # "between [one hundred] and two hundred"

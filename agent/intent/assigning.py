@@ -6,7 +6,7 @@ number. The best pair is taken first, and takes its word and its field with it. 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from agent.intent import lexicon
@@ -36,7 +36,7 @@ _LEVELS = 20
 _LEAST_BARE = 100
 """Least number that tells its field by lying in the range of that field alone: smaller ones lie in any."""
 _LINKS = frozenset("of is = : ： was at 为 是 等 于".split())
-_HAVING = frozenset("with of worth having has have had".split())
+_HAVING = frozenset("with of for worth having has have had".split())
 _UNCOUNTED = frozenset("top the first last which these those what many no 前 哪 第".split())
 _JOINING = frozenset("and but yet , 、 ， 且 但 并".split())
 _CHOOSING = frozenset(["or", "或", "或者"])
@@ -119,22 +119,36 @@ def _choose(
     """Take the best pair of a comparison and a field, and those that are then left, until there is none."""
     fits.sort(key=lambda fit: (-fit.score, fit.place, fit.field))
     while fits:
-        best = fits[0]
-        rivals = [fit.field for fit in fits[1:] if fit.place == best.place and best.score - fit.score < _MARGIN]
-        if rivals:
-            unclear[best.place] = (
-                f"it may be of {', '.join(sorted((best.field, *rivals)))}, so it was made no condition"
-            )
+        # What is clear first: the word that it takes may make clear what is not.
+        best = next((fit for fit in fits if not _rivals(fit, fits)), fits[0])
+        if rivals := _rivals(best, fits):
+            fields = ", ".join(sorted({best.field, *rivals}))
+            unclear[best.place] = f"it may be of {fields}, so it was made no condition"
             fits = [fit for fit in fits if fit.place != best.place]
             continue
-        numbers = _numbers(columns, comparisons[best.place], best.field)
+        stated = comparisons[best.place]
+        numbers = _numbers(columns, stated, best.field)
         if numbers is not None:
-            made[best.place] = Assigned(comparisons[best.place], best.field, *numbers)
+            if stated.is_bare and best.word is not None:  # "level 4" is said with its word
+                start, end = min(stated.start, best.word.start), max(stated.end, best.word.end)
+                stated = replace(stated, start=start, end=end)
+            made[best.place] = Assigned(stated, best.field, *numbers)
         fits = [
-            fit for fit in fits
-            if fit.place != best.place and (numbers is None or fit.field != best.field)
+            fit
+            for fit in fits
+            if fit.place != best.place
+            and (numbers is None or fit.field != best.field)
             and (best.word is None or fit.word is not best.word)
-        ]  # fmt: skip
+        ]
+
+
+def _rivals(best: _Fit, fits: Sequence[_Fit]) -> list[str]:
+    """Other fields of a comparison that fit it as well, or better."""
+    return [
+        fit.field
+        for fit in fits
+        if fit.place == best.place and fit.field != best.field and best.score - fit.score < _MARGIN
+    ]
 
 
 def _share(
@@ -144,11 +158,9 @@ def _share(
     other = beside.comparison
     first, last = (one, other) if one.start < other.start else (other, one)
     between = range(sentence.index_from(first.end), sentence.index_from(last.start))
-    if (
-        (one.low is None) == (other.low is None)
-        or not (one.is_open and other.is_open)
-        or not all(sentence.folded(index) in _JOINING for index in between)
-    ):
+    if (one.low is None) == (other.low is None) or not (one.is_open and other.is_open):
+        return
+    if not one.kinds & other.kinds and not all(sentence.folded(index) in _JOINING for index in between):
         return
     amount = one.amounts[0]
     shared = amount if amount.has_unit else amount.within(other.amounts[0])
@@ -192,20 +204,20 @@ def _fit(
         return None
     if one.is_bare:
         return _of_level(sentence, columns, one, place, name, best[1])
-    kinds = {unit.kind for amount in one.amounts for reading in amount.readings if (unit := reading.unit)}
     of_unit = 0.0
-    if kinds & {unit.kind for unit in measure.units}:
+    if one.kinds & {unit.kind for unit in measure.units}:
         of_unit = _UNIT
-    elif kinds & CURRENCIES:
+    elif one.kinds & CURRENCIES:
         of_unit = _MONEY
     score = best[0] + of_unit
     if score and not _is_whole(numbers) and _holds_whole(columns, name):
         score = max(score - _FRACTION, 0.1)
     is_inside = _is_inside(columns, name, numbers)
     if score <= 0:
-        alone = is_inside and not holds_years(sentence.vocabulary, name) and _tells_field(sentence, one)
+        alone = is_inside and not holds_years(sentence.vocabulary, name) and _tells_field(sentence, one, words)
         return _Fit(0.0, place, name, None) if alone else None
-    return _Fit(score + (_INSIDE if is_inside else _OUTSIDE), place, name, best[1])
+    score += _INSIDE if is_inside else _OUTSIDE
+    return _Fit(score, place, name, best[1]) if score > 0 else None
 
 
 def _possible(columns: Columns, one: Comparison, name: str) -> list[tuple[float, ...]]:
@@ -246,8 +258,7 @@ def _numbers(columns: Columns, one: Comparison, name: str) -> tuple[tuple[float,
     if one.low is not None and one.high is not None and chosen[0] > chosen[1]:
         return None
     units = columns.measures[name].units
-    said = {reading.unit.kind for amount in one.amounts for reading in amount.readings if reading.unit is not None}
-    return tuple(chosen), next((unit for unit in units if unit.kind in said), None)
+    return tuple(chosen), next((unit for unit in units if unit.kind in one.kinds), None)
 
 
 def _range(columns: Columns, name: str) -> tuple[float | None, float | None]:
@@ -279,12 +290,13 @@ def _is_inside(columns: Columns, name: str, numbers: Sequence[Sequence[float]]) 
     return low is not None and high is not None and any(low <= one <= high for values in numbers for one in values)
 
 
-def _tells_field(sentence: Sentence, one: Comparison) -> bool:
-    """Whether a bare amount may tell its field by its size: nothing beside it is counted or compared, "under 400k, ..."."""
+def _tells_field(sentence: Sentence, one: Comparison, words: Sequence[Word]) -> bool:
+    """Whether a bare amount may tell its field by its size, nothing else being counted or compared: "under 400k, ..."."""
     if one.quicker or any(amount.is_worded or amount.readings[0].value < _LEAST_BARE for amount in one.amounts):
         return False
-    before = sentence.index_from(one.start) - 1
-    return _is_plain(sentence, before) and not _counts_other(sentence, one)
+    if any(one.start <= word.start < one.end for word in words) or _counts_other(sentence, one):
+        return False  # "cheaper than 300" where nothing has a price
+    return _is_plain(sentence, sentence.index_from(one.start) - 1) and _is_plain(sentence, sentence.index_from(one.end))
 
 
 def _is_plain(sentence: Sentence, place: int) -> bool:
@@ -292,7 +304,7 @@ def _is_plain(sentence: Sentence, place: int) -> bool:
     token = sentence.token(place)
     if token is None or token.kind == "mark" or sentence.is_noun(place) or sentence.mention_at(place) is not None:
         return True
-    return token.folded in lexicon.STOP_WORDS or (token.kind == "cjk" and token.text in "的吗呢吧了有")
+    return token.folded in lexicon.STOP_WORDS or (token.kind == "cjk" and token.text in "的吗呢吧了有价")
 
 
 def _counts_other(sentence: Sentence, one: Comparison) -> bool:
@@ -305,6 +317,8 @@ def _counts_other(sentence: Sentence, one: Comparison) -> bool:
     token = sentence.token(place)
     if token is None or token.kind == "mark":
         return False
+    if token.kind == "cjk" and token.start < one.end:
+        return sentence.text[one.amounts[-1].end : one.end].strip("个的 ") not in comparing_words()
     if token.kind == "cjk":
         counts = token.text in "个篇份条" and (sentence.ends_with_noun(one.start) or sentence.is_noun(place + 1))
         return counts or token.text in "人位名"
@@ -361,7 +375,7 @@ def _weight(sentence: Sentence, comparisons: Sequence[Comparison], place: int, w
     gap = last - first
     if any(first <= amount.start < last for other in comparisons if other is not one for amount in other.amounts):
         return 0.0
-    is_apart = gap > _NEAR or not ENDS.isdisjoint(sentence.text[first:last])
+    is_apart = gap > _NEAR or (not ENDS.isdisjoint(between := sentence.text[first:last]) and between.strip() not in ":：")
     if is_apart and not word.elsewhere:
         return 0.0
     if is_apart:

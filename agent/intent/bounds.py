@@ -10,8 +10,10 @@ from agent.intent.sentence import ENDS, Sentence
 from agent.intent.text import has_chinese
 from agent.intent.words import table
 
+Span = tuple[int, int]
 _REACH = 40
 """Characters before an amount, and behind it, in which its comparison stands."""
+_REACH_ZH = 16
 _REACHED = 10
 """Most words between a denial and the comparison that it denies."""
 _SIGNS = {"more": r"[>＞](?!=)", "least": r">=|=>|[≥⩾]", "less": r"[<＜](?!=)", "most": r"<=|=<|[≤⩽]", "exactly": "="}
@@ -44,6 +46,12 @@ class Comparison:
         return tuple(one for one in (self.low, self.high, *self.values) if one is not None)
 
     @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of the units that its amounts may be in."""
+        readings = (reading for amount in self.amounts for reading in amount.readings)
+        return frozenset(reading.unit.kind for reading in readings if reading.unit is not None)
+
+    @property
     def is_open(self) -> bool:
         """Whether it has one bound, which can be turned round."""
         return (self.low is None) != (self.high is None) and not self.values
@@ -56,8 +64,8 @@ def opposite(one: Comparison) -> Comparison:
     )
 
 
-def find_comparisons(sentence: Sentence) -> tuple[list[Comparison], list[Amount]]:
-    """The conditions on numbers in the order of the question, and the amounts whose condition is not clear."""
+def find_comparisons(sentence: Sentence) -> tuple[list[Comparison], list[Span]]:
+    """The conditions on numbers in the order of the question, and where others are stated that are not clear."""
     text = sentence.text
     amounts = [
         one
@@ -65,7 +73,7 @@ def find_comparisons(sentence: Sentence) -> tuple[list[Comparison], list[Amount]
         if not any(one.start < last and first < one.end for first, last in sentence.taken)
     ]
     found: list[Comparison] = []
-    unclear: list[Amount] = []
+    unclear: list[Span] = []
     place, since = 0, 0
     while place < len(amounts):
         following = amounts[place + 1] if place + 1 < len(amounts) else None
@@ -76,12 +84,24 @@ def find_comparisons(sentence: Sentence) -> tuple[list[Comparison], list[Amount]
             until = following.start if following is not None else len(text)
             made = _of_one(sentence, since, amounts[place], until)
         if made is None:
-            unclear += amounts[place : place + count]
+            unclear.append((_first(text, since, amounts[place]), amounts[place + count - 1].end))
         else:
             found.append(made)
         since = max(amounts[place + count - 1].end, made.end if made else 0)
         place += count
     return found, unclear
+
+
+def _first(text: str, since: int, one: Amount) -> int:
+    """Where the words before an amount begin that compare it."""
+    before = _before(text, since, one) or _between(text, since, one)
+    return before.start() if before is not None else one.start
+
+
+def _before(text: str, since: int, one: Amount) -> re.Match[str] | None:
+    """The comparison before an amount: right before it, else with what is compared between: "min. rating 4"."""
+    near = max(since, one.start - _REACH)
+    return _patterns()["before"].search(text, near, one.start) or _patterns()["named"].search(text, near, one.start)
 
 
 def _belong(text: str, since: int, first: Amount, second: Amount) -> bool:
@@ -121,13 +141,11 @@ def _of_one(sentence: Sentence, since: int, one: Amount, until: int) -> Comparis
     if compared is None or _is_vague(text, one.start, one.end):
         return None
     kind, start, end, quicker = compared
-    if not kind:
-        return Comparison(one.start, one.end, values=(one,), is_bare=True)
-    if kind == "exactly":
-        return Comparison(start, end, values=(one,))
     denied = _is_denied(sentence, start)
-    if denied is None:
+    if denied is None or (denied is not False and kind in ("", "exactly")):
         return None
+    if not kind or kind == "exactly":
+        return Comparison(start, end, values=(one,), is_bare=not kind)
     if denied is not False:
         kind, start = _OPPOSITE[kind], denied
     included = kind in ("least", "most")
@@ -144,7 +162,7 @@ def _compared(text: str, since: int, one: Amount, last: int, until: int) -> tupl
     None where the words before and behind contradict each other.
     """
     patterns = _patterns()
-    before = patterns["before"].search(text, max(since, one.start - _REACH), one.start)
+    before = _before(text, since, one)
     # What stands right before the next amount is said of that.
     behind = patterns["behind"].match(text[: min(until, last + _REACH)] + ("\0" if until < len(text) else ""), last)
     kinds = [_kind(match) for match in (before, behind) if match is not None]
@@ -166,6 +184,7 @@ def _kind(match: re.Match[str]) -> tuple[str, bool, str]:
     """The kind that a match states, whether it is of speed, and the kind of a Chinese comparison with 比."""
     name = match.lastgroup or ""
     kinds = {"quicker": "less", "slower": "more", "or_quicker": "most", "or_slower": "least"}
+    name = name.removesuffix("_of")
     than = {"than_more": "more", "than_less": "less"}.get(name, "")
     return kinds.get(name, name), name in kinds, than
 
@@ -180,8 +199,13 @@ def _is_vague(text: str, start: int, end: int) -> bool:
 def _is_denied(sentence: Sentence, start: int) -> int | bool | None:
     """Where the denial of a comparison begins ("not [more than 5]"), False where none is, None where it is not clear."""
     text = sentence.text
-    chinese = _patterns()["denying_zh"].search(text, max(0, start - _REACH), start)
-    if chinese is not None and not _patterns()["asking_zh"].search(text, max(0, start - _REACH), start):
+    chinese = _patterns()["denying_zh"].search(text, max(0, start - _REACH_ZH), start)
+    if chinese is not None and not chinese["asking"]:
+        if chinese["strange"] and not all(
+            sentence.cue_fields(place) or sentence.folded(place) in _reached()
+            for place in range(sentence.index_from(chinese.start("strange")), sentence.index_from(start))
+        ):
+            return False if _names(sentence, chinese.start(), start) else None
         return chinese.start()
     strange = 0
     for place in range(sentence.index_from(start) - 1, max(sentence.index_from(start) - 1 - _REACHED, -1), -1):
@@ -196,6 +220,12 @@ def _is_denied(sentence: Sentence, start: int) -> int | bool | None:
     return False
 
 
+def _names(sentence: Sentence, start: int, end: int) -> bool:
+    """Whether a value is named in a part of the question, which a denial before it is of."""
+    places = range(sentence.index_from(start), sentence.index_from(end))
+    return any(sentence.mention_at(place) is not None for place in places)
+
+
 _OTHERS = frozenset(["and", "but", "or", "with", "why", "for", "if", "because"])
 
 
@@ -203,7 +233,9 @@ def _denies(sentence: Sentence, place: int) -> bool:
     word = sentence.folded(place)
     if word == "t":
         return sentence.folded(place - 1) in ("'", "’")
-    return word in table("numbers", "en")["denying"] or (word in lexicon.AUXILIARIES and word.endswith("nt"))
+    if word in ("other", "rather"):
+        return sentence.folded(place + 1) == "than"
+    return word in _denying() or (word in lexicon.AUXILIARIES and word.endswith("nt"))
 
 
 def _first_of_denial(sentence: Sentence, place: int) -> int:
@@ -213,8 +245,13 @@ def _first_of_denial(sentence: Sentence, place: int) -> int:
 
 
 @cache
+def _denying() -> frozenset[str]:
+    return frozenset(table("numbers", "en")["denying"].split())
+
+
+@cache
 def _reached() -> frozenset[str]:
-    return frozenset(table("numbers", "en")["reached"].split())
+    return frozenset(table("numbers")["reached"])
 
 
 def _words(*names: str, language: str | None = None) -> str:
@@ -230,9 +267,10 @@ def _words(*names: str, language: str | None = None) -> str:
 
 @cache
 def comparing_words() -> frozenset[str]:
-    """The English words of comparisons behind an amount."""
-    known = table("numbers", "en")
-    listed = (known[name] for name in ("least_behind", "most_behind", "rising", "falling", "quicker", "slower"))
+    """The words of comparisons behind an amount."""
+    known = table("numbers")
+    classes = ("least_behind", "most_behind", "more_behind", "rising", "falling", "quicker", "slower")
+    listed = (known[name] for name in classes)
     return frozenset(word for one in listed for part in (one.split() if isinstance(one, str) else one) for word in part.split())
 
 
@@ -256,7 +294,7 @@ def _patterns() -> dict[str, re.Pattern[str]]:
         "slower": rf"(?:{_words('slower')}){than}",
     }
     # What stands between an amount and the words behind it: "20 [places] at most", 4[学分]以上.
-    beside = r"(?:[\s-]+[a-z]+){0,2}?[\s,]{0,2}"
+    beside = r"(?:[\s-]+[a-z]+){0,2}?\s*"
     either = r"\b(?:or|and)\s+(?:even\s+)?"
     behind = {
         "least": rf"\+(?!\w)|{beside}(?:{either}(?:{_words('rising', language='en')})|{_words('least_behind', language='en')})"
@@ -269,6 +307,8 @@ def _patterns() -> dict[str, re.Pattern[str]]:
         "than_more": rf"(?:还要?|更)?(?:{_words('rising', language='zh')})",
         "than_less": rf"(?:还要?|更)?(?:{_words('falling', language='zh')})",
     }
+    reached = "|".join(table("numbers", "zh")["reached"].split())
+    affirming = "|".join(table("numbers", "zh")["affirming"])
     joining, choosing = _words("joining"), _words("choosing")
     made = {
         "before": "|".join(rf"(?P<{kind}>{words}|{_SIGNS.get(kind, '(?!)')})" for kind, words in before.items()),
@@ -276,9 +316,12 @@ def _patterns() -> dict[str, re.Pattern[str]]:
         "between": rf"(?:{_words('between')})\s*(?:the\s)?$",
         "joiner": rf"\s*(?:(?P<and>and|和|与)|(?P<choosing>{choosing})|(?:{joining}))\s*",
         "vague": rf"(?:{_words('vague')})\s*(?:the\s|an?\s)?$",
-        "denying_zh": rf"(?:{_words('denying', language='zh')})\s*$",
-        "asking_zh": r"(?:([会能要可是想])不\1|可不可以|应不应该|有没有)\s*$",
+        "denying_zh": rf"(?:(?P<asking>([会能要可是想])不\2|可不可以|应不应该|有没有)|(?!{affirming})"
+        rf"(?:{_words('denying', language='zh')}))(?:{reached})*(?P<strange>[^\W\d的和且但或而]{{1,8}})?\s*$",
     }
-    made["before"] = rf"(?:{made['before']}|比)\s*(?:of\s)?(?:the\s|an?\s)?\s*$"
+    # "min. rating 4", "maximum price: 300"
+    named = "|".join(rf"(?P<{kind}_of>{_words(f'{kind}_of')})" for kind in ("least", "most"))
+    made["named"] = rf"(?:{named})(?:\s+(?!(?:of|from)\b)[a-z]+){{1,2}}:?\s*$"
+    made["before"] = rf"(?:\ban?\s)?(?:{made['before']}|比)\s*(?:of\s)?(?:the\s|an?\s)?\s*$"
     made["behind"] = rf"\s*(?:{made['behind']})(?!\s+(?:than|to)\b)(?!\s*\0)"
     return {name: re.compile(pattern, re.IGNORECASE) for name, pattern in made.items()}

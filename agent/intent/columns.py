@@ -11,6 +11,7 @@ from agent.intent.numbers import Measure, measure_of
 from agent.intent.sentence import Sentence
 from agent.intent.text import has_chinese, stem
 from agent.intent.vocabulary import PEOPLE, Vocabulary, looks_like_name
+from retrievers.text.glosses import pinyin_of
 
 _LONGEST = 5
 _FULL, _PART, _SHORTENED, _GENERAL, _ROOT = 5.0, 4.0, 3.0, 2.0, 1.0
@@ -87,6 +88,8 @@ class Columns:
     def _shortened(self, sentence: Sentence, index: int) -> Column | None:
         """Fields whose name is short for the word, or of one root with it: "sev" of severity, "cites" of citations."""
         token = sentence.token(index)
+        if token is not None and token.kind == "cjk":
+            return self._initials(sentence, index)
         if token is None or token.kind != "word" or len(token.folded) < 4 or token.folded in lexicon.STOP_WORDS:
             return None
         for judge, strength in ((is_short_for, _SHORTENED), (_is_of_root, _ROOT)):
@@ -94,6 +97,17 @@ class Columns:
             whole = tuple(name for name in found if len(self.stems[name]) == 1)
             if found:
                 return Column(whole or found, index + 1, strength)
+        return None
+
+    def _initials(self, sentence: Sentence, index: int) -> Column | None:
+        """Fields whose names are the first letters of Chinese words in Latin letters: xf of 学分."""
+        for name, words in self.stems.items():
+            size = len(words[0]) if len(words) == 1 and not _VOWELS.search(words[0]) else 0
+            tokens = sentence.tokens[index : index + size]
+            if size > 1 and len(tokens) == size and all(token.kind == "cjk" for token in tokens):
+                syllables = pinyin_of("".join(token.text for token in tokens))
+                if "".join(one[0] for one in syllables) == words[0]:
+                    return Column((name,), index + size, _SHORTENED)
         return None
 
     def names(self) -> list[str]:

@@ -1,7 +1,7 @@
 """The conditions that a question states of number fields: comparisons, ranges, levels, documents by their number."""
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from agent.intent.assigning import Assigned, assign
@@ -25,7 +25,7 @@ def find_quantities(sentence: Sentence) -> tuple[list[NumberRange], list[Unclear
     found = key_ranges(sentence, comparisons)
     left = [one for one in comparisons if not any(one.start < known.end and known.start < one.end for known in found)]
     assigned, reasons = assign(sentence, columns, left)
-    found += [_range(one, columns) for one in assigned]
+    found += _joined([_range(one, columns) for one in assigned])
     unclear = [(left[place].start, left[place].end, reason) for place, reason in reasons.items()]
     return [*found, *by_number(sentence, found)], unclear
 
@@ -44,6 +44,23 @@ def _range(one: Assigned, columns: Columns) -> NumberRange:
         if stated.quicker and not any(unit.kind == "time" for unit in units):
             made = _turned(made)
     return _of_texts(made, columns, one.unit)
+
+
+def _joined(made: Sequence[NumberRange]) -> list[NumberRange]:
+    """Two bounds of one field in one range: "over 100 and under 200 euros"."""
+    joined: dict[str, NumberRange] = {}
+    for one in made:
+        other = joined.get(one.field)
+        if other is None:
+            joined[one.field] = one
+            continue
+        low, high = (other, one) if one.low is None else (one, other)
+        both = None if one.texts is None or other.texts is None else tuple(t for t in one.texts if t in other.texts)
+        start, end = min(one.start, other.start), max(one.end, other.end)
+        joined[one.field] = NumberRange(
+            one.field, start, end, low.low, high.high, low.low_included, high.high_included, texts=both
+        )
+    return list(joined.values())
 
 
 def _turned(made: NumberRange) -> NumberRange:
