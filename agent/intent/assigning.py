@@ -292,7 +292,7 @@ def _is_inside(columns: Columns, name: str, numbers: Sequence[Sequence[float]]) 
 
 def _tells_field(sentence: Sentence, one: Comparison, words: Sequence[Word]) -> bool:
     """Whether a bare amount may tell its field by its size, nothing else being counted or compared: "under 400k, ..."."""
-    if one.quicker or any(amount.is_worded or amount.readings[0].value < _LEAST_BARE for amount in one.amounts):
+    if one.by or any(amount.is_worded or amount.readings[0].value < _LEAST_BARE for amount in one.amounts):
         return False
     if any(one.start <= word.start < one.end for word in words) or _counts_other(sentence, one):
         return False  # "cheaper than 300" where nothing has a price

@@ -28,7 +28,7 @@ class Comparison:
 
     Attributes:
         is_bare: no word compares the number; a field beside it may: "2 bed", "severity 1".
-        quicker: of "faster" and "slower", which are less and more of a time, and the reverse of all else.
+        by: "speed" of "faster" and "slower", "age" of "older" and "younger", which are more of some fields, less of others.
     """
 
     start: int
@@ -39,7 +39,7 @@ class Comparison:
     high_included: bool = True
     values: tuple[Amount, ...] = ()
     is_bare: bool = False
-    quicker: bool = False
+    by: str = ""
 
     @property
     def amounts(self) -> tuple[Amount, ...]:
@@ -57,11 +57,16 @@ class Comparison:
         return (self.low is None) != (self.high is None) and not self.values
 
 
-def opposite(one: Comparison) -> Comparison:
-    """What is left when a bound is denied."""
+def turned(one: Comparison) -> Comparison:
+    """The same bound from the other side: "faster than 100" of what is no time."""
     return replace(
-        one, low=one.high, high=one.low, low_included=not one.high_included, high_included=not one.low_included
+        one, low=one.high, high=one.low, low_included=one.high_included, high_included=one.low_included, by=""
     )
+
+
+def compared_alone(sentence: Sentence, one: Amount) -> Comparison | None:
+    """The condition on an amount that stands for itself; None where it is not clear."""
+    return _of_one(sentence, 0, one, len(sentence.text))
 
 
 def find_comparisons(sentence: Sentence) -> tuple[list[Comparison], list[Span]]:
@@ -140,7 +145,7 @@ def _of_one(sentence: Sentence, since: int, one: Amount, until: int) -> Comparis
     compared = _compared(text, since, one, one.end, until)
     if compared is None or _is_vague(text, one.start, one.end):
         return None
-    kind, start, end, quicker = compared
+    kind, start, end, by = compared
     denied = _is_denied(sentence, start)
     if denied is None or (denied is not False and kind in ("", "exactly")):
         return None
@@ -152,41 +157,33 @@ def _of_one(sentence: Sentence, since: int, one: Amount, until: int) -> Comparis
     if (including := _INCLUDING.match(text, end)) is not None:
         included, end = including["not"] is None, including.end()
     if kind in ("more", "least"):
-        return Comparison(start, end, low=one, low_included=included, quicker=quicker)
-    return Comparison(start, end, high=one, high_included=included, quicker=quicker)
+        return Comparison(start, end, low=one, low_included=included, by=by)
+    return Comparison(start, end, high=one, high_included=included, by=by)
 
 
-def _compared(text: str, since: int, one: Amount, last: int, until: int) -> tuple[str, int, int, bool] | None:
-    """The kind of the comparison of an amount, "" where there is none, its place, and whether it is of speed.
+def _compared(text: str, since: int, one: Amount, last: int, until: int) -> tuple[str, int, int, str] | None:
+    """The kind of the comparison of an amount, "" where there is none, its place, and by what it compares.
 
     None where the words before and behind contradict each other.
     """
-    patterns = _patterns()
     before = _before(text, since, one)
     # What stands right before the next amount is said of that.
-    behind = patterns["behind"].match(text[: min(until, last + _REACH)] + ("\0" if until < len(text) else ""), last)
+    behind = _patterns()["behind"].match(text[: min(until, last + _REACH)] + ("\0" if until < len(text) else ""), last)
     kinds = [_kind(match) for match in (before, behind) if match is not None]
-    if before is not None and has_chinese(before[0]) and before[0].startswith("比"):
-        return (
-            None if behind is None or not _kind(behind)[2] else (_kind(behind)[2], before.start(), behind.end(), False)
-        )
-    if behind is not None and _kind(behind)[2]:
+    if before is not None and before[0].startswith("比"):
+        return (kinds[-1][0], before.start(), behind.end(), "") if behind and kinds[-1][1] == "than" else None
+    if kinds and kinds[-1][1] == "than":
         behind, kinds = None, kinds[:-1]
-    if len({kind for kind, _, _ in kinds}) > 1 and not any(kind == "exactly" for kind, _, _ in kinds):
+    if len({kind for kind, _ in kinds}) > 1 and not any(kind == "exactly" for kind, _ in kinds):
         return None
-    start = before.start() if before is not None else one.start
-    end = behind.end() if behind is not None else last
-    kind, quicker, _ = kinds[0] if kinds else ("", False, "")
-    return kind, start, end, quicker
+    kind, by = kinds[0] if kinds else ("", "")
+    return kind, before.start() if before else one.start, behind.end() if behind else last, by
 
 
-def _kind(match: re.Match[str]) -> tuple[str, bool, str]:
-    """The kind that a match states, whether it is of speed, and the kind of a Chinese comparison with 比."""
-    name = match.lastgroup or ""
-    kinds = {"quicker": "less", "slower": "more", "or_quicker": "most", "or_slower": "least"}
-    name = name.removesuffix("_of")
-    than = {"than_more": "more", "than_less": "less"}.get(name, "")
-    return kinds.get(name, name), name in kinds, than
+def _kind(match: re.Match[str]) -> tuple[str, str]:
+    """The kind of a comparison, and by what it compares: "less" by "speed" of "faster than"."""
+    kind, _, by = (match.lastgroup or "").partition("_by_")
+    return kind, by
 
 
 def _is_vague(text: str, start: int, end: int) -> bool:
@@ -269,8 +266,8 @@ def _words(*names: str, language: str | None = None) -> str:
 def comparing_words() -> frozenset[str]:
     """The words of comparisons behind an amount."""
     known = table("numbers")
-    classes = ("least_behind", "most_behind", "more_behind", "rising", "falling", "quicker", "slower")
-    listed = (known[name] for name in classes)
+    classes = ("least_behind", "most_behind", "more_behind", "rising", "falling")
+    listed = (known[name] for name in known if name.startswith(classes))
     return frozenset(word for one in listed for part in (one.split() if isinstance(one, str) else one) for word in part.split())
 
 
@@ -290,8 +287,11 @@ def _patterns() -> dict[str, re.Pattern[str]]:
         "less": rf"{_words('less')}|(?:{_words('falling', language='en')}){than}",
         "most": _words("most"),
         "exactly": _words("exactly"),
-        "quicker": rf"(?:{_words('quicker')}){than}",
-        "slower": rf"(?:{_words('slower')}){than}",
+        **{
+            f"{kind}_by_{by}": rf"(?:{_words(f'{way}_by_{by}')}){than}"
+            for kind, way in (("more", "rising"), ("less", "falling"))
+            for by in ("speed", "age")
+        },
     }
     # What stands between an amount and the words behind it: "20 [places] at most", 4[学分]以上.
     beside = r"(?:[\s-]+[a-z]+){0,2}?\s*"
@@ -302,10 +302,13 @@ def _patterns() -> dict[str, re.Pattern[str]]:
         "most": rf"{beside}(?:{either}(?:{_words('falling', language='en')})|{_words('most_behind', language='en')})"
         rf"|{_behind_zh('most_behind')}",
         "more": _behind_zh("more_behind"),
-        "or_quicker": rf"{beside}{either}(?:{_words('quicker')})",
-        "or_slower": rf"{beside}{either}(?:{_words('slower')})",
-        "than_more": rf"(?:还要?|更)?(?:{_words('rising', language='zh')})",
-        "than_less": rf"(?:还要?|更)?(?:{_words('falling', language='zh')})",
+        **{
+            f"{kind}_by_{by}": rf"{beside}{either}(?:{_words(f'{way}_by_{by}')})"
+            for kind, way in (("least", "rising"), ("most", "falling"))
+            for by in ("speed", "age")
+        },
+        "more_by_than": rf"(?:还要?|更)?(?:{_words('rising', language='zh')})",
+        "less_by_than": rf"(?:还要?|更)?(?:{_words('falling', language='zh')})",
     }
     reached = "|".join(table("numbers", "zh")["reached"].split())
     affirming = "|".join(table("numbers", "zh")["affirming"])
@@ -320,7 +323,7 @@ def _patterns() -> dict[str, re.Pattern[str]]:
         rf"(?:{_words('denying', language='zh')}))(?:{reached})*(?P<strange>[^\W\d的和且但或而]{{1,8}})?\s*$",
     }
     # "min. rating 4", "maximum price: 300"
-    named = "|".join(rf"(?P<{kind}_of>{_words(f'{kind}_of')})" for kind in ("least", "most"))
+    named = "|".join(rf"(?P<{kind}_by_name>{_words(f'{kind}_of')})" for kind in ("least", "most"))
     made["named"] = rf"(?:{named})(?:\s+(?!(?:of|from)\b)[a-z]+){{1,2}}:?\s*$"
     made["before"] = rf"(?:\ban?\s)?(?:{made['before']}|比)\s*(?:of\s)?(?:the\s|an?\s)?\s*$"
     made["behind"] = rf"\s*(?:{made['behind']})(?!\s+(?:than|to)\b)(?!\s*\0)"

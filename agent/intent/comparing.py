@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from agent.intent.assigning import Assigned, assign
-from agent.intent.bounds import find_comparisons
+from agent.intent.bounds import find_comparisons, turned
 from agent.intent.columns import Columns, columns_of
-from agent.intent.numbered import NumberRange, by_number, key_ranges
+from agent.intent.numbered import NumberRange, by_number, holds_years, key_ranges
 from agent.intent.numbers import Unit
 from agent.intent.sentence import Sentence
 
@@ -32,7 +32,10 @@ def find_quantities(sentence: Sentence) -> tuple[list[NumberRange], list[Unclear
 
 def _range(one: Assigned, columns: Columns) -> NumberRange:
     """The condition on the field, its numbers whole where they can be."""
-    stated = one.comparison
+    stated, measure = one.comparison, columns.measures[one.field]
+    is_time = any(unit.kind == "time" for unit in measure.units)
+    if (stated.by == "speed" and not is_time) or (stated.by == "age" and holds_years(columns.vocabulary, one.field)):
+        stated = turned(stated)
     numbers = [int(number) if number == int(number) else round(number, 6) for number in one.numbers]
     if stated.values:
         made = NumberRange(one.field, stated.start, stated.end, values=tuple(numbers))
@@ -40,9 +43,6 @@ def _range(one: Assigned, columns: Columns) -> NumberRange:
         low = numbers[0] if stated.low is not None else None
         high = numbers[-1] if stated.high is not None else None
         made = NumberRange(one.field, stated.start, stated.end, low, high, stated.low_included, stated.high_included)
-        units = columns.measures[one.field].units
-        if stated.quicker and not any(unit.kind == "time" for unit in units):
-            made = _turned(made)
     return _of_texts(made, columns, one.unit)
 
 
@@ -61,11 +61,6 @@ def _joined(made: Sequence[NumberRange]) -> list[NumberRange]:
             one.field, start, end, low.low, high.high, low.low_included, high.high_included, texts=both
         )
     return list(joined.values())
-
-
-def _turned(made: NumberRange) -> NumberRange:
-    """ "faster than 100" of what is no time."""
-    return replace(made, low=made.high, high=made.low, low_included=made.high_included, high_included=made.low_included)
 
 
 def _of_texts(made: NumberRange, columns: Columns, said: Unit | None) -> NumberRange:

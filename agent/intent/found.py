@@ -117,6 +117,8 @@ def find(
     fields = vocabulary.catalogue.fields
     pieces = [Piece(one.field, of_constraint(one, fields), one.start, one.end, one.confidence) for one in constraints]
     stated = [Piece(one.field, of_number(one), one.start, one.end) for one in numbers]
+    of_years = {(one.start, one.end) for one in numbers}
+    dates = [one for one in dates if not any(start <= one.start and one.end <= end for start, end in of_years)]
     stated += _date_pieces(sentence, dates, now)
     if len(tokens) > _STORY:
         stated = [replace(one, confidence=_TOLD) for one in stated]

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent.intent import lexicon
-from agent.intent.bounds import Comparison
+from agent.intent.amounts import Amount, Reading
+from agent.intent.bounds import Comparison, compared_alone, turned
+from agent.intent.columns import columns_of
 from agent.intent.numerals import parse_amount
-from agent.intent.sentence import Sentence
+from agent.intent.sentence import ENDS, Sentence
 from agent.intent.time.dates import DateRange
 from agent.intent.vocabulary import Vocabulary, concepts_of
 
@@ -21,6 +23,8 @@ _RELATION = re.compile(
 _UNIQUE = 0.98
 """Share of the documents that have a number of their own where the number tells them apart."""
 _YEARS = (1000, 2100)
+_NEAR = 24
+"""Characters between a year and the word for its field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,26 +49,50 @@ class NumberRange:
 
 
 def year_ranges(sentence: Sentence, dates: Sequence[DateRange]) -> list[NumberRange]:
-    """Whole years that are stated of documents whose year is a number: "in 2013", "before 2004"."""
+    """Whole years that are stated of a number: "in 2013" where documents have no date, "of the 2013 vintage"."""
     vocabulary = sentence.vocabulary
-    if vocabulary.of_role("date"):
-        return []
     fields = [name for name in vocabulary.of_role("number") if holds_years(vocabulary, name)]
     named = [name for name in fields if "year" in lexicon.name_words(name) or "年" in name] or fields
-    bounds = [bound for one in dates for bound in (one.period.low, one.period.high) if bound is not None]
-    if len(named) != 1 or not bounds or any((bound.month, bound.day) != (1, 1) for bound in bounds):
-        return []
+    by_default = named[0] if len(named) == 1 and not vocabulary.of_role("date") else None
     made = []
-    for one in dates:
+    for one in dates if fields else ():
         low, high = one.period.low, one.period.high
-        if not any(c.isdigit() for c in sentence.text[one.start : one.end]):
+        name = _year_named_near(sentence, one, fields) or by_default
+        is_whole = all(bound is None or (bound.month, bound.day) == (1, 1) for bound in (low, high))
+        if name is None or not is_whole or not any(c.isdigit() for c in sentence.text[one.start : one.end]):
             continue  # "the last year they played" is no year of the calendar
         if low is not None and high is not None and high.year - low.year == 1:
-            made.append(NumberRange(named[0], one.start, one.end, values=(low.year,)))
+            made.append(_of_year(sentence, one, name, low.year))
         else:
             first, last = low.year if low else None, high.year if high else None
-            made.append(NumberRange(named[0], one.start, one.end, low=first, high=last, high_included=False))
+            made.append(NumberRange(name, one.start, one.end, low=first, high=last, high_included=False))
     return made if len(made) == 1 else []
+
+
+def _of_year(sentence: Sentence, one: DateRange, name: str, year: int) -> NumberRange:
+    """The condition on one year, and what compares it: "2015 or older"."""
+    stated = compared_alone(sentence, Amount(one.start, one.end, (Reading(year),)))
+    if stated is None or not stated.is_open:
+        return NumberRange(name, one.start, one.end, values=(year,))
+    if stated.by == "age":  # the older, the less
+        stated = turned(stated)
+    low, high = (None if side is None else year for side in (stated.low, stated.high))
+    return NumberRange(name, stated.start, stated.end, low, high, stated.low_included, stated.high_included)
+
+
+def _year_named_near(sentence: Sentence, one: DateRange, fields: Sequence[str]) -> str | None:
+    """The field of years that the word for a field or a date nearest to the year in its clause points at."""
+    columns = columns_of(sentence.vocabulary)
+    known = {*fields, *sentence.vocabulary.of_role("date")}
+    near: list[tuple[int, str]] = []
+    for index, token in enumerate(sentence.tokens):
+        gap = token.start - one.end if token.start >= one.end else one.start - token.end
+        column = columns.at(sentence, index) if 0 <= gap < _NEAR and token.kind != "mark" else None
+        first, last = min(token.end, one.end), max(token.start, one.start)
+        if column is not None and ENDS.isdisjoint(sentence.text[first:last]):
+            near += [(gap, name) for name in column.fields if name in known]
+    nearest = [name for gap, name in near if gap == min(near)[0]]
+    return nearest[0] if len(nearest) == 1 and nearest[0] in fields else None
 
 
 def holds_years(vocabulary: Vocabulary, name: str) -> bool:
