@@ -7,7 +7,8 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from agent.intent import lexicon
-from agent.intent.numbers import Measure, measure_of
+from agent.intent.measures import measure_of
+from agent.intent.numbers import Measure
 from agent.intent.sentence import Sentence
 from agent.intent.text import has_chinese, stem
 from agent.intent.vocabulary import PEOPLE, Vocabulary, looks_like_name
@@ -53,6 +54,10 @@ class Columns:
     measures: Mapping[str, Measure]
     keys: frozenset[str]
 
+    def noun(self, name: str) -> str:
+        """What the texts of a field count, as its stem: "page" of "120 pages"."""
+        return self.measures[name].noun if name in self.measures else ""
+
     def at(self, sentence: Sentence, index: int) -> Column | None:
         """The fields that the words from a place on point at; None where they point at none."""
         own = self._own(sentence, index)
@@ -73,7 +78,7 @@ class Columns:
             said.append(token.stem)
         for size in range(len(said), 0, -1):
             run = tuple(said[:size])
-            full = tuple(name for name, words in self.stems.items() if words == run)
+            full = tuple(name for name, words in self.stems.items() if words == run or run == (self.noun(name),))
             if full:
                 return Column(full, index + size, _FULL)
             texts = [token.folded for token in sentence.tokens[index : index + size]]
