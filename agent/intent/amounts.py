@@ -97,7 +97,8 @@ def _amount() -> re.Pattern[str]:
     )
     numeral = "|".join(sorted(ENGLISH_NUMERALS, key=len, reverse=True))
     great = "|".join(GREAT)
-    worded = rf"(?:an?\s+(?=(?:{great})\b))?(?:\b(?:{numeral}|{great})\b)(?:[\s-]+(?:and\s+(?!a\s))?(?:{numeral}|{great})\b)*"
+    worded = rf"(?:an?\s+(?=(?:{great})\b))?\b(?:{numeral}|{great})\b"
+    worded += rf"(?:[\s-]+(?:and\s+(?!a\s))?(?:{numeral}|{great})\b)*"
     fraction = r"(?P<part>half|(?:a\s+)?quarter|three[\s-]quarters)\s+(?:of\s+)?(?:an?\s+)?"
     unit = unit_pattern()
     return re.compile(

@@ -2,7 +2,7 @@
 
 Every field is scored for every comparison by what speaks for it: a unit of the field's kind, a word for the field
 near by, a word for what is measured ("cheaper", 重), and whether the amount lies between the field's least and largest
-number. The best pair is taken first, and takes its word and its field with it. Where two fields fit alike, none is taken.
+number. The clearest pair is taken first, with its word and its field. Where two fields fit alike, none is taken.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +12,7 @@ from functools import cache
 from agent.intent import lexicon
 from agent.intent.bounds import Comparison, comparing_words
 from agent.intent.columns import Columns
+from agent.intent.fitting import chosen, field_range, is_broken, is_inside, possible
 from agent.intent.numbered import holds_years, is_key
 from agent.intent.numbers import CURRENCIES, Measure, Unit
 from agent.intent.sentence import ENDS, Sentence
@@ -40,6 +41,7 @@ _HAVING = frozenset("with of for worth having has have had".split())
 _UNCOUNTED = frozenset("top the first last which these those what many no 前 哪 第".split())
 _JOINING = frozenset("and but yet , 、 ， 且 但 并".split())
 _CHOOSING = frozenset(["or", "或", "或者"])
+_NO_CHOICE = "alternatives of numbers are not read, so no condition was made of it"
 _MONEY_KINDS = CURRENCIES | {"money"}
 
 
@@ -77,7 +79,7 @@ class _Fit:
 def assign(
     sentence: Sentence, columns: Columns, comparisons: Sequence[Comparison]
 ) -> tuple[list[Assigned], Mapping[int, str]]:
-    """The comparisons whose field is clear; of others, by their place in `comparisons`, why it is not where that is known."""
+    """The comparisons whose field is clear; by the place of others in `comparisons` why it is not, if that is known."""
     words = list(_words(sentence, columns, comparisons))
     fits = [
         fit
@@ -99,7 +101,7 @@ def assign(
     for place in range(1, len(comparisons)):
         is_made = place in made or place - 1 in made
         if is_made and _is_choice(sentence, comparisons[place - 1], comparisons[place]):
-            unclear |= dict.fromkeys((place - 1, place), "alternatives of numbers are not read, so it was made no condition")
+            unclear |= dict.fromkeys((place - 1, place), _NO_CHOICE)
     return [made[place] for place in sorted(made.keys() - unclear.keys())], unclear
 
 
@@ -123,11 +125,11 @@ def _choose(
         best = next((fit for fit in fits if not _rivals(fit, fits)), fits[0])
         if rivals := _rivals(best, fits):
             fields = ", ".join(sorted({best.field, *rivals}))
-            unclear[best.place] = f"it may be of {fields}, so it was made no condition"
+            unclear[best.place] = f"it may be of {fields}, so no condition was made of it"
             fits = [fit for fit in fits if fit.place != best.place]
             continue
         stated = comparisons[best.place]
-        numbers = _numbers(columns, stated, best.field)
+        numbers = chosen(columns, stated, best.field)
         if numbers is not None:
             if stated.is_bare and best.word is not None:  # "level 4" is said with its word
                 start, end = min(stated.start, best.word.start), max(stated.end, best.word.end)
@@ -164,16 +166,9 @@ def _share(
         return
     amount = one.amounts[0]
     shared = amount if amount.has_unit else amount.within(other.amounts[0])
-    changed = Comparison(
-        one.start,
-        one.end,
-        shared if one.low else None,
-        shared if one.high else None,
-        one.low_included,
-        one.high_included,
-    )
-    numbers = _numbers(columns, changed, beside.field)
-    if numbers is None or not _is_inside(columns, beside.field, [numbers[0]]):
+    changed = replace(one, low=shared if one.low else None, high=shared if one.high else None)
+    numbers = chosen(columns, changed, beside.field)
+    if numbers is None or not is_inside(columns, beside.field, [numbers[0]]):
         return
     low, high = (numbers[0][0], beside.numbers[0]) if one.low else (beside.numbers[0], numbers[0][0])
     if low <= high:
@@ -190,7 +185,7 @@ def _fit(
 ) -> _Fit | None:
     """How well a field fits a comparison; None where nothing speaks for it."""
     one, measure = comparisons[place], columns.measures[name]
-    numbers = _possible(columns, one, name)
+    numbers = possible(columns, one, name)
     if not numbers:
         return None
     near = [
@@ -210,88 +205,18 @@ def _fit(
     elif one.kinds & CURRENCIES:
         of_unit = _MONEY
     score = best[0] + of_unit
-    if score and not _is_whole(numbers) and _holds_whole(columns, name):
+    if score and is_broken(columns, name, numbers):
         score = max(score - _FRACTION, 0.1)
-    is_inside = _is_inside(columns, name, numbers)
+    lies_inside = is_inside(columns, name, numbers)
     if score <= 0:
-        alone = is_inside and not holds_years(sentence.vocabulary, name) and _tells_field(sentence, one, words)
+        alone = lies_inside and not holds_years(sentence.vocabulary, name) and _tells_field(sentence, one, words)
         return _Fit(0.0, place, name, None) if alone else None
-    score += _INSIDE if is_inside else _OUTSIDE
+    score += _INSIDE if lies_inside else _OUTSIDE
     return _Fit(score, place, name, best[1]) if score > 0 else None
 
 
-def _possible(columns: Columns, one: Comparison, name: str) -> list[tuple[float, ...]]:
-    """What the amounts may be in the field's unit; none where the field holds no amounts of their units."""
-    measure = columns.measures[name]
-    found: list[tuple[float, ...]] = []
-    for amount in one.amounts:
-        values = {
-            reading.value * scale
-            for reading in amount.readings
-            if (scale := _scale(columns, measure, name, reading.unit)) is not None
-        }
-        if not values:
-            return []
-        found.append(tuple(sorted(values)))
-    return found
-
-
-def _scale(columns: Columns, measure: Measure, name: str, unit: Unit | None) -> float | None:
-    known = columns.vocabulary.catalogue.fields[name]
-    if unit is not None and unit.kind == "share" and not measure.units and isinstance(known.high, int | float):
-        return 0.01 if known.high <= 1 else 1.0 if known.high <= 100 else None
-    return measure.scale(unit, money="money" in concepts_of(name))
-
-
-def _numbers(columns: Columns, one: Comparison, name: str) -> tuple[tuple[float, ...], Unit | None] | None:
-    """The field's numbers for the amounts, and the unit that they are said in.
-
-    None where it is not clear which of several readings is meant, none or some of them being among the field's numbers.
-    """
-    low, high = _range(columns, name)
-    chosen: list[float] = []
-    for values in _possible(columns, one, name):
-        inside = [value for value in values if low is not None and high is not None and low <= value <= high]
-        if len(values) > 1 and len(inside) != 1:
-            return None
-        chosen.append(inside[0] if len(values) > 1 else values[0])
-    if one.low is not None and one.high is not None and chosen[0] > chosen[1]:
-        return None
-    units = columns.measures[name].units
-    return tuple(chosen), next((unit for unit in units if unit.kind in one.kinds), None)
-
-
-def _range(columns: Columns, name: str) -> tuple[float | None, float | None]:
-    """The least and the largest number of a field."""
-    texts = columns.measures[name].texts
-    if texts:
-        numbers = [number for number, _ in texts.values()]
-        return min(numbers), max(numbers)
-    known = columns.vocabulary.catalogue.fields[name]
-    if isinstance(known.low, int | float) and isinstance(known.high, int | float):
-        return known.low, known.high
-    return None, None
-
-
-def _is_whole(numbers: Sequence[Sequence[float]]) -> bool:
-    return all(value == int(value) for values in numbers for value in values)
-
-
-def _holds_whole(columns: Columns, name: str) -> bool:
-    """Whether a field holds nothing but whole numbers, as far as is known."""
-    texts, (low, high) = columns.measures[name].texts, _range(columns, name)
-    if texts or low is None or high is None:
-        return _is_whole([[number for number, _ in texts.values()]])
-    return _is_whole([(low, high)]) and columns.vocabulary.catalogue.fields[name].distinct <= high - low + 1
-
-
-def _is_inside(columns: Columns, name: str, numbers: Sequence[Sequence[float]]) -> bool:
-    low, high = _range(columns, name)
-    return low is not None and high is not None and any(low <= one <= high for values in numbers for one in values)
-
-
 def _tells_field(sentence: Sentence, one: Comparison, words: Sequence[Word]) -> bool:
-    """Whether a bare amount may tell its field by its size, nothing else being counted or compared: "under 400k, ..."."""
+    """Whether an amount may tell its field by its size, nothing else being compared: "under 400k, ..."."""
     if one.by or any(amount.is_worded or amount.readings[0].value < _LEAST_BARE for amount in one.amounts):
         return False
     if any(one.start <= word.start < one.end for word in words) or _counts_other(sentence, one):
@@ -304,7 +229,7 @@ def _is_plain(sentence: Sentence, place: int) -> bool:
     token = sentence.token(place)
     if token is None or token.kind == "mark" or sentence.is_noun(place) or sentence.mention_at(place) is not None:
         return True
-    return token.folded in lexicon.STOP_WORDS or (token.kind == "cjk" and token.text in "的吗呢吧了有价")
+    return token.folded in lexicon.STOP_WORDS or (token.kind == "cjk" and token.text in "的吗呢吧了有")
 
 
 def _counts_other(sentence: Sentence, one: Comparison) -> bool:
@@ -328,15 +253,15 @@ def _counts_other(sentence: Sentence, one: Comparison) -> bool:
 def _of_level(
     sentence: Sentence, columns: Columns, one: Comparison, place: int, name: str, word: Word | None
 ) -> _Fit | None:
-    """ "2 bed", "5-star", "severity 1", 4学分的: a number right beside the word for a field of few numbers that has it."""
+    """ "2 bed", "5-star", 4学分的: a number right beside the word for a field of few numbers that has it."""
     known, measure = columns.vocabulary.catalogue.fields[name], columns.measures[name]
     if word is None or word.elsewhere or known.distinct > _LEVELS or is_key(sentence.vocabulary, name):
         return None
-    numbers = _numbers(columns, one, name)
-    low, high = _range(columns, name)
+    numbers = chosen(columns, one, name)
+    low, high = field_range(columns, name)
     if numbers is None or low is None or high is None or not all(low <= number <= high for number in numbers[0]):
         return None
-    if measure.texts and not {number for number, _ in measure.texts.values()} >= set(numbers[0]):
+    if measure.texts and not set(measure.numbers) >= set(numbers[0]):
         return None
     between = range(sentence.index_from(min(one.end, word.end)), sentence.index_from(max(one.start, word.start)))
     if word.start >= one.end:
@@ -375,7 +300,8 @@ def _weight(sentence: Sentence, comparisons: Sequence[Comparison], place: int, w
     gap = last - first
     if any(first <= amount.start < last for other in comparisons if other is not one for amount in other.amounts):
         return 0.0
-    is_apart = gap > _NEAR or (not ENDS.isdisjoint(between := sentence.text[first:last]) and between.strip() not in ":：")
+    between = sentence.text[first:last].strip()
+    is_apart = gap > _NEAR or (not ENDS.isdisjoint(between) and between not in ":：")
     if is_apart and not word.elsewhere:
         return 0.0
     if is_apart:

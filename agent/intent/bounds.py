@@ -28,7 +28,7 @@ class Comparison:
 
     Attributes:
         is_bare: no word compares the number; a field beside it may: "2 bed", "severity 1".
-        by: "speed" of "faster" and "slower", "age" of "older" and "younger", which are more of some fields, less of others.
+        by: "speed" of "faster", "age" of "older" and their opposites: more of some fields, less of others.
     """
 
     start: int
@@ -194,7 +194,7 @@ def _is_vague(text: str, start: int, end: int) -> bool:
 
 
 def _is_denied(sentence: Sentence, start: int) -> int | bool | None:
-    """Where the denial of a comparison begins ("not [more than 5]"), False where none is, None where it is not clear."""
+    """Where the denial of a comparison begins ("not [more than 5]"), False without one, None where it is not clear."""
     text = sentence.text
     chinese = _patterns()["denying_zh"].search(text, max(0, start - _REACH_ZH), start)
     if chinese is not None and not chinese["asking"]:
@@ -267,12 +267,12 @@ def comparing_words() -> frozenset[str]:
     """The words of comparisons behind an amount."""
     known = table("numbers")
     classes = ("least_behind", "most_behind", "more_behind", "rising", "falling")
-    listed = (known[name] for name in known if name.startswith(classes))
-    return frozenset(word for one in listed for part in (one.split() if isinstance(one, str) else one) for word in part.split())
+    listed = (one for name in known if name.startswith(classes) for one in known[name])
+    return frozenset(word for one in listed for word in one.split())
 
 
 def _behind_zh(name: str) -> str:
-    """Chinese words behind an amount, what is counted between: 4[学分]以上; of one character right behind it: 20分钟内."""
+    """Chinese words behind an amount, with what is counted between: 4[学分]以上; not those of one character."""
     words = table("numbers", "zh")[name]
     longer, shorter = ("|".join(one for one in words if (len(one) > 1) == is_long) for is_long in (True, False))
     return rf"[\u4e00-\u9fff]{{0,3}}?(?:{longer})" + (rf"|(?:{shorter})(?![\u4e00-\u9fff])" if shorter else "")
@@ -297,8 +297,8 @@ def _patterns() -> dict[str, re.Pattern[str]]:
     beside = r"(?:[\s-]+[a-z]+){0,2}?\s*"
     either = r"\b(?:or|and)\s+(?:even\s+)?"
     behind = {
-        "least": rf"\+(?!\w)|{beside}(?:{either}(?:{_words('rising', language='en')})|{_words('least_behind', language='en')})"
-        rf"|{_behind_zh('least_behind')}",
+        "least": rf"\+(?!\w)|{beside}(?:{either}(?:{_words('rising', language='en')})|"
+        rf"{_words('least_behind', language='en')})|{_behind_zh('least_behind')}",
         "most": rf"{beside}(?:{either}(?:{_words('falling', language='en')})|{_words('most_behind', language='en')})"
         rf"|{_behind_zh('most_behind')}",
         "more": _behind_zh("more_behind"),

@@ -90,7 +90,7 @@ def _written(text: str) -> tuple[tuple[Reading, ...], str] | None:
     """What a text may be as a number, and the stem of the word behind it that is no unit."""
     text = text.strip()
     amounts = find_amounts(text)
-    if len(amounts) != 1 or amounts[0].start != 0 or re.match(r"\D*0\d", text) or not text[:1].strip("一二三四五六七八九十"):
+    if len(amounts) != 1 or amounts[0].start != 0 or amounts[0].is_worded or re.match(r"\D*0\d", text):
         return None
     behind = text[amounts[0].end :].strip()
     if behind and (not behind.isalpha() or len(behind) > _LONGEST):

@@ -156,8 +156,8 @@ def key_ranges(sentence: Sentence, comparisons: Sequence[Comparison]) -> list[Nu
             continue
         bound = amounts[0].readings[0].value
         if _in_range(sentence, key, str(int(bound))):
-            low, high = (None if side is None else int(bound) for side in (one.low, one.high))
-            found.append(NumberRange(key, before.start(), one.end, low, high, one.low_included, one.high_included))
+            first, last = (None if side is None else int(bound) for side in (one.low, one.high))
+            found.append(NumberRange(key, before.start(), one.end, first, last, one.low_included, one.high_included))
     return found
 
 

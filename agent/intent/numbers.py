@@ -40,6 +40,15 @@ class Measure:
     is_plain: bool = True
     texts: Mapping[str, tuple[float, Unit | None]] = field(default_factory=lambda: MappingProxyType({}))
 
+    @property
+    def numbers(self) -> list[float]:
+        """The numbers of the texts, in the first unit where they are of its kind."""
+        own = self.units[0] if self.units else None
+        return [
+            number * unit.of / own.of if own is not None and unit is not None and unit.kind == own.kind else number
+            for number, unit in self.texts.values()
+        ]
+
     def scale(self, said: Unit | None, *, money: bool) -> float | None:
         """What a number said in a unit is multiplied by to be in the field's; None where that is not known.
 

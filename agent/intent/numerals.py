@@ -81,7 +81,7 @@ def parse_english(text: str) -> int | None:
 
 
 def parse_chinese(text: str) -> int | None:
-    """A number in Chinese words: 二十三, 一千五 (1500), 三万, 两百万, 二〇二四; None for "两三", which is one or the other."""
+    """A number in Chinese words: 二十三, 一千五 (1500), 三万, 二〇二四; None for "两三", one or the other."""
     if all(c in _DIGITS for c in text):
         digits = "".join(str(_DIGITS[c]) for c in text)
         return int(digits) if len(digits) in (1, 3, 4) or "0" in digits[1:] else None

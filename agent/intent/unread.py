@@ -43,7 +43,8 @@ def unread(found: Found) -> tuple[Rejected, ...]:
     ]
     dates = [(one.start, one.end) for one in found.dates]
     denied = [(one.start, one.end) for one in pieces if _denies(one)]
-    stays = [*_compared(found, read), *_positive(sentence.text, [*exact, *dates], read), *_negative(sentence.text, [*named, *dates], denied)]
+    stays = [*_compared(found, read), *_positive(sentence.text, [*exact, *dates], read)]
+    stays += _negative(sentence.text, [*named, *dates], denied)
     return tuple(_rejected(sentence.text, stays))
 
 
@@ -63,10 +64,8 @@ def _compared(found: Found, read: Sequence[Span]) -> Iterator[tuple[Span, str]]:
     """Amounts of which no condition was made, with their comparison; in words alone "two" is hardly a condition."""
     compared, unclear = find_comparisons(found.sentence)
     why = {(start, end): reason for start, end, reason in found.unclear}
-    spans = list(unclear)
-    spans += [
-        (one.start, one.end) for one in compared if not one.is_bare or not all(amount.is_worded for amount in one.amounts)
-    ]
+    said = (one for one in compared if not one.is_bare or not all(amount.is_worded for amount in one.amounts))
+    spans = [*unclear, *((one.start, one.end) for one in said)]
     for span in spans:
         if not any(span[0] < last and first < span[1] for first, last in read):
             yield span, why.get(span, SEARCHED)
