@@ -20,7 +20,7 @@ _MAGNITUDE = (
     rf"(?:{'|'.join(GREAT)})\b|(?:{'|'.join(sorted(_LETTERS, reverse=True))})(?![^\W\d_]*[A-Za-z])|[百千]?[万亿]|[百千]"
 )
 _CHINESE_NUMBER = r"(?<![第几数哪多每零〇一二两俩三四五六七八九十百千万亿])[零〇一二两俩三四五六七八九十百千万亿]{1,12}"
-_ALONE_ZH = frozenset("一十百千万亿")
+_EMPTY_ZH = re.compile("[一十]|[百千万亿]+")
 """Numerals that are parts of other words more often than numbers, unless they count something."""
 _PARTS_ZH = frozenset("百千万亿点几")
 _MEASURE_ZH = re.compile(r"\s*[个名位种人家间次项条篇份本件天层室居星分页]")
@@ -142,7 +142,7 @@ def _of(match: re.Match[str], text: str) -> Amount | None:
         said["english"] = english = english[: english.index(" and ")]
         end = match.start("english") + len(english)
     numbers = list(_numbers(said))
-    if said["chinese"] in _ALONE_ZH and not (said["unit"] or said["half"] or _MEASURE_ZH.match(text, match.end())):
+    if said["chinese"] and _EMPTY_ZH.fullmatch(said["chinese"]) and not (said["unit"] or said["half"] or _MEASURE_ZH.match(text, match.end())):
         return None
     if said["half"] or said["more"] or said["tail"]:
         numbers = [number + 0.5 for number in numbers]
