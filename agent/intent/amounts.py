@@ -142,7 +142,11 @@ def _of(match: re.Match[str], text: str) -> Amount | None:
         said["english"] = english = english[: english.index(" and ")]
         end = match.start("english") + len(english)
     numbers = list(_numbers(said))
-    if said["chinese"] and _EMPTY_ZH.fullmatch(said["chinese"]) and not (said["unit"] or said["half"] or _MEASURE_ZH.match(text, match.end())):
+    if (
+        said["chinese"]
+        and _EMPTY_ZH.fullmatch(said["chinese"])
+        and not (said["unit"] or said["half"] or _MEASURE_ZH.match(text, match.end()))
+    ):
         return None
     if said["half"] or said["more"] or said["tail"]:
         numbers = [number + 0.5 for number in numbers]

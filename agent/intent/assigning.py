@@ -38,7 +38,7 @@ _LEAST_BARE = 100
 """Least number that tells its field by lying in the range of that field alone: smaller ones lie in any."""
 _LINKS = frozenset("of is = : ： was at 为 是 等 于".split())
 _HAVING = frozenset("with of for worth having has have had".split())
-_UNCOUNTED = frozenset("top the first last which these those what many no 前 哪 第".split())
+_UNCOUNTED = frozenset("top first last next no 前 哪 第".split())
 _JOINING = frozenset("and but yet , 、 ， 且 但 并".split())
 _CHOOSING = frozenset(["or", "或", "或者"])
 _NO_CHOICE = "alternatives of numbers are not read, so no condition was made of it"
@@ -94,15 +94,23 @@ def assign(
         for beside in (place - 1, place + 1):
             if place not in made and place not in unclear and beside in made:
                 _share(sentence, columns, made, place, one, made[beside])
+    for place, name in {(fit.place, fit.field) for fit in fits if comparisons[fit.place].is_bare}:
+        for beside in (place - 1, place + 1):
+            if place not in made and beside in made and made[beside].field == name:
+                _merge(sentence, columns, made, place, comparisons[place], made[beside], unclear)
     # By their size alone, what nothing else speaks for.
     left = {fit.place for fit in fits} - {fit.place for fit in fits if fit.score} - made.keys()
     taken = {one.field for one in made.values()}
     _choose(columns, comparisons, [fit for fit in fits if fit.place in left and fit.field not in taken], made, unclear)
     for place in range(1, len(comparisons)):
         is_made = place in made or place - 1 in made
-        if is_made and _is_choice(sentence, comparisons[place - 1], comparisons[place]):
+        if (
+            is_made
+            and made.get(place) is not made.get(place - 1)
+            and _is_choice(sentence, comparisons[place - 1], comparisons[place])
+        ):
             unclear |= dict.fromkeys((place - 1, place), _NO_CHOICE)
-    return [made[place] for place in sorted(made.keys() - unclear.keys())], unclear
+    return list({id(made[place]): made[place] for place in sorted(made.keys() - unclear.keys())}.values()), unclear
 
 
 def _is_choice(sentence: Sentence, one: Comparison, other: Comparison) -> bool:
@@ -142,6 +150,31 @@ def _choose(
             and (numbers is None or fit.field != best.field)
             and (best.word is None or fit.word is not best.word)
         ]
+
+
+def _merge(
+    sentence: Sentence,
+    columns: Columns,
+    made: dict[int, Assigned],
+    place: int,
+    one: Comparison,
+    beside: Assigned,
+    unclear: dict[int, str],
+) -> None:
+    """Put two levels of a field in one choice: "between 3 star and 5 star hotels"; where they stand apart neither is read."""
+    other, numbers = beside.comparison, chosen(columns, one, beside.field)
+    start, end = min(one.start, other.start), max(one.end, other.end)
+    between = range(sentence.index_from(min(one.end, other.end)), sentence.index_from(max(one.start, other.start)))
+    are_beside = all(
+        sentence.folded(index) in _JOINING | _CHOOSING | {"-"} or beside.field in sentence.cue_fields(index)
+        for index in between
+    )
+    if numbers is None or not (other.is_bare and are_beside):
+        unclear |= dict.fromkeys((at for at in (place, *made) if at == place or made[at] is beside), _NO_CHOICE)
+        return
+    both = replace(other, start=start, end=end, values=(*other.values, *one.values))
+    merged = Assigned(both, beside.field, (*beside.numbers, *numbers[0]), beside.unit)
+    made |= dict.fromkeys((at for at in (place, *made) if at == place or made[at] is beside), merged)
 
 
 def _rivals(best: _Fit, fits: Sequence[_Fit]) -> list[str]:
