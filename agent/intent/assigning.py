@@ -161,7 +161,7 @@ def _merge(
     beside: Assigned,
     unclear: dict[int, str],
 ) -> None:
-    """Put two levels of a field in one choice: "between 3 star and 5 star hotels"; where they stand apart neither is read."""
+    """Put two levels of a field in one choice: "between 3 star and 5 star hotels"; apart neither of them is read."""
     other, numbers = beside.comparison, chosen(columns, one, beside.field)
     start, end = min(one.start, other.start), max(one.end, other.end)
     between = range(sentence.index_from(min(one.end, other.end)), sentence.index_from(max(one.start, other.start)))
@@ -169,7 +169,7 @@ def _merge(
         sentence.folded(index) in _JOINING | _CHOOSING | {"-"} or beside.field in sentence.cue_fields(index)
         for index in between
     )
-    if numbers is None or not (other.is_bare and are_beside):
+    if numbers is None or not (other.is_bare and are_beside) or one.negated or other.negated:
         unclear |= dict.fromkeys((at for at in (place, *made) if at == place or made[at] is beside), _NO_CHOICE)
         return
     both = replace(other, start=start, end=end, values=(*other.values, *one.values))

@@ -28,6 +28,7 @@ class Comparison:
 
     Attributes:
         is_bare: no word compares the number; a field beside it may: "2 bed", "severity 1".
+        negated: `values` are denied: "not 3 stars".
         by: "speed" of "faster", "age" of "older" and their opposites: more of some fields, less of others.
     """
 
@@ -39,6 +40,7 @@ class Comparison:
     high_included: bool = True
     values: tuple[Amount, ...] = ()
     is_bare: bool = False
+    negated: bool = False
     by: str = ""
 
     @property
@@ -147,10 +149,11 @@ def _of_one(sentence: Sentence, since: int, one: Amount, until: int) -> Comparis
         return None
     kind, start, end, by = compared
     denied = _is_denied(sentence, start)
-    if denied is None or (denied is not False and kind in ("", "exactly")):
+    if denied is None:
         return None
     if not kind or kind == "exactly":
-        return Comparison(start, end, values=(one,), is_bare=not kind)
+        first = start if denied is False else denied
+        return Comparison(first, end, values=(one,), is_bare=not kind, negated=denied is not False)
     if denied is not False:
         kind, start = _OPPOSITE[kind], denied
     included = kind in ("least", "most")
@@ -223,15 +226,15 @@ def _names(sentence: Sentence, start: int, end: int) -> bool:
     return any(sentence.mention_at(place) is not None for place in places)
 
 
-_OTHERS = frozenset(["and", "but", "or", "with", "why", "for", "if", "because"])
+_OTHERS = frozenset(["and", "but", "or", "why", "if", "because"])
 
 
 def _denies(sentence: Sentence, place: int) -> bool:
     word = sentence.folded(place)
     if word == "t":
         return sentence.folded(place - 1) in ("'", "’")
-    if word in ("other", "rather"):
-        return sentence.folded(place + 1) == "than"
+    if f"{sentence.folded(place - 1)} {word}" in table("numbers", "en")["denying_pairs"]:
+        return True
     return word in _denying() or (word in lexicon.AUXILIARIES and word.endswith("nt"))
 
 

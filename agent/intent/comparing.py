@@ -38,7 +38,7 @@ def _range(one: Assigned, columns: Columns) -> NumberRange:
         stated = turned(stated)
     numbers = [int(number) if number == int(number) else round(number, 6) for number in one.numbers]
     if stated.values:
-        made = NumberRange(one.field, stated.start, stated.end, values=tuple(numbers))
+        made = NumberRange(one.field, stated.start, stated.end, values=tuple(numbers), negated=stated.negated)
     else:
         low = numbers[0] if stated.low is not None else None
         high = numbers[-1] if stated.high is not None else None

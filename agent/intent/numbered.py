@@ -34,6 +34,7 @@ class NumberRange:
     Characters [start, end) of the question state it.
 
     Attributes:
+        negated: they are denied.
         texts: of numbers that are kept as text those that satisfy the condition.
     """
 
@@ -45,6 +46,7 @@ class NumberRange:
     low_included: bool = True
     high_included: bool = True
     values: tuple[float | int, ...] = ()
+    negated: bool = False
     texts: tuple[str, ...] | None = None
 
 
