@@ -310,7 +310,7 @@ def _of_level(
 
 def _states_level(sentence: Sentence, one: Comparison, word: Word) -> bool:
     """Whether a number before a word tells which documents: "2 bed flats", "with 3 beds", 4学分的; not "the 2 beds"."""
-    before, behind = sentence.index_from(one.start) - 1, sentence.index_from(word.end)
+    before, behind = sentence.index_from(one.amounts[0].start) - 1, sentence.index_from(word.end)
     if sentence.folded(before) in _UNCOUNTED:
         return False
     if sentence.text[word.start : word.end].isascii():
