@@ -288,7 +288,7 @@ def _of_level(
 ) -> _Fit | None:
     """ "2 bed", "5-star", 4学分的: a number right beside the word for a field of few numbers that has it."""
     known, measure = columns.vocabulary.catalogue.fields[name], columns.measures[name]
-    if word is None or word.elsewhere or known.distinct > _LEVELS or is_key(sentence.vocabulary, name):
+    if word is None or word.elsewhere or measure.units or known.distinct > _LEVELS or is_key(sentence.vocabulary, name):
         return None
     numbers = chosen(columns, one, name)
     low, high = field_range(columns, name)
@@ -333,8 +333,8 @@ def _weight(sentence: Sentence, comparisons: Sequence[Comparison], place: int, w
     gap = last - first
     if any(first <= amount.start < last for other in comparisons if other is not one for amount in other.amounts):
         return 0.0
-    between = sentence.text[first:last].strip()
-    is_apart = gap > _NEAR or (not ENDS.isdisjoint(between) and between not in ":：")
+    marks = ENDS - {":", "："} if word.end <= one.start else ENDS  # "prep time: at most 15 min"
+    is_apart = gap > _NEAR or not marks.isdisjoint(sentence.text[first:last])
     if is_apart and not word.elsewhere:
         return 0.0
     if is_apart:

@@ -122,6 +122,7 @@ def test_a_comparison_is_read_whole_and_of_the_field_that_is_meant(question: str
         ("3舱或4舱的", "3"),
         ("预算9千5百欧元以内", "9"),
         ("三百多欧元", ""),
+        ("paint at 20 degrees", "20"),
         ("what weighs more than 300 kg", "more than 300 kg"),
     ],
 )
