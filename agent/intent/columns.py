@@ -7,10 +7,12 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from agent.intent import lexicon
-from agent.intent.numbers import Measure, measure_of
+from agent.intent.measures import measure_of
+from agent.intent.numbers import Measure
 from agent.intent.sentence import Sentence
 from agent.intent.text import has_chinese, stem
 from agent.intent.vocabulary import PEOPLE, Vocabulary, looks_like_name
+from retrievers.text.glosses import pinyin_of
 
 _LONGEST = 5
 _FULL, _PART, _SHORTENED, _GENERAL, _ROOT = 5.0, 4.0, 3.0, 2.0, 1.0
@@ -52,6 +54,10 @@ class Columns:
     measures: Mapping[str, Measure]
     keys: frozenset[str]
 
+    def noun(self, name: str) -> str:
+        """What the texts of a field count, as its stem: "page" of "120 pages"."""
+        return self.measures[name].noun if name in self.measures else ""
+
     def at(self, sentence: Sentence, index: int) -> Column | None:
         """The fields that the words from a place on point at; None where they point at none."""
         own = self._own(sentence, index)
@@ -72,7 +78,7 @@ class Columns:
             said.append(token.stem)
         for size in range(len(said), 0, -1):
             run = tuple(said[:size])
-            full = tuple(name for name, words in self.stems.items() if words == run)
+            full = tuple(name for name, words in self.stems.items() if words == run or run == (self.noun(name),))
             if full:
                 return Column(full, index + size, _FULL)
             texts = [token.folded for token in sentence.tokens[index : index + size]]
@@ -87,6 +93,8 @@ class Columns:
     def _shortened(self, sentence: Sentence, index: int) -> Column | None:
         """Fields whose name is short for the word, or of one root with it: "sev" of severity, "cites" of citations."""
         token = sentence.token(index)
+        if token is not None and token.kind == "cjk":
+            return self._initials(sentence, index)
         if token is None or token.kind != "word" or len(token.folded) < 4 or token.folded in lexicon.STOP_WORDS:
             return None
         for judge, strength in ((is_short_for, _SHORTENED), (_is_of_root, _ROOT)):
@@ -94,6 +102,17 @@ class Columns:
             whole = tuple(name for name in found if len(self.stems[name]) == 1)
             if found:
                 return Column(whole or found, index + 1, strength)
+        return None
+
+    def _initials(self, sentence: Sentence, index: int) -> Column | None:
+        """Fields whose names are the first letters of Chinese words in Latin letters: xf of 学分."""
+        for name, words in self.stems.items():
+            size = len(words[0]) if len(words) == 1 and not _VOWELS.search(words[0]) else 0
+            tokens = sentence.tokens[index : index + size]
+            if size > 1 and len(tokens) == size and all(token.kind == "cjk" for token in tokens):
+                syllables = pinyin_of("".join(token.text for token in tokens))
+                if "".join(one[0] for one in syllables) == words[0]:
+                    return Column((name,), index + size, _SHORTENED)
         return None
 
     def names(self) -> list[str]:

@@ -8,13 +8,14 @@ from datetime import datetime
 from functools import cache
 
 from agent.intent import lexicon, wording
-from agent.intent.comparing import NumberRange, find_quantities, is_key, year_ranges
+from agent.intent.comparing import Unclear, find_quantities
 from agent.intent.deciding import Constraint, read_constraints
 from agent.intent.filters import Json, both, either, of_constraint, of_date, of_number, outside
 from agent.intent.flags import read_flags
 from agent.intent.lengths import find_lengths
 from agent.intent.linking import Mention, find_mentions, translated_cues
 from agent.intent.negation import is_denied, is_negated
+from agent.intent.numbered import NumberRange, is_key, year_ranges
 from agent.intent.reading import SURE
 from agent.intent.sentence import Sentence, about_regions
 from agent.intent.text import stem, tokenize
@@ -47,6 +48,7 @@ class Found:
         left: values that were named as a topic, or of which it is not clear who or what is meant.
         lengths: conditions on how many values a list holds, which calculations know and searches do not.
         unread_dates: characters [first, last) of words of dates that could not be read whole.
+        unclear: comparisons of numbers whose field is not clear, and why.
         rest: the question without what the sure pieces stand for; what is only likely is searched for as well.
     """
 
@@ -58,6 +60,7 @@ class Found:
     left: tuple[Mention, ...]
     lengths: tuple[Piece, ...] = ()
     unread_dates: tuple[tuple[int, int], ...] = ()
+    unclear: tuple[Unclear, ...] = ()
 
     @property
     def filter(self) -> Json | None:
@@ -110,13 +113,16 @@ def find(
     dates = [one for one in ranges if _is_stated(one, sentence, calendar)]
     dates = [one for one in dates if not any(_holds(mention, one) for mention in sentence.mentions)]
     sentence = replace(sentence, taken=tuple((one.start, one.end) for one in dates), dated=bool(dates))
-    numbers = [*find_quantities(sentence), *year_ranges(sentence, dates)]
+    quantities, unclear = find_quantities(sentence)
+    numbers = [*quantities, *year_ranges(sentence, dates)]
     sentence = replace(sentence, taken=(*sentence.taken, *((one.start, one.end) for one in numbers)))
     constraints, left = read_constraints(sentence)
     constraints = [*version_ranges(sentence, constraints), *read_flags(sentence)]
     fields = vocabulary.catalogue.fields
     pieces = [Piece(one.field, of_constraint(one, fields), one.start, one.end, one.confidence) for one in constraints]
     stated = [Piece(one.field, of_number(one), one.start, one.end) for one in numbers]
+    of_years = {(one.start, one.end) for one in numbers}
+    dates = [one for one in dates if not any(start <= one.start and one.end <= end for start, end in of_years)]
     stated += _date_pieces(sentence, dates, now)
     if len(tokens) > _STORY:
         stated = [replace(one, confidence=_TOLD) for one in stated]
@@ -136,6 +142,7 @@ def find(
         tuple(left),
         lengths,
         tuple(unread_dates),
+        tuple(unclear),
     )
 
 

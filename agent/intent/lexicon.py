@@ -163,6 +163,10 @@ north: 北 北部 华北
 south: 南 南部 华南
 east: 东 东部 华东
 west: 西 西部 西北
+star|stars: 星 星级
+page|pages: 页
+floor|floors: 层
+bed|beds: 床 居室
 yes|true: 是
 no|false: 否
 chinese: 中文 汉语 华语

@@ -118,6 +118,8 @@ class Question:
     def expressed(self, name: str) -> str:
         """A number field as an expression of the aggregates: of numbers in texts the number."""
         self.taken.add(name)
+        if not self.columns.measures[name].is_plain:
+            raise Unclear("its texts are no plain numbers")
         if len(self.columns.measures[name].units) > 1:
             self._keep_to_unit(name)
         return NUMBER_OF.format(name) if self.columns.measures[name].texts else name
