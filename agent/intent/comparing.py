@@ -9,7 +9,7 @@ from typing import Literal
 
 from agent.intent import lexicon
 from agent.intent.columns import Columns, columns_of
-from agent.intent.negation import is_denied
+from agent.intent.negation import is_negated
 from agent.intent.numbers import CURRENCIES, Unit, unit_of, unit_pattern
 from agent.intent.numerals import AMOUNT, EXACT, parse_amount, parse_exact
 from agent.intent.sentence import Sentence
@@ -116,7 +116,10 @@ def find_quantities(sentence: Sentence) -> list[NumberRange]:
             if _OF_DOCUMENTS_ZH.match(sentence.text, match.end()) and sentence.ends_with_noun(match.start()):
                 continue  # 提案超过 40 个 counts them
             made = _condition(sentence, columns, comparison, match)
-            if made is not None and is_denied(sentence, made.start, (made.field,)):
+            denied = made is not None and is_negated(sentence, made.start, made.end, (made.field,))
+            if denied is None:
+                continue  # nobody knows what is denied
+            if made is not None and denied:
                 made = _opposite(made)
             found += [_of_texts(made, columns, _unit_said(match))] if made else []
     found += _by_level(sentence, found)
