@@ -19,7 +19,7 @@ from agent.intent.words import LANGUAGES, ordinary, table
 ROLES = ("person", "label", "tag", "version", "language", "text")
 CONCEPTS = ("status", "kind", "group", "place", "topic", "severity", "audience", "language")
 _BEFORE = ("by", "from", "of", "in", "for", "with", "about", "to", "which", "join", "being", "aux", "some", "people")
-_AFTER = ("of", "join", "about", "in", "for", "with", "being", "which", "people")
+_AFTER = ("of", "join", "about", "in", "by", "for", "with", "being", "which", "people")
 _ARTICLES = {"the": 1.0, "a": 2.0}
 _NEAR = 5
 _LONGEST_BEFORE = 4
@@ -75,6 +75,14 @@ def _of_match(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]
     yield "characters", float(one.mention.end - one.mention.start)
     yield "share", first.share if first.how == "part" else 1.0
     yield "values", float(len(one.known))
+    yield "inflected", float(first.how == "stem" and not _is_plural(sentence, one))
+
+
+def _is_plural(sentence: Sentence, one: Candidate) -> bool:
+    """Whether the name is the value in the other number, and no other form of it: "resolver" of "resolved"."""
+    said = sentence.text[one.mention.start : one.mention.end].casefold()
+    value = one.known[0].value.casefold()
+    return said in (value, f"{value}s", f"{value}es", f"{value[:-1]}ies") or value in (f"{said}s", f"{said}es")
 
 
 def _of_words(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]:
