@@ -46,13 +46,13 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Example:
-    """One candidate with its evidence, and whether it is meant."""
+    """One candidate with its evidence, and whether it is meant; `name` tells the names of questions apart."""
 
     group: str
     held: Mapping[str, float]
     right: bool
     weight: float
-    what: str
+    name: str
 
 
 def leaves_of(wanted: Json | None) -> set[tuple[str, str]]:
@@ -83,8 +83,8 @@ def examples_of(group: str, ground: Ground, questions: Sequence[Json], weight: f
                 for one in candidates(sentence, mention):
                     pairs = {(one.field, value.value) for value in one.known}
                     if pairs & every or not pairs & some:
-                        what = f"{question['text']} [{question['text'][mention.start : mention.end]}] {one.field}"
-                        yield Example(group, evidence(sentence, one), bool(pairs & every), weight, what)
+                        name = f"{question['text']} {mention.start} {counted}"
+                        yield Example(group, evidence(sentence, one), bool(pairs & every), weight, name)
 
 
 def _lines(path: Path) -> list[Json]:
@@ -158,15 +158,28 @@ def left_out(examples: Sequence[Example], signs: Sequence[str]) -> Numbers:
     return scores
 
 
-def calibrate(scores: Numbers, examples: Sequence[Example]) -> tuple[float, float]:
-    """Scale and shift by which scores of examples left out become probabilities, by Newton's method."""
-    wanted = np.array([one.right for one in examples], float)
-    inputs, found = np.c_[scores, np.ones(len(scores))], np.array([1.0, 0.0])
+def fitted(inputs: Numbers, wanted: Numbers) -> Numbers:
+    """The weights of a logistic regression of the columns and a constant, by Newton's method."""
+    inputs = np.c_[inputs, np.ones(len(inputs))]
+    found = np.zeros(inputs.shape[1])
+    found[0] = 1.0
     for _ in range(30):
         guess = 1 / (1 + np.exp(-(inputs @ found)))
-        curve = (inputs.T * (guess * (1 - guess))) @ inputs + 1e-3 * np.eye(2)
+        curve = (inputs.T * (guess * (1 - guess))) @ inputs + 1e-3 * np.eye(len(found))
         found = found - np.linalg.solve(curve, inputs.T @ (guess - wanted))
-    return float(found[0]), float(found[1])
+    return found
+
+
+def pairs_of(examples: Sequence[Example], logits: Numbers) -> list[list[float]]:
+    """`Weights.pairs`, from the names that two fields have."""
+    by_name: dict[tuple[str, str], list[tuple[float, bool]]] = {}
+    for one, logit in zip(examples, logits.tolist(), strict=True):
+        by_name.setdefault((one.group, one.name), []).append((logit, one.right))
+    twos = [sorted(ones, reverse=True)[:2] for ones in by_name.values() if len(ones) > 1]
+    inputs = np.array([[first, second] for (first, _), (second, _) in twos])
+    of_first = np.array([float(right) for (_, right), _ in twos])
+    of_either = np.array([float(one or other) for (_, one), (_, other) in twos])
+    return [[round(float(w), 3) for w in fitted(inputs, wanted)] for wanted in (of_first, of_either)]
 
 
 def stored(node: Json) -> Any:
@@ -193,22 +206,21 @@ def report(examples: Sequence[Example], chances: Numbers) -> None:
         )
 
 
-def written(trees: Any, signs: Sequence[str], scale: float, shift: float) -> str:
-    """Trees in the form of `weights.json`."""
-    held = [stored(tree["tree_structure"]) for tree in trees.dump_model()["tree_info"]]
-    made = {"signs": list(signs), "trees": held, "scale": round(scale, 3), "shift": round(shift, 3)}
-    return json.dumps(made, separators=(",", ":")) + "\n"
-
-
 def main() -> None:
     """Write the weights, and say what they do for collections left out."""
     examples = [one for each in sets([Path(one) for one in sys.argv[1:]]) for one in examples_of(*each)]
     counts = Counter(name for one in examples for name, value in one.held.items() if value)
     signs = sorted(name for name, count in counts.items() if count >= _LEAST)
     scores = left_out(examples, signs)
-    scale, shift = calibrate(scores, examples)
-    report(examples, 1 / (1 + np.exp(-(scale * scores + shift))))
-    TARGET.write_text(written(fit(examples, signs), signs, scale, shift), encoding="utf-8")
+    scale, shift = fitted(scores, np.array([one.right for one in examples], float))
+    logits = scale * scores + shift
+    report(examples, 1 / (1 + np.exp(-logits)))
+    trees = [stored(tree["tree_structure"]) for tree in fit(examples, signs).dump_model()["tree_info"]]
+    made = {
+        "signs": signs, "trees": trees, "scale": round(float(scale), 3), "shift": round(float(shift), 3),
+        "pairs": pairs_of(examples, logits),
+    }  # fmt: skip
+    TARGET.write_text(json.dumps(made, separators=(",", ":")) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

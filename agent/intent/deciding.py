@@ -25,8 +25,6 @@ from agent.intent.words import table
 
 _CLOSE = 24
 """Characters between two values that are still said in one breath."""
-_RIVAL = 0.2
-"""Least probability of a second field that a name may be of."""
 _MOST, _UNCLEAR, _LEAST = 0.98, 0.55, 1e-6
 _OR = frozenset("or either 或 还".split())
 _AND = frozenset("and , 、 ， 和 与 及 &".split())
@@ -57,12 +55,18 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """A few trees: `trees` are [sign, bound, tree below, tree from there on], or the weight of a leaf."""
+    """A few trees: `trees` are [sign, bound, tree below, tree from there on], or the weight of a leaf.
+
+    Attributes:
+        pairs: of a name in two fields, what the logits of the likelier and the other and a constant weigh: for the
+            likelier to be meant, and for either.
+    """
 
     signs: tuple[str, ...]
     trees: tuple[Any, ...]
     scale: float = 1.0
     shift: float = 0.0
+    pairs: tuple[tuple[float, float, float], ...] = ((1.0, 0.0, 0.0), (1.0, 0.0, 0.0))
 
     def probability(self, held: Mapping[str, float]) -> float:
         """How likely a candidate with this evidence is meant."""
@@ -74,12 +78,22 @@ class Weights:
             total += tree
         return 1 / (1 + math.exp(-(self.scale * total + self.shift)))
 
+    def of_two(self, likelier: float, other: float) -> tuple[float, float]:
+        """How likely a name of two fields is meant in the likelier field, and in either."""
+        logits = [math.log(max(p, _LEAST) / max(1 - p, _LEAST)) for p in (likelier, other)]
+        first, either = (
+            1 / (1 + math.exp(-(one * logits[0] + two * logits[1] + constant))) for one, two, constant in self.pairs
+        )
+        return first, max(first, either)
+
 
 @cache
 def learned() -> Weights:
     """The weights that the package holds."""
     stored = json.loads((files("agent.intent") / "weights.json").read_text(encoding="utf-8"))
-    return Weights(tuple(stored["signs"]), tuple(stored["trees"]), stored["scale"], stored["shift"])
+    return Weights(
+        tuple(stored["signs"]), tuple(stored["trees"]), stored["scale"], stored["shift"], tuple(stored["pairs"])
+    )
 
 
 def candidates(sentence: Sentence, mention: Mention) -> list[Candidate]:
@@ -154,16 +168,14 @@ def _constraint(sentence: Sentence, mention: Mention) -> Constraint | None:
     if not judged or negated is None:
         return None
     judged.sort(key=lambda pair: -pair[0])
-    odds = [chance / max(1 - chance, _LEAST) for chance, _ in judged]
-    (best, one), confidence = judged[0], odds[0] / (1 + sum(odds))
+    confidence, one = judged[0]
     also: tuple[str, ...] = ()
-    rival = judged[1] if len(judged) > 1 else None
-    if rival is not None and best >= LIKELY and confidence < SURE and rival[0] >= _RIVAL and _is_same(one, rival[1]):
-        if not negated or rival[0] >= LIKELY:
+    if len(judged) > 1 and confidence >= LIKELY:
+        rival, other = judged[1]
+        confidence, of_either = learned().of_two(confidence, rival)
+        if confidence < SURE <= (rival if negated else of_either) and _is_same(one, other):
             # Either field would do: that excludes less than one of them. What is denied is denied of both.
-            also, confidence = (rival[1].field,), min(sum(odds[:2]) / (1 + sum(odds)), _MOST)
-        else:
-            confidence = min(confidence, _UNCLEAR)  # denied of one of two fields, and nobody knows of which
+            also, confidence = (other.field,), min(of_either, _MOST)
     start, end = sentence.extent(mention, one.field)
     denial = _DENIED_ZH.search(sentence.text[:start]) if negated else None
     start = denial.start() if denial is not None else start
@@ -251,7 +263,7 @@ def _wary(sentence: Sentence, one: Constraint, left: Sequence[Mention]) -> Const
 
 
 def _has_stranger(sentence: Sentence, one: Constraint) -> bool:
-    """Whether a word that no value has is an alternative to the first or last one: "by Ann or [Zoe]", "[fax] or mail"."""
+    """Whether a word that no value has is an alternative to the first or last: "by Ann or [Zoe]", "[fax] or mail"."""
     first, last = sentence.index_from(one.start), sentence.index_from(one.end)
     before = _is_strange(sentence, first - 2) and _joins(sentence, first - 1, one)
     return before or (_joins(sentence, last, one) and _is_strange(sentence, _over_article(sentence, last + 1)))
