@@ -26,7 +26,7 @@ from agent.intent.words import table
 _CLOSE = 24
 """Characters between two values that are still said in one breath."""
 _MOST, _UNCLEAR, _LEAST = 0.98, 0.55, 1e-6
-_OR = frozenset("or either 或 还".split())
+_OR = frozenset("or either 或".split())
 _AND = frozenset("and , 、 ， 和 与 及 &".split())
 _PARTS_OF_TEXTS = frozenset("section sections chapter chapters figure page pages table rfc step".split())
 _DENIED_ZH = re.compile(r"(?:尚未|未被?|并非|非|不是|没有?被?)$")
@@ -212,12 +212,16 @@ def _chosen(sentence: Sentence, made: list[tuple[Mention, Constraint]]) -> list[
         if one.field != other.field
         and not (one.negated or other.negated)
         and len(between := sentence.text[one.end : other.start].casefold()) < _CLOSE
-        and not _OR.isdisjoint(re.findall(r"[a-z]+|[^\sa-z]", between))
+        and not _OR.isdisjoint(_words_of(between))
     }
     return [
         (mention, replace(one, confidence=min(one.confidence, _UNCLEAR)) if {place, place - 1} & unclear else one)
         for place, (mention, one) in enumerate(made)
     ]
+
+
+def _words_of(text: str) -> set[str]:
+    return set(re.findall(r"[a-z]+|[^\sa-z]", text.replace("还是", "或")))
 
 
 def _joined(sentence: Sentence, found: list[Constraint]) -> list[Constraint]:
@@ -291,7 +295,7 @@ def _is_together(sentence: Sentence, one: Constraint, other: Constraint) -> bool
     if sentence.vocabulary.catalogue.fields[one.field].field.type != "list":
         return False
     between = sentence.text[one.end : other.start].casefold()
-    words = set(re.findall(r"[a-z]+|[^\sa-z]", between))
+    words = _words_of(between)
     behind = sentence.text[other.end :]
     if words & _OR or wording.EACH.search(behind) or wording.COMPARED.search(behind):
         return False  # "A and B each", "A 和 B 谁写得多": one after the other

@@ -12,6 +12,7 @@ from functools import cache
 from agent.intent import lexicon, wording
 from agent.intent.catalogue import Known
 from agent.intent.linking import Mention
+from agent.intent.negation import negator_of
 from agent.intent.sentence import ENDS, Sentence
 from agent.intent.text import has_chinese
 from agent.intent.words import LANGUAGES, ordinary, table
@@ -353,7 +354,10 @@ def _of_question(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, floa
     said = [token for place, token in enumerate(sentence.tokens) if is_content(sentence, place)]
     yield "other words", float(len(said))
     yield "position", round(mention.first / max(len(sentence.tokens), 1), 2)
-    yield "denied", float(sentence.denials.get(mention.first) is True)
+    denied = sentence.denials.get(mention.first) is True
+    negator = negator_of(sentence, mention.start, (one.field,)) if denied else None
+    yield "denied", float(denied)
+    yield "excluded", float(negator is not None and negator.kind == "excluding")
     yield "chinese question", float(has_chinese(text))
 
 

@@ -13,6 +13,9 @@ from agent.intent.words import table
 _MAY_LACK = ("person", "label", "tag", "version", "number", "date", "boolean")
 _ALIKE, _CUT = 4, 3
 """Letters that two forms of a word have in common at least, and those of a word that is cut short."""
+_OF_ONE = re.compile(r"\b(?:i|we|you|he|she|it|there|my|our)\b(?!\s+want)", re.IGNORECASE)
+"""Of whom a lack is said that is no document: "I have no sponsor"."""
+_SHORTEST = 6
 _GENERIC = ("date", "time", "day", "日期", "期", "时间", "日")
 _LONGEST = 60
 """Characters before or behind a field's word that may say that it is not there."""
@@ -24,10 +27,12 @@ Existence = tuple[str, bool, int, int]
 def read_existence(sentence: Sentence) -> list[Existence]:
     """The fields that documents must have or lack, each once."""
     found: dict[str, Existence] = {}
-    of_documents = any(map(sentence.is_noun, range(len(sentence.tokens))))
-    if wording.NO_CALCULATION.search(sentence.text) or not (of_documents or has_chinese(sentence.text)):
+    if wording.NO_CALCULATION.search(sentence.text) or _OF_ONE.search(sentence.text):
         return []
     for place, token in enumerate(sentence.tokens):
+        if (undone := _undone(sentence, token.folded)) is not None:
+            found[undone] = (undone, False, token.start, token.end)
+            continue
         name, behind = _field_at(sentence, place)
         over = sentence.mention_at(place)
         if name is None or name in found or (over is not None and over.first != place):
@@ -53,6 +58,20 @@ def _field_at(sentence: Sentence, place: int) -> tuple[str | None, int]:
     return named[0], behind
 
 
+def _undone(sentence: Sentence, said: str) -> str | None:
+    """The field that "unreviewed" says is missing."""
+    catalogue, roles = sentence.vocabulary.catalogue, sentence.vocabulary.roles
+    if not said.startswith("un") or len(said) < _SHORTEST or not said.endswith("ed"):
+        return None
+    named = [
+        name
+        for name, values in catalogue.fields.items()
+        if roles[name] in ("person", "date", "number") and values.documents < catalogue.documents
+        if any(_is_form(said[2:], word) for word in lexicon.name_words(name))
+    ]
+    return named[0] if len(named) == 1 else None
+
+
 def _is_own_name(sentence: Sentence, field: str, place: int, behind: int) -> bool:
     """Whether the words at these places are of the field's own name, in another form, or Chinese for it."""
     token = sentence.tokens[place]
@@ -73,7 +92,7 @@ def _is_form(said: str, word: str) -> bool:
 def _stated(sentence: Sentence, field: str, start: int, end: int) -> tuple[bool, int, int] | None:
     """Whether a field named at these characters is there or not, and where that is said; None where neither is."""
     text = sentence.text
-    language = "zh" if has_chinese(text[start:end]) else "en"
+    language = "zh" if has_chinese(text) else "en"
     before, after = text[max(start - _LONGEST, 0) : start], text[end : end + _LONGEST]
 
     def said(name: str) -> re.Match[str] | None:

@@ -103,7 +103,9 @@ def _is_word(said: str, word: str, count: int) -> bool:
 def _chinese(sentence: Sentence, name: str) -> Iterator[tuple[int, int]]:
     """Places of Chinese words for the whole name."""
     own = " ".join(_own_words(name))
-    whole = set(lexicon.bilingual().get(own, ())) | {word for word in (name,) if has_chinese(word)}
+    plain = table("link", "zh")["truth"]["plain"].split()
+    whole = set(lexicon.bilingual().get(own, ()))
+    whole |= {name.removeprefix(word) for word in ("", *plain) if has_chinese(name)}
     for index, token in enumerate(sentence.tokens):
         if token.kind != "cjk":
             continue

@@ -111,7 +111,10 @@ def find(
     numbers = [*find_quantities(sentence), *year_ranges(sentence, dates)]
     sentence = replace(sentence, taken=(*sentence.taken, *((one.start, one.end) for one in numbers)))
     constraints, left = read_constraints(sentence)
-    constraints = [*version_ranges(sentence, constraints), *read_flags(sentence)]
+    existing = read_existence(sentence)
+    lacked = {name for name, *_ in existing}
+    flags = [one for one in read_flags(sentence) if one.field not in lacked]
+    constraints = [*version_ranges(sentence, constraints), *flags]
     fields = vocabulary.catalogue.fields
     pieces = [Piece(one.field, of_constraint(one, fields), one.start, one.end, one.confidence) for one in constraints]
     stated = [Piece(one.field, of_number(one), one.start, one.end) for one in numbers]
@@ -122,7 +125,7 @@ def find(
     known = {one.field for one in pieces if one.confidence >= SURE}
     pieces += [
         Piece(name, {"type": "exists", "key": name, "value": there}, start, end, _SAID)
-        for name, there, start, end in read_existence(sentence)
+        for name, there, start, end in existing
         if name not in known
     ]
     pieces.sort(key=lambda piece: piece.start)

@@ -17,7 +17,7 @@ from agent.intent.words import LANGUAGES, table
 _REACH = 24
 _UNCLEAR = 3
 """Words between a negation and a condition that it may or may not be about."""
-_KINDS = ("harmless", "also", "not", "lacking", "excluding", "but")
+_KINDS = ("harmless", "also", "prefix", "not", "lacking", "excluding", "but")
 _APOSTROPHES = frozenset(["'", "’"])
 _ASKED = frozenset("i you we they he she it there".split())
 _RELATIVE = frozenset("that which whom who what".split())
@@ -29,8 +29,8 @@ class Negator:
     """A word of negation, tokens [first, last).
 
     Attributes:
-        kind: "not" denies a predicate, "lacking" that something is there, "excluding" takes documents away, "also"
-            says that something is not all: "not only".
+        kind: "prefix" denies the next word, "not" a predicate, "lacking" that something is there, "excluding" takes
+            documents away, "also" says that something is not all: "not only".
     """
 
     first: int
@@ -136,9 +136,9 @@ def _before(sentence: Sentence, first: int, last: int, fields: Collection[str]) 
         return False
     if negator.kind == "also":
         return None
-    if negator.kind == "not" and crosses:
+    if negator.kind in ("not", "prefix") and crosses:
         return False
-    if negator.kind != "not" and _is_of_documents(sentence, negator, first, last):
+    if negator.kind not in ("not", "prefix") and _is_of_documents(sentence, negator, first, last):
         if crosses or _is_followed_by_other(sentence, last, fields):
             return None  # "except the drafts of Ann": neither all drafts nor all of hers
     elif crosses:
@@ -150,7 +150,7 @@ def _before(sentence: Sentence, first: int, last: int, fields: Collection[str]) 
 
 def _is_doubly_denied(sentence: Sentence, negator: Negator) -> bool | None:
     """ "nobody but Ann", "nothing other than drafts": one negation that another one takes back."""
-    if negator.kind == "not":
+    if negator.kind in ("not", "prefix"):
         return False
     place = negator.first - 1
     while place >= 0 and (sentence.is_noun(place) or sentence.folded(place) in _words("reaches")):
@@ -166,7 +166,7 @@ def _reaching(sentence: Sentence, first: int, fields: Collection[str]) -> tuple[
     place, unclear, crosses, closed = first, 0, False, False
     for _ in range(_REACH):
         negator = sentence.negators.get(place)
-        if negator is not None:
+        if negator is not None and (negator.kind != "prefix" or first - place <= 1):
             return (None, 0, False) if closed else (negator, unclear, crosses)
         if place <= 0 or _ends(sentence, place - 1, fields):
             break
@@ -225,7 +225,8 @@ def _ends(sentence: Sentence, place: int, fields: Collection[str]) -> bool:
         other = sentence.mention_at(place - 1)
         listed = other is not None and any(one.field in fields for one in other.known)
         return not (listed and token.text in ",，")
-    return token.folded in _words("restarts") and place + 1 not in sentence.negators
+    is_in_negation = place in sentence.negators or place + 1 in sentence.negators  # "dropping only the drafts"
+    return token.folded in _words("restarts") and not is_in_negation
 
 
 def _is_of_documents(sentence: Sentence, negator: Negator, first: int, last: int) -> bool:
@@ -256,8 +257,20 @@ def _is_taken_away(sentence: Sentence, places: Sequence[int], fields: Collection
     """ "drafts excluded", 草稿就不要了; not 某组的工单，去掉草稿."""
     for place in places:
         behind = _phrase(sentence, place, "behind")
+        if sentence.folded(place) in _words("left") and _is_leaving(sentence, place):
+            return True
         if behind > place:
             return not _is_followed_by_other(sentence, behind, fields) and _next_name(sentence, behind) is None
+    return False
+
+
+def _is_leaving(sentence: Sentence, place: int) -> bool:
+    """Whether a verb that leaves out stands before in the clause."""
+    for before in range(place - 1, max(place - _REACH, -1), -1):
+        if sentence.tokens[before].text in ENDS:
+            return False
+        if sentence.folded(before) in _words("leaving"):
+            return True
     return False
 
 
@@ -317,6 +330,8 @@ def _is_deed_denied(sentence: Sentence, first: int, last: int, fields: Collectio
     negator = min(following, key=lambda one: one.first, default=None)
     if token is None or token.text in ENDS or negator is None or negator.kind not in ("not", "lacking"):
         return False
+    if any(sentence.folded(one) in _RELATIVE for one in range(place, negator.first)):
+        return False  # "what Ann sent that nobody answered"
     roles, concepts = sentence.vocabulary.roles, sentence.vocabulary.concepts
     acts = any(roles.get(name) == "person" or "group" in concepts.get(name, ()) for name in fields)
     if token.kind == "cjk":
@@ -327,7 +342,9 @@ def _is_deed_denied(sentence: Sentence, first: int, last: int, fields: Collectio
     while before >= 0 and sentence.folded(before) in ("the", "a", "an"):
         before -= 1
     related = sentence.folded(before) in _RELATIVE
-    subject = related or (before >= 0 and sentence.is_noun(before) and sentence.mention_at(before) is None)
+    word = sentence.token(before)
+    plain = word is not None and word.kind == "word" and word.folded not in lexicon.STOP_WORDS
+    subject = related or (plain and sentence.mention_at(before) is None)
     if negator.first == place or not subject or not (acts or related):
         return False
     return related or sentence.folded(place) in _DOING or negator.kind == "lacking"
