@@ -19,6 +19,7 @@ _UNCLEAR = 3
 """Words between a negation and a condition that it may or may not be about."""
 _KINDS = ("harmless", "also", "prefix", "not", "lacking", "excluding", "but")
 _APOSTROPHES = frozenset(["'", "’"])
+_JOINING = frozenset("and or nor 和 或 及".split())
 _ASKED = frozenset("i you we they he she it there".split())
 _RELATIVE = frozenset("that which whom who what".split())
 _DOING = frozenset("do does did don doesn didn has hasn have haven had hadn could couldn would wouldn will won".split())
@@ -115,12 +116,12 @@ def is_negated(sentence: Sentence, start: int, end: int, fields: Collection[str]
     around = next((one for place in places if (one := _phrase(sentence, place, "around")) > place), None)
     if around is not None:
         before, places = True, list(_over_behind(sentence, around, fields))  # 除了[草稿]以外, and alone as well
-    behind = _is_taken_away(sentence, places, fields)
+    behind = _is_taken_away(sentence, last, places, fields)
     if not behind and around is None:
         behind = _is_deed_denied(sentence, first, last, fields)
-    if behind is None or before is None:
-        return None
-    return behind != before  # 除了这些以外的都不要
+    if behind and before:
+        return False if around is not None else None  # 除了这些以外的都不要, 别把草稿排除
+    return None if before is None else before or behind
 
 
 def negator_of(sentence: Sentence, start: int, fields: Collection[str]) -> Negator | None:
@@ -132,8 +133,8 @@ def _before(sentence: Sentence, first: int, last: int, fields: Collection[str]) 
     negator, unclear, crosses = _reaching(sentence, first, fields)
     if negator is None:
         return False
-    if sentence.folded(0) == "why":
-        return False
+    if sentence.folded(0) == "why":  # of what was not done the day is still asked for
+        return False if all(sentence.vocabulary.roles.get(name) == "date" for name in fields) else None
     if negator.kind == "also":
         return None
     if negator.kind in ("not", "prefix") and crosses:
@@ -224,7 +225,9 @@ def _ends(sentence: Sentence, place: int, fields: Collection[str]) -> bool:
     if token.text in ENDS:
         other = sentence.mention_at(place - 1)
         listed = other is not None and any(one.field in fields for one in other.known)
-        return not (listed and token.text in ",，")
+        following = sentence.mention_at(place + 1)
+        goes_on = following is not None and any(one.field in fields for one in following.known)
+        return not (listed and token.text in ",，" and (goes_on or sentence.folded(place + 1) in _JOINING))
     is_in_negation = place in sentence.negators or place + 1 in sentence.negators  # "dropping only the drafts"
     return token.folded in _words("restarts") and not is_in_negation
 
@@ -253,15 +256,30 @@ def _is_followed_by_other(sentence: Sentence, last: int, fields: Collection[str]
     return False
 
 
-def _is_taken_away(sentence: Sentence, places: Sequence[int], fields: Collection[str]) -> bool:
-    """ "drafts excluded", 草稿就不要了; not 某组的工单，去掉草稿."""
+def _is_taken_away(sentence: Sentence, last: int, places: Sequence[int], fields: Collection[str]) -> bool:
+    """ "drafts excluded", 草稿就不要了, 他写的也不看; not 某组的工单，去掉草稿."""
     for place in places:
         behind = _phrase(sentence, place, "behind")
         if sentence.folded(place) in _words("left") and _is_leaving(sentence, place):
             return True
         if behind > place:
             return not _is_followed_by_other(sentence, behind, fields) and _next_name(sentence, behind) is None
+    for place in range(places[-1], min(places[-1] + 2 * _UNCLEAR, len(sentence.tokens))):
+        if sentence.tokens[place].text in ENDS or sentence.mention_at(place) is not None:
+            return False
+        behind = max(_phrase(sentence, place, kind) for kind in ("behind", "excluding"))
+        if behind > place and _closes(sentence, behind):
+            return place > last  # those of Ann you can skip
     return False
+
+
+def _closes(sentence: Sentence, place: int) -> bool:
+    """Whether nothing follows in the clause but particles."""
+    token = sentence.token(place)
+    while token is not None and (step := _spoken(sentence, token, "ending")):
+        place += step
+        token = sentence.token(place)
+    return token is None or token.text in ENDS
 
 
 def _is_leaving(sentence: Sentence, place: int) -> bool:
@@ -311,8 +329,15 @@ def _is_over_behind(sentence: Sentence, place: int) -> bool:
 
 def _said_between(sentence: Sentence, token: Token) -> int:
     """Characters of a word that may stand between a value and what takes it away."""
-    words = (*_words("between"), *_nouns_zh(sentence, token))
-    return max((len(word) for word in words if sentence.text.startswith(word, token.start)), default=0)
+    nouns = max(
+        (len(word) for word in _nouns_zh(sentence, token) if sentence.text.startswith(word, token.start)), default=0
+    )
+    return max(nouns, _spoken(sentence, token, "between"))
+
+
+def _spoken(sentence: Sentence, token: Token, kind: str) -> int:
+    """Characters of the longest word of a kind that begins at a Chinese token."""
+    return max((len(word) for word in _words(kind) if sentence.text.startswith(word, token.start)), default=0)
 
 
 def _nouns_zh(sentence: Sentence, token: Token) -> tuple[str, ...]:
