@@ -170,16 +170,15 @@ def fitted(inputs: Numbers, wanted: Numbers) -> Numbers:
     return found
 
 
-def pairs_of(examples: Sequence[Example], logits: Numbers) -> list[list[float]]:
-    """`Weights.pairs`, from the names that two fields have."""
+def pair_of(examples: Sequence[Example], logits: Numbers) -> list[float]:
+    """`Weights.pair`, from the names that two fields have."""
     by_name: dict[tuple[str, str], list[tuple[float, bool]]] = {}
     for one, logit in zip(examples, logits.tolist(), strict=True):
         by_name.setdefault((one.group, one.name), []).append((logit, one.right))
     twos = [sorted(ones, reverse=True)[:2] for ones in by_name.values() if len(ones) > 1]
     inputs = np.array([[first, second] for (first, _), (second, _) in twos])
     of_first = np.array([float(right) for (_, right), _ in twos])
-    of_either = np.array([float(one or other) for (_, one), (_, other) in twos])
-    return [[round(float(w), 3) for w in fitted(inputs, wanted)] for wanted in (of_first, of_either)]
+    return [round(float(weight), 3) for weight in fitted(inputs, of_first)]
 
 
 def stored(node: Json) -> Any:
@@ -218,7 +217,7 @@ def main() -> None:
     trees = [stored(tree["tree_structure"]) for tree in fit(examples, signs).dump_model()["tree_info"]]
     made = {
         "signs": signs, "trees": trees, "scale": round(float(scale), 3), "shift": round(float(shift), 3),
-        "pairs": pairs_of(examples, logits),
+        "pair": pair_of(examples, logits),
     }  # fmt: skip
     TARGET.write_text(json.dumps(made, separators=(",", ":")) + "\n", encoding="utf-8")
 

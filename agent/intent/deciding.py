@@ -27,6 +27,7 @@ _CLOSE = 24
 """Characters between two values that are still said in one breath."""
 _MOST, _UNCLEAR, _LEAST = 0.98, 0.55, 1e-6
 _OR = frozenset("or either 或".split())
+_BETWEEN = frozenset("to through than vs versus against 到 至 比".split())
 _AND = frozenset("and , 、 ， 和 与 及 &".split())
 _PARTS_OF_TEXTS = frozenset("section sections chapter chapters figure page pages table rfc step".split())
 _DENIED_ZH = re.compile(r"(?:尚未|未被?|并非|非|不是|没有?被?)$")
@@ -58,15 +59,15 @@ class Weights:
     """A few trees: `trees` are [sign, bound, tree below, tree from there on], or the weight of a leaf.
 
     Attributes:
-        pairs: of a name in two fields, what the logits of the likelier and the other and a constant weigh: for the
-            likelier to be meant, and for either.
+        pair: of a name in two fields, what the logits of the likelier and the other and a constant weigh for the
+            likelier to be meant.
     """
 
     signs: tuple[str, ...]
     trees: tuple[Any, ...]
     scale: float = 1.0
     shift: float = 0.0
-    pairs: tuple[tuple[float, float, float], ...] = ((1.0, 0.0, 0.0), (1.0, 0.0, 0.0))
+    pair: tuple[float, ...] = (1.0, 0.0, 0.0)
 
     def probability(self, held: Mapping[str, float]) -> float:
         """How likely a candidate with this evidence is meant."""
@@ -80,11 +81,10 @@ class Weights:
 
     def of_two(self, likelier: float, other: float) -> tuple[float, float]:
         """How likely a name of two fields is meant in the likelier field, and in either."""
-        logits = [math.log(max(p, _LEAST) / max(1 - p, _LEAST)) for p in (likelier, other)]
-        first, either = (
-            1 / (1 + math.exp(-(one * logits[0] + two * logits[1] + constant))) for one, two, constant in self.pairs
-        )
-        return first, max(first, either)
+        one, two = (math.log(max(p, _LEAST) / max(1 - p, _LEAST)) for p in (likelier, other))
+        first = 1 / (1 + math.exp(-(self.pair[0] * one + self.pair[1] * two + self.pair[2])))
+        either = 1 - (1 - likelier) * (1 - other)
+        return min(first, either), either
 
 
 @cache
@@ -92,7 +92,7 @@ def learned() -> Weights:
     """The weights that the package holds."""
     stored = json.loads((files("agent.intent") / "weights.json").read_text(encoding="utf-8"))
     return Weights(
-        tuple(stored["signs"]), tuple(stored["trees"]), stored["scale"], stored["shift"], tuple(stored["pairs"])
+        tuple(stored["signs"]), tuple(stored["trees"]), stored["scale"], stored["shift"], tuple(stored["pair"])
     )
 
 
@@ -221,7 +221,7 @@ def _chosen(sentence: Sentence, made: list[tuple[Mention, Constraint]]) -> list[
 
 
 def _words_of(text: str) -> set[str]:
-    return set(re.findall(r"[a-z]+|[^\sa-z]", text.replace("还是", "或")))
+    return set(re.findall(r"[a-z]+|[^\sa-z]", text))
 
 
 def _joined(sentence: Sentence, found: list[Constraint]) -> list[Constraint]:
@@ -303,6 +303,8 @@ def _is_together(sentence: Sentence, one: Constraint, other: Constraint) -> bool
     if any(word in f"{head} {between}" for word in table("link")["together"]):
         return True
     if not words <= _AND:
-        return True
+        is_range = sentence.vocabulary.roles[one.field] == "version" or bool(words & _BETWEEN)
+        return not (is_range or sentence.calculates)
     having = class_before(sentence, sentence.index_from(one.start) - 1, one.start) in ("with", "being")
-    return sentence.vocabulary.roles[one.field] == "person" or having or not words
+    stacked = not words and sentence.vocabulary.roles[one.field] != "version"
+    return sentence.vocabulary.roles[one.field] == "person" or having or stacked

@@ -265,7 +265,8 @@ def _is_taken_away(sentence: Sentence, last: int, places: Sequence[int], fields:
         if behind > place:
             return not _is_followed_by_other(sentence, behind, fields) and _next_name(sentence, behind) is None
     for place in range(places[-1], min(places[-1] + 2 * _UNCLEAR, len(sentence.tokens))):
-        if sentence.tokens[place].text in ENDS or sentence.mention_at(place) is not None:
+        ended = any(sentence.tokens[one].text in ENDS for one in range(last, place + 1))
+        if ended or sentence.mention_at(place) is not None:
             return False
         behind = max(_phrase(sentence, place, kind) for kind in ("behind", "excluding"))
         if behind > place and _closes(sentence, behind):
@@ -362,7 +363,7 @@ def _is_deed_denied(sentence: Sentence, first: int, last: int, fields: Collectio
     if token.kind == "cjk":
         text = sentence.text[sentence.tokens[negator.last - 1].end :]
         of_other = sentence.mention_at(negator.last) is not None
-        return acts and negator.first == place and not of_other and (text.startswith(_acting()[1]) or "的" in text[:4])
+        return acts and negator.first == place and not of_other and text.startswith(_acting()[1])
     before = first - 1
     while before >= 0 and sentence.folded(before) in ("the", "a", "an"):
         before -= 1
