@@ -188,15 +188,7 @@ def _noun_after(sentence: Sentence, place: int) -> bool:
     for index in range(place, min(place + _NEAR, len(sentence.tokens))):
         if sentence.is_noun(index):
             return True
-        plain = sentence.mention_at(index) is not None or sentence.folded(index) in (
-            "-",
-            "and",
-            "or",
-            "的",
-            ",",
-            "、",
-            "和",
-        )
+        plain = sentence.mention_at(index) is not None or sentence.folded(index) in _JOINING
         if not plain:
             return False
     return False

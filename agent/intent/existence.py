@@ -1,6 +1,7 @@
 """Fields that documents must have or must lack: "without a sponsor", "whose bpm is unknown", 没有填写到期日的."""
 
 import re
+from collections.abc import Sequence
 from functools import cache
 
 from agent.intent import lexicon, wording
@@ -26,14 +27,17 @@ Existence = tuple[str, bool, int, int]
 
 def read_existence(sentence: Sentence) -> list[Existence]:
     """The fields that documents must have or lack, each once."""
-    found: dict[str, Existence] = {}
+    catalogue, found = sentence.vocabulary.catalogue, dict[str, Existence]()
+    lacked = [name for name, values in catalogue.fields.items() if values.documents < catalogue.documents]
+    if not lacked:
+        return []
     if wording.NO_CALCULATION.search(sentence.text) or _OF_ONE.search(sentence.text):
         return []
     for place, token in enumerate(sentence.tokens):
-        if (undone := _undone(sentence, token.folded)) is not None:
+        if (undone := _undone(sentence, token.folded, lacked)) is not None:
             found[undone] = (undone, False, token.start, token.end)
             continue
-        name, behind = _field_at(sentence, place)
+        name, behind = _field_at(sentence, place, lacked)
         over = sentence.mention_at(place)
         if name is None or name in found or (over is not None and over.first != place):
             continue
@@ -44,13 +48,13 @@ def read_existence(sentence: Sentence) -> list[Existence]:
     return list(found.values())
 
 
-def _field_at(sentence: Sentence, place: int) -> tuple[str | None, int]:
+def _field_at(sentence: Sentence, place: int, lacked: Sequence[str]) -> tuple[str | None, int]:
     """The field whose words begin at a place and that some documents lack, and the place behind the words."""
-    catalogue, roles = sentence.vocabulary.catalogue, sentence.vocabulary.roles
+    roles = sentence.vocabulary.roles
     cued, behind = sentence.cue(place)
-    own = [name for name in cued or catalogue.fields if _is_own_name(sentence, name, place, behind)]
+    own = [name for name in cued or lacked if _is_own_name(sentence, name, place, behind)]
     named = [name for name in own or cued if roles[name] in _MAY_LACK]
-    if len(named) != 1 or catalogue.fields[named[0]].documents >= catalogue.documents:
+    if len(named) != 1 or named[0] not in lacked:
         return None, behind
     behind = max(behind, place + 1)
     while sentence.text.startswith(_GENERIC, sentence.tokens[behind].start) if behind < len(sentence.tokens) else False:
@@ -58,15 +62,15 @@ def _field_at(sentence: Sentence, place: int) -> tuple[str | None, int]:
     return named[0], behind
 
 
-def _undone(sentence: Sentence, said: str) -> str | None:
+def _undone(sentence: Sentence, said: str, lacked: Sequence[str]) -> str | None:
     """The field that "unreviewed" says is missing."""
-    catalogue, roles = sentence.vocabulary.catalogue, sentence.vocabulary.roles
+    roles = sentence.vocabulary.roles
     if not said.startswith("un") or len(said) < _SHORTEST or not said.endswith("ed"):
         return None
     named = [
         name
-        for name, values in catalogue.fields.items()
-        if roles[name] in ("person", "date", "number") and values.documents < catalogue.documents
+        for name in lacked
+        if roles[name] in ("person", "date", "number")
         if any(_is_form(said[2:], word) for word in lexicon.name_words(name))
     ]
     return named[0] if len(named) == 1 else None

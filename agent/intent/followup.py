@@ -338,7 +338,20 @@ def _context(before: Found, answered: str, *, thing: bool) -> str:
 def _overridden(before: Sequence[Piece], now: Sequence[Piece], grouped: str | None = None) -> tuple[Piece, ...]:
     """Constraints taken over, but for fields that are stated anew or counted by; what is excluded now stays beside."""
     stated = {grouped, *(piece.field for piece in now if not _excludes(piece.filter))}
-    return (*(piece for piece in before if piece.field not in stated), *now)
+    denied = {(piece.field, str(value)) for piece in now if _excludes(piece.filter) for value in _values(piece.filter)}
+    kept = (
+        piece
+        for piece in before
+        if piece.field not in stated
+        and not denied.intersection((piece.field, str(value)) for value in _values(piece.filter))
+    )
+    return (*kept, *now)
+
+
+def _values(filter: Json) -> Sequence[Any]:
+    """The values that a condition on one field names."""
+    value = filter.get("value")
+    return value if isinstance(value, list) else [value]
 
 
 def _excludes(filter: Json) -> bool:
