@@ -12,6 +12,7 @@ from functools import cache
 from agent.intent import lexicon, wording
 from agent.intent.catalogue import Known
 from agent.intent.linking import Mention
+from agent.intent.negation import negator_of
 from agent.intent.sentence import ENDS, Sentence
 from agent.intent.text import has_chinese
 from agent.intent.words import LANGUAGES, ordinary, table
@@ -19,7 +20,7 @@ from agent.intent.words import LANGUAGES, ordinary, table
 ROLES = ("person", "label", "tag", "version", "language", "text")
 CONCEPTS = ("status", "kind", "group", "place", "topic", "severity", "audience", "language")
 _BEFORE = ("by", "from", "of", "in", "for", "with", "about", "to", "which", "join", "being", "aux", "some", "people")
-_AFTER = ("of", "join", "about", "in", "for", "with", "being", "which", "people")
+_AFTER = ("of", "join", "about", "in", "by", "for", "with", "being", "which", "people")
 _ARTICLES = {"the": 1.0, "a": 2.0}
 _NEAR = 5
 _LONGEST_BEFORE = 4
@@ -75,6 +76,14 @@ def _of_match(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]
     yield "characters", float(one.mention.end - one.mention.start)
     yield "share", first.share if first.how == "part" else 1.0
     yield "values", float(len(one.known))
+    yield "inflected", float(first.how == "stem" and not _is_plural(sentence, one))
+
+
+def _is_plural(sentence: Sentence, one: Candidate) -> bool:
+    """Whether the name is the value in the other number, and no other form of it: "resolver" of "resolved"."""
+    said = sentence.text[one.mention.start : one.mention.end].casefold()
+    value = one.known[0].value.casefold()
+    return said in (value, f"{value}s", f"{value}es", f"{value[:-1]}ies") or value in (f"{said}s", f"{said}es")
 
 
 def _of_words(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]:
@@ -179,15 +188,7 @@ def _noun_after(sentence: Sentence, place: int) -> bool:
     for index in range(place, min(place + _NEAR, len(sentence.tokens))):
         if sentence.is_noun(index):
             return True
-        plain = sentence.mention_at(index) is not None or sentence.folded(index) in (
-            "-",
-            "and",
-            "or",
-            "的",
-            ",",
-            "、",
-            "和",
-        )
+        plain = sentence.mention_at(index) is not None or sentence.folded(index) in _JOINING
         if not plain:
             return False
     return False
@@ -345,7 +346,10 @@ def _of_question(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, floa
     said = [token for place, token in enumerate(sentence.tokens) if is_content(sentence, place)]
     yield "other words", float(len(said))
     yield "position", round(mention.first / max(len(sentence.tokens), 1), 2)
-    yield "denied", float(sentence.denials.get(mention.first) is True)
+    denied = sentence.denials.get(mention.first) is True
+    negator = negator_of(sentence, mention.start, (one.field,)) if denied else None
+    yield "denied", float(denied)
+    yield "excluded", float(negator is not None and negator.kind == "excluding")
     yield "chinese question", float(has_chinese(text))
 
 

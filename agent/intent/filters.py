@@ -15,7 +15,7 @@ Json = dict[str, Any]
 def of_constraint(one: Constraint, fields: Mapping[str, FieldValues]) -> Json:
     """A constraint on named values."""
     parts = [_values(name, one, fields) for name in (one.field, *one.also)]
-    return parts[0] if len(parts) == 1 else {"type": "or", "filters": parts}
+    return parts[0] if len(parts) == 1 else {"type": "and" if one.negated else "or", "filters": parts}
 
 
 def _values(name: str, one: Constraint, fields: Mapping[str, FieldValues]) -> Json:

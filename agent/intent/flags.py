@@ -7,7 +7,7 @@ from agent.intent import lexicon
 from agent.intent.catalogue import Known, truth_of
 from agent.intent.deciding import Constraint
 from agent.intent.linking import Mention
-from agent.intent.negation import is_negated
+from agent.intent.negation import is_denied_mention
 from agent.intent.sentence import ENDS, Sentence
 from agent.intent.text import has_chinese
 from agent.intent.words import ordinary, table
@@ -48,15 +48,16 @@ def _stated(sentence: Sentence, name: str, truth: Mapping[bool, str]) -> Iterato
         if sentence.in_about(start) or any(low < end and start < high for low, high in sentence.taken):
             continue
         mention = Mention(first, last, start, end, (Known(name, truth[True], "flag"),))
-        if not _is_property(sentence, mention):
+        negated = _is_failed(sentence, name, first) or is_denied_mention(sentence, mention)
+        prefixed = sentence.tokens[first].folded.startswith(_OPPOSITE) and not _own_words(name)[0].startswith(_OPPOSITE)
+        if not (negated or prefixed or _is_property(sentence, mention)) or _OF_ONE.match(sentence.text):
             continue
-        negated = _is_failed(sentence, name, first) or is_negated(sentence, mention)
-        said = _DENIED_ZH.search(sentence.text[:start])
+        said = prefixed or _DENIED_ZH.search(sentence.text[:start])
         if negated is None:
             continue
-        value = truth[not (negated or said is not None)]
+        value = truth[not (negated or said)]
         lead = start
-        if said is not None:
+        if isinstance(said, re.Match):
             lead = said.start()
         elif negated:
             place = first - 1
@@ -65,6 +66,8 @@ def _stated(sentence: Sentence, name: str, truth: Mapping[bool, str]) -> Iterato
         yield Constraint(name, (value,), lead, end, confidence=_CONFIDENCE)
 
 
+_OPPOSITE = ("un", "non")
+"""What makes a word of English its opposite: "unanswered"."""
 _DENYING = frozenset("not non no without never".split())
 
 
@@ -91,7 +94,7 @@ def _latin(sentence: Sentence, name: str) -> Iterator[tuple[int, int]]:
 
 
 def _is_word(said: str, word: str, count: int) -> bool:
-    if said == word or said == f"{word}s":
+    if said in (word, f"{word}s", *(f"{opposite}{word}" for opposite in _OPPOSITE)):
         return True
     is_cut = len(word) >= _SHORTEST and said.startswith(word) and len(said) > len(word) + 1
     return is_cut and (count > 1 or ordinary().get(word, 0) == 0 or said[len(word) :] in ("ed", "ing", "al", "able"))
@@ -100,7 +103,9 @@ def _is_word(said: str, word: str, count: int) -> bool:
 def _chinese(sentence: Sentence, name: str) -> Iterator[tuple[int, int]]:
     """Places of Chinese words for the whole name."""
     own = " ".join(_own_words(name))
-    whole = set(lexicon.bilingual().get(own, ())) | {word for word in (name,) if has_chinese(word)}
+    plain = table("link", "zh")["truth"]["plain"].split()
+    whole = set(lexicon.bilingual().get(own, ()))
+    whole |= {name.removeprefix(word) for word in ("", *plain) if has_chinese(name)}
     for index, token in enumerate(sentence.tokens):
         if token.kind != "cjk":
             continue

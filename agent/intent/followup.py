@@ -14,7 +14,7 @@ from agent.intent.calculation import find_calculation, read_calculation
 from agent.intent.deciding import Constraint
 from agent.intent.filters import Json, of_constraint
 from agent.intent.found import Found, Piece
-from agent.intent.negation import is_negated
+from agent.intent.negation import is_denied_mention
 from agent.intent.reading import SURE
 from agent.intent.text import readable
 from agent.intent.topic import topic_of
@@ -284,7 +284,9 @@ def _with_bare_values(found: Found, before: Found) -> Found:
         known = [one for one in known if one.field in asked] or known
         alone = len({one.value for one in known}) == 1
         if known and (alone or roles[known[0].field] != "person"):
-            denied = not keeps and ((negated and mention.start < end) or bool(is_negated(found.sentence, mention)))
+            denied = not keeps and (
+                (negated and mention.start < end) or bool(is_denied_mention(found.sentence, mention))
+            )
             one = Constraint(known[0].field, (known[0].value,), mention.start, mention.end, negated=denied)
             more.append(Piece(one.field, of_constraint(one, fields), one.start, one.end, SURE))
     for name in found.sentence.vocabulary.of_role("boolean"):
@@ -336,7 +338,20 @@ def _context(before: Found, answered: str, *, thing: bool) -> str:
 def _overridden(before: Sequence[Piece], now: Sequence[Piece], grouped: str | None = None) -> tuple[Piece, ...]:
     """Constraints taken over, but for fields that are stated anew or counted by; what is excluded now stays beside."""
     stated = {grouped, *(piece.field for piece in now if not _excludes(piece.filter))}
-    return (*(piece for piece in before if piece.field not in stated), *now)
+    denied = {(piece.field, str(value)) for piece in now if _excludes(piece.filter) for value in _values(piece.filter)}
+    kept = (
+        piece
+        for piece in before
+        if piece.field not in stated
+        and not denied.intersection((piece.field, str(value)) for value in _values(piece.filter))
+    )
+    return (*kept, *now)
+
+
+def _values(filter: Json) -> Sequence[Any]:
+    """The values that a condition on one field names."""
+    value = filter.get("value")
+    return value if isinstance(value, list) else [value]
 
 
 def _excludes(filter: Json) -> bool:

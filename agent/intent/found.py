@@ -10,15 +10,16 @@ from functools import cache
 from agent.intent import lexicon, wording
 from agent.intent.comparing import Unclear, find_quantities
 from agent.intent.deciding import Constraint, read_constraints
+from agent.intent.existence import read_existence
 from agent.intent.filters import Json, both, either, of_constraint, of_date, of_number, outside
 from agent.intent.flags import read_flags
 from agent.intent.lengths import find_lengths
 from agent.intent.linking import Mention, find_mentions, translated_cues
-from agent.intent.negation import is_denied, is_negated
+from agent.intent.negation import find_negators, is_denied_mention, is_negated
 from agent.intent.numbered import NumberRange, is_key, year_ranges
 from agent.intent.reading import SURE
 from agent.intent.sentence import Sentence, about_regions
-from agent.intent.text import stem, tokenize
+from agent.intent.text import tokenize
 from agent.intent.time.dates import DateRange, read_dates
 from agent.intent.time.periods import Calendar
 from agent.intent.versions import version_ranges
@@ -105,19 +106,23 @@ def find(
         text, tokens, find_mentions(tokens, vocabulary, more), vocabulary, nouns, about=about, counted=counted,
         frequencies=frequencies or {}, calculates=wording.is_calculating(text),
     )  # fmt: skip
-    denials = {one.first: is_negated(sentence, one) for one in sentence.mentions}
-    if len(tokens) > _STORY:
-        denials = {place: None if denied else denied for place, denied in denials.items()}
-    sentence = replace(sentence, denials=denials)
     ranges, unread_dates = read_dates(text, calendar)
     dates = [one for one in ranges if _is_stated(one, sentence, calendar)]
     dates = [one for one in dates if not any(_holds(mention, one) for mention in sentence.mentions)]
-    sentence = replace(sentence, taken=tuple((one.start, one.end) for one in dates), dated=bool(dates))
+    taken = tuple((one.start, one.end) for one in dates)
+    sentence = replace(sentence, taken=taken, dated=bool(dates), negators=find_negators(sentence))
+    denials = {one.first: is_denied_mention(sentence, one) for one in sentence.mentions}
+    if len(tokens) > _STORY:
+        denials = {place: None if denied else denied for place, denied in denials.items()}
+    sentence = replace(sentence, denials=denials)
     quantities, unclear = find_quantities(sentence)
     numbers = [*quantities, *year_ranges(sentence, dates)]
     sentence = replace(sentence, taken=(*sentence.taken, *((one.start, one.end) for one in numbers)))
     constraints, left = read_constraints(sentence)
-    constraints = [*version_ranges(sentence, constraints), *read_flags(sentence)]
+    existing = read_existence(sentence)
+    lacked = {name for name, *_ in existing}
+    flags = [one for one in read_flags(sentence) if one.field not in lacked]
+    constraints = [*version_ranges(sentence, constraints), *flags]
     fields = vocabulary.catalogue.fields
     pieces = [Piece(one.field, of_constraint(one, fields), one.start, one.end, one.confidence) for one in constraints]
     stated = [Piece(one.field, of_number(one), one.start, one.end) for one in numbers]
@@ -127,7 +132,12 @@ def find(
     if len(tokens) > _STORY:
         stated = [replace(one, confidence=_TOLD) for one in stated]
     pieces += stated
-    pieces += _existence(sentence, {piece.field for piece in pieces})
+    known = {one.field for one in pieces if one.confidence >= SURE}
+    pieces += [
+        Piece(name, {"type": "exists", "key": name, "value": there}, start, end, _SAID)
+        for name, there, start, end in existing
+        if name not in known
+    ]
     pieces.sort(key=lambda piece: piece.start)
     lengths = tuple(
         Piece(name, {"type": operator, "key": f"len({name})", "value": number}, start, end)
@@ -165,6 +175,7 @@ _DATES = ("published", "created", "updated", "", "effective", "expires")
 _STORY = 36
 """Words from which on a question tells a story: its days and numbers may be of what happened, not of the documents."""
 _TOLD = 0.8
+_SAID = 0.9
 _NEAR = 40
 """Characters between a date and the word for its field."""
 _LEAST_SHORTENED, _SHORTEST_PAST = 3, 4
@@ -206,68 +217,6 @@ def _is_stated(one: DateRange, sentence: Sentence, calendar: Calendar) -> bool:
     return is_made or is_past or any(sentence.is_noun(place) for place in places)
 
 
-_WITHOUT = re.compile(
-    r"(?:(?:\b(?:without|lack(?:s|ing)?|miss(?:es|ing)|never\s+(?:had|have|has|got|listed|named)|"
-    r"not\s+(?:have|has|had|got|list|name|state)|"
-    r"(?:with|ha(?:ve|s|d)|nam(?:e|es|ing)|list(?:s|ing)?|giv(?:e|es|ing)|stat(?:e|es|ing))\s+no)|"
-    r"n['’]t\s+(?:have|list|name|state|give))(?:\s+(?:a|an|any|\w+))?|"
-    r"没有|缺少|不带|(?:没有?|未)(?:写明?|注明|标明?|填写?)|(?:不带|没有|无)任何)$",
-    re.IGNORECASE,
-)
-_MAY_LACK = ("person", "label", "version", "number", "tag", "date")
-_UNWRITTEN = re.compile(r"(?:没有?|未)(?:写明|注明|标明|填写?)任?何?$")
-_HAVING = re.compile(r"\b(?:have|has|had|list|lists|name|names|carry|carries)\s+(?:a|an|any)$", re.IGNORECASE)
-_WITH = re.compile(
-    r"(?:\b(?:that\s+have|that\s+has|with)\s+(?:a|an)|(?:^|[，。；]|第[一二三四五六\d]+[个篇份条])有)$", re.IGNORECASE
-)
-
-
-def _existence(sentence: Sentence, constrained: set[str]) -> list[Piece]:
-    """ "without a sponsor": a field that is or is not there."""
-    catalogue, roles = sentence.vocabulary.catalogue, sentence.vocabulary.roles
-    pieces: list[Piece] = []
-    for index, token in enumerate(sentence.tokens):
-        fields, behind = sentence.cue(index)
-        name = next((one for one in fields if roles[one] in _MAY_LACK), None)
-        known = constrained | {piece.field for piece in pieces}
-        if name is None or name in known or sentence.mention_at(index) is not None:
-            continue
-        # A field that all documents have is never missing; only its own name can be.
-        is_always = catalogue.fields[name].documents >= catalogue.documents
-        before = sentence.text[: token.start].rstrip()
-        without = _WITHOUT.search(before)
-        # Without a word for it in Chinese is without the field; in English "no date" may be anything.
-        # But how many are without it asks of documents, whatever it is called.
-        counts = any(pattern.search(sentence.text) for pattern in (wording.COUNTING, wording.SHARE))
-        is_named = _is_own_name(sentence, name, index, behind) or (
-            token.kind == "cjk" and (counts or _UNWRITTEN.search(before) or _WITH.search(before))
-        )
-        if is_always or not is_named or wording.NO_CALCULATION.search(sentence.text):
-            continue
-        of_documents = sentence.has_document_noun(sentence.text) or any(
-            "kind" in concepts_of(one) for one in constrained
-        )
-        if token.kind == "cjk" and not of_documents:
-            continue  # 没有预算怎么办 speaks of no documents
-        # "how many have a sponsor": elsewhere that only asks whether.
-        having = _HAVING.search(before) if counts else None
-        stated = without or _WITH.search(before) or having
-        if stated:
-            filter: Json = {"type": "exists", "key": name, "value": without is None}
-            pieces.append(Piece(name, filter, stated.start(), sentence.tokens[behind - 1].end, 0.9))
-    return pieces
-
-
-def _is_own_name(sentence: Sentence, field: str, index: int, behind: int) -> bool:
-    """Whether the cue at these places is the field's own name, or Chinese for it."""
-    token, words = sentence.tokens[index], lexicon.name_words(field)
-    if token.kind == "cjk":
-        said = sentence.text[token.start : sentence.tokens[behind - 1].end]
-        name = " ".join(words)
-        return any(said in lexicon.bilingual().get(one, ()) for one in (name, name.removesuffix("s")))
-    return token.stem in {stem(word) for word in words}
-
-
 def _date_pieces(sentence: Sentence, dates: Sequence[DateRange], now: datetime) -> list[Piece]:
     """One filter for each date field: ranges side by side are alternatives, unless their open ends meet."""
     zone = now.tzinfo
@@ -279,9 +228,12 @@ def _date_pieces(sentence: Sentence, dates: Sequence[DateRange], now: datetime) 
             by_field.setdefault(name, []).append(one)
     pieces = []
     for name, ranges in by_field.items():
+        denied = {is_negated(sentence, one.start, one.end, sentence.vocabulary.of_role("date")) for one in ranges}
+        if len(denied) > 1 or None in denied:
+            continue  # nobody knows what is meant
         made = [of_date(one, sentence.vocabulary.catalogue.fields[name], zone) for one in ranges]
-        if len(made) == 1 and is_denied(sentence, ranges[0].start, sentence.vocabulary.of_role("date")):
-            made = [outside(made[0])]
+        if denied == {True}:
+            made = [outside(either(made))] if len(made) == 1 else [{"type": "not", "filter": either(made)}]
         lows = [one.period.low for one in ranges if one.period.low is not None]
         highs = [one.period.high for one in ranges if one.period.high is not None]
         # "before 2001 or after 2024" leaves no day for both.

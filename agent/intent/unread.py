@@ -8,6 +8,7 @@ from agent.intent import wording, words
 from agent.intent.bounds import find_comparisons
 from agent.intent.filters import Json
 from agent.intent.found import Found, Piece
+from agent.intent.sentence import Sentence
 from agent.types import Rejected
 
 Span = tuple[int, int]
@@ -44,7 +45,7 @@ def unread(found: Found) -> tuple[Rejected, ...]:
     dates = [(one.start, one.end) for one in found.dates]
     denied = [(one.start, one.end) for one in pieces if _denies(one)]
     stays = [*_compared(found, read), *_positive(sentence.text, [*exact, *dates], read)]
-    stays += _negative(sentence.text, [*named, *dates], denied)
+    stays += _negative(sentence, [*named, *dates], read, denied)
     return tuple(_rejected(sentence.text, stays))
 
 
@@ -72,17 +73,20 @@ def _compared(found: Found, read: Sequence[Span]) -> Iterator[tuple[Span, str]]:
             yield span, why.get(span, SEARCHED)
 
 
-def _negative(text: str, named: Sequence[Span], denied: Sequence[Span]) -> Iterator[tuple[Span, str]]:
-    """Words that exclude, and negations of something named, that no negative condition goes with."""
-    for match in (*_words("exclusion").finditer(text), *_words("negation").finditer(text)):
-        start, end = match.span()
+def _negative(
+    sentence: Sentence, named: Sequence[Span], stated: Sequence[Span], denied: Sequence[Span]
+) -> Iterator[tuple[Span, str]]:
+    """Words that exclude, and negations of something named, that no condition goes with."""
+    text = sentence.text
+    for negator in sentence.negators.values():
+        start, end = sentence.tokens[negator.first].start, sentence.tokens[negator.last - 1].end
         clause = _CLAUSE.search(text, end)
         until = min(end + _REACH, clause.start() if clause else len(text))
-        if any(first <= start < last or (start - _REACH_BACK <= last and first <= until) for first, last in denied):
+        near = any(start - _REACH_BACK <= last and first <= until for first, last in denied)
+        if near or any(first <= start < last for first, last in stated):
             continue
         excluded = [last for first, last in named if end <= first < until]
-        is_exclusion = _words("exclusion").match(text, start) is not None
-        if excluded or is_exclusion:
+        if excluded or negator.kind == "excluding":
             yield (start, min(excluded) if excluded else until), NOT_EXCLUDED
 
 
