@@ -1,18 +1,23 @@
 """Which field the words of a question mean, by evidence: the field's own name, its stems, abbreviations, concepts."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 
 from agent.intent import lexicon
-from agent.intent.numbers import Measure, measure_of
+from agent.intent.catalogue import truth_of
+from agent.intent.numbers import CURRENCIES, Measure, measure_of
 from agent.intent.sentence import Sentence
-from agent.intent.text import has_chinese, stem
+from agent.intent.text import chinese_words, has_chinese, stem
 from agent.intent.vocabulary import PEOPLE, Vocabulary, looks_like_name
+from agent.intent.words import table
+from retrievers.text.glosses import senses_of
 
 _LONGEST = 5
+_LONGEST_QUANTITY = 4
+_SENSES = 2
 _FULL, _PART, _SHORTENED, _GENERAL, _ROOT = 5.0, 4.0, 3.0, 2.0, 1.0
 _LEAST_ROOT = 5
 _NAMES = 0.6
@@ -21,6 +26,7 @@ _REPEATED = 0.5
 """Most values of a field that groups documents, as a share of these."""
 _SHORT = 60
 """Most characters of a text that names a document."""
+_YEARS = (1000, 2100)
 _RANKS = frozenset("rank ranking position pos place grid seed".split())
 _PLAIN = frozenset("of in the to and or by a no is at on name type date number value id with was".split())
 _VOWELS = re.compile("[aeiou]")
@@ -61,7 +67,40 @@ class Columns:
         if cued and not (behind == index + 1 and sentence.folded(index) in _PLAIN):
             known = tuple(name for name in cued if name in self.vocabulary.roles)
             return Column(known, behind, _GENERAL) if known else None
-        return own
+        return own or self._of_quantity(sentence, index) or self._glossed(sentence, index)
+
+    def implied(self, words: Collection[str], *sorts: str) -> tuple[str, ...]:
+        """The numbers of the quantity that words speak of: prices of "expensive" and 多少钱, times of "how long".
+
+        Args:
+            sorts: "ends" of an order, or "nouns".
+        """
+        listed = (one for sort in sorts for one in table("implied")[sort])
+        kinds = {kind for one in listed if not set(words).isdisjoint(one["words"]) for kind in one["kinds"]}
+        kinds |= CURRENCIES if "money" in kinds else set()
+        of_unit = tuple(name for name, one in self.measures.items() if {unit.kind for unit in one.units} & kinds)
+        return of_unit or tuple(name for name in self.measures if self.vocabulary.concepts[name] & kinds)
+
+    def _of_quantity(self, sentence: Sentence, index: int) -> Column | None:
+        tokens = sentence.tokens[index : index + _LONGEST_QUANTITY]
+        for size in range(len(tokens), 0, -1):
+            names = self.implied([sentence.text[tokens[0].start : tokens[size - 1].end].casefold()], "nouns")
+            if names:
+                return Column(names, index + size, _GENERAL)
+        return None
+
+    def _glossed(self, sentence: Sentence, index: int) -> Column | None:
+        """The fields that the heads of the first English senses of a Chinese word mean: 房价 is a "house price"."""
+        start = sentence.tokens[index].start
+        end = chinese_words(sentence.text).get(start)
+        if end is None:
+            return None
+        heads = {sense[-1] for sense in senses_of(sentence.text[start:end])[:_SENSES]} - lexicon.STOP_WORDS
+        names = {
+            name for name, words in self.stems.items() for one in words for head in heads
+            if one == stem(head) or is_short_for(one, head) or _is_of_root(one, head)
+        }  # fmt: skip
+        return Column(tuple(sorted(names)), sentence.index_from(end), _ROOT) if names else None
 
     def _own(self, sentence: Sentence, index: int) -> Column | None:
         """Fields whose own name stands there, the longest part of a name first."""
@@ -105,15 +144,10 @@ class Columns:
     def people(self) -> tuple[str, ...]:
         """Fields of people: by their role, else by what their values look like."""
         known = self.vocabulary.of_role("person")
-        named = tuple(name for name in known if PEOPLE & self._concepts(name))
+        named = tuple(name for name in known if PEOPLE & self.vocabulary.concepts[name])
         if known:
             return named or known
         return tuple(name for name in self.vocabulary.roles if self._holds_names(name))
-
-    def _concepts(self, name: str) -> frozenset[str]:
-        from agent.intent.vocabulary import concepts_of
-
-        return concepts_of(name)
 
     def _holds_names(self, name: str) -> bool:
         values = self.vocabulary.catalogue.fields[name].values
@@ -142,6 +176,12 @@ class Columns:
         if not isinstance(one.low, int | float) or not isinstance(one.high, int | float):
             return False
         return one.distinct == one.documents == one.high - one.low + 1 and one.documents > 2
+
+    def is_year(self, name: str) -> bool:
+        """Whether a number is a year, of which no sum says anything."""
+        one = self.vocabulary.catalogue.fields[name]
+        bounds = [bound for bound in (one.low, one.high) if isinstance(bound, int | float)]
+        return len(bounds) == 2 and bounds[0] >= _YEARS[0] and bounds[1] <= _YEARS[1]
 
     def is_rank(self, name: str) -> bool:
         """Whether a number is a place in an order, of which the first is the highest."""
@@ -207,7 +247,10 @@ class _Key:
 @lru_cache(maxsize=256)
 def _columns(key: _Key) -> Columns:
     fields = key.vocabulary.catalogue.fields
-    measures = {name: found for name, values in fields.items() if (found := measure_of(values)) is not None}
+    measures = {
+        name: found for name, values in fields.items()
+        if truth_of(values) is None and (found := measure_of(values)) is not None
+    }  # fmt: skip
     stems = {}
     for name in fields:
         words = lexicon.name_words(name)

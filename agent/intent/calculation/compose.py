@@ -4,7 +4,7 @@ A calculation is made only when every word of the question is accounted for: a n
 restrict it, or that took a column by default, would be a wrong answer.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -12,13 +12,16 @@ from agent.intent.calculation import between, shares
 from agent.intent.calculation.amounts import read_amount, read_counted_field
 from agent.intent.calculation.ends import read_middle, read_ranked
 from agent.intent.calculation.groups import read_group, read_ranked_group
-from agent.intent.calculation.parts import Part, split
+from agent.intent.calculation.parts import FILLER, PIECE, Part, split
 from agent.intent.calculation.question import Calculation, Question, Unclear, pieces_of, words_of_kind
 from agent.intent.calculation.rows import named_rows
 from agent.intent.calculation.slots import ENDS, read_operand, read_order, read_size, read_target
+from agent.intent.catalogue import truth_of
 from agent.intent.columns import Columns, columns_of
-from agent.intent.filters import Json, both
+from agent.intent.deciding import Constraint
+from agent.intent.filters import Json, both, of_constraint
 from agent.intent.found import Found, Piece
+from agent.intent.reading import SURE
 from agent.intent.same import Same
 from agent.intent.words import table
 
@@ -89,8 +92,15 @@ def _split(key: Same[Found]) -> tuple[Found, Columns, tuple[Part, ...]]:
     # "the total number" is no value of a record that sums up the others.
     found = replace(found, pieces=tuple(one for one in found.pieces if _value(one).casefold() not in totals))
     parts = split(found, columns)
+    # 少 in 多少条 is no value.
+    calculating = [part for part in parts if part.piece is None and part.kind in _CALCULATING]
+    found = replace(found, pieces=tuple(one for one in found.pieces if not _is_within(one, calculating)))
     rows = named_rows(found, columns, parts)
     return found, columns, tuple(split(found, columns, rows) if rows else parts)
+
+
+def _is_within(piece: Piece, parts: Sequence[Part]) -> bool:
+    return any(part.start <= piece.start and piece.end <= part.end for part in parts)
 
 
 def _value(piece: Piece) -> str:
@@ -136,6 +146,7 @@ def _conditioned(made: Calculation, question: Question) -> Calculation | None:
 def _operation(question: Question) -> Calculation | None:
     """What the words calculate, read by the one that says most."""
     take_absent(question)
+    take_flags(question)
     if question.has("share", "rate"):
         return shares.read_share(question)
     part = shares.read_part_of_count(question)
@@ -173,6 +184,27 @@ def take_absent(question: Question) -> None:
         else:
             continue
         question.used.update((place, behind))
+
+
+def take_flags(question: Question) -> None:
+    """ "what share of ads [has a garden]": where records are counted a field that is true or false is to be true.
+
+    It must be said of them by a verb; what groups them, or is denied, is no such condition.
+    """
+    if not question.has("count", "share") or question.has("lacking", "negation", "per", "by"):
+        return
+    fields, parts = question.columns.vocabulary.catalogue.fields, list(question.parts)
+    for place, part in question.fields():
+        truth = truth_of(fields[part.fields[0]]) if len(part.fields) == 1 and part.strength > 2 else None
+        if fields[part.fields[0]].field.item == "boolean":
+            truth = {True: "true"}
+        verb = parts[place - 1] if place else None
+        if truth is None or verb is None or verb.kind not in (FILLER, "having") or place in question.used:
+            continue
+        stated = Constraint(part.fields[0], (truth[True],), part.start, part.end)
+        piece = Piece(part.fields[0], of_constraint(stated, fields), part.start, part.end, SURE)
+        parts[place] = replace(part, kind=PIECE, piece=piece)
+    question.parts = tuple(parts)
 
 
 def _sized(question: Question, size: Json) -> Calculation | None:

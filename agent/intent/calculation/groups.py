@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from agent.intent.calculation.parts import NUMBER, PIECE, RECORD, VALUE, Part
 from agent.intent.calculation.question import LINKING, Question, Unclear
 from agent.intent.calculation.slots import ENDS, NTH, Order, is_dated, is_records
+from agent.intent.lexicon import name_words
 
+_ADJECTIVES = {"annual": "year", "annually": "year"}
 _PERIODS = {"year": "year", "month": "year_month", "quarter": "quarter"}
 
 
@@ -89,9 +91,25 @@ def _periodical(question: Question) -> Group | None:
     for place in question.of_kind(*_PERIODS):
         part, date = question.parts[place], question.date()
         word = question.found.sentence.text[part.start : part.end].casefold()
-        if date and (word.endswith("ly") or word.startswith("annual")):
+        if word.endswith("ly") or word.startswith("annual"):
+            behind = question.parts[place + 1] if place + 1 < len(question.parts) else part
+            number = question.number_of(behind) if question.has("avg", "median") else None
+            if number is not None and part.kind not in _periods_of(number):
+                raise Unclear("of a period, or by period")  # "average monthly pay"
+            if number is not None:
+                question.used.add(place)
+                return None
+        else:
+            continue
+        if date:
             return Group(f"{_PERIODS[part.kind]}({date})", place)
     return None
+
+
+def _periods_of(number: str) -> set[str]:
+    """The periods that the name of a number speaks of: a year in `annual_salary_eur`."""
+    words = {word.removesuffix("ly") for word in name_words(number)}
+    return {_ADJECTIVES.get(word, word) for word in words}
 
 
 def read_ranked_group(question: Question, order: Order | None) -> Group | None:

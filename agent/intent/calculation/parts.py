@@ -9,9 +9,11 @@ from functools import cache
 
 from agent.intent.columns import Column, Columns
 from agent.intent.found import Found, Piece
+from agent.intent.lexicon import STOP_WORDS, name_words
 from agent.intent.numbers import unit_of
 from agent.intent.numerals import parse_exact
 from agent.intent.sentence import Sentence
+from agent.intent.text import chinese_words
 from agent.intent.words import table
 
 UNKNOWN, VALUE, FILLER, FIELD, RECORD, PIECE, NUMBER, MARK, UNIT = (
@@ -107,7 +109,20 @@ def split(found: Found, columns: Columns, more: Sequence[Piece] = ()) -> tuple[P
         assert part is not None
         parts.append(part)
         place = part.last
-    return _with_records(sentence, parts, columns)
+    return _with_records(sentence, _in_words(sentence, parts), columns)
+
+
+def _in_words(sentence: Sentence, parts: Sequence[Part]) -> list[Part]:
+    """The parts with the characters of an unknown Chinese word as one."""
+    ends = chinese_words(sentence.text)
+    joined: list[Part] = []
+    for part in parts:
+        before = joined[-1] if joined else None
+        if part.kind == UNKNOWN == (before.kind if before else "") and before and ends.get(before.start, 0) >= part.end:
+            joined[-1] = replace(before, last=part.last, end=part.end)
+        else:
+            joined.append(part)
+    return joined
 
 
 def _choices(
@@ -129,10 +144,8 @@ def _choices(
             _part(sentence, FIELD, index, column.last, fields=column.fields, strength=column.strength),
         )
     if sentence.is_noun(index) and not sentence.mention_at(index):
-        yield (
-            _COST[RECORD] if column is not None and column.strength >= 5 else 0.8,
-            _part(sentence, RECORD, index, _noun_end(sentence, index)),
-        )
+        is_field = column is not None and column.strength >= 5 and _is_own_word(sentence, index, column)
+        yield _COST[RECORD] if is_field else 0.8, _part(sentence, RECORD, index, _noun_end(sentence, index))
     if any(one.start <= token.start < one.end for one in found.dates):
         yield _COST[UNKNOWN], _part(sentence, UNKNOWN, index, index + 1)
     elif token.kind == "number" or (token.kind == "word" and parse_exact(token.folded) is not None):
@@ -141,7 +154,7 @@ def _choices(
             _COST[NUMBER] if number is not None else _COST[UNKNOWN],
             _part(sentence, NUMBER if number is not None else UNKNOWN, index, index + 1, number=number),
         )
-    elif token.kind == "mark":
+    elif token.kind == "mark" and not (token.text == "%" and sentence.folded(index + 1) == "of"):
         yield _COST[MARK], _part(sentence, MARK, index, index + 1)
     elif token.kind == "cjk" and (size := _chinese_number(sentence, index)):
         number = parse_exact(sentence.text[token.start : sentence.tokens[index + size - 1].end])
@@ -153,6 +166,15 @@ def _choices(
     if mention is not None and mention.first == index:
         yield _COST[VALUE], _part(sentence, VALUE, index, mention.last)
     yield _COST[UNKNOWN], _part(sentence, UNKNOWN, index, index + 1)
+
+
+def _is_own_word(sentence: Sentence, index: int, column: Column) -> bool:
+    """Whether a word for documents is also a field's name, in the same form: no "claim" is what was "claimed"."""
+    if _phrases().get((sentence.folded(index - 1),)) in ("avg", "sum", "median", "highest", "lowest"):
+        return True
+    word = sentence.folded(index)
+    words = {one.removesuffix("s") for name in column.fields for one in name_words(name)}
+    return column.last > index + 1 or word.removesuffix("s") in words
 
 
 _CONNECTING = frozenset("and or & / , the a of in by either neither nor both vs versus 、 ， 和 与 或 及 跟".split())
@@ -229,7 +251,14 @@ _BEFORE_PLURAL = frozenset(["count", "most", "fewest", "number", "distinct", "sh
 # And right behind which a noun is: "which [parcel]", "the most expensive [part]".
 _BEFORE_NOUN = frozenset(["which", "highest", "lowest", "exactly"])
 _NAMING = frozenset([UNKNOWN, PIECE, FIELD, RECORD, VALUE])
+_CALCULATING = frozenset(
+    """
+    count how_much how_big distinct avg median sum share rate ratio difference most fewest highest lowest
+    """.split()
+)
 _DETERMINERS = frozenset("the our all these those".split())
+_GENERAL = frozenset("one ones record records entry entries item items row rows".split())
+"""Words for records of any kind."""
 
 
 def _with_records(sentence: Sentence, parts: list[Part], columns: Columns) -> tuple[Part, ...]:
@@ -241,7 +270,9 @@ def _with_records(sentence: Sentence, parts: list[Part], columns: Columns) -> tu
             parts[place] = replace(part, kind="more" if part.kind == "or_more" else "fewer")
         if part.kind in (UNKNOWN, RECORD) and place and _counts_noun(sentence, parts, place, columns):
             parts[place] = replace(part, kind=FILLER)
-        elif part.kind == UNKNOWN and _is_record(sentence, parts, place, before):
+        elif part.kind == UNKNOWN and (
+            _is_record(sentence, parts, place, before) or _is_only_record(sentence, parts, place)
+        ):
             parts[place] = replace(part, kind=RECORD, guessed=True)
         if part.kind not in (FILLER, MARK, PIECE):
             before = parts[place].kind
@@ -267,13 +298,36 @@ def _is_record(sentence: Sentence, parts: Sequence[Part], place: int, before: st
     if sentence.tokens[part.first].kind != "word" or (behind is not None and behind.kind == UNKNOWN):
         return False
     if _is_plural(sentence, part):
-        determined = last is not None and sentence.tokens[last.first].folded in _DETERMINERS
         grouped = behind is not None and behind.kind in ("per", "by") and (last is None or last.kind == "listed")
-        return before in _BEFORE_PLURAL or determined or grouped
+        return before in _BEFORE_PLURAL or grouped
     counted = behind is not None and behind.kind == "count" and behind.first == part.last
     is_head = behind is None or behind.kind not in _NAMING
     named = is_head and last is not None and last.kind in _BEFORE_NOUN and len(part_text(sentence, part)) > 2
     return (counted or named) and part_text(sentence, part).isalpha()
+
+
+def _is_only_record(sentence: Sentence, parts: Sequence[Part], place: int) -> bool:
+    """Whether an unknown noun with an article or right behind a value is the only one that may stand for records.
+
+    "our [hotels]", "all [mail]", "public safety [ordinances]", 西安[酒店]; in "tickets about our [printers]" it is not.
+    """
+    part = parts[place]
+    last = parts[place - 1] if place else None
+    token = sentence.tokens[part.first]
+    others = [one for one in parts if one.kind == RECORD and part_text(sentence, one).casefold() not in _GENERAL]
+    alone = all(sentence.tokens[one.first].stem == token.stem for one in others)
+    asks = any(one.kind in _CALCULATING for one in parts)  # of a list it may be the topic
+    if last is None or not asks or not alone or token.is_capital:
+        return False
+    article = sentence.tokens[last.last - 1].folded
+    if token.kind == "cjk":
+        behind = parts[place + 1].kind if place + 1 < len(parts) else MARK
+        counts = behind == "among" or any(one.kind in ("count", "most", "fewest", "share") for one in parts)
+        led = last.kind == PIECE or article == "的"
+        return led and counts and part.last - part.first > 1 and behind != UNKNOWN
+    if last.kind == PIECE and sentence.folded(last.first - 1) in ("a", "an", "the", "any", "each"):
+        return True
+    return ((last.kind == PIECE or article in _DETERMINERS) and _is_plural(sentence, part)) or article == "all"
 
 
 def part_text(sentence: Sentence, part: Part) -> str:
@@ -281,7 +335,7 @@ def part_text(sentence: Sentence, part: Part) -> str:
     return sentence.text[part.start : part.end]
 
 
-_CLASSIFIERS = frozenset("个篇份条起件项门首道部次款套张")
+_CLASSIFIERS = frozenset("个篇份条起件项门首道部次款套张家间本则封例宗台辆只座")
 
 
 def _is_classified(sentence: Sentence, parts: Sequence[Part], place: int) -> bool:
@@ -306,7 +360,8 @@ def _is_plural(sentence: Sentence, part: Part) -> bool:
     word = token.folded
     return (
         token.kind == "word"
-        and len(word) > 3
+        and len(word) > 2
+        and word not in STOP_WORDS
         and word.endswith("s")
         and not word.endswith(("ss", "us", "is"))
         and word not in table("calculation")["not_records"]
