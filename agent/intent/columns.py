@@ -183,6 +183,13 @@ class Columns:
         bounds = [bound for bound in (one.low, one.high) if isinstance(bound, int | float)]
         return len(bounds) == 2 and bounds[0] >= _YEARS[0] and bounds[1] <= _YEARS[1]
 
+    def has_short(self, noun: str) -> bool:
+        """Whether a noun may be written out what a value abbreviates: "apartments" of `apt`, "motors" of `MTR`."""
+        word = noun.casefold().removesuffix("s")
+        labels = self.vocabulary.of_role("label", "tag")
+        values = (value for name in labels for value in self.vocabulary.catalogue.fields[name].values)
+        return any(len(value) > 2 and is_short_for(value.casefold(), word) for value in values)
+
     def is_rank(self, name: str) -> bool:
         """Whether a number is a place in an order, of which the first is the highest."""
         return not _RANKS.isdisjoint(lexicon.name_words(name))
@@ -213,7 +220,7 @@ def is_short_for(short: str, word: str) -> bool:
         return not _VOWELS.search(short) and short[1] == word[-1]
     rest = iter(word)
     alike = len(short) > 3 and short[:2] == word[:2] and len(word) >= 2 * len(short)
-    return (alike or not _VOWELS.search(short)) and all(letter in rest for letter in short)
+    return (alike or not _VOWELS.search(short[1:].rstrip("e"))) and all(letter in rest for letter in short)
 
 
 def _is_of_root(one: str, word: str) -> bool:

@@ -50,7 +50,8 @@ def _stated(sentence: Sentence, name: str, truth: Mapping[bool, str]) -> Iterato
         mention = Mention(first, last, start, end, (Known(name, truth[True], "flag"),))
         if not _is_property(sentence, mention):
             continue
-        negated = _is_failed(sentence, name, first) or is_negated(sentence, mention)
+        failed = _failed_at(sentence, name, first)
+        negated = failed is not None or is_negated(sentence, mention)
         said = _DENIED_ZH.search(sentence.text[:start])
         if negated is None:
             continue
@@ -58,6 +59,8 @@ def _stated(sentence: Sentence, name: str, truth: Mapping[bool, str]) -> Iterato
         lead = start
         if said is not None:
             lead = said.start()
+        elif failed is not None:
+            lead = sentence.tokens[failed].start
         elif negated:
             place = first - 1
             while place >= 0 and sentence.folded(place) in _DENYING | {"-", "been", "be", "a", "an", "any"}:
@@ -112,11 +115,12 @@ def _chinese(sentence: Sentence, name: str) -> Iterator[tuple[int, int]]:
             yield index, behind
 
 
-def _is_failed(sentence: Sentence, name: str, first: int) -> bool:
-    """ "a missed SLA" of a field `sla_ok`."""
+def _failed_at(sentence: Sentence, name: str, first: int) -> int | None:
+    """The place of what makes "a [missed] SLA" of a field `sla_ok`; None where nothing does."""
     failing = frozenset(table("link", "en")["truth"]["failing"].split())
-    is_met = not {"ok", "met", "kept"}.isdisjoint(lexicon.name_words(name))
-    return is_met and any(sentence.tokens[place].stem in failing for place in range(max(first - 3, 0), first))
+    if {"ok", "met", "kept"}.isdisjoint(lexicon.name_words(name)):
+        return None
+    return next((place for place in range(max(first - 3, 0), first) if sentence.tokens[place].stem in failing), None)
 
 
 def _is_property(sentence: Sentence, mention: Mention) -> bool:
@@ -137,9 +141,8 @@ def _is_property(sentence: Sentence, mention: Mention) -> bool:
     if sentence.is_noun(last) or (following is not None and following.folded in ("ones", "only", "stuff", "things")):
         return True
     plural = following is not None and following.kind == "word" and following.folded.endswith("s")
-    failed = any(sentence.is_noun(place) for place in range(mention.first)) and _is_failed(
-        sentence, mention.known[0].field, mention.first
-    )
+    failed = _failed_at(sentence, mention.known[0].field, mention.first) is not None
+    failed = failed and any(sentence.is_noun(place) for place in range(mention.first))
     return bool(plural and following and following.folded not in lexicon.STOP_WORDS) or failed
 
 

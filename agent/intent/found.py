@@ -289,14 +289,18 @@ def date_field(sentence: Sentence, one: DateRange) -> str | None:
         gap = token.start - one.end if token.start >= one.end else one.start - token.end
         if token.kind != "mark" and 0 <= gap < _NEAR:
             near += [(gap, name) for name in sentence.cue_fields(index) if name in fields]
-    if near and len(fields) > 1:
-        return min(near)[1]
+    return min(near)[1] if near and len(fields) > 1 else main_date(sentence.vocabulary)
+
+
+def main_date(vocabulary: Vocabulary) -> str | None:
+    """The date field that says when documents came to be."""
     # When something ends is not when it came to be; of fields whose names say nothing the one of most documents is.
     last = len(_DATES)
     return min(
-        fields,
+        vocabulary.of_role("date"),
         key=lambda name: min(
             (_DATES.index(c) for c in concepts_of(name) if c in _DATES),
             default=last + ("expires" in concepts_of(name)),
         ),
+        default=None,
     )

@@ -195,11 +195,12 @@ def take_flags(question: Question) -> None:
         return
     fields, parts = question.columns.vocabulary.catalogue.fields, list(question.parts)
     for place, part in question.fields():
-        truth = truth_of(fields[part.fields[0]]) if len(part.fields) == 1 and part.strength > 2 else None
+        sure = part.strength >= 2 or question.found.sentence.tokens[part.first].kind == "cjk"
+        truth = truth_of(fields[part.fields[0]]) if len(part.fields) == 1 and sure else None
         if fields[part.fields[0]].field.item == "boolean":
             truth = {True: "true"}
         verb = parts[place - 1] if place else None
-        if truth is None or verb is None or verb.kind not in (FILLER, "having") or place in question.used:
+        if truth is None or verb is None or verb.kind not in (FILLER, "having", "share") or place in question.used:
             continue
         stated = Constraint(part.fields[0], (truth[True],), part.start, part.end)
         piece = Piece(part.fields[0], of_constraint(stated, fields), part.start, part.end, SURE)

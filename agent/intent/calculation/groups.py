@@ -57,6 +57,7 @@ def _group_behind(question: Question, place: int) -> Group | None:
     following = question.parts[behind + 1] if behind + 1 < len(question.parts) else None
     beside_value = following is not None and following.kind in (PIECE, VALUE)
     name = question.group_of(part) if part.fields else None
+    name = people_meant(question) if part.kind == "people" and name is None else name
     if name is not None and not (beside_value and question.parts[place].kind == "by"):
         question.used.update((place, behind))
         _refuse_second(question, behind)
@@ -65,6 +66,23 @@ def _group_behind(question: Question, place: int) -> Group | None:
         question.used.update((place, behind))
         return Group("", behind, per_record=True)
     return None
+
+
+def people_meant(question: Question) -> str | None:
+    """The field of the people who are spoken of: the one whose word or deed is said, else the one that there is."""
+    columns = question.columns
+    people = columns.people()
+    deeds = {stem: name for name in people for stem in columns.stems[name][:1] if len(columns.stems[name]) > 1}
+    said = [name for _, part in question.fields() for name in part.fields if name in people]
+    done = [deeds[one] for _, part in question.fields() for name in part.fields
+            for one in columns.stems[name][:1] if one in deeds]  # fmt: skip
+    pieces = [part.piece.field for part in question.parts if part.piece is not None and part.piece.field in people]
+    named = list(dict.fromkeys((*said, *pieces))) or list(dict.fromkeys(done))
+    if len(named) == 1:
+        meant = {*named, *(name for name in columns.stems if columns.stems[name][:1] == columns.stems[named[0]][:1])}
+        question.used.update(place for place, part in question.fields() if set(part.fields) & meant)
+        return named[0]
+    return people[0] if people and not named and (question.has(RECORD) or len(people) == 1) else None
 
 
 def _refuse_second(question: Question, place: int) -> None:

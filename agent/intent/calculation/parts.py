@@ -70,6 +70,8 @@ def _phrases() -> dict[tuple[str, ...], str]:
     for kind in (FILLER, "phrases", *(name for name in words if name not in _NO_CLASSES)):
         for phrase in words[kind]:
             found[_tokens(phrase)] = FILLER if kind == "phrases" else kind
+            if kind in ("most", "fewest", "highest", "lowest") and phrase.isascii():
+                found["the", *_tokens(phrase)] = kind
     return found
 
 
@@ -270,8 +272,10 @@ def _with_records(sentence: Sentence, parts: list[Part], columns: Columns) -> tu
             parts[place] = replace(part, kind="more" if part.kind == "or_more" else "fewer")
         if part.kind in (UNKNOWN, RECORD) and place and _counts_noun(sentence, parts, place, columns):
             parts[place] = replace(part, kind=FILLER)
-        elif part.kind == UNKNOWN and (
-            _is_record(sentence, parts, place, before) or _is_only_record(sentence, parts, place)
+        elif (
+            part.kind == UNKNOWN
+            and (_is_record(sentence, parts, place, before) or _is_only_record(sentence, parts, place))
+            and not columns.has_short(part_text(sentence, part))
         ):
             parts[place] = replace(part, kind=RECORD, guessed=True)
         if part.kind not in (FILLER, MARK, PIECE):
@@ -302,7 +306,8 @@ def _is_record(sentence: Sentence, parts: Sequence[Part], place: int, before: st
         return before in _BEFORE_PLURAL or grouped
     counted = behind is not None and behind.kind == "count" and behind.first == part.last
     is_head = behind is None or behind.kind not in _NAMING
-    named = is_head and last is not None and last.kind in _BEFORE_NOUN and len(part_text(sentence, part)) > 2
+    led = parts[place - 2] if last is not None and last.kind == FIELD and place > 1 else last  # "the highest rated [X]"
+    named = is_head and led is not None and led.kind in _BEFORE_NOUN and len(part_text(sentence, part)) > 2
     return (counted or named) and part_text(sentence, part).isalpha()
 
 
@@ -323,6 +328,7 @@ def _is_only_record(sentence: Sentence, parts: Sequence[Part], place: int) -> bo
     if token.kind == "cjk":
         behind = parts[place + 1].kind if place + 1 < len(parts) else MARK
         counts = behind == "among" or any(one.kind in ("count", "most", "fewest", "share") for one in parts)
+        counts = counts or (place > 1 and article == "的" and parts[place - 2].kind in _BEFORE_NOUN)
         led = last.kind == PIECE or article == "的"
         return led and counts and part.last - part.first > 1 and behind != UNKNOWN
     if last.kind == PIECE and sentence.folded(last.first - 1) in ("a", "an", "the", "any", "each"):
@@ -351,7 +357,7 @@ def _is_classified(sentence: Sentence, parts: Sequence[Part], place: int) -> boo
         around[0].kind in ("count", FILLER)
         and before[-1:] in _CLASSIFIERS
         and len(before) > (around[0].kind == "count")
-    )
+    ) or (around[0].kind == "count" and parts[place].last - parts[place].first > 1)
     return counted or (around[1].kind == "count" and behind.endswith("数") and behind[:1] in _CLASSIFIERS)
 
 

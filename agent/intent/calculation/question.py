@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from agent.intent.calculation.parts import FIELD, FILLER, MARK, NUMBER, PIECE, UNIT, UNKNOWN, Part, says
 from agent.intent.columns import Columns
 from agent.intent.filters import Json
-from agent.intent.found import Found, Piece, date_field
+from agent.intent.found import Found, Piece, date_field, main_date
 from agent.intent.numbers import NUMBER as NUMBER_OF
 from agent.intent.numbers import unit_of
 
@@ -152,7 +152,7 @@ class Question:
             return of_range
         dates = self.columns.dates()
         named = [name for _, part in self.fields() for name in part.fields if name in dates]
-        return next(iter((*named, *dates)), None)
+        return named[0] if named else main_date(self.columns.vocabulary)
 
 
 def _is_negated(found: Found) -> bool:

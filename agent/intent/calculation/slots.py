@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agent.intent.calculation.parts import FIELD, NUMBER, PIECE, RECORD, UNKNOWN, Part
+from agent.intent.calculation.parts import FIELD, NUMBER, PIECE, RECORD, UNIT, UNKNOWN, Part
 from agent.intent.calculation.question import LINKING, Question, Unclear
 from agent.intent.filters import Json
+from agent.intent.numbers import unit_of
 from agent.intent.numerals import parse_count
 from agent.intent.vocabulary import concepts_of
 from retrievers.core.aggregates import MAX_LIMIT
@@ -220,6 +221,19 @@ def read_operand(question: Question) -> str | None:
         for place in places:
             _take_compound(question, name, place)
         return name
+    return None if named else _of_unit(question)
+
+
+def _of_unit(question: Question) -> str | None:
+    """The one number in the unit that is asked for: "how many minutes on average"."""
+    for place in question.of_kind(UNIT):
+        part = question.parts[place]
+        unit = unit_of(question.found.sentence.text[part.start : part.end])
+        names = [name for name, one in question.columns.measures.items() if unit in one.units]
+        if len(names) == 1 and not question.is_condition(names[0]):
+            _check_operand(question, names[0], [])
+            question.used.add(place)
+            return question.expressed(names[0])
     return None
 
 
@@ -261,6 +275,11 @@ def _check_operand(question: Question, name: str, places: list[int]) -> None:
     ends = {question.found.sentence.text[part.start : part.end].casefold() for part in question.parts}
     if ends & _JUDGING and question.columns.measures[bare].units:
         raise Unclear("the best of it")  # the best time is the shortest
+    units = question.columns.measures[bare].units
+    for part in question.parts:
+        text = question.found.sentence.text[part.start : part.end]
+        if part.piece is None and len(text.encode()) > 1 and units and (said := unit_of(text)) and said not in units:
+            raise Unclear(text)
     for place in places:
         behind = question.parts[place + 1] if place + 1 < len(question.parts) else None
         of_other = behind is not None and behind.kind == FIELD and bare not in behind.fields
