@@ -29,6 +29,7 @@ _SHORT = 60
 _YEARS = (1000, 2100)
 _RANKS = frozenset("rank ranking position pos place grid seed".split())
 _PLAIN = frozenset("of in the to and or by a no is at on name type date number value id with was".split())
+_GROUPING = frozenset("per by each every".split())
 _VOWELS = re.compile("[aeiou]")
 GROUPS = frozenset(["label", "tag", "person", "version", "boolean", "language", "text"])
 """Roles of fields whose values can be counted or grouped by."""
@@ -119,7 +120,12 @@ class Columns:
             if short:
                 return Column(short, index + size, _PART)
             part = tuple(name for name, words in self.stems.items() if _holds(words, run))
-            if part and not (size == 1 and (run[0] in _PLAIN or run[0].isdigit())):
+            plain = size == 1 and (run[0] in _PLAIN or run[0].isdigit())
+            if plain and sentence.folded(index - 1) in _GROUPING:
+                # "per type" of a field ClaimType
+                part = tuple(name for name in part if len(part) == 1 and self.stems[name][-1] == run[0])
+                plain = not part
+            if part and not plain:
                 return Column(part, index + size, _PART)
         return self._shortened(sentence, index)
 
@@ -176,6 +182,10 @@ class Columns:
         if not isinstance(one.low, int | float) or not isinstance(one.high, int | float):
             return False
         return one.distinct == one.documents == one.high - one.low + 1 and one.documents > 2
+
+    def is_called(self, name: str, word: str) -> bool:
+        """Whether a word is what a field's name says it holds: its last word, "state" of vacancyState."""
+        return self.stems[name][-1:] == (stem(word.casefold()),)
 
     def is_year(self, name: str) -> bool:
         """Whether a number is a year, of which no sum says anything."""

@@ -15,11 +15,12 @@ from agent.intent.linking import Mention, find_mentions, translated_cues
 from agent.intent.negation import is_denied, is_negated
 from agent.intent.reading import SURE
 from agent.intent.sentence import Sentence, about_regions
-from agent.intent.text import stem, tokenize
+from agent.intent.text import chinese_words, stem, tokenize
 from agent.intent.time.dates import DateRange, read_dates
 from agent.intent.time.periods import Calendar
 from agent.intent.versions import version_ranges
 from agent.intent.vocabulary import Vocabulary, concepts_of
+from agent.intent.words import table
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +95,9 @@ def find(
         vocabulary = replace(vocabulary, cues={**vocabulary.cues, **more_cues})
     nouns = nouns | _numbered(vocabulary)
     about = about_regions(text, tokens, (*nouns, *vocabulary.kinds))
+    mentions = [one for one in find_mentions(tokens, vocabulary, more) if not _is_in_counting_word(text, one)]
     sentence = Sentence(
-        text, tokens, find_mentions(tokens, vocabulary, more), vocabulary, nouns, about=about, counted=counted,
+        text, tokens, mentions, vocabulary, nouns, about=about, counted=counted,
         frequencies=frequencies or {}, calculates=wording.is_calculating(text),
     )  # fmt: skip
     denials = {one.first: is_negated(sentence, one) for one in sentence.mentions}
@@ -133,6 +135,13 @@ def find(
         lengths,
         tuple(unread_dates),
     )
+
+
+def _is_in_counting_word(text: str, mention: Mention) -> bool:
+    """Whether a name is one character of a word that counts: 少 of "rare" in 多少."""
+    words = chinese_words(text) if mention.end - mention.start == 1 else {}
+    counting = {text[start:end] for start, end in words.items() if start <= mention.start < end}
+    return not counting.isdisjoint(table("calculation")["count"])
 
 
 def _holds(mention: Mention, one: DateRange) -> bool:

@@ -209,7 +209,10 @@ def _counts_records(question: Question) -> bool:
             question.used.add(target)
             return True  # "how many scores were above 15"
         return False
-    last = question.parts[question.of_kind("count")[-1]]
+    place = question.of_kind("count")[-1]
+    last, behind = question.parts[place], question.parts[place + 1 : place + 2]
+    if behind and behind[0].kind == "exactly" and behind[0].start == last.end:
+        return False  # 多少只 counts animals
     return bool(pieces_of(question)) or question.has(RECORD) or question.found.sentence.text[last.end - 1] in "篇份件起"
 
 

@@ -4,7 +4,7 @@ A calculation is made only when every word of the question is accounted for: a n
 restrict it, or that took a column by default, would be a wrong answer.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -92,15 +92,8 @@ def _split(key: Same[Found]) -> tuple[Found, Columns, tuple[Part, ...]]:
     # "the total number" is no value of a record that sums up the others.
     found = replace(found, pieces=tuple(one for one in found.pieces if _value(one).casefold() not in totals))
     parts = split(found, columns)
-    # 少 in 多少条 is no value.
-    calculating = [part for part in parts if part.piece is None and part.kind in _CALCULATING]
-    found = replace(found, pieces=tuple(one for one in found.pieces if not _is_within(one, calculating)))
     rows = named_rows(found, columns, parts)
     return found, columns, tuple(split(found, columns, rows) if rows else parts)
-
-
-def _is_within(piece: Piece, parts: Sequence[Part]) -> bool:
-    return any(part.start <= piece.start and piece.end <= part.end for part in parts)
 
 
 def _value(piece: Piece) -> str:

@@ -12,6 +12,7 @@ from agent.intent.vocabulary import concepts_of
 
 _LISTINGS = frozenset("list listed chart table listing 表 列表".split())
 """Words for the order in which records are written down."""
+_OFTEN = ("often", "frequent", "common", "常", "频繁")
 _MOST_SHOWN = 4
 
 
@@ -55,7 +56,9 @@ def _most(question: Question, order: Order, explicit: Group | None) -> Calculati
     length = read_length(question) if asked else None
     if length is not None:
         return listed(question, order, length)
-    operand = read_operand(question) or _spent(question)
+    said = question.found.sentence.text[question.parts[order.place].start : question.parts[order.place].end].casefold()
+    # "most often" counts, and adds up no number.
+    operand = None if any(word in said for word in _OFTEN) else read_operand(question) or _spent(question)
     group = explicit or (None if asked and operand is not None else read_ranked_group(question, order))
     if group is None or _is_key(question, group.expression):
         own = [group.expression] if group is not None else []

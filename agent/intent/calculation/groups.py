@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from agent.intent.calculation.parts import NUMBER, PIECE, RECORD, VALUE, Part
+from agent.intent.calculation.parts import NUMBER, PIECE, RECORD, UNKNOWN, VALUE, Part
 from agent.intent.calculation.question import LINKING, Question, Unclear
 from agent.intent.calculation.slots import ENDS, NTH, Order, is_dated, is_records
 from agent.intent.lexicon import name_words
@@ -62,7 +62,11 @@ def _group_behind(question: Question, place: int) -> Group | None:
         question.used.update((place, behind))
         _refuse_second(question, behind)
         return Group(name, behind)
-    if (part.kind == RECORD or is_records(question, behind)) and question.parts[place].kind == "per":
+    # An average length of lists is of records, whatever they are called.
+    listed = part.kind == UNKNOWN and question.has("avg", "median") and any(
+        question.columns.is_list(name) for _, one in question.fields() for name in one.fields
+    )  # fmt: skip
+    if (part.kind == RECORD or listed or is_records(question, behind)) and question.parts[place].kind == "per":
         question.used.update((place, behind))
         return Group("", behind, per_record=True)
     return None

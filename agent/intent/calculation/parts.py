@@ -255,9 +255,10 @@ _BEFORE_NOUN = frozenset(["which", "highest", "lowest", "exactly"])
 _NAMING = frozenset([UNKNOWN, PIECE, FIELD, RECORD, VALUE])
 _CALCULATING = frozenset(
     """
-    count how_much how_big distinct avg median sum share rate ratio difference most fewest highest lowest
+    count how_much how_big distinct avg median sum share rate ratio difference most fewest highest lowest newest oldest
     """.split()
 )
+_SUPERLATIVE = frozenset(["highest", "lowest", "newest", "oldest"])
 _DETERMINERS = frozenset("the our all these those".split())
 _GENERAL = frozenset("one ones record records entry entries item items row rows".split())
 """Words for records of any kind."""
@@ -272,6 +273,8 @@ def _with_records(sentence: Sentence, parts: list[Part], columns: Columns) -> tu
             parts[place] = replace(part, kind="more" if part.kind == "or_more" else "fewer")
         if part.kind in (UNKNOWN, RECORD) and place and _counts_noun(sentence, parts, place, columns):
             parts[place] = replace(part, kind=FILLER)
+        elif part.kind == FIELD and before in _BEFORE_PLURAL and _names_records(sentence, part, columns):
+            parts[place] = replace(part, kind=RECORD, fields=(), guessed=True)
         elif (
             part.kind == UNKNOWN
             and (_is_record(sentence, parts, place, before) or _is_only_record(sentence, parts, place))
@@ -281,6 +284,18 @@ def _with_records(sentence: Sentence, parts: list[Part], columns: Columns) -> tu
         if part.kind not in (FILLER, MARK, PIECE):
             before = parts[place].kind
     return tuple(parts)
+
+
+def _names_records(sentence: Sentence, part: Part, columns: Columns) -> bool:
+    """Whether a plural that is counted is no value of the fields in whose names it stands: "vacancies" of vacancyState.
+
+    Nor is it a day: "meetings" of mtg_dt.
+    """
+    if not _is_plural(sentence, part) or part.strength in (2, 5):
+        return False
+    word = sentence.tokens[part.first].folded
+    dated = set(part.fields) <= set(columns.dates())
+    return dated or (part.strength == 4 and not any(columns.is_called(name, word) for name in part.fields))
 
 
 def _counts_noun(sentence: Sentence, parts: Sequence[Part], place: int, columns: Columns) -> bool:
@@ -332,6 +347,8 @@ def _is_only_record(sentence: Sentence, parts: Sequence[Part], place: int) -> bo
         led = last.kind == PIECE or article == "的"
         return led and counts and part.last - part.first > 1 and behind != UNKNOWN
     if last.kind == PIECE and sentence.folded(last.first - 1) in ("a", "an", "the", "any", "each"):
+        return True
+    if last.kind == PIECE and place > 1 and parts[place - 2].kind in _SUPERLATIVE:
         return True
     return ((last.kind == PIECE or article in _DETERMINERS) and _is_plural(sentence, part)) or article == "all"
 

@@ -186,7 +186,9 @@ def _record_before(question: Question, place: int) -> int | None:
     if before is None or before in question.used or (english and before != place - 1):
         return None
     part = question.parts[before]
-    return before if part.kind in (RECORD, FIELD, "people") and not is_dated(question, part) else None
+    if is_dated(question, part) or (part.fields and set(part.fields) <= question.constrained()):
+        return None
+    return before if part.kind in (RECORD, FIELD, "people") else None
 
 
 def is_dated(question: Question, part: Part) -> bool:
