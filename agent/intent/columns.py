@@ -27,6 +27,8 @@ _REPEATED = 0.5
 _SHORT = 60
 """Most characters of a text that names a document."""
 _YEARS = (1000, 2100)
+_SHARED = 0.6
+"""From this share of a field's values on a word that they have in common tells nothing apart."""
 _RANKS = frozenset("rank ranking position pos place grid seed".split())
 _PLAIN = frozenset("of in the to and or by a no is at on name type date number value id with was".split())
 _GROUPING = frozenset("per by each every".split())
@@ -193,12 +195,16 @@ class Columns:
         bounds = [bound for bound in (one.low, one.high) if isinstance(bound, int | float)]
         return len(bounds) == 2 and bounds[0] >= _YEARS[0] and bounds[1] <= _YEARS[1]
 
-    def has_short(self, noun: str) -> bool:
-        """Whether a noun may be written out what a value abbreviates: "apartments" of `apt`, "motors" of `MTR`."""
+    def may_be_value(self, noun: str) -> bool:
+        """Whether an unknown noun resembles a label: `apt` abbreviates "apartments", 选修 begins 选修课."""
         word = noun.casefold().removesuffix("s")
-        labels = self.vocabulary.of_role("label", "tag")
-        values = (value for name in labels for value in self.vocabulary.catalogue.fields[name].values)
-        return any(len(value) > 2 and is_short_for(value.casefold(), word) for value in values)
+        parts = {word[place : place + 2] for place in range(len(word) - 1)} if has_chinese(word) else {f" {word}"}
+        for name in self.vocabulary.of_role("label"):
+            texts = [f" {value.casefold()}" for value in self.vocabulary.catalogue.fields[name].values]
+            ends = sum(text.endswith(part) or (part in text and part[0] != " ") for text in texts for part in parts)
+            if 0 < ends < _SHARED * len(texts) or any(len(one) > 3 and is_short_for(one[1:], word) for one in texts):
+                return True
+        return False
 
     def is_rank(self, name: str) -> bool:
         """Whether a number is a place in an order, of which the first is the highest."""

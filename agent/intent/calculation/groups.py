@@ -86,7 +86,8 @@ def people_meant(question: Question) -> str | None:
         meant = {*named, *(name for name in columns.stems if columns.stems[name][:1] == columns.stems[named[0]][:1])}
         question.used.update(place for place, part in question.fields() if set(part.fields) & meant)
         return named[0]
-    return people[0] if people and not named and (question.has(RECORD) or len(people) == 1) else None
+    first = [name for name in people if "person" in columns.vocabulary.concepts[name]] or list(people)
+    return first[0] if len(first) == 1 and not named else None
 
 
 def _refuse_second(question: Question, place: int) -> None:
@@ -157,9 +158,10 @@ def read_ranked_group(question: Question, order: Order | None) -> Group | None:
         chosen = (own or led_by or named)[:1]
         if chosen and chosen[0][1] in people:
             return _taken(question, chosen)
-        if people and not led_by:
-            question.taken.add(people[0])
-            return Group(people[0], question.of_kind("who")[0])
+        meant = people_meant(question) if not led_by else None
+        if meant is not None:
+            question.taken.add(meant)
+            return Group(meant, question.of_kind("who")[0])
         return _taken(question, led_by)
     return _taken(question, led_by or (named if len({name for _, name in named}) == 1 else []))
 

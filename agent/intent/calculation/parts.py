@@ -249,15 +249,16 @@ def _noun_end(sentence: Sentence, index: int) -> int:
 
 
 # Kinds behind which a plural noun is what the records are called: "how many [sightings]", "at least 5 [parcels]".
-_BEFORE_PLURAL = frozenset(["count", "most", "fewest", "number", "distinct", "share", "top"])
+_BEFORE_PLURAL = frozenset(["count", "most", "fewest", "number", "distinct", "share", "top", "difference"])
 # And right behind which a noun is: "which [parcel]", "the most expensive [part]".
-_BEFORE_NOUN = frozenset(["which", "highest", "lowest", "exactly"])
+_BEFORE_NOUN = frozenset(["which", "highest", "lowest", "exactly", "newest", "oldest"])
 _NAMING = frozenset([UNKNOWN, PIECE, FIELD, RECORD, VALUE])
 _CALCULATING = frozenset(
     """
     count how_much how_big distinct avg median sum share rate ratio difference most fewest highest lowest newest oldest
     """.split()
 )
+_COUNTING = frozenset(["count", "most", "fewest", "share", "more", "fewer"])
 _SUPERLATIVE = frozenset(["highest", "lowest", "newest", "oldest"])
 _DETERMINERS = frozenset("the our all these those".split())
 _GENERAL = frozenset("one ones record records entry entries item items row rows".split())
@@ -278,7 +279,7 @@ def _with_records(sentence: Sentence, parts: list[Part], columns: Columns) -> tu
         elif (
             part.kind == UNKNOWN
             and (_is_record(sentence, parts, place, before) or _is_only_record(sentence, parts, place))
-            and not columns.has_short(part_text(sentence, part))
+            and not columns.may_be_value(part_text(sentence, part))
         ):
             parts[place] = replace(part, kind=RECORD, guessed=True)
         if part.kind not in (FILLER, MARK, PIECE):
@@ -342,10 +343,10 @@ def _is_only_record(sentence: Sentence, parts: Sequence[Part], place: int) -> bo
     article = sentence.tokens[last.last - 1].folded
     if token.kind == "cjk":
         behind = parts[place + 1].kind if place + 1 < len(parts) else MARK
-        counts = behind == "among" or any(one.kind in ("count", "most", "fewest", "share") for one in parts)
+        counts = behind == "among" or any(one.kind in _COUNTING for one in parts)
         counts = counts or (place > 1 and article == "的" and parts[place - 2].kind in _BEFORE_NOUN)
         led = last.kind == PIECE or article == "的"
-        return led and counts and part.last - part.first > 1 and behind != UNKNOWN
+        return led and counts and behind != UNKNOWN
     if last.kind == PIECE and sentence.folded(last.first - 1) in ("a", "an", "the", "any", "each"):
         return True
     if last.kind == PIECE and place > 1 and parts[place - 2].kind in _SUPERLATIVE:
