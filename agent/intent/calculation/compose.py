@@ -184,7 +184,7 @@ def take_flags(question: Question) -> None:
 
     It must be said of them by a verb; what groups them, or is denied, is no such condition.
     """
-    if not question.has("count", "share") or question.has("lacking", "negation", "per", "by"):
+    if not question.has("count", "share") or question.has("lacking", "negation"):
         return
     fields, parts = question.columns.vocabulary.catalogue.fields, list(question.parts)
     for place, part in question.fields():
@@ -232,6 +232,11 @@ def _difference(question: Question, told: between.Several) -> Calculation | None
         return None
     said = words_of_kind(question, "difference")
     directed = any(more in word for word in said for more in ("more", "fewer", "longer", "higher", "larger", "多"))
+    compares = any(more in word for word in said for more in ("longer", "higher", "larger"))
+    if op == "difference" and ((operand is None and (compares or "how much more" in said)) or (
+        operand is not None and compares and not told.is_row and not question.has("sum")
+    )):  # fmt: skip
+        raise Unclear("of totals or of averages")
     if operand is not None and op == "difference" and not directed and not told.is_row:
         op = "sum"
     if op == "difference" and not directed:

@@ -86,8 +86,10 @@ def people_meant(question: Question) -> str | None:
         meant = {*named, *(name for name in columns.stems if columns.stems[name][:1] == columns.stems[named[0]][:1])}
         question.used.update(place for place, part in question.fields() if set(part.fields) & meant)
         return named[0]
-    first = [name for name in people if "person" in columns.vocabulary.concepts[name]] or list(people)
-    return first[0] if len(first) == 1 and not named else None
+    # Who sponsors or reviews something has not done it.
+    everyone = columns.vocabulary.of_role("person") or people
+    doers = [name for name in everyone if not {"sponsor", "reviewer"} & columns.vocabulary.concepts[name]] or everyone
+    return doers[0] if len(doers) == 1 and not named else None
 
 
 def _refuse_second(question: Question, place: int) -> None:

@@ -288,15 +288,20 @@ def _with_records(sentence: Sentence, parts: list[Part], columns: Columns) -> tu
 
 
 def _names_records(sentence: Sentence, part: Part, columns: Columns) -> bool:
-    """Whether a plural that is counted is no value of the fields in whose names it stands: "vacancies" of vacancyState.
+    """Whether a plural that is counted is something else than the values of the fields that it resembles.
 
-    Nor is it a day: "meetings" of mtg_dt.
+    "vacancies" are no vacancyState, "inspections" no inspectors; days and amounts in a unit are not counted at all.
     """
-    if not _is_plural(sentence, part) or part.strength in (2, 5):
+    is_noun = _is_plural(sentence, part) or sentence.tokens[part.first].kind == "cjk"
+    if is_noun and set(part.fields) <= set(columns.dates()):
+        return True
+    if not _is_plural(sentence, part) or part.strength == 2:
         return False
     word = sentence.tokens[part.first].folded
-    dated = set(part.fields) <= set(columns.dates())
-    return dated or (part.strength == 4 and not any(columns.is_called(name, word) for name in part.fields))
+    measures = [columns.measures[name] for name in part.fields if name in columns.measures]
+    if measures:
+        return any(one.units for one in measures) and unit_of(word) is None
+    return part.strength < 3 or not any(columns.is_called(name, word) for name in part.fields)
 
 
 def _counts_noun(sentence: Sentence, parts: Sequence[Part], place: int, columns: Columns) -> bool:
@@ -348,6 +353,8 @@ def _is_only_record(sentence: Sentence, parts: Sequence[Part], place: int) -> bo
         led = last.kind == PIECE or article == "的"
         return led and counts and behind != UNKNOWN
     if last.kind == PIECE and sentence.folded(last.first - 1) in ("a", "an", "the", "any", "each"):
+        return True
+    if last.kind == FILLER and article in ("a", "an"):
         return True
     if last.kind == PIECE and place > 1 and parts[place - 2].kind in _SUPERLATIVE:
         return True
