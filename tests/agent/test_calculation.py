@@ -138,6 +138,7 @@ INSURED = {"type": "eq", "key": "insured", "value": "Y"}
         ("what is the fare of the most expensive trip to Esbjerg", {"op": "list", "of": "fare_eur", "order": "desc"}),
         ("what share of our trips was insured", {"op": "share", "where": INSURED}),
         ("how many of the trips are insured", {"op": "count"}),
+        ("how many insured Harwich trips are there", {"op": "count", "of": None}),
         ("how many crossings per port", {"op": "count", "group_by": "port"}),
         ("who logged how many trips", {"op": "count", "group_by": "logged_by"}),
         ("how many trips did each person log", {"op": "count", "group_by": "logged_by"}),

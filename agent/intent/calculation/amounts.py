@@ -9,6 +9,7 @@ from agent.intent.calculation.groups import Group, people_meant, read_group
 from agent.intent.calculation.parts import RECORD
 from agent.intent.calculation.question import Calculation, Question, pieces_of
 from agent.intent.calculation.slots import read_decimals, read_length, read_operand, read_target
+from agent.intent.catalogue import truth_of
 from agent.intent.filters import Json
 from agent.intent.found import Piece
 from agent.intent.vocabulary import concepts_of
@@ -27,6 +28,8 @@ def read_counted_field(question: Question) -> str | None:
         if part.kind == "people" and not name and not part.fields:
             return None
         name = name or question.group_of(part)
+        if name is not None and truth_of(question.columns.vocabulary.catalogue.fields[name]) is not None:
+            return None  # yes and no are not counted
         if name is not None and not question.has("distinct") and not question.columns.is_repeated(name):
             return None  # one a record, or nearly so: it may be the records that are counted
         if name is not None and not _is_constrained_value(question, name):

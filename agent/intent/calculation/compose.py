@@ -12,7 +12,7 @@ from agent.intent.calculation import between, shares
 from agent.intent.calculation.amounts import read_amount, read_counted_field
 from agent.intent.calculation.ends import read_middle, read_ranked
 from agent.intent.calculation.groups import read_group, read_ranked_group
-from agent.intent.calculation.parts import FILLER, PIECE, Part, split
+from agent.intent.calculation.parts import FILLER, PIECE, RECORD, Part, split
 from agent.intent.calculation.question import Calculation, Question, Unclear, pieces_of, words_of_kind
 from agent.intent.calculation.rows import named_rows
 from agent.intent.calculation.slots import ENDS, read_operand, read_order, read_size, read_target
@@ -188,12 +188,14 @@ def take_flags(question: Question) -> None:
         return
     fields, parts = question.columns.vocabulary.catalogue.fields, list(question.parts)
     for place, part in question.fields():
-        sure = part.strength >= 2 or question.found.sentence.tokens[part.first].kind == "cjk"
-        truth = truth_of(fields[part.fields[0]]) if len(part.fields) == 1 and sure else None
-        if fields[part.fields[0]].field.item == "boolean":
-            truth = {True: "true"}
+        own = fields[part.fields[0]]
+        truth = {True: "true"} if own.field.item == "boolean" else truth_of(own)
+        if len(part.fields) > 1 or (part.strength < 2 and question.found.sentence.tokens[part.first].kind != "cjk"):
+            continue
         verb = parts[place - 1] if place else None
-        if truth is None or verb is None or verb.kind not in (FILLER, "having", "share") or place in question.used:
+        described = parts[place + 1].kind in (PIECE, RECORD) if place + 1 < len(parts) else False
+        said = verb is not None and (verb.kind in (FILLER, "having", "share") or (verb.kind == "count" and described))
+        if truth is None or not said or place in question.used:
             continue
         stated = Constraint(part.fields[0], (truth[True],), part.start, part.end)
         piece = Piece(part.fields[0], of_constraint(stated, fields), part.start, part.end, SURE)
