@@ -48,7 +48,8 @@ def _stated(sentence: Sentence, name: str, truth: Mapping[bool, str]) -> Iterato
         if sentence.in_about(start) or any(low < end and start < high for low, high in sentence.taken):
             continue
         mention = Mention(first, last, start, end, (Known(name, truth[True], "flag"),))
-        negated = _is_failed(sentence, name, first) or is_denied_mention(sentence, mention)
+        failed = _failed_at(sentence, name, first)
+        negated = failed is not None or is_denied_mention(sentence, mention)
         prefixed = sentence.tokens[first].folded.startswith(_OPPOSITE) and not _own_words(name)[0].startswith(_OPPOSITE)
         if not (negated or prefixed or _is_property(sentence, mention)) or _OF_ONE.match(sentence.text):
             continue
@@ -59,6 +60,8 @@ def _stated(sentence: Sentence, name: str, truth: Mapping[bool, str]) -> Iterato
         lead = start
         if isinstance(said, re.Match):
             lead = said.start()
+        elif failed is not None:
+            lead = sentence.tokens[failed].start
         elif negated:
             place = first - 1
             while place >= 0 and sentence.folded(place) in _DENYING | {"-", "been", "be", "a", "an", "any"}:
@@ -117,11 +120,12 @@ def _chinese(sentence: Sentence, name: str) -> Iterator[tuple[int, int]]:
             yield index, behind
 
 
-def _is_failed(sentence: Sentence, name: str, first: int) -> bool:
-    """ "a missed SLA" of a field `sla_ok`."""
+def _failed_at(sentence: Sentence, name: str, first: int) -> int | None:
+    """The place of what makes "a [missed] SLA" of a field `sla_ok`; None where nothing does."""
     failing = frozenset(table("link", "en")["truth"]["failing"].split())
-    is_met = not {"ok", "met", "kept"}.isdisjoint(lexicon.name_words(name))
-    return is_met and any(sentence.tokens[place].stem in failing for place in range(max(first - 3, 0), first))
+    if {"ok", "met", "kept"}.isdisjoint(lexicon.name_words(name)):
+        return None
+    return next((place for place in range(max(first - 3, 0), first) if sentence.tokens[place].stem in failing), None)
 
 
 def _is_property(sentence: Sentence, mention: Mention) -> bool:
@@ -142,9 +146,8 @@ def _is_property(sentence: Sentence, mention: Mention) -> bool:
     if sentence.is_noun(last) or (following is not None and following.folded in ("ones", "only", "stuff", "things")):
         return True
     plural = following is not None and following.kind == "word" and following.folded.endswith("s")
-    failed = any(sentence.is_noun(place) for place in range(mention.first)) and _is_failed(
-        sentence, mention.known[0].field, mention.first
-    )
+    failed = _failed_at(sentence, mention.known[0].field, mention.first) is not None
+    failed = failed and any(sentence.is_noun(place) for place in range(mention.first))
     return bool(plural and following and following.folded not in lexicon.STOP_WORDS) or failed
 
 

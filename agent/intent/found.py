@@ -19,7 +19,7 @@ from agent.intent.negation import find_negators, is_denied_mention, is_negated
 from agent.intent.numbered import NumberRange, is_key, year_ranges
 from agent.intent.reading import SURE
 from agent.intent.sentence import Sentence, about_regions
-from agent.intent.text import tokenize
+from agent.intent.text import chinese_words, tokenize
 from agent.intent.time.dates import DateRange, read_dates
 from agent.intent.time.periods import Calendar
 from agent.intent.versions import version_ranges
@@ -102,8 +102,9 @@ def find(
         vocabulary = replace(vocabulary, cues={**vocabulary.cues, **more_cues})
     nouns = nouns | _numbered(vocabulary)
     about = about_regions(text, tokens, (*nouns, *vocabulary.kinds))
+    mentions = [one for one in find_mentions(tokens, vocabulary, more) if not _is_in_counting_word(text, one)]
     sentence = Sentence(
-        text, tokens, find_mentions(tokens, vocabulary, more), vocabulary, nouns, about=about, counted=counted,
+        text, tokens, mentions, vocabulary, nouns, about=about, counted=counted,
         frequencies=frequencies or {}, calculates=wording.is_calculating(text),
     )  # fmt: skip
     ranges, unread_dates = read_dates(text, calendar)
@@ -154,6 +155,13 @@ def find(
         tuple(unread_dates),
         tuple(unclear),
     )
+
+
+def _is_in_counting_word(text: str, mention: Mention) -> bool:
+    """Whether a name is one character of a word that counts: 少 of "rare" in 多少."""
+    words = chinese_words(text) if mention.end - mention.start == 1 else {}
+    counting = {text[start:end] for start, end in words.items() if start <= mention.start < end}
+    return not counting.isdisjoint(table("calculation")["count"])
 
 
 def _holds(mention: Mention, one: DateRange) -> bool:
@@ -265,7 +273,7 @@ def date_field(sentence: Sentence, one: DateRange) -> str | None:
     """The date field that a range is about: one whose word stands near, else when documents came to be."""
     fields = sentence.vocabulary.of_role("date")
     # Of fields whose names say nothing the one of most documents is meant.
-    return _named_date(sentence, one, fields) or min(fields, key=_rank_of_date, default=None)
+    return _named_date(sentence, one, fields) or main_date(sentence.vocabulary)
 
 
 def _named_date(sentence: Sentence, one: DateRange, fields: Sequence[str], *, by_noun: bool = True) -> str | None:
@@ -313,3 +321,8 @@ def _is_past_verb(word: str) -> bool:
 def _said(kind: str) -> frozenset[str]:
     """The words of a kind, of all languages."""
     return frozenset(table("dated").get(kind, ()))
+
+
+def main_date(vocabulary: Vocabulary) -> str | None:
+    """The date field that says when documents came to be."""
+    return min(vocabulary.of_role("date"), key=_rank_of_date, default=None)

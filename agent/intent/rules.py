@@ -213,6 +213,12 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
             again = calculations.find_calculation(replace(found, pieces=sure))
             if again is not None:
                 calculation, left = replace(again, pieces=tuple(map(_meant, again.pieces))), ()
+            elif calculation.aggregate["op"] != "list" and all(
+                one.confidence >= SURE or _is_of_one_field(found, one) for one in calculation.pieces
+            ):
+                # It is what is counted, or nothing is.
+                pieces = tuple(replace(one, confidence=SURE) for one in calculation.pieces)
+                calculation, left = replace(calculation, pieces=pieces), ()
     if left:
         # A number that leaves out a condition would be a wrong answer: the documents may tell.
         reason = "metadata says nothing of it, so nothing was calculated"
@@ -241,6 +247,12 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
 def _meant(piece: Piece) -> Piece:
     """A likely constraint of a calculation that says nothing else: what would it be said for?"""
     return replace(piece, confidence=SURE) if _LEAST_COUNTED <= piece.confidence < SURE else piece
+
+
+def _is_of_one_field(found: Found, piece: Piece) -> bool:
+    """Whether a name can be a value of one field alone."""
+    named = [one for one in found.sentence.mentions if piece.start <= one.start < piece.end]
+    return {known.field for one in named for known in one.known} == {piece.field}
 
 
 def _aggregated(

@@ -154,7 +154,7 @@ CALCULATIONS = {
     "denied permits in Old Town: count please": {"op": "count"},
     "tally of complaints filed in the first half of 2023": {"op": "count"},
     "permits and complaints in Chinatown, combined number": {"op": "count"},
-    "whose name is on the most denied permits?": {"op": "count", "order": "desc", "limit": 1},
+    "which inspector's name is on the most denied permits?": {"op": "count", "order": "desc", "limit": 1},
     "yearly counts of demolition permits": {"op": "count", "group_by": "year(filed)"},
     "statuses with their counts, most frequent first": {"op": "count", "group_by": "status", "order": "desc"},
     "which year had the second most complaints": {"op": "count", "group_by": "year(filed)", "limit": 2},
