@@ -554,7 +554,9 @@ def test_work_on_documents_is_no_small_talk(text: str, ground: Make):
     ["what is the weather in Berlin today?", "latest stable version of numpy?", "今天人民币对欧元的汇率是多少？"],
 )
 def test_what_mentions_nothing_of_the_catalogue_may_be_of_others(text: str, ground: Make):
-    assert ground("city").read(text).is_of_others
+    mentioned = ground("city").read(text).mentioned
+    assert mentioned is not None
+    assert sum(mentioned) < 0.1
 
 
 @pytest.mark.parametrize(
@@ -568,7 +570,8 @@ def test_what_mentions_nothing_of_the_catalogue_may_be_of_others(text: str, grou
     ],
 )
 def test_what_is_of_the_asker_or_the_catalogue_is_never_of_others(text: str, ground: Make):
-    assert not ground("city").read(text).is_of_others
+    mentioned = ground("city").read(text).mentioned
+    assert mentioned is None or any(mentioned)
 
 
 @pytest.mark.parametrize(
