@@ -5,12 +5,15 @@ and of private ones: those of `evals/data/turn`, of tests/agent/intent_data and 
 a question "for the documents" that sounds like the world (archives tell of that as well) teaches nothing about wording,
 so it is left out. The second weighs that judgement, of a question that was not learned from, beside what a collection
 knows of its words. Its questions are those of the development collections (and of further folders), each to its own,
-and lines of `evals/data/turn` to any. Prints what both are worth for collections that were left out.
+and lines of `evals/data/turn` to any.
+A third tells what is said to the assistant (`talk`, and the turns without a source) from all of them. Prints what they
+are worth for questions and collections that were left out.
 """
 
 import asyncio
 import json
 import random
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -55,6 +58,9 @@ _LINES = 120
 _OF_COLLECTION = 3.0
 """Weight of a question to its own collection, against one of those lines."""
 _DECAY_OF_SIGNS = 1e-3
+_LONGEST_TALK = 60
+_GIVEN = re.compile(r"[\d:：“\"]")
+"""In a sum, and before a text to work on: told by other means."""
 _SMALLEST = 0.08
 
 
@@ -102,6 +108,17 @@ def examples() -> list[Example]:
             if label != "none" and not one.get("history"):
                 found.setdefault(one["text"], Example(without_greeting(one["text"]), label == "web", False))
     return list(found.values())
+
+
+def talk() -> Iterator[Example]:
+    """What is said to the assistant and asks nothing."""
+    for language in ("en", "zh"):
+        for line in (OWN / f"talk.{language}.txt").read_text(encoding="utf-8").splitlines():
+            yield Example(line, True, True)
+    for line in (MORE / "turns.jsonl").read_text(encoding="utf-8").splitlines():
+        one = json.loads(line)
+        if one["label"] == "none" and len(one["text"]) < _LONGEST_TALK and not _GIVEN.search(one["text"]):
+            yield Example(one["text"], True, True)
 
 
 def questions(folder: Path) -> Iterator[Example]:
@@ -244,9 +261,19 @@ def weigh(given: Sequence[Asked], wording: Mapping[str, float], counts: Mapping[
     return _regression(inputs, wanted, share, _DECAY_OF_SIGNS)
 
 
+def _rounded(learned: Learned) -> dict[str, Any]:
+    words = {name: round(float(learned.words[place]), 2) for name, place in learned.names.items()}
+    return {
+        "bias": round(learned.bias, 3),
+        "vector": [round(one, 2) for one in learned.vector.tolist()],
+        "words": {name: weight for name, weight in words.items() if abs(weight) >= _SMALLEST},
+    }
+
+
 def main() -> None:
     """Write the weights, and say how they do on the folds and the collections left out."""
-    stored: dict[str, Any] = {"wording": {}}
+    stored: dict[str, Any] = {"world": {}, "talk": {}}
+    spoken = list(talk())
     wording: dict[str, float] = {}
     folders = [*(READING / name for name in COLLECTIONS), *map(Path, sys.argv[1:])]
     of_collections = {folder: list(questions(folder)) for folder in folders}
@@ -255,7 +282,11 @@ def main() -> None:
     every = [*examples(), *(one for each in of_collections.values() for one in each)]
     for language in ("en", "zh"):
         given = [one for one in every if has_chinese(one.text) == (language == "zh")]
-        given, meant = told_apart(given, asyncio.run(vectors(given)))
+        meant = asyncio.run(vectors(given))
+        said = [one for one in spoken if has_chinese(one.text) == (language == "zh")]
+        every_turn = [*said, *(one._replace(world=False, own=False, collection="") for one in given)]
+        stored["talk"][language] = _rounded(fit(every_turn, np.r_[asyncio.run(vectors(said)), meant]))
+        given, meant = told_apart(given, meant)
         logits, world = left_out(given, meant), np.array([one.world for one in given])
         wording |= {one.text: float(logit) for one, logit in zip(given, logits, strict=True)}
         sent = logits > 0
@@ -264,13 +295,7 @@ def main() -> None:
             f"of the world's and {sent[~world].mean():.4f} of the others for the world's",
             file=sys.stderr,
         )
-        learned = fit(given, meant)
-        words = {name: round(float(learned.words[place]), 2) for name, place in learned.names.items()}
-        stored["wording"][language] = {
-            "bias": round(learned.bias, 3),
-            "vector": [round(one, 2) for one in learned.vector.tolist()],
-            "words": {name: weight for name, weight in words.items() if abs(weight) >= _SMALLEST},
-        }
+        stored["world"][language] = _rounded(fit(given, meant))
     lines = [one for one in every if one.own]
     rows: list[Asked] = []
     for place, (folder, own) in enumerate(of_collections.items()):

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 SURE = 0.75
 """Probability from which on a question is put to the world: of questions to collections that were left out of the
 training 1 % reach it."""
+_TALKS = 4.5
+"""Logit from which on a turn is said to the assistant and asks nothing."""
 _MOST_KNOWN = 0.7
 """Share of a question's words, weighed, from which on the documents know what it is about."""
 _COMMONEST = 9
@@ -151,9 +153,14 @@ async def judge(
     if told.known_share >= _MOST_KNOWN or told.only_code:
         return reading
     try:
-        wording = worldly(text, await meaning(text, embedder))
+        whole = await meaning(reading.question, embedder)
+        vector = await meaning(text, embedder) if text != reading.question else whole
     except RetrievalError:
         return reading
+    if not any(reading.mentioned) and by_wording("talk", reading.question, whole) >= _TALKS:
+        none = SourceChoice(name="none", confidence=0.95, reason="small talk")
+        return replace(reading, kind="none", searches=(), sources=(none,), confidence=none.confidence, complete=True)
+    wording = by_wording("world", text, vector)
     weights = _learned_of_all()
     probability = _logistic(float(np.dot(weights[:-1], signs(wording, told, reading.mentioned))) + weights[-1])
     if probability < SURE:
@@ -221,7 +228,7 @@ def signs(wording: float, told: Told, catalogue: Mentioned) -> Vectors:
     """What the judgement weighs, shape (9,).
 
     Args:
-        wording: logit of `worldly`.
+        wording: logit of `by_wording` for the world.
     """
     return np.array(
         [
@@ -304,13 +311,14 @@ def features(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def worldly(text: str, vector: Vectors) -> float:
-    """Logit of the probability that a question is for the world, by its wording alone.
+def by_wording(kind: str, text: str, vector: Vectors) -> float:
+    """Logit of the probability that a turn is of a kind, by its wording alone.
 
     Args:
+        kind: "world", a question for the world; "talk", said to the assistant.
         vector: see `meaning`.
     """
-    learned = _weights(text)
+    learned = _learned()[kind, "zh" if has_chinese(text) else "en"]
     return _of_words(text, learned) + learned.bias + float(np.dot(learned.vector, vector))
 
 
@@ -332,10 +340,6 @@ class _Weights(NamedTuple):
     bias: float
 
 
-def _weights(text: str) -> _Weights:
-    return _learned()["zh" if has_chinese(text) else "en"]
-
-
 @cache
 def _stored() -> Mapping[str, Any]:
     stored: Mapping[str, Any] = json.loads((files("agent.intent") / "words" / "turn.json").read_text(encoding="utf-8"))
@@ -343,10 +347,12 @@ def _stored() -> Mapping[str, Any]:
 
 
 @cache
-def _learned() -> dict[str, _Weights]:
+def _learned() -> dict[tuple[str, str], _Weights]:
+    """The weights by the kind and the language."""
     return {
-        language: _Weights(one["words"], np.array(one["vector"], dtype=np.float32), one["bias"])
-        for language, one in _stored()["wording"].items()
+        (kind, language): _Weights(one["words"], np.array(one["vector"], dtype=np.float32), one["bias"])
+        for kind in ("world", "talk")
+        for language, one in _stored()[kind].items()
     }
 
 
