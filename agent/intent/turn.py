@@ -21,7 +21,7 @@ import numpy as np
 import rjieba
 
 from agent.intent import lexicon, plain, smalltalk
-from agent.intent.reading import SURE as STATED
+from agent.intent.reading import LIKELY
 from agent.intent.text import has_chinese, stem
 from agent.intent.words import ordinary
 from agent.types import SourceChoice
@@ -45,7 +45,9 @@ _TALKS = 4.5
 _MOST_KNOWN = 0.7
 """Share of a question's words, weighed, from which on the documents know what it is about."""
 _COMMONEST = 9
-_FARTHEST = 6.0
+_MOST_TOLD = 3.0
+"""Weight of known words from which on more of them tell no more."""
+_FARTHEST = 4.0
 """Logit beyond which the wording tells no more."""
 _LIKE, _NEARER = 0.6, 0.1
 """Cosine of a question to an example of a source that is meant, and how much less to those of all others."""
@@ -86,13 +88,11 @@ class Mentioned(NamedTuple):
     Attributes:
         values, fields: share of its letters that name them.
         noun: whether a noun is one for the documents.
-        condition: highest probability of a condition that is not sure.
     """
 
     values: float
     fields: float
     noun: float
-    condition: float
 
 
 def mentioned(found: "Found") -> Mentioned | None:
@@ -101,12 +101,12 @@ def mentioned(found: "Found") -> Mentioned | None:
     if smalltalk.is_own(sentence.text) or _CODE_ALONE.fullmatch(sentence.text):
         return None
     dates = sentence.vocabulary.of_role("date")
-    conditions = [
-        piece.confidence
+    if found.lengths or any(
+        piece.field not in dates
+        and piece.confidence >= LIKELY
+        and _means_something(sentence.text[piece.start : piece.end])
         for piece in found.pieces
-        if piece.field not in dates and _means_something(sentence.text[piece.start : piece.end])
-    ]
-    if found.lengths or max(conditions, default=0.0) >= STATED:
+    ):
         return None
     if any((match[1].casefold(),) in sentence.vocabulary.names for match in _JOINED.finditer(sentence.text)):
         return None
@@ -119,7 +119,6 @@ def mentioned(found: "Found") -> Mentioned | None:
         min(sum(len(one) for one in values if _means_something(one)) / letters, 1.0),
         min(sum(len(sentence.tokens[place].text) for place, _ in sentence.cued) / letters, 1.0),
         float(bool(nouns)),
-        max(conditions, default=0.0),
     )
 
 
@@ -225,7 +224,7 @@ def _unusualness(word: str, english: Sequence[str]) -> float:
 
 
 def signs(wording: float, told: Told, catalogue: Mentioned) -> Vectors:
-    """What the judgement weighs, shape (9,).
+    """What the judgement weighs, shape (8,).
 
     Args:
         wording: logit of `by_wording` for the world.
@@ -233,7 +232,7 @@ def signs(wording: float, told: Told, catalogue: Mentioned) -> Vectors:
     return np.array(
         [
             max(min(wording, _FARTHEST), -_FARTHEST),
-            math.log1p(told.known),
+            min(told.known, _MOST_TOLD),
             math.log1p(told.unknown),
             told.foreign,
             told.stranger,
