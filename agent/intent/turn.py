@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from agent.intent.found import Found
     from agent.intent.rules import RulesReading
 
-SURE = 0.75
+SURE = 0.8
 """Probability from which on a question is put to the world: of questions to collections that were left out of the
 training 1 % reach it."""
 _TALKS = 4.5

@@ -792,3 +792,22 @@ def test_tickets_are_read_as_people_mean_them(text: str, wanted: tuple[str | Non
         assert reading.aggregate == aggregate
     else:
         assert reading.aggregate["op"] == "list"
+
+
+@pytest.mark.parametrize(
+    ("before", "text", "wanted"),
+    [
+        ("site plans in Old Town", "now Chinatown", "and(kind=Site Plan, district=Chinatown)"),
+        ("site plans in Old Town", "same, but in Northgate", "and(kind=Site Plan, district=Northgate)"),
+        ("denied site plans", "not the denied ones", "and(kind=Site Plan, status!=Denied)"),
+        ("site plans with a budget over 5000", "and over 9000?", "and(kind=Site Plan, budget>9000)"),
+        ("site plans with a budget over 5000", "make it 7000", "and(kind=Site Plan, budget>7000)"),
+        ("site plans in Old Town", "hmm, under 20 then?", "and(kind=Site Plan, district=Old Town)"),
+        ("Old Town 的 Site Plan", "换成 Chinatown 的", "and(district=Chinatown, kind=Site Plan)"),
+        ("Old Town 的 Site Plan", "那被拒绝的呢", "and(district=Old Town, kind=Site Plan, status=Denied)"),
+    ],
+)
+def test_a_follow_up_replaces_the_same_field_and_adds_others(before: str, text: str, wanted: str, ground: Make):
+    history = [{"role": "user", "content": before}, {"role": "assistant", "content": "There are some."}]
+    parts = shown(ground("city").read(text, history).filter).removeprefix("and(").removesuffix(")").split(", ")
+    assert set(parts) == set(wanted.removeprefix("and(").removesuffix(")").split(", "))
