@@ -44,6 +44,8 @@ _TALKS = 4.5
 """Logit from which on a turn is said to the assistant and asks nothing."""
 _MOST_KNOWN = 0.7
 """Share of a question's words, weighed, from which on the documents know what it is about."""
+_MOST_NAMED = 0.25
+"""Share of a question's letters that name values of the catalogue, from which on it is about these."""
 _COMMONEST = 9
 _MOST_TOLD = 3.0
 """Weight of known words from which on more of them tell no more."""
@@ -144,6 +146,8 @@ async def judge(
     """
     if reading.mentioned is None or len(reading.question) > _LONGEST_QUESTION:
         return reading
+    if reading.mentioned.values >= _MOST_NAMED:
+        return reading
     liked = await _like_examples(reading, cards, embedder, language) if not any(reading.mentioned) else None
     if liked is not None:
         return replace(reading, sources=(liked,), confidence=liked.confidence)
@@ -151,6 +155,8 @@ async def judge(
     told = await look_up(text, scope, catalogue)
     if told.known_share >= _MOST_KNOWN or told.only_code:
         return reading
+    if any(reading.mentioned) and _probability(_FARTHEST, told, reading.mentioned) < SURE:
+        return reading  # whatever its wording says
     try:
         whole = await meaning(reading.question, embedder)
         vector = await meaning(text, embedder) if text != reading.question else whole
@@ -160,12 +166,16 @@ async def judge(
         none = SourceChoice(name="none", confidence=0.95, reason="small talk")
         return replace(reading, kind="none", searches=(), sources=(none,), confidence=none.confidence, complete=True)
     wording = by_wording("world", text, vector)
-    weights = _learned_of_all()
-    probability = _logistic(float(np.dot(weights[:-1], signs(wording, told, reading.mentioned))) + weights[-1])
+    probability = _probability(wording, told, reading.mentioned)
     if probability < SURE:
         return reading
     web = SourceChoice(name="web", confidence=round(probability, 2), reason="it asks about the world")
     return replace(reading, sources=(web, *reading.sources), pieces=(), confidence=web.confidence, complete=False)
+
+
+def _probability(wording: float, told: "Told", catalogue: Mentioned) -> float:
+    weights = _learned_of_all()
+    return _logistic(float(np.dot(weights[:-1], signs(wording, told, catalogue)) + weights[-1]))
 
 
 class Told(NamedTuple):
