@@ -48,7 +48,7 @@ class RulesReading:
     Attributes:
         pieces: the constraints, the surest last.
         complete: whether a model could add nothing: small talk, identifiers, questions of metadata alone.
-        is_of_others: nothing of the catalogue is mentioned, nor what is the asker's own, see `turn`.
+        mentioned: what of the catalogue is mentioned; None where the question is for the documents, see `turn`.
     """
 
     kind: str
@@ -60,7 +60,7 @@ class RulesReading:
     confidence: float
     rejected: tuple[Rejected, ...]
     complete: bool
-    is_of_others: bool = False
+    mentioned: turn.Mentioned | None = None
 
     @property
     def filter(self) -> Json | None:
@@ -131,7 +131,7 @@ def _read(question: str, history: Sequence[Message], context: Context) -> RulesR
     calculation = calculation or calculations.find_lookup(found) or calculations.find_listing(found)
     made = _single(question, found, calculation, context)
     may_be = made.kind == "retrieve" and calculation is None
-    return replace(made, is_of_others=may_be and turn.is_of_others(found))
+    return replace(made, mentioned=turn.mentioned(found)) if may_be else made
 
 
 def without(made: RulesReading, pieces: Sequence[Piece], context: Context) -> RulesReading:
