@@ -224,6 +224,8 @@ def _gold(wanted: Json | None, corpus: Corpus) -> Filter | None:
 def _expressed(wanted: Json, corpus: Corpus) -> Json:
     if "filters" in wanted:
         return {**wanted, "filters": [_expressed(one, corpus) for one in wanted["filters"]]}
+    if "filter" in wanted:
+        return {**wanted, "filter": _expressed(wanted["filter"], corpus)}
     key, value = wanted["key"], wanted["value"]
     if value is None:
         return {"type": "exists", "key": key, "value": wanted["type"] == "ne"}

@@ -73,7 +73,7 @@ def _of_match(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]
     yield f"how {first.how}", 1.0
     yield "words", float(one.mention.last - one.mention.first)
     yield "characters", float(one.mention.end - one.mention.start)
-    yield "share", first.share if first.how == "part" else 1.0
+    yield "share", first.share if first.how in ("part", "flag") else 1.0
     yield "values", float(len(one.known))
 
 

@@ -264,7 +264,7 @@ def _translated(tokens: Sequence[Token], vocabulary: Vocabulary, taken: set[int]
     if not vocabulary.english:
         return []
     found: list[Mention] = []
-    for run in _chinese_runs(tokens, taken):
+    for run in chinese_runs(tokens, taken):
         text = "".join(tokens[index].text for index in run)
         words = glossed_words(text)
         place = 0
@@ -283,7 +283,7 @@ def _translated(tokens: Sequence[Token], vocabulary: Vocabulary, taken: set[int]
 def translated_cues(tokens: Sequence[Token], vocabulary: Vocabulary) -> dict[tuple[str, ...], tuple[str, ...]]:
     """Chinese words of a question whose English is a field's name: 公司 points at "company"."""
     cues: dict[tuple[str, ...], tuple[str, ...]] = {}
-    for run in _chinese_runs(tokens, set()):
+    for run in chinese_runs(tokens, set()):
         for _, word, english in glossed_words("".join(tokens[index].text for index in run)):
             known = vocabulary.fields_in_english
             fields = dict.fromkeys(field for gloss in english[:3] for field in known.get(stem(gloss), ()))
@@ -311,7 +311,7 @@ def _english_values(
             yield size, known
 
 
-def _chinese_runs(tokens: Sequence[Token], taken: set[int]) -> list[list[int]]:
+def chinese_runs(tokens: Sequence[Token], taken: set[int]) -> list[list[int]]:
     """Places of Chinese characters that stand side by side and name nothing yet."""
     runs: list[list[int]] = []
     for index, token in enumerate(tokens):
