@@ -9,36 +9,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
-from rapidfuzz import fuzz
-
 from agent.intent import lexicon
 from agent.intent.catalogue import Known, truth_of
 from agent.intent.deciding import Constraint, learned
 from agent.intent.evidence import Candidate, evidence
+from agent.intent.forms import CUT, closeness
 from agent.intent.linking import Mention, chinese_runs
 from agent.intent.negation import is_negated
 from agent.intent.reading import LIKELY
 from agent.intent.same import Same
 from agent.intent.sentence import Sentence
-from agent.intent.text import has_chinese, stem
-from agent.intent.words import ordinary, table
+from agent.intent.text import has_chinese
+from agent.intent.words import table
 from retrievers.core.types import FieldCatalogue
 from retrievers.text.glosses import glossed_words, senses_of
 
-_SHORTEST = 3
-"""Letters of a field's word that a word of a question may go on from: `obs`, obsolete."""
-_ROOT = 5
-"""Letters that two forms of one word have in common: renew, renewal."""
-_MISSPELT = 85
 _GAP = 2
 """Words between two words of one field's name."""
 _LEAST_SHARE = 0.3
 _MOST_SENSES = 4
-_MOST_LEFT = 0.75
-"""Share of a word's consonants that a name has at least."""
-_LOOSE = 0.8
-"""How well a form fits that is not the word itself, see `closeness`."""
-_CUT = 0.9
 _PASSED = frozenset("- been be being a an any the own is are was were have has had with still yet".split())
 """Words between what denies and a flag's words."""
 _DENYING_BEGINNINGS = ("non", "un", "in", "dis", "ir", "im", "il")
@@ -139,7 +128,9 @@ def _mentions(sentence: Sentence, flag: Flag) -> list[tuple[Mention, bool]]:
             share = sum(hit.closeness * len(words[hit.word]) for hit in hits) / whole
             if share >= _LEAST_SHARE:
                 mention = _mention(sentence, flag, hits[0].first, hits[-1].last, share)
-                denied = any(hit.denied or _denial(sentence, hit.first) is not None for hit in hits[1:])
+                within = [_denial(sentence, hit.first) for hit in hits[1:]]  # 对客户[没]影响
+                denied = any(start is not None and start >= mention.start for start in within)
+                denied = denied or any(hit.denied for hit in hits[1:])
                 found.append((mention, (denied or hits[0].denied) != flag.is_denial))
     return found
 
@@ -164,7 +155,7 @@ def _hits(sentence: Sentence, words: Sequence[str]) -> Iterator[_Hit]:
                 yield _Hit(first, last, place, near, free)
                 break
             beginning = next((one for one in _DENYING_BEGINNINGS if said.startswith(one) and said != word), "")
-            if beginning and closeness(said[len(beginning) :], word) >= _CUT:
+            if beginning and closeness(said[len(beginning) :], word) >= CUT:
                 yield _Hit(first, last, place, 1.0, True)
                 break
 
@@ -194,34 +185,6 @@ def _grouped(hits: Sequence[_Hit]) -> Iterator[list[_Hit]]:
         group.append(hit)
     if group:
         yield group
-
-
-@lru_cache(maxsize=65_536)
-def closeness(said: str, word: str) -> float:
-    """How well a word of a question is a form of a word of a name, in [0, 1]; 0 where it is another word.
-
-    1 for the word in any number or tense; `_CUT` for what the name cuts short ("obsolete", `obs`); `_LOOSE` for another
-    form of it ("renewal", `renew`), for what it leaves out vowels of ("garden", `grdn`), and for a slip.
-    """
-    if said == word or stem(said) == stem(word):
-        return 1.0
-    if not (said.isascii() and word.isascii()) or said[:1] != word[:1] or min(len(said), len(word)) < _SHORTEST:
-        return 0.0
-    is_word = word in ordinary() or stem(word) in ordinary()
-    if said.startswith(word) and (len(word) > _SHORTEST or not is_word):
-        return _CUT
-    if len(said) >= _ROOT <= len(word) and said[:_ROOT] == word[:_ROOT]:
-        return _LOOSE
-    if len(word) >= _ROOT:
-        return _LOOSE if fuzz.ratio(said, word) >= _MISSPELT else 0.0
-    return _LOOSE if not is_word and _leaves_out(said, word) else 0.0
-
-
-def _leaves_out(said: str, word: str) -> bool:
-    """Whether a name is a word without its vowels and little else: `grdn` of garden, `prkg` of parking."""
-    consonants = [letter for letter in said if letter not in "aeiouy"]
-    left = iter(said)
-    return len(word) >= _MOST_LEFT * len(consonants) and all(letter in left for letter in word)
 
 
 def _mention(sentence: Sentence, flag: Flag, first: int, last: int, share: float) -> Mention:
@@ -279,6 +242,8 @@ def _at(sentence: Sentence, place: int) -> Sequence[Known]:
 def _is_failed(sentence: Sentence, flag: Flag, mention: Mention) -> bool:
     """ "a missed SLA" of a field `sla_ok`."""
     failing = frozenset(table("link", "en")["truth"]["failing"].split())
+    failing_zh = tuple(table("link", "zh")["truth"]["failing"].split())
     is_met = not {"ok", "met", "kept"}.isdisjoint(lexicon.name_words(flag.field))
     around = range(max(mention.first - 3, 0), min(mention.last + 3, len(sentence.tokens)))
-    return is_met and any(sentence.tokens[place].stem in failing for place in around)
+    behind = sentence.text[mention.end :].lstrip()
+    return is_met and (behind.startswith(failing_zh) or any(sentence.tokens[place].stem in failing for place in around))

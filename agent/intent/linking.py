@@ -7,15 +7,21 @@ from itertools import pairwise, product
 
 from agent.intent import lexicon
 from agent.intent.catalogue import Known
+from agent.intent.forms import is_code_of
 from agent.intent.text import Token, has_chinese, stem, words_of
 from agent.intent.vocabulary import MOST_GLOSSED, Vocabulary, english_key
 from agent.intent.words import ordinary
-from retrievers.text.glosses import glossed_words
+from retrievers.text.glosses import glossed_words, senses_of
 
 MOST_COMPARISONS = 40_000
 """Names that the unknown words of one turn are compared with, in all: some 10 ms."""
 _RARE = 1
 """How common a word may be, see `words.ordinary`, that is a surname without a capital."""
+_MOST_SENSES = 6
+_OF_A_KIND = 0.6
+"""The share of a value in a Chinese word that names its kind as well."""
+_LEAST_SAID = 4
+"""Letters of a word that a code may stand for."""
 _VERSION = re.compile(r"\d\.\d")
 _BREAKS = frozenset(',.;:?!，。；：？！、()（）"“”‘’「」『』《》|/')
 _SURNAME_FIRST = re.compile(r"[^\W\d_][^\d,]*,\s*(?P<initial>[^\W\d_])\.?(?:[\s-]*[^\W\d_]\.?){0,3}")
@@ -80,6 +86,7 @@ def find_mentions(
     found = [one for mention in found if (one := _with_given_name(tokens, mention, vocabulary)) is not None]
     found += _translated(tokens, vocabulary, _covered(found))
     found += _misspelt(tokens, vocabulary, _covered(found))
+    found += _coded(tokens, vocabulary, _covered(found))
     return sorted(found, key=lambda mention: mention.first)
 
 
@@ -266,13 +273,13 @@ def _translated(tokens: Sequence[Token], vocabulary: Vocabulary, taken: set[int]
     found: list[Mention] = []
     for run in chinese_runs(tokens, taken):
         text = "".join(tokens[index].text for index in run)
-        words = glossed_words(text)
+        words = [(start, word) for start, word, _ in glossed_words(text)]
         place = 0
         while place < len(words):
             size, known = next(_english_values(words, place, text, vocabulary), (1, ()))
             if known:
-                best = max(known, key=lambda one: one.documents)
-                meant = Known(best.field, best.value, "translated", best.documents)
+                best = max(known, key=lambda one: (one.share, one.documents))
+                meant = replace(best, how="translated")
                 start, end = words[place][0], words[place + size - 1][0] + len(words[place + size - 1][1])
                 first, last = run[start], run[end - 1]
                 found.append(Mention(first, last + 1, tokens[first].start, tokens[last].end, (meant,)))
@@ -293,10 +300,10 @@ def translated_cues(tokens: Sequence[Token], vocabulary: Vocabulary) -> dict[tup
 
 
 def _english_values(
-    words: Sequence[tuple[int, str, tuple[str, ...]]], place: int, text: str, vocabulary: Vocabulary
+    words: Sequence[tuple[int, str]], place: int, text: str, vocabulary: Vocabulary
 ) -> Iterator[tuple[int, tuple[Known, ...]]]:
     """How many words from a place on are a value in English, and which, the longest first."""
-    start, first, _ = words[place]
+    start, first = words[place]
     # A part of a longer term is no value: 子进程 is no process; what several words name may be: 电梯[检查报告].
     before = text[:start]
     opens = not before or before.endswith(_OPENS) or _AFTER_DATE.search(before)
@@ -305,8 +312,17 @@ def _english_values(
         together = words[place : place + size]
         if any(one[0] + len(one[1]) != other[0] for one, other in pairwise(together)):
             continue
-        keys = {english_key(each) for each in product(*(english for _, _, english in together))}
-        known = tuple(one for key in keys for one in vocabulary.english.get(key, ()))
+        senses = [senses_of(word)[:_MOST_SENSES] for _, word in together]
+        said = dict.fromkeys(tuple(word for sense in each for word in sense) for each in product(*senses))
+        known = tuple(one for each in said for one in vocabulary.english.get(english_key(each), ()))
+        if not known and size == 1:
+            # 鸡肉 is chicken meat: a value and a word for its kind.
+            heads = [each[:1] for each in said if len(each) == 2]
+            known = tuple(
+                replace(one, share=_OF_A_KIND)
+                for each in heads
+                for one in vocabulary.english.get(english_key(each), ())
+            )
         if known:
             yield size, known
 
@@ -372,3 +388,23 @@ def _similar(tokens: Sequence[Token], places: range, speller: _Speller, taken: s
     if word in lexicon.STOP_WORDS or word in lexicon.DOCUMENT_NOUNS or (word,) in speller.vocabulary.cues:
         return ()
     return speller.similar(words, person=False)
+
+
+def _coded(tokens: Sequence[Token], vocabulary: Vocabulary, taken: set[int]) -> list[Mention]:
+    """Everyday words that one code of a field stands for: "travel" of TRV, "apartments" of `apt`."""
+    found = []
+    for index, token in enumerate(tokens if vocabulary.codes else ()):
+        word = token.folded
+        if (
+            index in taken or token.kind != "word" or len(word) < _LEAST_SAID or not word.isascii()
+            or token.stem not in ordinary() or word in lexicon.STOP_WORDS or word in lexicon.DOCUMENT_NOUNS
+        ):  # fmt: skip
+            continue
+        by_field: dict[str, list[Known]] = {}
+        for code, known in vocabulary.codes:
+            if word[0] == code[0] and word != code and is_code_of(code, word):
+                by_field.setdefault(known.field, []).append(known)
+        meant = tuple(known[0] for known in by_field.values() if len(known) == 1)
+        if meant:
+            found.append(Mention(index, index + 1, token.start, token.end, meant))
+    return found

@@ -176,7 +176,9 @@ def _english_after(sentence: Sentence, mention: Mention) -> bool:
         sentence.folded(one) in ("that", "which", "whom", "whose", "who", "what") or sentence.is_noun(one)
         for one in range(mention.first)
     )
-    return denied and related
+    # "which infra tasks have not been marked [done]" denies the other value.
+    stated = any(sentence.mention_at(one) for one in range(place + 2, min(place + 2 + _NEAR, len(sentence.tokens))))
+    return denied and related and not stated
 
 
 def _chinese(sentence: Sentence, mention: Mention) -> bool | None:

@@ -54,6 +54,7 @@ class Vocabulary:
         concepts: what each field is about, see `concepts_of`.
         plainness: share of each field's values that are made of ordinary words alone.
         spellings: by field, see `catalogue.spellings_of`.
+        codes: values of labels that are short for a word, folded: `trv`, `apt`.
     """
 
     catalogue: FieldCatalogue
@@ -68,6 +69,7 @@ class Vocabulary:
     concepts: Mapping[str, frozenset[str]]
     plainness: Mapping[str, float]
     spellings: Mapping[str, Mapping[str, tuple[str, ...]]]
+    codes: tuple[tuple[str, Known], ...] = ()
     _people: _Fuzzy = field(default=((), ()))
     _labels: _Fuzzy = field(default=((), ()))
 
@@ -190,6 +192,7 @@ def _built(key: Same[FieldCatalogue]) -> Vocabulary:
         {name: concepts_of(name) for name in catalogue.fields},
         {name: _plainness(values) for name, values in catalogue.fields.items()},
         {name: value_names.spellings_of(values.values) for name, values in catalogue.fields.items()},
+        tuple(code for name in chosen["label"] for code in value_names.codes_of(name, catalogue.fields[name])),
         _misspellable(names, chosen["person"]),
         _misspellable(names, chosen["label"]),
     )
@@ -265,13 +268,18 @@ def _add_latin_names(names: Names, roles: Mapping[str, Role]) -> None:
 
 
 def _add_english_names(names: Names, stems: Names, fields: set[str]) -> None:
-    """Chinese labels and tags by what they may be called in English: 法学院 is a law school."""
+    """Chinese labels and tags by what they may be called in English: 法学院 is a law school, 已结束 finished."""
     for words, known in names.items():
         given = [one for one in known.values() if one.field in fields and one.how in ("exact", "short")]
         if given and all(map(has_chinese, words)):
-            for sense in senses_of("".join(words)):
+            value = "".join(words)
+            for sense in senses_of(value) or senses_of(_STATE.sub("", value)):
                 for one in given:
                     stems.add(tuple(map(stem, sense)), replace(one, how="translated"))
+
+
+_STATE = re.compile(r"^[已被正]+(?=..)|(?<=..)[中了]$")
+"""What makes a deed a state: [已]结束, 筹备[中]."""
 
 
 def english_key(words: Sequence[str]) -> tuple[str, ...]:
