@@ -119,7 +119,7 @@ def sets(names: Sequence[str] = COLLECTIONS) -> Iterator[tuple[str, Ground, list
     """Every development set: its group, what its questions are read against, they, and the weight of a candidate."""
     for name in names:
         yield name, ground_of_corpus(READING / name / "corpus.jsonl"), _labelled(READING / name / "queries.jsonl"), 3.0
-    for domain in ("city", "hospital", "food", "venues", "apps", "flats"):
+    for domain in ("city", "hospital", "food", "venues", "apps", "flats", "freight"):
         ground = ground_of_catalogue(INVENTED / f"{domain}.catalogue.json")
         for path in (INVENTED / f"{domain}{part}.jsonl" for part in ("", "_more", "_forms")):
             if path.is_file():

@@ -30,6 +30,8 @@ _LEAST_SHARE = 0.3
 _MOST_SENSES = 4
 _PASSED = frozenset("- been be being a an any the own is are was were have has had with still yet".split())
 """Words between what denies and a flag's words."""
+_STILL_TO_BE = re.compile(r"\b(?:yet|still)\s+to\s+(?:be\s+|get\s+|have\s+)?$", re.IGNORECASE)
+_SWITCHED = frozenset("is are was were be been being turned switched currently strictly".split())
 _DENYING_BEGINNINGS = ("non", "un", "in", "dis", "ir", "im", "il")
 
 
@@ -203,7 +205,7 @@ def _named(sentence: Sentence, flag: Flag, mention: Mention, denied: bool) -> Na
     if negated is None:
         return None
     start = start if begins is None else begins
-    denied ^= negated or _is_failed(sentence, flag, mention)
+    denied ^= negated or _is_refused(sentence, mention.last) or _is_failed(sentence, flag, mention)
     known = replace(mention.known[0], value=flag.truth[not denied], documents=flag.documents[not denied])
     fields = {one.field for place in range(mention.first, mention.last) for one in _at(sentence, place)}
     return Named(Candidate(mention, flag.field, (known,), 1 + len(fields)), flag.truth, start, denied)
@@ -219,8 +221,18 @@ def _denial(sentence: Sentence, first: int) -> int | None:
             return sentence.tokens[index].start
         if sentence.mention_at(index) is not None:
             break
+    late = _STILL_TO_BE.search(sentence.text[: sentence.tokens[first].start])
+    if late is not None:
+        return late.start()
     found = _denied_zh().search(sentence.text[: sentence.tokens[first].start])
     return found.start() if found is not None else None
+
+
+def _is_refused(sentence: Sentence, place: int) -> bool:
+    """ "where pets are forbidden", "encryption turned off"."""
+    while sentence.folded(place) in _SWITCHED:
+        place += 1
+    return sentence.folded(place) in table("link", "en")["truth"]["refusing"].split()
 
 
 @cache

@@ -41,17 +41,20 @@ def closeness(said: str, word: str) -> float:
 
 def leaves_out(said: str, word: str) -> bool:
     """Whether a name is a word without its vowels and little else: `grdn` of garden, `prkg` of parking."""
-    consonants = [letter for letter in said if letter not in "aeiouy"]
     left = iter(said)
-    return len(word) >= _MOST_LEFT * len(consonants) and all(letter in left for letter in word)
+    return len(word) >= _MOST_LEFT * len(_skeleton(said)) and all(letter in left for letter in word)
 
 
-def is_code_of(code: str, word: str) -> bool:
-    """Whether a code is a word cut short or with letters left out: `trv` of travel, `apt` of apartments."""
-    word = word.removesuffix("s")
-    left = iter(word)
-    return (
-        word.startswith(code)
-        or leaves_out(word, code)
-        or (word[-1] == code[-1] and all(letter in left for letter in code))
-    )
+def _skeleton(word: str) -> str:
+    """The first letter and the consonants behind it."""
+    return word[:1] + "".join(letter for letter in word[1:] if letter not in "aeiouy")
+
+
+def code_closeness(said: str, code: str) -> float:
+    """How well a code stands for a word, see `closeness`: `hom` of home, `trv` of travel; `apt` of apartment less."""
+    skeleton = _skeleton(said)
+    if said == code or said[:1] != code[:1]:
+        return 0.0
+    if said.startswith(code) or skeleton.startswith(code):
+        return CUT
+    return LOOSE if code[-1] == skeleton[-1] and skeleton.startswith(code[:-1]) else 0.0

@@ -7,7 +7,7 @@ from itertools import pairwise, product
 
 from agent.intent import lexicon
 from agent.intent.catalogue import Known
-from agent.intent.forms import is_code_of
+from agent.intent.forms import code_closeness
 from agent.intent.text import Token, has_chinese, stem, words_of
 from agent.intent.vocabulary import MOST_GLOSSED, Vocabulary, english_key
 from agent.intent.words import ordinary
@@ -20,6 +20,8 @@ _RARE = 1
 _MOST_SENSES = 6
 _OF_A_KIND = 0.6
 """The share of a value in a Chinese word that names its kind as well."""
+_GOES_ON = 0.5
+"""What the share of a value is worth where another word stands before it in one breath."""
 _LEAST_SAID = 4
 """Letters of a word that a code may stand for."""
 _VERSION = re.compile(r"\d\.\d")
@@ -304,11 +306,11 @@ def _english_values(
 ) -> Iterator[tuple[int, tuple[Known, ...]]]:
     """How many words from a place on are a value in English, and which, the longest first."""
     start, first = words[place]
-    # A part of a longer term is no value: 子进程 is no process; what several words name may be: 电梯[检查报告].
+    # What goes on from another word is hardly a value: 子进程 is no process; several words may be: 电梯[检查报告].
     before = text[:start]
-    opens = not before or before.endswith(_OPENS) or _AFTER_DATE.search(before)
-    is_part = not opens or first in _OF_TIME or words_of(first) in vocabulary.cues
-    for size in range(min(MOST_GLOSSED, len(words) - place), is_part, -1):
+    opens = not before or before.endswith(_OPENS) or _AFTER_DATE.search(before) is not None
+    is_other = first in _OF_TIME or words_of(first) in vocabulary.cues
+    for size in range(min(MOST_GLOSSED, len(words) - place), is_other, -1):
         together = words[place : place + size]
         if any(one[0] + len(one[1]) != other[0] for one, other in pairwise(together)):
             continue
@@ -317,14 +319,10 @@ def _english_values(
         known = tuple(one for each in said for one in vocabulary.english.get(english_key(each), ()))
         if not known and size == 1:
             # 鸡肉 is chicken meat: a value and a word for its kind.
-            heads = [each[:1] for each in said if len(each) == 2]
-            known = tuple(
-                replace(one, share=_OF_A_KIND)
-                for each in heads
-                for one in vocabulary.english.get(english_key(each), ())
-            )
+            heads = [english_key(each[:1]) for each in said] if all(len(each) == 2 for each in said) else []
+            known = tuple(replace(one, share=_OF_A_KIND) for key in heads for one in vocabulary.english.get(key, ()))
         if known:
-            yield size, known
+            yield size, known if opens or size > 1 else tuple(replace(one, share=one.share * _GOES_ON) for one in known)
 
 
 def chinese_runs(tokens: Sequence[Token], taken: set[int]) -> list[list[int]]:
@@ -402,8 +400,9 @@ def _coded(tokens: Sequence[Token], vocabulary: Vocabulary, taken: set[int]) -> 
             continue
         by_field: dict[str, list[Known]] = {}
         for code, known in vocabulary.codes:
-            if word[0] == code[0] and word != code and is_code_of(code, word):
-                by_field.setdefault(known.field, []).append(known)
+            near = max(code_closeness(one, code) for one in (word, word.removesuffix("s"), token.stem))
+            if near:
+                by_field.setdefault(known.field, []).append(replace(known, share=near))
         meant = tuple(known[0] for known in by_field.values() if len(known) == 1)
         if meant:
             found.append(Mention(index, index + 1, token.start, token.end, meant))
