@@ -28,6 +28,7 @@ _ACCOUNT = re.compile(r"[a-z][-._]?[a-z]{3,}\d{0,3}")
 _SEPARATED = re.compile(r"[a-z][-._][a-z]{3,}\d{0,3}")
 _MARKS = re.compile(r"[._+-]")
 _MAIL = re.compile(r"(?P<local>[\w.+-]+)@[\w.-]+\.\w+")
+_PATH = re.compile(r"::|/")
 _LEVEL = re.compile(r"(?P<letters>[A-Za-z]+)[\s_-]?(?P<digit>\d)")
 _LETTERED = re.compile(r"[^\W\d_]")
 _SIGNED = re.compile(r"^\D?\d[\d.,]*\D?$(?<!\d)")
@@ -173,10 +174,10 @@ def add_other_names(
             share = len("".join(words)) / max(len("".join(words_of(value))), 1)
             known = Known(name, value, "part", held[value], round(min(share, 1.0), 2))
             names.add(words, known)
-            if role in ("label", "tag"):
-                stems.add(tuple(map(stem, words)), known)
-    for words, owners in _groups(role, held, owned):
-        for value in owners:
+            if role in ("label", "tag") and words == words_of(_PATH.split(value)[-1]):
+                stems.add(tuple(map(stem, words)), known)  # events of type::event
+    for words, group in _groups(role, held, owned):
+        for value in group:
             names.add(words, Known(name, value, "group", held[value]))
 
 
@@ -274,7 +275,7 @@ def _forms(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...]
         surname = _INITIALS.fullmatch(value)
         if surname is not None:
             yield (*words_of(surname["initials"]), *words_of(surname["name"])), known
-        path = re.split(r"::|/", value)
+        path = _PATH.split(value)
         if len(path) == 2:
             yield (*words_of(path[1]), *words_of(path[0])), known  # committee/garden is the garden committee
         words = words_of(value)

@@ -31,6 +31,11 @@ _MOST_SENSES = 4
 _PASSED = frozenset("- been be being a an any the own is are was were have has had with still yet".split())
 """Words between what denies and a flag's words."""
 _STILL_TO_BE = re.compile(r"\b(?:yet|still)\s+to\s+(?:be\s+|get\s+|have\s+)?$", re.IGNORECASE)
+_OF_ONE = re.compile(
+    r"\b(?:it|he|she|you|i|we)\s+(?:(?:is|was|be|been|have|has|had|get|got|not|still|ever|already|a|an|any)\s+)*$",
+    re.IGNORECASE,
+)
+"""Of what was found already, or of people: "was it [escalated]?"."""
 _SWITCHED = frozenset("is are was were be been being turned switched currently strictly".split())
 _DENYING_BEGINNINGS = ("non", "un", "in", "dis", "ir", "im", "il")
 
@@ -196,9 +201,9 @@ def _mention(sentence: Sentence, flag: Flag, first: int, last: int, share: float
 
 
 def _named(sentence: Sentence, flag: Flag, mention: Mention, denied: bool) -> Named | None:
-    """None where a date or number has the words, or where it cannot be told what is denied."""
+    """None where a date or number has the words, one thing is asked of, or it cannot be told what is denied."""
     start, end = mention.start, mention.end
-    if any(low < end and start < high for low, high in sentence.taken):
+    if any(low < end and start < high for low, high in sentence.taken) or _OF_ONE.search(sentence.text[:start]):
         return None
     begins = _denial(sentence, mention.first)
     negated = True if begins is not None else is_negated(sentence, mention)
