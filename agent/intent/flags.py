@@ -20,6 +20,7 @@ from agent.intent.reading import LIKELY
 from agent.intent.same import Same
 from agent.intent.sentence import Sentence
 from agent.intent.text import has_chinese
+from agent.intent.vocabulary import in_chinese
 from agent.intent.words import table
 from retrievers.core.types import FieldCatalogue
 from retrievers.text.glosses import glossed_words, senses_of
@@ -107,7 +108,7 @@ def _flags(key: Same[FieldCatalogue]) -> tuple[Flag, ...]:
         denies = len(latin) > 1 and latin[0] in _DENYING_BEGINNINGS
         words = tuple(word for word in latin[denies:] if word not in _plain()) or tuple(latin[denies:])
         names = (words,) if words else senses_of(chinese)[:_MOST_SENSES]
-        others = filter(has_chinese, (chinese, *lexicon.bilingual().get(" ".join(words), ())))
+        others = filter(has_chinese, (chinese, *lexicon.bilingual().get(" ".join(words), ()), *in_chinese(name)))
         found.append(Flag(name, truth, documents, names, tuple(others), denies))
     return tuple(found)
 

@@ -34,9 +34,8 @@ def closeness(said: str, word: str) -> float:
         return CUT
     if len(said) >= _ROOT <= len(word) and said[:_ROOT] == word[:_ROOT]:
         return LOOSE
-    if len(word) >= _ROOT:
-        return LOOSE if fuzz.ratio(said, word) >= _MISSPELT else 0.0
-    return LOOSE if not is_word and leaves_out(said, word) else 0.0
+    is_slip = len(word) >= _ROOT and fuzz.ratio(said, word) >= _MISSPELT
+    return LOOSE if is_slip or (not is_word and leaves_out(said, word)) else 0.0
 
 
 def leaves_out(said: str, word: str) -> bool:

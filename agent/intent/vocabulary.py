@@ -18,13 +18,16 @@ from agent.intent.same import Same
 from agent.intent.text import has_chinese, stem, words_of
 from agent.intent.words import ordinary, table
 from retrievers.core.types import FieldCatalogue, FieldValues
-from retrievers.text.glosses import pinyin_of, senses_of
+from retrievers.text.glosses import chinese_of, pinyin_of, senses_of
 
 Role = Literal["person", "label", "tag", "version", "number", "date", "boolean", "language", "text"]
 PEOPLE = frozenset({"person", "sponsor", "reviewer"})
 _VERSION = re.compile(r"v?\d+(?:\.\d+){1,3}(?:[a-z]+\d*)?")
 _NAME = re.compile(r"(?:[^\W\d_][\w.'’-]*\s+){1,4}[^\W\d_][\w.'’-]*")
 _CHINESE_NAME = re.compile(r"[\u4e00-\u9fff]{2,4}(?:·[\u4e00-\u9fff]+)*")
+_PINYIN = re.compile(r"(?:(?:[zcs]h|[b-df-hj-np-tw-z])?[aeiouv]{1,3}(?:ng|n|r)?){2,}")
+_FEW = 2
+"""Chinese words of one reading that may all be meant."""
 _MOST_LABELS = 200
 _SAME_PEOPLE = 0.8
 _LONGEST_PINYIN = 4
@@ -133,8 +136,16 @@ def concepts_of(name: str) -> frozenset[str]:
     """The general concepts that a field's name belongs to."""
     written_out = table("link", "en")["abbreviations"]
     own = {other for word in lexicon.name_words(name) for other in (word, *written_out.get(word, "").split())}
+    own |= set(in_chinese(name))
     words = {stem(word) for word in own} | own
     return frozenset(concept for concept, (names, _) in lexicon.CONCEPTS.items() if words & {*names, *map(stem, names)})
+
+
+@lru_cache(maxsize=4096)
+def in_chinese(name: str) -> tuple[str, ...]:
+    """Chinese words that the words of a field's name spell in Latin letters: zhuangtai is 状态."""
+    spelt = [word for word in lexicon.name_words(name) if _PINYIN.fullmatch(word) and stem(word) not in ordinary()]
+    return tuple(chinese for word in spelt for chinese in chinese_of(word))
 
 
 def looks_like_name(text: str) -> bool:
@@ -333,6 +344,10 @@ def _other_words(name: str, words: Sequence[str], values: FieldValues) -> Iterab
     written_out = table("link", "en")["abbreviations"]
     for word in words:
         yield from written_out.get(word, "").split()
+    chinese = in_chinese(name)
+    yield from chinese
+    for word in chinese if len(chinese) <= _FEW else ():
+        yield from (sense[0] for sense in senses_of(word) if len(sense) == 1)
     for shared in value_names.shared_words(values.values):
         yield shared
         if has_chinese(shared):

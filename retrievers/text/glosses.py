@@ -29,6 +29,7 @@ _LONGEST_PART = 8
 _MOST_SENSES = 6
 _ROOT = 3
 _TONE = re.compile(r"\d$")
+_NO_LETTER = re.compile(r"[^a-z]")
 _MANY_SENSES = 8
 _ASIDE = re.compile(r"\([^)]*\)|\[[^\]]*\]|\{[^}]*\}")
 _LATIN = re.compile(r"[A-Za-z][A-Za-z-]+")
@@ -152,6 +153,21 @@ def pinyin_of(text: str) -> tuple[str, ...]:
     known = readings.get(text) or " ".join(readings.get(character, "?") for character in text)
     syllables = tuple(_TONE.sub("", one).casefold().replace("u:", "v") for one in known.replace("[", "").split())
     return syllables if len(syllables) == len(text) and "?" not in syllables else ()
+
+
+def chinese_of(pinyin: str) -> tuple[str, ...]:
+    """The words that are read like this, without tones: zhuangtai is 状态; () where none is."""
+    return _by_pinyin().get(pinyin, ())
+
+
+@cache
+def _by_pinyin() -> dict[str, tuple[str, ...]]:
+    """Words of at least two characters by how they are read, a fifth of a second to make."""
+    found: dict[str, list[str]] = {}
+    for word, reading in _dictionary().readings.items():
+        if len(word) > 1:
+            found.setdefault(_NO_LETTER.sub("", reading.casefold()), []).append(word)
+    return {read: tuple(words) for read, words in found.items()}
 
 
 def glosses(text: str) -> list[str]:
