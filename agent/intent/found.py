@@ -11,13 +11,14 @@ from agent.intent.deciding import Constraint, read_constraints
 from agent.intent.filters import Json, both, either, of_constraint, of_date, of_number, outside
 from agent.intent.flags import read_flags
 from agent.intent.lengths import find_lengths
-from agent.intent.linking import Mention, find_mentions, translated_cues
+from agent.intent.linking import Mention, find_mentions
 from agent.intent.negation import is_denied, is_negated
 from agent.intent.reading import SURE
 from agent.intent.sentence import Sentence, about_regions
 from agent.intent.text import stem, tokenize
 from agent.intent.time.dates import DateRange, read_dates
 from agent.intent.time.periods import Calendar
+from agent.intent.translating import translated_cues
 from agent.intent.versions import version_ranges
 from agent.intent.vocabulary import Vocabulary, concepts_of
 
