@@ -158,6 +158,8 @@ def add_other_names(
     """
     held = {value: documents for value, documents in values.values.items() if _is_nameable(value, role)}
     for words, known in (*_short(name, held), *_forms(name, held), *_levels(name, held)):
+        if known.how == "code" and role not in ("label", "tag"):
+            continue
         names.add(words, known)
         if role in ("label", "tag"):
             stems.add(tuple(map(stem, words)), known)
@@ -279,6 +281,14 @@ def _forms(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...]
         if len(path) == 2:
             yield (*words_of(path[1]), *words_of(path[0])), known  # committee/garden is the garden committee
         words = words_of(value)
+        initials = "".join(word[0] for word in words if word not in lexicon.STOP_WORDS)
+        if (
+            value.isascii()
+            and value[:1].isupper()
+            and 2 <= len(initials) <= _LONGEST_CODE
+            and not is_surname_first(value)
+        ):
+            yield (initials,), Known(name, value, "code", documents)  # IT is Information Technology
         if "and" in words[1:-1]:
             yield tuple(word for word in words if word != "and"), known
             for other in _AND:

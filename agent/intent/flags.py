@@ -108,8 +108,10 @@ def _flags(key: Same[FieldCatalogue]) -> tuple[Flag, ...]:
         chinese = _plain_zh().sub("", chinese) or chinese
         denies = len(latin) > 1 and latin[0] in _DENYING_BEGINNINGS
         words = tuple(word for word in latin[denies:] if word not in _plain()) or tuple(latin[denies:])
-        names = (words,) if words else senses_of(chinese)[:_MOST_SENSES]
-        others = filter(has_chinese, (chinese, *lexicon.bilingual().get(" ".join(words), ()), *in_chinese(name)))
+        spelt = in_chinese(name)
+        senses = [sense for word in (chinese, *spelt) for sense in senses_of(word)[:_MOST_SENSES]]
+        names = tuple(filter(None, (words, *senses)))
+        others = filter(has_chinese, (chinese, *lexicon.bilingual().get(" ".join(words), ()), *spelt))
         found.append(Flag(name, truth, documents, names, tuple(others), denies))
     return tuple(found)
 

@@ -220,6 +220,8 @@ def _is_meant(known: Known, tokens: Sequence[Token], first: int, last: int, voca
     if not any(c.isalpha() for c in known.value) and not _VERSION.search(known.value):
         return _is_written(known.value, tokens, first)
     word = tokens[first]
+    if known.how == "code":
+        return word.text.isupper()
     if last - first == 1 and known.how in ("part", "short") and word.folded in lexicon.STOP_WORDS:
         return known.how == "short" and word.text.isupper()
     if known.how != "part" or last - first > 1 or vocabulary.roles.get(known.field) in ("label", "tag"):

@@ -344,16 +344,25 @@ def _other_words(name: str, words: Sequence[str], values: FieldValues) -> Iterab
     written_out = table("link", "en")["abbreviations"]
     for word in words:
         yield from written_out.get(word, "").split()
-    chinese = in_chinese(name)
-    yield from chinese
-    for word in chinese if len(chinese) <= _FEW else ():
-        yield from (sense[0] for sense in senses_of(word) if len(sense) == 1)
+    spelt = in_chinese(name)
+    chinese = [word for word in words if has_chinese(word)]
+    deeds = [word[:-1] for word in (*chinese, *spelt) if word.endswith(_agents()) and len(word) > _SHORTEST_DEED]
+    yield from (*spelt, *deeds)
+    for word in (*chinese, *deeds, *(spelt if len(spelt) <= _FEW else ())):
+        for sense in senses_of(word):
+            yield from (sense[0], stem(sense[0])) if len(sense) == 1 else ()
     for shared in value_names.shared_words(values.values):
         yield shared
         if has_chinese(shared):
             yield from (sense[0] for sense in senses_of(shared) if len(sense) == 1)
 
 
+@lru_cache(maxsize=1)
+def _agents() -> tuple[str, ...]:
+    return tuple(table("link", "zh")["agents"].split())
+
+
+_SHORTEST_DEED = 2
 _SAYING_LITTLE = frozenset("name type date number count code value status kind level group public language".split())
 _AGENT = re.compile(r"(?<=\w{3})(?:ers?|ors?)$")
 
@@ -373,7 +382,7 @@ def _cues(catalogue: FieldCatalogue) -> dict[tuple[str, ...], tuple[str, ...]]:
             cues.setdefault(cue, []).append(name)
     for name in catalogue.fields:
         # Whoever is the inspector has inspected; where the verb is a field's own already, as in "created", it stays.
-        deed = _AGENT.sub("ed", " ".join(lexicon.name_words(name)))
-        if deed.endswith("ed") and " " not in deed and (deed,) not in cues and (stem(deed),) not in cues:
-            cues[deed,] = [name]
+        for deed in (_AGENT.sub("ed", word) for word in lexicon.name_words(name)):
+            if deed.endswith("ed") and (deed,) not in cues and (stem(deed),) not in cues:
+                cues[deed,] = [name]
     return {cue: tuple(dict.fromkeys(names)) for cue, names in cues.items() if cue}
