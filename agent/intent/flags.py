@@ -105,13 +105,13 @@ def _flags(key: Same[FieldCatalogue]) -> tuple[Flag, ...]:
         documents = {said: values.values.get(value, values.documents // 2) for said, value in truth.items()}
         own = lexicon.name_words(name)
         latin, chinese = [word for word in own if not has_chinese(word)], "".join(filter(has_chinese, own))
-        chinese = _plain_zh().sub("", chinese) or chinese
+        whole, chinese = chinese, _plain_zh().sub("", chinese) or chinese
         denies = len(latin) > 1 and latin[0] in _DENYING_BEGINNINGS
         words = tuple(word for word in latin[denies:] if word not in _plain()) or tuple(latin[denies:])
         spelt = in_chinese(name)
         senses = [sense for word in (chinese, *spelt) for sense in senses_of(word)[:_MOST_SENSES]]
         names = tuple(filter(None, (words, *senses)))
-        others = filter(has_chinese, (chinese, *lexicon.bilingual().get(" ".join(words), ()), *spelt))
+        others = filter(has_chinese, (whole, chinese, *lexicon.bilingual().get(" ".join(words), ()), *spelt))
         found.append(Flag(name, truth, documents, names, tuple(others), denies))
     return tuple(found)
 
@@ -128,10 +128,10 @@ def _plain_zh() -> re.Pattern[str]:
 
 def _mentions(sentence: Sentence, flag: Flag) -> list[tuple[Mention, bool]]:
     """Places of a flag's words, and whether the words themselves deny it: "unanswered", "smoke-free"."""
-    found = []
+    found: list[tuple[Mention, bool]] = []
     for index, token in enumerate(sentence.tokens):
         name = next((name for name in flag.chinese if sentence.text.startswith(name, token.start)), "")
-        if name and token.kind == "cjk":
+        if name and token.kind == "cjk" and not (found and index < found[-1][0].last):
             found.append((_mention(sentence, flag, index, index + len(name), 1.0), False))
     for words in () if found else flag.names:
         whole = sum(map(len, words))
@@ -213,11 +213,23 @@ def _named(sentence: Sentence, flag: Flag, mention: Mention, denied: bool) -> Na
     negated = True if begins is not None else is_negated(sentence, mention)
     if negated is None:
         return None
-    start = start if begins is None else begins
+    start = min(_extent(sentence, mention), start if begins is None else begins)
     denied ^= negated or _is_refused(sentence, mention.last) or _is_failed(sentence, flag, mention)
     known = replace(mention.known[0], value=flag.truth[not denied], documents=flag.documents[not denied])
     fields = {one.field for place in range(mention.first, mention.last) for one in _at(sentence, place)}
     return Named(Candidate(mention, flag.field, (known,), 1 + len(fields)), flag.truth, start, denied)
+
+
+def _extent(sentence: Sentence, mention: Mention) -> int:
+    """The character where a flag begins with the verb that offers it: "[accept] pets", [允许]带宠物."""
+    offered = _offering_zh().search(sentence.text[: mention.start])
+    if offered is not None:
+        return offered.start()
+    place = mention.first - 1
+    while sentence.folded(place) in _PASSED:
+        place -= 1
+    offers = sentence.folded(place) in table("link", "en")["truth"]["offering"].split()
+    return sentence.tokens[place].start if offers else mention.start
 
 
 def _denial(sentence: Sentence, first: int) -> int | None:
@@ -247,6 +259,11 @@ def _is_refused(sentence: Sentence, place: int) -> bool:
 @cache
 def _denying() -> frozenset[str]:
     return frozenset(table("link", "en")["truth"]["denying"].split())
+
+
+@cache
+def _offering_zh() -> re.Pattern[str]:
+    return re.compile(rf"(?:{'|'.join(table('link', 'zh')['truth']['between'].split())})+\s*$")
 
 
 @cache
