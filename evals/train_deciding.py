@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from agent.intent import vocabulary, wording
 from agent.intent.deciding import candidates
 from agent.intent.evidence import evidence
+from agent.intent.flags import flags_with_evidence
 from agent.intent.found import find
 from agent.intent.parts import parts_of
 from agent.intent.reading import LIKELY, SURE
@@ -79,12 +80,18 @@ def examples_of(group: str, ground: Ground, questions: Sequence[Json], weight: f
                 question["text"], known, ground.nouns, context.calendar, context.now, (), counted=counted,
                 frequencies=context.frequencies,
             ).sentence  # fmt: skip
-            for mention in sentence.mentions:
-                for one in candidates(sentence, mention):
+            named = [(one, evidence(sentence, one)) for each in sentence.mentions for one in candidates(sentence, each)]
+            named += [(one.candidate, held) for one, held in flags_with_evidence(sentence)]
+            for one, held in named:
+                if one.known[0].how == "flag":  # denied or not, it is meant
+                    pairs = {pair for pair in some if pair[0] == one.field}
+                    right = all(any(pair in gold for pair in pairs) for gold in golds)
+                else:
                     pairs = {(one.field, value.value) for value in one.known}
-                    if pairs & every or not pairs & some:
-                        name = f"{question['text']} {mention.start} {counted}"
-                        yield Example(group, evidence(sentence, one), bool(pairs & every), weight, name)
+                    right = bool(pairs & every)
+                if right or not pairs & some:
+                    what = f"{question['text']} {one.mention.start} {counted}"
+                    yield Example(group, held, right, weight, what)
 
 
 def _lines(path: Path) -> list[Json]:
@@ -120,7 +127,7 @@ def sets(folders: Sequence[Path]) -> Iterator[tuple[str, Ground, list[Json], flo
     """Every development set: its group, what its questions are read against, they, and the weight of a candidate."""
     for folder in (*sorted(one.parent for one in READING.glob("*/queries.jsonl")), *folders):
         yield from _of_folder(folder)
-    for domain in ("city", "hospital", "food"):
+    for domain in ("city", "hospital", "food", "venues", "apps", "flats", "freight"):
         ground = ground_of_catalogue(INVENTED / f"{domain}.catalogue.json")
         for path in (INVENTED / f"{domain}{part}.jsonl" for part in ("", "_more", "_forms")):
             if path.is_file():

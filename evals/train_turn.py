@@ -31,7 +31,7 @@ from agent.intent.smalltalk import without_greeting
 from agent.intent.text import has_chinese, readable
 from agent.intent.turn import SURE, Mentioned, Told, features, look_up, meaning, mentioned, signs
 from evals.grounds import ground_of_corpus, moment
-from evals.train_deciding import COLLECTIONS, READING
+from evals.train_deciding import READING
 from retrievers.core.types import Collection, Scope
 from retrievers.embed.factory import open_embedder
 from retrievers.ingest.documents import Document
@@ -275,7 +275,7 @@ def main() -> None:
     stored: dict[str, Any] = {"world": {}, "talk": {}}
     spoken = list(talk())
     wording: dict[str, float] = {}
-    folders = [*(READING / name for name in COLLECTIONS), *map(Path, sys.argv[1:])]
+    folders = [*sorted(one.parent for one in READING.glob("*/corpus.jsonl")), *map(Path, sys.argv[1:])]
     of_collections = {folder: list(questions(folder)) for folder in folders}
     for one in (*questions(READING / "turns"), *questions(READING / "negations")):
         of_collections[READING / one.collection].append(one)

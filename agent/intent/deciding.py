@@ -31,7 +31,7 @@ _BETWEEN = frozenset("to through than vs versus against 到 至 比".split())
 _AND = frozenset("and , 、 ， 和 与 及 &".split())
 _PARTS_OF_TEXTS = frozenset("section sections chapter chapters figure page pages table rfc step".split())
 _DENIED_ZH = re.compile(r"(?:尚未|未被?|并非|非|不是|没有?被?)$")
-_DISTANT = ("part", "fuzzy")
+_DISTANT = ("part", "fuzzy", "code")
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +234,9 @@ def _joined(sentence: Sentence, found: list[Constraint]) -> list[Constraint]:
             joined.append(one)
             continue
         other = joined[place]
+        if set(one.values) < set(other.values) or set(other.values) < set(one.values):
+            joined[place] = min(one, other, key=lambda each: len(each.values))  # Ann of all at that domain
+            continue
         joined[place] = replace(
             other,
             values=tuple(dict.fromkeys((*other.values, *one.values))),

@@ -31,6 +31,9 @@ _JOINS = re.compile(
     r"[\s,，、/|&\"'“”‘’()（）]*)*",
     re.IGNORECASE,
 )
+_CLOSEST = (
+    ("exact", "short", "form"), ("alias",), ("stem",), ("translated",), ("group",), ("part",), ("fuzzy",), ("code",)
+)  # fmt: skip
 _JOINING = frozenset(["-", "and", "or", "的", ",", "、", "和"])
 _QUOTES = frozenset("\"'“”‘’「」『』《》`")
 
@@ -74,7 +77,7 @@ def _of_match(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]
     yield f"how {first.how}", 1.0
     yield "words", float(one.mention.last - one.mention.first)
     yield "characters", float(one.mention.end - one.mention.start)
-    yield "share", first.share if first.how == "part" else 1.0
+    yield "share", first.share
     yield "values", float(len(one.known))
     yield "inflected", float(first.how == "stem" and not _is_plural(sentence, one))
 
@@ -375,7 +378,7 @@ def values_of(sentence: Sentence, known: Sequence[Known]) -> tuple[Known, ...]:
 
     Empty where it may be one of several.
     """
-    for hows in (("exact", "short", "form"), ("alias",), ("stem",), ("translated",), ("part",), ("fuzzy",)):
+    for hows in _CLOSEST:
         chosen = sorted(
             (one for one in known if one.how in hows), key=lambda one: (hows.index(one.how), -one.documents)
         )
@@ -384,9 +387,11 @@ def values_of(sentence: Sentence, known: Sequence[Known]) -> tuple[Known, ...]:
         values = sentence.vocabulary.catalogue.fields[chosen[0].field].values
         same = sentence.vocabulary.spellings[chosen[0].field].get(chosen[0].value, (chosen[0].value,))
         others = [one for one in chosen if one.value not in same]
-        if others and (hows[0] != "exact" or chosen[0].how != "exact"):
-            return ()
         first = chosen[0]
+        if hows == ("group",):
+            return tuple(chosen)
+        if others and (hows[0] != "exact" or first.how != "exact"):
+            return ()
         spelt = [replace(first, value=value, documents=values.get(value, 0)) for value in same if value != first.value]
         exact = [one for one in others if one.how == "exact"]
         return (first, *spelt, *exact)

@@ -44,6 +44,16 @@ COUNT = rf"(?:\d{{1,3}}|{ENGLISH_WORDS})"
 CHINESE_COUNT = rf"(?:(?<!\d)\d{{1,3}}|{CHINESE_WORDS})"
 
 
+def in_english(digit: int) -> str:
+    """The English word of a number from 0 to 19."""
+    return _UNITS[digit]
+
+
+def in_chinese(digit: int) -> str:
+    """The Chinese character of a number from 0 to 9."""
+    return "零一二三四五六七八九"[digit]
+
+
 def parse_exact(text: str) -> int | None:
     """A number written as `EXACT` or in Chinese."""
     digits = text.replace(",", "")
