@@ -26,6 +26,8 @@ from agent.intent.words import table
 _CLOSE = 24
 """Characters between two values that are still said in one breath."""
 _MOST, _UNCLEAR, _LEAST = 0.98, 0.55, 1e-6
+_MOST_LOGIT = 500.0
+"""Beyond it `exp` overflows."""
 _OR = frozenset("or either 或".split())
 _BETWEEN = frozenset("to through than vs versus against 到 至 比".split())
 _AND = frozenset("and , 、 ， 和 与 及 &".split())
@@ -77,14 +79,18 @@ class Weights:
             while isinstance(tree, list):
                 tree = tree[2] if row[tree[0]] <= tree[1] else tree[3]
             total += tree
-        return 1 / (1 + math.exp(-(self.scale * total + self.shift)))
+        return _share_of(self.scale * total + self.shift)
 
     def of_two(self, likelier: float, other: float) -> tuple[float, float]:
         """How likely a name of two fields is meant in the likelier field, and in either."""
         one, two = (math.log(max(p, _LEAST) / max(1 - p, _LEAST)) for p in (likelier, other))
-        first = 1 / (1 + math.exp(-(self.pair[0] * one + self.pair[1] * two + self.pair[2])))
+        first = _share_of(self.pair[0] * one + self.pair[1] * two + self.pair[2])
         either = 1 - (1 - likelier) * (1 - other)
         return min(first, either), either
+
+
+def _share_of(logit: float) -> float:
+    return 1 / (1 + math.exp(-max(logit, -_MOST_LOGIT)))
 
 
 @cache
@@ -228,15 +234,14 @@ def _joined(sentence: Sentence, found: list[Constraint]) -> list[Constraint]:
     """Values of one field put together: alternatives, or all at once for a list field asked for "both"."""
     joined: list[Constraint] = []
     for one in sorted(found, key=lambda one: one.start):
+        if any(other.field == one.field and set(other.values) < set(one.values) for other in found):
+            continue  # Ann of all at that domain
         same = (one.field, one.negated, one.also)
         place = next((n for n, other in enumerate(joined) if (other.field, other.negated, other.also) == same), None)
         if place is None:
             joined.append(one)
             continue
         other = joined[place]
-        if set(one.values) < set(other.values) or set(other.values) < set(one.values):
-            joined[place] = min(one, other, key=lambda each: len(each.values))  # Ann of all at that domain
-            continue
         joined[place] = replace(
             other,
             values=tuple(dict.fromkeys((*other.values, *one.values))),

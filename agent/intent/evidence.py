@@ -297,11 +297,16 @@ def _cued(sentence: Sentence, mention: Mention, *, before: bool) -> set[str]:
 
 
 def _narrowed(sentence: Sentence, place: int, fields: set[str]) -> set[str]:
-    """In "owned by" the first word tells which of the fields that "by" stands for."""
+    """The fields of the deed before a preposition: in "owned by" the first word tells of which field "by" speaks."""
     for earlier in (place - 1, place - 2):
-        narrower = fields & set(sentence.cue_fields(earlier))
-        if len(fields) > 1 and narrower and sentence.mention_at(earlier) is None:
-            return narrower
+        deed = set(sentence.cue_fields(earlier))
+        if not deed or sentence.mention_at(earlier) is not None:
+            continue
+        if fields & deed:
+            return fields & deed
+        kinds = {sentence.vocabulary.roles[field] for field in fields}
+        if earlier == place - 1 and class_before(sentence, place, 0) == "by":
+            return {field for field in deed if sentence.vocabulary.roles[field] in kinds} or fields
     return fields
 
 
