@@ -35,7 +35,7 @@ SHARED = ROOT.parent / "shared" / "data"
 TARGET = ROOT / "agent" / "intent" / "weights.json"
 _TREES = 480
 _SETTINGS: Mapping[str, Any] = {
-    "objective": "binary", "learning_rate": 0.06, "num_leaves": 14, "min_data_in_leaf": 5, "lambda_l2": 4.0,
+    "objective": "binary", "learning_rate": 0.06, "num_leaves": 31, "extra_trees": True, "min_data_in_leaf": 5, "lambda_l2": 4.0,
     "feature_fraction": 0.3, "bagging_fraction": 0.7, "bagging_freq": 1, "verbose": -1, "seed": 7, "num_threads": 1,
     "deterministic": True,
 }  # fmt: skip

@@ -133,7 +133,7 @@ def _of_field(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]
 def _around(sentence: Sentence, mention: Mention) -> Iterator[tuple[str, float]]:
     """The words before and after, by classes; over an article."""
     place = mention.first - 1
-    while sentence.folded(place) in _QUOTES:
+    while sentence.folded(place) in _QUOTES or class_before(sentence, place, 0) == "both":
         place -= 1
     first = class_before(sentence, place, mention.start)
     if first in _ARTICLES:
