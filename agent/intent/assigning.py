@@ -227,7 +227,7 @@ def _fit(
         if name in word.fields and (weight := _weight(sentence, comparisons, place, word, name)) > 0
     ]
     best = max(near, key=lambda pair: pair[0], default=(0.0, None))
-    is_named = best[1] is not None and best[1].weight >= _WORD[5.0]
+    is_named = best[1] is not None and (best[1].weight >= _WORD[5.0] or best[1].fields == (name,))
     if is_key(sentence.vocabulary, name) and not is_named:
         return None
     if one.is_bare:

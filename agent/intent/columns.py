@@ -244,6 +244,7 @@ def _abbreviate(words: Sequence[str], run: Sequence[str], texts: Sequence[str]) 
     return len(words) == len(run) and all(alike)
 
 
+@lru_cache(maxsize=1 << 15)
 def is_short_for(short: str, word: str) -> bool:
     """Whether a field's word abbreviates a word: "prio", "dept", "grp", "wt" of priority, department, group, weight."""
     if not short.isascii() or not short.isalpha() or len(short) >= len(word) - 1 or short[:1] != word[:1]:

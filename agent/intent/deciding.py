@@ -15,6 +15,9 @@ from importlib.resources import files
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from agent.intent import lexicon, wording
 from agent.intent.evidence import Candidate, class_before, evidence, is_content, joined_with, values_of
 from agent.intent.linking import Mention
@@ -58,28 +61,39 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """A few trees: `trees` are [sign, bound, tree below, tree from there on], or the weight of a leaf.
+    """Decision trees, all of them walked at once: every array has a place for each node of each tree.
 
     Attributes:
+        signs: what the places of `sign` are.
+        roots: the place of each tree's first node.
+        sign, bound: a node leads on to `below` where its sign is at most the bound, else to `above`.
+        below, above: places of nodes; those of a leaf are its own.
+        weight: of a leaf, 0 of other nodes.
+        depth: steps after which every tree is at a leaf.
+        scale, shift: make a logit of the leaves' sum.
         pair: of a name in two fields, what the logits of the likelier and the other and a constant weigh for the
             likelier to be meant.
     """
 
     signs: tuple[str, ...]
-    trees: tuple[Any, ...]
-    scale: float = 1.0
-    shift: float = 0.0
-    pair: tuple[float, ...] = (1.0, 0.0, 0.0)
+    roots: NDArray[np.int64]
+    sign: NDArray[np.int64]
+    bound: NDArray[np.float64]
+    below: NDArray[np.int64]
+    above: NDArray[np.int64]
+    weight: NDArray[np.float64]
+    depth: int
+    scale: float
+    shift: float
+    pair: tuple[float, ...]
 
     def probability(self, held: Mapping[str, float]) -> float:
         """How likely a candidate with this evidence is meant."""
-        row = [held.get(name, 0.0) for name in self.signs]
-        total = 0.0
-        for tree in self.trees:
-            while isinstance(tree, list):
-                tree = tree[2] if row[tree[0]] <= tree[1] else tree[3]
-            total += tree
-        return _share_of(self.scale * total + self.shift)
+        row = np.array([held.get(name, 0.0) for name in self.signs])
+        nodes = self.roots
+        for _ in range(self.depth):
+            nodes = np.where(row[self.sign[nodes]] <= self.bound[nodes], self.below[nodes], self.above[nodes])
+        return _share_of(self.scale * float(self.weight[nodes].sum()) + self.shift)
 
     def of_two(self, likelier: float, other: float) -> tuple[float, float]:
         """How likely a name of two fields is meant in the likelier field, and in either."""
@@ -93,13 +107,31 @@ def _share_of(logit: float) -> float:
     return 1 / (1 + math.exp(-max(logit, -_MOST_LOGIT)))
 
 
+def weights_of(stored: Mapping[str, Any]) -> Weights:
+    """The weights in the form of `weights.json`: a tree is [sign, bound, tree below, tree above], or a leaf's weight."""
+    nodes: list[tuple[int, float, int, int, float]] = []
+    deepest = 0
+
+    def add(tree: Any, depth: int) -> int:
+        nonlocal deepest
+        place, deepest = len(nodes), max(deepest, depth)
+        nodes.append((0, 0.0, place, place, tree if isinstance(tree, int | float) else 0.0))
+        if isinstance(tree, list):
+            nodes[place] = (tree[0], tree[1], add(tree[2], depth + 1), add(tree[3], depth + 1), 0.0)
+        return place
+
+    roots = [add(tree, 0) for tree in stored["trees"]]
+    sign, bound, below, above, weight = (np.array(column) for column in zip(*nodes, strict=True))
+    return Weights(
+        tuple(stored["signs"]), np.array(roots), sign, bound, below, above, weight, deepest,
+        stored["scale"], stored["shift"], tuple(stored["pair"]),
+    )  # fmt: skip
+
+
 @cache
 def learned() -> Weights:
     """The weights that the package holds."""
-    stored = json.loads((files("agent.intent") / "weights.json").read_text(encoding="utf-8"))
-    return Weights(
-        tuple(stored["signs"]), tuple(stored["trees"]), stored["scale"], stored["shift"], tuple(stored["pair"])
-    )
+    return weights_of(json.loads((files("agent.intent") / "weights.json").read_text(encoding="utf-8")))
 
 
 def candidates(sentence: Sentence, mention: Mention) -> list[Candidate]:

@@ -12,6 +12,7 @@ from agent.intent.numerals import parse_amount
 from agent.intent.sentence import ENDS, Sentence
 from agent.intent.time.dates import DateRange
 from agent.intent.vocabulary import Vocabulary, concepts_of
+from agent.intent.words import table
 
 # What relates one numbered document to others: then the number is no constraint ("what replaced PEP 386").
 _RELATION = re.compile(
@@ -154,13 +155,27 @@ def key_ranges(sentence: Sentence, comparisons: Sequence[Comparison]) -> list[Nu
         # "reports older than 5 years" compares no number of a document.
         before = re.search(rf"\b{noun}(?:numbered\s+)?$", sentence.text[: one.start], re.IGNORECASE)
         amounts = [amount for amount in (one.low, one.high) if amount is not None]
-        if before is None or len(amounts) != 1 or amounts[0].has_unit or one.values:
+        if (
+            before is None
+            or len(amounts) != 1
+            or amounts[0].has_unit
+            or one.values
+            or _is_of_what_follows(sentence, one)
+        ):
             continue
         bound = amounts[0].readings[0].value
         if _in_range(sentence, key, str(int(bound))):
             first, last = (None if side is None else int(bound) for side in (one.low, one.high))
             found.append(NumberRange(key, before.start(), one.end, first, last, one.low_included, one.high_included))
     return found
+
+
+def _is_of_what_follows(sentence: Sentence, one: Comparison) -> bool:
+    """Whether a noun behind says what is counted: "reports over 100 pages"."""
+    token = sentence.token(sentence.index_from(one.end))
+    if token is None or token.kind != "word":
+        return False
+    return token.folded not in lexicon.STOP_WORDS and token.folded not in table("link", "en")["acting"].split()
 
 
 def by_number(sentence: Sentence, found: Sequence[NumberRange]) -> list[NumberRange]:
