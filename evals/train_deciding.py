@@ -136,9 +136,9 @@ def sets(folders: Sequence[Path]) -> Iterator[tuple[str, Ground, list[Json], flo
     yield "sample", ground_of_corpus(SAMPLE / "corpus.jsonl"), _labelled(SAMPLE / "queries.jsonl"), 1.0
     if SHARED.is_dir():
         peps = ground_of_corpus(SHARED / "peps" / "corpus.jsonl")
-        yield "peps", peps, _labelled(SHARED / "peps" / "queries.jsonl", "dev"), 3.0
+        yield "peps", peps, _labelled(SHARED / "peps" / "queries.jsonl", "dev"), 6.0
         for name in ("peps", "peps_more", "peps_blind", "peps_forms"):
-            yield "peps", peps, _labelled(INVENTED / f"{name}.jsonl"), 2.0
+            yield "peps", peps, _labelled(INVENTED / f"{name}.jsonl"), 5.0
         named = [one for one in _lines(SHARED / "named-sources" / "questions.jsonl") if one["id"][-1] in "02468ace"]
         questions = [{**one, "filters": [{"type": "in", "key": "source", "value": one["sources"]}]} for one in named]
         yield "named-sources", ground_of_corpus(SHARED / "named-sources" / "corpus.jsonl"), questions, 1.0
