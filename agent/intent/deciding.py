@@ -108,7 +108,7 @@ def _share_of(logit: float) -> float:
 
 
 def weights_of(stored: Mapping[str, Any]) -> Weights:
-    """The weights in the form of `weights.json`: a tree is [sign, bound, tree below, tree above], or a leaf's weight."""
+    """The weights in the form of `weights.json`: a tree is [sign, bound, tree below, tree above] or a leaf's weight."""
     nodes: list[tuple[int, float, int, int, float]] = []
     deepest = 0
 

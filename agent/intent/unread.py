@@ -86,7 +86,7 @@ def _negative(
         if near or any(first <= start < last for first, last in stated):
             continue
         excluded = [last for first, last in named if end <= first < until]
-        if excluded or negator.kind == "excluding":
+        if excluded or negator.kind in ("excluding", "lacking"):
             yield (start, min(excluded) if excluded else until), NOT_EXCLUDED
 
 
