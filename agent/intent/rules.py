@@ -20,6 +20,7 @@ from agent.intent.time.periods import Calendar
 from agent.intent.topic import plain_words, topic_of
 from agent.intent.unknown import unknown_values
 from agent.intent.unread import leaves_out, unread
+from agent.intent.words import table
 from agent.types import Message, Rejected, SourceChoice
 from retrievers.core.types import Card, FieldCatalogue
 
@@ -211,7 +212,8 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
             # A word that is hardly a condition may say something else: 哪个团队发布的文档最多.
             sure = tuple(one for one in found.pieces if one.confidence >= _LEAST_COUNTED)
             again = calculations.find_calculation(replace(found, pieces=sure))
-            if again is not None:
+            dropped = [one for one in found.pieces if one not in sure]
+            if again is not None and all(_says_else(found, one, again) for one in dropped):
                 calculation, left = replace(again, pieces=tuple(map(_meant, again.pieces))), ()
             elif calculation.aggregate["op"] != "list" and all(
                 one.confidence >= SURE or _is_of_one_field(found, one) for one in calculation.pieces
@@ -247,6 +249,17 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
 def _meant(piece: Piece) -> Piece:
     """A likely constraint of a calculation that says nothing else: what would it be said for?"""
     return replace(piece, confidence=SURE) if _LEAST_COUNTED <= piece.confidence < SURE else piece
+
+
+def _says_else(found: Found, piece: Piece, calculation: Calculation) -> bool:
+    """Whether the words of what is hardly a condition point at a field of the calculation, or at making documents."""
+    sentence = found.sentence
+    places = [place for place, one in enumerate(sentence.tokens) if piece.start <= one.start < piece.end]
+    cued = {field for place in places for field in sentence.cue_fields(place)}
+    shown = calculation.aggregate.get("show") or ()
+    used = {str(calculation.aggregate.get(key)) for key in ("of", "group_by")} | {str(one) for one in shown}
+    said = sentence.text[piece.start : piece.end].casefold()
+    return not cued.isdisjoint(used) or said in table("dated")["makes"]
 
 
 def _is_of_one_field(found: Found, piece: Piece) -> bool:
