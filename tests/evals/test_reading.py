@@ -110,10 +110,10 @@ async def test_questions_are_asked_of_the_service_and_counted_by_outcome(
         return {"type": "eq", "key": next(iter(values)), "value": next(iter(values.values()))}
 
     folder = routed(
-        {"id": "1", "text": "What did the keepers team write?", "filters": [wanted(team="keepers")], "sources": []},
+        {"id": "1", "text": "documents of the keepers team", "filters": [wanted(team="keepers")], "sources": []},
         {"id": "2", "text": "How is an oven repaired?", "filters": [None], "sources": [["vector", "fulltext"]]},
         {"id": "3", "text": "How many documents are there per team?", "class": "calculation", "answer": ["2", "1"]},
-        {"id": "4", "text": "What did the bakers team write?", "filters": [wanted(team="keepers")], "sources": []},
+        {"id": "4", "text": "documents of the bakers team", "filters": [wanted(team="keepers")], "sources": []},
     )
 
     readme = folder.parent / "README.md"
@@ -132,4 +132,4 @@ async def test_questions_are_asked_of_the_service_and_counted_by_outcome(
     assert found["readings"]["routed/4"]["outcomes"] == ["filter wrong"]
 
     before = {"readings": {**found["readings"], "routed/1": {**first, "outcomes": ["filter missing"]}}}
-    assert moved(before, found) == ["routed/1: filter missing -> filter right: What did the keepers team write?"]
+    assert moved(before, found) == ["routed/1: filter missing -> filter right: documents of the keepers team"]

@@ -38,7 +38,7 @@ async def test_a_tiny_beir_dataset_is_answered_and_judged(beir: Path, settings: 
     first = found["questions"][0]
     assert (first["id"], first["documents"][0], first["status"]) == ("q-volcano", "d-volcano", "found")
     assert (first["class"], first["language"], first["filter"], first["intent_filter"]) == (None, "en", None, None)
-    assert first["sources"] == ["web", "fulltext", "vector"]  # a volcano is the world's, too
+    assert first["sources"] == ["fulltext", "vector"]
     assert first["latency_ms"] > 0
     assert found["prompts"].keys() >= {"answer/v1"}
     assert found["versions"].keys() >= {"python", "postgres", "pgvector"}
