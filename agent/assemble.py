@@ -145,6 +145,9 @@ def distinct(chunks: Sequence[Chunk]) -> list[Chunk]:
         if chunk.id in seen or text in seen:
             continue
         seen.update((chunk.id, text))
+        if not chunk.text:
+            kept.append(chunk)  # found by its title: of two that are much alike neither tells what the other does
+            continue
         wording = _shingles(text)
         if any(_overlap(wording, known) >= _NEAR_DUPLICATE for known in wordings):
             continue
@@ -154,7 +157,8 @@ def distinct(chunks: Sequence[Chunk]) -> list[Chunk]:
 
 
 def _wording(chunk: Chunk) -> str:
-    return _one_line(chunk.text)
+    """What a passage says; of a document without a text its title and metadata."""
+    return _one_line(chunk.text) or "\n".join((chunk.title, *_metadata_lines(chunk.metadata)))
 
 
 def join_adjacent(chunks: Sequence[Chunk]) -> list[Passage]:
