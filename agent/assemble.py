@@ -292,7 +292,7 @@ def _block(n: int, passage: Passage) -> str:
     head = f"[{n}] {(_one_line(first.title) or _one_line(first.id.document_id))[:_LONGEST_HEAD]}"
     if first.url and len(first.url) <= _LONGEST_HEAD:
         head += f" ({_one_line(first.url)})"
-    lines = [head, *_metadata_lines(first.metadata), prompt_text(passage.text)]
+    lines = [head, *_metadata_lines(first.metadata), *([prompt_text(passage.text)] if passage.text else [])]
     return "\n".join(lines)
 
 

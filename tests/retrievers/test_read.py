@@ -21,6 +21,7 @@ from retrievers.ingest import table as table_module
 from retrievers.ingest.documents import NOTHING_TO_FIND, Document, Rejected
 from retrievers.ingest.formats import Source, read_source
 from retrievers.ingest.read import input_bytes, read, read_record, read_upload
+from retrievers.ingest.record import build_document
 from retrievers.sandbox import Limits, Sandbox
 
 DATA: dict[str, Any] = runpy.run_path(str(Path(__file__).with_name("data_files.py")))
@@ -201,9 +202,10 @@ def test_documents_that_differ_in_their_metadata_alone_have_ids_of_their_own():
     assert first.id != second.id
 
 
-def test_the_name_of_a_file_makes_no_document(tmp_path: Path):
-    (tmp_path / "roof-repair.md").write_text("\n")
-    assert [one.reason for one in read(tmp_path) if isinstance(one, Rejected)] == ["the text is empty"]
+def test_the_name_of_a_file_makes_no_document():
+    given = {"text": " ", "title": "roof-repair"}
+    assert build_document({}, "w", **given) == Rejected("w", None, "the text is empty")
+    assert document(build_document({"title": "Roof repair"}, "w", **given)).title == "Roof repair"
 
 
 def test_a_record_nested_too_deeply_or_with_too_many_values_is_rejected():

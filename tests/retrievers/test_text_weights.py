@@ -45,7 +45,9 @@ def test_a_term_in_the_title_counts_twice_and_in_a_question_six_times():
     weights = document_weights(found, length, 1.0)
     expected = {"dog": 1, "cat": 2, "bird": 5, "fish": 6}
     assert length == 1 + 2 + 5 + 6
-    assert weights == pytest.approx({hashed(term): f * 2.2 / (f + length_norm(length, 1.0)) for term, f in expected.items()})
+    assert weights == pytest.approx(
+        {hashed(term): f * 2.2 / (f + length_norm(length, 1.0)) for term, f in expected.items()}
+    )
 
 
 def test_terms_carry_the_label_of_their_field_and_fields_are_far_apart():
