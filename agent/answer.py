@@ -177,9 +177,10 @@ class Answerer:
                     by = "llm"
                 except ModelFailed:
                     degraded = (*degraded, "judge_unavailable")
+        declines = await asyncio.to_thread(_declines, found)
         return answer.model_copy(
             update={
-                "answered": not _declines(answer.answer, found),
+                "answered": not declines,
                 "sentences": found,
                 "faithfulness": faithfulness(found),
                 "checked_by": by,
@@ -274,5 +275,5 @@ def _addresses(prompt: Prompt) -> set[str]:
     return {url for one in prompt.citations if (url := address(one.url))}
 
 
-def _declines(text: str, sentences: Sequence[Sentence]) -> bool:
-    return says_nothing_found(text) and not any(one.supported for one in sentences)
+def _declines(sentences: Sequence[Sentence]) -> bool:
+    return not any(one.supported for one in sentences) and any(says_nothing_found(one.text) for one in sentences)

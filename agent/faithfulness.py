@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
+from itertools import islice
 from operator import or_
 
 import rjieba
@@ -41,7 +42,7 @@ _UNCONFIRMED = 0.5
 """What is left of the score when a number, a name or a negation is not borne out."""
 
 _HARD_WRAP = re.compile(r"(?<=\S)[ \t]*\n[ \t]*(?=[^\s\-*•#>|\d])")
-_MARKUP = re.compile(r"[`*_]{1,3}|\[(?=[^\]]*\]\()|(?<=\])\([^)\s]*\)|\]\(")
+_MARKUP = re.compile(r"[`*_]{1,3}|\[(?=[^\[\]]*\]\()|(?<=\])\([^()\s]*\)|\]\(")
 _AMOUNT = re.compile(
     r"(?<![A-Za-z0-9_.])(?P<number>\d[\d,，]{0,30}(?:\.\d{1,30}){0,4})(?:\s?(?P<unit>thousand|million|billion|[百千]?[万亿]))?",
     re.IGNORECASE,
@@ -66,7 +67,7 @@ _DATE = re.compile(
 # A letter, digit or underscore of a script that is written with blanks.
 _L = r"[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 _NAME = re.compile(
-    rf"(?<![A-Za-z0-9_.])(?:[A-Z](?:{_L}|['’])*{_L}|[A-Za-z]+\d{_L}*|{_L}*[a-z][A-Z]{_L}*|[a-z]{_L}*_{_L}+)"
+    rf"(?<!{_L})(?<!\.)(?:[A-Z](?:{_L}|['’])*{_L}|[A-Za-z]+\d{_L}*|{_L}*[a-z][A-Z]{_L}*|[a-z]{_L}*_{_L}+)"
 )
 _NEGATIONS = frozenset("no not never neither nor none nothing nobody without cannot".split())
 _CHINESE_NEGATIONS = frozenset(
@@ -81,6 +82,10 @@ _SHORT = 40
 _REACH = 2
 """Content words behind a negation that it is about."""
 _FEWEST_WORDS = 2
+_MOST_COMPARED = 100
+"""Sentences of an answer for which the embedder is asked: some hundred milliseconds."""
+_LONGEST = 4000
+"""Characters of a sentence that is judged; what is longer is none."""
 _COURTESY = re.compile(
     r"(?:i|i['’]m|let me|please|sorry|hello|hi|thanks?|thank you|sure|certainly|of course|you['’]re welcome|feel free)"
     r"(?![\w-])"
@@ -338,9 +343,9 @@ async def check(
         patience_s: how long the embedder is waited for; without its answer the words alone decide.
     """
     # Some milliseconds a sentence, during which others are to be answered.
-    judged = await asyncio.to_thread(_by_wording, sentences, passages, deadline)
+    judged = await asyncio.to_thread(_by_wording, sentences, passages, embedder, deadline)
     checked = [one for one, _ in judged]
-    unsure = {n: (one, place) for n, (one, place) in enumerate(judged) if place and _knows(embedder, one.text)}
+    unsure = dict(islice(((n, (one, place)) for n, (one, place) in enumerate(judged) if place), _MOST_COMPARED))
     left_s = min(patience_s, deadline - time.monotonic())
     if embedder is not None and unsure and left_s > 0:
         for n, one in zip(unsure, await _by_likeness(list(unsure.values()), embedder, left_s), strict=True):
@@ -349,13 +354,13 @@ async def check(
 
 
 def _by_wording(
-    sentences: Sequence[Sentence], passages: Sequence[str], deadline: float
+    sentences: Sequence[Sentence], passages: Sequence[str], embedder: Embedder | None, deadline: float
 ) -> list[tuple[Sentence, str | None]]:
-    """The sentences, judged; with the place to compare with where words alone do not decide."""
+    """The sentences, judged; with the place to compare with where words alone do not decide and the embedder can."""
     known: dict[int, Evidence] = {}
     judged: list[tuple[Sentence, str | None]] = []
     for sentence in sentences:
-        if time.monotonic() >= deadline or not claims(sentence.text):
+        if time.monotonic() >= deadline or len(sentence.text) > _LONGEST or not claims(sentence.text):
             judged.append((sentence, None))
             continue
         for n in sentence.citations:
@@ -374,7 +379,7 @@ def _by_wording(
             found = look(said, cites)
             score = round(found.covered * (_UNCONFIRMED if found.missing else 1), 4)
             supported = not found.missing and score >= SUPPORTED_FROM
-            if not found.missing and _PARAPHRASED_FROM <= score < SUPPORTED_FROM:
+            if not found.missing and _PARAPHRASED_FROM <= score < SUPPORTED_FROM and _knows(embedder, sentence.text):
                 place = found.place
         judged.append((sentence.model_copy(update={"supported": supported, "score": score}), place))
     return judged

@@ -25,7 +25,7 @@ from agent.llm_messages import cleaned
 from agent.llm_options import Options, ToolCalls
 from agent.types import FinishReason
 from retrievers.embed.retry import RetryPolicy, of_the_connection, repeat, retry_after_s, status_of
-from retrievers.http.bounds import USUAL, bad_answer_in, limits, parse_json
+from retrievers.http.bounds import bad_answer_in, limits, parse_json
 from retrievers.http.sdks import open_openai
 
 T = TypeVar("T")
@@ -39,8 +39,12 @@ _FIRST_WAIT_S = 0.25
 _LONGEST_WAIT_S = 2.0
 _LONGEST_ASKED_S = 60.0
 _LONGEST_TEXT = 200_000
-_LARGEST_WHOLE = 2 << 20
+_LARGEST_WHOLE = 1 << 20
 """Bytes of an answer that does not come in pieces, where a library reads it more than once."""
+_MOST_VALUES = 50_000
+"""Of such an answer: litellm makes an object of each, some of them twice."""
+_MOST_CHUNKS = 16
+"""Of a stream that litellm keeps; the first states the tokens of the prompt, the last those of the answer."""
 _DONE: dict[str, Any] = {"done": True}
 _PROSE_BEFORE_STEPPING_DOWN = 2
 _LONGEST_SENT_BACK = 8000
@@ -365,6 +369,8 @@ class OpenAIWire:
 
     def __init__(self, base_url: str | None, api_key: str | None) -> None:
         self._client = open_openai(base_url, api_key)
+        # The SDK imports this part on its first use, and would hold the event loop for 0.2 s.
+        threading.Thread(target=importlib.import_module, args=("openai.resources.chat",), daemon=True).start()
 
     async def send(self, body: dict[str, Any], timeout_s: float) -> Any:
         """The decoded answer, see `Wire.send`."""
@@ -412,7 +418,7 @@ class LiteLLMWire:
     async def send(self, body: dict[str, Any], timeout_s: float) -> Any:
         """The decoded answer, see `Wire.send`."""
         litellm = await asyncio.to_thread(_litellm)
-        with limits(_LARGEST_WHOLE, USUAL.values):
+        with limits(_LARGEST_WHOLE, _MOST_VALUES):
             answer = await litellm.acompletion(**body, **self._options, timeout=timeout_s)
         data = answer.model_dump()
         cost = (getattr(answer, "_hidden_params", None) or {}).get("response_cost")
@@ -421,8 +427,14 @@ class LiteLLMWire:
     async def events(self, body: dict[str, Any], timeout_s: float) -> AsyncGenerator[dict[str, Any]]:
         """The chunks as they come, see `Wire.events`."""
         litellm = await asyncio.to_thread(_litellm)
-        async for chunk in await litellm.acompletion(**body, **self._options, timeout=timeout_s):
-            yield chunk.model_dump()
+        stream = await litellm.acompletion(**body, **self._options, timeout=timeout_s)
+        stream.chunks = kept = _LastChunks(stream.chunks)
+        async for chunk in stream:
+            # litellm joins all the text so far anew for each piece.
+            stream.response_uptil_now = ""
+            event = chunk.model_dump()
+            # Where the server states no usage, litellm counts what it has kept.
+            yield event if kept.state_usage else event | {"usage": None}
             await asyncio.sleep(0)  # as in `_lines`
         yield _DONE
 
@@ -433,6 +445,24 @@ class LiteLLMWire:
     async def aclose(self) -> None:
         """Close the connections; litellm keeps them for all its users together."""
         await (await asyncio.to_thread(_litellm)).close_litellm_async_clients()
+
+
+class _LastChunks(list[Any]):
+    """What litellm keeps of a stream: the chunks that state a usage, and the last two, which it compares.
+
+    It would keep them all, to join and count them when the stream ends. Thousands of them hold the event loop: while
+    that is done, and whenever Python's collector looks at them.
+    """
+
+    @property
+    def state_usage(self) -> bool:
+        return any(getattr(chunk, "usage", None) for chunk in self)
+
+    def append(self, chunk: Any) -> None:
+        """Add a chunk; some servers state the usage so far in each of them."""
+        if len(self) > 1 and (len(self) >= _MOST_CHUNKS or not getattr(self[-2], "usage", None)):
+            del self[-2]
+        super().append(chunk)
 
 
 async def _lines(parts: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:

@@ -27,6 +27,7 @@ _ABBREVIATION = re.compile(
     r"|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)|\b[A-Z](?:\.[A-Z])*)\Z"
 )
 _LONGEST_ABBREVIATION = 12
+_NOT_BLANK = re.compile(r"\S")
 
 
 class Span(NamedTuple):
@@ -89,8 +90,8 @@ def _ends(line: str, start: int) -> Iterator[int]:
 
 
 def _is_full_stop(line: str, stop: re.Match[str]) -> bool:
-    rest = line[stop.end() :].lstrip()
+    follows = _NOT_BLANK.search(line, stop.end())
     return (
-        not rest[:1].islower()
+        not (follows and follows[0].islower())
         and _ABBREVIATION.search(line, max(0, stop.start() - _LONGEST_ABBREVIATION), stop.start()) is None
     )

@@ -97,6 +97,7 @@ class ScriptedServer:
         requests: all requests so far, those that went wrong included.
         base_url: for the client, ends in "/v1".
         sent: bytes of answers in parts so far.
+        asked: set once there was a request.
         left: set once a client has left amid an answer.
     """
 
@@ -112,6 +113,7 @@ class ScriptedServer:
         self.dimension = dimension
         self.requests: list[Request] = []
         self.sent = 0
+        self.asked = threading.Event()
         self.left = threading.Event()
         self._reply = replies if callable(replies) else _in_turn(replies)
         self._faults = iter(faults)
@@ -148,6 +150,7 @@ class ScriptedServer:
         with self._lock:
             self.requests.append(request)
             fault = next(self._faults, None) or Fault()
+        self.asked.set()
         self._closing.wait(fault.delay_s)
         return fault
 

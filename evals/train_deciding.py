@@ -1,8 +1,9 @@
-"""Makes agent/intent/weights.json: `python -m evals.train_deciding [FOLDER]`, from the checkout, in about a minute.
+"""Makes agent/intent/weights.json: `python -m evals.train_deciding [FOLDER...]`, from the checkout, in about a minute.
 
 A few boosted trees over the evidence of every name in the questions of the development collections: a candidate is
 right where every right filter has it, wrong where none has. What the trees are worth is told by leaving one collection
-out at a time; the same readings calibrate the probabilities.
+out at a time; the same readings calibrate the probabilities. Each FOLDER is one more collection in the form of those
+in evals/data/reading.
 """
 
 import json
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from agent.intent import vocabulary, wording
 from agent.intent.deciding import candidates
 from agent.intent.evidence import evidence
+from agent.intent.flags import flags_with_evidence
 from agent.intent.found import find
 from agent.intent.parts import parts_of
 from agent.intent.reading import LIKELY, SURE
@@ -31,16 +33,13 @@ READING, SAMPLE = ROOT / "evals" / "data" / "reading", ROOT / "evals" / "data" /
 INVENTED = ROOT / "tests" / "agent" / "intent_data"
 SHARED = ROOT.parent / "shared" / "data"
 TARGET = ROOT / "agent" / "intent" / "weights.json"
-COLLECTIONS = (
-    "contracts", "courses", "hotels", "incidents", "laws", "mails", "papers", "parts", "property", "recipes", "songs",
-    "tickets",
-)  # fmt: skip
 _TREES = 480
 _SETTINGS: Mapping[str, Any] = {
-    "objective": "binary", "learning_rate": 0.06, "num_leaves": 14, "min_data_in_leaf": 5, "lambda_l2": 4.0,
+    "objective": "binary", "learning_rate": 0.06, "min_data_in_leaf": 5, "lambda_l2": 4.0,
     "feature_fraction": 0.3, "bagging_fraction": 0.7, "bagging_freq": 1, "verbose": -1, "seed": 7, "num_threads": 1,
     "deterministic": True,
 }  # fmt: skip
+_KINDS: Sequence[Mapping[str, Any]] = ({"num_leaves": 14}, {"num_leaves": 31, "extra_trees": True})
 _LEAST = 10
 """Examples that have a sign, for it to count."""
 Numbers = NDArray[np.float64]
@@ -49,13 +48,13 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Example:
-    """One candidate with its evidence, and whether it is meant."""
+    """One candidate with its evidence, and whether it is meant; `name` tells the names of questions apart."""
 
     group: str
     held: Mapping[str, float]
     right: bool
     weight: float
-    what: str
+    name: str
 
 
 def leaves_of(wanted: Json | None) -> set[tuple[str, str]]:
@@ -82,12 +81,18 @@ def examples_of(group: str, ground: Ground, questions: Sequence[Json], weight: f
                 question["text"], known, ground.nouns, context.calendar, context.now, (), counted=counted,
                 frequencies=context.frequencies,
             ).sentence  # fmt: skip
-            for mention in sentence.mentions:
-                for one in candidates(sentence, mention):
+            named = [(one, evidence(sentence, one)) for each in sentence.mentions for one in candidates(sentence, each)]
+            named += [(one.candidate, held) for one, held in flags_with_evidence(sentence)]
+            for one, held in named:
+                if one.known[0].how == "flag":  # denied or not, it is meant
+                    pairs = {pair for pair in some if pair[0] == one.field}
+                    right = all(any(pair in gold for pair in pairs) for gold in golds)
+                else:
                     pairs = {(one.field, value.value) for value in one.known}
-                    if pairs & every or not pairs & some:
-                        what = f"{question['text']} [{question['text'][mention.start : mention.end]}] {one.field}"
-                        yield Example(group, evidence(sentence, one), bool(pairs & every), weight, what)
+                    right = bool(pairs & every)
+                if right or not pairs & some:
+                    what = f"{question['text']} {one.mention.start} {counted}"
+                    yield Example(group, held, right, weight, what)
 
 
 def _lines(path: Path) -> list[Json]:
@@ -99,6 +104,7 @@ def _labelled(path: Path, split: str = "") -> list[Json]:
         one
         for one in _lines(path)
         if not one.get("history")
+        and one.get("filters") != []
         # Of a share a part of the conditions is no filter; of two questions what each says is no filter of both.
         and not wording.SHARE.search(one["text"])
         and len(parts_of(one["text"])) == 1
@@ -108,11 +114,21 @@ def _labelled(path: Path, split: str = "") -> list[Json]:
     return [{**one, "filters": one.get("filters", [one.get("filter")])} for one in kept]
 
 
-def sets(names: Sequence[str] = COLLECTIONS) -> Iterator[tuple[str, Ground, list[Json], float]]:
+def _of_folder(folder: Path) -> Iterator[tuple[str, Ground, list[Json], float]]:
+    """The questions of a folder by the collection that they name: its own, or one beside it."""
+    by_name: dict[str, list[Json]] = {}
+    for one in _labelled(folder / "queries.jsonl"):
+        by_name.setdefault(one.get("collection") or folder.name, []).append(one)
+    for name, questions in by_name.items():
+        own = folder / "corpus.jsonl"
+        yield name, ground_of_corpus(own if own.is_file() else folder.parent / name / "corpus.jsonl"), questions, 3.0
+
+
+def sets(folders: Sequence[Path]) -> Iterator[tuple[str, Ground, list[Json], float]]:
     """Every development set: its group, what its questions are read against, they, and the weight of a candidate."""
-    for name in names:
-        yield name, ground_of_corpus(READING / name / "corpus.jsonl"), _labelled(READING / name / "queries.jsonl"), 3.0
-    for domain in ("city", "hospital", "food"):
+    for folder in (*sorted(one.parent for one in READING.glob("*/queries.jsonl")), *folders):
+        yield from _of_folder(folder)
+    for domain in ("city", "hospital", "food", "venues", "apps", "flats", "freight"):
         ground = ground_of_catalogue(INVENTED / f"{domain}.catalogue.json")
         for path in (INVENTED / f"{domain}{part}.jsonl" for part in ("", "_more", "_forms")):
             if path.is_file():
@@ -120,9 +136,9 @@ def sets(names: Sequence[str] = COLLECTIONS) -> Iterator[tuple[str, Ground, list
     yield "sample", ground_of_corpus(SAMPLE / "corpus.jsonl"), _labelled(SAMPLE / "queries.jsonl"), 1.0
     if SHARED.is_dir():
         peps = ground_of_corpus(SHARED / "peps" / "corpus.jsonl")
-        yield "peps", peps, _labelled(SHARED / "peps" / "queries.jsonl", "dev"), 3.0
+        yield "peps", peps, _labelled(SHARED / "peps" / "queries.jsonl", "dev"), 6.0
         for name in ("peps", "peps_more", "peps_blind", "peps_forms"):
-            yield "peps", peps, _labelled(INVENTED / f"{name}.jsonl"), 2.0
+            yield "peps", peps, _labelled(INVENTED / f"{name}.jsonl"), 5.0
         named = [one for one in _lines(SHARED / "named-sources" / "questions.jsonl") if one["id"][-1] in "02468ace"]
         questions = [{**one, "filters": [{"type": "in", "key": "source", "value": one["sources"]}]} for one in named]
         yield "named-sources", ground_of_corpus(SHARED / "named-sources" / "corpus.jsonl"), questions, 1.0
@@ -132,37 +148,55 @@ def matrix(examples: Sequence[Example], signs: Sequence[str]) -> Numbers:
     return np.array([[one.held.get(name, 0.0) for name in signs] for one in examples])
 
 
-def fit(examples: Sequence[Example], signs: Sequence[str]) -> Any:
-    """Boosted trees over the examples."""
-    data = lightgbm.Dataset(
-        matrix(examples, signs), label=[one.right for one in examples], weight=[one.weight for one in examples]
-    )
-    return lightgbm.train(dict(_SETTINGS), data, num_boost_round=_TREES)
+def fit(examples: Sequence[Example], signs: Sequence[str]) -> list[Any]:
+    """Two kinds of boosted trees over the examples: splits that fit best, and larger trees with splits at random.
+
+    Together they tell collections left out apart better than either: a log-loss of 0.310, not 0.318 and 0.321.
+    """
+    rows, right = matrix(examples, signs), [one.right for one in examples]
+    weights = [one.weight for one in examples]
+    return [
+        lightgbm.train({**_SETTINGS, **kind}, lightgbm.Dataset(rows, right, weight=weights), num_boost_round=_TREES)
+        for kind in _KINDS
+    ]
 
 
-def left_out(examples: Sequence[Example], signs: Sequence[str]) -> tuple[Numbers, dict[str, Any]]:
-    """The raw score of each example by trees that have not seen its collection, and those trees."""
-    scores, made = np.zeros(len(examples)), {}
+def left_out(examples: Sequence[Example], signs: Sequence[str]) -> Numbers:
+    """The raw score of each example by trees that have not seen its collection."""
+    scores = np.zeros(len(examples))
     for group in sorted({one.group for one in examples}):
-        made[group] = fit([one for one in examples if one.group != group], signs)
+        trees = fit([one for one in examples if one.group != group], signs)
         places = [place for place, one in enumerate(examples) if one.group == group]
-        scores[places] = made[group].predict(matrix([examples[p] for p in places], signs), raw_score=True)
-    return scores, made
+        rows = matrix([examples[p] for p in places], signs)
+        scores[places] = sum(kind.predict(rows, raw_score=True) for kind in trees) / len(trees)
+    return scores
 
 
-def calibrate(scores: Numbers, examples: Sequence[Example]) -> tuple[float, float]:
-    """Scale and shift by which scores of examples left out become probabilities, by Newton's method."""
-    wanted = np.array([one.right for one in examples], float)
-    inputs, found = np.c_[scores, np.ones(len(scores))], np.array([1.0, 0.0])
+def fitted(inputs: Numbers, wanted: Numbers) -> Numbers:
+    """The weights of a logistic regression of the columns and a constant, by Newton's method."""
+    inputs = np.c_[inputs, np.ones(len(inputs))]
+    found = np.zeros(inputs.shape[1])
+    found[0] = 1.0
     for _ in range(30):
         guess = 1 / (1 + np.exp(-(inputs @ found)))
-        curve = (inputs.T * (guess * (1 - guess))) @ inputs + 1e-3 * np.eye(2)
+        curve = (inputs.T * (guess * (1 - guess))) @ inputs + 1e-3 * np.eye(len(found))
         found = found - np.linalg.solve(curve, inputs.T @ (guess - wanted))
-    return float(found[0]), float(found[1])
+    return found
+
+
+def pair_of(examples: Sequence[Example], logits: Numbers) -> list[float]:
+    """`Weights.pair`, from the names that two fields have."""
+    by_name: dict[tuple[str, str], list[tuple[float, bool]]] = {}
+    for one, logit in zip(examples, logits.tolist(), strict=True):
+        by_name.setdefault((one.group, one.name), []).append((logit, one.right))
+    twos = [sorted(ones, reverse=True)[:2] for ones in by_name.values() if len(ones) > 1]
+    inputs = np.array([[first, second] for (first, _), (second, _) in twos])
+    of_first = np.array([float(right) for (_, right), _ in twos])
+    return [round(float(weight), 3) for weight in fitted(inputs, of_first)]
 
 
 def stored(node: Json) -> Any:
-    """A tree in the form of `deciding.Weights`."""
+    """A tree in the form of `deciding.weights_of`."""
     if "leaf_value" in node:
         return round(node["leaf_value"], 4)
     bound = round(node["threshold"], 4)
@@ -185,25 +219,22 @@ def report(examples: Sequence[Example], chances: Numbers) -> None:
         )
 
 
-def written(trees: Any, signs: Sequence[str], scale: float, shift: float) -> str:
-    """Trees in the form of `weights.json`."""
-    held = [stored(tree["tree_structure"]) for tree in trees.dump_model()["tree_info"]]
-    made = {"signs": list(signs), "trees": held, "scale": round(scale, 3), "shift": round(shift, 3)}
-    return json.dumps(made, separators=(",", ":")) + "\n"
-
-
 def main() -> None:
-    """Write the weights, and say what they do for collections left out; with a folder, those of each as well."""
-    examples = [one for each in sets() for one in examples_of(*each)]
+    """Write the weights, and say what they do for collections left out."""
+    examples = [one for each in sets([Path(one) for one in sys.argv[1:]]) for one in examples_of(*each)]
     counts = Counter(name for one in examples for name, value in one.held.items() if value)
     signs = sorted(name for name, count in counts.items() if count >= _LEAST)
-    scores, others = left_out(examples, signs)
-    scale, shift = calibrate(scores, examples)
-    report(examples, 1 / (1 + np.exp(-(scale * scores + shift))))
-    TARGET.write_text(written(fit(examples, signs), signs, scale, shift), encoding="utf-8")
-    for folder in sys.argv[1:]:
-        for group, trees in others.items():
-            Path(folder, f"{group}.json").write_text(written(trees, signs, scale, shift), encoding="utf-8")
+    scores = left_out(examples, signs)
+    scale, shift = fitted(scores, np.array([one.right for one in examples], float))
+    logits = scale * scores + shift
+    report(examples, 1 / (1 + np.exp(-logits)))
+    kinds = fit(examples, signs)
+    trees = [stored(tree["tree_structure"]) for kind in kinds for tree in kind.dump_model()["tree_info"]]
+    made = {
+        "signs": signs, "trees": trees, "scale": round(float(scale) / len(kinds), 3), "shift": round(float(shift), 3),
+        "pair": pair_of(examples, logits),
+    }  # fmt: skip
+    TARGET.write_text(json.dumps(made, separators=(",", ":")) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,28 +1,43 @@
-"""Makes agent/intent/words/turn.json: `python -m evals.train_turn`, from the checkout, in some minutes.
+"""Makes agent/intent/words/turn.json: `python -m evals.train_turn [FOLDER...]`, from the checkout, in two minutes.
 
-Logistic regression on the words and the vectors of questions for the world and of private ones: those of
-`evals/data/turn`, and the questions of tests/agent/intent_data. Of these a question "for the documents" that sounds
-like the world (archives tell of that as well) teaches nothing about wording, so it is left out. Prints what the weights
-are worth for questions of each fold that were not learned from.
+Two logistic regressions. The first judges the wording alone, by the words and the vectors of questions for the world
+and of private ones: those of `evals/data/turn`, of tests/agent/intent_data and of the development collections. Of these
+a question "for the documents" that sounds like the world (archives tell of that as well) teaches nothing about wording,
+so it is left out. The second weighs that judgement, of a question that was not learned from, beside what a collection
+knows of its words. Its questions are those of the development collections (and of further folders), each to its own,
+and lines of `evals/data/turn` to any.
+A third tells what is said to the assistant (`talk`, and the turns without a source) from all of them. Prints what they
+are worth for questions and collections that were left out.
 """
 
 import asyncio
 import json
+import random
+import re
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import minimize
 
+from agent.intent import vocabulary
+from agent.intent.found import find
 from agent.intent.smalltalk import without_greeting
-from agent.intent.text import has_chinese
-from agent.intent.turn import SURE, features, meaning
+from agent.intent.text import has_chinese, readable
+from agent.intent.turn import SURE, Mentioned, Told, features, look_up, meaning, mentioned, signs
+from evals.grounds import ground_of_corpus, moment
+from evals.train_deciding import READING
+from retrievers.core.types import Collection, Scope
 from retrievers.embed.factory import open_embedder
+from retrievers.ingest.documents import Document
+from retrievers.ingest.read import read
+from retrievers.text.analysis import analyse
+from retrievers.text.languages import detect
 
 ROOT = Path(__file__).parent.parent
 OWN = ROOT / "evals" / "data" / "turn"
@@ -38,6 +53,14 @@ _WORDS, _VECTOR = 2.0, 5.0
 _OF_OWN = 3.0
 """Weight of a question of `evals/data/turn`, against one of the others."""
 _FOLDS = 5
+_LINES = 120
+"""Lines of each kind of `evals/data/turn` that are asked of a collection."""
+_OF_COLLECTION = 3.0
+"""Weight of a question to its own collection, against one of those lines."""
+_DECAY_OF_SIGNS = 1e-3
+_LONGEST_TALK = 60
+_GIVEN = re.compile(r"[\d:：“\"]")
+"""In a sum, and before a text to work on: told by other means."""
 _SMALLEST = 0.08
 
 
@@ -50,6 +73,16 @@ class Example(NamedTuple):
     text: str
     world: bool
     own: bool
+    collection: str = ""
+
+
+class Asked(NamedTuple):
+    """A question to a collection, and what its catalogue and its documents know of it."""
+
+    example: Example
+    collection: str
+    told: Told
+    catalogue: Mentioned
 
 
 class Learned(NamedTuple):
@@ -77,6 +110,26 @@ def examples() -> list[Example]:
     return list(found.values())
 
 
+def talk() -> Iterator[Example]:
+    """What is said to the assistant and asks nothing."""
+    for language in ("en", "zh"):
+        for line in (OWN / f"talk.{language}.txt").read_text(encoding="utf-8").splitlines():
+            yield Example(line, True, True)
+    for line in (MORE / "turns.jsonl").read_text(encoding="utf-8").splitlines():
+        one = json.loads(line)
+        if one["label"] == "none" and len(one["text"]) < _LONGEST_TALK and not _GIVEN.search(one["text"]):
+            yield Example(one["text"], True, True)
+
+
+def questions(folder: Path) -> Iterator[Example]:
+    """The questions of a folder that stand for themselves."""
+    for line in (folder / "queries.jsonl").read_text(encoding="utf-8").splitlines():
+        one = json.loads(line)
+        if one["class"] != "smalltalk" and not one.get("history"):
+            name = one.get("collection") or folder.name
+            yield Example(without_greeting(readable(one["text"])), one["class"] == "world", False, name)
+
+
 async def vectors(given: Sequence[Example]) -> Numbers:
     """The vectors of the questions, shape (questions, 389), see `agent.intent.turn.meaning`."""
     embedder = open_embedder("minilm")
@@ -90,18 +143,23 @@ def fit(given: Sequence[Example], meant: Numbers) -> Learned:
     names = {name: place for place, name in enumerate(sorted(n for n, count in counts.items() if count >= _LEAST))}
     inputs = sparse.hstack([_matrix(held, names) * _WORDS, sparse.csr_matrix(meant * _VECTOR)]).tocsr()
     wanted = np.array([float(one.world) for one in given])
-    share = np.array([_OF_OWN if one.own else 1.0 for one in given])
-    share /= share.sum()
+    weights = _regression(inputs, wanted, np.array([_OF_OWN if one.own else 1.0 for one in given]), _DECAY)
+    return Learned(names, weights[: len(names)] * _WORDS, weights[len(names) : -1] * _VECTOR, float(weights[-1]))
+
+
+def _regression(inputs: Any, wanted: Numbers, share: Numbers, decay: float) -> Numbers:
+    """The weights of a logistic regression, the bias last."""
+    share = share / share.sum()
 
     def loss(weights: Numbers) -> tuple[float, Numbers]:
         logits = inputs @ weights[:-1] + weights[-1]
         error = share * (1 / (1 + np.exp(-logits)) - wanted)
-        decay = _DECAY * weights[:-1]
-        value = (share * (np.logaddexp(0, logits) - wanted * logits)).sum() + decay @ weights[:-1] / 2
-        return value, np.r_[inputs.T @ error + decay, error.sum()]
+        slope = decay * weights[:-1]
+        value = (share * (np.logaddexp(0, logits) - wanted * logits)).sum() + slope @ weights[:-1] / 2
+        return value, np.r_[inputs.T @ error + slope, error.sum()]
 
-    weights = minimize(loss, np.zeros(inputs.shape[1] + 1), jac=True, method="L-BFGS-B", options={"maxiter": 300}).x
-    return Learned(names, weights[: len(names)] * _WORDS, weights[len(names) : -1] * _VECTOR, float(weights[-1]))
+    start = np.zeros(inputs.shape[1] + 1)
+    return np.asarray(minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 300}).x)
 
 
 def scores(given: Sequence[Example], meant: Numbers, learned: Learned) -> Numbers:
@@ -124,45 +182,126 @@ def told_apart(given: Sequence[Example], meant: Numbers) -> tuple[list[Example],
     """The questions without those of archives that sound like the world."""
     own = [place for place, one in enumerate(given) if one.own]
     sounds = scores(given, meant, fit([given[place] for place in own], meant[own]))
-    kept = [place for place, one in enumerate(given) if one.own or one.world or sounds[place] < 0]
+    kept = [place for place, one in enumerate(given) if one.own or one.world or one.collection or sounds[place] < 0]
     return [given[place] for place in kept], meant[kept]
 
 
 def left_out(given: Sequence[Example], meant: Numbers) -> Numbers:
-    """The logit of each question by weights learned without its fold, which is made of runs of lines of one kind."""
-    fold = np.arange(len(given)) * _FOLDS * 4 // len(given) % _FOLDS
+    """The logit of each question by weights learned without its collection, or without its run of lines of one kind."""
+    names = {one.collection: 0 for one in given if one.collection}
+    fold = np.array([-1 if one.collection else 0 for one in given])
+    fold[fold == 0] = np.arange((fold == 0).sum()) * _FOLDS * 4 // (fold == 0).sum() % _FOLDS
+    for number, name in enumerate(names, _FOLDS):
+        fold[[one.collection == name for one in given]] = number
     found = np.zeros(len(given))
-    for number in range(_FOLDS):
+    for number in range(_FOLDS + len(names)):
         rest, test = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
-        learned = fit([given[int(place)] for place in rest], meant[rest])
-        found[test] = scores([given[int(place)] for place in test], meant[test], learned)
+        if len(test):
+            learned = fit([given[int(place)] for place in rest], meant[rest])
+            found[test] = scores([given[int(place)] for place in test], meant[test], learned)
     return found
 
 
+class _Counts:
+    """In how many documents of a corpus each term occurs, and the scope that says so."""
+
+    def __init__(self, path: Path) -> None:
+        self._counts: Counter[str] = Counter()
+        languages: Counter[str] = Counter()
+        for one in read([path]):
+            if isinstance(one, Document):
+                text = f"{one.title}\n{one.text}"
+                language = detect(text, None)
+                languages[language] += 1
+                self._counts.update({term.text for term in analyse(text, language)})
+        self.scope = Scope("", (Collection(1, "", path.parent.name, chunks=languages.total(), languages=languages),))
+
+    async def term_counts(self, _: Scope, terms: Sequence[str], /) -> Mapping[int, Mapping[str, int]]:
+        return {1: {term: self._counts[term] for term in terms if self._counts[term]}}
+
+
+async def asked(folder: Path, given: Sequence[Example]) -> list[Asked]:
+    """The questions as a collection's documents know them, without those that are for them by what they state."""
+    ground, counts = ground_of_corpus(folder / "corpus.jsonl"), _Counts(folder / "corpus.jsonl")
+    known = vocabulary.build(ground.catalogue)
+    kept = []
+    for one in given:
+        context = ground.context(one.text, moment(None))
+        found = find(one.text, known, ground.nouns, context.calendar, context.now, frequencies=context.frequencies)
+        catalogue = mentioned(found)
+        if catalogue is not None:
+            kept.append(Asked(one, folder.name, await look_up(one.text, counts.scope, counts), catalogue))
+    return kept
+
+
+def weigh(given: Sequence[Asked], wording: Mapping[str, float], counts: Mapping[str, int]) -> Numbers:
+    """The weights of `agent.intent.turn.signs`, the bias last.
+
+    Args:
+        counts: how many questions each collection was asked in all, to say how many are sent.
+    """
+    inputs = np.array([signs(wording[one.example.text], one.told, one.catalogue) for one in given])
+    wanted = np.array([float(one.example.world) for one in given])
+    share = np.array([1.0 if one.example.own else _OF_COLLECTION for one in given])
+    names = np.array([one.collection for one in given])
+    logits = np.zeros(len(given))
+    for name in counts:
+        test = names == name
+        weights = _regression(inputs[~test], wanted[~test], share[~test], _DECAY_OF_SIGNS)
+        logits[test] = inputs[test] @ weights[:-1] + weights[-1]
+    own = np.array([not one.example.own for one in given])
+    for least in (0.5, 0.7, SURE, 0.9):
+        sent = own & (logits >= np.log(least / (1 - least)))
+        leaks = int((sent & (wanted == 0)).sum())
+        print(
+            f"of collections left out, from {least}: {int((sent & (wanted > 0)).sum())} of the world's, "
+            f"{leaks} of {sum(counts.values())} others",
+            file=sys.stderr,
+        )
+    return _regression(inputs, wanted, share, _DECAY_OF_SIGNS)
+
+
+def _rounded(learned: Learned) -> dict[str, Any]:
+    words = {name: round(float(learned.words[place]), 2) for name, place in learned.names.items()}
+    return {
+        "bias": round(learned.bias, 3),
+        "vector": [round(one, 2) for one in learned.vector.tolist()],
+        "words": {name: weight for name, weight in words.items() if abs(weight) >= _SMALLEST},
+    }
+
+
 def main() -> None:
-    """Write the weights, and say how they do on the folds left out."""
-    stored = {}
-    every = examples()
+    """Write the weights, and say how they do on the folds and the collections left out."""
+    stored: dict[str, Any] = {"world": {}, "talk": {}}
+    spoken = list(talk())
+    wording: dict[str, float] = {}
+    folders = [*sorted(one.parent for one in READING.glob("*/corpus.jsonl")), *map(Path, sys.argv[1:])]
+    of_collections = {folder: list(questions(folder)) for folder in folders}
+    for one in (*questions(READING / "turns"), *questions(READING / "negations")):
+        of_collections[READING / one.collection].append(one)
+    every = [*examples(), *(one for each in of_collections.values() for one in each)]
     for language in ("en", "zh"):
         given = [one for one in every if has_chinese(one.text) == (language == "zh")]
-        given, meant = told_apart(given, asyncio.run(vectors(given)))
+        meant = asyncio.run(vectors(given))
+        said = [one for one in spoken if has_chinese(one.text) == (language == "zh")]
+        every_turn = [*said, *(one._replace(world=False, own=False, collection="") for one in given)]
+        stored["talk"][language] = _rounded(fit(every_turn, np.r_[asyncio.run(vectors(said)), meant]))
+        given, meant = told_apart(given, meant)
         logits, world = left_out(given, meant), np.array([one.world for one in given])
-        own = np.array([one.own for one in given])
-        for least in (0.5, 0.8, SURE, 0.95):
-            sent = logits >= np.log(least / (1 - least))
-            print(
-                f"{language}, from {least}: of {len(given)} questions left out it finds {sent[world].mean():.3f} of "
-                f"the world's ({sent[world & own].mean():.3f} of evals/data/turn), and takes {sent[~world].mean():.4f} "
-                f"of the others for one ({sent[~world & own].mean():.4f})",
-                file=sys.stderr,
-            )
-        learned = fit(given, meant)
-        words = {name: round(float(learned.words[place]), 2) for name, place in learned.names.items()}
-        stored[language] = {
-            "bias": round(learned.bias, 3),
-            "vector": [round(one, 2) for one in learned.vector.tolist()],
-            "words": {name: weight for name, weight in words.items() if abs(weight) >= _SMALLEST},
-        }
+        wording |= {one.text: float(logit) for one, logit in zip(given, logits, strict=True)}
+        sent = logits > 0
+        print(
+            f"{language}, by the wording alone: of {len(given)} questions left out it takes {sent[world].mean():.3f} "
+            f"of the world's and {sent[~world].mean():.4f} of the others for the world's",
+            file=sys.stderr,
+        )
+        stored["world"][language] = _rounded(fit(given, meant))
+    lines = [one for one in every if one.own]
+    rows: list[Asked] = []
+    for place, (folder, own) in enumerate(of_collections.items()):
+        rows += asyncio.run(asked(folder, [*own, *random.Random(place).sample(lines, 2 * _LINES)]))
+    counts = {folder.name: sum(not one.world for one in own) for folder, own in of_collections.items()}
+    stored["signs"] = [round(float(one), 3) for one in weigh(rows, wording, counts)]
     TARGET.write_text(json.dumps(stored, ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
 
 

@@ -7,17 +7,19 @@ import re
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Literal
 
 from agent.intent import lexicon
+from agent.intent.numerals import in_chinese, in_english
 from agent.intent.text import has_chinese, stem, words_of
 from agent.intent.words import ordinary, table
 from retrievers.core.types import FieldValues
 
-How = Literal["exact", "alias", "stem", "short", "form", "part", "translated", "fuzzy", "flag"]
+How = Literal["exact", "alias", "stem", "short", "form", "part", "translated", "fuzzy", "code", "group", "flag"]
 """How a name is related to its value: as written, declared, in another number, without what all values share, in
-another order or with initials, a part of it, in another language, misspelt, or as the name of a field that is true or
-false."""
+another order or with initials, a part of it, in another language, misspelt, as the word that a code is short for, with
+all others of a group (a domain of addresses), or as the name of a field that is true or false."""
 
 _UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue"})  # as typed without them
 _CAMEL = re.compile(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[a-z]+|\d+")
@@ -26,6 +28,8 @@ _ACCOUNT = re.compile(r"[a-z][-._]?[a-z]{3,}\d{0,3}")
 _SEPARATED = re.compile(r"[a-z][-._][a-z]{3,}\d{0,3}")
 _MARKS = re.compile(r"[._+-]")
 _MAIL = re.compile(r"(?P<local>[\w.+-]+)@[\w.-]+\.\w+")
+_PATH = re.compile(r"::|/")
+_LEVEL = re.compile(r"(?P<letters>[A-Za-z]+)[\s_-]?(?P<digit>\d)")
 _LETTERED = re.compile(r"[^\W\d_]")
 _SIGNED = re.compile(r"^\D?\d[\d.,]*\D?$(?<!\d)")
 _AND = ("und", "et", "y")
@@ -35,6 +39,9 @@ _LEAST_SHARED = 0.75
 """Share of the values that have a word in common, for it to be no part of their names."""
 _FAR_COMMONER = 4
 _MOST_OF_ONE_NAME = 5
+_SHORTEST_CODE, _LONGEST_CODE, _MOST_CODES = 3, 5, 30
+_RARE = 2
+"""How common a code may be as a word, see `words.ordinary`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +157,9 @@ def add_other_names(
         cues: words that point at fields, and so at no value.
     """
     held = {value: documents for value, documents in values.values.items() if _is_nameable(value, role)}
-    for words, known in (*_short(name, held), *_forms(name, held)):
+    for words, known in (*_short(name, held), *_forms(name, held), *_levels(name, held)):
+        if known.how == "code" and role not in ("label", "tag"):
+            continue
         names.add(words, known)
         if role in ("label", "tag"):
             stems.add(tuple(map(stem, words)), known)
@@ -165,7 +174,36 @@ def add_other_names(
             continue
         for value in _meant(owners, held):
             share = len("".join(words)) / max(len("".join(words_of(value))), 1)
-            names.add(words, Known(name, value, "part", held[value], round(min(share, 1.0), 2)))
+            known = Known(name, value, "part", held[value], round(min(share, 1.0), 2))
+            names.add(words, known)
+            if role in ("label", "tag") and words == words_of(_PATH.split(value)[-1]):
+                stems.add(tuple(map(stem, words)), known)  # events of type::event
+    for words, group in _groups(role, held, owned):
+        for value in group:
+            names.add(words, Known(name, value, "group", held[value]))
+
+
+def _groups(
+    role: str, held: Mapping[str, int], owned: Mapping[tuple[str, ...], list[str]]
+) -> Iterator[tuple[tuple[str, ...], Iterable[str]]]:
+    """Names of several values together: the domain of their addresses; of people a surname in the plural."""
+    domains: dict[str, list[str]] = {}
+    for value in held if role == "person" else ():
+        if is_mail(value):
+            domains.setdefault(value.rpartition("@")[2].split(".")[0].casefold(), []).append(value)
+    if len(domains) > 1:
+        yield from (((domain,), values) for domain, values in domains.items())
+    if role == "person":
+        yield from (((*words[:-1], f"{words[-1]}s"), values) for words, values in owned.items() if len(values) > 1)
+
+
+def codes_of(name: str, values: FieldValues) -> Iterator[tuple[str, Known]]:
+    """The values that are no words but may be short for one, folded."""
+    for value, documents in values.values.items() if values.distinct <= _MOST_CODES else ():
+        code = value.casefold()
+        is_short = _SHORTEST_CODE <= len(value) <= _LONGEST_CODE and value.isascii() and value.isalpha()
+        if is_short and (value.isupper() or ordinary().get(stem(code), 0) <= _RARE):
+            yield code, Known(name, value, "code", documents)
 
 
 def _is_nameable(value: str, role: str) -> bool:
@@ -239,11 +277,35 @@ def _forms(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...]
         surname = _INITIALS.fullmatch(value)
         if surname is not None:
             yield (*words_of(surname["initials"]), *words_of(surname["name"])), known
+        path = _PATH.split(value)
+        if len(path) == 2:
+            yield (*words_of(path[1]), *words_of(path[0])), known  # committee/garden is the garden committee
         words = words_of(value)
+        initials = "".join(word[0] for word in words if word not in lexicon.STOP_WORDS)
+        if (
+            value.isascii()
+            and value[:1].isupper()
+            and 2 <= len(initials) <= _LONGEST_CODE
+            and not is_surname_first(value)
+        ):
+            yield (initials,), Known(name, value, "code", documents)  # IT is Information Technology
         if "and" in words[1:-1]:
             yield tuple(word for word in words if word != "and"), known
             for other in _AND:
                 yield tuple(other if word == "and" else word for word in words), known
+
+
+def _levels(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], Known]]:
+    """SEV2 is sev 2, severity 2, level 2 and 二级, where most values are a number behind the same letters."""
+    numbered = {value: found for value in held if (found := _LEVEL.fullmatch(value))}
+    if len({found["letters"] for found in numbered.values()}) != 1 or len(numbered) < max(_LEAST_SHARED * len(held), 2):
+        return
+    for value, found in numbered.items():
+        known, digit = Known(name, value, "form", held[value]), found["digit"]
+        said = (found["letters"].casefold(), *lexicon.name_words(name), "level", "grade", "class")
+        for word, number in product(said, (digit, in_english(int(digit)))):
+            yield (word, number), known
+        yield from (((number, "级"), known) for number in (digit, in_chinese(int(digit))))
 
 
 def _parts_of_person(value: str) -> Iterator[tuple[str, ...]]:

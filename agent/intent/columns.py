@@ -1,18 +1,24 @@
 """Which field the words of a question mean, by evidence: the field's own name, its stems, abbreviations, concepts."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 
 from agent.intent import lexicon
-from agent.intent.numbers import Measure, measure_of
+from agent.intent.catalogue import truth_of
+from agent.intent.measures import measure_of
+from agent.intent.numbers import CURRENCIES, Measure
 from agent.intent.sentence import Sentence
-from agent.intent.text import has_chinese, stem
+from agent.intent.text import chinese_words, has_chinese, stem
 from agent.intent.vocabulary import PEOPLE, Vocabulary, looks_like_name
+from agent.intent.words import table
+from retrievers.text.glosses import pinyin_of, senses_of
 
 _LONGEST = 5
+_LONGEST_QUANTITY = 4
+_SENSES = 2
 _FULL, _PART, _SHORTENED, _GENERAL, _ROOT = 5.0, 4.0, 3.0, 2.0, 1.0
 _LEAST_ROOT = 5
 _NAMES = 0.6
@@ -21,8 +27,12 @@ _REPEATED = 0.5
 """Most values of a field that groups documents, as a share of these."""
 _SHORT = 60
 """Most characters of a text that names a document."""
+_YEARS = (1000, 2100)
+_SHARED = 0.6
+"""From this share of a field's values on a word that they have in common tells nothing apart."""
 _RANKS = frozenset("rank ranking position pos place grid seed".split())
 _PLAIN = frozenset("of in the to and or by a no is at on name type date number value id with was".split())
+_GROUPING = frozenset("per by each every".split())
 _VOWELS = re.compile("[aeiou]")
 GROUPS = frozenset(["label", "tag", "person", "version", "boolean", "language", "text"])
 """Roles of fields whose values can be counted or grouped by."""
@@ -52,6 +62,10 @@ class Columns:
     measures: Mapping[str, Measure]
     keys: frozenset[str]
 
+    def noun(self, name: str) -> str:
+        """What the texts of a field count, as its stem: "page" of "120 pages"."""
+        return self.measures[name].noun if name in self.measures else ""
+
     def at(self, sentence: Sentence, index: int) -> Column | None:
         """The fields that the words from a place on point at; None where they point at none."""
         own = self._own(sentence, index)
@@ -61,7 +75,40 @@ class Columns:
         if cued and not (behind == index + 1 and sentence.folded(index) in _PLAIN):
             known = tuple(name for name in cued if name in self.vocabulary.roles)
             return Column(known, behind, _GENERAL) if known else None
-        return own
+        return own or self._of_quantity(sentence, index) or self._glossed(sentence, index)
+
+    def implied(self, words: Collection[str], *sorts: str) -> tuple[str, ...]:
+        """The numbers of the quantity that words speak of: prices of "expensive" and 多少钱, times of "how long".
+
+        Args:
+            sorts: "ends" of an order, or "nouns".
+        """
+        listed = (one for sort in sorts for one in table("implied")[sort])
+        kinds = {kind for one in listed if not set(words).isdisjoint(one["words"]) for kind in one["kinds"]}
+        kinds |= CURRENCIES if "money" in kinds else set()
+        of_unit = tuple(name for name, one in self.measures.items() if {unit.kind for unit in one.units} & kinds)
+        return of_unit or tuple(name for name in self.measures if self.vocabulary.concepts[name] & kinds)
+
+    def _of_quantity(self, sentence: Sentence, index: int) -> Column | None:
+        tokens = sentence.tokens[index : index + _LONGEST_QUANTITY]
+        for size in range(len(tokens), 0, -1):
+            names = self.implied([sentence.text[tokens[0].start : tokens[size - 1].end].casefold()], "nouns")
+            if names:
+                return Column(names, index + size, _GENERAL)
+        return None
+
+    def _glossed(self, sentence: Sentence, index: int) -> Column | None:
+        """The fields that the heads of the first English senses of a Chinese word mean: 房价 is a "house price"."""
+        start = sentence.tokens[index].start
+        end = chinese_words(sentence.text).get(start)
+        if end is None:
+            return None
+        heads = {sense[-1] for sense in senses_of(sentence.text[start:end])[:_SENSES]} - lexicon.STOP_WORDS
+        names = {
+            name for name, words in self.stems.items() for one in words for head in heads
+            if one == stem(head) or is_short_for(one, head) or _is_of_root(one, head)
+        }  # fmt: skip
+        return Column(tuple(sorted(names)), sentence.index_from(end), _ROOT) if names else None
 
     def _own(self, sentence: Sentence, index: int) -> Column | None:
         """Fields whose own name stands there, the longest part of a name first."""
@@ -72,7 +119,7 @@ class Columns:
             said.append(token.stem)
         for size in range(len(said), 0, -1):
             run = tuple(said[:size])
-            full = tuple(name for name, words in self.stems.items() if words == run)
+            full = tuple(name for name, words in self.stems.items() if words == run or run == (self.noun(name),))
             if full:
                 return Column(full, index + size, _FULL)
             texts = [token.folded for token in sentence.tokens[index : index + size]]
@@ -80,13 +127,20 @@ class Columns:
             if short:
                 return Column(short, index + size, _PART)
             part = tuple(name for name, words in self.stems.items() if _holds(words, run))
-            if part and not (size == 1 and (run[0] in _PLAIN or run[0].isdigit())):
+            plain = size == 1 and (run[0] in _PLAIN or run[0].isdigit())
+            if plain and sentence.folded(index - 1) in _GROUPING:
+                # "per type" of a field ClaimType
+                part = tuple(name for name in part if len(part) == 1 and self.stems[name][-1] == run[0])
+                plain = not part
+            if part and not plain:
                 return Column(part, index + size, _PART)
         return self._shortened(sentence, index)
 
     def _shortened(self, sentence: Sentence, index: int) -> Column | None:
         """Fields whose name is short for the word, or of one root with it: "sev" of severity, "cites" of citations."""
         token = sentence.token(index)
+        if token is not None and token.kind == "cjk":
+            return self._initials(sentence, index)
         if token is None or token.kind != "word" or len(token.folded) < 4 or token.folded in lexicon.STOP_WORDS:
             return None
         for judge, strength in ((is_short_for, _SHORTENED), (_is_of_root, _ROOT)):
@@ -94,6 +148,17 @@ class Columns:
             whole = tuple(name for name in found if len(self.stems[name]) == 1)
             if found:
                 return Column(whole or found, index + 1, strength)
+        return None
+
+    def _initials(self, sentence: Sentence, index: int) -> Column | None:
+        """Fields whose names are the first letters of Chinese words in Latin letters: xf of 学分."""
+        for name, words in self.stems.items():
+            size = len(words[0]) if len(words) == 1 and not _VOWELS.search(words[0]) else 0
+            tokens = sentence.tokens[index : index + size]
+            if size > 1 and len(tokens) == size and all(token.kind == "cjk" for token in tokens):
+                syllables = pinyin_of("".join(token.text for token in tokens))
+                if "".join(one[0] for one in syllables) == words[0]:
+                    return Column((name,), index + size, _SHORTENED)
         return None
 
     def names(self) -> list[str]:
@@ -105,15 +170,10 @@ class Columns:
     def people(self) -> tuple[str, ...]:
         """Fields of people: by their role, else by what their values look like."""
         known = self.vocabulary.of_role("person")
-        named = tuple(name for name in known if PEOPLE & self._concepts(name))
+        named = tuple(name for name in known if PEOPLE & self.vocabulary.concepts[name])
         if known:
             return named or known
         return tuple(name for name in self.vocabulary.roles if self._holds_names(name))
-
-    def _concepts(self, name: str) -> frozenset[str]:
-        from agent.intent.vocabulary import concepts_of
-
-        return concepts_of(name)
 
     def _holds_names(self, name: str) -> bool:
         values = self.vocabulary.catalogue.fields[name].values
@@ -143,6 +203,27 @@ class Columns:
             return False
         return one.distinct == one.documents == one.high - one.low + 1 and one.documents > 2
 
+    def is_called(self, name: str, word: str) -> bool:
+        """Whether a word is what a field's name says it holds: its last word, "state" of vacancyState."""
+        return self.stems[name][-1:] == (stem(word.casefold()),)
+
+    def is_year(self, name: str) -> bool:
+        """Whether a number is a year, of which no sum says anything."""
+        one = self.vocabulary.catalogue.fields[name]
+        bounds = [bound for bound in (one.low, one.high) if isinstance(bound, int | float)]
+        return len(bounds) == 2 and bounds[0] >= _YEARS[0] and bounds[1] <= _YEARS[1]
+
+    def may_be_value(self, noun: str) -> bool:
+        """Whether an unknown noun resembles a label: `apt` abbreviates "apartments", 选修 begins 选修课."""
+        word = noun.casefold().removesuffix("s")
+        parts = {word[place : place + 2] for place in range(len(word) - 1)} if has_chinese(word) else {f" {word}"}
+        for name in self.vocabulary.of_role("label"):
+            texts = [f" {value.casefold()}" for value in self.vocabulary.catalogue.fields[name].values]
+            ends = sum(text.endswith(part) or (part in text and part[0] != " ") for text in texts for part in parts)
+            if 0 < ends < _SHARED * len(texts) or any(len(one) > 3 and is_short_for(one[1:], word) for one in texts):
+                return True
+        return False
+
     def is_rank(self, name: str) -> bool:
         """Whether a number is a place in an order, of which the first is the highest."""
         return not _RANKS.isdisjoint(lexicon.name_words(name))
@@ -163,6 +244,7 @@ def _abbreviate(words: Sequence[str], run: Sequence[str], texts: Sequence[str]) 
     return len(words) == len(run) and all(alike)
 
 
+@lru_cache(maxsize=1 << 15)
 def is_short_for(short: str, word: str) -> bool:
     """Whether a field's word abbreviates a word: "prio", "dept", "grp", "wt" of priority, department, group, weight."""
     if not short.isascii() or not short.isalpha() or len(short) >= len(word) - 1 or short[:1] != word[:1]:
@@ -173,7 +255,7 @@ def is_short_for(short: str, word: str) -> bool:
         return not _VOWELS.search(short) and short[1] == word[-1]
     rest = iter(word)
     alike = len(short) > 3 and short[:2] == word[:2] and len(word) >= 2 * len(short)
-    return (alike or not _VOWELS.search(short)) and all(letter in rest for letter in short)
+    return (alike or not _VOWELS.search(short[1:].rstrip("e"))) and all(letter in rest for letter in short)
 
 
 def _is_of_root(one: str, word: str) -> bool:
@@ -207,7 +289,10 @@ class _Key:
 @lru_cache(maxsize=256)
 def _columns(key: _Key) -> Columns:
     fields = key.vocabulary.catalogue.fields
-    measures = {name: found for name, values in fields.items() if (found := measure_of(values)) is not None}
+    measures = {
+        name: found for name, values in fields.items()
+        if truth_of(values) is None and (found := measure_of(values)) is not None
+    }  # fmt: skip
     stems = {}
     for name in fields:
         words = lexicon.name_words(name)

@@ -12,23 +12,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from agent.intent import lexicon, wording
-from agent.intent.evidence import Candidate, evidence, joined_with, values_of
+from agent.intent.evidence import Candidate, class_before, evidence, is_content, joined_with, values_of
 from agent.intent.linking import Mention
 from agent.intent.reading import LIKELY, SURE
 from agent.intent.sentence import Sentence
 from agent.intent.text import stem
+from agent.intent.words import table
 
 _CLOSE = 24
 """Characters between two values that are still said in one breath."""
-_RIVAL = 0.2
-"""Least probability of a second field that a name may be of."""
-_MOST, _UNCLEAR = 0.98, 0.55
+_MOST, _UNCLEAR, _LEAST = 0.98, 0.55, 1e-6
+_MOST_LOGIT = 500.0
+"""Beyond it `exp` overflows."""
+_OR = frozenset("or either 或".split())
+_BETWEEN = frozenset("to through than vs versus against 到 至 比".split())
+_AND = frozenset("and , 、 ， 和 与 及 &".split())
 _PARTS_OF_TEXTS = frozenset("section sections chapter chapters figure page pages table rfc step".split())
 _DENIED_ZH = re.compile(r"(?:尚未|未被?|并非|非|不是|没有?被?)$")
-_DISTANT = ("part", "fuzzy")
+_DISTANT = ("part", "fuzzy", "code")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,29 +61,77 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """A few trees: `trees` are [sign, bound, tree below, tree from there on], or the weight of a leaf."""
+    """Decision trees, all of them walked at once: every array has a place for each node of each tree.
+
+    Attributes:
+        signs: what the places of `sign` are.
+        roots: the place of each tree's first node.
+        sign, bound: a node leads on to `below` where its sign is at most the bound, else to `above`.
+        below, above: places of nodes; those of a leaf are its own.
+        weight: of a leaf, 0 of other nodes.
+        depth: steps after which every tree is at a leaf.
+        scale, shift: make a logit of the leaves' sum.
+        pair: of a name in two fields, what the logits of the likelier and the other and a constant weigh for the
+            likelier to be meant.
+    """
 
     signs: tuple[str, ...]
-    trees: tuple[Any, ...]
-    scale: float = 1.0
-    shift: float = 0.0
+    roots: NDArray[np.int64]
+    sign: NDArray[np.int64]
+    bound: NDArray[np.float64]
+    below: NDArray[np.int64]
+    above: NDArray[np.int64]
+    weight: NDArray[np.float64]
+    depth: int
+    scale: float
+    shift: float
+    pair: tuple[float, ...]
 
     def probability(self, held: Mapping[str, float]) -> float:
         """How likely a candidate with this evidence is meant."""
-        row = [held.get(name, 0.0) for name in self.signs]
-        total = 0.0
-        for tree in self.trees:
-            while isinstance(tree, list):
-                tree = tree[2] if row[tree[0]] <= tree[1] else tree[3]
-            total += tree
-        return 1 / (1 + math.exp(-(self.scale * total + self.shift)))
+        row = np.array([held.get(name, 0.0) for name in self.signs])
+        nodes = self.roots
+        for _ in range(self.depth):
+            nodes = np.where(row[self.sign[nodes]] <= self.bound[nodes], self.below[nodes], self.above[nodes])
+        return _share_of(self.scale * float(self.weight[nodes].sum()) + self.shift)
+
+    def of_two(self, likelier: float, other: float) -> tuple[float, float]:
+        """How likely a name of two fields is meant in the likelier field, and in either."""
+        one, two = (math.log(max(p, _LEAST) / max(1 - p, _LEAST)) for p in (likelier, other))
+        first = _share_of(self.pair[0] * one + self.pair[1] * two + self.pair[2])
+        either = 1 - (1 - likelier) * (1 - other)
+        return min(first, either), either
+
+
+def _share_of(logit: float) -> float:
+    return 1 / (1 + math.exp(-max(logit, -_MOST_LOGIT)))
+
+
+def weights_of(stored: Mapping[str, Any]) -> Weights:
+    """The weights in the form of `weights.json`: a tree is [sign, bound, tree below, tree above] or a leaf's weight."""
+    nodes: list[tuple[int, float, int, int, float]] = []
+    deepest = 0
+
+    def add(tree: Any, depth: int) -> int:
+        nonlocal deepest
+        place, deepest = len(nodes), max(deepest, depth)
+        nodes.append((0, 0.0, place, place, tree if isinstance(tree, int | float) else 0.0))
+        if isinstance(tree, list):
+            nodes[place] = (tree[0], tree[1], add(tree[2], depth + 1), add(tree[3], depth + 1), 0.0)
+        return place
+
+    roots = [add(tree, 0) for tree in stored["trees"]]
+    sign, bound, below, above, weight = (np.array(column) for column in zip(*nodes, strict=True))
+    return Weights(
+        tuple(stored["signs"]), np.array(roots), sign, bound, below, above, weight, deepest,
+        stored["scale"], stored["shift"], tuple(stored["pair"]),
+    )  # fmt: skip
 
 
 @cache
 def learned() -> Weights:
     """The weights that the package holds."""
-    stored = json.loads((files("agent.intent") / "weights.json").read_text(encoding="utf-8"))
-    return Weights(tuple(stored["signs"]), tuple(stored["trees"]), stored["scale"], stored["shift"])
+    return weights_of(json.loads((files("agent.intent") / "weights.json").read_text(encoding="utf-8")))
 
 
 def candidates(sentence: Sentence, mention: Mention) -> list[Candidate]:
@@ -134,27 +190,30 @@ def read_constraints(sentence: Sentence) -> tuple[list[Constraint], list[Mention
             left.append(mention)
         else:
             made.append((mention, one))
-    made = _alike(sentence, made)
+    made = _chosen(sentence, _alike(sentence, made))
     joined = _joined(sentence, [one for _, one in made if one.confidence >= LIKELY])
     left += [mention for mention, one in made if one.confidence < LIKELY]
     return [_wary(sentence, one, left) for one in joined], sorted(left, key=lambda mention: mention.first)
 
 
 def _constraint(sentence: Sentence, mention: Mention) -> Constraint | None:
-    """The likeliest constraint that one name makes; None when it may be none at all."""
+    """The likeliest constraint that one name makes; None when it may be none at all.
+
+    A name is of one field: the chances of those that have it are weighed against each other and against none.
+    """
     judged = [(learned().probability(evidence(sentence, one)), one) for one in candidates(sentence, mention)]
     negated = sentence.denials.get(mention.first, False)
     if not judged or negated is None:
         return None
     judged.sort(key=lambda pair: -pair[0])
-    (best, one), confidence = judged[0], judged[0][0]
+    confidence, one = judged[0]
     also: tuple[str, ...] = ()
-    rival = judged[1] if len(judged) > 1 else None
-    if rival is not None and LIKELY <= best < SURE and rival[0] >= _RIVAL and not negated and _is_same(one, rival[1]):
-        # Either field would do: that excludes less than one of them.
-        also, confidence = (rival[1].field,), min(best + rival[0], _MOST)
-    elif rival is not None and best < SURE and rival[0] >= _RIVAL:
-        confidence = min(best, _UNCLEAR)  # denied of one of two fields, and nobody knows of which
+    if len(judged) > 1 and confidence >= LIKELY:
+        rival, other = judged[1]
+        confidence, of_either = learned().of_two(confidence, rival)
+        if confidence < SURE <= (rival if negated else of_either) and _is_same(one, other):
+            # Either field would do: that excludes less than one of them. What is denied is denied of both.
+            also, confidence = (other.field,), min(of_either, _MOST)
     start, end = sentence.extent(mention, one.field)
     denial = _DENIED_ZH.search(sentence.text[:start]) if negated else None
     start = denial.start() if denial is not None else start
@@ -183,10 +242,32 @@ def _alike(sentence: Sentence, made: list[tuple[Mention, Constraint]]) -> list[t
     return alike
 
 
+def _chosen(sentence: Sentence, made: list[tuple[Mention, Constraint]]) -> list[tuple[Mention, Constraint]]:
+    """A choice between two fields is no condition on both: "by Ann or about rent"."""
+    unclear = {
+        place
+        for place, ((_, one), (_, other)) in enumerate(pairwise(made))
+        if one.field != other.field
+        and not (one.negated or other.negated)
+        and len(between := sentence.text[one.end : other.start].casefold()) < _CLOSE
+        and not _OR.isdisjoint(_words_of(between))
+    }
+    return [
+        (mention, replace(one, confidence=min(one.confidence, _UNCLEAR)) if {place, place - 1} & unclear else one)
+        for place, (mention, one) in enumerate(made)
+    ]
+
+
+def _words_of(text: str) -> set[str]:
+    return set(re.findall(r"[a-z]+|[^\sa-z]", text))
+
+
 def _joined(sentence: Sentence, found: list[Constraint]) -> list[Constraint]:
     """Values of one field put together: alternatives, or all at once for a list field asked for "both"."""
     joined: list[Constraint] = []
     for one in sorted(found, key=lambda one: one.start):
+        if any(other.field == one.field and set(other.values) < set(one.values) for other in found):
+            continue  # Ann of all at that domain
         same = (one.field, one.negated, one.also)
         place = next((n for n, other in enumerate(joined) if (other.field, other.negated, other.also) == same), None)
         if place is None:
@@ -225,49 +306,45 @@ def _wary(sentence: Sentence, one: Constraint, left: Sequence[Mention]) -> Const
     return replace(one, confidence=round(min(one.confidence, 1 - doubt), 3)) if doubt > 1 - SURE else one
 
 
-_ALTERNATIVE = re.compile(r"^\s*(?:or|and|,|/|&)\s+(?:the\s+)?(?P<name>[A-Z][\w'’.-]+)")
-_ALTERNATIVE_BEFORE = re.compile(
-    r"(?:\bby|\bfrom|\bof)\s+(?P<name>[A-Z][\w'’.-]+(?:\s+[A-Z][\w'’.-]+)?)\s+(?:or|and)\s*$"
-)
-
-
 def _has_stranger(sentence: Sentence, one: Constraint) -> bool:
-    """Whether a name that no value has stands beside the last or before the first: "by Ann or [Zoe]"."""
-    if sentence.vocabulary.roles.get(one.field) != "person":
-        return False
-    behind = _ALTERNATIVE.search(sentence.text[one.end :])
-    before = _ALTERNATIVE_BEFORE.search(sentence.text[: one.start])
-    places = [one.end + behind.start("name")] if behind else []
-    places += [before.start("name")] if before else []
-    return any(_is_strange(sentence, place) for place in places)
+    """Whether a word that no value has is an alternative to the first or last: "by Ann or [Zoe]", "[fax] or mail"."""
+    first, last = sentence.index_from(one.start), sentence.index_from(one.end)
+    before = _is_strange(sentence, first - 2) and _joins(sentence, first - 1, one)
+    return before or (_joins(sentence, last, one) and _is_strange(sentence, _over_article(sentence, last + 1)))
 
 
-def _is_strange(sentence: Sentence, character: int) -> bool:
-    index = sentence.index_from(character)
-    token = sentence.token(index)
-    return (
-        token is not None
-        and token.folded not in lexicon.STOP_WORDS
-        and sentence.mention_at(index) is None
-        and not sentence.is_noun(index)
-        and not sentence.cue_fields(index)
-        and not any(first <= token.start < last for first, last in sentence.taken)
-    )
+def _joins(sentence: Sentence, place: int, one: Constraint) -> bool:
+    """Whether a word offers a choice; between people "and" does as well."""
+    token = sentence.token(place)
+    of_people = sentence.vocabulary.roles.get(one.field) == "person"
+    return token is not None and (token.folded in _OR or (of_people and token.folded in ("and", "&")))
+
+
+def _over_article(sentence: Sentence, place: int) -> int:
+    return place + (sentence.folded(place) in ("the", "a", "an", "者"))
+
+
+def _is_strange(sentence: Sentence, place: int) -> bool:
+    token = sentence.token(place)
+    taken = token is not None and any(first <= token.start < last for first, last in sentence.taken)
+    return token is not None and is_content(sentence, place) and not taken
 
 
 def _is_together(sentence: Sentence, one: Constraint, other: Constraint) -> bool:
-    """Whether documents must have both values: "both asbestos and lead", 同时, or two authors with "and"."""
+    """Whether documents must have both values of a list: "both asbestos and lead", "urgent mails that still wait"."""
     if sentence.vocabulary.catalogue.fields[one.field].field.type != "list":
         return False
     between = sentence.text[one.end : other.start].casefold()
-    if len(between) >= _CLOSE or "or" in between.split() or "或" in between:
-        return False
+    words = _words_of(between)
     behind = sentence.text[other.end :]
-    if wording.EACH.search(behind) or wording.COMPARED.search(behind):
+    if words & _OR or wording.EACH.search(behind) or wording.COMPARED.search(behind):
         return False  # "A and B each", "A 和 B 谁写得多": one after the other
     head = sentence.text[max(0, one.start - 20) : one.start].casefold()
-    if "both" in head or "同时" in head or "既" in head or "as well as" in between or "又有" in between:
+    if any(word in f"{head} {between}" for word in table("link")["together"]):
         return True
-    if "一起" in between or "together with" in between or "jointly" in between:
-        return True
-    return sentence.vocabulary.roles[one.field] == "person" and between.strip() in ("and", "和", "与", "&")
+    if not words <= _AND:
+        is_range = sentence.vocabulary.roles[one.field] == "version" or bool(words & _BETWEEN)
+        return not (is_range or sentence.calculates)
+    having = class_before(sentence, sentence.index_from(one.start) - 1, one.start) in ("with", "being")
+    stacked = not words and sentence.vocabulary.roles[one.field] != "version"
+    return sentence.vocabulary.roles[one.field] == "person" or having or stacked

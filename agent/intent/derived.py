@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.intent import rules, vocabulary
-from agent.intent.numbers import measure_of
+from agent.intent.measures import measure_of
 from agent.intent.text import has_chinese
 from retrievers.core.types import FieldCatalogue
 

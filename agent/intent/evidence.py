@@ -12,6 +12,7 @@ from functools import cache
 from agent.intent import lexicon, wording
 from agent.intent.catalogue import Known
 from agent.intent.linking import Mention
+from agent.intent.negation import negator_of
 from agent.intent.sentence import ENDS, Sentence
 from agent.intent.text import has_chinese
 from agent.intent.words import LANGUAGES, ordinary, table
@@ -19,7 +20,7 @@ from agent.intent.words import LANGUAGES, ordinary, table
 ROLES = ("person", "label", "tag", "version", "language", "text")
 CONCEPTS = ("status", "kind", "group", "place", "topic", "severity", "audience", "language")
 _BEFORE = ("by", "from", "of", "in", "for", "with", "about", "to", "which", "join", "being", "aux", "some", "people")
-_AFTER = ("of", "join", "about", "in", "for", "with", "being", "which", "people")
+_AFTER = ("of", "join", "about", "in", "by", "for", "with", "being", "which", "people")
 _ARTICLES = {"the": 1.0, "a": 2.0}
 _NEAR = 5
 _LONGEST_BEFORE = 4
@@ -30,6 +31,9 @@ _JOINS = re.compile(
     r"[\s,，、/|&\"'“”‘’()（）]*)*",
     re.IGNORECASE,
 )
+_CLOSEST = (
+    ("exact", "short", "form"), ("alias",), ("stem",), ("translated",), ("group",), ("part",), ("fuzzy",), ("code",)
+)  # fmt: skip
 _JOINING = frozenset(["-", "and", "or", "的", ",", "、", "和"])
 _QUOTES = frozenset("\"'“”‘’「」『』《》`")
 
@@ -73,8 +77,16 @@ def _of_match(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]
     yield f"how {first.how}", 1.0
     yield "words", float(one.mention.last - one.mention.first)
     yield "characters", float(one.mention.end - one.mention.start)
-    yield "share", first.share if first.how == "part" else 1.0
+    yield "share", first.share
     yield "values", float(len(one.known))
+    yield "inflected", float(first.how == "stem" and not _is_plural(sentence, one))
+
+
+def _is_plural(sentence: Sentence, one: Candidate) -> bool:
+    """Whether the name is the value in the other number, and no other form of it: "resolver" of "resolved"."""
+    said = sentence.text[one.mention.start : one.mention.end].casefold()
+    value = one.known[0].value.casefold()
+    return said in (value, f"{value}s", f"{value}es", f"{value[:-1]}ies") or value in (f"{said}s", f"{said}es")
 
 
 def _of_words(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]:
@@ -121,7 +133,7 @@ def _of_field(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]
 def _around(sentence: Sentence, mention: Mention) -> Iterator[tuple[str, float]]:
     """The words before and after, by classes; over an article."""
     place = mention.first - 1
-    while sentence.folded(place) in _QUOTES:
+    while sentence.folded(place) in _QUOTES or class_before(sentence, place, 0) == "both":
         place -= 1
     first = class_before(sentence, place, mention.start)
     if first in _ARTICLES:
@@ -179,15 +191,7 @@ def _noun_after(sentence: Sentence, place: int) -> bool:
     for index in range(place, min(place + _NEAR, len(sentence.tokens))):
         if sentence.is_noun(index):
             return True
-        plain = sentence.mention_at(index) is not None or sentence.folded(index) in (
-            "-",
-            "and",
-            "or",
-            "的",
-            ",",
-            "、",
-            "和",
-        )
+        plain = sentence.mention_at(index) is not None or sentence.folded(index) in _JOINING
         if not plain:
             return False
     return False
@@ -293,11 +297,16 @@ def _cued(sentence: Sentence, mention: Mention, *, before: bool) -> set[str]:
 
 
 def _narrowed(sentence: Sentence, place: int, fields: set[str]) -> set[str]:
-    """In "owned by" the first word tells which of the fields that "by" stands for."""
+    """The fields of the deed before a preposition: in "owned by" the first word tells of which field "by" speaks."""
     for earlier in (place - 1, place - 2):
-        narrower = fields & set(sentence.cue_fields(earlier))
-        if len(fields) > 1 and narrower and sentence.mention_at(earlier) is None:
-            return narrower
+        deed = set(sentence.cue_fields(earlier))
+        if not deed or sentence.mention_at(earlier) is not None:
+            continue
+        if fields & deed:
+            return fields & deed
+        kinds = {sentence.vocabulary.roles[field] for field in fields}
+        if earlier == place - 1 and class_before(sentence, place, 0) == "by":
+            return {field for field in deed if sentence.vocabulary.roles[field] in kinds} or fields
     return fields
 
 
@@ -345,7 +354,10 @@ def _of_question(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, floa
     said = [token for place, token in enumerate(sentence.tokens) if is_content(sentence, place)]
     yield "other words", float(len(said))
     yield "position", round(mention.first / max(len(sentence.tokens), 1), 2)
-    yield "denied", float(sentence.denials.get(mention.first) is True)
+    denied = sentence.denials.get(mention.first) is True
+    negator = negator_of(sentence, mention.start, (one.field,)) if denied else None
+    yield "denied", float(denied)
+    yield "excluded", float(negator is not None and negator.kind == "excluding")
     yield "chinese question", float(has_chinese(text))
 
 
@@ -371,7 +383,7 @@ def values_of(sentence: Sentence, known: Sequence[Known]) -> tuple[Known, ...]:
 
     Empty where it may be one of several.
     """
-    for hows in (("exact", "short", "form"), ("alias",), ("stem",), ("translated",), ("part",), ("fuzzy",)):
+    for hows in _CLOSEST:
         chosen = sorted(
             (one for one in known if one.how in hows), key=lambda one: (hows.index(one.how), -one.documents)
         )
@@ -380,9 +392,11 @@ def values_of(sentence: Sentence, known: Sequence[Known]) -> tuple[Known, ...]:
         values = sentence.vocabulary.catalogue.fields[chosen[0].field].values
         same = sentence.vocabulary.spellings[chosen[0].field].get(chosen[0].value, (chosen[0].value,))
         others = [one for one in chosen if one.value not in same]
-        if others and (hows[0] != "exact" or chosen[0].how != "exact"):
-            return ()
         first = chosen[0]
+        if hows == ("group",):
+            return tuple(chosen)
+        if others and (hows[0] != "exact" or first.how != "exact"):
+            return ()
         spelt = [replace(first, value=value, documents=values.get(value, 0)) for value in same if value != first.value]
         exact = [one for one in others if one.how == "exact"]
         return (first, *spelt, *exact)

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, time, tzinfo
 from typing import Any
 
-from agent.intent.comparing import NumberRange
 from agent.intent.deciding import Constraint
+from agent.intent.numbered import NumberRange
 from agent.intent.time.dates import DateRange
 from retrievers.core.types import FieldValues
 
@@ -15,7 +15,7 @@ Json = dict[str, Any]
 def of_constraint(one: Constraint, fields: Mapping[str, FieldValues]) -> Json:
     """A constraint on named values."""
     parts = [_values(name, one, fields) for name in (one.field, *one.also)]
-    return parts[0] if len(parts) == 1 else {"type": "or", "filters": parts}
+    return parts[0] if len(parts) == 1 else {"type": "and" if one.negated else "or", "filters": parts}
 
 
 def _values(name: str, one: Constraint, fields: Mapping[str, FieldValues]) -> Json:
@@ -51,11 +51,11 @@ def of_date(one: DateRange, values: FieldValues, zone: tzinfo) -> Json:
 def of_number(one: NumberRange) -> Json:
     """A range of numbers, or certain ones; of numbers kept as text the texts."""
     if one.texts is not None:
-        return {"type": "in", "key": one.field, "value": sorted(one.texts)}
+        return {"type": "nin" if one.negated else "in", "key": one.field, "value": sorted(one.texts)}
     if one.values:
         if len(one.values) == 1:
-            return {"type": "eq", "key": one.field, "value": one.values[0]}
-        return {"type": "in", "key": one.field, "value": list(one.values)}
+            return {"type": "ne" if one.negated else "eq", "key": one.field, "value": one.values[0]}
+        return {"type": "nin" if one.negated else "in", "key": one.field, "value": list(one.values)}
     parts: list[Json] = []
     if one.low is not None:
         parts.append({"type": "gte" if one.low_included else "gt", "key": one.field, "value": one.low})

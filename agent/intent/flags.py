@@ -1,149 +1,287 @@
-"""Fields that are true or false, named as a property of documents: "public documents", "with parking", 不公开的文档."""
+"""Fields that are true or false, named by their own words: "with parking", "unanswered mails", 不公开的文档.
+
+The words of such a field are a name of its value for true. `deciding` tells how likely they are meant as a condition,
+as of any other value; here is only where they stand, and whether they are denied.
+"""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 
 from agent.intent import lexicon
 from agent.intent.catalogue import Known, truth_of
-from agent.intent.deciding import Constraint
+from agent.intent.deciding import Constraint, learned
+from agent.intent.evidence import Candidate, evidence
+from agent.intent.forms import CUT, closeness
 from agent.intent.linking import Mention
-from agent.intent.negation import is_negated
-from agent.intent.sentence import ENDS, Sentence
+from agent.intent.negation import is_denied_mention
+from agent.intent.reading import LIKELY
+from agent.intent.same import Same
+from agent.intent.sentence import Sentence
 from agent.intent.text import has_chinese
-from agent.intent.words import ordinary, table
+from agent.intent.translating import chinese_runs
+from agent.intent.vocabulary import in_chinese
+from agent.intent.words import table
+from retrievers.core.types import FieldCatalogue
+from retrievers.text.glosses import glossed_words, senses_of
 
-_CONFIDENCE = 0.92
-_SHORTEST = 3
-"""Letters of a field's word that a word of a question may go on from: `obs`, obsolete."""
-_DENIED_ZH = re.compile(r"(?:不对外\s*|没有被?|没被?|尚未|未被?|非|不|无)$")
-_OF_ONE = re.compile(r"(?:\b(?:it|he|she|they|i|you|we)|(?:^|[,;])\s*(?:this|that|these|those))\s+$", re.IGNORECASE)
+_GAP = 2
+"""Words between two words of one field's name."""
+_LEAST_SHARE = 0.3
+_MOST_SENSES = 4
+_PASSED = frozenset("- been be being a an any the own is are was were have has had with still yet".split())
+"""Words between what denies and a flag's words."""
+_STILL_TO_BE = re.compile(r"\b(?:yet|still)\s+to\s+(?:be\s+|get\s+|have\s+)?$", re.IGNORECASE)
+_OF_ONE = re.compile(
+    r"\b(?:it|he|she|you|i|we)\s+(?:(?:is|was|be|been|have|has|had|get|got|not|still|ever|already|a|an|any)\s+)*$",
+    re.IGNORECASE,
+)
+"""Of what was found already, or of people: "was it [escalated]?"."""
+_SWITCHED = frozenset("is are was were be been being turned switched currently strictly".split())
+_DENYING_BEGINNINGS = ("non", "un", "in", "dis", "ir", "im", "il")
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A field that is true or false.
+
+    Attributes:
+        truth: its values.
+        documents: how many documents have each.
+        names: English names of it in words, without those that only say that it is true or false.
+        chinese: Chinese names of it.
+        is_denial: the name itself denies: `non_smoking`.
+    """
+
+    field: str
+    truth: Mapping[bool, str]
+    documents: Mapping[bool, int]
+    names: tuple[tuple[str, ...], ...]
+    chinese: tuple[str, ...]
+    is_denial: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A flag at a place of a question, as what `deciding` judges; `denied` where its words are."""
+
+    candidate: Candidate
+    truth: Mapping[bool, str]
+    start: int
+    denied: bool
 
 
 def read_flags(sentence: Sentence) -> list[Constraint]:
-    """The fields that a question asks to be true, or not to be."""
+    """The fields that a question asks to be true, or not to be: of each the likeliest place, if it is likely."""
+    found: dict[str, Constraint] = {}
+    for one, held in flags_with_evidence(sentence):
+        field, confidence = one.candidate.field, round(learned().probability(held), 3)
+        if confidence >= LIKELY and (field not in found or confidence > found[field].confidence):
+            value = one.truth[not one.denied]
+            found[field] = Constraint(field, (value,), one.start, one.candidate.mention.end, confidence=confidence)
+    return list(found.values())
+
+
+def flags_with_evidence(sentence: Sentence) -> Iterator[tuple[Named, dict[str, float]]]:
+    """Every flag that a question names, and what can be counted about it."""
+    for flag in _flags(Same(sentence.vocabulary.catalogue)):
+        for mention, denied in _mentions(sentence, flag):
+            named = _named(sentence, flag, mention, denied)
+            if named is not None:
+                denials = {**sentence.denials, mention.first: named.denied}
+                yield named, evidence(replace(sentence, denials=denials), named.candidate)
+
+
+@lru_cache(maxsize=256)
+def _flags(key: Same[FieldCatalogue]) -> tuple[Flag, ...]:
+    """The flags of a catalogue that hold both values."""
     found = []
-    for name, truth in _truths(sentence).items():
-        made = next(_stated(sentence, name, truth), None)
-        if made is not None:
-            found.append(made)
-    return found
-
-
-def _truths(sentence: Sentence) -> dict[str, Mapping[bool, str]]:
-    """What stands for true and for false, by field; only of fields that hold both."""
-    fields = sentence.vocabulary.catalogue.fields
-    found: dict[str, Mapping[bool, str]] = {}
-    for name, values in fields.items():
-        if sentence.vocabulary.roles[name] == "boolean":
-            if values.distinct > 1:
-                found[name] = {True: "true", False: "false"}
-        elif (truth := truth_of(values)) is not None:
-            found[name] = truth
-    return found
-
-
-def _stated(sentence: Sentence, name: str, truth: Mapping[bool, str]) -> Iterator[Constraint]:
-    for first, last in (*_latin(sentence, name), *_chinese(sentence, name)):
-        start, end = sentence.tokens[first].start, sentence.tokens[last - 1].end
-        if sentence.in_about(start) or any(low < end and start < high for low, high in sentence.taken):
+    for name, values in key.held.fields.items():
+        is_boolean = values.field.item == "boolean" and values.distinct > 1
+        truth = {True: "true", False: "false"} if is_boolean else truth_of(values)
+        if truth is None:
             continue
-        mention = Mention(first, last, start, end, (Known(name, truth[True], "flag"),))
-        if not _is_property(sentence, mention):
-            continue
-        negated = _is_failed(sentence, name, first) or is_negated(sentence, mention)
-        said = _DENIED_ZH.search(sentence.text[:start])
-        if negated is None:
-            continue
-        value = truth[not (negated or said is not None)]
-        lead = start
-        if said is not None:
-            lead = said.start()
-        elif negated:
-            place = first - 1
-            while place >= 0 and sentence.folded(place) in _DENYING | {"-", "been", "be", "a", "an", "any"}:
-                lead, place = sentence.tokens[place].start, place - 1
-        yield Constraint(name, (value,), lead, end, confidence=_CONFIDENCE)
+        documents = {said: values.values.get(value, values.documents // 2) for said, value in truth.items()}
+        own = lexicon.name_words(name)
+        latin, chinese = [word for word in own if not has_chinese(word)], "".join(filter(has_chinese, own))
+        whole, chinese = chinese, _plain_zh().sub("", chinese) or chinese
+        denies = len(latin) > 1 and latin[0] in _DENYING_BEGINNINGS
+        words = tuple(word for word in latin[denies:] if word not in _plain()) or tuple(latin[denies:])
+        spelt = in_chinese(name)
+        senses = [sense for word in (chinese, *spelt) for sense in senses_of(word)[:_MOST_SENSES]]
+        names = tuple(filter(None, (words, *senses)))
+        others = filter(has_chinese, (whole, chinese, *lexicon.bilingual().get(" ".join(words), ()), *spelt))
+        found.append(Flag(name, truth, documents, names, tuple(others), denies))
+    return tuple(found)
 
 
-_DENYING = frozenset("not non no without never".split())
+@cache
+def _plain() -> frozenset[str]:
+    return frozenset(table("link", "en")["truth"]["plain"].split())
 
 
-def _own_words(name: str) -> list[str]:
-    """The words of a field's name without those that only say that it is true or false."""
-    plain = frozenset(table("link", "en")["truth"]["plain"].split())
-    return [word for word in lexicon.name_words(name) if word not in plain and not has_chinese(word)]
+@cache
+def _plain_zh() -> re.Pattern[str]:
+    return re.compile(rf"^(?:{'|'.join(table('link', 'zh')['truth']['plain'].split())})(?!$)")
 
 
-def _latin(sentence: Sentence, name: str) -> Iterator[tuple[int, int]]:
-    """Places of the field's words, each as it is or as the beginning of a longer one."""
-    words = _own_words(name)
-    if not words:
-        return
-    for first in range(len(sentence.tokens)):
-        place, left = first, list(words)
-        while left and place < len(sentence.tokens) and _is_word(sentence.folded(place), left[0], len(words)):
-            left.pop(0)
-            place += 1
-            if left and sentence.folded(place) == "-":
-                place += 1
-        if not left:
-            yield first, place
-
-
-def _is_word(said: str, word: str, count: int) -> bool:
-    if said == word or said == f"{word}s":
-        return True
-    is_cut = len(word) >= _SHORTEST and said.startswith(word) and len(said) > len(word) + 1
-    return is_cut and (count > 1 or ordinary().get(word, 0) == 0 or said[len(word) :] in ("ed", "ing", "al", "able"))
-
-
-def _chinese(sentence: Sentence, name: str) -> Iterator[tuple[int, int]]:
-    """Places of Chinese words for the whole name."""
-    own = " ".join(_own_words(name))
-    whole = set(lexicon.bilingual().get(own, ())) | {word for word in (name,) if has_chinese(word)}
+def _mentions(sentence: Sentence, flag: Flag) -> list[tuple[Mention, bool]]:
+    """Places of a flag's words, and whether the words themselves deny it: "unanswered", "smoke-free"."""
+    found: list[tuple[Mention, bool]] = []
     for index, token in enumerate(sentence.tokens):
-        if token.kind != "cjk":
-            continue
-        for word in sorted(whole, key=len, reverse=True):
-            if has_chinese(word) and sentence.text.startswith(word, token.start):
-                yield index, index + len(word)
-        fields, behind = sentence.cue(index)
-        if name in fields and " " not in own and behind - index > 1:
-            yield index, behind
+        name = next((name for name in flag.chinese if sentence.text.startswith(name, token.start)), "")
+        if name and token.kind == "cjk" and not (found and index < found[-1][0].last):
+            found.append((_mention(sentence, flag, index, index + len(name), 1.0), False))
+    for words in () if found else flag.names:
+        whole = sum(map(len, words))
+        for hits in _grouped(list(_hits(sentence, words))):
+            share = sum(hit.closeness * len(words[hit.word]) for hit in hits) / whole
+            if share >= _LEAST_SHARE:
+                mention = _mention(sentence, flag, hits[0].first, hits[-1].last, share)
+                within = [_denial(sentence, hit.first) for hit in hits[1:]]  # 对客户[没]影响
+                denied = any(start is not None and start >= mention.start for start in within)
+                denied = denied or any(hit.denied for hit in hits[1:])
+                found.append((mention, (denied or hits[0].denied) != flag.is_denial))
+    return found
 
 
-def _is_failed(sentence: Sentence, name: str, first: int) -> bool:
+@dataclass(frozen=True, slots=True)
+class _Hit:
+    """A word of a flag's name at a place: tokens [first, last)."""
+
+    first: int
+    last: int
+    word: int
+    closeness: float
+    denied: bool = False
+
+
+def _hits(sentence: Sentence, words: Sequence[str]) -> Iterator[_Hit]:
+    for first, last, said in _said(sentence):
+        for place, word in enumerate(words):
+            near = closeness(said, word)
+            if near:
+                free = sentence.folded(last + (sentence.folded(last) == "-")) == "free" and "free" not in words
+                yield _Hit(first, last, place, near, free)
+                break
+            beginning = next((one for one in _DENYING_BEGINNINGS if said.startswith(one) and said != word), "")
+            if beginning and closeness(said[len(beginning) :], word) >= CUT:
+                yield _Hit(first, last, place, 1.0, True)
+                break
+
+
+def _said(sentence: Sentence) -> Iterator[tuple[int, int, str]]:
+    """English words of a question and of its Chinese ones, with the tokens [first, last) they stand at."""
+    tokens = sentence.tokens
+    for index, token in enumerate(tokens):
+        is_end = token.folded == "free" and sentence.folded(index - 1) == "-"  # "ad-free" is not free
+        if token.kind == "word" and token.folded not in lexicon.STOP_WORDS and not is_end:
+            yield index, index + 1, token.folded
+            if sentence.folded(index + 1) == "-" and token.end == tokens[index + 1].start:
+                yield index, index + 3, token.folded + sentence.folded(index + 2)  # "wi-fi"
+    for run in chinese_runs(tokens, set()):
+        for start, word, _ in glossed_words("".join(tokens[index].text for index in run)):
+            glosses = dict.fromkeys(gloss for sense in senses_of(word)[:_MOST_SENSES] for gloss in sense)
+            yield from ((run[start], run[start] + len(word), gloss) for gloss in glosses)
+
+
+def _grouped(hits: Sequence[_Hit]) -> Iterator[list[_Hit]]:
+    """Hits of different words of a name that stand together."""
+    group: list[_Hit] = []
+    for hit in hits:
+        if group and (hit.first > group[-1].last + _GAP or any(hit.word == one.word for one in group)):
+            yield group
+            group = []
+        group.append(hit)
+    if group:
+        yield group
+
+
+def _mention(sentence: Sentence, flag: Flag, first: int, last: int, share: float) -> Mention:
+    start, end = sentence.tokens[first].start, sentence.tokens[last - 1].end
+    known = Known(flag.field, flag.truth[True], "flag", flag.documents[True], round(share, 2))
+    return Mention(first, last, start, end, (known,))
+
+
+def _named(sentence: Sentence, flag: Flag, mention: Mention, denied: bool) -> Named | None:
+    """None where a date or number has the words, one thing is asked of, or it cannot be told what is denied."""
+    start, end = mention.start, mention.end
+    if any(low < end and start < high for low, high in sentence.taken) or _OF_ONE.search(sentence.text[:start]):
+        return None
+    begins = _denial(sentence, mention.first)
+    negated = True if begins is not None else is_denied_mention(sentence, mention)
+    if negated is None:
+        return None
+    start = min(_extent(sentence, mention), start if begins is None else begins)
+    denied ^= negated or _is_refused(sentence, mention.last) or _is_failed(sentence, flag, mention)
+    known = replace(mention.known[0], value=flag.truth[not denied], documents=flag.documents[not denied])
+    fields = {one.field for place in range(mention.first, mention.last) for one in _at(sentence, place)}
+    return Named(Candidate(mention, flag.field, (known,), 1 + len(fields)), flag.truth, start, denied)
+
+
+def _extent(sentence: Sentence, mention: Mention) -> int:
+    """The character where a flag begins with the verb that offers it: "[accept] pets", [允许]带宠物."""
+    offered = _offering_zh().search(sentence.text[: mention.start])
+    if offered is not None:
+        return offered.start()
+    place = mention.first - 1
+    while sentence.folded(place) in _PASSED:
+        place -= 1
+    offers = sentence.folded(place) in table("link", "en")["truth"]["offering"].split()
+    return sentence.tokens[place].start if offers else mention.start
+
+
+def _denial(sentence: Sentence, first: int) -> int | None:
+    """The character where a denial right before a flag begins: "nobody answered", "do not take pets", 不允许带宠物."""
+    place = first - 1
+    while sentence.folded(place) in _PASSED:
+        place -= 1
+    for index in (place, place - 1):
+        if sentence.folded(index) in _denying() or (sentence.folded(index) == "t" and index < place):
+            return sentence.tokens[index].start
+        if sentence.mention_at(index) is not None:
+            break
+    late = _STILL_TO_BE.search(sentence.text[: sentence.tokens[first].start])
+    if late is not None:
+        return late.start()
+    found = _denied_zh().search(sentence.text[: sentence.tokens[first].start])
+    return found.start() if found is not None else None
+
+
+def _is_refused(sentence: Sentence, place: int) -> bool:
+    """ "where pets are forbidden", "encryption turned off"."""
+    while sentence.folded(place) in _SWITCHED:
+        place += 1
+    return sentence.folded(place) in table("link", "en")["truth"]["refusing"].split()
+
+
+@cache
+def _denying() -> frozenset[str]:
+    return frozenset(table("link", "en")["truth"]["denying"].split())
+
+
+@cache
+def _offering_zh() -> re.Pattern[str]:
+    return re.compile(rf"(?:{'|'.join(table('link', 'zh')['truth']['between'].split())})+\s*$")
+
+
+@cache
+def _denied_zh() -> re.Pattern[str]:
+    words = table("link", "zh")["truth"]
+    return re.compile(rf"(?:{'|'.join(words['denying'].split())})(?:{'|'.join(words['between'].split())})*\s*$")
+
+
+def _at(sentence: Sentence, place: int) -> Sequence[Known]:
+    mention = sentence.mention_at(place)
+    return mention.known if mention is not None else ()
+
+
+def _is_failed(sentence: Sentence, flag: Flag, mention: Mention) -> bool:
     """ "a missed SLA" of a field `sla_ok`."""
     failing = frozenset(table("link", "en")["truth"]["failing"].split())
-    is_met = not {"ok", "met", "kept"}.isdisjoint(lexicon.name_words(name))
-    return is_met and any(sentence.tokens[place].stem in failing for place in range(max(first - 3, 0), first))
-
-
-def _is_property(sentence: Sentence, mention: Mention) -> bool:
-    """Whether the words stand before documents that they describe, or are said of documents."""
-    first, last = mention.first, mention.last
-    before, following = sentence.folded(first - 1), sentence.token(last)
-    while before in ("a", "an", "any", "been", "not", "never", "t", "'", "’"):
-        first -= 1
-        before = sentence.folded(first - 1)
-    if before in ("with", "without", "no", "non", "has", "have", "having") or sentence.folded(mention.first - 1) == "-":
-        return not _OF_ONE.search(sentence.text[: sentence.tokens[first - 1].start])
-    if has_chinese(sentence.text[mention.start : mention.end]):
-        return _is_property_zh(sentence, mention)
-    being = before in ("is", "are", "was", "were", "be", "get", "got", "s", *lexicon.AUXILIARIES) or before == "so"
-    if being and not sentence.is_noun(last):
-        of_one = _OF_ONE.search(sentence.text[: sentence.tokens[first - 1].start])
-        return of_one is None and any(sentence.is_noun(place) for place in range(first))
-    if sentence.is_noun(last) or (following is not None and following.folded in ("ones", "only", "stuff", "things")):
-        return True
-    plural = following is not None and following.kind == "word" and following.folded.endswith("s")
-    failed = any(sentence.is_noun(place) for place in range(mention.first)) and _is_failed(
-        sentence, mention.known[0].field, mention.first
-    )
-    return bool(plural and following and following.folded not in lexicon.STOP_WORDS) or failed
-
-
-def _is_property_zh(sentence: Sentence, mention: Mention) -> bool:
+    failing_zh = tuple(table("link", "zh")["truth"]["failing"].split())
+    is_met = not {"ok", "met", "kept"}.isdisjoint(lexicon.name_words(flag.field))
+    around = range(max(mention.first - 3, 0), min(mention.last + 3, len(sentence.tokens)))
     behind = sentence.text[mention.end :].lstrip()
-    denied = _DENIED_ZH.search(sentence.text[: mention.start]) is not None
-    return behind.startswith("的") or sentence.is_noun(mention.last) or (denied and behind[:1] in ENDS)
+    return is_met and (behind.startswith(failing_zh) or any(sentence.tokens[place].stem in failing for place in around))

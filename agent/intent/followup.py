@@ -7,17 +7,17 @@ of the answer; 那 2021 年的呢？ asks the same of another year.
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from agent.intent import lexicon, pointing
+from agent.intent import lexicon, pointing, replacing
 from agent.intent.calculation import find_calculation, read_calculation
 from agent.intent.deciding import Constraint
-from agent.intent.filters import Json, of_constraint
+from agent.intent.filters import of_constraint
 from agent.intent.found import Found, Piece
-from agent.intent.negation import is_negated
+from agent.intent.negation import is_denied_mention
 from agent.intent.reading import SURE
 from agent.intent.text import readable
 from agent.intent.topic import topic_of
+from agent.intent.unread import SEARCHED, unread
 from agent.types import Message
 
 _RECORDS = {"how many": "documents", "多少": "份文档", "几": "份文档"}
@@ -39,15 +39,10 @@ _BEGINS_EXCLUDING = re.compile(
 )
 _KEEPS = re.compile(r"\b(?:all|everything|anything)\s+(?:but|except)\b|以外的?(?:都|全)", re.IGNORECASE)
 _TURNS = re.compile(r"[,，;；]|\b(?:and|but|only|show|just)\b|[只]|要的", re.IGNORECASE)
-_YEAR_BESIDE = re.compile(
-    r"\b(?:the\s+)?year\s+(?:(?P<before>before|earlier|prior)|(?P<after>after|later))\b|"
-    r"\bthe\s+(?:(?P<before2>previous|preceding|prior)|(?P<after2>next|following))\s+year\b|"
-    r"(?P<before3>前一年|上一年|再往前一年)|(?P<after3>后一年|下一年|再往后一年)",
-    re.IGNORECASE,
-)
 _SAME = re.compile(
-    r"也(?:查|看|来|要|给|列)|^\W*(?:(?:and|but|so|or|then|ok(?:ay)?)\W*)?(?:what|how)\s+about\b|\b(?:make|change|switch)\s+(?:that|it|this)\b|"
-    r"\bsame\s+(?:for|thing|question|with|again)\b|^\W*and\s+(?:for|in|from|by|on|the|those)\b|"
+    r"也(?:查|看|来|要|给|列)|(?:^|[.!?]\s)\W*(?:(?:and|but|so|or|then|ok(?:ay)?)\W*)?(?:what|how)\s+about\b|"
+    r"\b(?:make|change|switch)\s+(?:that|it|this)\b|\bsame\b\W+(?:for|thing|question|with|again|but|in|by|from|on|only)\b|"
+    r"^\W*(?:and\s+(?:for|in|from|by|on|the|those)|(?:and\s+|ok(?:ay)?\W+)?now)\b|"
     r"^\W*and\s+[\w'’-]+(?:\s+[\w'’-]+)?\s*\?\W*$|"
     r"^\W*(?:那|那么|还有|换成|改成|同样)|呢\W*$",
     re.IGNORECASE,
@@ -108,20 +103,24 @@ def carry(found: Found, history: Sequence[Message], find: Finder, *, turns: int 
         return None
     before = find(readable(asked))
     earlier = carry(before, history[: places[-1]], find, turns=turns - 1) if turns > 1 and len(places) > 1 else None
-    if earlier is not None and earlier.lists:
-        before = replace(before, pieces=earlier.pieces)
+    if earlier is not None:
+        # What asks for more about the same documents says nothing of its own: "do any have a study?".
+        before = replace(before, pieces=earlier.pieces if earlier.lists else before.pieces or earlier.before.pieces)
     said = find(answered) if answered else before
     found = _of_records(found, find)
+    measured = _of_what_was_measured(found, before, find)
+    found = measured or found
     text = found.sentence.text
     context = _context(before, answered, thing=pointing.THING.search(text) is not None)
-    found = _on_the_same_date(found, before)
+    found = replacing.in_the_same_fields(replacing.on_the_same_date(found, before), before)
     # After a list a bare value is a constraint: "the rejected ones", 那护士用的呢.
     bare = _with_bare_values(found, before)
     if any(one.search(text) for one in (_REFINES, _SAME, _INSTEAD)) or _is_fragment(bare):
-        found = bare
+        # Who changes a question says nothing but conditions.
+        found = replace(bare, pieces=replacing.firm(bare.pieces))
     return (
         _of_the_same(found, before, said, context)
-        or _narrowing(found, before, context)
+        or _narrowing(found, before, context, same=measured is not None)
         or _of_person(found, before, said)
         or _of_document(found, before, said, answered, context)
         or _counting(found, before, context)
@@ -136,19 +135,38 @@ def _of_records(found: Found, find: Finder) -> Found:
     return find(text.replace(unread[0], f"{unread[0]} {noun}", 1)) if noun is not None else found
 
 
-def _narrowing(found: Found, before: Found, context: str) -> Carried | None:
+def _of_what_was_measured(found: Found, before: Found, find: Finder) -> Found | None:
+    """ "and over 50?" compares what the question before compared, by the word that was said for it there."""
+    numbers = found.sentence.vocabulary.of_role("number")
+    measured = {piece.field: piece for piece in before.pieces if piece.field in numbers}
+    said = _comparison(found)
+    if said is None or len(measured) != 1:
+        return None
+    sentence = before.sentence
+    word = next((sentence.tokens[place].text for place, names in sentence.cued if measured.keys() & set(names)), None)
+    again = find(found.sentence.text.replace(said, f"{word} {said}", 1)) if word else found
+    field, piece = measured.popitem()
+    if said.isdigit() and "value" in piece.filter:
+        # "make it 4" of at least 3 is at least 4
+        others = (one for one in again.pieces if one.field != field)
+        return replace(again, pieces=(*others, replace(piece, filter={**piece.filter, "value": int(said)})))
+    return again if any(one.field == field for one in again.pieces) else None
+
+
+def _narrowing(found: Found, before: Found, context: str, *, same: bool) -> Carried | None:
     """A turn that keeps the question before and changes its constraints: "only the rejected ones", "and in 2022?"."""
     text = found.sentence.text
-    beside = _year_beside(found, before)
+    before = replace(before, pieces=replacing.firm(before.pieces))
+    beside = replacing.year_beside(found, before)
     if beside is not None:
-        return Carried(found, before, _overridden(before.pieces, (beside,)), context, lists=True, again=True)
-    pieces = _overridden(before.pieces, found.pieces, _grouped(found))
+        return Carried(found, before, replacing.overridden(before.pieces, (beside,)), context, lists=True, again=True)
+    pieces = replacing.overridden(before.pieces, found.pieces, _grouped(found))
     refines = _REFINES.search(text)
-    same = bool(_SAME.search(text) or _is_fragment(found) or (found.pieces and _INSTEAD.search(text)))
+    same = same or bool(_SAME.search(text) or _is_fragment(found) or (found.pieces and _INSTEAD.search(text)))
     if (refines and found.pieces) or (same and (found.pieces or before.pieces)):
         return Carried(found, before, pieces, context, lists=True, again=same)
-    if _BEGINS_REFINING.match(text) and before.pieces:
-        # Words that are not understood narrow it further: the documents are searched for them.
+    if before.pieces and (_BEGINS_REFINING.match(text) or (not found.pieces and _comparison(found))):
+        # What is not understood narrows it further: the documents are searched for the words.
         return Carried(found, before, before.pieces, context, lists=False)
     if _AMONG.search(text) and topic_of(found) and before.pieces:
         return Carried(found, before, pieces, "", lists=False)
@@ -161,43 +179,26 @@ def _narrowing(found: Found, before: Found, context: str) -> Carried | None:
     return None
 
 
+def _comparison(found: Found) -> str | None:
+    """A number, with its comparison, that no condition was made of: "hmm. under 300?"."""
+    left = (one.what for one in unread(found) if one.reason == SEARCHED and any(map(str.isdigit, one.what)))
+    return next(left, None)
+
+
 def _of_the_same(found: Found, before: Found, said: Found, context: str) -> Carried | None:
     """ "others by the same inspector", 同一个作者: the value of that field in the question or the answer before."""
     match = pointing.THE_SAME.search(found.sentence.text)
     if match is None:
         return None
     fields = found.sentence.cue_fields(found.sentence.index_from(match.end()))
-    piece = next((piece for piece in before.pieces if piece.field in fields and not _excludes(piece.filter)), None)
+    piece = next(
+        (piece for piece in before.pieces if piece.field in fields and not replacing.excludes(piece.filter)), None
+    )
     piece = piece or pointing.last_named(said, fields)
     if piece is None:
         return None
     pieces = (replace(piece, start=0, end=0), *(one for one in found.pieces if one.field != piece.field))
     return Carried(found, before, pieces, context, lists=not topic_of(found))
-
-
-def _on_the_same_date(found: Found, before: Found) -> Found:
-    """The turn with its days in the field of those before, unless a word says another: "denied in 2023", "2024?"."""
-    dates = found.sentence.vocabulary.of_role("date")
-    field = next((piece.field for piece in before.pieces if piece.field in dates), None)
-    cued = {name for _, names in found.sentence.cued for name in names}
-    if field is None:
-        return found
-    return replace(
-        found,
-        pieces=tuple(
-            replace(piece, field=field, filter=_keyed(piece.filter, field))
-            if piece.field in dates and piece.field not in cued
-            else piece
-            for piece in found.pieces
-        ),
-    )
-
-
-def _keyed(filter: Any, field: str) -> Json:
-    """The condition on another field."""
-    if "filters" in filter:
-        return {**filter, "filters": [_keyed(one, field) for one in filter["filters"]]}
-    return {**filter, "filter": _keyed(filter["filter"], field)} if "filter" in filter else {**filter, "key": field}
 
 
 def _of_person(found: Found, before: Found, said: Found) -> Carried | None:
@@ -241,7 +242,7 @@ def _counting(found: Found, before: Found, context: str) -> Carried | None:
     """ "how many is that": a calculation over what was asked before."""
     if found.pieces or topic_of(found) or not (find_calculation(found) or _ONES.search(found.sentence.text)):
         return None
-    return Carried(found, before, _overridden(before.pieces, (), _grouped(found)), context, lists=True)
+    return Carried(found, before, replacing.overridden(before.pieces, (), _grouped(found)), context, lists=True)
 
 
 def _grouped(found: Found) -> str | None:
@@ -272,9 +273,11 @@ def _with_bare_values(found: Found, before: Found) -> Found:
     end = turned.start() if turned else len(text)
     keeps = _KEEPS.search(text) is not None
     if _BEGINS_EXCLUDING.match(text):
-        found = replace(found, pieces=tuple(_excluded(piece) if piece.start < end else piece for piece in found.pieces))
+        found = replace(
+            found, pieces=tuple(replacing.excluded(piece) if piece.start < end else piece for piece in found.pieces)
+        )
     if keeps:
-        found = replace(found, pieces=tuple(_included(piece) for piece in found.pieces))
+        found = replace(found, pieces=tuple(replacing.included(piece) for piece in found.pieces))
     stated = {piece.field for piece in found.pieces}
     asked = {piece.field for piece in before.pieces}
     more = []
@@ -284,28 +287,15 @@ def _with_bare_values(found: Found, before: Found) -> Found:
         known = [one for one in known if one.field in asked] or known
         alone = len({one.value for one in known}) == 1
         if known and (alone or roles[known[0].field] != "person"):
-            denied = not keeps and ((negated and mention.start < end) or bool(is_negated(found.sentence, mention)))
+            denied = not keeps and (
+                (negated and mention.start < end) or bool(is_denied_mention(found.sentence, mention))
+            )
             one = Constraint(known[0].field, (known[0].value,), mention.start, mention.end, negated=denied)
             more.append(Piece(one.field, of_constraint(one, fields), one.start, one.end, SURE))
     for name in found.sentence.vocabulary.of_role("boolean"):
         if name not in stated and _names_boolean(found.sentence.text.casefold(), name):
             more.append(Piece(name, {"type": "eq", "key": name, "value": not negated}, 0, 0, SURE))
     return replace(found, pieces=(*found.pieces, *more)) if more else found
-
-
-def _excluded(piece: Piece) -> Piece:
-    """ "drop the drafts": the opposite of what the value alone says."""
-    if _excludes(piece.filter):
-        return piece
-    opposite = {"eq": "ne", "in": "nin"}.get(piece.filter["type"])
-    filter: Json = {**piece.filter, "type": opposite} if opposite else {"type": "not", "filter": piece.filter}
-    return replace(piece, filter=filter)
-
-
-def _included(piece: Piece) -> Piece:
-    """ "drop everything but the approved": what the value alone says."""
-    plain = {"ne": "eq", "nin": "in"}.get(piece.filter["type"])
-    return replace(piece, filter={**piece.filter, "type": plain}) if plain else piece
 
 
 def _names_boolean(text: str, name: str) -> bool:
@@ -331,34 +321,6 @@ def _context(before: Found, answered: str, *, thing: bool) -> str:
     if topic_of(before) and not thing:
         return rest[:_LONGEST_CONTEXT]
     return f"{rest} {answered}".strip()[:_LONGEST_CONTEXT]
-
-
-def _overridden(before: Sequence[Piece], now: Sequence[Piece], grouped: str | None = None) -> tuple[Piece, ...]:
-    """Constraints taken over, but for fields that are stated anew or counted by; what is excluded now stays beside."""
-    stated = {grouped, *(piece.field for piece in now if not _excludes(piece.filter))}
-    return (*(piece for piece in before if piece.field not in stated), *now)
-
-
-def _excludes(filter: Json) -> bool:
-    return filter["type"] in ("ne", "nin", "not")
-
-
-def _year_beside(found: Found, before: Found) -> Piece | None:
-    """ "and the year before?": the range of the question before, a year away."""
-    said = _YEAR_BESIDE.search(found.sentence.text)
-    dates = found.sentence.vocabulary.of_role("date")
-    piece = next((piece for piece in before.pieces if piece.field in dates), None)
-    if said is None or piece is None or len(before.dates) != 1 or not before.dates[0].period.is_bounded:
-        return None
-    earlier = any(value and name.startswith("before") for name, value in said.groupdict().items())
-    return replace(piece, filter=_moved(piece.filter, -1 if earlier else 1), start=0, end=0)
-
-
-def _moved(filter: Any, years: int) -> Json:
-    if "filters" in filter:
-        return {**filter, "filters": [_moved(one, years) for one in filter["filters"]]}
-    value = str(filter["value"])
-    return {**filter, "value": f"{int(value[:4]) + years:04d}{value[4:]}"}
 
 
 def stripped(text: str) -> str:

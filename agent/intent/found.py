@@ -1,25 +1,32 @@
 """All that rules find in the words of one turn, before history and routing."""
 
 import re
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cache
 
 from agent.intent import lexicon, wording
-from agent.intent.comparing import NumberRange, find_quantities, is_key, year_ranges
+from agent.intent.comparing import Unclear, find_quantities
 from agent.intent.deciding import Constraint, read_constraints
+from agent.intent.existence import read_existence
 from agent.intent.filters import Json, both, either, of_constraint, of_date, of_number, outside
 from agent.intent.flags import read_flags
 from agent.intent.lengths import find_lengths
-from agent.intent.linking import Mention, find_mentions, translated_cues
-from agent.intent.negation import is_denied, is_negated
+from agent.intent.linking import Mention, find_mentions
+from agent.intent.negation import find_negators, is_denied_mention, is_negated
+from agent.intent.numbered import NumberRange, is_key, year_ranges
 from agent.intent.reading import SURE
 from agent.intent.sentence import Sentence, about_regions
-from agent.intent.text import stem, tokenize
+from agent.intent.text import chinese_words, tokenize
 from agent.intent.time.dates import DateRange, read_dates
 from agent.intent.time.periods import Calendar
+from agent.intent.translating import translated_cues
 from agent.intent.versions import version_ranges
 from agent.intent.vocabulary import Vocabulary, concepts_of
+from agent.intent.words import table
+from retrievers.text.glosses import senses_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,7 @@ class Found:
         left: values that were named as a topic, or of which it is not clear who or what is meant.
         lengths: conditions on how many values a list holds, which calculations know and searches do not.
         unread_dates: characters [first, last) of words of dates that could not be read whole.
+        unclear: comparisons of numbers whose field is not clear, and why.
         rest: the question without what the sure pieces stand for; what is only likely is searched for as well.
     """
 
@@ -54,6 +62,7 @@ class Found:
     left: tuple[Mention, ...]
     lengths: tuple[Piece, ...] = ()
     unread_dates: tuple[tuple[int, int], ...] = ()
+    unclear: tuple[Unclear, ...] = ()
 
     @property
     def filter(self) -> Json | None:
@@ -94,30 +103,43 @@ def find(
         vocabulary = replace(vocabulary, cues={**vocabulary.cues, **more_cues})
     nouns = nouns | _numbered(vocabulary)
     about = about_regions(text, tokens, (*nouns, *vocabulary.kinds))
+    mentions = [one for one in find_mentions(tokens, vocabulary, more) if not _is_in_counting_word(text, one)]
     sentence = Sentence(
-        text, tokens, find_mentions(tokens, vocabulary, more), vocabulary, nouns, about=about, counted=counted,
+        text, tokens, mentions, vocabulary, nouns, about=about, counted=counted,
         frequencies=frequencies or {}, calculates=wording.is_calculating(text),
     )  # fmt: skip
-    denials = {one.first: is_negated(sentence, one) for one in sentence.mentions}
-    if len(tokens) > _STORY:
-        denials = {place: None if denied else denied for place, denied in denials.items()}
-    sentence = replace(sentence, denials=denials)
     ranges, unread_dates = read_dates(text, calendar)
     dates = [one for one in ranges if _is_stated(one, sentence, calendar)]
     dates = [one for one in dates if not any(_holds(mention, one) for mention in sentence.mentions)]
-    sentence = replace(sentence, taken=tuple((one.start, one.end) for one in dates), dated=bool(dates))
-    numbers = [*find_quantities(sentence), *year_ranges(sentence, dates)]
+    taken = tuple((one.start, one.end) for one in dates)
+    sentence = replace(sentence, taken=taken, dated=bool(dates), negators=find_negators(sentence))
+    denials = {one.first: is_denied_mention(sentence, one) for one in sentence.mentions}
+    if len(tokens) > _STORY:
+        denials = {place: None if denied else denied for place, denied in denials.items()}
+    sentence = replace(sentence, denials=denials)
+    quantities, unclear = find_quantities(sentence)
+    numbers = [*quantities, *year_ranges(sentence, dates)]
     sentence = replace(sentence, taken=(*sentence.taken, *((one.start, one.end) for one in numbers)))
     constraints, left = read_constraints(sentence)
-    constraints = [*version_ranges(sentence, constraints), *read_flags(sentence)]
+    existing = read_existence(sentence)
+    lacked = {name for name, *_ in existing}
+    flags = [one for one in read_flags(sentence) if one.field not in lacked]
+    constraints = [*version_ranges(sentence, constraints), *flags]
     fields = vocabulary.catalogue.fields
     pieces = [Piece(one.field, of_constraint(one, fields), one.start, one.end, one.confidence) for one in constraints]
     stated = [Piece(one.field, of_number(one), one.start, one.end) for one in numbers]
+    of_years = {(one.start, one.end) for one in numbers}
+    dates = [one for one in dates if not any(start <= one.start and one.end <= end for start, end in of_years)]
     stated += _date_pieces(sentence, dates, now)
     if len(tokens) > _STORY:
         stated = [replace(one, confidence=_TOLD) for one in stated]
     pieces += stated
-    pieces += _existence(sentence, {piece.field for piece in pieces})
+    known = {one.field for one in pieces if one.confidence >= SURE}
+    pieces += [
+        Piece(name, {"type": "exists", "key": name, "value": there}, start, end, _SAID)
+        for name, there, start, end in existing
+        if name not in known
+    ]
     pieces.sort(key=lambda piece: piece.start)
     lengths = tuple(
         Piece(name, {"type": operator, "key": f"len({name})", "value": number}, start, end)
@@ -132,7 +154,15 @@ def find(
         tuple(left),
         lengths,
         tuple(unread_dates),
+        tuple(unclear),
     )
+
+
+def _is_in_counting_word(text: str, mention: Mention) -> bool:
+    """Whether a name is one character of a word that counts: 少 of "rare" in 多少."""
+    words = chinese_words(text) if mention.end - mention.start == 1 else {}
+    counting = {text[start:end] for start, end in words.items() if start <= mention.start < end}
+    return not counting.isdisjoint(table("calculation")["count"])
 
 
 def _holds(mention: Mention, one: DateRange) -> bool:
@@ -148,13 +178,17 @@ def _numbered(vocabulary: Vocabulary) -> frozenset[str]:
     return frozenset(words | {f"{word}s" for word in words})
 
 
-# What makes a document's date, the likeliest first.
-_DATES = ("published", "created", "updated", "effective")
+# What makes a document's date, the likeliest first; a name that says nothing stands between: when something takes
+# effect or ends is not when it came to be.
+_DATES = ("published", "created", "updated", "", "effective", "expires")
 _STORY = 36
 """Words from which on a question tells a story: its days and numbers may be of what happened, not of the documents."""
 _TOLD = 0.8
+_SAID = 0.9
 _NEAR = 40
 """Characters between a date and the word for its field."""
+_LEAST_SHORTENED, _SHORTEST_PAST = 3, 4
+_DONE_THEN = re.compile(r"([\u4e00-\u9fff]{2})的")
 _LONGEST_PHRASE = 60
 _LEADING = re.compile(
     r"(?:\b(?:by|in|from|of|on|at|for|with|since|during|within|the|a|an|that|which|who|is|are|was|were|not|and|or)\s+)+$|"
@@ -171,7 +205,8 @@ def _is_stated(one: DateRange, sentence: Sentence, calendar: Calendar) -> bool:
     """Whether a range can be about when documents were made.
 
     Not when it lies after all of them ("the year 2038 problem"); a month alone and "today" only where the
-    question speaks of documents or of making them ("an hour repeats in October", "can one do it today").
+    question speaks of documents, of making them or of what is over ("an hour repeats in October", "can one do it
+    today").
     """
     vocabulary = sentence.vocabulary
     dates = vocabulary.of_role("date")
@@ -187,69 +222,8 @@ def _is_stated(one: DateRange, sentence: Sentence, calendar: Calendar) -> bool:
         return False
     places = range(len(sentence.tokens))
     is_made = any(not set(sentence.cue_fields(place)).isdisjoint(dates) for place in places)
-    return is_made or any(sentence.is_noun(place) for place in places)
-
-
-_WITHOUT = re.compile(
-    r"(?:(?:\b(?:without|lack(?:s|ing)?|miss(?:es|ing)|never\s+(?:had|have|has|got|listed|named)|"
-    r"not\s+(?:have|has|had|got|list|name|state)|"
-    r"(?:with|ha(?:ve|s|d)|nam(?:e|es|ing)|list(?:s|ing)?|giv(?:e|es|ing)|stat(?:e|es|ing))\s+no)|"
-    r"n['’]t\s+(?:have|list|name|state|give))(?:\s+(?:a|an|any|\w+))?|"
-    r"没有|缺少|不带|(?:没有?|未)(?:写明?|注明|标明?|填写?)|(?:不带|没有|无)任何)$",
-    re.IGNORECASE,
-)
-_MAY_LACK = ("person", "label", "version", "number", "tag", "date")
-_UNWRITTEN = re.compile(r"(?:没有?|未)(?:写明|注明|标明|填写?)任?何?$")
-_HAVING = re.compile(r"\b(?:have|has|had|list|lists|name|names|carry|carries)\s+(?:a|an|any)$", re.IGNORECASE)
-_WITH = re.compile(
-    r"(?:\b(?:that\s+have|that\s+has|with)\s+(?:a|an)|(?:^|[，。；]|第[一二三四五六\d]+[个篇份条])有)$", re.IGNORECASE
-)
-
-
-def _existence(sentence: Sentence, constrained: set[str]) -> list[Piece]:
-    """ "without a sponsor": a field that is or is not there."""
-    catalogue, roles = sentence.vocabulary.catalogue, sentence.vocabulary.roles
-    pieces: list[Piece] = []
-    for index, token in enumerate(sentence.tokens):
-        fields, behind = sentence.cue(index)
-        name = next((one for one in fields if roles[one] in _MAY_LACK), None)
-        known = constrained | {piece.field for piece in pieces}
-        if name is None or name in known or sentence.mention_at(index) is not None:
-            continue
-        # A field that all documents have is never missing; only its own name can be.
-        is_always = catalogue.fields[name].documents >= catalogue.documents
-        before = sentence.text[: token.start].rstrip()
-        without = _WITHOUT.search(before)
-        # Without a word for it in Chinese is without the field; in English "no date" may be anything.
-        # But how many are without it asks of documents, whatever it is called.
-        counts = any(pattern.search(sentence.text) for pattern in (wording.COUNTING, wording.SHARE))
-        is_named = _is_own_name(sentence, name, index, behind) or (
-            token.kind == "cjk" and (counts or _UNWRITTEN.search(before) or _WITH.search(before))
-        )
-        if is_always or not is_named or wording.NO_CALCULATION.search(sentence.text):
-            continue
-        of_documents = sentence.has_document_noun(sentence.text) or any(
-            "kind" in concepts_of(one) for one in constrained
-        )
-        if token.kind == "cjk" and not of_documents:
-            continue  # 没有预算怎么办 speaks of no documents
-        # "how many have a sponsor": elsewhere that only asks whether.
-        having = _HAVING.search(before) if counts else None
-        stated = without or _WITH.search(before) or having
-        if stated:
-            filter: Json = {"type": "exists", "key": name, "value": without is None}
-            pieces.append(Piece(name, filter, stated.start(), sentence.tokens[behind - 1].end, 0.9))
-    return pieces
-
-
-def _is_own_name(sentence: Sentence, field: str, index: int, behind: int) -> bool:
-    """Whether the cue at these places is the field's own name, or Chinese for it."""
-    token, words = sentence.tokens[index], lexicon.name_words(field)
-    if token.kind == "cjk":
-        said = sentence.text[token.start : sentence.tokens[behind - 1].end]
-        name = " ".join(words)
-        return any(said in lexicon.bilingual().get(one, ()) for one in (name, name.removesuffix("s")))
-    return token.stem in {stem(word) for word in words}
+    is_past = is_month and any(_is_past_verb(token.folded) for token in sentence.tokens)
+    return is_made or is_past or any(sentence.is_noun(place) for place in places)
 
 
 def _date_pieces(sentence: Sentence, dates: Sequence[DateRange], now: datetime) -> list[Piece]:
@@ -263,9 +237,12 @@ def _date_pieces(sentence: Sentence, dates: Sequence[DateRange], now: datetime) 
             by_field.setdefault(name, []).append(one)
     pieces = []
     for name, ranges in by_field.items():
+        denied = {is_negated(sentence, one.start, one.end, sentence.vocabulary.of_role("date")) for one in ranges}
+        if len(denied) > 1 or None in denied:
+            continue  # nobody knows what is meant
         made = [of_date(one, sentence.vocabulary.catalogue.fields[name], zone) for one in ranges]
-        if len(made) == 1 and is_denied(sentence, ranges[0].start, sentence.vocabulary.of_role("date")):
-            made = [outside(made[0])]
+        if denied == {True}:
+            made = [outside(either(made))] if len(made) == 1 else [{"type": "not", "filter": either(made)}]
         lows = [one.period.low for one in ranges if one.period.low is not None]
         highs = [one.period.high for one in ranges if one.period.high is not None]
         # "before 2001 or after 2024" leaves no day for both.
@@ -275,28 +252,78 @@ def _date_pieces(sentence: Sentence, dates: Sequence[DateRange], now: datetime) 
         if end - start >= _LONGEST_PHRASE:
             # Too far apart for one phrase: the words between them are not of dates.
             start, end = ranges[0].start, ranges[0].end
-        pieces.append(Piece(name, both(made) if meet else either(made), start, end))
+        fields = sentence.vocabulary.of_role("date")
+        other = [one for one in ranges if _is_of_another_date(sentence, one)]
+        named = [_named_date(sentence, one, fields, by_noun=False) for one in other]
+        confidence = 1.0 if all(named) else _TOLD
+        pieces.append(Piece(name, both(made) if meet else either(made), start, end, confidence))
     return pieces
+
+
+def _shortened(word: str, fields: Sequence[str]) -> list[str]:
+    """The field whose name shortens a word: `dt_intro` of "introduced"; none where several do."""
+    names = [name for name in fields if any(_is_short_for(part, word) for part in lexicon.name_words(name))]
+    return names if len(names) == 1 else []
+
+
+def _is_short_for(part: str, word: str) -> bool:
+    return len(part) >= _LEAST_SHORTENED and part.isascii() and word != part and word.startswith(part)
 
 
 def date_field(sentence: Sentence, one: DateRange) -> str | None:
     """The date field that a range is about: one whose word stands near, else when documents came to be."""
     fields = sentence.vocabulary.of_role("date")
-    if not fields:
-        return None
-    near: list[tuple[int, str]] = []
-    for index, token in enumerate(sentence.tokens):
+    # Of fields whose names say nothing the one of most documents is meant.
+    return _named_date(sentence, one, fields) or main_date(sentence.vocabulary)
+
+
+def _named_date(sentence: Sentence, one: DateRange, fields: Sequence[str], *, by_noun: bool = True) -> str | None:
+    """The date field whose word stands nearest to a range, words for documents counted or not; or the only one."""
+    if len(fields) == 1:
+        return fields[0]
+    near: list[tuple[int, int, str]] = []
+    first = bisect_right(sentence.tokens, one.start - _NEAR, key=lambda token: token.end)
+    for index in range(first, len(sentence.tokens)):
+        token = sentence.tokens[index]
         gap = token.start - one.end if token.start >= one.end else one.start - token.end
-        if token.kind != "mark" and 0 <= gap < _NEAR:
-            near += [(gap, name) for name in sentence.cue_fields(index) if name in fields]
-    if near and len(fields) > 1:
-        return min(near)[1]
-    # When something ends is not when it came to be; of fields whose names say nothing the one of most documents is.
-    last = len(_DATES)
-    return min(
-        fields,
-        key=lambda name: min(
-            (_DATES.index(c) for c in concepts_of(name) if c in _DATES),
-            default=last + ("expires" in concepts_of(name)),
-        ),
-    )
+        if gap >= _NEAR:
+            break
+        if token.kind != "mark" and gap >= 0 and (by_noun or not sentence.is_noun(index)):
+            named = [name for name in sentence.cue_fields(index) if name in fields]
+            near += [(gap, _rank_of_date(name), name) for name in named or _shortened(token.folded, fields)]
+    return min(near)[2] if near else None
+
+
+def _rank_of_date(field: str) -> int:
+    concepts = concepts_of(field)
+    if "expires" in concepts:
+        return _DATES.index("expires")  # "end_date" is no date like others
+    return next((place for place, one in enumerate(_DATES) if one in concepts), _DATES.index(""))
+
+
+def _is_of_another_date(sentence: Sentence, one: DateRange) -> bool:
+    """Whether a verb beside a range says what was done then, and it makes no document: "orders dispatched in May"."""
+    after = _DONE_THEN.match(sentence.text, one.end)
+    if after:
+        meant = {after[1], *(word for sense in senses_of(after[1]) for word in sense)}
+        return len(meant) > 1 and meant.isdisjoint(_said("makes"))
+    before = [token.folded for token in sentence.tokens if token.end <= one.start]
+    while before and before[-1] in _said("particle"):
+        before.pop()
+    return bool(before) and _is_past_verb(before[-1]) and before[-1] not in _said("makes")
+
+
+def _is_past_verb(word: str) -> bool:
+    """Whether an English word is the past of a verb: "came", "sold", "reported"."""
+    return word in _said("past") or (len(word) > _SHORTEST_PAST and word.endswith("ed"))
+
+
+@cache
+def _said(kind: str) -> frozenset[str]:
+    """The words of a kind, of all languages."""
+    return frozenset(table("dated").get(kind, ()))
+
+
+def main_date(vocabulary: Vocabulary) -> str | None:
+    """The date field that says when documents came to be."""
+    return min(vocabulary.of_role("date"), key=_rank_of_date, default=None)

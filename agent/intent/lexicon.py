@@ -163,6 +163,10 @@ north: 北 北部 华北
 south: 南 南部 华南
 east: 东 东部 华东
 west: 西 西部 西北
+star|stars: 星 星级
+page|pages: 页
+floor|floors: 层
+bed|beds: 床 居室
 yes|true: 是
 no|false: 否
 chinese: 中文 汉语 华语
@@ -236,11 +240,13 @@ CONCEPTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "expires": _concept(
         "expires, expiry, expiration, due, deadline, end, until",
-        "expires, expire, expiring, expired, due, deadline, 到期, 截止, 过期, 复审",
+        "expires, expire, expiring, expired, due, deadline, run out, runs out, ran out, running out, lapse, lapses, "
+        "lapsed, lapsing, ends, ended, ending, 到期, 截止, 过期, 复审, 失效, 期满, 届满, 终止",
     ),
     "effective": _concept(
         "effective, valid",
-        "effective, valid, in force, 生效",
+        "effective, valid, in force, into force, take effect, takes effect, took effect, taking effect, into effect, "
+        "in effect, 生效, 施行, 起效",
     ),
     "version": _concept(
         "version, release",

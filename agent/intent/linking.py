@@ -1,21 +1,24 @@
 """Where a question names values of the collection, with how: the longest name at each place."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, product
+from itertools import pairwise
 
 from agent.intent import lexicon
 from agent.intent.catalogue import Known
-from agent.intent.text import Token, has_chinese, stem, words_of
-from agent.intent.vocabulary import MOST_GLOSSED, Vocabulary, english_key
+from agent.intent.forms import code_closeness
+from agent.intent.text import Token, has_chinese, words_of
+from agent.intent.translating import translated_values
+from agent.intent.vocabulary import Vocabulary
 from agent.intent.words import ordinary
-from retrievers.text.glosses import glossed_words
 
 MOST_COMPARISONS = 40_000
 """Names that the unknown words of one turn are compared with, in all: some 10 ms."""
 _RARE = 1
 """How common a word may be, see `words.ordinary`, that is a surname without a capital."""
+_LEAST_SAID = 4
+"""Letters of a word that a code may stand for."""
 _VERSION = re.compile(r"\d\.\d")
 _BREAKS = frozenset(',.;:?!，。；：？！、()（）"“”‘’「」『』《》|/')
 _SURNAME_FIRST = re.compile(r"[^\W\d_][^\d,]*,\s*(?P<initial>[^\W\d_])\.?(?:[\s-]*[^\W\d_]\.?){0,3}")
@@ -23,12 +26,6 @@ _ACCOUNT = re.compile(r"(?P<initial>[a-z])[-._]?[a-z]{3,}\d{0,3}")
 _PLURAL_CODE = re.compile(r"(?<=\d)s$")
 _IN_NAMES = frozenset(".,|/:()")
 _JOINING = frozenset("-./:@_")
-_OPENS = tuple("的和与或在由被是为有含及于讲除按把对给让比、已经被没未还个份次起篇条项")
-# As the words of a time do: 2020 年以来[打包]主题的.
-_AFTER_DATE = re.compile(
-    r"(?:^[年月]|[去今前明本][年周月]|[一二三四五六七八九十]月|以来|[之以]?[前后]|期间|季度|半年|年代)$"
-)
-_OF_TIME = frozenset("同期 同时 当时 期间 时期 时间".split())
 # First names and the like that are also everyday words: only after "by" or beside another part of the name.
 _EVERYDAY = frozenset(
     """
@@ -78,8 +75,10 @@ def find_mentions(
             found.append(mention)
             place = mention.last
     found = [one for mention in found if (one := _with_given_name(tokens, mention, vocabulary)) is not None]
-    found += _translated(tokens, vocabulary, _covered(found))
+    for first, last, meant in translated_values(tokens, vocabulary, _covered(found)):
+        found.append(Mention(first, last, tokens[first].start, tokens[last - 1].end, (meant,)))
     found += _misspelt(tokens, vocabulary, _covered(found))
+    found += _coded(tokens, vocabulary, _covered(found))
     return sorted(found, key=lambda mention: mention.first)
 
 
@@ -221,6 +220,8 @@ def _is_meant(known: Known, tokens: Sequence[Token], first: int, last: int, voca
     if not any(c.isalpha() for c in known.value) and not _VERSION.search(known.value):
         return _is_written(known.value, tokens, first)
     word = tokens[first]
+    if known.how == "code":
+        return word.text.isupper()
     if last - first == 1 and known.how in ("part", "short") and word.folded in lexicon.STOP_WORDS:
         return known.how == "short" and word.text.isupper()
     if known.how != "part" or last - first > 1 or vocabulary.roles.get(known.field) in ("label", "tag"):
@@ -257,71 +258,6 @@ def _heads(tokens: Sequence[Token], last: int) -> bool:
     return last < len(tokens) and (
         tokens[last].folded in ("on", "about", ":", "and", "or", "写", "的") or tokens[last].text in ("'", "’")
     )
-
-
-def _translated(tokens: Sequence[Token], vocabulary: Vocabulary, taken: set[int]) -> list[Mention]:
-    """Chinese words whose English, by the dictionary, is a value: 石棉 is asbestos, 检查报告 an inspection report."""
-    if not vocabulary.english:
-        return []
-    found: list[Mention] = []
-    for run in _chinese_runs(tokens, taken):
-        text = "".join(tokens[index].text for index in run)
-        words = glossed_words(text)
-        place = 0
-        while place < len(words):
-            size, known = next(_english_values(words, place, text, vocabulary), (1, ()))
-            if known:
-                best = max(known, key=lambda one: one.documents)
-                meant = Known(best.field, best.value, "translated", best.documents)
-                start, end = words[place][0], words[place + size - 1][0] + len(words[place + size - 1][1])
-                first, last = run[start], run[end - 1]
-                found.append(Mention(first, last + 1, tokens[first].start, tokens[last].end, (meant,)))
-            place += size
-    return found
-
-
-def translated_cues(tokens: Sequence[Token], vocabulary: Vocabulary) -> dict[tuple[str, ...], tuple[str, ...]]:
-    """Chinese words of a question whose English is a field's name: 公司 points at "company"."""
-    cues: dict[tuple[str, ...], tuple[str, ...]] = {}
-    for run in _chinese_runs(tokens, set()):
-        for _, word, english in glossed_words("".join(tokens[index].text for index in run)):
-            known = vocabulary.fields_in_english
-            fields = dict.fromkeys(field for gloss in english[:3] for field in known.get(stem(gloss), ()))
-            if fields and words_of(word) not in vocabulary.cues:
-                cues[words_of(word)] = tuple(fields)
-    return cues
-
-
-def _english_values(
-    words: Sequence[tuple[int, str, tuple[str, ...]]], place: int, text: str, vocabulary: Vocabulary
-) -> Iterator[tuple[int, tuple[Known, ...]]]:
-    """How many words from a place on are a value in English, and which, the longest first."""
-    start, first, _ = words[place]
-    # A part of a longer term is no value: 子进程 is no process; what several words name may be: 电梯[检查报告].
-    before = text[:start]
-    opens = not before or before.endswith(_OPENS) or _AFTER_DATE.search(before)
-    is_part = not opens or first in _OF_TIME or words_of(first) in vocabulary.cues
-    for size in range(min(MOST_GLOSSED, len(words) - place), is_part, -1):
-        together = words[place : place + size]
-        if any(one[0] + len(one[1]) != other[0] for one, other in pairwise(together)):
-            continue
-        keys = {english_key(each) for each in product(*(english for _, _, english in together))}
-        known = tuple(one for key in keys for one in vocabulary.english.get(key, ()))
-        if known:
-            yield size, known
-
-
-def _chinese_runs(tokens: Sequence[Token], taken: set[int]) -> list[list[int]]:
-    """Places of Chinese characters that stand side by side and name nothing yet."""
-    runs: list[list[int]] = []
-    for index, token in enumerate(tokens):
-        if token.kind != "cjk" or index in taken:
-            continue
-        if runs and runs[-1][-1] == index - 1:
-            runs[-1].append(index)
-        else:
-            runs.append([index])
-    return runs
 
 
 @dataclass(slots=True)
@@ -372,3 +308,24 @@ def _similar(tokens: Sequence[Token], places: range, speller: _Speller, taken: s
     if word in lexicon.STOP_WORDS or word in lexicon.DOCUMENT_NOUNS or (word,) in speller.vocabulary.cues:
         return ()
     return speller.similar(words, person=False)
+
+
+def _coded(tokens: Sequence[Token], vocabulary: Vocabulary, taken: set[int]) -> list[Mention]:
+    """Everyday words that one code of a field stands for: "travel" of TRV, "apartments" of `apt`."""
+    found = []
+    for index, token in enumerate(tokens if vocabulary.codes else ()):
+        word = token.folded
+        if (
+            index in taken or token.kind != "word" or len(word) < _LEAST_SAID or not word.isascii()
+            or token.stem not in ordinary() or word in lexicon.STOP_WORDS or word in lexicon.DOCUMENT_NOUNS
+        ):  # fmt: skip
+            continue
+        by_field: dict[str, list[Known]] = {}
+        for code, known in vocabulary.codes:
+            near = max(code_closeness(one, code) for one in (word, word.removesuffix("s"), token.stem))
+            if near:
+                by_field.setdefault(known.field, []).append(replace(known, share=near))
+        meant = tuple(known[0] for known in by_field.values() if len(known) == 1)
+        if meant:
+            found.append(Mention(index, index + 1, token.start, token.end, meant))
+    return found

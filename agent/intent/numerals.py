@@ -24,6 +24,9 @@ _LOOSE = {
 _DIGITS = {character: number for number, character in enumerate("零一二三四五六七八九")} | {"〇": 0, "两": 2, "俩": 2}
 _CHINESE_UNITS = {"十": 10, "百": 100, "千": 1000}
 _BIG = {"万": 10**4, "亿": 10**8}
+GREAT = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "dozen": 12}
+ENGLISH_NUMERALS = (*_ENGLISH,)
+"""The words of numbers below 100, but for those joined of two."""
 _MAGNITUDES = (
     {"k": 10**3, "thousand": 10**3, "m": 10**6, "million": 10**6, "bn": 10**9, "billion": 10**9}
     | _BIG
@@ -39,10 +42,16 @@ EXACT = rf"(?:\d[\d,]{{0,20}}|(?:{'|'.join(_TENS)})(?:[- ](?:{'|'.join(_UNITS[1:
 CHINESE_WORDS = r"[零〇一二两俩三四五六七八九十百千]{1,8}"
 COUNT = rf"(?:\d{{1,3}}|{ENGLISH_WORDS})"
 CHINESE_COUNT = rf"(?:(?<!\d)\d{{1,3}}|{CHINESE_WORDS})"
-AMOUNT = (
-    r"(?:(?:[$€£¥]\s?)?(?<![\d,_])\d(?:[\d,_]{0,14}\d)?(?:\.\d{1,6})?\s{0,2}(?:k|m|bn|thousand|million|billion|[百千]?[万亿]|[百千])?(?![A-Za-z])|"
-    r"(?<![一二两三四五六七八九十百千])[一二两三四五六七八九十百千]{1,8}(?:[百千]?[万亿])?)"
-)
+
+
+def in_english(digit: int) -> str:
+    """The English word of a number from 0 to 19."""
+    return _UNITS[digit]
+
+
+def in_chinese(digit: int) -> str:
+    """The Chinese character of a number from 0 to 9."""
+    return "零一二三四五六七八九"[digit]
 
 
 def parse_exact(text: str) -> int | None:
@@ -58,27 +67,53 @@ def parse_count(text: str) -> int | None:
         return int(cleaned)
     if cleaned in _LOOSE:
         return _LOOSE[cleaned]
-    if cleaned in _ENGLISH:
-        return _ENGLISH[cleaned]
-    tens, _, unit = cleaned.partition(" ")
-    if tens in _TENS and unit in _UNITS[1:10]:
-        return _ENGLISH[tens] + _ENGLISH[unit]
-    return _chinese(cleaned)
+    return parse_english(cleaned) if cleaned.isascii() else parse_chinese(cleaned)
 
 
-def _chinese(text: str) -> int | None:
-    if not text or any(c not in _DIGITS and c not in _CHINESE_UNITS for c in text):
-        return None
+def parse_english(text: str) -> int | None:
+    """A number in English words: "twenty-five", "a hundred and ten", "two hundred thousand"."""
+    words = [word for word in text.casefold().replace("-", " ").split() if word != "and"]
+    total, part, last = 0, 0, None
+    for word in words:
+        small, great = _ENGLISH.get(word), GREAT.get(word)
+        if word in ("a", "an") and last is None:
+            small = 1
+        if small is not None and (last is None or last in GREAT or (last in _TENS and 0 < small < 10)):
+            part += small
+        elif great is not None and last is not None and (great > 100 or part < 100):
+            part = part * great
+            if great > 100:
+                total, part = total + part, 0
+        else:
+            return None
+        last = word
+    return None if last in (None, "a", "an") else total + part
+
+
+def parse_chinese(text: str) -> int | None:
+    """A number in Chinese words: 二十三, 一千五 (1500), 三万, 二〇二四; None for "两三", one or the other."""
     if all(c in _DIGITS for c in text):
-        return int("".join(str(_DIGITS[c]) for c in text))
-    total, digit = 0, 0
+        digits = "".join(str(_DIGITS[c]) for c in text)
+        return int(digits) if len(digits) in (1, 3, 4) or "0" in digits[1:] else None
+    if text in ("百", "千", *_BIG):
+        return None
+    total, section, digit, unit = 0, 0, None, 1
     for character in text:
         if character in _DIGITS:
+            if digit:
+                return None
             digit = _DIGITS[character]
+            unit = 1 if digit == 0 else unit
+        elif character in _CHINESE_UNITS:
+            unit = _CHINESE_UNITS[character]
+            section, digit = section + (1 if digit is None else digit) * unit, None
+        elif character in _BIG:
+            unit = _BIG[character]
+            total, section, digit = (total + section + (digit or 0)) * unit, 0, None
         else:
-            total += (digit or 1) * _CHINESE_UNITS[character]
-            digit = 0
-    return total + digit
+            return None
+    # 一千五 is 1500, 一千零五 1005.
+    return total + section + (digit or 0) * (unit // 10 if unit > 10 else 1)
 
 
 def parse_amount(text: str) -> float | int | None:
@@ -87,17 +122,10 @@ def parse_amount(text: str) -> float | int | None:
         r"(?:[$€£¥]\s?)?(\d[\d,_]*(?:\.\d+)?)\s*([a-z]+|[百千]?[万亿]|[百千])?", text.strip().casefold()
     )
     if not found:
-        return _chinese_amount(text.strip())
+        return parse_chinese(text.strip())
     value = float(found[1].replace(",", "").replace("_", ""))
     for magnitude in [found[2]] if (found[2] or "") in _MAGNITUDES else list(found[2] or ""):
         if magnitude not in _MAGNITUDES:
             return None
         value *= _MAGNITUDES[magnitude]
     return int(value) if value.is_integer() else value
-
-
-def _chinese_amount(text: str) -> int | None:
-    """ "一百万", "二十"."""
-    big = _BIG.get(text[-1:], 1)
-    value = _chinese(text[:-1] if big > 1 else text)
-    return None if value is None else value * big

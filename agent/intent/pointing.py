@@ -3,8 +3,8 @@
 import re
 from collections.abc import Sequence
 
-from agent.intent.comparing import is_key, number_nouns
 from agent.intent.found import Found, Piece
+from agent.intent.numbered import is_key, number_nouns
 from agent.intent.reading import SURE
 
 PERSON = re.compile(

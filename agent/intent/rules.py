@@ -15,10 +15,12 @@ from agent.intent.parts import parts_of
 from agent.intent.reading import SURE
 from agent.intent.rejected import RejectedValue
 from agent.intent.text import MOST_CHARACTERS, has_chinese, readable, stem
+from agent.intent.time.lexer import is_exchangeable
 from agent.intent.time.periods import Calendar
 from agent.intent.topic import plain_words, topic_of
 from agent.intent.unknown import unknown_values
 from agent.intent.unread import leaves_out, unread
+from agent.intent.words import table
 from agent.types import Message, Rejected, SourceChoice
 from retrievers.core.types import Card, FieldCatalogue
 
@@ -47,7 +49,7 @@ class RulesReading:
     Attributes:
         pieces: the constraints, the surest last.
         complete: whether a model could add nothing: small talk, identifiers, questions of metadata alone.
-        is_of_others: nothing of the catalogue is mentioned, nor what is the asker's own, see `turn`.
+        mentioned: what of the catalogue is mentioned; None where the question is for the documents, see `turn`.
     """
 
     kind: str
@@ -59,7 +61,7 @@ class RulesReading:
     confidence: float
     rejected: tuple[Rejected, ...]
     complete: bool
-    is_of_others: bool = False
+    mentioned: turn.Mentioned | None = None
 
     @property
     def filter(self) -> Json | None:
@@ -130,7 +132,7 @@ def _read(question: str, history: Sequence[Message], context: Context) -> RulesR
     calculation = calculation or calculations.find_lookup(found) or calculations.find_listing(found)
     made = _single(question, found, calculation, context)
     may_be = made.kind == "retrieve" and calculation is None
-    return replace(made, is_of_others=may_be and turn.is_of_others(found))
+    return replace(made, mentioned=turn.mentioned(found)) if may_be else made
 
 
 def without(made: RulesReading, pieces: Sequence[Piece], context: Context) -> RulesReading:
@@ -210,8 +212,15 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
             # A word that is hardly a condition may say something else: 哪个团队发布的文档最多.
             sure = tuple(one for one in found.pieces if one.confidence >= _LEAST_COUNTED)
             again = calculations.find_calculation(replace(found, pieces=sure))
-            if again is not None:
+            dropped = [one for one in found.pieces if one not in sure]
+            if again is not None and all(_says_else(found, one, again) for one in dropped):
                 calculation, left = replace(again, pieces=tuple(map(_meant, again.pieces))), ()
+            elif calculation.aggregate["op"] != "list" and all(
+                one.confidence >= SURE or _is_of_one_field(found, one) for one in calculation.pieces
+            ):
+                # It is what is counted, or nothing is.
+                pieces = tuple(replace(one, confidence=SURE) for one in calculation.pieces)
+                calculation, left = replace(calculation, pieces=pieces), ()
     if left:
         # A number that leaves out a condition would be a wrong answer: the documents may tell.
         reason = "metadata says nothing of it, so nothing was calculated"
@@ -240,6 +249,23 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
 def _meant(piece: Piece) -> Piece:
     """A likely constraint of a calculation that says nothing else: what would it be said for?"""
     return replace(piece, confidence=SURE) if _LEAST_COUNTED <= piece.confidence < SURE else piece
+
+
+def _says_else(found: Found, piece: Piece, calculation: Calculation) -> bool:
+    """Whether the words of what is hardly a condition point at a field of the calculation, or at making documents."""
+    sentence = found.sentence
+    places = [place for place, one in enumerate(sentence.tokens) if piece.start <= one.start < piece.end]
+    cued = {field for place in places for field in sentence.cue_fields(place)}
+    shown = calculation.aggregate.get("show") or ()
+    used = {str(calculation.aggregate.get(key)) for key in ("of", "group_by")} | {str(one) for one in shown}
+    said = sentence.text[piece.start : piece.end].casefold()
+    return not cued.isdisjoint(used) or said in table("dated")["makes"]
+
+
+def _is_of_one_field(found: Found, piece: Piece) -> bool:
+    """Whether a name can be a value of one field alone."""
+    named = [one for one in found.sentence.mentions if piece.start <= one.start < piece.end]
+    return {known.field for one in named for known in one.known} == {piece.field}
 
 
 def _aggregated(
@@ -410,10 +436,14 @@ def _is_identifier(found: Found) -> bool:
 
 
 def _unread_dates(found: Found) -> Iterator[Rejected]:
-    """Words of dates that could not be read whole: nothing is filtered by a part of them."""
+    """Words of dates that could not be read whole, by which nothing is filtered, and dates that may be others."""
     for start, end in found.unread_dates:
         phrase = found.sentence.text[start:end]
         yield Rejected(what=phrase[:200], reason="it could not be read as a date, so no date was filtered by it")
+    for one in found.dates:
+        if is_exchangeable(one.phrase, found.sentence.text):
+            reason = "its day and its month may be the other way round; a month in letters tells"
+            yield Rejected(what=one.phrase[:200], reason=reason)
 
 
 def _with_unread(rejected: tuple[Rejected, ...], found: Found) -> tuple[Rejected, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import attrgetter
+from typing import Any
 
 from rapidfuzz import fuzz, process
 
@@ -49,6 +50,7 @@ class Sentence:
         frequencies: share of the passages that hold a word, by the folded word; not all words are known.
         denials: whether the name that begins at a place is denied; None where that cannot be told.
         calculates: it has a word without which nothing is calculated.
+        negators: words of negation by the place behind each, see `agent.intent.negation`.
     """
 
     text: str
@@ -63,6 +65,7 @@ class Sentence:
     frequencies: Mapping[str, float] = field(default_factory=dict, repr=False, compare=False)
     denials: Mapping[int, bool | None] = field(default_factory=dict, repr=False, compare=False)
     calculates: bool = False
+    negators: Mapping[int, Any] = field(default_factory=dict, repr=False, compare=False)
     # What every sign asks for again and again. It depends on the words and the values named alone: `replace` takes it
     # along, and must not be given others.
     _cues: dict[int, tuple[tuple[str, ...], int]] = field(default_factory=dict, repr=False, compare=False)

@@ -4,6 +4,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
+import rjieba
 import Stemmer
 
 from retrievers.text.folding import fold
@@ -69,6 +70,15 @@ def _without_possessives(text: str) -> str:
 def words_of(text: str) -> tuple[str, ...]:
     """Folded tokens of a name or a value, marks left out: what a question's tokens are compared with."""
     return tuple(token.folded for token in tokenize(text) if token.kind != "mark" and token.folded)
+
+
+@lru_cache(maxsize=64)
+def chinese_words(text: str) -> dict[int, int]:
+    """The words of two and more Chinese characters of a text: where each begins, and where it ends."""
+    if not has_chinese(text):
+        return {}
+    found = rjieba.tokenize(text, mode="default", hmm=True)
+    return {start: end for word, start, end in found if len(word) > 1 and has_chinese(word[0])}
 
 
 def has_chinese(text: str) -> bool:

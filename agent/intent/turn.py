@@ -1,8 +1,8 @@
 """Whether a question is for the documents or for the world outside of them.
 
-The world is asked only when
-nothing of the catalogue and nothing rare of the documents is mentioned, nobody's "our" is said, and a learned judgement
-of the wording is sure (`judge`). Its weights are made by `evals/train_turn.py`.
+The world is asked only when nobody's "our" is said, no value of the catalogue is stated, the documents hold hardly
+any of the question's words, and a learned judgement (`judge`) of its wording, and of how much of it the catalogue and
+the documents know, is sure. The weights are made by `evals/train_turn.py`.
 """
 
 import asyncio
@@ -15,13 +15,15 @@ from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import rjieba
 
-from agent.intent import lexicon, smalltalk
+from agent.intent import lexicon, plain, smalltalk
+from agent.intent.reading import LIKELY
 from agent.intent.text import has_chinese, stem
+from agent.intent.words import ordinary
 from agent.types import SourceChoice
 from retrievers.core.errors import RetrievalError
 from retrievers.core.types import Card, Scope
@@ -35,10 +37,20 @@ if TYPE_CHECKING:
     from agent.intent.found import Found
     from agent.intent.rules import RulesReading
 
-SURE = 0.9
-"""Probability from which on a question is put to the world."""
-_RARE = 0.1
-"""A name in no more of the passages is something that the documents tell of; one in more of them is everywhere."""
+SURE = 0.8
+"""Probability from which on a question is put to the world: of questions to collections that were left out of the
+training 1 % reach it."""
+_TALKS = 4.5
+"""Logit from which on a turn is said to the assistant and asks nothing."""
+_MOST_KNOWN = 0.7
+"""Share of a question's words, weighed, from which on the documents know what it is about."""
+_MOST_NAMED = 0.25
+"""Share of a question's letters that name values of the catalogue, from which on it is about these."""
+_COMMONEST = 9
+_MOST_TOLD = 3.0
+"""Weight of known words from which on more of them tell no more."""
+_FARTHEST = 4.0
+"""Logit beyond which the wording tells no more."""
 _LIKE, _NEARER = 0.6, 0.1
 """Cosine of a question to an example of a source that is meant, and how much less to those of all others."""
 _LONGEST_QUESTION = 300
@@ -56,6 +68,11 @@ _JOINED = re.compile(r"([A-Za-z]+(?:[-_.][A-Za-z0-9]+)+|[A-Za-z]+\d(?:\w*\w(?<!s
 _CAPITALS = re.compile(rf"\b(?!(?:{_MONTHS})\b)[A-Z][\w'&]+(?: [A-Z][\w'&]+)*")
 _CODE = re.compile(r"[A-Za-z]+-?\d")
 _CALENDAR = frozenset(one.casefold() for one in (*calendar.day_name, *calendar.month_name))
+_EMPTY = _CALENDAR | STOP_WORDS["en"] | lexicon.STOP_WORDS | plain.WORDS
+# Pronouns, adverbs, conjunctions, numbers, times and other words of grammar, as rjieba tags them.
+_EMPTY_KINDS_ZH = frozenset("rdcmtupyfq")
+# Documents are asked for: "which reports name the capital of Mongolia?".
+_ASKED = frozenset("which what many all any".split())
 _NAMES_ZH = frozenset({"nr", "ns", "nt", "nz"})
 
 
@@ -67,24 +84,43 @@ class TermCounts(Protocol):
         ...
 
 
-def is_of_others(found: "Found") -> bool:
-    """Whether a question mentions nothing of the catalogue, nor what is the asker's own."""
+class Mentioned(NamedTuple):
+    """What of the catalogue a question mentions, each in [0, 1].
+
+    Attributes:
+        values, fields: share of its letters that name them.
+        noun: whether a noun is one for the documents.
+    """
+
+    values: float
+    fields: float
+    noun: float
+
+
+def mentioned(found: "Found") -> Mentioned | None:
+    """What a question mentions of the catalogue; None where it is for the documents by what it states."""
     sentence = found.sentence
     if smalltalk.is_own(sentence.text) or _CODE_ALONE.fullmatch(sentence.text):
-        return False
+        return None
     dates = sentence.vocabulary.of_role("date")
     if found.lengths or any(
-        piece.field not in dates and _means_something(sentence.text[piece.start : piece.end]) for piece in found.pieces
+        piece.field not in dates
+        and piece.confidence >= LIKELY
+        and _means_something(sentence.text[piece.start : piece.end])
+        for piece in found.pieces
     ):
-        return False
-    if any(_means_something(sentence.text[one.start : one.end]) for one in sentence.mentions):
-        return False
+        return None
     if any((match[1].casefold(),) in sentence.vocabulary.names for match in _JOINED.finditer(sentence.text)):
-        return False
-    names = {word for field in sentence.vocabulary.catalogue.fields for word in lexicon.name_words(field)}
-    return not any(
-        token.folded in sentence.nouns or (token.folded in names and _means_something(token.text))
-        for token in sentence.tokens
+        return None
+    nouns = [place for place, token in enumerate(sentence.tokens) if token.folded in sentence.nouns]
+    if any(sentence.folded(place - 1) in _ASKED for place in nouns):
+        return None
+    letters = sum(len(token.text) for token in sentence.tokens if token.kind != "mark") or 1
+    values = (sentence.text[one.start : one.end] for one in sentence.mentions)
+    return Mentioned(
+        min(sum(len(one) for one in values if _means_something(one)) / letters, 1.0),
+        min(sum(len(sentence.tokens[place].text) for place, _ in sentence.cued) / letters, 1.0),
+        float(bool(nouns)),
     )
 
 
@@ -108,56 +144,111 @@ async def judge(
         embedder: of the service; a source outside is also chosen when the question is like its examples.
         language: the question's.
     """
-    if not reading.is_of_others or len(reading.question) > _LONGEST_QUESTION:
+    if reading.mentioned is None or len(reading.question) > _LONGEST_QUESTION:
         return reading
-    liked = await _like_examples(reading, cards, embedder, language)
+    if reading.mentioned.values >= _MOST_NAMED:
+        return reading
+    liked = await _like_examples(reading, cards, embedder, language) if not any(reading.mentioned) else None
     if liked is not None:
         return replace(reading, sources=(liked,), confidence=liked.confidence)
     text = smalltalk.without_greeting(reading.question)
-    if await _tells_of(text, scope, catalogue):
+    told = await look_up(text, scope, catalogue)
+    if told.known_share >= _MOST_KNOWN or told.only_code:
         return reading
+    if any(reading.mentioned) and _probability(_FARTHEST, told, reading.mentioned) < SURE:
+        return reading  # whatever its wording says
     try:
-        probability = worldly(text, await meaning(text, embedder))
+        whole = await meaning(reading.question, embedder)
+        vector = await meaning(text, embedder) if text != reading.question else whole
     except RetrievalError:
         return reading
+    if not any(reading.mentioned) and by_wording("talk", reading.question, whole) >= _TALKS:
+        none = SourceChoice(name="none", confidence=0.95, reason="small talk")
+        return replace(reading, kind="none", searches=(), sources=(none,), confidence=none.confidence, complete=True)
+    wording = by_wording("world", text, vector)
+    probability = _probability(wording, told, reading.mentioned)
     if probability < SURE:
         return reading
     web = SourceChoice(name="web", confidence=round(probability, 2), reason="it asks about the world")
     return replace(reading, sources=(web, *reading.sources), pieces=(), confidence=web.confidence, complete=False)
 
 
-async def _tells_of(text: str, scope: Scope, catalogue: TermCounts) -> bool:
-    """Whether few of the documents hold a name or an unusual word of the question, or some hold half of its words."""
+def _probability(wording: float, told: "Told", catalogue: Mentioned) -> float:
+    weights = _learned_of_all()
+    return _logistic(float(np.dot(weights[:-1], signs(wording, told, catalogue)) + weights[-1]))
+
+
+class Told(NamedTuple):
+    """What the documents know of a question's words, each weighed by how unusual it is.
+
+    Attributes:
+        foreign: a question in Chinese to documents that are hardly so: its words are looked up by their glosses.
+        stranger: a name that no document holds.
+        only_code: nothing is said but names with digits: what else would be asked for?
+    """
+
+    known: float
+    unknown: float
+    foreign: bool
+    stranger: bool
+    only_code: bool
+
+    @property
+    def known_share(self) -> float:
+        return self.known / (self.known + self.unknown) if self.known else 0.0
+
+
+async def look_up(text: str, scope: Scope, catalogue: TermCounts) -> Told:
+    """Look a question's words up in the documents, those of a Chinese one by their English glosses as well."""
     await asyncio.get_running_loop().run_in_executor(glosses.reader, glosses.words)
     names, others = subjects(text)
-    # Documents in English are asked about in Chinese too.
-    english = re.findall(r"[a-z]{3,}", glosses.gloss_for(text, [one.languages for one in scope.all]))
+    english = {word: each for _, word, each in glosses.glossed_words(text)}
+    meant = {
+        word: [word, *(one for part, each in english.items() if part in word or word in part for one in each)]
+        for word in (*names, *others)
+    }
     terms = {
         word: [term.text for term in analyse(word, "zh" if has_chinese(word) else "en") if not term.extra]
-        for word in (*names, *others, *english)
+        for word in dict.fromkeys(one for each in meant.values() for one in each)
     }
     counts = await catalogue.term_counts(scope, list(dict.fromkeys(term for one in terms.values() for term in one)))
-    chunks = max(sum(one.chunks for one in scope.collections), 1)
-    shares = {
-        word: min((sum(known.get(term, 0) for known in counts.values()) for term in one), default=0) / chunks
-        for word, one in terms.items()
-    }
-    if any(0 < shares[word] <= _RARE and (word in names or not _is_usual(word)) for word in shares):
-        return True
-    if english and all(shares[word] for word in english):
-        return True
-    if any(not shares[name] or shares[name] > _RARE for name in names):
-        return False  # a name of elsewhere, or one that is everywhere
-    known = sum(shares[word] > 0 for word in others)
-    return 2 * known >= max(len(others), 1)
+    held = {term for known in counts.values() for term in known}
+    known = {word for word, each in meant.items() if any(terms[one] and held.issuperset(terms[one]) for one in each)}
+    weights = {word: _unusualness(word, each[1:]) for word, each in meant.items()}
+    documents = sum(sum(one.languages.values()) for one in scope.all)
+    chinese = sum(one.languages.get("zh", 0) for one in scope.all)
+    return Told(
+        sum(weights[word] for word in known),
+        sum(weights[word] for word in meant if word not in known),
+        has_chinese(text) and chinese < glosses.LEAST_CHINESE * documents,
+        any(name not in known for name in names),
+        bool(names) and not others and all(map(_CODE.search, names)),
+    )
 
 
-def _is_usual(word: str) -> bool:
-    """Whether a word says little about what is asked: it explains many others, or the weights were learned with it."""
-    if has_chinese(word):
-        return (" ".join(word) if len(word) == 2 else word) in _learned()["zh"].words
-    folded = word.casefold()
-    return not {folded, stem(folded)}.isdisjoint(glosses.words().usual)
+def _unusualness(word: str, english: Sequence[str]) -> float:
+    """From 1, for a word that is no everyday one, down to 0; of Chinese by its commonest gloss."""
+    common = ordinary()
+    words = english if has_chinese(word) else word.casefold().split()[:1]
+    return 1 - max((common.get(stem(one), 0) for one in words), default=0) / _COMMONEST
+
+
+def signs(wording: float, told: Told, catalogue: Mentioned) -> Vectors:
+    """What the judgement weighs, shape (8,).
+
+    Args:
+        wording: logit of `by_wording` for the world.
+    """
+    return np.array(
+        [
+            max(min(wording, _FARTHEST), -_FARTHEST),
+            min(told.known, _MOST_TOLD),
+            math.log1p(told.unknown),
+            told.foreign,
+            told.stranger,
+            *catalogue,
+        ]
+    )
 
 
 def subjects(text: str) -> tuple[list[str], list[str]]:
@@ -175,11 +266,11 @@ def subjects(text: str) -> tuple[list[str], list[str]]:
             names[match[0]] = None
             rest = rest.replace(match[0], "," * len(match[0]))
     for word in _LATIN.findall(rest):
-        if word.casefold() not in STOP_WORDS["en"] and word.casefold() not in _CALENDAR:
+        if word.casefold() not in _EMPTY:
             (names if chinese else others)[word] = None
     if chinese:
         for word, kind in rjieba.tag(text):
-            if len(word) > 1 and has_chinese(word):
+            if len(word) > 1 and has_chinese(word) and kind[0] not in _EMPTY_KINDS_ZH and word not in plain.WORDS_ZH:
                 (names if kind in _NAMES_ZH else others)[word] = None
     return list(names)[:_MOST_NAMES], list(others)[:_MOST_NAMES]
 
@@ -229,14 +320,15 @@ def features(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def worldly(text: str, vector: Vectors) -> float:
-    """Probability in [0, 1] that a question is for the world.
+def by_wording(kind: str, text: str, vector: Vectors) -> float:
+    """Logit of the probability that a turn is of a kind, by its wording alone.
 
     Args:
+        kind: "world", a question for the world; "talk", said to the assistant.
         vector: see `meaning`.
     """
-    learned = _weights(text)
-    return _logistic(_of_words(text, learned) + learned.bias + float(np.dot(learned.vector, vector)))
+    learned = _learned()[kind, "zh" if has_chinese(text) else "en"]
+    return _of_words(text, learned) + learned.bias + float(np.dot(learned.vector, vector))
 
 
 def _of_words(text: str, learned: "_Weights") -> float:
@@ -257,17 +349,26 @@ class _Weights(NamedTuple):
     bias: float
 
 
-def _weights(text: str) -> _Weights:
-    return _learned()["zh" if has_chinese(text) else "en"]
+@cache
+def _stored() -> Mapping[str, Any]:
+    stored: Mapping[str, Any] = json.loads((files("agent.intent") / "words" / "turn.json").read_text(encoding="utf-8"))
+    return stored
 
 
 @cache
-def _learned() -> dict[str, _Weights]:
-    stored = json.loads((files("agent.intent") / "words" / "turn.json").read_text(encoding="utf-8"))
+def _learned() -> dict[tuple[str, str], _Weights]:
+    """The weights by the kind and the language."""
     return {
-        language: _Weights(one["words"], np.array(one["vector"], dtype=np.float32), one["bias"])
-        for language, one in stored.items()
+        (kind, language): _Weights(one["words"], np.array(one["vector"], dtype=np.float32), one["bias"])
+        for kind in ("world", "talk")
+        for language, one in _stored()[kind].items()
     }
+
+
+@cache
+def _learned_of_all() -> Vectors:
+    """The weights of `signs`, the bias last."""
+    return np.array(_stored()["signs"])
 
 
 async def _like_examples(

@@ -5,8 +5,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 
 from agent.intent import wording, words
+from agent.intent.bounds import find_comparisons
 from agent.intent.filters import Json
 from agent.intent.found import Found, Piece
+from agent.intent.sentence import Sentence
 from agent.types import Rejected
 
 Span = tuple[int, int]
@@ -16,6 +18,8 @@ NOT_EXCLUDED = "it was not read as a condition, so nothing is excluded by it"
 
 _QUOTED = re.compile(r"\"[^\"]{2,80}\"|“[^”]{2,80}”|「[^」]{2,80}」|《[^》]{2,80}》|(?<!\w)'[^']{2,80}'(?!\w)")
 _EXACT = re.compile(r"[\d_@/.:-]|(?<=[a-z])[A-Z]|\s")
+_NUMBER = re.compile(r"(?<![A-Za-z\d_.:/#-])[$€£¥]?\d+(?:[.,:]\d+)*(?![A-Za-z\d_/-])")
+"""A number that is no part of a code."""
 _CLAUSE = re.compile(r"[,;:.?!，；：。？！]")
 _REACH, _REACH_BACK = 40, 12
 _MOST = 5
@@ -40,7 +44,8 @@ def unread(found: Found) -> tuple[Rejected, ...]:
     ]
     dates = [(one.start, one.end) for one in found.dates]
     denied = [(one.start, one.end) for one in pieces if _denies(one)]
-    stays = [*_positive(sentence.text, [*exact, *dates], read), *_negative(sentence.text, [*named, *dates], denied)]
+    stays = [*_compared(found, read), *_positive(sentence.text, [*exact, *dates], read)]
+    stays += _negative(sentence, [*named, *dates], read, denied)
     return tuple(_rejected(sentence.text, stays))
 
 
@@ -48,26 +53,40 @@ def _positive(text: str, more: Sequence[Span], read: Sequence[Span]) -> Iterator
     """What is quoted, exact, a number or a day, and was not read; a number with the comparison before it."""
     quoted = [match.span() for match in _QUOTED.finditer(text)]
     days = [match.span() for match in _words("day").finditer(text)]
-    numbers = [match.span() for match in _number().finditer(text)]
-    compared = [match.span() for match in _counts().finditer(text)]
-    for start, end in (*quoted, *more, *days, *numbers, *compared):
+    numbers = [match.span() for match in _NUMBER.finditer(text)]
+    for start, end in (*quoted, *more, *days, *numbers):
         if any(start < last and first < end for first, last in read):
             continue
-        before = _comparing().search(text[:start])
-        yield (before.start() if before else start, end), SEARCHED
+        near = max(start - _REACH, 0)
+        before = _comparing().search(text[near:start])
+        yield (near + before.start() if before else start, end), SEARCHED
 
 
-def _negative(text: str, named: Sequence[Span], denied: Sequence[Span]) -> Iterator[tuple[Span, str]]:
-    """Words that exclude, and negations of something named, that no negative condition goes with."""
-    for match in (*_words("exclusion").finditer(text), *_words("negation").finditer(text)):
-        start, end = match.span()
+def _compared(found: Found, read: Sequence[Span]) -> Iterator[tuple[Span, str]]:
+    """Amounts of which no condition was made, with their comparison; in words alone "two" is hardly a condition."""
+    compared, unclear = find_comparisons(found.sentence)
+    why = {(start, end): reason for start, end, reason in found.unclear}
+    said = (one for one in compared if not one.is_bare or not all(amount.is_worded for amount in one.amounts))
+    spans = [*unclear, *((one.start, one.end) for one in said)]
+    for span in spans:
+        if not any(span[0] < last and first < span[1] for first, last in read):
+            yield span, why.get(span, SEARCHED)
+
+
+def _negative(
+    sentence: Sentence, named: Sequence[Span], stated: Sequence[Span], denied: Sequence[Span]
+) -> Iterator[tuple[Span, str]]:
+    """Words that exclude, and negations of something named, that no condition goes with."""
+    text = sentence.text
+    for negator in sentence.negators.values():
+        start, end = sentence.tokens[negator.first].start, sentence.tokens[negator.last - 1].end
         clause = _CLAUSE.search(text, end)
         until = min(end + _REACH, clause.start() if clause else len(text))
-        if any(first <= start < last or (start - _REACH_BACK <= last and first <= until) for first, last in denied):
+        near = any(start - _REACH_BACK <= last and first <= until for first, last in denied)
+        if near or any(first <= start < last for first, last in stated):
             continue
         excluded = [last for first, last in named if end <= first < until]
-        is_exclusion = _words("exclusion").match(text, start) is not None
-        if excluded or is_exclusion:
+        if excluded or negator.kind in ("excluding", "lacking"):
             yield (start, min(excluded) if excluded else until), NOT_EXCLUDED
 
 
@@ -90,25 +109,9 @@ def _words(name: str) -> re.Pattern[str]:
 
 
 @cache
-def _number() -> re.Pattern[str]:
-    """A number with its unit, and no part of a code."""
-    return re.compile(
-        r"(?<![A-Za-z\d_.:/#-])[$€£¥]?\d+(?:[.,:]\d+)*"
-        rf"(?:\s?(?:%|(?:{_words('unit').pattern})))*(?![A-Za-z\d_/-])",
-        re.IGNORECASE,
-    )
-
-
-@cache
 def _comparing() -> re.Pattern[str]:
     """A comparison right before a number."""
     return re.compile(rf"(?:{_words('comparison').pattern}|[<>≥≤]=?)\s*$", re.IGNORECASE)
-
-
-@cache
-def _counts() -> re.Pattern[str]:
-    """A number in words with a comparison before it: elsewhere "two" is hardly a condition."""
-    return re.compile(rf"(?:{_words('comparison').pattern})\s+(?:{_words('count').pattern})", re.IGNORECASE)
 
 
 def _denies(piece: Piece) -> bool:

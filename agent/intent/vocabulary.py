@@ -18,13 +18,16 @@ from agent.intent.same import Same
 from agent.intent.text import has_chinese, stem, words_of
 from agent.intent.words import ordinary, table
 from retrievers.core.types import FieldCatalogue, FieldValues
-from retrievers.text.glosses import pinyin_of, senses_of
+from retrievers.text.glosses import chinese_of, pinyin_of, senses_of
 
 Role = Literal["person", "label", "tag", "version", "number", "date", "boolean", "language", "text"]
 PEOPLE = frozenset({"person", "sponsor", "reviewer"})
 _VERSION = re.compile(r"v?\d+(?:\.\d+){1,3}(?:[a-z]+\d*)?")
 _NAME = re.compile(r"(?:[^\W\d_][\w.'’-]*\s+){1,4}[^\W\d_][\w.'’-]*")
 _CHINESE_NAME = re.compile(r"[\u4e00-\u9fff]{2,4}(?:·[\u4e00-\u9fff]+)*")
+_PINYIN = re.compile(r"(?:(?:[zcs]h|[b-df-hj-np-tw-z])?[aeiouv]{1,3}(?:ng|n|r)?){2,}")
+_FEW = 2
+"""Chinese words of one reading that may all be meant."""
 _MOST_LABELS = 200
 _SAME_PEOPLE = 0.8
 _LONGEST_PINYIN = 4
@@ -54,6 +57,7 @@ class Vocabulary:
         concepts: what each field is about, see `concepts_of`.
         plainness: share of each field's values that are made of ordinary words alone.
         spellings: by field, see `catalogue.spellings_of`.
+        codes: values of labels that are short for a word, folded: `trv`, `apt`.
     """
 
     catalogue: FieldCatalogue
@@ -68,6 +72,7 @@ class Vocabulary:
     concepts: Mapping[str, frozenset[str]]
     plainness: Mapping[str, float]
     spellings: Mapping[str, Mapping[str, tuple[str, ...]]]
+    codes: tuple[tuple[str, Known], ...] = ()
     _people: _Fuzzy = field(default=((), ()))
     _labels: _Fuzzy = field(default=((), ()))
 
@@ -131,8 +136,16 @@ def concepts_of(name: str) -> frozenset[str]:
     """The general concepts that a field's name belongs to."""
     written_out = table("link", "en")["abbreviations"]
     own = {other for word in lexicon.name_words(name) for other in (word, *written_out.get(word, "").split())}
+    own |= set(in_chinese(name))
     words = {stem(word) for word in own} | own
     return frozenset(concept for concept, (names, _) in lexicon.CONCEPTS.items() if words & {*names, *map(stem, names)})
+
+
+@lru_cache(maxsize=4096)
+def in_chinese(name: str) -> tuple[str, ...]:
+    """Chinese words that the words of a field's name spell in Latin letters: zhuangtai is 状态."""
+    spelt = [word for word in lexicon.name_words(name) if _PINYIN.fullmatch(word) and stem(word) not in ordinary()]
+    return tuple(chinese for word in spelt for chinese in chinese_of(word))
 
 
 def looks_like_name(text: str) -> bool:
@@ -190,6 +203,7 @@ def _built(key: Same[FieldCatalogue]) -> Vocabulary:
         {name: concepts_of(name) for name in catalogue.fields},
         {name: _plainness(values) for name, values in catalogue.fields.items()},
         {name: value_names.spellings_of(values.values) for name, values in catalogue.fields.items()},
+        tuple(code for name in chosen["label"] for code in value_names.codes_of(name, catalogue.fields[name])),
         _misspellable(names, chosen["person"]),
         _misspellable(names, chosen["label"]),
     )
@@ -265,13 +279,18 @@ def _add_latin_names(names: Names, roles: Mapping[str, Role]) -> None:
 
 
 def _add_english_names(names: Names, stems: Names, fields: set[str]) -> None:
-    """Chinese labels and tags by what they may be called in English: 法学院 is a law school."""
+    """Chinese labels and tags by what they may be called in English: 法学院 is a law school, 已结束 finished."""
     for words, known in names.items():
         given = [one for one in known.values() if one.field in fields and one.how in ("exact", "short")]
         if given and all(map(has_chinese, words)):
-            for sense in senses_of("".join(words)):
+            value = "".join(words)
+            for sense in senses_of(value) or senses_of(_STATE.sub("", value)):
                 for one in given:
                     stems.add(tuple(map(stem, sense)), replace(one, how="translated"))
+
+
+_STATE = re.compile(r"^[已被正]+(?=..)|(?<=..)[中了]$")
+"""What makes a deed a state: [已]结束, 筹备[中]."""
 
 
 def english_key(words: Sequence[str]) -> tuple[str, ...]:
@@ -325,12 +344,25 @@ def _other_words(name: str, words: Sequence[str], values: FieldValues) -> Iterab
     written_out = table("link", "en")["abbreviations"]
     for word in words:
         yield from written_out.get(word, "").split()
+    spelt = in_chinese(name)
+    chinese = [word for word in words if has_chinese(word)]
+    deeds = [word[:-1] for word in (*chinese, *spelt) if word.endswith(_agents()) and len(word) > _SHORTEST_DEED]
+    yield from (*spelt, *deeds)
+    for word in (*chinese, *deeds, *(spelt if len(spelt) <= _FEW else ())):
+        for sense in senses_of(word):
+            yield from (sense[0], stem(sense[0])) if len(sense) == 1 else ()
     for shared in value_names.shared_words(values.values):
         yield shared
         if has_chinese(shared):
             yield from (sense[0] for sense in senses_of(shared) if len(sense) == 1)
 
 
+@lru_cache(maxsize=1)
+def _agents() -> tuple[str, ...]:
+    return tuple(table("link", "zh")["agents"].split())
+
+
+_SHORTEST_DEED = 2
 _SAYING_LITTLE = frozenset("name type date number count code value status kind level group public language".split())
 _AGENT = re.compile(r"(?<=\w{3})(?:ers?|ors?)$")
 
@@ -350,7 +382,7 @@ def _cues(catalogue: FieldCatalogue) -> dict[tuple[str, ...], tuple[str, ...]]:
             cues.setdefault(cue, []).append(name)
     for name in catalogue.fields:
         # Whoever is the inspector has inspected; where the verb is a field's own already, as in "created", it stays.
-        deed = _AGENT.sub("ed", " ".join(lexicon.name_words(name)))
-        if deed.endswith("ed") and " " not in deed and (deed,) not in cues and (stem(deed),) not in cues:
-            cues[deed,] = [name]
+        for deed in (_AGENT.sub("ed", word) for word in lexicon.name_words(name)):
+            if deed.endswith("ed") and (deed,) not in cues and (stem(deed),) not in cues:
+                cues[deed,] = [name]
     return {cue: tuple(dict.fromkeys(names)) for cue, names in cues.items() if cue}

@@ -25,7 +25,12 @@ _PIECE_BYTES = 64 << 10
 _EVENT_BYTES = 1 << 10
 """Of an event stream at once: as many events as may keep their reader busy before others have a turn."""
 _CONTAINERS = (dict, list)
-_EVENT_STREAM = "text/event-stream"
+_MARKS_OF_EVENTS = {
+    "text/event-stream": b"\n",
+    "application/x-ndjson": b"\n",
+    "application/vnd.amazon.eventstream": b":message-type",
+}
+"""What each event of a stream holds, by the type of the answer: Ollama sends lines of JSON, Bedrock frames of bytes."""
 
 
 class BadAnswer(Exception):
@@ -110,14 +115,14 @@ class Meter:
 
     Args:
         packed: by gzip.
-        events: it is an event stream.
+        event: a mark that each of its events holds, if it is a stream of events.
         of: what it is the body of, for the reason of an error.
     """
 
-    def __init__(self, limits: Limits, *, packed: bool, events: bool = False, of: str = "its answer") -> None:
-        self._limits, self._events, self._of = limits, events, of
+    def __init__(self, limits: Limits, *, packed: bool, event: bytes = b"", of: str = "its answer") -> None:
+        self._limits, self._event, self._of = limits, event, of
         self._unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16) if packed else None
-        self._most_at_once = _EVENT_BYTES if events else _PIECE_BYTES
+        self._most_at_once = _EVENT_BYTES if event else _PIECE_BYTES
         self._received = 0
         self._left = limits.values
         self.size = 0
@@ -141,8 +146,8 @@ class Meter:
             self._left -= _values_in(piece)
             if self._left < 0:
                 raise BadAnswer(f"{self._of} holds more than {self._limits.values:,} values")
-            if self._events and b"\n" in piece:
-                self._left = self._limits.values - _values_in(piece[piece.rindex(b"\n") :])
+            if self._event and self._event in piece:
+                self._left = self._limits.values - _values_in(piece[piece.rindex(self._event) :])
             for start in range(0, len(piece), self._most_at_once):
                 yield piece[start : start + self._most_at_once]
 
@@ -153,7 +158,7 @@ class Meter:
             for piece in self.pieces(part):
                 yield piece
                 number += 1
-                if self._events or number % _PARTS_PER_TURN == 0:
+                if self._event or number % _PARTS_PER_TURN == 0:
                     # Parts that are there already come without a turn of the event loop, and there may be millions.
                     await asyncio.sleep(0)
 
@@ -177,10 +182,10 @@ class _Body:
         packed = response.headers.pop("content-encoding", "").strip().lower()
         if packed not in ("", "identity", "gzip"):
             raise BadAnswer("its answer is packed in a way that was not asked for")
-        events = response.headers.get("content-type", "").startswith(_EVENT_STREAM)
+        event = _MARKS_OF_EVENTS.get(response.headers.get("content-type", "").partition(";")[0].strip().lower(), b"")
         self._stream = response.stream
         self._most = math.inf if response.is_success else _MOST_ERROR_BYTES
-        self._meter = Meter(_limits.get(), packed=packed == "gzip", events=events)
+        self._meter = Meter(_limits.get(), packed=packed == "gzip", event=event)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for piece in self._meter.read(self._stream):

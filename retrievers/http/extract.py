@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import date
 from typing import Any, BinaryIO
 
+from retrievers.ingest.hidden import without_hidden
 from retrievers.ingest.html import read_page
 from retrievers.sandbox import Sandbox, Stopped
 
@@ -64,6 +65,7 @@ def read(markup: str) -> Extract:
     from trafilatura import bare_extraction
 
     published = _published(markup)
+    markup = without_hidden(markup)
     found = bare_extraction(
         markup,
         include_comments=False,

@@ -4,8 +4,6 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -63,7 +61,8 @@ def _blocking_client(handlers: Any) -> Callable[..., Any]:
     """What makes the clients by which litellm looks models and tokens up in threads.
 
     A thread cannot be cancelled, and the timeout of a blocking client is for each read. So each request is one of a
-    bounded asynchronous client, on an event loop of its own, with the deadline of the call under way.
+    bounded asynchronous client, on an event loop of its own, with the deadline of the call under way. An event loop
+    that serves others must not wait: there it looks up no more than prices, and finds none.
     """
     httpx = handlers.httpx
 
@@ -79,10 +78,9 @@ def _blocking_client(handlers: Any) -> Callable[..., Any]:
 
     class Transport(httpx.BaseTransport):  # type: ignore[misc, name-defined]
         def handle_request(self, request: Any) -> Any:
-            timeout_s = max(min(left_s(), _LOOKUP_S), 0.0)
-            # Some are sent by the event loop's own thread, where no other loop can run.
-            with ThreadPoolExecutor(1, "litellm-lookup") as thread:
-                return thread.submit(copy_context().run, asyncio.run, answer(request, timeout_s)).result()
+            if asyncio._get_running_loop() is not None:
+                raise httpx.ConnectError("nothing is looked up while an event loop waits", request=request)
+            return asyncio.run(answer(request, max(min(left_s(), _LOOKUP_S), 0.0)))
 
     def make(*_: Any) -> Any:
         return httpx.Client(transport=Transport(), follow_redirects=True)

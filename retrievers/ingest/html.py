@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from html.parser import HTMLParser
 
 from retrievers.core.errors import BadDocument
+from retrievers.ingest.hidden import without_hidden
 
 _SKIPPED = frozenset({"script", "style", "nav", "template", "noscript", "svg"})
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
@@ -47,14 +48,14 @@ def declared_charset(data: bytes) -> str | None:
 
 
 def read_page(markup: str) -> Page:
-    """The page behind some markup, however broken.
+    """The page behind some markup, however broken, without what it hides from its readers.
 
     Raises:
         BadDocument: Python's parser gives up on it.
     """
     parser = _PageParser()
     try:
-        parser.feed(markup)
+        parser.feed(without_hidden(markup))
         parser.close()
     # An unknown "<![...", or a character reference of thousands of digits.
     except (AssertionError, ValueError) as error:

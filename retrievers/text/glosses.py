@@ -27,7 +27,9 @@ LEAST_CHINESE = 0.05
 
 _LONGEST_PART = 8
 _MOST_SENSES = 6
+_ROOT = 3
 _TONE = re.compile(r"\d$")
+_NO_LETTER = re.compile(r"[^a-z]")
 _MANY_SENSES = 8
 _ASIDE = re.compile(r"\([^)]*\)|\[[^\]]*\]|\{[^}]*\}")
 _LATIN = re.compile(r"[A-Za-z][A-Za-z-]+")
@@ -153,6 +155,21 @@ def pinyin_of(text: str) -> tuple[str, ...]:
     return syllables if len(syllables) == len(text) and "?" not in syllables else ()
 
 
+def chinese_of(pinyin: str) -> tuple[str, ...]:
+    """The words that are read like this, without tones: zhuangtai is 状态; () where none is."""
+    return _by_pinyin().get(pinyin, ())
+
+
+@cache
+def _by_pinyin() -> dict[str, tuple[str, ...]]:
+    """Words of at least two characters by how they are read, a fifth of a second to make."""
+    found: dict[str, list[str]] = {}
+    for word, reading in _dictionary().readings.items():
+        if len(word) > 1:
+            found.setdefault(_NO_LETTER.sub("", reading.casefold()), []).append(word)
+    return {read: tuple(words) for read, words in found.items()}
+
+
 def glosses(text: str) -> list[str]:
     """English words for the Chinese words of a text, in their order; [] when it holds none that are known."""
     words: dict[str, None] = {}
@@ -192,8 +209,20 @@ class _Dictionary:
         if word not in self._lines:
             return None
         if word not in self._read:
-            self._read[word] = _entry(self._lines[word])
+            entry = _entry(self._lines[word])
+            self._read[word] = entry and self._with_people(word, entry)
         return self._read[word]
+
+    def _with_people(self, word: str, entry: _Entry) -> _Entry:
+        """Of a place also what its people or their language are called: Italian beside Italy, of 意大利."""
+        lines = (self._lines.get(word + end, "") for end in "人语")
+        named = (found[0] for line in lines if (found := _LATIN.findall(line)) and found[0][0].isupper())
+        known = {one[0] for one in entry.senses if len(one) == 1}
+        new = dict.fromkeys(one.lower() for one in named)
+        adjectives = [one for one in new if one not in known and any(one[:_ROOT] == place[:_ROOT] for place in known)]
+        return entry._replace(
+            whole=(*entry.whole, *adjectives), senses=(*entry.senses, *((one,) for one in adjectives))
+        )
 
 
 @cache

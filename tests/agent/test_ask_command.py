@@ -19,6 +19,8 @@ from retrievers.postgres.embedded import EmbeddedServer
 
 ROOT = Path(__file__).resolve().parents[2]
 # Long enough for two passages, so that each is known by its heading.
+# For a busy machine: without a model's answer in time, the passages are printed.
+ENOUGH_TIME = {"TIMEOUT_S": "120", "ANSWER_TIMEOUT_S": "300", "SOURCE_TIMEOUT_S": "60"}
 TEXT = "# Care\n\nOil the main bearing every winter.\n\n# Rotor\n\n" + "The rotor turns in the wind. " * 80
 SAID = "Oil the main bearing every winter [1]. It costs 9 euros."
 
@@ -57,6 +59,8 @@ def ask(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SIGNALBOX_DATABASE_URL", url)
     monkeypatch.setenv("SIGNALBOX_INTENT", "rules")
+    for name in ENOUGH_TIME:
+        monkeypatch.setenv(f"SIGNALBOX_{name}", ENOUGH_TIME[name])
 
     def call(*arguments: str, model: ScriptedServer | None = None) -> Answer:
         if model is not None:
@@ -200,6 +204,7 @@ def test_bad_input_is_refused_before_anything_is_printed(ask: Ask, arguments: li
 def test_text_is_printed_as_it_comes_and_an_interrupt_ends_it_cleanly(url: str, tmp_path: Path):
     with ScriptedServer(["word " * 200], faults=[Fault(pause_s=0.2)]) as model:
         settings = {"DATABASE_URL": url, "INTENT": "rules", "LLM": "openai/small", "LLM_BASE_URL": model.base_url}
+        settings |= ENOUGH_TIME
         process = subprocess.Popen(
             [sys.executable, "-c", "from agent.serve.cli import main; main()", "ask", "When is the bearing oiled?"],
             stdout=subprocess.PIPE,
@@ -209,12 +214,12 @@ def test_text_is_printed_as_it_comes_and_an_interrupt_ends_it_cleanly(url: str, 
             # What a shell runs in the background ignores interrupts, and so would all that it starts.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
-        killer = threading.Timer(60, process.kill)
+        killer = threading.Timer(240, process.kill)
         killer.start()
         assert process.stdout is not None
         first = process.stdout.read(4)
         process.send_signal(signal.SIGINT)
-        rest, told = process.communicate(timeout=60)
+        rest, told = process.communicate()
         killer.cancel()
     assert first == b"word"
     assert rest.count(b"word") < 199

@@ -112,3 +112,81 @@ def test_a_word_that_is_not_accounted_for_leaves_nothing_calculated(question: st
     reading = read(question, MEDALS if "nations" in question else STORE)
     assert reading.aggregate is None
     assert reading.rejected
+
+
+FERRIES = (
+    text("port", {"Harwich": 30, "Esbjerg": 40, "Nynäshamn": 30}),
+    text("skipper", {"Ahlgren, T.": 30, "Boyd, M.": 30, "Lund, K.": 20, "Ek, R.": 10, "Moss, J.": 5, "Rask, O.": 5}),
+    text("logged_by", {"k.ormond": 60, "a.petri": 20, "w.lindh": 20}),
+    text("cls", {"roro": 60, "cat": 20, "frt": 20}),
+    text("insured", {"Y": 70, "N": 30}),
+    text("crossingState", {"delayed": 30, "done": 70}),
+    number("fare_eur", 10, 900),
+    number("crossing_min", 20, 900),
+    FieldValues(Field("sailed", "date", "date"), {}, 90, 100, "2020-01-02", "2026-10-01"),
+)
+INSURED = {"type": "eq", "key": "insured", "value": "Y"}
+
+
+@pytest.mark.parametrize(
+    ("question", "wanted"),
+    [
+        ("average booking fare of the Harwich sailings", {"op": "avg", "of": "fare_eur"}),
+        ("mean journey time in minutes from Esbjerg", {"op": "avg", "of": "crossing_min"}),
+        ("how many minutes does a trip from Harwich take on average", {"op": "avg", "of": "crossing_min"}),
+        ("how long is the longest trip", {"op": "list", "of": "crossing_min", "order": "desc"}),
+        ("what is the fare of the most expensive trip to Esbjerg", {"op": "list", "of": "fare_eur", "order": "desc"}),
+        ("what share of our trips was insured", {"op": "share", "where": INSURED}),
+        ("how many of the trips are insured", {"op": "count"}),
+        ("how many insured Harwich trips are there", {"op": "count", "of": None}),
+        ("how many crossings per port", {"op": "count", "group_by": "port"}),
+        ("who logged how many trips", {"op": "count", "group_by": "logged_by"}),
+        ("how many trips did each person log", {"op": "count", "group_by": "logged_by"}),
+        ("每个港口各有多少航班", {"op": "count", "group_by": "port"}),
+        ("Harwich 的票价平均多少钱", {"op": "avg", "of": "fare_eur"}),
+        ("Harwich 的航程平均多少分钟", {"op": "avg", "of": "crossing_min"}),
+        ("最贵的航班", {"op": "list", "of": "fare_eur", "order": "desc"}),
+    ],
+)
+def test_words_that_name_the_records_the_number_or_its_unit_restrict_nothing(question: str, wanted: dict[str, Any]):
+    made = read(question, FERRIES).aggregate
+
+    assert made is not None
+    assert {key: made.get(key) for key in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "average fare of the Harwich sailings in dollars",
+        "total journey time in hours",
+        "平均票价是多少美元",
+        "how many catamarans are there",  # a class may be short for it
+        "the cheapest freighter",
+        "how many trips were quick",
+        "how many popular trips are there",
+        "average fare on weekends",
+        "who has the most trips",  # the skipper, or who logged them
+        "who spent the minutes most often",
+        "how much higher are the trips from Harwich than those from Esbjerg",
+        "average monthly fare",
+    ],
+)
+def test_nothing_is_calculated_that_leaves_out_a_word_or_takes_a_unit_or_a_field_by_default(question: str):
+    assert read(question, FERRIES).aggregate is None
+
+
+@pytest.mark.parametrize(
+    ("question", "part"),
+    [
+        ("what share of trips from Harwich were insured in 2024", INSURED),
+        ("in 2024, what percentage of the trips from Harwich were insured", INSURED),
+        ("2024 年 Harwich 的班次中 delayed 占多少", {"type": "eq", "key": "crossingState", "value": "delayed"}),
+    ],
+)
+def test_the_period_of_a_share_is_of_the_whole(question: str, part: dict[str, Any]):
+    made = read(question, FERRIES)
+
+    assert made.aggregate is not None
+    assert made.aggregate["where"] == part
+    assert {piece.field for piece in made.pieces} == {"port", "sailed"}

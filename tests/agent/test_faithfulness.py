@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agent.faithfulness import check, claims, faithfulness, in_sentences, says_nothing_found
+from agent.faithfulness import check, claims, faithfulness, in_sentences, read, says_nothing_found
 from agent.types import Sentence
 from retrievers.core.errors import Unavailable
 from retrievers.embed import Embedder
@@ -244,6 +244,21 @@ async def test_an_embedder_that_fails_or_does_not_know_the_language_is_done_with
 )
 async def test_no_text_is_too_odd_to_be_checked(text: str):
     assert all(value in (None, False) for value in await judged(text))
+
+
+@pytest.mark.parametrize("piece", ["ã", "ж", "[", "é[", "A'", "a_", "(", "]("])
+async def test_what_is_longer_than_a_sentence_is_not_judged_and_the_reading_is_linear(piece: str):
+    long = piece * (200_000 // len(piece))
+    assert await judged(f"{long} [1].") == [None]
+    # A square of the length would keep this busy for minutes.
+    read(long)
+
+
+async def test_the_embedder_is_asked_for_the_first_sentences_of_a_long_answer():
+    embedder = Both()
+    found = await judged(f"{REWORDED} " * 150, embedder)
+    assert found == [True, False] * 50 + [False] * 50
+    assert len(embedder.embedded) == 200
 
 
 @pytest.mark.shared_data

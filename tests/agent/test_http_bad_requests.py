@@ -97,5 +97,5 @@ async def test_who_connects_and_sends_no_request_is_not_waited_for(service: Serv
         status, _, body = await answer_to(b"GET /healthz HTTP/1.1\r\nHost: loc", port)
         assert (status, json.loads(body)["type"]) == (400, "urn:signalbox:problem:malformed-http")
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        assert await asyncio.wait_for(reader.read(), 10) == b""
+        assert await asyncio.wait_for(reader.read(), 120) == b""
         writer.close()

@@ -58,7 +58,7 @@ async def sent(address: str, *headers: bytes, path: bytes = b"/v1/collections") 
     lines = [b"GET " + path + b" HTTP/1.1", b"Host: 127.0.0.1", b"Connection: close", *headers, b"", b""]
     writer.write(b"\r\n".join(lines))
     try:
-        raw = await asyncio.wait_for(reader.read(), 10)
+        raw = await asyncio.wait_for(reader.read(), 120)
     finally:
         writer.close()
         with suppress(ConnectionError):

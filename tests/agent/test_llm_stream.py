@@ -4,6 +4,8 @@ import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from agent.llm import Calls, Model, ModelFailed, Recorded, Reply, Usage, open_mo
 from agent.llm_chat import Chat, LiteLLMWire
 from agent.llm_json import Spoken, without_thoughts
 from agent.testing import Fault, ScriptedServer
+from retrievers.embed import remote
 
 KEY = "sk-very-secret-key-0123"
 ASKED = [{"role": "user", "content": "What is the capital of France?"}]
@@ -163,10 +166,16 @@ async def test_an_answer_that_is_none_says_why(fault: Fault, came: list[str], re
 
 
 async def test_the_deadline_is_that_of_the_last_piece():
-    with ScriptedServer(["one two three four five six"], faults=[Fault(pause_s=0.4)]) as server:
-        pieces, error = await failure(server, timeout_s=1)
-    assert pieces[:1] == ["one"]
-    assert (error.reason, error.fault) == ("no answer within 1 s", "late")
+    first = f"data: {json.dumps(says('one'))}\n\n".encode()
+    waiting = Fault(parts=[first], pause_s=600, headers={"Content-Type": "text/event-stream"})
+    with ScriptedServer(lambda _: "unused", faults=repeat(waiting)) as server:
+        # On a busy machine the first deadlines are over before the first piece.
+        for timeout_s in (1, 8, 60):
+            pieces, error = await failure(server, timeout_s=timeout_s)
+            if pieces:
+                break
+    assert pieces == ["one"]
+    assert (error.reason, error.fault) == (f"no answer within {timeout_s} s", "late")
 
 
 async def test_no_time_at_all_asks_nobody():
@@ -248,29 +257,45 @@ async def test_calls_are_noted_with_their_end_whatever_it_was():
     ]
 
 
-async def test_litellm_streams_through_the_same_reader(monkeypatch: pytest.MonkeyPatch):
-    class Chunk:
-        def __init__(self, data: dict[str, Any]) -> None:
-            self.data = data
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The streams that litellm made."""
+    litellm, made = remote._import_litellm(), []
+    asked = litellm.acompletion
 
-        def model_dump(self) -> dict[str, Any]:
-            return self.data
+    async def acompletion(**options: Any) -> Any:
+        made.append(await asked(**options))
+        return made[-1]
 
-    class LiteLLM:
-        async def acompletion(self, **asked: Any) -> AsyncIterator[Chunk]:
-            assert asked["stream"] is True
+    monkeypatch.setattr(litellm, "acompletion", acompletion)
+    return made
 
-            async def chunks() -> AsyncIterator[Chunk]:
-                yield Chunk(says("It is "))
-                yield Chunk(says("Paris."))
-                yield Chunk({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 3}})
 
-            return chunks()
+@pytest.mark.filterwarnings("ignore")  # those of litellm
+@pytest.mark.parametrize("stated", [True, False])
+async def test_litellm_streams_a_long_answer_and_keeps_little_of_it(kept: list[Any], stated: bool):
+    words = [f"word{number} " for number in range(3_000)]
+    usage: list[Any] = [{"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 3_000}}] if stated else []
+    sent = events(*map(says, words), says("", "stop"), *usage, "[DONE]")
+    fault = replace(sent, headers={"Content-Type": "text/event-stream"})
+    with ScriptedServer(["unused"], faults=[fault]) as server:
+        pieces, reply = await heard(Chat("x", "hosted_vllm/x", LiteLLMWire(KEY, server.base_url)))
+    assert "".join(pieces) == reply.text == "".join(words)
+    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == ((5, 3_000) if stated else (0, 0))
+    assert len(kept[0].chunks) <= 16
 
-    monkeypatch.setattr("agent.llm_chat._litellm", LiteLLM)
-    pieces, reply = await heard(Chat("anthropic/x", "anthropic/x", LiteLLMWire(KEY)))
-    assert pieces == ["It is ", "Paris."]
-    assert reply.usage == Usage(5, 3, None)
+
+@pytest.mark.filterwarnings("ignore")
+async def test_lines_of_json_may_be_as_many_as_events():
+    lines = [{"message": {"role": "assistant", "content": f"word{number} "}, "done": False} for number in range(20_000)]
+    lines.append({"message": {"role": "assistant", "content": ""}, "done": True, "done_reason": "stop",
+                  "prompt_eval_count": 5, "eval_count": 20_000})  # fmt: skip
+    body = "".join(json.dumps(line | {"model": "m", "created_at": "2026-11-23T00:00:00Z"}) + "\n" for line in lines)
+    fault = Fault(body=body, headers={"Content-Type": "application/x-ndjson"})
+    with ScriptedServer(other=lambda _: {}, faults=[fault]) as server:
+        _, reply = await heard(Chat("x", "ollama_chat/m", LiteLLMWire(KEY, server.root_url)), timeout_s=120)
+    assert reply.text.endswith("word19999 ")
+    assert reply.usage.completion_tokens == 20_000
 
 
 @pytest.mark.parametrize("figure", ["NaN", "Infinity", "1e999", "9" * 400, "-1", "true", '"x"', "[1]"])

@@ -57,7 +57,7 @@ async def ask(process: Process, message: dict[str, Any] | bytes) -> Any:
     assert process.stdout is not None
     line = message if isinstance(message, bytes) else json.dumps({"jsonrpc": "2.0", "id": 1, **message}).encode()
     process.stdin.write(line + b"\n")
-    return json.loads(await asyncio.wait_for(process.stdout.readline(), 30))
+    return json.loads(await asyncio.wait_for(process.stdout.readline(), 240))
 
 
 def initialize(version: str) -> dict[str, Any]:
@@ -127,7 +127,7 @@ async def test_a_signal_ends_the_process_while_its_input_is_open(start: Start) -
     process = await start()
     await ask(process, initialize("2025-11-25"))
     process.send_signal(signal.SIGTERM)
-    assert await asyncio.wait_for(process.wait(), 10) == 128 + signal.SIGTERM
+    assert await asyncio.wait_for(process.wait(), 120) == 128 + signal.SIGTERM
 
 
 async def test_what_keeps_it_from_serving_is_said_on_standard_error_alone(start: Start) -> None:

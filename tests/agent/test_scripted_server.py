@@ -13,7 +13,7 @@ CALL = {"id": "c1", "type": "function", "function": {"name": "search", "argument
 
 @asynccontextmanager
 async def client_of(server):
-    async with openai.AsyncOpenAI(base_url=server.base_url, api_key="any", max_retries=0, timeout=5) as client:
+    async with openai.AsyncOpenAI(base_url=server.base_url, api_key="any", max_retries=0, timeout=120) as client:
         yield client
 
 

@@ -71,6 +71,19 @@ def test_what_was_read_and_what_is_no_condition_is_not_told(question: str):
     assert read(question).rejected == ()
 
 
+@pytest.mark.parametrize("question", ["tickets of 03/04/2024", "tickets created on 5/6", "3/4/2024创建的工单"])
+def test_a_date_whose_day_and_month_may_be_exchanged_is_told(question: str):
+    (told,) = read(question).rejected
+    assert "other way round" in told.reason
+
+
+@pytest.mark.parametrize(
+    "question", ["tickets of 13/04/2024", "tickets from 3/4/2024 to 25/4/2024", "tickets of 4/4/2024"]
+)
+def test_a_date_that_only_has_one_order_is_not_told(question: str):
+    assert read(question).rejected == ()
+
+
 def test_a_long_question_tells_no_more_than_a_few():
     assert len(read(" ".join(f"error {n}" for n in range(100, 130))).rejected) <= 5
 

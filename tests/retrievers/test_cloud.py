@@ -57,7 +57,9 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 async def connected(
     cloud: str, base_url: str | None = None, key: str | None = KEY, **more: Any
 ) -> AsyncIterator[Cloud]:
-    options = {"cloud": cloud, "cloud_api_key": key, "cloud_base_url": base_url, **more}
+    options = {"cloud": cloud, "cloud_api_key": key, "cloud_base_url": base_url}
+    # Enough for a busy machine.
+    options |= {"source_timeout_s": 60.0} | more
     built = build(Resources(None, None, None, options))
     assert built is not None
     try:
@@ -1009,7 +1011,7 @@ async def test_what_fails_there_stands_in_the_outcome_and_the_key_nowhere(
 ):
     caplog.set_level(logging.DEBUG)
     with ScriptedServer(other=lambda _: DIFY, faults=faults) as server:
-        async with open_service(settings(server, source_timeout_s=0.5)) as service:
+        async with open_service(settings(server, source_timeout_s=0.5 if status == "timeout" else 60)) as service:
             await service.ingest([DOCUMENT], "docs")
             result = await service.retrieve("How long do refunds take?", sources=["cloud"], explain=True)
     assert result.outcomes[0].status == status

@@ -295,8 +295,13 @@ async def test_what_a_statement_could_do_harm_with_is_closed_to_everybody_and_th
             async with Database(server.conninfo(), service, size=2) as database:
                 await ingest(database, HashEmbedder(), "acme", "c", [Document("1", "d1", "T", "Oil the bearing.")])
                 assert await database.fetch("acme", "SELECT id FROM signalbox.document", {}) == [("d1",)]
-                with pytest.raises(TimeoutError):
-                    await asyncio.wait_for(database.fetch("acme", "SELECT pg_sleep(60)", {}), 0.3)
+                sleeping = asyncio.create_task(database.fetch("acme", "SELECT pg_sleep(600)", {}))
+                begun = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%'"
+                while ask(server, begun) == 0:  # noqa: ASYNC110 - it begins in another process
+                    await asyncio.sleep(0.05)
+                sleeping.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await sleeping
             assert ask(server, SERVES) is True
         before = ask(server, "SELECT array_agg(xmin::text ORDER BY oid) FROM pg_proc WHERE proacl IS NOT NULL")
         other = EmbeddedServer(tmp_path, VERSION)
@@ -402,6 +407,25 @@ def test_a_server_that_cannot_start_says_why_in_one_line(tmp_path: Path, made: P
     with pytest.raises(Unavailable, match=r"does not start: .*incompatible") as caught:
         EmbeddedServer(home, VERSION).start()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("part", ["", "global/pg_control"])
+def test_data_that_may_not_be_written_is_named_with_what_mends_it(tmp_path: Path, made: Path, part: str):
+    home = tmp_path / "home"
+    subprocess.run(["cp", "-a", str(made), str(home)], check=True)
+    data = home / f"postgres-{VERSION}"
+    mode = (data / part).stat().st_mode
+    (data / part).chmod(mode & ~0o222)
+
+    with pytest.raises(Unavailable) as caught:
+        EmbeddedServer(home, VERSION).start()
+    named = f"{data / part} is read-only for it, and it writes there even to answer a question; "
+    assert str(caught.value).endswith(f"{named}mend it by: chmod -R u+w {data}")
+
+    (data / part).chmod(mode)
+    server = EmbeddedServer(home, VERSION)
+    server.start()
+    server.stop()
 
 
 def test_leaving_after_the_home_was_removed_is_no_error(tmp_path: Path, made: Path):

@@ -1011,6 +1011,8 @@ def test_hostile_files_cost_no_others(tmp_path, sandbox):
 
     items = list(read([tmp_path]))
 
+    lost = [item for item in items if isinstance(item, Rejected) and "good.md" in item.where]
+    assert lost == []
     good = [item.text for item in items if isinstance(item, Document) and item.id.endswith("good.md")]
     assert good == [f"# Good\n\nBeside {name}." for name in sorted(hostile)]
     assert len(hostile) > 60

@@ -2,6 +2,7 @@ import asyncio
 import errno
 import io
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -15,8 +16,9 @@ import pytest
 from retrievers.core.errors import BadDocument, Unavailable
 from retrievers.sandbox import Limits, Sandbox, Stopped
 
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="there is no limit of the address space")
 TASKS = """
-import os, socket, subprocess, tempfile, time
+import mmap, os, socket, subprocess, tempfile, time
 from retrievers.core.errors import BadDocument
 
 def words(file):
@@ -54,6 +56,9 @@ def act(file, what):
     elif what == "keep":
         global kept
         kept = bytearray(b"x") * (270 << 20)
+    elif what == "reserve":
+        global reserved
+        reserved = mmap.mmap(-1, 310 << 20)
     elif what == "load":
         import markitdown
         with open("/proc/self/statm") as statm:
@@ -176,8 +181,9 @@ def test_the_libraries_take_a_part_of_the_address_space_however_many_cores_there
     assert converters["address_space"] < Limits().memory_bytes / 2
 
 
-def test_a_process_that_keeps_much_memory_is_replaced(sandbox: Sandbox):
-    full = run(sandbox, "keep")["pid"]
+@pytest.mark.parametrize("what", ["keep", pytest.param("reserve", marks=on_linux)])
+def test_a_process_that_keeps_much_memory_or_address_space_is_replaced(sandbox: Sandbox, what: str):
+    full = run(sandbox, what)["pid"]
 
     assert run(sandbox, "nothing")["pid"] != full
 

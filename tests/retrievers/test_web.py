@@ -98,7 +98,9 @@ async def open_web() -> AsyncIterator[Callable[..., Web]]:
 
     def make(provider: str, server: ScriptedServer | None = None, **options: Any) -> Web:
         address = {"web_base_url": server.root_url} if server else {}
-        settings = Settings(**{"web_provider": provider, "web_api_key": KEY, **address, **options})
+        settings = Settings(
+            **{"web_provider": provider, "web_api_key": KEY, "source_timeout_s": 60, **address, **options}
+        )
         web = build(Resources(None, None, None, settings.model_dump()))
         assert web is not None
         opened.append(web)
@@ -573,7 +575,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
 
 async def test_ddgs_is_asked_in_the_region_of_the_language(engines: Engines, open_web: Callable[..., Web]):
     engines.answer = [{"title": "Penguins", "href": PAGE["url"], "body": "They live &amp; swim."}, 7, {}]
-    web = open_web("ddgs", web_api_key=None)
+    web = open_web("ddgs", web_api_key=None, source_timeout_s=3)
     assert shown(await web.search(PENGUINS)) == [("Penguins", PAGE["url"], "They live & swim.")]
     await web.search(replace(PENGUINS, text="企鹅", language="zh", limit=3))
     assert engines.asked == [
@@ -585,7 +587,7 @@ async def test_ddgs_is_asked_in_the_region_of_the_language(engines: Engines, ope
 async def test_errors_of_ddgs_are_told_apart(engines: Engines, open_web: Callable[..., Web]):
     from ddgs.exceptions import DDGSException, RatelimitException, TimeoutException
 
-    web = open_web("ddgs")
+    web = open_web("ddgs", source_timeout_s=3)
     engines.answer = DDGSException("No results found.")
     assert await web.search(PENGUINS) == []
     other = replace(PENGUINS, text="another")
@@ -765,7 +767,7 @@ async def test_the_outcome_says_what_became_of_a_search(
     fault: Fault | None, status: str, reason: str | None, serve: Callable[..., Any]
 ):
     with ScriptedServer(faults=repeat(fault), other=lambda _: tavily(NEWS)) as server:
-        service = await serve(server, source_timeout_s=0.5 if status == "timeout" else 9)
+        service = await serve(server, source_timeout_s=0.5 if status == "timeout" else 60)
         result = await service.retrieve("postgres", sources=("web",))
     (outcome,) = result.outcomes
     assert (outcome.source, outcome.status, len(result.hits)) == ("web", status, 1 if status == "ok" else 0)

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 from agent.intent.calculation import between
 from agent.intent.calculation.ends import read_middle
-from agent.intent.calculation.groups import Group, read_group
+from agent.intent.calculation.groups import Group, people_meant, read_group
 from agent.intent.calculation.parts import RECORD
 from agent.intent.calculation.question import Calculation, Question, pieces_of
 from agent.intent.calculation.slots import read_decimals, read_length, read_operand, read_target
+from agent.intent.catalogue import truth_of
 from agent.intent.filters import Json
 from agent.intent.found import Piece
 from agent.intent.vocabulary import concepts_of
@@ -23,10 +24,12 @@ def read_counted_field(question: Question) -> str | None:
         part = question.parts[target]
         if part.kind == RECORD:
             return None
-        name = _people_meant(question) if part.kind == "people" and not part.fields else None
+        name = people_meant(question) if part.kind == "people" and not part.fields else None
         if part.kind == "people" and not name and not part.fields:
             return None
         name = name or question.group_of(part)
+        if name is not None and truth_of(question.columns.vocabulary.catalogue.fields[name]) is not None:
+            return None  # yes and no are not counted
         if name is not None and not question.has("distinct") and not question.columns.is_repeated(name):
             return None  # one a record, or nearly so: it may be the records that are counted
         if name is not None and not _is_constrained_value(question, name):
@@ -35,18 +38,6 @@ def read_counted_field(question: Question) -> str | None:
             question.take("distinct", "sum")
             return name
     return None
-
-
-def _people_meant(question: Question) -> str | None:
-    """The field of the people who are counted: the one whose word is said, else the one that there is."""
-    people = question.columns.people()
-    said = [name for _, part in question.fields() for name in part.fields if name in people]
-    pieces = [part.piece.field for part in question.parts if part.piece is not None and part.piece.field in people]
-    named = list(dict.fromkeys((*said, *pieces)))
-    if len(named) == 1:
-        question.used.update(place for place, part in question.fields() if set(part.fields) & set(named))
-        return named[0]
-    return people[0] if people and not named and question.has(RECORD) else None
 
 
 def _is_constrained_value(question: Question, name: str) -> bool:
@@ -142,6 +133,10 @@ def _counted(question: Question, group: Group | None) -> Calculation | None:
     """How many records there are, or values of a field."""
     if not question.has("count", "distinct"):
         return None
+    for_each = _counted_for_each(question)
+    if for_each is not None:
+        question.take("count")
+        return Calculation({"op": "count", "group_by": for_each.expression}, ())
     if len(question.of_kind("count")) > 1 and not _says_once(question):
         return None
     pieces = pieces_of(question)
@@ -161,6 +156,16 @@ def _counted(question: Question, group: Group | None) -> Calculation | None:
         question.take("apart")
     counted: Json = {"op": "count", "of": None, **by, **_direction(question)} if by else {"op": "count"}
     return Calculation(counted, pieces)
+
+
+def _counted_for_each(question: Question) -> Group | None:
+    """ "[who] added how many": in English "who" before the counting word asks for each."""
+    who, counts = question.of_kind("who"), question.of_kind("count")
+    name = people_meant(question) if who and counts and who[0] < counts[0] and not pieces_of(question) else None
+    if name is None or not question.found.sentence.text.isascii():
+        return None
+    question.taken.add(name)
+    return Group(name, who[0])
 
 
 def _is_of_one(question: Question, pieces: Sequence[Piece]) -> bool:
@@ -207,7 +212,10 @@ def _counts_records(question: Question) -> bool:
             question.used.add(target)
             return True  # "how many scores were above 15"
         return False
-    last = question.parts[question.of_kind("count")[-1]]
+    place = question.of_kind("count")[-1]
+    last, behind = question.parts[place], question.parts[place + 1 : place + 2]
+    if behind and behind[0].kind == "exactly" and behind[0].start == last.end:
+        return False  # 多少只 counts animals
     return bool(pieces_of(question)) or question.has(RECORD) or question.found.sentence.text[last.end - 1] in "篇份件起"
 
 

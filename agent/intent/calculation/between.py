@@ -26,7 +26,9 @@ def read_several(question: Question) -> Several | None:
     for one in question.found.constraints:
         # Of "3.10 or later" no version is told apart.
         ranged = roles[one.field] == "version" and any(value not in text for value in one.values)
-        if len(one.values) > 1 and not one.together and not one.negated and not ranged:
+        said = (mention.of(one.field) for mention in question.found.sentence.mentions)
+        named = [known for known in said if not {each.value for each in known}.isdisjoint(one.values)]
+        if len(named) > 1 and len(one.values) > 1 and not one.together and not one.negated and not ranged:
             return Several(one.field, one.values, one.field in question.columns.keys)
     for part in question.parts:
         alike = [one for one in question.parts if one.piece is not None and part.piece is not None

@@ -9,10 +9,10 @@ from agent.intent.calculation.slots import ENDS, Order, read_length, read_operan
 from agent.intent.filters import Json
 from agent.intent.numbers import CURRENCIES
 from agent.intent.vocabulary import concepts_of
-from agent.intent.words import table
 
 _LISTINGS = frozenset("list listed chart table listing 表 列表".split())
 """Words for the order in which records are written down."""
+_OFTEN = ("often", "frequent", "common", "常", "频繁")
 _MOST_SHOWN = 4
 
 
@@ -56,7 +56,9 @@ def _most(question: Question, order: Order, explicit: Group | None) -> Calculati
     length = read_length(question) if asked else None
     if length is not None:
         return listed(question, order, length)
-    operand = read_operand(question) or _spent(question)
+    said = question.found.sentence.text[question.parts[order.place].start : question.parts[order.place].end].casefold()
+    # "most often" counts, and adds up no number.
+    operand = None if any(word in said for word in _OFTEN) else read_operand(question) or _spent(question)
     group = explicit or (None if asked and operand is not None else read_ranked_group(question, order))
     if group is None or _is_key(question, group.expression):
         own = [group.expression] if group is not None else []
@@ -146,14 +148,9 @@ def _numbered_by(question: Question) -> str | None:
 
 def _year_of(question: Question) -> str | None:
     """A number that is a year, where records have no date."""
-    fields = question.columns.vocabulary.catalogue.fields
     if {token.folded for token in question.found.sentence.tokens} & _LISTINGS:
         return None  # the first of a list is not the earliest
-    years = [
-        name for name in question.columns.measures
-        if isinstance(fields[name].low, int | float) and isinstance(fields[name].high, int | float)
-        and float(fields[name].low or 0) >= 1000 and float(fields[name].high or 0) <= 2100
-    ]  # fmt: skip
+    years = [name for name in question.columns.measures if question.columns.is_year(name)]
     return years[0] if len(years) == 1 else None
 
 
@@ -218,15 +215,8 @@ def _implied(question: Question, order: Order) -> str | None:
     named = {name for index in range(part.first, part.last) for name in sentence.cue_fields(index) if name in measures}
     if len(named) == 1:
         return question.expressed(named.pop())
-    words = sentence.text[part.start : part.end].casefold().split()
-    meant = {
-        kind for one in table("implied").get("ends", ()) if set(one["words"]) & set(words) for kind in one["kinds"]
-    }
-    if "money" in meant:
-        meant |= CURRENCIES
-    of_unit = [name for name, one in measures.items() if {unit.kind for unit in one.units} & meant]
-    of_concept = [name for name in measures if concepts_of(name) & meant]
-    found = of_unit or of_concept
+    said = sentence.text[part.start : part.end].casefold()
+    found = question.columns.implied([said, *said.split()], "ends")
     return question.expressed(found[0]) if len(found) == 1 else None
 
 

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 
-from agent.intent.calculation.parts import NUMBER, PIECE, RECORD, VALUE, Part
+from agent.intent.calculation.parts import NUMBER, PIECE, RECORD, UNKNOWN, VALUE, Part
 from agent.intent.calculation.question import LINKING, Question, Unclear
 from agent.intent.calculation.slots import ENDS, NTH, Order, is_dated, is_records
+from agent.intent.lexicon import name_words
 
+_ADJECTIVES = {"annual": "year", "annually": "year"}
 _PERIODS = {"year": "year", "month": "year_month", "quarter": "quarter"}
 
 
@@ -55,14 +57,39 @@ def _group_behind(question: Question, place: int) -> Group | None:
     following = question.parts[behind + 1] if behind + 1 < len(question.parts) else None
     beside_value = following is not None and following.kind in (PIECE, VALUE)
     name = question.group_of(part) if part.fields else None
+    name = people_meant(question) if part.kind == "people" and name is None else name
     if name is not None and not (beside_value and question.parts[place].kind == "by"):
         question.used.update((place, behind))
         _refuse_second(question, behind)
         return Group(name, behind)
-    if (part.kind == RECORD or is_records(question, behind)) and question.parts[place].kind == "per":
+    # An average length of lists is of records, whatever they are called.
+    listed = part.kind == UNKNOWN and question.has("avg", "median") and any(
+        question.columns.is_list(name) for _, one in question.fields() for name in one.fields
+    )  # fmt: skip
+    if (part.kind == RECORD or listed or is_records(question, behind)) and question.parts[place].kind == "per":
         question.used.update((place, behind))
         return Group("", behind, per_record=True)
     return None
+
+
+def people_meant(question: Question) -> str | None:
+    """The field of the people who are spoken of: the one whose word or deed is said, else the one that there is."""
+    columns = question.columns
+    people = columns.people()
+    deeds = {stem: name for name in people for stem in columns.stems[name][:1] if len(columns.stems[name]) > 1}
+    said = [name for _, part in question.fields() for name in part.fields if name in people]
+    done = [deeds[one] for _, part in question.fields() for name in part.fields
+            for one in columns.stems[name][:1] if one in deeds]  # fmt: skip
+    pieces = [part.piece.field for part in question.parts if part.piece is not None and part.piece.field in people]
+    named = list(dict.fromkeys((*said, *pieces))) or list(dict.fromkeys(done))
+    if len(named) == 1:
+        meant = {*named, *(name for name in columns.stems if columns.stems[name][:1] == columns.stems[named[0]][:1])}
+        question.used.update(place for place, part in question.fields() if set(part.fields) & meant)
+        return named[0]
+    # Who sponsors or reviews something has not done it.
+    everyone = columns.vocabulary.of_role("person") or people
+    doers = [name for name in everyone if not {"sponsor", "reviewer"} & columns.vocabulary.concepts[name]] or everyone
+    return doers[0] if len(doers) == 1 and not named else None
 
 
 def _refuse_second(question: Question, place: int) -> None:
@@ -89,9 +116,25 @@ def _periodical(question: Question) -> Group | None:
     for place in question.of_kind(*_PERIODS):
         part, date = question.parts[place], question.date()
         word = question.found.sentence.text[part.start : part.end].casefold()
-        if date and (word.endswith("ly") or word.startswith("annual")):
+        if word.endswith("ly") or word.startswith("annual"):
+            behind = question.parts[place + 1] if place + 1 < len(question.parts) else part
+            number = question.number_of(behind) if question.has("avg", "median") else None
+            if number is not None and part.kind not in _periods_of(number):
+                raise Unclear("of a period, or by period")  # "average monthly pay"
+            if number is not None:
+                question.used.add(place)
+                return None
+        else:
+            continue
+        if date:
             return Group(f"{_PERIODS[part.kind]}({date})", place)
     return None
+
+
+def _periods_of(number: str) -> set[str]:
+    """The periods that the name of a number speaks of: a year in `annual_salary_eur`."""
+    words = {word.removesuffix("ly") for word in name_words(number)}
+    return {_ADJECTIVES.get(word, word) for word in words}
 
 
 def read_ranked_group(question: Question, order: Order | None) -> Group | None:
@@ -117,9 +160,10 @@ def read_ranked_group(question: Question, order: Order | None) -> Group | None:
         chosen = (own or led_by or named)[:1]
         if chosen and chosen[0][1] in people:
             return _taken(question, chosen)
-        if people and not led_by:
-            question.taken.add(people[0])
-            return Group(people[0], question.of_kind("who")[0])
+        meant = people_meant(question) if not led_by else None
+        if meant is not None:
+            question.taken.add(meant)
+            return Group(meant, question.of_kind("who")[0])
         return _taken(question, led_by)
     return _taken(question, led_by or (named if len({name for _, name in named}) == 1 else []))
 

@@ -9,9 +9,11 @@ from functools import cache
 
 from agent.intent.columns import Column, Columns
 from agent.intent.found import Found, Piece
+from agent.intent.lexicon import STOP_WORDS, name_words
 from agent.intent.numbers import unit_of
 from agent.intent.numerals import parse_exact
 from agent.intent.sentence import Sentence
+from agent.intent.text import chinese_words
 from agent.intent.words import table
 
 UNKNOWN, VALUE, FILLER, FIELD, RECORD, PIECE, NUMBER, MARK, UNIT = (
@@ -68,6 +70,8 @@ def _phrases() -> dict[tuple[str, ...], str]:
     for kind in (FILLER, "phrases", *(name for name in words if name not in _NO_CLASSES)):
         for phrase in words[kind]:
             found[_tokens(phrase)] = FILLER if kind == "phrases" else kind
+            if kind in ("most", "fewest", "highest", "lowest") and phrase.isascii():
+                found["the", *_tokens(phrase)] = kind
     return found
 
 
@@ -107,7 +111,20 @@ def split(found: Found, columns: Columns, more: Sequence[Piece] = ()) -> tuple[P
         assert part is not None
         parts.append(part)
         place = part.last
-    return _with_records(sentence, parts, columns)
+    return _with_records(sentence, _in_words(sentence, parts), columns)
+
+
+def _in_words(sentence: Sentence, parts: Sequence[Part]) -> list[Part]:
+    """The parts with the characters of an unknown Chinese word as one."""
+    ends = chinese_words(sentence.text)
+    joined: list[Part] = []
+    for part in parts:
+        before = joined[-1] if joined else None
+        if part.kind == UNKNOWN == (before.kind if before else "") and before and ends.get(before.start, 0) >= part.end:
+            joined[-1] = replace(before, last=part.last, end=part.end)
+        else:
+            joined.append(part)
+    return joined
 
 
 def _choices(
@@ -129,10 +146,8 @@ def _choices(
             _part(sentence, FIELD, index, column.last, fields=column.fields, strength=column.strength),
         )
     if sentence.is_noun(index) and not sentence.mention_at(index):
-        yield (
-            _COST[RECORD] if column is not None and column.strength >= 5 else 0.8,
-            _part(sentence, RECORD, index, _noun_end(sentence, index)),
-        )
+        is_field = column is not None and column.strength >= 5 and _is_own_word(sentence, index, column)
+        yield _COST[RECORD] if is_field else 0.8, _part(sentence, RECORD, index, _noun_end(sentence, index))
     if any(one.start <= token.start < one.end for one in found.dates):
         yield _COST[UNKNOWN], _part(sentence, UNKNOWN, index, index + 1)
     elif token.kind == "number" or (token.kind == "word" and parse_exact(token.folded) is not None):
@@ -141,7 +156,7 @@ def _choices(
             _COST[NUMBER] if number is not None else _COST[UNKNOWN],
             _part(sentence, NUMBER if number is not None else UNKNOWN, index, index + 1, number=number),
         )
-    elif token.kind == "mark":
+    elif token.kind == "mark" and not (token.text == "%" and sentence.folded(index + 1) == "of"):
         yield _COST[MARK], _part(sentence, MARK, index, index + 1)
     elif token.kind == "cjk" and (size := _chinese_number(sentence, index)):
         number = parse_exact(sentence.text[token.start : sentence.tokens[index + size - 1].end])
@@ -153,6 +168,15 @@ def _choices(
     if mention is not None and mention.first == index:
         yield _COST[VALUE], _part(sentence, VALUE, index, mention.last)
     yield _COST[UNKNOWN], _part(sentence, UNKNOWN, index, index + 1)
+
+
+def _is_own_word(sentence: Sentence, index: int, column: Column) -> bool:
+    """Whether a word for documents is also a field's name, in the same form: no "claim" is what was "claimed"."""
+    if _phrases().get((sentence.folded(index - 1),)) in ("avg", "sum", "median", "highest", "lowest"):
+        return True
+    word = sentence.folded(index)
+    words = {one.removesuffix("s") for name in column.fields for one in name_words(name)}
+    return column.last > index + 1 or word.removesuffix("s") in words
 
 
 _CONNECTING = frozenset("and or & / , the a of in by either neither nor both vs versus 、 ， 和 与 或 及 跟".split())
@@ -225,11 +249,20 @@ def _noun_end(sentence: Sentence, index: int) -> int:
 
 
 # Kinds behind which a plural noun is what the records are called: "how many [sightings]", "at least 5 [parcels]".
-_BEFORE_PLURAL = frozenset(["count", "most", "fewest", "number", "distinct", "share", "top"])
+_BEFORE_PLURAL = frozenset(["count", "most", "fewest", "number", "distinct", "share", "top", "difference"])
 # And right behind which a noun is: "which [parcel]", "the most expensive [part]".
-_BEFORE_NOUN = frozenset(["which", "highest", "lowest", "exactly"])
+_BEFORE_NOUN = frozenset(["which", "highest", "lowest", "exactly", "newest", "oldest"])
 _NAMING = frozenset([UNKNOWN, PIECE, FIELD, RECORD, VALUE])
+_CALCULATING = frozenset(
+    """
+    count how_much how_big distinct avg median sum share rate ratio difference most fewest highest lowest newest oldest
+    """.split()
+)
+_COUNTING = frozenset(["count", "most", "fewest", "share", "more", "fewer"])
+_SUPERLATIVE = frozenset(["highest", "lowest", "newest", "oldest"])
 _DETERMINERS = frozenset("the our all these those".split())
+_GENERAL = frozenset("one ones record records entry entries item items row rows".split())
+"""Words for records of any kind."""
 
 
 def _with_records(sentence: Sentence, parts: list[Part], columns: Columns) -> tuple[Part, ...]:
@@ -241,11 +274,34 @@ def _with_records(sentence: Sentence, parts: list[Part], columns: Columns) -> tu
             parts[place] = replace(part, kind="more" if part.kind == "or_more" else "fewer")
         if part.kind in (UNKNOWN, RECORD) and place and _counts_noun(sentence, parts, place, columns):
             parts[place] = replace(part, kind=FILLER)
-        elif part.kind == UNKNOWN and _is_record(sentence, parts, place, before):
+        elif part.kind == FIELD and before in _BEFORE_PLURAL and _names_records(sentence, part, columns):
+            parts[place] = replace(part, kind=RECORD, fields=(), guessed=True)
+        elif (
+            part.kind == UNKNOWN
+            and (_is_record(sentence, parts, place, before) or _is_only_record(sentence, parts, place))
+            and not columns.may_be_value(part_text(sentence, part))
+        ):
             parts[place] = replace(part, kind=RECORD, guessed=True)
         if part.kind not in (FILLER, MARK, PIECE):
             before = parts[place].kind
     return tuple(parts)
+
+
+def _names_records(sentence: Sentence, part: Part, columns: Columns) -> bool:
+    """Whether a plural that is counted is something else than the values of the fields that it resembles.
+
+    "vacancies" are no vacancyState, "inspections" no inspectors; days and amounts in a unit are not counted at all.
+    """
+    is_noun = _is_plural(sentence, part) or sentence.tokens[part.first].kind == "cjk"
+    if is_noun and set(part.fields) <= set(columns.dates()):
+        return True
+    if not _is_plural(sentence, part) or part.strength == 2:
+        return False
+    word = sentence.tokens[part.first].folded
+    measures = [columns.measures[name] for name in part.fields if name in columns.measures]
+    if measures:
+        return any(one.units for one in measures) and unit_of(word) is None
+    return part.strength < 3 or not any(columns.is_called(name, word) for name in part.fields)
 
 
 def _counts_noun(sentence: Sentence, parts: Sequence[Part], place: int, columns: Columns) -> bool:
@@ -267,13 +323,42 @@ def _is_record(sentence: Sentence, parts: Sequence[Part], place: int, before: st
     if sentence.tokens[part.first].kind != "word" or (behind is not None and behind.kind == UNKNOWN):
         return False
     if _is_plural(sentence, part):
-        determined = last is not None and sentence.tokens[last.first].folded in _DETERMINERS
         grouped = behind is not None and behind.kind in ("per", "by") and (last is None or last.kind == "listed")
-        return before in _BEFORE_PLURAL or determined or grouped
+        return before in _BEFORE_PLURAL or grouped
     counted = behind is not None and behind.kind == "count" and behind.first == part.last
     is_head = behind is None or behind.kind not in _NAMING
-    named = is_head and last is not None and last.kind in _BEFORE_NOUN and len(part_text(sentence, part)) > 2
+    led = parts[place - 2] if last is not None and last.kind == FIELD and place > 1 else last  # "the highest rated [X]"
+    named = is_head and led is not None and led.kind in _BEFORE_NOUN and len(part_text(sentence, part)) > 2
     return (counted or named) and part_text(sentence, part).isalpha()
+
+
+def _is_only_record(sentence: Sentence, parts: Sequence[Part], place: int) -> bool:
+    """Whether an unknown noun with an article or right behind a value is the only one that may stand for records.
+
+    "our [hotels]", "all [mail]", "public safety [ordinances]", 西安[酒店]; in "tickets about our [printers]" it is not.
+    """
+    part = parts[place]
+    last = parts[place - 1] if place else None
+    token = sentence.tokens[part.first]
+    others = [one for one in parts if one.kind == RECORD and part_text(sentence, one).casefold() not in _GENERAL]
+    alone = all(sentence.tokens[one.first].stem == token.stem for one in others)
+    asks = any(one.kind in _CALCULATING for one in parts)  # of a list it may be the topic
+    if last is None or not asks or not alone or token.is_capital:
+        return False
+    article = sentence.tokens[last.last - 1].folded
+    if token.kind == "cjk":
+        behind = parts[place + 1].kind if place + 1 < len(parts) else MARK
+        counts = behind == "among" or any(one.kind in _COUNTING for one in parts)
+        counts = counts or (place > 1 and article == "的" and parts[place - 2].kind in _BEFORE_NOUN)
+        led = last.kind == PIECE or article == "的"
+        return led and counts and behind != UNKNOWN
+    if last.kind == PIECE and sentence.folded(last.first - 1) in ("a", "an", "the", "any", "each"):
+        return True
+    if last.kind == FILLER and article in ("a", "an"):
+        return True
+    if last.kind == PIECE and place > 1 and parts[place - 2].kind in _SUPERLATIVE:
+        return True
+    return ((last.kind == PIECE or article in _DETERMINERS) and _is_plural(sentence, part)) or article == "all"
 
 
 def part_text(sentence: Sentence, part: Part) -> str:
@@ -281,7 +366,7 @@ def part_text(sentence: Sentence, part: Part) -> str:
     return sentence.text[part.start : part.end]
 
 
-_CLASSIFIERS = frozenset("个篇份条起件项门首道部次款套张")
+_CLASSIFIERS = frozenset("个篇份条起件项门首道部次款套张家间本则封例宗台辆只座")
 
 
 def _is_classified(sentence: Sentence, parts: Sequence[Part], place: int) -> bool:
@@ -297,7 +382,7 @@ def _is_classified(sentence: Sentence, parts: Sequence[Part], place: int) -> boo
         around[0].kind in ("count", FILLER)
         and before[-1:] in _CLASSIFIERS
         and len(before) > (around[0].kind == "count")
-    )
+    ) or (around[0].kind == "count" and parts[place].last - parts[place].first > 1)
     return counted or (around[1].kind == "count" and behind.endswith("数") and behind[:1] in _CLASSIFIERS)
 
 
@@ -306,7 +391,8 @@ def _is_plural(sentence: Sentence, part: Part) -> bool:
     word = token.folded
     return (
         token.kind == "word"
-        and len(word) > 3
+        and len(word) > 2
+        and word not in STOP_WORDS
         and word.endswith("s")
         and not word.endswith(("ss", "us", "is"))
         and word not in table("calculation")["not_records"]

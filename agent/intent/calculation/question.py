@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from agent.intent.calculation.parts import FIELD, FILLER, MARK, NUMBER, PIECE, UNIT, UNKNOWN, Part, says
+from agent.intent.catalogue import truth_of
 from agent.intent.columns import Columns
 from agent.intent.filters import Json
-from agent.intent.found import Found, Piece, date_field
+from agent.intent.found import Found, Piece, date_field, main_date
 from agent.intent.numbers import NUMBER as NUMBER_OF
 from agent.intent.numbers import unit_of
 
@@ -63,7 +64,7 @@ class Question:
         for place, part in enumerate(self.parts):
             if place in self.used or part.is_soft:
                 continue
-            if part.kind in ("negation", "lacking") and negated:
+            if part.kind in ("negation", "lacking") and (negated or self._is_denied_flag(place)):
                 continue
             if part.kind == "or" and _is_chosen(self.found):
                 continue
@@ -75,6 +76,13 @@ class Question:
                 continue
             words.append(self.found.sentence.text[part.start : part.end])
         return words
+
+    def _is_denied_flag(self, place: int) -> bool:
+        """Whether what is denied behind a place is a field that is to be false: "had no [quorum]"."""
+        behind = self.beside(place, 1)
+        piece = self.parts[behind].piece if behind is not None else None
+        truth = truth_of(self.columns.vocabulary.catalogue.fields[piece.field]) if piece is not None else None
+        return piece is not None and truth is not None and str(piece.filter.get("value")) == truth[False]
 
     def _is_own_unit(self, part: Part) -> bool:
         """Whether a unit is that of a number that was taken up: "the total fine in euros"."""
@@ -106,7 +114,7 @@ class Question:
         names = [name for name in part.fields if self.columns.is_group(name)]
         if len(names) > 1:
             names = [name for name in names if name not in self.columns.people()] or names
-            free = [name for name in names if name not in self._constrained()]
+            free = [name for name in names if name not in self.constrained()]
             names = free or names
         return names[0] if len(names) == 1 or (names and part.strength <= 2) else None
 
@@ -118,6 +126,8 @@ class Question:
     def expressed(self, name: str) -> str:
         """A number field as an expression of the aggregates: of numbers in texts the number."""
         self.taken.add(name)
+        if not self.columns.measures[name].is_plain:
+            raise Unclear("its texts are no plain numbers")
         if len(self.columns.measures[name].units) > 1:
             self._keep_to_unit(name)
         return NUMBER_OF.format(name) if self.columns.measures[name].texts else name
@@ -138,7 +148,8 @@ class Question:
         if kept not in self.within:
             self.within.append(kept)
 
-    def _constrained(self) -> set[str]:
+    def constrained(self) -> set[str]:
+        """The fields of which a value is named."""
         return {part.piece.field for part in self.parts if part.piece is not None}
 
     def is_condition(self, name: str) -> bool:
@@ -152,7 +163,7 @@ class Question:
             return of_range
         dates = self.columns.dates()
         named = [name for _, part in self.fields() for name in part.fields if name in dates]
-        return next(iter((*named, *dates)), None)
+        return named[0] if named else main_date(self.columns.vocabulary)
 
 
 def _is_negated(found: Found) -> bool:
@@ -194,8 +205,9 @@ def words_of_kind(question: Question, kind: str) -> tuple[str, ...]:
 def pieces_of(question: Question) -> tuple[Piece, ...]:
     """The constraints of a question, those on whole rows included."""
     pieces = list(question.found.pieces)
+    stated = {str(piece.filter) for piece in (*pieces, *question.found.lengths)}
     for part in question.parts:
-        stated = {str(piece.filter) for piece in (*pieces, *question.found.lengths)}
         if part.piece is not None and str(part.piece.filter) not in stated:
             pieces.append(part.piece)
+            stated.add(str(part.piece.filter))
     return tuple(pieces)

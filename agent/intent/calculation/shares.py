@@ -4,6 +4,7 @@ from agent.intent.calculation import between
 from agent.intent.calculation.groups import read_group, read_ranked_group
 from agent.intent.calculation.question import Calculation, Question, pieces_of
 from agent.intent.calculation.slots import read_decimals, read_order
+from agent.intent.catalogue import truth_of
 from agent.intent.filters import Json, both
 from agent.intent.found import Piece
 from agent.intent.vocabulary import concepts_of
@@ -111,6 +112,8 @@ def _by_place(question: Question, pieces: tuple[Piece, ...]) -> tuple[tuple[Piec
     verbs = [token for token in sentence.tokens if token.folded in _SAYING and token.start > share.end]
     verb = next((token for token in verbs if token.start > pieces[0].end), None)
     behind = tuple(piece for piece in pieces if verb is not None and piece.start >= verb.end)
+    # "were P2 last year": the period is of the whole, unless it is all that is said.
+    behind = tuple(piece for piece in behind if piece.field not in dates) or behind
     if behind and len(behind) < len(pieces):
         return behind, tuple(piece for piece in pieces if piece not in behind)
     whole_zh = sentence.text.find("占")
@@ -122,5 +125,9 @@ def _by_place(question: Question, pieces: tuple[Piece, ...]) -> tuple[tuple[Piec
     leads = question.parts[question.of_kind("share", "rate")[0]].kind == "share" and not any(
         token.start > said[0].end for token in verbs
     )
+    fields = question.columns.vocabulary.catalogue.fields
+    flags = [piece for piece in said if piece.field in fields and truth_of(fields[piece.field])]
+    if leads and len(flags) == 1:
+        return (flags[0],), tuple(piece for piece in pieces if piece is not flags[0])
     chosen = said[0] if leads and len(said) > 1 and sentence.text.isascii() else said[-1]
     return (chosen,), tuple(piece for piece in pieces if piece is not chosen)

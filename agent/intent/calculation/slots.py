@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agent.intent.calculation.parts import FIELD, NUMBER, PIECE, RECORD, Part
+from agent.intent.calculation.parts import FIELD, NUMBER, PIECE, RECORD, UNIT, UNKNOWN, Part
 from agent.intent.calculation.question import LINKING, Question, Unclear
 from agent.intent.filters import Json
+from agent.intent.numbers import unit_of
 from agent.intent.numerals import parse_count
 from agent.intent.vocabulary import concepts_of
 from retrievers.core.aggregates import MAX_LIMIT
@@ -23,6 +24,7 @@ _BOUNDS: dict[str, Callable[[int], Json]] = {
     "or_more": lambda n: {"at_least": n},
     "or_fewer": lambda n: {"at_most": n},
 }
+_JUDGING = frozenset(["best", "worst", "最好", "最差"])
 _VERBS = frozenset("are is was were have has had did do does got".split())
 _CLASSIFIERS = frozenset("个篇份条起件项门位名首道部次")
 
@@ -184,7 +186,9 @@ def _record_before(question: Question, place: int) -> int | None:
     if before is None or before in question.used or (english and before != place - 1):
         return None
     part = question.parts[before]
-    return before if part.kind in (RECORD, FIELD, "people") and not is_dated(question, part) else None
+    if is_dated(question, part) or (part.fields and set(part.fields) <= question.constrained()):
+        return None
+    return before if part.kind in (RECORD, FIELD, "people") else None
 
 
 def is_dated(question: Question, part: Part) -> bool:
@@ -216,8 +220,49 @@ def read_operand(question: Question) -> str | None:
     for name, places in sure.items():
         _check_operand(question, name, places)
         question.used.update(places)
+        for place in places:
+            _take_compound(question, name, place)
         return name
+    return None if named else _of_unit(question)
+
+
+def _of_unit(question: Question) -> str | None:
+    """The one number in the unit that is asked for: "how many minutes on average"."""
+    for place in question.of_kind(UNIT):
+        part = question.parts[place]
+        unit = unit_of(question.found.sentence.text[part.start : part.end])
+        names = [name for name, one in question.columns.measures.items() if unit in one.units]
+        if len(names) == 1 and not question.is_condition(names[0]):
+            _check_operand(question, names[0], [])
+            question.used.add(place)
+            return question.expressed(names[0])
     return None
+
+
+_APART = (0.03, 0.6)
+"""Shares of the documents between which a word of their texts may tell some of them from others."""
+
+
+def _take_compound(question: Question, name: str, place: int) -> None:
+    """Take up the words that make one noun with that for a number: "[asking] price", "prep [time]".
+
+    There is one such number: what it is called in full restricts nothing, unless it is a word by which texts differ.
+    """
+    bare = name.removeprefix("number(").rstrip(")")
+    behind = question.parts[place + 1] if place + 1 < len(question.parts) else None
+    if behind is not None and behind.kind == FIELD and behind.strength <= 2 and bare in behind.fields:
+        question.used.add(place + 1)
+    tokens, frequencies = question.found.sentence.tokens, question.found.sentence.frequencies
+    if question.found.sentence.text[question.parts[place].start] > "\u3400":
+        # 停[多少分钟], 停了[多久]: the verb says the number's name.
+        place = min(question.beside(place, -1, over=("count", "filler")) or place, place - 1) + 1
+    while place and question.parts[place - 1].kind == UNKNOWN:
+        place -= 1
+        token, part = tokens[question.parts[place].first], question.parts[place]
+        told = _APART[0] <= frequencies.get(token.folded, 0.0) <= _APART[1]
+        if token.is_capital or told or (token.kind == "cjk" and part.last - part.first > 1) or token.kind == "number":
+            return
+        question.used.add(place)
 
 
 def _check_operand(question: Question, name: str, places: list[int]) -> None:
@@ -225,11 +270,22 @@ def _check_operand(question: Question, name: str, places: list[int]) -> None:
     bare = name.removeprefix("number(").rstrip(")")
     if question.has("sum", "avg", "median", "how_much") and question.columns.is_running(bare):
         raise Unclear("a number that only numbers the records")
+    if question.has("sum", "how_much") and question.columns.is_year(bare):
+        raise Unclear("years, of which no sum says anything")
     if question.has("highest", "lowest", "most", "fewest") and question.columns.is_rank(bare):
         raise Unclear("a place in an order")
+    ends = {question.found.sentence.text[part.start : part.end].casefold() for part in question.parts}
+    if ends & _JUDGING and question.columns.measures[bare].units:
+        raise Unclear("the best of it")  # the best time is the shortest
+    units = question.columns.measures[bare].units
+    for part in question.parts:
+        text = question.found.sentence.text[part.start : part.end]
+        if part.piece is None and len(text.encode()) > 1 and units and (said := unit_of(text)) and said not in units:
+            raise Unclear(text)
     for place in places:
         behind = question.parts[place + 1] if place + 1 < len(question.parts) else None
-        if behind is not None and behind.kind == FIELD and place + 1 not in places and not question.number_of(behind):
+        of_other = behind is not None and behind.kind == FIELD and bare not in behind.fields
+        if behind is not None and of_other and place + 1 not in places and not question.number_of(behind):
             raise Unclear(question.found.sentence.text[question.parts[place].start : behind.end])
 
 

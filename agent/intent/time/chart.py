@@ -35,14 +35,15 @@ Chart = list[dict[str, list[Item]]]
 def rules_of(table: Sequence[tuple[str, str, Make] | tuple[str, str, Make, int]]) -> dict[str, list[Rule]]:
     """Rules by the category they begin with.
 
-    In a pattern "a|b" is either of two categories and "a?" one that may be missing.
+    In a pattern "a|b" is either of two categories, "a?" one that may be missing, and " / " stands between patterns.
     """
     rules: dict[str, list[Rule]] = {}
-    for category, pattern, make, *cost in table:
-        choices = [part.rstrip("?").split("|") + ([""] if part.endswith("?") else []) for part in pattern.split()]
-        for chosen in product(*choices):
-            parts = tuple(filter(None, chosen))
-            rules.setdefault(parts[0], []).append(Rule(category, parts, make, cost[0] if cost else 0))
+    for category, patterns, make, *cost in table:
+        for pattern in patterns.split(" / "):
+            choices = [part.rstrip("?").split("|") + ([""] if part.endswith("?") else []) for part in pattern.split()]
+            for chosen in product(*choices):
+                parts = tuple(filter(None, chosen))
+                rules.setdefault(parts[0], []).append(Rule(category, parts, make, cost[0] if cost else 0))
     return rules
 
 

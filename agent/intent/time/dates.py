@@ -6,12 +6,13 @@ over; else none of it is read, and its words are handed back.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from agent.intent.time import periods
-from agent.intent.time.chart import Chart, parse
+from agent.intent.time.chart import parse
 from agent.intent.time.grammar import RULES
+from agent.intent.time.leftover import LIGHT, Run
 from agent.intent.time.lexer import Item, Token, load_words, read_words
 from agent.intent.time.periods import Calendar, Period, Yearly
 
@@ -23,20 +24,13 @@ _MOST_ITEMS = 1_500
 _ANCHORS = frozenset(
     """
     YEAR TWO UNIT MONTHNAME WDAY HOLIDAY DAYREL YREL DATE YM MD MDN SEASON DECADE HALFYEAR ZHYEARPART ZHMONTHPART
-    HALFMONTH O OONES ytd fy q h w century_of yue niandai fiscal
+    HALFMONTH HALFWEEK O OONES TEENS TENS thousand COMPACT YM1 TODATE fy q h w century_of yue niandai fiscal
     """.split()
 )
 """Categories without one of which a run names no day."""
 _BESIDE = frozenset(["and", "or", "beside", "comma", "skipped", "cue"])
-_LIGHT = frozenset(["skipped", "of", "to"])
-_STRONG = frozenset(["YEAR", "DUR", "R", "P", "X", "WDAY", "PT", "OTHERUNIT", "SOMEDUR"])
-_OPENING = ("zhbefore", "zhafter", "zhsince", "zhupto", "onwards", "andbefore", "ago")
-"""Words after a period that open it."""
-_NARROWING = ("PART", "EDGE", "later", "earlier", "rest", "ROLL")
-"""Words before a period of which they name a part, or more than one."""
 _RELATIVE = re.compile(r"[\u4e00-\u9fff]{1,4}的[\u4e00-\u9fff]")
 """A verb that says what was done then, of documents: 周五[提交的报告], and not 周五还开门吗."""
-_FARTHEST = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +85,7 @@ def read_dates(text: str, calendar: Calendar) -> Dates:
         if not left:
             unread.append((tokens[first].start, len(text)))
             break
-        found, missed = _Run(text, tokens, first, last, chart, calendar).read()
+        found, missed = _Reading(text, tokens, first, last, chart, calendar).read()
         ranges += found
         for start, end in missed:
             if unread and start <= unread[-1][1]:
@@ -118,14 +112,9 @@ def _is_inner(tokens: Sequence[Token], place: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
-    """One run of tokens [first, last) with all its readings."""
+class _Reading(Run):
+    """What a run states."""
 
-    text: str
-    tokens: Sequence[Token]
-    first: int
-    last: int
-    chart: Chart
     calendar: Calendar
 
     def read(self) -> tuple[list[DateRange], list[tuple[int, int]]]:
@@ -137,9 +126,11 @@ class _Run:
         unread: list[tuple[int, int]] = []
         unread += self._bare_ends(stated)
         clash = {place for place in range(1, len(stated)) if self._clash(stated[place - 1].item, stated[place].item)}
+        ends = {one.item.start: one.item.end for one in stated}
         for place, one in enumerate(stated):
             periods_read = self._periods(stated, place)
-            if place in clash or place + 1 in clash or periods_read is None or self._is_partial(one.item):
+            is_clash = place in clash or place + 1 in clash
+            if is_clash or periods_read is None or self.is_partial(one.item, ends):
                 unread.append(self._with_neighbours(one.item))
             else:
                 start, end = self._characters(one.item)
@@ -150,51 +141,47 @@ class _Run:
         """Years that are an end of something which is no date: "between 2005 and the release"."""
         for place in range(self.first + 1, self.last):
             covered = any(one.item.start <= place < one.item.end for one in stated)
-            if not covered and self._has(place, "YEAR") and self._has(place - 1, "between", "to", "before", "after"):
+            if not covered and self.has(place, "YEAR") and self.has(place - 1, "between", "to", "before", "after"):
                 yield self.tokens[place - 1].start, self.tokens[place].end
-
-    def _items(self, place: int, *categories: str) -> list[Item]:
-        here = self.chart[place - self.first] if self.first <= place <= self.last else {}
-        return [item for category in categories for item in here.get(category, ())]
-
-    def _has(self, place: int, *categories: str) -> bool:
-        """Whether a single token is one of those words."""
-        return self.first <= place < self.last and any(one.category in categories for one in self.tokens[place].items)
 
     def _stated(self) -> Iterator[_Stated]:
         """From the left the longest readings that stand for themselves, the nearest to hand of them."""
         place = self.first
         while place < self.last:
-            found = [_Stated(item) for item in self._items(place, "T") if self._is_plausible(item)]
-            longest = max((item.end for item in self._items(place + 1, "T")), default=0)
-            cued = [item for item in self._items(place, "TC") if item.end > longest]
+            found = [_Stated(item) for item in self.items(place, "T") if self._is_plausible(item)]
+            longest = max((item.end for item in self.items(place + 1, "T")), default=0)
+            cued = [item for item in self.items(place, "TC") if item.end > longest]
             found += [_Stated(item._replace(start=place + 1)) for item in cued]
-            ends = [item for item in self._items(place, "TE") if not self._following(item)[:1].isalnum()]
+            ends = [item for item in self.items(place, "TE") if not self._following(item)[:1].isalnum()]
             found += [_Stated(item) for item in ends]
             if place == 0 or self._follows_participle(place):
-                alone = self._items(place + self._has(place, "skipped"), "YEAR", "R", "WDAY", "WEEKEND")
+                alone = self.items(place + self.has(place, "skipped"), "YEAR", "R", "WDAY", "THIS", "LOOSE")
                 found += [_Stated(item) for item in alone if self._can_open(item)]
             if self.tokens[place].is_chinese:
-                alone = self._items(place, "WDAY", "RH")
+                alone = self.items(place, "WDAY", "RH")
                 found += [_Stated(item) for item in alone if _RELATIVE.match(self._following(item))]
             if not found:
-                found = [_Stated(item, is_weak=True) for item in self._items(place, "R", "YEAR")]
+                found = [_Stated(item, is_weak=True) for item in self.items(place, "R", "YEAR")]
             if not found:
                 place += 1
                 continue
             best = max(found, key=lambda one: (one.item.end, -one.item.cost))
-            if self._has(place, "link", "cue", "on", "between") and best.item.end < longest:
+            if self.has(place, "link", "cue", "on", "between") and best.item.end < longest:
                 place += 1  # 在[2019年之前]
                 continue
             # "came in between ..."
-            is_led = self._has(place, "link") and self._has(place + 1, "between")
+            is_led = self.has(place, "link") and self.has(place + 1, "between")
             yield best._replace(item=best.item._replace(start=place + 1)) if is_led else best
             place = best.item.end
 
     def _can_open(self, item: Item) -> bool:
         """Whether it stands for itself at the beginning of the text, or after what was done then."""
-        if self._has(item.start - 1, "skipped"):
-            return item.category == "WEEKEND" and self._follows_participle(item.start - 1)
+        is_led = self.has(item.start - 1, "skipped")
+        if item.category == "THIS" or (is_led and item.category == "R"):
+            opens = self._follows_participle(item.start - is_led) and not self._following(item)[:1].isalnum()
+            return opens and (is_led or item.value.days == 2)
+        if is_led:
+            return False
         following = self.tokens[item.end : item.end + 1]
         is_word = any(re.fullmatch("[a-z]+", one.text) and not one.items for one in following)
         if item.category == "R" and is_word:
@@ -214,14 +201,14 @@ class _Run:
         """Whether a month or a day of the month alone is one: not "before may is decided", "of June Carter"."""
         last, size = item.end - 1, item.end - item.start
         following = self._following(item)
-        days = [one for one in self._items(item.start + size - 2, "O") + self._items(last, "O") if one.end == item.end]
-        if any(self._has(one.start - 1, "the", "on") and one.start - item.start < 3 for one in days):
+        days = [one for one in self.items(item.start + size - 2, "O") + self.items(last, "O") if one.end == item.end]
+        if any(self.has(one.start - 1, "the", "on") and one.start - item.start < 3 for one in days):
             return not following[:1].isalpha()
-        if size <= 2 and self._has(last, "MONTHNAME") and not self._has(item.start, "N", "O", "REL"):
+        if size <= 2 and self.has(last, "MONTHNAME") and not self.has(item.start, "NUM", "N", "O", "REL"):
             return self._is_month(last, self.tokens[item.start].text, following)
         # "what may 3 people do"
-        is_verb = size == 2 and self._has(item.start, "MONTHNAME") and self._is_verbal(item.start)
-        return not (is_verb and following[:1].isalpha() and not self._has(last, "O"))
+        is_verb = size == 2 and self.has(item.start, "MONTHNAME") and self._is_verbal(item.start)
+        return not (is_verb and following[:1].isalpha() and not self.has(last, "O"))
 
     def _is_verbal(self, place: int) -> bool:
         """Whether a month is written like a verb: "may", "march"."""
@@ -266,15 +253,19 @@ class _Run:
 
     def _with_year(self, stated: Sequence[_Stated], place: int) -> int | None:
         """The year that is said once, beside a part of it: Q1 and [Q2 of 2023], [2023 年上半年]和下半年."""
-        for other in (place + 1, place - 1):
-            if not 0 <= other < len(stated):
-                continue
-            left, right = sorted((stated[place].item, stated[other].item), key=lambda item: item.start)
-            period = stated[other].item.value
-            if not isinstance(period, Period) or not period.is_bounded or period.days > 366:
-                continue
-            if self._is_beside(left, right) and not self._is_relative(stated[other].item):
-                return period.begin.year
+        for step in (1, -1):
+            other = place
+            while 0 <= other + step < len(stated):
+                other += step
+                left, right = sorted((stated[other - step].item, stated[other].item), key=lambda item: item.start)
+                period = stated[other].item.value
+                if not self._is_beside(left, right):
+                    break
+                if isinstance(period, Yearly):
+                    continue  # "January, February and March 2019"
+                if not isinstance(period, Period) or not period.is_bounded or period.days > 366:
+                    break
+                return None if self._is_relative(stated[other].item) else period.begin.year
         return None
 
     def _is_relative(self, item: Item) -> bool:
@@ -293,9 +284,11 @@ class _Run:
     def _clash(self, left: Item, right: Item) -> bool:
         """Whether two parts without a word between them name different days."""
         gap = self._gap(left, right)
+        if "open" in set().union(*gap):
+            return True
         if gap and all("comma" in categories for categories in gap):
             return not self._is_alike(left.value, right.value)
-        if any(not categories <= _LIGHT | {"link", "in", "on", "dash"} for categories in gap):
+        if any(not categories <= LIGHT | {"link", "in", "on", "dash"} for categories in gap):
             return not self._is_beside(left, right) and any("to" in categories for categories in gap)
         one, other = left.value, right.value
         if isinstance(one, Period) and isinstance(other, Period):
@@ -307,77 +300,12 @@ class _Run:
 
     def _is_alike(self, one: object, other: object) -> bool:
         """Whether a comma between two periods lists them: two years, not a day and a year."""
+        if isinstance(other, int) and not isinstance(one, int):
+            return False  # 10月12号, 星期一
         if not isinstance(one, Period) or not isinstance(other, Period) or not one.is_bounded or not other.is_bounded:
             return True
         short, long = sorted((one.days, other.days))
         return short * 3 >= long
-
-    def _is_partial(self, item: Item) -> bool:
-        """Whether something that belongs to a date is left beside a part."""
-        return self._is_left_after(item) or self._is_left_before(item)
-
-    def _is_left_after(self, item: Item) -> bool:
-        place = item.end
-        if self._has(item.start, "span", "from") and self._has(place, "to"):
-            return True  # "from 2005 to the release"
-        if any(one.end - one.start > 1 or not self.tokens[place].is_chinese for one in self._items(place, *_OPENING)):
-            return True
-        if any(self.tokens[place].text[-1] in "初底末" for _ in self._items(place, "AFTERPART")):
-            return True
-        for _ in range(3):
-            strong = [one for one in self._items(place, *_STRONG) if self._is_strong(one)]
-            digits = place == item.end and any(one.category == "N" for one in self._items(place, "N"))
-            if strong or (digits and not self.tokens[place].is_chinese):
-                return not self._items(place, "T")
-            light = [one.end for one in self._items(place, *_LIGHT)]
-            if not light:
-                return False
-            place = light[0]
-        return False
-
-    def _is_left_before(self, item: Item) -> bool:
-        end = item.start
-        if end > self.first and {"of", "skipped"} & {one.category for one in self.tokens[end - 1].items}:
-            end -= 1
-        if end > self.first and {"between", "to"} & {one.category for one in self.tokens[end - 1].items}:
-            return self.tokens[end - 1].text != "在"
-        starts = range(max(self.first, end - _FARTHEST), end)
-        wanted = self._wanted_before(item)
-        # "end of" may take the first word of the part.
-        ends = (end, end + 1) if self._has(item.start, "of") else (end,)
-        return any(
-            one.end == end and self._is_strong(one) for start in starts for one in self._items(start, *wanted)
-        ) or any(
-            one.end in ends
-            for start in starts
-            for one in self._items(start, *_NARROWING)
-            if not self.tokens[start].is_chinese
-        )
-
-    def _wanted_before(self, item: Item) -> tuple[str, ...]:
-        """Categories that belong to a part if they stand directly before it; fewer before a preposition."""
-        if self._has(item.start, "REL"):
-            return ("N", "YEAR", "DUR", "P", "WDAY", "UNIT")
-        if self.tokens[item.start].text == "of":
-            return ("UNIT", "WDAY", "O", "OTHERUNIT")
-        if self._has(item.start, "to"):
-            return ("N", "O", "DUR", "P")
-        if self._has(item.start, "before", "after"):
-            return ("DUR", "UNIT", "OTHERUNIT", "SOMEDUR")
-        if self._has(item.start, "on", "from"):
-            return ("DUR",)
-        is_led = self._has(item.start, "in", "since", "span", "link")
-        number = ("N", "YEAR") if self._has(item.start, "MONTHNAME") else ()
-        return () if is_led else (*number, "DUR", "P", "WDAY", "UNIT", "OTHERUNIT")
-
-    def _is_strong(self, item: Item) -> bool:
-        """Not a single Chinese character, nor a month's name that is a word, nor what is asked for: "which month"."""
-        word = self.tokens[item.start]
-        if item.category == "UNIT" and self._has(item.start - 1, "asked"):
-            return False
-        if item.end - item.start > 1:
-            return True
-        return not word.is_chinese and word.text not in load_words().verbal_months
 
     def _characters(self, item: Item) -> tuple[int, int]:
         return self.tokens[item.start].start, self.tokens[item.end - 1].end
@@ -386,14 +314,7 @@ class _Run:
         """The characters of a part with what stands beside it in the run."""
         return self.tokens[max(item.start - 1, self.first)].start, self.tokens[min(item.end, self.last - 1)].end
 
-    def _said_once(self, ranges: Sequence[DateRange]) -> list[DateRange]:
-        """ "the last decade (the 2010s)" says one thing twice."""
-        once: list[DateRange] = []
-        for one in ranges:
-            if once and one.period == once[-1].period:
-                between = self.text[once[-1].end : one.start].lstrip()
-                if between.startswith(("(", "（")):
-                    once[-1] = replace(once[-1], end=one.end)
-            else:
-                once.append(one)
-        return once
+    @staticmethod
+    def _said_once(ranges: Sequence[DateRange]) -> list[DateRange]:
+        """ "today, 20 November" says one thing twice."""
+        return [one for place, one in enumerate(ranges) if not place or one.period != ranges[place - 1].period]

@@ -14,6 +14,10 @@ _DIGITS = "零一二三四五六七八九"
 _PLACES = {"十": 10, "百": 100, "千": 1000}
 _NUMERAL = re.compile(r"[〇零一二两俩三四五六七八九十百千]+")
 _TOKEN = re.compile(rf"\d{{1,3}}(?:,\d{{3}})+(?!\d)|\d+(?:\.\d+)+|\d+|[^\W\d_{_CJK}]+|[^\s]")
+_PAIR = re.compile(r"(?<![\w/.-])(?P<a>\d{1,2})[-/](?P<b>\d{1,2})(?!\d)")
+_MONTHS, _LONGEST_MONTH = 12, 31
+_DAY_FOLLOWS = re.compile(r"\s+\d")
+_COMPACT = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])", re.ASCII)
 _BEFORE_OLD = ("since", "before", "between", "yearword", "during")
 _FIRST_YEAR, _LAST_YEAR = 1000, 2199
 _NUMBER_CATEGORIES = frozenset(
@@ -61,12 +65,13 @@ class Words:
     Attributes:
         phrases: by their first token: the further tokens, the category and the value.
         skipped: phrases that may stand anywhere between others.
-        orders: for each language, what the first number of 5/6/2019 and of 5/6 is.
+        orders: for each language, what the first number of 5/6/2019 and of 5/6 is, and the marks between numbers
+            that begin with a year of two digits.
     """
 
     phrases: dict[str, list[tuple[tuple[str, ...], str, Any]]]
     variants: dict[int, str]
-    orders: dict[str, tuple[str, str]]
+    orders: dict[str, tuple[str, str, str]]
     months: dict[str, int]
     verbal_months: frozenset[str]
     numeric: re.Pattern[str]
@@ -77,14 +82,14 @@ def load_words() -> Words:
     """The words of the data files."""
     phrases: dict[str, list[tuple[tuple[str, ...], str, Any]]] = {}
     variants: dict[int, str] = {}
-    orders: dict[str, tuple[str, str]] = {}
+    orders: dict[str, tuple[str, str, str]] = {}
     months: dict[str, int] = {}
     verbal: set[str] = set()
     for language in LANGUAGES:
         data = tomllib.loads((files("agent.intent.time") / "words" / f"{language}.toml").read_text(encoding="utf-8"))
         pairs = data.get("variants", "")
         variants |= {ord(old): new for old, new in zip(pairs[::2], pairs[1::2], strict=True)}
-        orders[language] = (data["first_number"], data["first_without_year"])
+        orders[language] = (data["first_number"], data["first_without_year"], data["marks_after_year"])
         verbal.update(data.get("not_before_months", ()))
         data["function"]["skipped"] = data["skipped"]
         for category, value, phrase in _entries(data):
@@ -113,6 +118,8 @@ def _entries(data: dict[str, Any]) -> Iterator[tuple[str, Any, str]]:
             else:
                 value = int(key) if category in _NUMBER_CATEGORIES else key
                 yield from ((category, value, phrase) for phrase in phrases)
+                if category == "UNIT":
+                    yield from ((f"{key}unit", None, phrase) for phrase in phrases)
 
 
 def read_words(text: str) -> list[Token]:
@@ -125,19 +132,25 @@ def read_words(text: str) -> list[Token]:
     closed = 0
     inside: set[int] = set()
     for place, token in enumerate(tokens):
-        named = words.phrases.get(token.text, ())
-        ends = {category: place + 1 + len(rest) for rest, category, _ in named if _spells(spelled, place, rest)}
+        named = [one for one in words.phrases.get(token.text, ()) if not one[0] or _spells(spelled, place, one[0])]
+        ends = {category: place + 1 + len(rest) for rest, category, _ in named}
         within, closed = place < closed, max(closed, ends.get("ordinary", 0), ends.get("closed", 0))
         inside.update(range(place + 1, ends.get("ordinary", 0)))
         if token.items or within or "ordinary" in ends:
             continue  # a date in digits, or a part of a word like 后端
-        for rest, category, value in words.phrases.get(token.text, ()):
-            if _spells(spelled, place, rest):
-                token.items.append(Item(category, value, place, place + 1 + len(rest)))
+        for rest, category, value in named:
+            token.items.append(Item(category, value, place, place + 1 + len(rest)))
         token.items.extend(_numbers(folded, tokens, place))
     for token in tokens if inside else ():
         token.items[:] = [item for item in token.items if item.end not in inside]
     return tokens
+
+
+def is_exchangeable(phrase: str, text: str) -> bool:
+    """Whether the day and the month of a phrase may be exchanged, and no other date of the text tells: 3/4/2024."""
+    pairs = [(int(one["a"]), int(one["b"])) for one in _PAIR.finditer(text)]
+    is_told = any(_MONTHS < max(pair) <= _LONGEST_MONTH for pair in pairs)
+    return not is_told and any(one["a"] != one["b"] for one in _PAIR.finditer(phrase))
 
 
 def _spells(spelled: list[str], place: int, rest: tuple[str, ...]) -> bool:
@@ -148,22 +161,29 @@ def _spells(spelled: list[str], place: int, rest: tuple[str, ...]) -> bool:
 def _tokens(text: str, words: Words) -> Iterator[Token]:
     order = _Order.of(text, words)
     place = count = 0
+    is_month = False
     while place < len(text):
         dated = words.numeric.match(text, place)
         if dated:
             mark = dated["mark"] or dated["other"] or dated["third"]
             parts = [part for name in "abcdefgi" if (part := dated[name])]
             items = order.read(parts, mark, count) if text[place - 1 : place] != mark or not place else []
+            if (
+                len(parts) == 2
+                and parts[1] in words.months
+                and (is_month or (len(parts[0]) == 4 and _DAY_FOLLOWS.match(text, dated.end())))
+            ):
+                items = []  # Nov [18-Dec] 19, Nov 18 [2014-Dec] 19
             if items:
                 yield Token(dated[0], dated.start(), dated.end(), items)
-                place, count = dated.end(), count + 1
+                place, count, is_month = dated.end(), count + 1, False
                 continue
         match = _TOKEN.match(text, place)
         if match is None:
             place += 1
             continue
         yield Token(match[0], match.start(), match.end())
-        place, count = match.end(), count + 1
+        place, count, is_month = match.end(), count + 1, match[0] in words.months
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,15 +193,16 @@ class _Order:
     months: dict[str, int]
     first: str
     first_without_year: str
+    marks_after_year: str
 
     @classmethod
     def of(cls, text: str, words: Words) -> "_Order":
-        first, without = words.orders["zh" if re.search(f"[{_CJK}]", text) else "en"]
+        first, without, marks = words.orders["zh" if re.search(f"[{_CJK}]", text) else "en"]
         for one in words.numeric.finditer(text):
             parts = [one[name] for name in "abc"]
             if all(part and part.isdigit() for part in parts) and len(parts[2]) == 4 and 12 < int(parts[0]) <= 31:
                 first = "day"
-        return cls(words.months, first, without)
+        return cls(words.months, first, without, marks)
 
     def read(self, parts: list[str], mark: str, place: int) -> list[Item]:
         """A date in digits and marks as "DATE" (year, month, day), "YM" (year, month) or "MDN" (month, day)."""
@@ -195,13 +216,15 @@ class _Order:
         year: int | str
         if years:
             year = int(years[0])
+        elif len(parts[0]) == 2 and mark in tuple(self.marks_after_year):
+            year, numbers = parts[0], numbers[1:]
         elif len(parts[-1]) == 2 and parts[-1].isdigit() and mark != ".":
             year, numbers = parts[-1], numbers[:-1]
         else:
             return []
         if named:
             return [Item("DATE", (year, named[0], numbers[0]), place, place + 1)] if len(numbers) == 1 else []
-        leading = parts[0] in years
+        leading = parts[0] in years or mark in tuple(self.marks_after_year)
         first = "month" if leading else "day" if mark == "." else self.first
         pair = _month_and_day(numbers, first)
         return [Item("DATE", (year, *pair), place, place + 1)] if pair else []
@@ -209,10 +232,10 @@ class _Order:
     def _of_two(
         self, parts: list[str], mark: str, years: list[str], named: list[int], numbers: list[int], place: int
     ) -> list[Item]:
-        leads = parts[0] in years and (mark == "/" or len(parts[1]) == 2)
-        if years and (named or mark == "/" or (mark == "-" and leads)):
+        if years and (named or mark == "/" or (mark == "-" and parts[0] in years)):
             month = named[0] if named else numbers[0]
-            return [Item("YM", (int(years[0]), month), place, place + 1)] if 1 <= month <= 12 else []
+            category = "YM1" if mark == "-" and not named and len(parts[1]) == 1 else "YM"
+            return [Item(category, (int(years[0]), month), place, place + 1)] if 1 <= month <= 12 else []
         if years or (not named and mark != "/"):
             return []
         pair = (named[0], numbers[0]) if named and numbers else _month_and_day(numbers, self.first_without_year)
@@ -239,7 +262,7 @@ def _numbers(text: str, tokens: list[Token], place: int) -> Iterator[Item]:
         yield from _chinese(numeral[0], place)
     elif token.text.isdecimal() and token.text.isascii() and len(token.text) <= 4 and not _is_code(text, tokens, place):
         number = int(token.text)
-        yield Item("N", number, place, place + 1)
+        yield Item("NUM", number, place, place + 1)
         if len(token.text) == 4 and _FIRST_YEAR <= number <= _LAST_YEAR and _may_be_year(tokens, place, number):
             yield Item("YEAR", number, place, place + 1)
         elif len(token.text) == 2:
@@ -247,6 +270,8 @@ def _numbers(text: str, tokens: list[Token], place: int) -> Iterator[Item]:
         following = tokens[place + 1] if place + 1 < len(tokens) else None
         if following and following.start == token.end and following.text in ("st", "nd", "rd", "th"):
             yield Item("O", number, place, place + 2)
+    elif _COMPACT.fullmatch(token.text):
+        yield Item("COMPACT", (int(token.text[:4]), int(token.text[4:6]), int(token.text[6:])), place, place + 1)
 
 
 def _may_be_year(tokens: list[Token], place: int, number: int) -> bool:

@@ -5,7 +5,7 @@ from datetime import date, timedelta
 from agent.intent.time import periods
 from agent.intent.time.periods import Calendar, Period, Unit, Yearly
 from agent.intent.time.spans import up_to_now
-from agent.intent.time.yearly import as_period, digits_day, months
+from agent.intent.time.yearly import digits_day, in_year, months
 
 _MOST_UNITS = 999
 _ONE_DAY = timedelta(days=1)
@@ -20,8 +20,10 @@ def named_date(calendar: Calendar, parts: tuple[int | str, int, int]) -> Period:
     return periods.one_day(date(number, month, day))
 
 
-def year_month(calendar: Calendar, parts: tuple[int, int]) -> Period:
-    return months(parts[1] - 1, 1).at(parts[0])
+def said_twice(calendar: Calendar, one: Period, other: Period | Yearly) -> Period | None:
+    """Easter 2024 (31 March), last quarter (Jan-Mar)."""
+    again = other.at(one.begin.year) if isinstance(other, Yearly) else other
+    return one if one == again else None
 
 
 def day_from_now(calendar: Calendar, days: int) -> Period:
@@ -32,25 +34,9 @@ def relative(calendar: Calendar, steps: int, unit: Unit) -> Period | None:
     return periods.relative(calendar, unit, steps) if unit not in ("day", "half") else None
 
 
-def relative_to_year(calendar: Calendar, steps: int, unit: Unit) -> Period | None:
-    return periods.relative(calendar, unit, steps) if unit == "year" else None
-
-
-def years_ago(calendar: Calendar, count: int, unit: Unit) -> Period | None:
-    return periods.relative(calendar, unit, -count) if unit == "year" and count <= _MOST_UNITS else None
-
-
-def before_last(calendar: Calendar, unit: Unit) -> Period:
-    return periods.relative(calendar, unit, -2)
-
-
-def after_next(calendar: Calendar, unit: Unit) -> Period:
-    return periods.relative(calendar, unit, 2)
-
-
-def day_beside(calendar: Calendar, steps: int, unit: Unit) -> Period | None:
-    """The next day, the day before."""
-    return periods.relative(calendar, "day", steps) if unit == "day" and abs(steps) == 1 else None
+def day_beside(calendar: Calendar, steps: int) -> Period | None:
+    """The next day, the last day."""
+    return day_from_now(calendar, steps) if abs(steps) == 1 else None
 
 
 def relative_part(calendar: Calendar, steps: int, part: Yearly) -> Period | None:
@@ -60,6 +46,11 @@ def relative_part(calendar: Calendar, steps: int, part: Yearly) -> Period | None
     if steps == 1:
         return part.at(periods.latest(part, calendar).begin.year + 1)
     return periods.latest(part, calendar, over=True) if steps == -1 else None
+
+
+def coming_day(calendar: Calendar, steps: int, day: Yearly) -> Period | None:
+    """ "next 5/12"; "the last 3/4" may be a share."""
+    return relative_part(calendar, steps, day) if steps >= 0 else None
 
 
 def relative_weekday(calendar: Calendar, steps: int, weekday: int) -> Period:
@@ -77,10 +68,6 @@ def weekday_of(calendar: Calendar, weekday: int, week: Period) -> Period | None:
     return periods.nth_weekday(week, weekday, 1) if week.is_bounded and week.days == 7 else None
 
 
-def with_weekday(calendar: Calendar, week: Period, weekday: int) -> Period | None:
-    return weekday_of(calendar, weekday, week)
-
-
 def yearly_weekday(calendar: Calendar, weekday: int, day: Yearly) -> Period | None:
     """Friday, 6 July: of this year, the last or the next, whichever has such a Friday."""
     if not day.is_day:
@@ -90,10 +77,6 @@ def yearly_weekday(calendar: Calendar, weekday: int, day: Yearly) -> Period | No
         if found.begin.weekday() == weekday:
             return found
     return None
-
-
-def yearly_with_weekday(calendar: Calendar, day: Yearly, weekday: int) -> Period | None:
-    return yearly_weekday(calendar, weekday, day)
 
 
 def weekday_and_digits(calendar: Calendar, weekday: int, month: int, day: int) -> Period | None:
@@ -108,6 +91,18 @@ def latest_weekday(calendar: Calendar, weekday: int) -> Period:
     return periods.latest_weekday(weekday, calendar)
 
 
+def latest_weekdays(calendar: Calendar, *weekdays: int) -> tuple[Period, ...]:
+    return tuple(periods.latest_weekday(one, calendar) for one in weekdays)
+
+
+def weekdays_of(calendar: Calendar, first: int, last: int, week: Period) -> Period | None:
+    """From Monday to Wednesday last week."""
+    if not week.is_bounded or week.days != 7:
+        return None
+    low, high = (periods.nth_weekday(week, one, 1) for one in (first, last))
+    return Period(low.low, high.high) if low.begin < high.begin else None
+
+
 def latest_of_month(calendar: Calendar, day: int) -> Period | None:
     return periods.day_of_month(day, calendar) if 1 <= day <= 31 else None
 
@@ -117,22 +112,14 @@ def week_number(calendar: Calendar, number: int, whole: Period | int | None = No
     return periods.iso_week(year or calendar.today.year, number)
 
 
-def numbered_week(calendar: Calendar, whole: Period | int, number: int) -> Period:
-    return week_number(calendar, number, whole)
-
-
 def day_of(calendar: Calendar, day: int, month: Period) -> Period | None:
     """The 4th of last month."""
     return days_of(calendar, day, day, month)
 
 
-def of_day(calendar: Calendar, month: Period, day: int) -> Period | None:
-    return days_of(calendar, day, day, month)
-
-
 def days_of(calendar: Calendar, first: int, last: int, month: Period) -> Period | None:
     """From 2 to 7 this month."""
-    if not month.is_bounded or not 27 < month.days < 32 or month.begin.day > 1 or first > last:
+    if not month.is_bounded or month != months(month.begin.month - 1, 1).at(month.begin.year) or first > last:
         return None
     return Period(month.begin.replace(day=first), month.begin.replace(day=last) + _ONE_DAY)
 
@@ -145,16 +132,12 @@ def days_of_latest(calendar: Calendar, first: int, last: int) -> Period | None:
     return Period(end.begin.replace(day=first), end.high)
 
 
-def of_days(calendar: Calendar, month: Period, first: int, last: int) -> Period | None:
-    return days_of(calendar, first, last, month)
-
-
 # Parts of periods, and runs of years.
 
 
 def this_unit(calendar: Calendar, unit: Unit) -> Period | None:
     """ "the end of the month"."""
-    return periods.relative(calendar, unit, 0) if unit in ("week", "month", "quarter", "year", "decade") else None
+    return periods.relative(calendar, unit, 0) if unit not in ("day", "workday", "half", "century") else None
 
 
 def rest(calendar: Calendar, whole: Period) -> Period | None:
@@ -163,10 +146,15 @@ def rest(calendar: Calendar, whole: Period) -> Period | None:
     return Period(calendar.today, whole.high) if inside else None
 
 
+def later(calendar: Calendar, whole: Period) -> Period | None:
+    """Later this year, later last week."""
+    return rest(calendar, whole) or part_of(calendar, "late", whole)
+
+
 def so_far(calendar: Calendar, whole: Period) -> Period | None:
-    """Earlier this year."""
+    """Earlier this year, earlier last week."""
     inside = whole.is_bounded and whole.begin <= calendar.today < whole.end
-    return Period(whole.low, calendar.today + _ONE_DAY) if inside else None
+    return Period(whole.low, calendar.today + _ONE_DAY) if inside else part_of(calendar, "early", whole)
 
 
 def to_date(calendar: Calendar, unit: Unit) -> Period:
@@ -188,41 +176,23 @@ def nth_run(calendar: Calendar, number: int, count: int, unit: Unit, whole: Peri
     return periods.nth(whole, unit, number, count, calendar)
 
 
-def of_nth(calendar: Calendar, whole: Period, number: int, unit: Unit) -> Period | None:
-    return nth(calendar, number, unit, whole)
-
-
-def of_nth_run(calendar: Calendar, whole: Period, number: int, count: int, unit: Unit) -> Period | None:
-    return nth_run(calendar, number, count, unit, whole)
-
-
 def nth_weekday(calendar: Calendar, number: int, weekday: int, whole: Period) -> Period:
     return periods.nth_weekday(whole, weekday, number)
 
 
-def of_nth_weekday(calendar: Calendar, whole: Period, number: int, weekday: int) -> Period:
-    return periods.nth_weekday(whole, weekday, number)
-
-
 def part_of(calendar: Calendar, part: str, whole: Period) -> Period | None:
-    """Early 2019, late March; of a quarter or a week nobody knows which days are."""
-    return periods.third(whole, part) if whole.is_bounded and (27 < whole.days < 32 or whole.days > 360) else None
-
-
-def part_after(calendar: Calendar, whole: Period, part: str) -> Period | None:
-    return part_of(calendar, part, whole)
+    """Early 2019, late March, early next week; of a quarter nobody knows which days are."""
+    is_known = whole.is_bounded and (whole.days == 7 or 27 < whole.days < 32 or whole.days > 360)
+    return periods.third(whole, part) if is_known else None
 
 
 def edge(calendar: Calendar, part: str, whole: Period) -> Period | None:
     """The end of 2019, as a point of time."""
     if not whole.is_bounded or whole.low == whole.high:
         return None
-    day = whole.begin if part in ("early", "first") else whole.end if part in ("late", "third") else None
+    days = {"early": 0, "first": 0, "mid": whole.days // 2, "late": whole.days, "third": whole.days}.get(part)
+    day = whole.begin + timedelta(days=days) if days is not None else None
     return Period(day, day) if day else None
-
-
-def edge_after(calendar: Calendar, whole: Period, part: str) -> Period | None:
-    return edge(calendar, part, whole)
 
 
 def this_part(unit: Unit):  # type: ignore[no-untyped-def]
@@ -238,9 +208,10 @@ def decade_from(calendar: Calendar, number: int) -> Period | None:
     return Period(date(number, 1, 1), date(number + 10, 1, 1))
 
 
-def spoken_decade(calendar: Calendar, hundreds: int, decade: int) -> Period | None:
-    """ "the nineteen eighties"."""
-    return decade_from(calendar, hundreds * 100 + decade % 100) if hundreds > 12 else None
+def spoken_decade(calendar: Calendar, number: int, decade: int) -> Period | None:
+    """ "the nineteen eighties", "two thousand and eighties"."""
+    hundreds = number if number > 12 else 10 * number
+    return decade_from(calendar, hundreds * 100 + decade % 100) if 10 <= hundreds <= 20 else None
 
 
 def decade_of(calendar: Calendar, century: Period, number: int) -> Period | None:
@@ -252,37 +223,25 @@ def century(calendar: Calendar, number: int) -> Period | None:
     return Period(date(max(low, 1), 1, 1), date(low + 100, 1, 1)) if 1 <= number <= 30 else None
 
 
-def relative_century(calendar: Calendar, steps: int, unit: Unit) -> Period | None:
-    return periods.relative(calendar, unit, steps) if unit == "century" else None
-
-
-def weekend_at(calendar: Calendar, unit: Unit, day: Period) -> Period | None:
+def weekend_at(calendar: Calendar, day: Period) -> Period | None:
     """The weekend beside a day, with the days between them: that of a holiday is long."""
-    if unit != "weekend" or day.days != 1:
+    if day.days != 1:
         return None
     saturday = day.begin + timedelta(days=(5 - day.begin.weekday() + 2) % 7 - 2)
     low, high = min(saturday, day.begin), max(saturday + timedelta(days=2), day.end)
     return Period(low, high) if (high - low).days <= 4 else None
 
 
-def at_weekend(calendar: Calendar, day: Yearly | Period, unit: Unit) -> Period | None:
-    return weekend_at(calendar, unit, as_period(calendar, day))
+def weekend_at_in(calendar: Calendar, holiday: Yearly, whole: Period | int) -> Period | None:
+    return weekend_at(calendar, in_year(calendar, holiday, whole))
 
 
-def week_of(calendar: Calendar, unit: Unit, day: Period) -> Period | None:
-    return periods.containing(day.begin, "week", calendar) if unit == "week" and day.days == 1 else None
+def week_of(calendar: Calendar, day: Period) -> Period | None:
+    return periods.containing(day.begin, "week", calendar) if day.days == 1 else None
 
 
-def week_commencing(calendar: Calendar, unit: Unit, day: Period) -> Period | None:
-    return Period(day.low, day.begin + timedelta(weeks=1)) if unit == "week" and day.days == 1 else None
-
-
-def week_ending(calendar: Calendar, unit: Unit, day: Period) -> Period | None:
-    return Period(day.end - timedelta(weeks=1), day.high) if unit == "week" and day.days == 1 else None
-
-
-def era(calendar: Calendar, first: int, number: int) -> Period:
-    return periods.year(first + number - 1)
+def week_commencing(calendar: Calendar, day: Period) -> Period | None:
+    return Period(day.low, day.begin + timedelta(weeks=1)) if day.days == 1 else None
 
 
 # Fiscal years.
@@ -299,7 +258,3 @@ def relative_fiscal(calendar: Calendar, steps: int) -> Period:
 def of_fiscal(calendar: Calendar, whole: Period, part: Yearly) -> Period:
     named = part.at(2001)
     return periods.months_of(whole, named.begin.month - 1, round(named.days / 30))
-
-
-def fiscal_part(calendar: Calendar, part: Yearly, whole: Period) -> Period:
-    return of_fiscal(calendar, whole, part)

@@ -7,11 +7,26 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import Literal
 
-Unit = Literal["day", "weekend", "week", "fortnight", "month", "quarter", "half", "year", "decade", "century"]
+Unit = Literal[
+    "day",
+    "workday",
+    "weekend",
+    "workweek",
+    "week",
+    "fortnight",
+    "month",
+    "quarter",
+    "half",
+    "year",
+    "decade",
+    "century",
+]
 Duration = tuple[tuple[float, Unit], ...]
 """Numbers of units that are added: 3 months and 2 weeks."""
 
-_DAYS = {"day": 1, "weekend": 7, "week": 7, "fortnight": 14}
+_DAYS = {"day": 1, "workday": 1, "weekend": 7, "workweek": 7, "week": 7, "fortnight": 14}
+_OF_WEEK = {"weekend": (5, 2), "workweek": (0, 5)}
+"""First weekday and number of days of parts of a week."""
 _MONTHS = {"month": 1, "quarter": 3, "half": 6, "year": 12, "decade": 120, "century": 1200}
 _SATURDAY, _THURSDAY = 5, 3
 _YEARS_AROUND = 9
@@ -101,9 +116,21 @@ def shift(day: date, unit: Unit, amount: float) -> date:
     Raises:
         ValueError, OverflowError: out of the calendar.
     """
+    if unit == "workday":
+        return _shift_workdays(day, int(amount))
     if unit in _DAYS:
         return day + timedelta(days=int(amount * _DAYS[unit]))
     return add_months(day, int(amount * _MONTHS[unit]))
+
+
+def _shift_workdays(day: date, amount: int) -> date:
+    """The nearest day such that so many days from Monday to Friday lie between: [day, result) or [result, day)."""
+    while amount:
+        step = 1 if amount > 0 else -1
+        passed = day if step > 0 else day - timedelta(days=1)
+        amount -= step if passed.weekday() < _SATURDAY else 0
+        day += timedelta(days=step)
+    return day
 
 
 def shift_all(day: date, duration: Duration, sign: int = 1) -> date:
@@ -119,14 +146,15 @@ def one_day(day: date) -> Period:
 
 def containing(day: date, unit: Unit, calendar: Calendar) -> Period:
     """The calendar period that a day lies in; the weekend is that of its week."""
-    if unit == "day":
+    if unit in ("day", "workday"):
         return one_day(day)
     if unit in _DAYS:
         low = day - timedelta(days=(day.weekday() - calendar.week_start) % 7)
-        if unit != "weekend":
+        if unit not in _OF_WEEK:
             return Period(low, low + timedelta(days=_DAYS[unit]))
-        saturday = low + timedelta(days=(_SATURDAY - low.weekday()) % 7)
-        return Period(saturday, saturday + timedelta(days=2))
+        first, count = _OF_WEEK[unit]
+        low += timedelta(days=(first - low.weekday()) % 7)
+        return Period(low, low + timedelta(days=count))
     if unit in ("decade", "century"):
         years = _MONTHS[unit] // 12
         low = date(max(day.year // years * years, 1), 1, 1)
@@ -153,8 +181,8 @@ def year(number: int) -> Period:
 
 
 def short_year(number: int, calendar: Calendar) -> int:
-    """The year that two digits stand for: up to five years ahead, else of the last century."""
-    return number + (2000 if 2000 + number <= calendar.today.year + 5 else 1900)
+    """The year that two digits stand for: up to 29 and five years ahead of this century, else of the last."""
+    return number + (2000 if number < 30 or 2000 + number <= calendar.today.year + 5 else 1900)
 
 
 def iso_week(year: int, number: int) -> Period:
@@ -188,16 +216,16 @@ def nth(whole: Period, unit: Unit, number: int, count: int, calendar: Calendar) 
         ValueError: it lies outside of the period.
     """
     back = number < 0
-    if unit in ("week", "weekend", "fortnight"):
+    if unit in ("week", "weekend", "workweek", "fortnight"):
         inside = _SATURDAY if unit == "weekend" else _THURSDAY
         edge = whole.end - timedelta(days=1) if back else whole.begin
         first = edge - timedelta(days=(edge.weekday() - inside) % 7 if back else -((inside - edge.weekday()) % 7))
         low = containing(first, unit, calendar).begin
     else:
         low = shift(whole.end, unit, -1) if back else whole.begin
-    steps = -(count - 1) if back else (number - 1) * count
+    steps = number + 2 - count if back else (number - 1) * count
     low = shift(low, unit, steps)
-    last = containing(shift(low, unit, count - 1), unit, calendar) if unit == "weekend" else None
+    last = containing(shift(low, unit, count - 1), unit, calendar) if unit in _OF_WEEK else None
     if not whole.begin <= low + timedelta(days=_THURSDAY if unit == "week" else 0) < whole.end:
         raise ValueError("outside of the period")
     return Period(low, last.high if last else shift(low, unit, count))
@@ -241,8 +269,10 @@ def third(whole: Period, part: str) -> Period:
         return months_of(whole, first, count)
     if days > 31:
         starts = {"early": (0, days // 2), "mid": (days // 3, days - days // 3), "late": (days // 2, days)}
-    else:
+    elif days > 7:
         starts = {"early": (0, 15), "mid": (9, 20), "late": (15, days)}
+    else:
+        starts = {"early": (0, 3), "mid": (1, 5), "late": (3, 7)}
     return Period(low + timedelta(days=starts[part][0]), low + timedelta(days=starts[part][1]))
 
 

@@ -13,16 +13,8 @@ _ONE_DAY = timedelta(days=1)
 # Durations, from now and from other days.
 
 
-def duration(calendar: Calendar, count: float, unit: Unit) -> Duration | None:
-    return ((count, unit),) if count <= _MOST_UNITS else None
-
-
-def half_unit(calendar: Calendar, unit: Unit) -> Duration:
-    return ((0.5, unit),)
-
-
-def and_a_half(calendar: Calendar, count: int, unit: Unit) -> Duration | None:
-    return duration(calendar, count + 0.5, unit)
+def duration(calendar: Calendar, count: float, unit: Unit, more: float = 0) -> Duration | None:
+    return ((count + more, unit),) if count <= _MOST_UNITS else None
 
 
 def longer(calendar: Calendar, first: Duration, second: Duration) -> Duration:
@@ -38,74 +30,96 @@ def rolling(calendar: Calendar, sign: int, duration: Duration) -> Period | None:
     """The past three months, the next two days; quarters are whole."""
     if any(unit == "weekend" for _, unit in duration):
         return None
-    if len(duration) == 1 and duration[0][1] == "quarter":
-        return periods.whole_units(calendar, "quarter", sign * int(duration[0][0]))
+    if len(duration) == 1 and duration[0][1] in ("quarter", *(("decade", "century") if sign > 0 else ())):
+        return periods.whole_units(calendar, duration[0][1], sign * int(duration[0][0]))
     if sign < 0:
         return up_to_now(calendar, periods.shift_all(calendar.today, duration, -1))
     low = calendar.today + _ONE_DAY
     return Period(low, periods.shift_all(low, duration))
 
 
-def past(calendar: Calendar, count: int, unit: Unit) -> Period | None:
-    return rolling(calendar, -1, ((count, unit),))
-
-
-def ahead(calendar: Calendar, count: int, unit: Unit) -> Period | None:
-    return rolling(calendar, 1, ((count, unit),))
+def rolling_units(calendar: Calendar, sign: int, unit: Unit, count: int) -> Period | None:
+    """5 past years."""
+    return rolling(calendar, sign, ((count, unit),))
 
 
 def past_unit(calendar: Calendar, unit: Unit) -> Period | None:
     # "in the last quarter" is that quarter.
-    return past(calendar, 1, unit) if unit not in ("quarter", "weekend", "half") else None
+    return rolling_units(calendar, -1, unit, 1) if unit not in ("quarter", "weekend", "half") else None
 
 
-def within(calendar: Calendar, duration: Duration) -> Period | None:
-    return rolling(calendar, -1, duration)
-
-
-def ago(calendar: Calendar, duration: Duration) -> Period:
-    """ "two weeks ago" is that week."""
+def ago(calendar: Calendar, duration: Duration) -> Period | None:
+    """ "two weeks ago" is that week; of half a year ago nobody knows which days are."""
+    if any(amount != int(amount) for amount, _ in duration):
+        return None
     day = periods.shift_all(calendar.today, duration, -1)
     whole = len(duration) == 1 and duration[0][1] != "fortnight"
     return periods.containing(day, duration[0][1], calendar) if whole else periods.one_day(day)
-
-
-def day_ago(calendar: Calendar, duration: Duration) -> Period:
-    """ "on a day two weeks ago"."""
-    return periods.one_day(periods.shift_all(calendar.today, duration, -1))
 
 
 def older(calendar: Calendar, duration: Duration) -> Period:
     return Period(None, periods.shift_all(calendar.today, duration, -1))
 
 
-def older_and_more(calendar: Calendar, count: int, unit: Unit) -> Period:
-    return older(calendar, ((count, unit),))
-
-
 def newer(calendar: Calendar, duration: Duration) -> Period:
     return up_to_now(calendar, periods.shift_all(calendar.today, duration, -1))
 
 
-def hence(calendar: Calendar, duration: Duration) -> Period:
-    return periods.one_day(periods.shift_all(calendar.today, duration))
+def from_now(calendar: Calendar, duration: Duration, sign: int) -> Period:
+    return periods.one_day(periods.shift_all(calendar.today, duration, sign))
 
 
-def counted(calendar: Calendar, duration: Duration, day: Period) -> Period:
-    return periods.one_day(periods.shift_all(day.begin, duration))
+def counted(calendar: Calendar, duration: Duration, day: Period, sign: int) -> tuple[Period, Duration]:
+    return periods.one_day(periods.shift_all(day.begin, duration, sign)), duration
 
 
-def counted_back(calendar: Calendar, duration: Duration, day: Period) -> Period:
-    return periods.one_day(periods.shift_all(day.begin, duration, -1))
+def weekday_away(calendar: Calendar, away: tuple[Period, Duration], weekday: int) -> Period:
+    """ "Monday two weeks from now" is of that week, "two months from today on Tuesday" the first from that day on."""
+    day, duration = away
+    in_week = all(unit in ("week", "fortnight") for _, unit in duration)
+    low = periods.containing(day.begin, "week", calendar).begin if in_week else day.begin
+    return periods.nth_weekday(Period(low, low + timedelta(weeks=1)), weekday, 1)
 
 
-def day_after(calendar: Calendar, unit: Unit, day: Period) -> Period | None:
+def weekday_beside(calendar: Calendar, weekday: int, day: Period, sign: int) -> Period:
+    """The Friday before Christmas."""
+    week = (
+        Period(day.high, day.end + timedelta(weeks=1)) if sign > 0 else Period(day.begin - timedelta(weeks=1), day.low)
+    )
+    return periods.nth_weekday(week, weekday, 1)
+
+
+def neighbour(calendar: Calendar, day: Period, steps: int) -> Period:
     """The day after Christmas."""
-    return counted(calendar, ((1, unit),), day) if unit == "day" else None
+    return periods.one_day(day.begin + timedelta(days=steps))
 
 
-def day_before(calendar: Calendar, unit: Unit, day: Period) -> Period | None:
-    return counted_back(calendar, ((1, unit),), day) if unit == "day" else None
+def ending(calendar: Calendar, duration: Duration, last: Period) -> Period | None:
+    """Three months ending May 2020."""
+    return Period(periods.shift_all(last.end, duration, -1), last.high) if last.is_bounded else None
+
+
+def run_beside(calendar: Calendar, duration: Duration, day: Period, sign: int) -> Period:
+    """ "the two weeks before Christmas"."""
+    if sign < 0:
+        return Period(periods.shift_all(day.begin, duration, -1), day.low)
+    return Period(day.high, periods.shift_all(day.end, duration))
+
+
+def at_most(calendar: Calendar, duration: Duration, day: Period, sign: int) -> Period:
+    """Less than three days after a day, with that day; for a sign of -1 before it."""
+    other = periods.shift_all(day.begin, duration, sign)
+    return Period(min(other, day.begin), max(other, day.end))
+
+
+def around(calendar: Calendar, duration: Duration, day: Period) -> Period:
+    """Within two weeks of a day, on either side."""
+    return Period(periods.shift_all(day.begin, duration, -1), periods.shift_all(day.end, duration))
+
+
+def more_than(calendar: Calendar, duration: Duration, day: Period, sign: int) -> Period:
+    other = periods.shift_all(day.begin, duration, sign)
+    return Period(None, other) if sign < 0 else Period(other + _ONE_DAY, None)
 
 
 def starting(calendar: Calendar, duration: Duration, day: Period) -> Period:
@@ -149,25 +163,22 @@ def from_part(calendar: Calendar, first: Yearly, last: Period) -> Period | None:
     return None
 
 
+def to_weekday(calendar: Calendar, first: Period, weekday: int) -> Period | None:
+    """From next Monday to Friday, which is the first after it."""
+    if not first.is_bounded or first.days != 1:
+        return None
+    return Period(first.low, periods.nth_weekday(Period(first.high, first.end + timedelta(weeks=1)), weekday, 1).high)
+
+
 def to_now(calendar: Calendar, first: Period) -> Period | None:
     return up_to_now(calendar, first.low) if first.low is not None else None
 
 
-def from_now(calendar: Calendar, last: Period) -> Period | None:
-    return span(calendar, periods.one_day(calendar.today), last)
+def since(calendar: Calendar, one: Period, edge: str) -> Period:
+    """From the beginning ("low") or the end ("high") of a period on."""
+    return Period(getattr(one, edge), None)
 
 
-def since(calendar: Calendar, one: Period) -> Period | None:
-    return Period(one.low, None) if one.low else None
-
-
-def after(calendar: Calendar, one: Period) -> Period | None:
-    return Period(one.high, None) if one.is_bounded else None
-
-
-def before(calendar: Calendar, one: Period) -> Period | None:
-    return Period(None, one.low) if one.low else None
-
-
-def up_to(calendar: Calendar, one: Period) -> Period | None:
-    return Period(None, one.high) if one.is_bounded else None
+def before(calendar: Calendar, one: Period, edge: str) -> Period:
+    """Up to the beginning or the end of a period."""
+    return Period(None, getattr(one, edge))

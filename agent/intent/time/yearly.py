@@ -7,7 +7,7 @@ import re
 from datetime import date, timedelta
 
 from agent.intent.time import periods
-from agent.intent.time.periods import Calendar, Period, Unit, Yearly
+from agent.intent.time.periods import Calendar, Period, Yearly
 
 _HOLIDAY = re.compile(r"(?:(?P<easter>easter)|(?P<m>\d+)-(?P<d>\d+)(?:-(?P<nth>\d))?)(?P<days>[+-]\d+)?")
 _ONE_DAY = timedelta(days=1)
@@ -41,11 +41,6 @@ def long_year(calendar: Calendar, number: int) -> Period | None:
     return periods.year(number) if 1000 <= number < 2200 else None
 
 
-def named_month(calendar: Calendar, unit: Unit, month: Yearly) -> Yearly | None:
-    """ "the month of May"."""
-    return month if unit == "month" else None
-
-
 def spoken_year(calendar: Calendar, hundreds: int, rest: int) -> int | None:
     """ "nineteen ninety three", "twenty ten"."""
     number = hundreds * 100 + rest
@@ -68,34 +63,12 @@ def months(first: int, count: int) -> Yearly:
     return Yearly(lambda number: periods.months_of(periods.year(number), first, count))
 
 
-def month(calendar: Calendar, number: int) -> Yearly | None:
-    return months(number - 1, 1) if 1 <= number <= 12 else None
-
-
-def quarter(calendar: Calendar, number: int) -> Yearly | None:
-    return months(3 * (number - 1), 3) if 1 <= number <= 4 else None
-
-
-def half(calendar: Calendar, number: int) -> Yearly | None:
-    return months(6 * (number - 1), 6) if 1 <= number <= 2 else None
-
-
-def part_of_year(calendar: Calendar, number: int, unit: Unit) -> Yearly | None:
-    if unit == "quarter":
-        return quarter(calendar, number)
-    return half(calendar, number) if unit == "half" else None
-
-
 def season(calendar: Calendar, month: int) -> Yearly:
     return months(month - 1, 3)
 
 
 def month_day(calendar: Calendar, month: Yearly, day: int) -> Yearly:
     return Yearly(lambda number: periods.one_day(month.at(number).begin.replace(day=day)), is_day=True)
-
-
-def day_month(calendar: Calendar, day: int, month: Yearly) -> Yearly:
-    return month_day(calendar, month, day)
 
 
 def digits_day(calendar: Calendar, pair: tuple[int, int]) -> Yearly:
@@ -141,6 +114,11 @@ def run_to_day(calendar: Calendar, first: Yearly, day: int) -> Yearly:
     return Yearly(at)
 
 
+def run_of_days(calendar: Calendar, month: Yearly, first: int, last: int) -> Yearly:
+    """November between 19 and 20."""
+    return run_to_day(calendar, month_day(calendar, month, first), last)
+
+
 def run_from_day(calendar: Calendar, day: int, last: Yearly) -> Yearly:
     """9th through 17th of April."""
 
@@ -157,8 +135,15 @@ def in_year(calendar: Calendar, part: Yearly, whole: Period | int) -> Period:
     return part.at(whole if isinstance(whole, int) else whole.begin.year)
 
 
-def year_in(calendar: Calendar, whole: Period | int, part: Yearly) -> Period:
-    return in_year(calendar, part, whole)
+def year_month(calendar: Calendar, named: tuple[int, int]) -> Period | None:
+    number, month = named
+    return months(month - 1, 1).at(number) if 1 <= month <= 12 else None
+
+
+def winter(calendar: Calendar, season: Yearly, first: Period | int, last: Period | int) -> Period | None:
+    """Winter 2018-2019, the only season of two years."""
+    named = in_year(calendar, season, first)
+    return named if named.end.year == as_period(calendar, last).begin.year > named.begin.year else None
 
 
 def in_short_year(calendar: Calendar, part: Yearly, number: int) -> Period | None:
@@ -170,10 +155,15 @@ def in_marked_year(calendar: Calendar, part: Yearly, number: int) -> Period:
     return part.at(periods.short_year(number, calendar))
 
 
-def halves(calendar: Calendar, first: int, second: int, unit: Unit, whole: Period | int) -> tuple[Period, ...] | None:
+def part_of_year(calendar: Calendar, number: int, count: int) -> Yearly | None:
+    """A month, a quarter or a half by its number: a run of `count` months."""
+    return months(count * (number - 1), count) if 1 <= number <= 12 // count else None
+
+
+def both_of(calendar: Calendar, first: int, second: int, whole: Period | int, count: int) -> tuple[Period, ...] | None:
     """The first and second half of a year."""
-    parts = [part_of_year(calendar, number, unit) for number in (first, second)]
-    return tuple(in_year(calendar, part, whole) for part in parts if part) if all(parts) else None
+    named = [part_of_year(calendar, number, count) for number in (first, second)]
+    return tuple(in_year(calendar, one, whole) for one in named if one) if all(named) else None
 
 
 def as_period(calendar: Calendar, value: Period | int | Yearly) -> Period:

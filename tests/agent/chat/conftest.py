@@ -121,6 +121,10 @@ async def chatting_all(chat_database: str) -> AsyncIterator[Chatting]:
             llm_api_key="sk-behind",
             intent="rules",
             loop_calls=0,
+            # Enough for a busy machine: what is late is left out, and the answer says so.
+            timeout_s=120,
+            answer_timeout_s=300,
+            source_timeout_s=60,
             guard=("launch code", "re:pass(word|phrase)", "密码"),
         )
         async with open_service(settings, advisors=[watcher]) as service:

@@ -182,7 +182,7 @@ def scripted(chatting: Any, calls: Any, *, text: str = TEXT, legacy: Any = None,
 
 async def ask(chatting: Any, stream: bool, **options: Any) -> Passed:
     body = {"model": "signalbox", "messages": ASKED, "stream": stream, **options}
-    async with httpx2.AsyncClient(headers={"Authorization": "Bearer key-a"}, timeout=30) as client:
+    async with httpx2.AsyncClient(headers={"Authorization": "Bearer key-a"}, timeout=240) as client:
         answer = await client.post(f"{chatting.url}/v1/chat/completions", json=body)
     if answer.status_code != 200:
         return Passed(answer.status_code, answer.text, "", "", [], [])
@@ -326,7 +326,7 @@ async def test_more_tools_than_a_request_may_offer_are_refused_with_the_limit_na
     passed = await ask(chatting, False, tools=tools)
     assert passed.status == 400
     assert limit in json.loads(passed.body)["error"]["message"]
-    async with httpx2.AsyncClient(headers={"Authorization": "Bearer key-a"}, timeout=30) as client:
+    async with httpx2.AsyncClient(headers={"Authorization": "Bearer key-a"}, timeout=240) as client:
         body = {"query": "When does the rotor stop?", "model_options": {"tools": tools}}
         answer = await client.post(f"{chatting.url}/v1/ask", json=body)
     assert answer.status_code == 422

@@ -1,0 +1,219 @@
+"""Amounts in a question: numbers in digits or words, with their magnitude and unit, wherever they stand."""
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+
+from agent.intent.numbers import CURRENCIES, Unit, unit_pattern, units_of
+from agent.intent.numerals import ENGLISH_NUMERALS, GREAT, parse_chinese, parse_english
+from agent.intent.words import table
+
+_DIGITS = (
+    r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?:\.\d{3})+(?:,\d{1,2})?(?!\d)|\d{1,3}(?:[ '’\u00a0]\d{3})+(?!\d)|"
+    r"\d{1,9}(?:_\d{3})+|\d{1,3}:[0-5]\d|\d{1,15}(?:[.,]\d{1,9})?)"
+)
+_LETTERS = {"k": 10**3, "m": 10**6, "mn": 10**6, "mio": 10**6, "bn": 10**9}
+_CHINESE_MAGNITUDES = {"百": 100, "千": 1000, "万": 10**4, "亿": 10**8}
+_MAGNITUDE = (
+    rf"(?:{'|'.join(GREAT)})\b|(?:{'|'.join(sorted(_LETTERS, reverse=True))})(?![^\W\d_]*[A-Za-z])|[百千]?[万亿]|[百千]"
+)
+_CHINESE_NUMBER = r"(?<![第几数哪多每零〇一二两俩三四五六七八九十百千万亿])[零〇一二两俩三四五六七八九十百千万亿]{1,12}"
+_EMPTY_ZH = re.compile("[一十]|[百千万亿]+")
+"""Numerals that are parts of other words more often than numbers, unless they count something."""
+_PARTS_ZH = frozenset("百千万亿点几")
+_MEASURE_ZH = re.compile(r"\s*[个名位种人家间次项条篇份本件天层室居星分页]")
+_IN_CODE = re.compile(r"[A-Za-z_][\w-]*[-_]$")
+_CODE = 24
+"""Characters before a number that may be of the same code: INC-2024-[05]."""
+_HALF_MORE = re.compile(r"\s+and\s+a\s+half\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What an amount may be: `number` times `magnitude`, in a unit."""
+
+    number: float
+    magnitude: float = 1.0
+    unit: Unit | None = None
+
+    @property
+    def value(self) -> float:
+        return self.number * self.magnitude
+
+    @property
+    def size(self) -> float:
+        """The value in the first unit of its kind."""
+        return self.value * (self.unit.of if self.unit is not None else 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A number that the characters [start, end) of a text state.
+
+    Attributes:
+        readings: what it may be: "2m" is two million or two metres, "4.500" may be 4500 or 4.5.
+        is_worded: it is written in words, which say a number less surely than digits do.
+    """
+
+    start: int
+    end: int
+    readings: tuple[Reading, ...]
+    is_worded: bool = False
+
+    @property
+    def has_unit(self) -> bool:
+        return any(one.unit is not None for one in self.readings)
+
+    def like(self, other: "Amount") -> "Amount":
+        """This amount with the unit and the magnitude that are said once for both: "1 to 3 million dollars"."""
+        made = []
+        for mine, its in itertools.product(self.readings, other.readings):
+            unit = mine.unit or its.unit
+            grown = mine.number * its.magnitude
+            fits = (mine.magnitude == 1 and mine.unit in (None, its.unit)) or (
+                unit is not None and unit.kind in CURRENCIES
+            )
+            magnitude = its.magnitude if mine.magnitude == 1 and fits and grown <= its.value else mine.magnitude
+            made.append(replace(mine, magnitude=magnitude, unit=unit))
+        return replace(self, readings=tuple(dict.fromkeys(made)))
+
+    def within(self, first: "Amount") -> "Amount":
+        """This amount with the unit of the one before it: "$1 to 3"."""
+        if self.has_unit or not first.has_unit:
+            return self
+        units = dict.fromkeys(one.unit for one in first.readings)
+        return replace(self, readings=tuple(replace(one, unit=unit) for one in self.readings for unit in units))
+
+
+@cache
+def _amount() -> re.Pattern[str]:
+    money = "|".join(
+        re.escape(word)
+        for one in sorted(table("numbers")["units"], key=lambda one: -len(one["words"]))
+        for word in sorted(one["words"].replace("_", " ").split(), key=len, reverse=True)
+        if (one["kind"] in CURRENCIES and (word.isascii() or not word.isalpha())) or word == "百分之"
+    )
+    numeral = "|".join(sorted(ENGLISH_NUMERALS, key=len, reverse=True))
+    great = "|".join(GREAT)
+    worded = rf"(?:an?\s+(?=(?:{great})\b))?\b(?:{numeral}|{great})\b"
+    worded += rf"(?:[\s-]+(?:and\s+(?!a\s))?(?:{numeral}|{great})\b)*"
+    fraction = r"(?P<part>half|(?:a\s+)?quarter|three[\s-]quarters)\s+(?:of\s+)?(?:an?\s+)?"
+    unit = unit_pattern()
+    return re.compile(
+        rf"(?:(?<![A-Za-z\d_])(?P<sign>{money})\s?)?"
+        rf"(?:(?P<minus>(?<![\w.,%)])[-−])?(?P<digits>(?<![A-Za-z\d_.,#/:])(?<![A-Za-z_]-){_DIGITS})"
+        rf"|(?P<chinese>{_CHINESE_NUMBER}|(?<![个一二两三四五六七八九十])半(?=个?(?:{unit})))"
+        rf"|\b{fraction}(?={unit})|\b(?P<english>{worded})|\b(?P<one>an?)\s+(?={unit}))"
+        rf"(?:\s?(?P<magnitude>{_MAGNITUDE}))?(?P<half>个半|(?<=[一二两三四五六七八九十])半)?(?P<more>\s+and\s+a\s+half\b)?"
+        rf"(?:\s?(?P<vague>[多来几余]))?(?:\s?-?\s?个?(?P<unit>{unit})(?P<tail>(?<=[\u4e00-\u9fff])半)?)?"
+        r"(?![A-Za-z\d_²³])(?![.:,]\d)",
+        re.IGNORECASE,
+    )
+
+
+def find_amounts(text: str) -> list[Amount]:
+    """The amounts of a text, in its order; two of a time side by side are one: "2 hours 30 minutes"."""
+    found: list[Amount] = []
+    place = 0
+    while (match := _amount().search(text, place)) is not None:
+        one = _of(match, text)
+        place = one.end if one is not None else match.end()
+        if one is None or _IN_CODE.search(text, max(0, one.start - _CODE), one.start):
+            continue
+        last = found[-1] if found else None
+        joined = _together(last, one, text) if last is not None else None
+        if joined is not None:
+            found[-1] = joined
+        else:
+            found.append(one)
+    return found
+
+
+def _of(match: re.Match[str], text: str) -> Amount | None:
+    said = match.groupdict()
+    beside = text[match.start() - 1 : match.start()] + text[match.end() : match.end() + 1]
+    if said["vague"] or not _PARTS_ZH.isdisjoint(beside):
+        return None  # 三百多, 十几, a part of 1千5百
+    end, english = match.end(), said["english"] or ""
+    if english and parse_english(english) is None and " and " in english:
+        # "between [one hundred] and two hundred"
+        said["english"] = english = english[: english.index(" and ")]
+        end = match.start("english") + len(english)
+    numbers = list(_numbers(said))
+    if (
+        said["chinese"]
+        and _EMPTY_ZH.fullmatch(said["chinese"])
+        and not (said["unit"] or said["half"] or _MEASURE_ZH.match(text, match.end()))
+    ):
+        return None
+    if said["half"] or said["more"] or said["tail"]:
+        numbers = [number + 0.5 for number in numbers]
+    units: list[Unit | None] = [*units_of(said["unit"] or ""), *units_of(said["sign"] or "")]
+    if said["one"] and (more := _HALF_MORE.match(text, end)):
+        numbers, end = [1.5], more.end()
+    if said["digits"] and ":" in said["digits"]:
+        units = [*units_of("seconds")]
+    magnitude = _magnitude(said["magnitude"])
+    if units and all(unit is not None and unit.kind in CURRENCIES for unit in units):
+        numbers = numbers[:1]  # no money has three decimals
+    made = [Reading(number, magnitude, unit) for number in numbers for unit in units or [None]]
+    if said["magnitude"] in ("m", "M") and not units:
+        made += [Reading(number, 1.0, unit) for number in numbers for unit in units_of("m")]
+    is_worded = not said["digits"] and not made[0].unit if made else False
+    return Amount(match.start(), end, tuple(made), is_worded) if made else None
+
+
+def _numbers(said: dict[str, str | None]) -> Iterable[float]:
+    """The numbers that the digits or words may be; none where they are no number."""
+    if said["digits"]:
+        return _of_digits(said["digits"], -1.0 if said["minus"] else 1.0)
+    if said["one"]:
+        return [1.0]
+    if said["part"]:
+        return [{"half": 0.5, "three": 0.75}.get(said["part"].casefold()[:5].strip(" -"), 0.25)]
+    if said["chinese"] == "半":
+        return [0.5]
+    number = parse_chinese(said["chinese"]) if said["chinese"] else parse_english(said["english"] or "")
+    return [] if number is None else [float(number)]
+
+
+def _of_digits(text: str, sign: float) -> Iterator[float]:
+    """The numbers that digits may be: "1.500" is 1500 where a dot parts thousands, and 1.5 where it parts decimals."""
+    if ":" in text:  # minutes and seconds, or hours and minutes
+        first, last = map(int, text.split(":"))
+        yield from (60.0 * first + last, 3600.0 * first + 60 * last)
+        return
+    grouped = re.fullmatch(r"\d{1,3}(?:([.,' ’_\u00a0])\d{3})+(?:[.,]\d+)?|\d+(?:_\d{3})+", text)
+    if grouped is not None and not text.startswith("0"):
+        mark = grouped[1] or "_"
+        whole = text.replace(mark, "").replace(",", ".")
+        yield sign * float(whole)
+        if mark == "." and text.count(".") == 1 and "," not in text:
+            yield sign * float(text)
+    else:
+        yield sign * float(text.replace(",", "."))
+
+
+def _magnitude(text: str | None) -> float:
+    if not text:
+        return 1.0
+    word = text.casefold()
+    if word in GREAT or word in _LETTERS:
+        return float(GREAT.get(word) or _LETTERS[word])
+    value = 1.0
+    for character in word:
+        value *= _CHINESE_MAGNITUDES[character]
+    return value
+
+
+def _together(first: Amount, second: Amount, text: str) -> Amount | None:
+    """Two amounts of a time in one, the larger unit first."""
+    one, other = first.readings[0], second.readings[0]
+    if one.unit is None or other.unit is None or one.unit.kind != other.unit.kind or one.unit.of <= other.unit.of:
+        return None
+    if text[first.end : second.start].strip() or one.unit.kind != "time":
+        return None
+    number = one.value + other.value * other.unit.of / one.unit.of
+    return Amount(first.start, second.end, (Reading(number, 1.0, one.unit),))

@@ -1,0 +1,386 @@
+"""Which field a comparison is of, decided for all comparisons of a question together.
+
+Every field is scored for every comparison by what speaks for it: a unit of the field's kind, a word for the field
+near by, a word for what is measured ("cheaper", 重), and whether the amount lies between the field's least and largest
+number. The clearest pair is taken first, with its word and its field. Where two fields fit alike, none is taken.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from agent.intent import lexicon
+from agent.intent.bounds import Comparison, comparing_words
+from agent.intent.columns import Columns
+from agent.intent.fitting import chosen, field_range, is_broken, is_inside, possible
+from agent.intent.numbered import holds_years, is_key
+from agent.intent.numbers import CURRENCIES, Measure, Unit
+from agent.intent.sentence import ENDS, Sentence
+from agent.intent.vocabulary import concepts_of
+from agent.intent.words import table
+
+_WORD = {5.0: 4.0, 4.0: 3.5, 3.0: 3.0, 2.0: 2.5, 1.0: 1.0}
+"""What a word for a field counts, by how strongly it points at it, see `columns`."""
+_UNIT, _MONEY, _SPEAKING, _INSIDE, _OUTSIDE = 2.5, 2.0, 2.0, 0.5, -1.5
+_FRACTION = 1.0
+"""What a broken number counts less of a field that holds nothing but whole ones."""
+_BY_CHARACTER = 0.08
+"""What a word counts less for each character between it and the amount."""
+_NEAR = 28
+"""Characters within which a word for a field is of an amount."""
+_ELSEWHERE = 1.5
+"""What a word for a kind of amount counts less where it stands in another clause: "too dear. under 300?"."""
+_MARGIN = 0.6
+"""How much better than any other a field must fit."""
+_LEVELS = 20
+"""Most numbers of a field that is a level rather than an amount: "2 bed", "severity 1"."""
+_LEAST_BARE = 100
+"""Least number that tells its field by lying in the range of that field alone: smaller ones lie in any."""
+_LINKS = frozenset("of is = : ： was at 为 是 等 于".split())
+_HAVING = frozenset("with of for worth having has have had".split())
+_UNCOUNTED = frozenset("top first last next no 前 哪 第".split())
+_JOINING = frozenset("and but yet , 、 ， 且 但 并".split())
+_CHOOSING = frozenset(["or", "或", "或者"])
+_NO_CHOICE = "alternatives of numbers are not read, so no condition was made of it"
+_MONEY_KINDS = CURRENCIES | {"money"}
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """A comparison with its field and that field's numbers for its amounts, in the order of `Comparison.amounts`."""
+
+    comparison: Comparison
+    field: str
+    numbers: tuple[float, ...]
+    unit: Unit | None
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word that speaks for fields, at the characters [start, end); `elsewhere` if in another clause it counts."""
+
+    start: int
+    end: int
+    fields: tuple[str, ...]
+    weight: float
+    elsewhere: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """How well a field fits a comparison, and by which word."""
+
+    score: float
+    place: int
+    field: str
+    word: Word | None
+
+
+def assign(
+    sentence: Sentence, columns: Columns, comparisons: Sequence[Comparison]
+) -> tuple[list[Assigned], Mapping[int, str]]:
+    """The comparisons whose field is clear; by the place of others in `comparisons` why it is not, if that is known."""
+    words = list(_words(sentence, columns, comparisons))
+    fits = [
+        fit
+        for place, one in enumerate(comparisons)
+        for name in columns.measures
+        if (fit := _fit(sentence, columns, comparisons, place, name, words)) is not None
+    ]
+    made: dict[int, Assigned] = {}
+    unclear: dict[int, str] = {}
+    _choose(columns, comparisons, [fit for fit in fits if fit.score], made, unclear)
+    for place, one in enumerate(comparisons):
+        for beside in (place - 1, place + 1):
+            if place not in made and place not in unclear and beside in made:
+                _share(sentence, columns, made, place, one, made[beside])
+    for place, name in {(fit.place, fit.field) for fit in fits if comparisons[fit.place].is_bare}:
+        for beside in (place - 1, place + 1):
+            if place not in made and beside in made and made[beside].field == name:
+                _merge(sentence, columns, made, place, comparisons[place], made[beside], unclear)
+    # By their size alone, what nothing else speaks for.
+    left = {fit.place for fit in fits} - {fit.place for fit in fits if fit.score} - made.keys()
+    taken = {one.field for one in made.values()}
+    _choose(columns, comparisons, [fit for fit in fits if fit.place in left and fit.field not in taken], made, unclear)
+    for place in range(1, len(comparisons)):
+        is_made = place in made or place - 1 in made
+        if (
+            is_made
+            and made.get(place) is not made.get(place - 1)
+            and _is_choice(sentence, comparisons[place - 1], comparisons[place])
+        ):
+            unclear |= dict.fromkeys((place - 1, place), _NO_CHOICE)
+    return list({id(made[place]): made[place] for place in sorted(made.keys() - unclear.keys())}.values()), unclear
+
+
+def _is_choice(sentence: Sentence, one: Comparison, other: Comparison) -> bool:
+    """ "under 50 or over 100"."""
+    between = range(sentence.index_from(one.end), sentence.index_from(other.start))
+    return any(sentence.folded(index) in _CHOOSING for index in between)
+
+
+def _choose(
+    columns: Columns,
+    comparisons: Sequence[Comparison],
+    fits: list[_Fit],
+    made: dict[int, Assigned],
+    unclear: dict[int, str],
+) -> None:
+    """Take the best pair of a comparison and a field, and those that are then left, until there is none."""
+    fits.sort(key=lambda fit: (-fit.score, fit.place, fit.field))
+    while fits:
+        # What is clear first: the word that it takes may make clear what is not.
+        best = next((fit for fit in fits if not _rivals(fit, fits)), fits[0])
+        if rivals := _rivals(best, fits):
+            fields = ", ".join(sorted({best.field, *rivals}))
+            unclear[best.place] = f"it may be of {fields}, so no condition was made of it"
+            fits = [fit for fit in fits if fit.place != best.place]
+            continue
+        stated = comparisons[best.place]
+        numbers = chosen(columns, stated, best.field)
+        if numbers is not None:
+            if stated.is_bare and best.word is not None:  # "level 4" is said with its word
+                start, end = min(stated.start, best.word.start), max(stated.end, best.word.end)
+                stated = replace(stated, start=start, end=end)
+            made[best.place] = Assigned(stated, best.field, *numbers)
+        fits = [
+            fit
+            for fit in fits
+            if fit.place != best.place
+            and (numbers is None or fit.field != best.field)
+            and (best.word is None or fit.word is not best.word)
+        ]
+
+
+def _merge(
+    sentence: Sentence,
+    columns: Columns,
+    made: dict[int, Assigned],
+    place: int,
+    one: Comparison,
+    beside: Assigned,
+    unclear: dict[int, str],
+) -> None:
+    """Put two levels of a field in one choice: "between 3 star and 5 star hotels"; apart neither of them is read."""
+    other, numbers = beside.comparison, chosen(columns, one, beside.field)
+    start, end = min(one.start, other.start), max(one.end, other.end)
+    between = range(sentence.index_from(min(one.end, other.end)), sentence.index_from(max(one.start, other.start)))
+    are_beside = all(
+        sentence.folded(index) in _JOINING | _CHOOSING | {"-"} or beside.field in sentence.cue_fields(index)
+        for index in between
+    )
+    if numbers is None or not (other.is_bare and are_beside) or one.negated or other.negated:
+        unclear |= dict.fromkeys((at for at in (place, *made) if at == place or made[at] is beside), _NO_CHOICE)
+        return
+    both = replace(other, start=start, end=end, values=(*other.values, *one.values))
+    merged = Assigned(both, beside.field, (*beside.numbers, *numbers[0]), beside.unit)
+    made |= dict.fromkeys((at for at in (place, *made) if at == place or made[at] is beside), merged)
+
+
+def _rivals(best: _Fit, fits: Sequence[_Fit]) -> list[str]:
+    """Other fields of a comparison that fit it as well, or better."""
+    return [
+        fit.field
+        for fit in fits
+        if fit.place == best.place and fit.field != best.field and best.score - fit.score < _MARGIN
+    ]
+
+
+def _share(
+    sentence: Sentence, columns: Columns, made: dict[int, Assigned], place: int, one: Comparison, beside: Assigned
+) -> None:
+    """Let a bound be of the field of the opposite bound beside it: "over 100 [and under 200 euros]"."""
+    other = beside.comparison
+    first, last = (one, other) if one.start < other.start else (other, one)
+    between = range(sentence.index_from(first.end), sentence.index_from(last.start))
+    if (one.low is None) == (other.low is None) or not (one.is_open and other.is_open):
+        return
+    if not one.kinds & other.kinds and not all(sentence.folded(index) in _JOINING for index in between):
+        return
+    amount = one.amounts[0]
+    shared = amount if amount.has_unit else amount.within(other.amounts[0])
+    changed = replace(one, low=shared if one.low else None, high=shared if one.high else None)
+    numbers = chosen(columns, changed, beside.field)
+    if numbers is None or not is_inside(columns, beside.field, [numbers[0]]):
+        return
+    low, high = (numbers[0][0], beside.numbers[0]) if one.low else (beside.numbers[0], numbers[0][0])
+    if low <= high:
+        made[place] = Assigned(changed, beside.field, *numbers)
+
+
+def _fit(
+    sentence: Sentence,
+    columns: Columns,
+    comparisons: Sequence[Comparison],
+    place: int,
+    name: str,
+    words: Sequence[Word],
+) -> _Fit | None:
+    """How well a field fits a comparison; None where nothing speaks for it."""
+    one, measure = comparisons[place], columns.measures[name]
+    numbers = possible(columns, one, name)
+    if not numbers:
+        return None
+    near = [
+        (weight, word)
+        for word in words
+        if name in word.fields and (weight := _weight(sentence, comparisons, place, word, name)) > 0
+    ]
+    best = max(near, key=lambda pair: pair[0], default=(0.0, None))
+    is_named = best[1] is not None and (best[1].weight >= _WORD[5.0] or best[1].fields == (name,))
+    if is_key(sentence.vocabulary, name) and not is_named:
+        return None
+    if one.is_bare:
+        return _of_level(sentence, columns, one, place, name, best[1])
+    of_unit = 0.0
+    if one.kinds & {unit.kind for unit in measure.units}:
+        of_unit = _UNIT
+    elif one.kinds & CURRENCIES:
+        of_unit = _MONEY
+    score = best[0] + of_unit
+    if score and is_broken(columns, name, numbers):
+        score = max(score - _FRACTION, 0.1)
+    lies_inside = is_inside(columns, name, numbers)
+    if score <= 0:
+        alone = lies_inside and not holds_years(sentence.vocabulary, name) and _tells_field(sentence, one, words)
+        return _Fit(0.0, place, name, None) if alone else None
+    score += _INSIDE if lies_inside else _OUTSIDE
+    return _Fit(score, place, name, best[1]) if score > 0 else None
+
+
+def _tells_field(sentence: Sentence, one: Comparison, words: Sequence[Word]) -> bool:
+    """Whether an amount may tell its field by its size, nothing else being compared: "under 400k, ..."."""
+    if one.by or any(amount.is_worded or amount.readings[0].value < _LEAST_BARE for amount in one.amounts):
+        return False
+    if any(one.start <= word.start < one.end for word in words) or _counts_other(sentence, one):
+        return False  # "cheaper than 300" where nothing has a price
+    return _is_plain(sentence, sentence.index_from(one.start) - 1) and _is_plain(sentence, sentence.index_from(one.end))
+
+
+def _is_plain(sentence: Sentence, place: int) -> bool:
+    """Whether what stands there is nothing that a number would be of."""
+    token = sentence.token(place)
+    if token is None or token.kind == "mark" or sentence.is_noun(place) or sentence.mention_at(place) is not None:
+        return True
+    return token.folded in lexicon.STOP_WORDS or (token.kind == "cjk" and token.text in "的吗呢吧了有")
+
+
+def _counts_other(sentence: Sentence, one: Comparison) -> bool:
+    """Whether a word behind an amount says what is counted: "more than 5 [people]", 40 [个]提案."""
+    if any(amount.has_unit for amount in one.amounts):
+        return False
+    place = sentence.index_from(one.amounts[-1].end)
+    if sentence.folded(place) == "-":
+        place += 1
+    token = sentence.token(place)
+    if token is None or token.kind == "mark":
+        return False
+    if token.kind == "cjk" and token.start < one.end:
+        return sentence.text[one.amounts[-1].end : one.end].strip("个的 ") not in comparing_words()
+    if token.kind == "cjk":
+        counts = token.text in "个篇份条" and (sentence.ends_with_noun(one.start) or sentence.is_noun(place + 1))
+        return counts or token.text in "人位名"
+    return token.folded not in (lexicon.STOP_WORDS | lexicon.AUXILIARIES | comparing_words())
+
+
+def _of_level(
+    sentence: Sentence, columns: Columns, one: Comparison, place: int, name: str, word: Word | None
+) -> _Fit | None:
+    """ "2 bed", "5-star", 4学分的: a number right beside the word for a field of few numbers that has it."""
+    known, measure = columns.vocabulary.catalogue.fields[name], columns.measures[name]
+    if word is None or word.elsewhere or measure.units or known.distinct > _LEVELS or is_key(sentence.vocabulary, name):
+        return None
+    numbers = chosen(columns, one, name)
+    low, high = field_range(columns, name)
+    if numbers is None or low is None or high is None or not all(low <= number <= high for number in numbers[0]):
+        return None
+    if measure.texts and not set(measure.numbers) >= set(numbers[0]):
+        return None
+    between = range(sentence.index_from(min(one.end, word.end)), sentence.index_from(max(one.start, word.start)))
+    if word.start >= one.end:
+        beside = all(sentence.folded(index) in ("-", "个") for index in between)
+        stated = beside and _states_level(sentence, one, word)
+    else:
+        following = sentence.folded(sentence.index_from(one.end))
+        beside = all(sentence.folded(index) in _LINKS for index in between)
+        stated = beside and following not in ("or", "and", "to", "-", "+", "%", "或", "及", "以")
+        stated = stated and not any(amount.is_worded for amount in one.amounts)
+    return _Fit(word.weight, place, name, word) if stated else None
+
+
+def _states_level(sentence: Sentence, one: Comparison, word: Word) -> bool:
+    """Whether a number before a word tells which documents: "2 bed flats", "with 3 beds", 4学分的; not "the 2 beds"."""
+    before, behind = sentence.index_from(one.amounts[0].start) - 1, sentence.index_from(word.end)
+    if sentence.folded(before) in _UNCOUNTED:
+        return False
+    if sentence.text[word.start : word.end].isascii():
+        first = sentence.token(before)
+        if first is None or first.kind == "mark":
+            return True
+        following = sentence.token(behind)
+        is_attribute = not sentence.text[word.start : word.end].casefold().endswith("s")
+        is_attribute = is_attribute and following is not None and following.kind == "word"
+        return is_attribute or sentence.folded(before) in _HAVING
+    return sentence.folded(behind) == "的" or sentence.is_noun(behind) or sentence.folded(before) == "有"
+
+
+def _weight(sentence: Sentence, comparisons: Sequence[Comparison], place: int, word: Word, name: str) -> float:
+    """What a word counts for a comparison: less with the distance, nothing from another clause."""
+    one = comparisons[place]
+    if word.start >= one.start and word.end <= one.end:
+        return word.weight
+    first, last = (word.end, one.start) if word.end <= one.start else (one.end, word.start)
+    gap = last - first
+    if any(first <= amount.start < last for other in comparisons if other is not one for amount in other.amounts):
+        return 0.0
+    marks = ENDS - {":", "："} if word.end <= one.start else ENDS  # "prep time: at most 15 min"
+    is_apart = gap > _NEAR or not marks.isdisjoint(sentence.text[first:last])
+    if is_apart and not word.elsewhere:
+        return 0.0
+    if is_apart:
+        return max(word.weight - _ELSEWHERE, 0.0)
+    if (word.start >= one.end - 1 and gap > 0) or word.end <= one.start:
+        is_before = word.end <= one.start
+        if _counts_other(sentence, one) and not (is_before and gap <= 4) and not _is_counted(sentence, one, word):
+            return 0.0
+    return word.weight - min(gap, _NEAR) * _BY_CHARACTER
+
+
+def _is_counted(sentence: Sentence, one: Comparison, word: Word) -> bool:
+    """Whether the word is what stands right behind the amount."""
+    return 0 <= word.start - one.amounts[-1].end <= 1
+
+
+def _words(sentence: Sentence, columns: Columns, comparisons: Sequence[Comparison]) -> Iterator[Word]:
+    """The words for fields and for what they measure, in the question outside of the amounts."""
+    amounts = [(amount.start, amount.end) for one in comparisons for amount in one.amounts]
+    behind = 0
+    for index, token in enumerate(sentence.tokens):
+        if token.kind == "mark" or any(start < token.end and token.start < end for start, end in amounts):
+            continue
+        if index >= behind and (column := columns.at(sentence, index)) is not None:
+            behind = column.last
+            names = tuple(name for name in column.fields if name in columns.measures)
+            end = sentence.tokens[column.last - 1].end
+            if names and not any(start < end and token.start < last for start, last in amounts):
+                yield Word(token.start, end, names, _WORD.get(column.strength, 1.0))
+        kinds = _speaking().get(token.folded) or _speaking().get(sentence.text[token.start : token.end + 1])
+        if kinds:
+            names = tuple(name for name, measure in columns.measures.items() if _is_of(name, measure, kinds))
+            yield Word(token.start, token.end, names, _SPEAKING, elsewhere=True)
+
+
+def _is_of(name: str, measure: Measure, kinds: frozenset[str]) -> bool:
+    """Whether a field measures one of these kinds of amounts."""
+    return not kinds.isdisjoint({*(unit.kind for unit in measure.units), *concepts_of(name)})
+
+
+@cache
+def _speaking() -> Mapping[str, frozenset[str]]:
+    """The kinds of amounts by the words that speak of them."""
+    found: dict[str, frozenset[str]] = {}
+    for one in table("numbers")["speaking"]:
+        kinds = frozenset(one["kinds"].split())
+        for word in one["words"].split():
+            found[word] = found.get(word, frozenset()) | kinds | (_MONEY_KINDS if "money" in kinds else frozenset())
+    return found

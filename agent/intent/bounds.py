@@ -1,0 +1,333 @@
+"""What a question says of its amounts, before it is known which field is meant: at least 5, 20 to 30, 500 or less."""
+
+import re
+from dataclasses import dataclass, replace
+from functools import cache
+
+from agent.intent import lexicon
+from agent.intent.amounts import Amount, find_amounts
+from agent.intent.sentence import ENDS, Sentence
+from agent.intent.text import has_chinese
+from agent.intent.words import table
+
+Span = tuple[int, int]
+_REACH = 40
+"""Characters before an amount, and behind it, in which its comparison stands."""
+_REACH_ZH = 16
+_REACHED = 10
+"""Most words between a denial and the comparison that it denies."""
+_SIGNS = {"more": r"[>＞](?!=)", "least": r">=|=>|[≥⩾]", "less": r"[<＜](?!=)", "most": r"<=|=<|[≤⩽]", "exactly": "="}
+_OPPOSITE = {"more": "most", "least": "less", "less": "least", "most": "more"}
+_INCLUDING = re.compile(r"\s*[（(]\s*(?P<not>不)?(?:含|包含|包括)[^）)]{0,8}[）)]")
+_BETWEEN_ZH = re.compile(r"\s*(?:之间|间|以内的区间)")
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A condition on a number that the characters [start, end) state: from `low` to `high`, or one of `values`.
+
+    Attributes:
+        is_bare: no word compares the number; a field beside it may: "2 bed", "severity 1".
+        negated: `values` are denied: "not 3 stars".
+        by: "speed" of "faster", "age" of "older" and their opposites: more of some fields, less of others.
+    """
+
+    start: int
+    end: int
+    low: Amount | None = None
+    high: Amount | None = None
+    low_included: bool = True
+    high_included: bool = True
+    values: tuple[Amount, ...] = ()
+    is_bare: bool = False
+    negated: bool = False
+    by: str = ""
+
+    @property
+    def amounts(self) -> tuple[Amount, ...]:
+        return tuple(one for one in (self.low, self.high, *self.values) if one is not None)
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of the units that its amounts may be in."""
+        readings = (reading for amount in self.amounts for reading in amount.readings)
+        return frozenset(reading.unit.kind for reading in readings if reading.unit is not None)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has one bound, which can be turned round."""
+        return (self.low is None) != (self.high is None) and not self.values
+
+
+def turned(one: Comparison) -> Comparison:
+    """The same bound from the other side: "faster than 100" of what is no time."""
+    return replace(
+        one, low=one.high, high=one.low, low_included=one.high_included, high_included=one.low_included, by=""
+    )
+
+
+def compared_alone(sentence: Sentence, one: Amount) -> Comparison | None:
+    """The condition on an amount that stands for itself; None where it is not clear."""
+    return _of_one(sentence, 0, one, len(sentence.text))
+
+
+def find_comparisons(sentence: Sentence) -> tuple[list[Comparison], list[Span]]:
+    """The conditions on numbers in the order of the question, and where others are stated that are not clear."""
+    text = sentence.text
+    amounts = [
+        one
+        for one in find_amounts(text)
+        if not any(one.start < last and first < one.end for first, last in sentence.taken)
+    ]
+    found: list[Comparison] = []
+    unclear: list[Span] = []
+    place, since = 0, 0
+    while place < len(amounts):
+        following = amounts[place + 1] if place + 1 < len(amounts) else None
+        count = 1 if following is None or not _belong(text, since, amounts[place], following) else 2
+        if following is not None and count == 2:
+            made = _of_two(sentence, since, amounts[place], following)
+        else:
+            until = following.start if following is not None else len(text)
+            made = _of_one(sentence, since, amounts[place], until)
+        if made is None:
+            unclear.append((_first(text, since, amounts[place]), amounts[place + count - 1].end))
+        else:
+            found.append(made)
+        since = max(amounts[place + count - 1].end, made.end if made else 0)
+        place += count
+    return found, unclear
+
+
+def _first(text: str, since: int, one: Amount) -> int:
+    """Where the words before an amount begin that compare it."""
+    before = _before(text, since, one) or _between(text, since, one)
+    return before.start() if before is not None else one.start
+
+
+def _before(text: str, since: int, one: Amount) -> re.Match[str] | None:
+    """The comparison before an amount: right before it, else with what is compared between: "min. rating 4"."""
+    near = max(since, one.start - _REACH)
+    return _patterns()["before"].search(text, near, one.start) or _patterns()["named"].search(text, near, one.start)
+
+
+def _belong(text: str, since: int, first: Amount, second: Amount) -> bool:
+    """Whether two amounts are the ends of a range or a choice: "between 5 and 10", "5-10 km", 5到10之间, "2 or 3"."""
+    joiner = _patterns()["joiner"].fullmatch(text, first.end, second.start)
+    if joiner is None:
+        return False
+    if joiner["choosing"]:
+        compared = _compared(text, since, first, second.end, len(text))
+        return compared is not None and not compared[0]
+    is_within = _between(text, since, first) is not None or _BETWEEN_ZH.match(text, second.end) is not None
+    return (not joiner["and"] or is_within) and first.like(second).readings[0].size <= second.readings[0].size
+
+
+def _between(text: str, since: int, first: Amount) -> re.Match[str] | None:
+    return _patterns()["between"].search(text, max(since, first.start - _REACH), first.start)
+
+
+def _of_two(sentence: Sentence, since: int, first: Amount, second: Amount) -> Comparison | None:
+    """The condition on two amounts that belong together; None where it is not clear."""
+    text = sentence.text
+    joiner = _patterns()["joiner"].fullmatch(text, first.end, second.start)
+    before, behind = _between(text, since, first), _BETWEEN_ZH.match(text, second.end)
+    one, other = first.like(second), second.within(first)
+    if joiner is not None and joiner["choosing"]:
+        return Comparison(one.start, other.end, values=(one, other), is_bare=True) if before is None else None
+    start = before.start() if before is not None else one.start
+    if _is_vague(text, one.start, other.end) or _is_denied(sentence, start) is not False:
+        return None
+    return Comparison(start, behind.end() if behind is not None else other.end, one, other)
+
+
+def _of_one(sentence: Sentence, since: int, one: Amount, until: int) -> Comparison | None:
+    """The condition on one amount; None where it is not clear."""
+    text = sentence.text
+    compared = _compared(text, since, one, one.end, until)
+    if compared is None or _is_vague(text, one.start, one.end):
+        return None
+    kind, start, end, by = compared
+    denied = _is_denied(sentence, start)
+    if denied is None:
+        return None
+    if not kind or kind == "exactly":
+        first = start if denied is False else denied
+        return Comparison(first, end, values=(one,), is_bare=not kind, negated=denied is not False)
+    if denied is not False:
+        kind, start = _OPPOSITE[kind], denied
+    included = kind in ("least", "most")
+    if (including := _INCLUDING.match(text, end)) is not None:
+        included, end = including["not"] is None, including.end()
+    if kind in ("more", "least"):
+        return Comparison(start, end, low=one, low_included=included, by=by)
+    return Comparison(start, end, high=one, high_included=included, by=by)
+
+
+def _compared(text: str, since: int, one: Amount, last: int, until: int) -> tuple[str, int, int, str] | None:
+    """The kind of the comparison of an amount, "" where there is none, its place, and by what it compares.
+
+    None where the words before and behind contradict each other.
+    """
+    before = _before(text, since, one)
+    # What stands right before the next amount is said of that.
+    behind = _patterns()["behind"].match(text[: min(until, last + _REACH)] + ("\0" if until < len(text) else ""), last)
+    kinds = [_kind(match) for match in (before, behind) if match is not None]
+    if before is not None and before[0].startswith("比"):
+        return (kinds[-1][0], before.start(), behind.end(), "") if behind and kinds[-1][1] == "than" else None
+    if kinds and kinds[-1][1] == "than":
+        behind, kinds = None, kinds[:-1]
+    if len({kind for kind, _ in kinds}) > 1 and not any(kind == "exactly" for kind, _ in kinds):
+        return None
+    kind, by = kinds[0] if kinds else ("", "")
+    return kind, before.start() if before else one.start, behind.end() if behind else last, by
+
+
+def _kind(match: re.Match[str]) -> tuple[str, str]:
+    """The kind of a comparison, and by what it compares: "less" by "speed" of "faster than"."""
+    kind, _, by = (match.lastgroup or "").partition("_by_")
+    return kind, by
+
+
+def _is_vague(text: str, start: int, end: int) -> bool:
+    """ "about 5", 5左右: whoever says so does not mean the number to the unit."""
+    patterns = _patterns()
+    before = patterns["vague"].search(text, max(0, start - _REACH), start)
+    return before is not None or text[end : end + 3].lstrip().startswith("左右")
+
+
+def _is_denied(sentence: Sentence, start: int) -> int | bool | None:
+    """Where the denial of a comparison begins ("not [more than 5]"), False without one, None where it is not clear."""
+    text = sentence.text
+    chinese = _patterns()["denying_zh"].search(text, max(0, start - _REACH_ZH), start)
+    if chinese is not None and not chinese["asking"]:
+        if chinese["strange"] and not all(
+            sentence.cue_fields(place) or sentence.folded(place) in _reached()
+            for place in range(sentence.index_from(chinese.start("strange")), sentence.index_from(start))
+        ):
+            return False if _names(sentence, chinese.start(), start) else None
+        return chinese.start()
+    strange = 0
+    for place in range(sentence.index_from(start) - 1, max(sentence.index_from(start) - 1 - _REACHED, -1), -1):
+        token = sentence.tokens[place]
+        if token.text in ENDS or sentence.mention_at(place) is not None or token.folded in _OTHERS:
+            return False
+        if _denies(sentence, place):
+            return None if strange else _first_of_denial(sentence, place)
+        is_reached = token.folded in _reached() or sentence.cue_fields(place) or sentence.is_noun(place)
+        if not is_reached and token.kind == "word":
+            strange += 1
+    return False
+
+
+def _names(sentence: Sentence, start: int, end: int) -> bool:
+    """Whether a value is named in a part of the question, which a denial before it is of."""
+    places = range(sentence.index_from(start), sentence.index_from(end))
+    return any(sentence.mention_at(place) is not None for place in places)
+
+
+_OTHERS = frozenset(["and", "but", "or", "why", "if", "because"])
+
+
+def _denies(sentence: Sentence, place: int) -> bool:
+    word = sentence.folded(place)
+    if word == "t":
+        return sentence.folded(place - 1) in ("'", "’")
+    if f"{sentence.folded(place - 1)} {word}" in table("numbers", "en")["denying_pairs"]:
+        return True
+    return word in _denying() or (word in lexicon.AUXILIARIES and word.endswith("nt"))
+
+
+def _first_of_denial(sentence: Sentence, place: int) -> int:
+    """Where the word that denies begins: that of "t" in "don't" two tokens before."""
+    first = place - 2 if sentence.folded(place) == "t" else place
+    return sentence.tokens[max(first, 0)].start
+
+
+@cache
+def _denying() -> frozenset[str]:
+    return frozenset(table("numbers", "en")["denying"].split())
+
+
+@cache
+def _reached() -> frozenset[str]:
+    return frozenset(table("numbers")["reached"])
+
+
+def _words(*names: str, language: str | None = None) -> str:
+    """The words of some classes as alternatives, the longest first."""
+    known = table("numbers", language)
+    given = (known.get(name, []) for name in names)
+    words = [word for one in given for word in (one.split() if isinstance(one, str) else one)]
+    return "|".join(
+        re.escape(word) if has_chinese(word) or not word[0].isalnum() else rf"\b{re.escape(word)}(?!\w)"
+        for word in sorted(words, key=len, reverse=True)
+    ).replace(r"\ ", r"\s")
+
+
+@cache
+def comparing_words() -> frozenset[str]:
+    """The words of comparisons behind an amount."""
+    known = table("numbers")
+    classes = ("least_behind", "most_behind", "more_behind", "rising", "falling")
+    listed = (one for name in known if name.startswith(classes) for one in known[name])
+    return frozenset(word for one in listed for word in one.split())
+
+
+def _behind_zh(name: str) -> str:
+    """Chinese words behind an amount, with what is counted between: 4[学分]以上; not those of one character."""
+    words = table("numbers", "zh")[name]
+    longer, shorter = ("|".join(one for one in words if (len(one) > 1) == is_long) for is_long in (True, False))
+    return rf"[\u4e00-\u9fff]{{0,3}}?(?:{longer})" + (rf"|(?:{shorter})(?![\u4e00-\u9fff])" if shorter else "")
+
+
+@cache
+def _patterns() -> dict[str, re.Pattern[str]]:
+    than = r"(?:\s[a-z]+)?\sthan\b"
+    before = {
+        "more": rf"{_words('more')}|(?:{_words('rising', language='en')}){than}",
+        "least": _words("least"),
+        "less": rf"{_words('less')}|(?:{_words('falling', language='en')}){than}",
+        "most": _words("most"),
+        "exactly": _words("exactly"),
+        **{
+            f"{kind}_by_{by}": rf"(?:{_words(f'{way}_by_{by}')}){than}"
+            for kind, way in (("more", "rising"), ("less", "falling"))
+            for by in ("speed", "age")
+        },
+    }
+    # What stands between an amount and the words behind it: "20 [places] at most", 4[学分]以上.
+    beside = r"(?:[\s-]+[a-z]+){0,2}?\s*"
+    either = r"\b(?:or|and)\s+(?:even\s+)?"
+    behind = {
+        "least": rf"\+(?!\w)|{beside}(?:{either}(?:{_words('rising', language='en')})|"
+        rf"{_words('least_behind', language='en')})|{_behind_zh('least_behind')}",
+        "most": rf"{beside}(?:{either}(?:{_words('falling', language='en')})|{_words('most_behind', language='en')})"
+        rf"|{_behind_zh('most_behind')}",
+        "more": _behind_zh("more_behind"),
+        **{
+            f"{kind}_by_{by}": rf"{beside}{either}(?:{_words(f'{way}_by_{by}')})"
+            for kind, way in (("least", "rising"), ("most", "falling"))
+            for by in ("speed", "age")
+        },
+        "more_by_than": rf"(?:还要?|更)?(?:{_words('rising', language='zh')})",
+        "less_by_than": rf"(?:还要?|更)?(?:{_words('falling', language='zh')})",
+    }
+    reached = "|".join(table("numbers", "zh")["reached"].split())
+    affirming = "|".join(table("numbers", "zh")["affirming"])
+    joining, choosing = _words("joining"), _words("choosing")
+    made = {
+        "before": "|".join(rf"(?P<{kind}>{words}|{_SIGNS.get(kind, '(?!)')})" for kind, words in before.items()),
+        "behind": "|".join(rf"(?P<{kind}>{words})" for kind, words in behind.items()),
+        "between": rf"(?:{_words('between')})\s*(?:the\s)?$",
+        "joiner": rf"\s*(?:(?P<and>and|和|与)|(?P<choosing>{choosing})|(?:{joining}))\s*",
+        "vague": rf"(?:{_words('vague')})\s*(?:the\s|an?\s)?$",
+        "denying_zh": rf"(?:(?P<asking>([会能要可是想])不\2|可不可以|应不应该|有没有)|(?!{affirming})"
+        rf"(?:{_words('denying', language='zh')}))(?:{reached})*(?P<strange>[^\W\d的和且但或而]{{1,8}})?\s*$",
+    }
+    # "min. rating 4", "maximum price: 300"
+    named = "|".join(rf"(?P<{kind}_by_name>{_words(f'{kind}_of')})" for kind in ("least", "most"))
+    made["named"] = rf"(?:{named})(?:\s+(?!(?:of|from)\b)[a-z]+){{1,2}}:?\s*$"
+    made["before"] = rf"(?:\ban?\s)?(?:{made['before']}|比)\s*(?:of\s)?(?:the\s|an?\s)?\s*$"
+    made["behind"] = rf"\s*(?:{made['behind']})(?!\s+(?:than|to)\b)(?!\s*\0)"
+    return {name: re.compile(pattern, re.IGNORECASE) for name, pattern in made.items()}

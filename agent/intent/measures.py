@@ -1,0 +1,130 @@
+"""What numbers a field holds and in what unit, numbers that are written as text included: "EUR 1,200.00", "1:02:30"."""
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from agent.intent import lexicon
+from agent.intent.amounts import Reading, find_amounts
+from agent.intent.numbers import Measure, Unit, named_units, unit_of, unit_pattern, units_of
+from agent.intent.text import stem
+from retrievers.core.types import FieldValues
+
+_EMPTY = frozenset(["", "-", "–", "—", "n/a", "na", "none", "?", "null", "unknown", "无", "未知"])
+"""Texts that stand for no number."""
+_LEAST_NUMBERS = 0.6
+"""Share of the texts of a field that must be numbers, the others being empty."""
+_YEARS = range(1800, 2101)
+_CLOCK = re.compile(r"(\d{1,3}):([0-5]\d)(?::([0-5]\d))?")
+_HOURS = 24
+_LONGEST = 15
+_Texts = Mapping[str, tuple[float, Unit | None]]
+
+
+def measure_of(values: FieldValues) -> Measure | None:
+    """The numbers of a field; None where it holds something else."""
+    words = lexicon.name_words(values.field.name)
+    if values.field.item == "number" and values.field.type != "list":
+        unit = unit_of(values.field.unit or "") or _of_name(words) or _of_description(values.field.description)
+        return Measure((unit,) if unit else (), frozenset(words[-1:]) if _of_name(words) else frozenset())
+    if values.field.type != "string" or values.distinct > len(values.values) or not values.values:
+        return None
+    found = _texts(values)
+    if found is None:
+        return None
+    texts, noun = found
+    units: dict[Unit, int] = {}
+    for text, (_, unit) in texts.items():
+        if unit is not None:
+            units[unit] = units.get(unit, 0) + values.values[text]
+    given = unit_of(values.field.unit or "") or _of_name(words)
+    ordered = tuple(sorted(units, key=lambda unit: -units[unit])) or ((given,) if given else ())
+    plain = all(_plainly(text) == number for text, (number, _) in texts.items())
+    return Measure(ordered, frozenset(words[-1:]) if given else frozenset(), noun, plain, MappingProxyType(texts))
+
+
+def _plainly(text: str) -> float | None:
+    """The first number of a text as the aggregates read it."""
+    found = re.search(r"-?\d[\d,]*(?:\.\d+)?", text)
+    return float(found[0].replace(",", "")) if found is not None else None
+
+
+def _texts(values: FieldValues) -> tuple[dict[str, tuple[float, Unit | None]], str] | None:
+    """The number and the unit of each text, and what all of them count.
+
+    None where one is no number, or all of them may be years, versions or ids.
+    """
+    texts = [text for text in values.values if text.casefold().strip() not in _EMPTY]
+    if len(texts) < _LEAST_NUMBERS * len(values.values) or not texts:
+        return None
+    if any(_CLOCK.fullmatch(text.strip()) for text in texts):
+        clocks = _clocks(texts)
+        return (clocks, "") if clocks is not None else None
+    read = {text: _written(text) for text in texts}
+    nouns = {one[1] for one in read.values() if one is not None}
+    if None in read.values() or len(nouns) > 1:
+        return None
+    # A dot parts thousands where some text has a comma for its decimals, as in "1.234,50".
+    with_comma = any(re.search(r"\d,\d{1,2}(?!\d)", text) for text in texts)
+    found = {text: _chosen(one[0], with_comma) for text, one in read.items() if one is not None}
+    numbers = list(found.values())
+    if all(unit is None and number in _YEARS for number, unit in numbers) and nouns == {""}:
+        return None
+    if "." in "".join(found) and all(unit is None for _, unit in numbers) and _are_versions(found):
+        return None
+    return found, nouns.pop()
+
+
+def _chosen(readings: tuple[Reading, ...], with_comma: bool) -> tuple[float, Unit | None]:
+    one = readings[0] if with_comma or len(readings) == 1 else min(readings, key=lambda reading: reading.value)
+    return one.value, one.unit
+
+
+def _are_versions(texts: Mapping[str, object]) -> bool:
+    """Whether they may be versions, of which 3.10 comes after 3.9: all with one dot, and digits of different length."""
+    behind = {len(text.partition(".")[2]) for text in texts}
+    return all(text.count(".") == 1 for text in texts) and len(behind) > 1
+
+
+def _written(text: str) -> tuple[tuple[Reading, ...], str] | None:
+    """What a text may be as a number, and the stem of the word behind it that is no unit."""
+    text = text.strip()
+    amounts = find_amounts(text)
+    if len(amounts) != 1 or amounts[0].start != 0 or amounts[0].is_worded or re.match(r"\D*0\d", text):
+        return None
+    behind = text[amounts[0].end :].strip()
+    if behind and (not behind.isalpha() or len(behind) > _LONGEST):
+        return None
+    return amounts[0].readings, stem(behind.casefold())
+
+
+def _clocks(texts: list[str]) -> dict[str, tuple[float, Unit | None]] | None:
+    """Lengths of time as clocks show them, in seconds; None of what may be times of day."""
+    parts = [match.groups() for text in texts if (match := _CLOCK.fullmatch(text.strip())) is not None]
+    if len(parts) < len(texts) or (all(last is None for *_, last in parts) and max(int(p[0]) for p in parts) < _HOURS):
+        return None
+    found = {}
+    for text, (first, second, third) in zip(texts, parts, strict=True):
+        numbers = [int(one) for one in (first, second, third) if one is not None]
+        seconds = sum(number * 60**place for place, number in enumerate(reversed(numbers)))
+        found[text] = float(seconds), unit_of("seconds")
+    return found
+
+
+def _of_name(words: tuple[str, ...]) -> Unit | None:
+    """The unit that the name of a field says: its end ("size_kb", "area_m2"), or any word that is no single letter.
+
+    At the beginning "min" is the least, not a minute.
+    """
+    named = named_units()
+    for end in (words[-1:], words[-2:]):
+        if len(words) > len(end) and (unit := named.get("".join(end))) is not None:
+            return unit
+    return next((named[word] for word in words[words[:1] == ("min",) :] if len(word) > 1 and word in named), None)
+
+
+def _of_description(text: str) -> Unit | None:
+    """The only unit that a description names: "length of the outage in minutes"."""
+    found = re.findall(rf"(?<![^\W_])(?:{unit_pattern()})", text.casefold())
+    named = {unit for word in found if len(word) > 1 or not word.isalpha() for unit in units_of(word)[:1]}
+    return next(iter(named)) if len(named) == 1 else None

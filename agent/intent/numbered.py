@@ -1,0 +1,203 @@
+"""Documents by their number: "PEP 703", "cases 200-300", "cases in the 600s", "after case 4711"; years as numbers."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agent.intent import lexicon
+from agent.intent.amounts import Amount, Reading
+from agent.intent.bounds import Comparison, compared_alone, turned
+from agent.intent.columns import columns_of
+from agent.intent.numerals import parse_amount
+from agent.intent.sentence import ENDS, Sentence
+from agent.intent.time.dates import DateRange
+from agent.intent.vocabulary import Vocabulary, concepts_of
+from agent.intent.words import table
+
+# What relates one numbered document to others: then the number is no constraint ("what replaced PEP 386").
+_RELATION = re.compile(
+    r"\b(?:than|like|similar\s+to|instead\s+of|replac\w*|supersed\w*|follow\w*\s+(?:up\s+)?(?:on|to)?|"
+    r"buil[dt]\w*\s+(?:up)?on|depend\w*|before|after|compared?|differ\w*|inspired|based\s+on|refer\w*|cit\w*|"
+    r"amend\w*|updat\w*|extend\w*|grow|grew|grown)\b|取代|替代|引用|基于|之前|之后|类似|不同|相比",
+    re.IGNORECASE,
+)
+_UNIQUE = 0.98
+"""Share of the documents that have a number of their own where the number tells them apart."""
+_YEARS = (1000, 2100)
+_NEAR = 24
+"""Characters between a year and the word for its field."""
+
+
+@dataclass(frozen=True, slots=True)
+class NumberRange:
+    """A condition on a number: `low` to `high`, each with whether it is included, or one of `values`.
+
+    Characters [start, end) of the question state it.
+
+    Attributes:
+        negated: they are denied.
+        texts: of numbers that are kept as text those that satisfy the condition.
+    """
+
+    field: str
+    start: int
+    end: int
+    low: float | int | None = None
+    high: float | int | None = None
+    low_included: bool = True
+    high_included: bool = True
+    values: tuple[float | int, ...] = ()
+    negated: bool = False
+    texts: tuple[str, ...] | None = None
+
+
+def year_ranges(sentence: Sentence, dates: Sequence[DateRange]) -> list[NumberRange]:
+    """Whole years that are stated of a number: "in 2013" where documents have no date, "of the 2013 vintage"."""
+    vocabulary = sentence.vocabulary
+    fields = [name for name in vocabulary.of_role("number") if holds_years(vocabulary, name)]
+    named = [name for name in fields if "year" in lexicon.name_words(name) or "年" in name] or fields
+    by_default = named[0] if len(named) == 1 and not vocabulary.of_role("date") else None
+    made = []
+    for one in dates if fields else ():
+        low, high = one.period.low, one.period.high
+        name = _year_named_near(sentence, one, fields) or by_default
+        is_whole = all(bound is None or (bound.month, bound.day) == (1, 1) for bound in (low, high))
+        if name is None or not is_whole or not any(c.isdigit() for c in sentence.text[one.start : one.end]):
+            continue  # "the last year they played" is no year of the calendar
+        if low is not None and high is not None and high.year - low.year == 1:
+            made.append(_of_year(sentence, one, name, low.year))
+        else:
+            first, last = low.year if low else None, high.year if high else None
+            made.append(NumberRange(name, one.start, one.end, low=first, high=last, high_included=False))
+    return made if len(made) == 1 else []
+
+
+def _of_year(sentence: Sentence, one: DateRange, name: str, year: int) -> NumberRange:
+    """The condition on one year, and what compares it: "2015 or older"."""
+    stated = compared_alone(sentence, Amount(one.start, one.end, (Reading(year),)))
+    if stated is None or not stated.is_open:
+        return NumberRange(name, one.start, one.end, values=(year,))
+    if stated.by == "age":  # the older, the less
+        stated = turned(stated)
+    low, high = (None if side is None else year for side in (stated.low, stated.high))
+    return NumberRange(name, stated.start, stated.end, low, high, stated.low_included, stated.high_included)
+
+
+def _year_named_near(sentence: Sentence, one: DateRange, fields: Sequence[str]) -> str | None:
+    """The field of years that the word for a field or a date nearest to the year in its clause points at."""
+    columns = columns_of(sentence.vocabulary)
+    known = {*fields, *sentence.vocabulary.of_role("date")}
+    near: list[tuple[int, str]] = []
+    for index, token in enumerate(sentence.tokens):
+        gap = token.start - one.end if token.start >= one.end else one.start - token.end
+        column = columns.at(sentence, index) if 0 <= gap < _NEAR and token.kind != "mark" else None
+        first, last = min(token.end, one.end), max(token.start, one.start)
+        if column is not None and ENDS.isdisjoint(sentence.text[first:last]):
+            near += [(gap, name) for name in column.fields if name in known]
+    nearest = [name for gap, name in near if gap == min(near)[0]]
+    return nearest[0] if len(nearest) == 1 and nearest[0] in fields else None
+
+
+def holds_years(vocabulary: Vocabulary, name: str) -> bool:
+    low, high = vocabulary.catalogue.fields[name].low, vocabulary.catalogue.fields[name].high
+    return isinstance(low, int | float) and isinstance(high, int | float) and _YEARS[0] <= low and high <= _YEARS[1]
+
+
+def is_key(vocabulary: Vocabulary, name: str) -> bool:
+    """Whether a number tells documents apart, as a ticket's or a standard's does."""
+    values = vocabulary.catalogue.fields[name]
+    is_unique = values.distinct >= _UNIQUE * max(values.documents, 1)
+    return is_unique and "number" in concepts_of(name)
+
+
+def _in_range(sentence: Sentence, name: str, text: str) -> bool:
+    """Whether a number lies between the least and the largest of a field."""
+    values, number = sentence.vocabulary.catalogue.fields[name], parse_amount(text)
+    low, high = values.low, values.high
+    return (
+        number is not None and isinstance(low, int | float) and isinstance(high, int | float) and low <= number <= high
+    )
+
+
+def _key(sentence: Sentence) -> str | None:
+    return next((name for name in sentence.vocabulary.of_role("number") if is_key(sentence.vocabulary, name)), None)
+
+
+def number_nouns(sentence: Sentence, key: str) -> frozenset[str]:
+    """Words before a document's number: those for the documents, and the field's own ("case" of case_number)."""
+    own = {word for word in lexicon.name_words(key) if word not in lexicon.CONCEPTS["number"][0]}
+    return frozenset(sentence.nouns | own | {f"{word}s" for word in own})
+
+
+def key_ranges(sentence: Sentence, comparisons: Sequence[Comparison]) -> list[NumberRange]:
+    """ "between PEP 3100 and PEP 3120", "PEPs 600-650", "PEPs above 8100", "PEPs in the 600s"."""
+    key = _key(sentence)
+    nouns = number_nouns(sentence, key) if key else None
+    if key is None or not nouns:
+        return []
+    noun = "(?:" + "|".join(sorted(map(re.escape, nouns), key=len, reverse=True)) + r")s?[\s#-]*"
+    found = []
+    span = (
+        rf"(?P<from>\b(?:between|from)\s+|从|介于)?\b{noun}(?P<a>\d+)\s*"
+        rf"(?P<to>and|to|through|[-–—~]|到|至)\s*(?:{noun})?(?P<b>\d+)(?:\s*之间)?"
+    )
+    for match in re.finditer(span, sentence.text, re.IGNORECASE):
+        low, high = int(match["a"]), int(match["b"])
+        # "PEP 8 and 20" are two.
+        is_span = match["from"] or match["to"].casefold() != "and"
+        if low < high and is_span and _in_range(sentence, key, match["a"]):
+            found.append(NumberRange(key, match.start(), match.end(), low=low, high=high))
+    for match in re.finditer(r"\b(?:in\s+)?the\s+(?P<a>[1-9]\d*00)s\b", sentence.text, re.IGNORECASE):
+        if _in_range(sentence, key, match["a"]):
+            low, zeros = int(match["a"]), len(match["a"]) - len(match["a"].rstrip("0"))
+            found.append(NumberRange(key, *match.span(), low=low, high=low + 10**zeros, high_included=False))
+    for one in comparisons:
+        # "reports older than 5 years" compares no number of a document.
+        before = re.search(rf"\b{noun}(?:numbered\s+)?$", sentence.text[: one.start], re.IGNORECASE)
+        amounts = [amount for amount in (one.low, one.high) if amount is not None]
+        if (
+            before is None
+            or len(amounts) != 1
+            or amounts[0].has_unit
+            or one.values
+            or _is_of_what_follows(sentence, one)
+        ):
+            continue
+        bound = amounts[0].readings[0].value
+        if _in_range(sentence, key, str(int(bound))):
+            first, last = (None if side is None else int(bound) for side in (one.low, one.high))
+            found.append(NumberRange(key, before.start(), one.end, first, last, one.low_included, one.high_included))
+    return found
+
+
+def _is_of_what_follows(sentence: Sentence, one: Comparison) -> bool:
+    """Whether a noun behind says what is counted: "reports over 100 pages"."""
+    token = sentence.token(sentence.index_from(one.end))
+    if token is None or token.kind != "word":
+        return False
+    return token.folded not in lexicon.STOP_WORDS and token.folded not in table("link", "en")["acting"].split()
+
+
+def by_number(sentence: Sentence, found: Sequence[NumberRange]) -> list[NumberRange]:
+    """ "PEP 703": a word for the collection's documents with a number that one of them has."""
+    key = _key(sentence)
+    if key is None:
+        return []
+    nouns = number_nouns(sentence, key)
+    values: list[float | int] = []
+    start, end = len(sentence.text), 0
+    for index, token in enumerate(sentence.tokens[1:], 1):
+        if token.kind != "number" or any(one.start <= token.start < one.end for one in found):
+            continue
+        place = index - 1
+        while sentence.folded(place) in ("-", "#", "no", ".", "number", "号", "第"):
+            place -= 1
+        if sentence.folded(place) in nouns and _in_range(sentence, key, token.folded):
+            number = parse_amount(token.folded)
+            if number is not None:
+                values.append(number)
+                start, end = min(start, sentence.tokens[place].start), max(end, token.end)
+    around = sentence.text[:start] + " " + sentence.text[end:] if values else ""
+    if not values or _RELATION.search(around):
+        return []
+    return [NumberRange(key, start, end, values=tuple(dict.fromkeys(values)))]

@@ -1,0 +1,159 @@
+"""What a reading left of a date: words beside it that belong to it, and make it unread."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from agent.intent.time.chart import Chart
+from agent.intent.time.lexer import Item, Token, load_words
+
+LIGHT = frozenset(["skipped", "of", "to"])
+_STRONG = ("YEAR", "DUR", "R", "P", "X", "WDAY", "PT", "OTHERUNIT", "SOMEDUR", "DECADE")
+_OPENING = ("zhbefore", "zhafter", "zhsince", "zhupto", "onwards", "andbefore", "ago", "after_next", "before_last")
+"""Words after a period that open or move it."""
+_NARROWING = ("PART", "EDGE", "later", "earlier", "rest", "ROLL")
+"""Words before a period of which they name a part, or more than one."""
+_COMPARED = ("over", "under")
+"""Words before a Chinese period that belong to a duration: 超过[2019年]."""
+_LEADING = (*_NARROWING, *_COMPARED)
+_FARTHEST = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of tokens [first, last) with all its readings."""
+
+    text: str
+    tokens: Sequence[Token]
+    first: int
+    last: int
+    chart: Chart
+
+    def items(self, place: int, *categories: str) -> list[Item]:
+        """What the tokens from a place on are read as."""
+        here = self.chart[place - self.first] if self.first <= place <= self.last else {}
+        return [item for category in categories for item in here.get(category, ())]
+
+    def has(self, place: int, *categories: str) -> bool:
+        """Whether a single token is one of those words."""
+        return self.first <= place < self.last and any(one.category in categories for one in self.tokens[place].items)
+
+    def is_partial(self, item: Item, stated: Mapping[int, int]) -> bool:
+        """Whether something that belongs to a date is left beside a part.
+
+        Args:
+            stated: the tokens with which the parts begin that are read, and those behind them.
+        """
+        return (
+            self._is_moved(item)
+            or self._is_left_after(item)
+            or self._is_left_of_list(item, stated)
+            or self._is_left_before(item, stated)
+        )
+
+    def _is_moved(self, item: Item) -> bool:
+        """Whether words after it say another time: "2019 onwards", "Friday after next", "on Christmas week"."""
+        place = item.end
+        if self.has(item.start, "span", "from") and self.has(place, "to"):
+            return True  # "from 2005 to the release"
+        if any(one.end - one.start > 1 or not self.tokens[place].is_chinese for one in self.items(place, *_OPENING)):
+            return True
+        if any(self.tokens[place].text[-1] in "初底末" for _ in self.items(place, "AFTERPART")):
+            return True
+        return self.has(place, "UNIT") and not self.tokens[place].is_chinese and not self.items(place, "T")
+
+    def _is_left_after(self, item: Item) -> bool:
+        """Whether a number or another part follows: "on Friday the 15", but not "in 2019 the 3 largest"."""
+        place = item.end
+        may_be_day = True
+        for _ in range(3):
+            is_number = may_be_day and self._is_number(place)
+            if is_number or self._is_any_strong(place):
+                return not self.items(place, "T")
+            light = [one.end for one in self.items(place, *LIGHT)]
+            if not light:
+                return False
+            may_be_day = not self.has(place, "skipped") or self.has(item.end - 1, "WDAY")
+            place = light[0]
+        return False
+
+    def _is_left_of_list(self, item: Item, stated: Mapping[int, int]) -> bool:
+        """Whether it is listed with more that is not read: "on Monday or the weekend", "on 3 May and the 4th"."""
+        place = item.end
+        if not self.has(place, "and", "or", "comma"):
+            return False
+        is_comma = self.has(place, "comma")
+        while self.has(place, "and", "or", "comma", "skipped", "on", "link"):
+            place += 1
+            if place in stated:
+                return self._is_day_alone(place, stated[place])
+        last = self.tokens[item.end - 1].text
+        is_short = self.has(item.end - 1, "NUM", "O", "di") and len(last) < 3
+        ends_with_day = is_short or last in ("st", "nd", "rd", "th")
+        if ends_with_day and self.items(place, "D") and not self.tokens[place].is_chinese:
+            return True
+        return not is_comma and (self._is_any_strong(place) or self.has(place, "UNIT", "OTHERUNIT"))
+
+    def _is_day_alone(self, start: int, end: int) -> bool:
+        """Whether it is a day of a month that is not named: "the 4th"."""
+        first = start + self.has(start, "skipped", "on")
+        return any(one.end == end for one in self.items(first + self.has(first, "skipped"), "O"))
+
+    def _is_left_before(self, item: Item, stated: Mapping[int, int]) -> bool:
+        end = item.start
+        if end > self.first and self.tokens[end - 1].is_chinese and self.has(end - 1, "nian", "yue"):
+            return True  # 神龙元年[十一月]
+        listed = end - 1 if self.has(end - 1, "and", "or", "comma") else end
+        if listed < end and self.has(end, "NUM", "O") and (self.has(listed - 2, "O") or self.has(listed - 1, "O", "D")):
+            return True  # "on the 3rd, 4th and [5th of May]"
+        if listed < end and listed in stated.values() and self._is_day_alone(item.start, item.end):
+            return True
+        if self.has(end - 1, "of", "skipped"):
+            end -= 1
+        if self.has(end - 1, "between", "to"):
+            return self.tokens[end - 1].text != "在"
+        starts = range(max(self.first, end - _FARTHEST), end)
+        wanted = self._wanted_before(item)
+        # "end of" may take the first word of the part.
+        ends = (end, end + 1) if self.has(item.start, "of") else (end,)
+        found = (
+            (one, self.tokens[start].is_chinese) for start in starts for one in self.items(start, *wanted, *_LEADING)
+        )
+        return any(
+            (one.end == end and one.category in wanted and self._is_strong(one))
+            or (one.end in ends and one.category in _NARROWING and not is_chinese)
+            or (one.end == end and one.category in _COMPARED and is_chinese)
+            for one, is_chinese in found
+        )
+
+    def _wanted_before(self, item: Item) -> tuple[str, ...]:
+        """Categories that belong to a part if they stand directly before it; fewer before a preposition."""
+        if self.has(item.start, "REL"):
+            return ("N", "O", "YEAR", "DUR", "P", "WDAY", "UNIT")
+        if self.tokens[item.start].text == "of":
+            return ("UNIT", "WDAY", "O", "OTHERUNIT")
+        if self.has(item.start, "to"):
+            return ("N", "O", "DUR", "P")
+        if self.has(item.start, "before", "after", "since"):
+            return ("DUR", "UNIT", "OTHERUNIT", "SOMEDUR", "WDAY")
+        if self.has(item.start, "on", "from"):
+            return ("DUR",)
+        is_led = self.has(item.start, "in", "span", "link")
+        number = ("N", "YEAR") if self.has(item.start, "MONTHNAME") else ()
+        return ("WDAY",) if is_led else (*number, "DUR", "P", "WDAY", "UNIT", "OTHERUNIT")
+
+    def _is_number(self, place: int) -> bool:
+        """Whether a number stands there, read or not, as in "2018/19"."""
+        spelled = self.tokens[place].text if place < len(self.tokens) else ""
+        return spelled[:1].isdigit() or (bool(self.items(place, "N")) and not self.tokens[place].is_chinese)
+
+    def _is_any_strong(self, place: int) -> bool:
+        return any(self._is_strong(one) for one in self.items(place, *_STRONG))
+
+    def _is_strong(self, item: Item) -> bool:
+        """Not a single Chinese character, nor a month's name that is a word, nor what is asked for: "which month"."""
+        word = self.tokens[item.start]
+        if item.category == "UNIT" and self.has(item.start - 1, "asked"):
+            return False
+        if item.end - item.start > 1:
+            return True
+        return not word.is_chinese and word.text not in load_words().verbal_months

@@ -1,0 +1,162 @@
+"""What a page hides from its readers by its own markup: elements, attributes and inline styles.
+
+Text that nobody sees is how a page speaks to a model behind its reader's back. Style sheets and scripts are not run, so
+what only these hide still counts as visible.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+_MAY_HIDE = re.compile(
+    r"hidden|style\s*=|<(?:audio|canvas|datalist|dialog|iframe|noembed|noframes|noscript|template|video)\b",
+    re.IGNORECASE,
+)
+_NEVER_SHOWN = frozenset(
+    {"audio", "canvas", "datalist", "iframe", "noembed", "noframes", "noscript", "template", "video"}
+)
+"""Elements whose text a browser shows in place of a thing that it cannot show, or not at all."""
+# A page that hides itself is shown by its own script.
+_PAGE = frozenset({"html", "head", "body"})
+_COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:([0-9a-f]{1,6})\s?|(.))", re.DOTALL | re.IGNORECASE)
+_IMPORTANT = re.compile(r"\s*!\s*important\Z")
+_LENGTH = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))([a-z]*|%)")
+_NO_COLOUR = re.compile(
+    r"transparent|#(?:[0-9a-f]{3}0|[0-9a-f]{6}00)|(?:rgb|hsl)a?\((?:(?:[^,]*,){3}|[^/]*/)\s*(?:0+(?:\.0*)?|\.0+)%?\s*\)"
+)
+_CLIPPED = re.compile(r"rect\((?:\s*[01](?:px)?[\s,]*){4}\)|(?:inset\((?:50|100)%|circle\(0)[^)]*\)")
+_REVEALED = ("transform", "transition", "animation", "will-change")
+"""What stands beside an opacity of 0 that a script or an animation is about to raise."""
+_FAR = 999.0
+_RELATIVE = frozenset({"em", "ex", "ch", "%"})
+
+Styles = Mapping[str, str]
+
+
+class _Text(NamedTuple):
+    """How text of an element looks, which its children inherit: whether it is too small, not shown, without colour."""
+
+    tiny: bool = False
+    invisible: bool = False
+    clear: bool = False
+
+
+def without_hidden(markup: str) -> str:
+    """The page without the text that it hides; the same markup where it hides none. Takes linear time."""
+    if not _MAY_HIDE.search(markup):
+        return markup
+    # Loaded for the pages that need it.
+    from lxml import etree, html
+
+    parser = html.HTMLParser(encoding="utf-8", huge_tree=True)
+    try:
+        root = html.document_fromstring(markup.encode(errors="replace"), parser=parser)
+    except (etree.LxmlError, ValueError):
+        # Markup without an element.
+        return markup
+    return html.tostring(root, encoding="unicode") if _removed(root) else markup
+
+
+def _removed(root: Any) -> bool:
+    """Remove the hidden text below an element, and say whether there was any; emptied elements stay."""
+    removed = False
+    open_elements = [(root, _Text())]
+    while open_elements:
+        element, around = open_elements.pop()
+        styles = _styles(element.get("style", ""))
+        if element.tag not in _PAGE and _is_hidden(element, styles):
+            removed = removed or len(element) > 0 or bool(element.text)
+            element.clear(keep_tail=True)
+            continue
+        text = _text(styles, around)
+        if any(text):
+            removed = _remove_text(element) or removed
+        open_elements += [(child, text) for child in element if isinstance(child.tag, str)]
+    return removed
+
+
+def _remove_text(element: Any) -> bool:
+    """Remove an element's own text, which stands before, between and behind its children."""
+    found = bool((element.text or "").strip())
+    element.text = None
+    for child in element:
+        found = found or bool((child.tail or "").strip())
+        child.tail = None
+    return found
+
+
+def _styles(style: str) -> Styles:
+    """The values of an inline style by property, as a browser takes them: the last one, or the last important one."""
+    if not style:
+        return {}
+    style = _ESCAPE.sub(_unescaped, _COMMENT.sub("", style)).lower()
+    plain: dict[str, str] = {}
+    important: dict[str, str] = {}
+    for declaration in style.split(";"):
+        name, _, value = declaration.partition(":")
+        value, count = _IMPORTANT.subn("", value.strip())
+        (important if count else plain)[name.strip()] = " ".join(value.split())
+    return plain | important
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    code = int(found[1], 16) if found[1] else 0
+    return chr(code) if 0 < code <= 0x10FFFF else found[2] or ""
+
+
+def _is_hidden(element: Any, styles: Styles) -> bool:
+    """Whether nothing inside an element is shown."""
+    display = styles.get("display")
+    return (
+        element.tag in _NEVER_SHOWN
+        or display == "none"
+        or (display is None and element.get("hidden", "until-found").strip().lower() != "until-found")
+        or element.get("aria-hidden", "").strip().lower() == "true"
+        or (element.tag == "dialog" and element.get("open") is None and display is None)
+        or styles.get("content-visibility") == "hidden"
+        or (_length(styles.get("opacity")) == (0.0, "") and not any(name in styles for name in _REVEALED))
+        or _is_out_of_sight(styles)
+    )
+
+
+def _is_out_of_sight(styles: Styles) -> bool:
+    """Whether an element is cut to nothing or moved off the page."""
+    cut, placed = styles.get("overflow") in ("hidden", "clip"), styles.get("position") in ("absolute", "fixed")
+    clips = (styles.get("clip", ""), styles.get("clip-path", ""))
+    sizes = [_length(styles.get(name)) for name in ("width", "height", "max-width", "max-height")]
+    if ((cut or placed) and any(map(_CLIPPED.match, clips))) or (
+        cut and any(size and size[0] <= (1 if size[1] == "px" else 0) for size in sizes)
+    ):
+        return True
+    moved = ["text-indent", "margin-left", "margin-top"]
+    if placed:
+        moved += ["left", "right", "top", "bottom"]
+    return any(length[0] <= -_FAR for name in moved if (length := _length(styles.get(name))))
+
+
+def _text(styles: Styles, around: _Text) -> _Text:
+    """How text with these styles looks inside such text."""
+    if not styles:
+        return around
+    tiny, invisible, clear = around
+    size = next((length for part in _sizes(styles) if (length := _length(part))), None)
+    if size is not None and not (tiny and size[1] in _RELATIVE):
+        tiny = size[0] <= (1 if size[1] in ("px", "pt") else 0)
+    if visibility := styles.get("visibility"):
+        invisible = visibility in ("hidden", "collapse")
+    if colour := styles.get("color"):
+        beneath = styles.get("background-color", styles.get("background"))
+        clear = bool(_NO_COLOUR.fullmatch(colour)) or colour == beneath
+    return _Text(tiny, invisible, clear)
+
+
+def _sizes(styles: Styles) -> list[str]:
+    """What may be the size of the text; in a `font`, numbers without a unit are weights, but for 0."""
+    parts = (part.partition("/")[0] for part in styles.get("font", "").split())
+    return [styles.get("font-size", ""), *(part for part in parts if part == "0" or not part.isdigit())]
+
+
+def _length(value: str | None) -> tuple[float, str] | None:
+    found = _LENGTH.fullmatch(value) if value else None
+    return (float(found[1]), found[2]) if found else None

@@ -1,0 +1,64 @@
+"""Whose the folders of the embedded PostgreSQL are, and what their owner may do there."""
+
+import os
+import pwd
+import shlex
+import stat
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+from retrievers.core.errors import Unavailable
+
+SOURCE = "the embedded PostgreSQL"
+
+
+def read_only(data: Path, user: str | None) -> str | None:
+    """What of a data folder its server may not write, and how to mend that; None where it may write all of it.
+
+    Args:
+        user: the account that the server runs as; None for the one of this process.
+    """
+    if os.statvfs(data).f_flag & os.ST_RDONLY:
+        mend = "mount it for writing, or copy the folder and set SIGNALBOX_HOME to the copy"
+        return f"the file system of {data} is read-only: {mend}"
+    owner = account(user).pw_uid if user else os.geteuid()
+    for path in (data, *data.rglob("*")):
+        try:
+            status = path.lstat()
+        except OSError:
+            # Removed meanwhile, or in a folder that cannot be entered, which was named before.
+            continue
+        if status.st_uid != owner:
+            mend = f"chown -R {user or owner} {shlex.quote(str(data))}"
+        elif not stat.S_ISLNK(status.st_mode) and not status.st_mode & stat.S_IWUSR:
+            mend = f"chmod -R u+w {shlex.quote(str(data))}"
+        else:
+            continue
+        return f"{path} is read-only for it, and it writes there even to answer a question; mend it by: {mend}"
+    return None
+
+
+def account(user: str) -> pwd.struct_passwd:
+    """The system user of that name, made where there is none.
+
+    Raises:
+        Unavailable: it cannot be made.
+    """
+    try:
+        return pwd.getpwnam(user)
+    except KeyError:
+        with suppress(OSError, subprocess.SubprocessError):
+            subprocess.run(["useradd", "--system", "--no-create-home", user], check=True, capture_output=True)
+            return pwd.getpwnam(user)
+    raise Unavailable(
+        SOURCE,
+        f"it does not run as root, and a system user {user!r} cannot be made; run as another user",
+    )
+
+
+def allow(path: Path, bits: int) -> None:
+    """Add rights to those of a file or folder; raises OSError."""
+    mode = path.stat().st_mode
+    if mode & bits != bits:
+        path.chmod(mode | bits)

@@ -1,0 +1,160 @@
+"""Everyday words for what a collection holds: flags, codes, levels, places, groups, and fields in Latin letters."""
+
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pytest
+
+from agent.intent.forms import closeness, code_closeness
+from agent.intent.rules import Context, RulesReading, nouns_of, read_rules
+from agent.intent.time.periods import Calendar
+from agent.intent.vocabulary import in_chinese
+from retrievers.core.fields import Field, FieldType
+from retrievers.core.types import Card, FieldCatalogue, FieldValues
+from retrievers.text.glosses import chinese_of, senses_of
+
+
+def catalogue(fields: Mapping[str, Mapping[str, int]], **kinds: FieldType) -> FieldCatalogue:
+    made = {
+        name: FieldValues(Field(name, kinds.get(name, "string"), "string"), values, len(values), 300)
+        for name, values in fields.items()
+    }
+    return FieldCatalogue(((1, hash(repr(made))),), 300, made)
+
+
+CAMPS = catalogue(
+    {
+        "hasShower": {"Y": 140, "N": 160},
+        "lndry": {"yes": 90, "no": 210},
+        "campfire_allowed": {"1": 120, "0": 180},
+        "inspected": {"true": 200, "false": 100},
+        "是否通电": {"是": 150, "否": 150},
+        "shore": {"Lake": 120, "River": 100, "Sea": 80},
+        "grade": {"G1": 50, "G2": 150, "G3": 100},
+        "terrain": {"SND": 100, "GRS": 150, "RCK": 50},
+        "owner_land": {"Polish": 100, "German": 150, "Swedish": 50},
+        "warden": {
+            "a.lisowska@pinewood.example": 90, "m.krall@pinewood.example": 60,
+            "t.berg@northlake.example": 80, "s.dahl@northlake.example": 70,
+        },
+        "menu": {"goat cheese": 60, "beef": 90, "apple juice": 150},
+        "zhuangtai": {"筹备中": 60, "已关闭": 90, "开放": 150},
+    },
+    menu="list",
+)  # fmt: skip
+
+
+def read(text: str, known: FieldCatalogue = CAMPS) -> RulesReading:
+    now = datetime(2026, 11, 20, tzinfo=UTC)
+    cards = {name: Card(name, "", kind) for name, kind in (("fulltext", "documents"), ("sql", "metadata"))}
+    context = Context(known, nouns_of(["camp"], known), cards, Calendar(date(2026, 11, 20)), now)
+    return read_rules(text, [], context)
+
+
+def stated(text: str) -> dict[str, Any]:
+    """Values by field of what a question surely or likely states; a denied value as ("not", value)."""
+    found: dict[str, Any] = {}
+    for piece in read(text).pieces:
+        value, operator = piece.filter.get("value"), piece.filter["type"]
+        found[piece.field] = ("not", value) if operator in ("ne", "nin") else value
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("camps with a shower", {"hasShower": "Y"}),
+        ("camps without showers", {"hasShower": "N"}),
+        ("camps with laundry and a shower", {"lndry": "yes", "hasShower": "Y"}),
+        ("camps that allow campfires", {"campfire_allowed": "1"}),
+        ("camps where campfires are forbidden", {"campfire_allowed": "0"}),
+        ("camps that do not permit campfires", {"campfire_allowed": "0"}),
+        ("uninspected camps", {"inspected": "false"}),
+        ("camps nobody has inspected", {"inspected": "false"}),
+        ("camps yet to be inspected", {"inspected": "false"}),
+        ("inspected camps", {"inspected": "true"}),
+        ("通电的营地", {"是否通电": "是"}),
+        ("没有通电的营地", {"是否通电": "否"}),
+        ("带淋浴的营地", {"hasShower": "Y"}),
+        ("不带淋浴的营地", {"hasShower": "N"}),
+    ],
+)
+def test_a_flag_is_read_by_any_form_of_its_words_and_as_it_is_meant(text: str, wanted: dict[str, str]):
+    assert stated(text) == wanted
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "how do I repair a shower?",
+        "was it inspected?",
+        "why is the laundry so loud",
+        "淋浴怎么修",
+        "通电以后跳闸怎么办",
+    ],
+)
+def test_a_flag_s_word_as_a_topic_is_no_sure_condition(text: str):
+    assert read(text).filter is None
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("sand camps", {"terrain": "SND"}),
+        ("camps on grass", {"terrain": "GRS"}),
+        ("grade 2 camps", {"grade": "G2"}),
+        ("二级营地", {"grade": "G2"}),
+        ("波兰的营地", {"owner_land": "Polish"}),
+        ("有山羊奶酪的营地", {"menu": "goat cheese"}),
+        ("有牛肉的营地", {"menu": "beef"}),
+        ("closed camps", {"zhuangtai": "已关闭"}),
+        ("camps in preparation", {"zhuangtai": "筹备中"}),
+    ],
+)
+def test_a_value_is_known_by_everyday_words_in_either_language(text: str, wanted: dict[str, str]):
+    assert stated(text) == wanted
+
+
+@pytest.mark.parametrize("text", ["camps of pinewood", "camps that the Pinewood people run"])
+def test_a_domain_means_all_its_addresses(text: str):
+    assert stated(text) == {"warden": ["a.lisowska@pinewood.example", "m.krall@pinewood.example"]}
+
+
+def test_a_person_at_a_domain_is_that_person():
+    assert stated("camps of A. Lisowska at Pinewood") == {"warden": "a.lisowska@pinewood.example"}
+
+
+@pytest.mark.parametrize(
+    ("said", "word", "wanted"),
+    [
+        ("gardens", "garden", 1.0),
+        ("obsolete", "obs", 0.9),
+        ("renewal", "renew", 1.0),
+        ("garden", "grdn", 0.8),
+        ("wheelchair", "whlchr", 0.8),
+        ("guardian", "garden", 0.0),
+        ("carpet", "car", 0.0),
+        ("", "garden", 0.0),
+    ],
+)
+def test_a_word_is_told_from_another_by_its_letters(said: str, word: str, wanted: float):
+    assert closeness(said, word) == wanted
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "wanted"),
+    [("home", "hom", 0.9), ("travel", "trv", 0.9), ("apartment", "apt", 0.8), ("precedent", "pet", 0.0)],
+)
+def test_a_code_stands_for_a_word_that_it_cuts_short(said: str, code: str, wanted: float):
+    assert code_closeness(said, code) == wanted
+
+
+def test_a_field_s_name_in_latin_letters_is_known_as_the_chinese_word():
+    assert "状态" in in_chinese("zhuangtai")
+    assert "金额" in chinese_of("jine")
+    assert in_chinese("garden_size") == ()
+
+
+def test_a_place_is_called_like_its_people_too():
+    assert ("polish",) in senses_of("波兰")
