@@ -145,6 +145,9 @@ def distinct(chunks: Sequence[Chunk]) -> list[Chunk]:
         if chunk.id in seen or text in seen:
             continue
         seen.update((chunk.id, text))
+        if not chunk.text:
+            kept.append(chunk)  # found by its title: of two that are much alike neither tells what the other does
+            continue
         wording = _shingles(text)
         if any(_overlap(wording, known) >= _NEAR_DUPLICATE for known in wordings):
             continue
@@ -154,7 +157,8 @@ def distinct(chunks: Sequence[Chunk]) -> list[Chunk]:
 
 
 def _wording(chunk: Chunk) -> str:
-    return _one_line(chunk.text)
+    """What a passage says; of a document without a text its title and metadata."""
+    return _one_line(chunk.text) or "\n".join((chunk.title, *_metadata_lines(chunk.metadata)))
 
 
 def join_adjacent(chunks: Sequence[Chunk]) -> list[Passage]:
@@ -288,7 +292,7 @@ def _block(n: int, passage: Passage) -> str:
     head = f"[{n}] {(_one_line(first.title) or _one_line(first.id.document_id))[:_LONGEST_HEAD]}"
     if first.url and len(first.url) <= _LONGEST_HEAD:
         head += f" ({_one_line(first.url)})"
-    lines = [head, *_metadata_lines(first.metadata), prompt_text(passage.text)]
+    lines = [head, *_metadata_lines(first.metadata), *([prompt_text(passage.text)] if passage.text else [])]
     return "\n".join(lines)
 
 

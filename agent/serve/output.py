@@ -204,7 +204,8 @@ def show_prompt(prompt: Prompt, *, given: Mapping[str, Any] | None = None) -> No
     print()
     for citation in prompt.citations:
         where = f"{plain(citation.document_id)}, characters {citation.start} to {citation.end}"
-        print(f"[{citation.n}] {plain(citation.title)} ({where}){'  ' + plain(citation.url) if citation.url else ''}")
+        address = "  " + plain(citation.url) if citation.url else ""
+        print(f"[{citation.n}] {plain(citation.title or citation.document_id)} ({where}){address}")
     cited = f"{len(prompt.citations)} citations" if len(prompt.citations) != 1 else "1 citation"
     note_shortfalls(prompt)
     degraded = f", degraded: {', '.join(prompt.degraded)}" if prompt.degraded else ""

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+NOTHING_TO_FIND = "the text is empty, and there is neither a title nor metadata to find it by"
+
 
 @dataclass(frozen=True, slots=True)
 class Document:
@@ -33,6 +35,13 @@ class Document:
     enabled: bool = True
     expires_at: datetime | None = None
     notes: tuple[str, ...] = ()
+
+
+def says_something(document: Document) -> bool:
+    """Whether there is anything to find a document by: a text, a title, key terms, questions or metadata."""
+    if document.text.strip() or document.title.strip() or document.important or document.questions:
+        return True
+    return any(value not in (None, "", [], {}) for value in document.metadata.values())
 
 
 @dataclass(frozen=True, slots=True)

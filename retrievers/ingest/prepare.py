@@ -8,7 +8,7 @@ from typing import Any
 
 from retrievers.core.errors import BadDocument
 from retrievers.core.fields import Field, Scalar, flatten, normalise
-from retrievers.ingest.documents import Document
+from retrievers.ingest.documents import NOTHING_TO_FIND, Document, says_something
 from retrievers.text import analysis, languages, split, weights
 
 MAX_ID_CHARACTERS = 512
@@ -24,7 +24,7 @@ class Passage:
         gap: the white space between it and the document's next passage.
         embedded: the text that is embedded: title, headings and the passage.
         lexemes: term to [(position, label)].
-        length: words of the passage itself.
+        length: see `weights.lexemes`.
     """
 
     start: int
@@ -90,8 +90,8 @@ def check(document: Document) -> None:
         raise BadDocument("the id is empty")
     if len(document.id) > MAX_ID_CHARACTERS:
         raise BadDocument(f"the id has {len(document.id):,} characters; the limit is {MAX_ID_CHARACTERS}")
-    if not document.text.strip():
-        raise BadDocument("the text is empty")
+    if not says_something(document):
+        raise BadDocument(NOTHING_TO_FIND)
     _check_extent(document.metadata)
     try:
         metadata = json.dumps(document.metadata, default=str, ensure_ascii=False, sort_keys=True)
@@ -143,14 +143,15 @@ def prepare(document: Document, values: dict[str, Scalar | list[Scalar]], digest
     language = languages.detect(f"{document.title}\n{document.text}")
     values.setdefault("language", language)
     passages = []
-    spans = split.split(document.text)
+    spans = split.split(document.text) or [split.Span(0, 0, "")]
     following = [span.start for span in spans[1:]] + [len(document.text)]
     for span, after in zip(spans, following, strict=True):
         text = document.text[span.start : span.end]
         context = [part for part in (document.title, span.heading) if part and not text.startswith(part)]
-        embedded = "\n".join([*context, text])
+        body = text or ("" if document.title else _told(document.metadata))
+        embedded = "\n".join(filter(None, [*context, body]))
         found, length = weights.lexemes(
-            text,
+            body,
             language,
             title="\n".join(part for part in (document.title, span.heading) if part),
             important=document.important,
@@ -170,3 +171,12 @@ def prepare(document: Document, values: dict[str, Scalar | list[Scalar]], digest
             )
         )
     return Prepared(document, digest, language, values, tuple(passages))
+
+
+def _told(metadata: Mapping[str, Any]) -> str:
+    """What a document without a text and a title is found by: a line for each value of its metadata."""
+    lines = []
+    for key, value in flatten(metadata).items():
+        said = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        lines.append(f"{key}: {said}")
+    return "\n".join(lines)[: split.CAPACITY]

@@ -1,14 +1,16 @@
 """One record to one document: the keys it knows, what it makes of the others, and why it says no."""
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from retrievers.core.errors import BadDocument
 from retrievers.ingest.clean import Cleaner, kind, one_line, printable, trimmed
-from retrievers.ingest.documents import Document, Rejected
+from retrievers.ingest.documents import NOTHING_TO_FIND, Document, Rejected, says_something
 
 MAX_TEXT_CHARACTERS = 2_000_000
 MAX_ID_CHARACTERS = 512
@@ -24,7 +26,7 @@ def read_record(record: object, where: str, *, notes: tuple[str, ...] = ()) -> D
     """The document in one JSON object.
 
     Args:
-        record: `text` (or `content`, `body`) is required; `id` or `_id`, `title`, `url`, `metadata`,
+        record: `text` (or `content`, `body`) or `title` is required; `id` or `_id`, `title`, `url`, `metadata`,
             `important`, `questions`, `public`, `enabled` and `expires_at` are known; null means not given.
             Other keys are metadata and win over those inside `metadata`. Without an id, one is made from
             title and text.
@@ -61,15 +63,16 @@ def build_document(
         known_id = _given_id(given) or id
         fields = cleaner.mapping(given)
         _drop_id(fields)
-        text = _take_text(fields) if text is None else cleaner.text(text)
-        text = trimmed(text)
-        if not text:
-            raise BadDocument("the text is empty")
+        body = _take_text(fields) if text is None else cleaner.text(text)
+        if body is None and not fields.get("title"):
+            # Without a text and a title it is likelier that the text has another key.
+            raise BadDocument('no text: there is neither "text" nor "content" nor "body"')
+        is_record, text = text is None, trimmed(body or "")
         if len(text) > MAX_TEXT_CHARACTERS:
             raise BadDocument(
                 f"the text has {len(text):,} characters; the limit is {MAX_TEXT_CHARACTERS:,}: split the document"
             )
-        title = _take_title(fields) or cleaner.text(title)
+        named, stated = cleaner.text(title), _take_title(fields)
         url = _take_url(fields)
         if url and _CODE.match("".join(url.split())):
             url, notes = None, (*notes, "its url was left out: it is code, no address")
@@ -79,13 +82,14 @@ def build_document(
         inner = fields.pop("metadata", None)
         if inner is not None and not isinstance(inner, dict):
             raise BadDocument(f'"metadata" is {kind(inner)}; it must be an object')
-        return Document(
+        metadata = {**(inner or {}), **fields}
+        made = Document(
             where=where,
-            id=known_id or _content_id(title, text),
-            title=title,
+            id=known_id or _content_id(stated or named, text or json.dumps(metadata, sort_keys=True, default=str)),
+            title=stated,
             text=text,
             url=url,
-            metadata={**(inner or {}), **fields},
+            metadata=metadata,
             important=important,
             questions=questions,
             public=public,
@@ -93,6 +97,10 @@ def build_document(
             expires_at=expires_at,
             notes=(*notes, *cleaner.notes()),
         )
+        if not says_something(made):
+            # The name of a file says nothing of what it holds.
+            raise BadDocument(NOTHING_TO_FIND if is_record else "the text is empty")
+        return made if stated else replace(made, title=named)
     except BadDocument as error:
         return rejected(where, known_id, str(error))
 
@@ -132,14 +140,14 @@ def _content_id(title: str, text: str) -> str:
     return "sha-" + hashlib.sha256(f"{title}\0{text}".encode()).hexdigest()[:16]
 
 
-def _take_text(fields: dict[str, Any]) -> str:
+def _take_text(fields: dict[str, Any]) -> str | None:
     for key in TEXT_KEYS:
         text = fields.pop(key, None)
         if isinstance(text, str):
             return text
         if text is not None:
             raise BadDocument(f'"{key}" is {kind(text)}; it must be text')
-    raise BadDocument('no text: there is neither "text" nor "content" nor "body"')
+    return None
 
 
 def _take_title(fields: dict[str, Any]) -> str:

@@ -19,7 +19,7 @@ import Stemmer
 from retrievers.text.languages import STOP_WORDS
 from retrievers.text.marks import marks_alone
 
-VERSION = 1
+VERSION = 2
 """Raised when the terms of the same text change: a collection remembers what it was analysed with."""
 
 _SNOWBALL = {

@@ -19,10 +19,13 @@ Phrase = list[tuple[int, str]]
 
 
 def question_terms(text: str, language: str, gloss: str = "") -> dict[str, float]:
-    """The question's distinct terms with their shares; derived and glossed ones count less, repeated ones once."""
+    """The question's terms with their shares: 1 each time it is said; derived and glossed ones less, and once."""
     shares: dict[str, float] = {}
     for term in analyse(text, language):
-        shares[term.text] = max(shares.get(term.text, 0.0), _EXTRA if term.extra else 1.0)
+        if not term.extra:
+            shares[term.text] = shares.get(term.text, 0.0) + 1.0
+        else:
+            shares.setdefault(term.text, _EXTRA)
     for term in analyse(gloss, "en"):
         shares.setdefault(term.text, _GLOSS)
     return shares

@@ -61,6 +61,20 @@ def test_a_chunk_a_text_and_a_wording_come_once_and_the_first_stays():
     assert documents(distinct(given)) == ["a", "c", "f"]
 
 
+def test_documents_without_a_text_are_told_apart_by_title_and_metadata():
+    given = [
+        replace(chunk(name, title=title, metadata={"year": year}), text="")
+        for name, title, year in [
+            ("a", "Minutes of the roof meeting", 2023),
+            ("b", "Minutes of the roof meeting", 2024),
+            ("c", "Minutes of the roof meeting", 2024),
+            ("d", "", 2024),
+        ]
+    ]
+    assert documents(distinct(given)) == ["a", "b", "d"]
+    assert "[1] Minutes of the roof meeting\nyear: 2023\n\n-----" in made(given).prompt
+
+
 def test_passages_that_share_half_their_wording_both_stay():
     given = [chunk("a", 0, words(30) + words(30, 1)), chunk("b", 0, words(30) + words(30, 2))]
     assert documents(distinct(given)) == ["a", "b"]

@@ -329,7 +329,7 @@ async def test_a_bad_document_is_reported_and_loses_nobody_else(database: Databa
         Rejected("docs.jsonl:17", None, "no JSON"),
         document("x" * 600),
         document(""),
-        document("blank", text=" \n\u3000"),
+        document("blank", title=" ", text=" \n\u3000"),
         document("big", metadata={"text": "x" * 70_000}),
         document("keys", metadata={f"key{n}": n for n in range(300)}),
         document("loop", metadata=loop),

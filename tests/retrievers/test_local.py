@@ -32,7 +32,7 @@ from retrievers.core.errors import BadFilter, BadRequest, Unavailable, UnknownCo
 from retrievers.core.filters import parse
 from retrievers.core.types import PLATFORM, ChunkId, Hit, Query, Scope
 from retrievers.embed import Vectors
-from retrievers.ingest.documents import Document
+from retrievers.ingest.documents import NOTHING_TO_FIND, Document
 from retrievers.ingest.read import read_record
 from retrievers.local import Local
 from retrievers.postgres.catalogue import Catalogue, filterable
@@ -121,7 +121,7 @@ async def test_one_bad_document_is_reported_and_loses_nobody_else(caplog: pytest
     with caplog.at_level(logging.WARNING, "retrievers.local"):
         assert ids(await search(Local.of(given, EMBEDDER), "refunds")) == ["a"]
     assert caplog.messages == [
-        "not searched: documents[1]: the text is empty",
+        f"not searched: documents[1]: {NOTHING_TO_FIND}",
         'not searched: documents[2]: the id "a" was already given at documents[0]',
         'not searched: documents[3]: metadata "when" is a date in this collection: "2024-13-01" is not an ISO 8601 '
         "date (month must be in 1..12)",

@@ -18,9 +18,10 @@ import pytest
 from retrievers.core.extras import install_command
 from retrievers.ingest import clean, formats
 from retrievers.ingest import table as table_module
-from retrievers.ingest.documents import Document, Rejected
+from retrievers.ingest.documents import NOTHING_TO_FIND, Document, Rejected
 from retrievers.ingest.formats import Source, read_source
 from retrievers.ingest.read import input_bytes, read, read_record, read_upload
+from retrievers.ingest.record import build_document
 from retrievers.sandbox import Limits, Sandbox
 
 DATA: dict[str, Any] = runpy.run_path(str(Path(__file__).with_name("data_files.py")))
@@ -141,8 +142,9 @@ def test_a_title_is_one_line_of_text(given, title):
         (None, "null where an object was expected"),
         (True, "true or false where an object was expected"),
         ({}, 'no text: there is neither "text" nor "content" nor "body"'),
-        ({"text": " \n\t\u3000"}, "the text is empty"),
-        ({"text": ""}, "the text is empty"),
+        ({"text": " \n\t\u3000", "title": " "}, NOTHING_TO_FIND),
+        ({"text": "", "metadata": {"a": [], "b": ""}, "c": None}, NOTHING_TO_FIND),
+        ({"metadata": {"a": 1}}, 'no text: there is neither "text" nor "content" nor "body"'),
         ({"text": ["a"]}, '"text" is a list; it must be text'),
         ({"text": 5}, '"text" is a number; it must be text'),
         ({"text": "a", "title": ["t"]}, '"title" is a list; it must be text'),
@@ -185,7 +187,25 @@ def test_a_record_that_is_no_document_says_why_in_one_line(record, expected):
 
 
 def test_a_rejected_record_is_named_by_its_id_when_that_is_sound():
-    assert read_record({"id": 7, "text": ""}, "docs.jsonl:17") == Rejected("docs.jsonl:17", "7", "the text is empty")
+    assert read_record({"id": 7, "text": ""}, "docs.jsonl:17") == Rejected("docs.jsonl:17", "7", NOTHING_TO_FIND)
+
+
+@pytest.mark.parametrize(
+    "given", [{"title": "Roof repair"}, {"text": "", "title": "Roof"}, {"text": " ", "metadata": {"open": False}}]
+)
+def test_a_title_or_metadata_make_a_document(given):
+    assert document(read_record(given, "w")).text == ""
+
+
+def test_documents_that_differ_in_their_metadata_alone_have_ids_of_their_own():
+    first, second = (document(read_record({"text": "", "title": "Report", "year": year}, "w")) for year in (1, 2))
+    assert first.id != second.id
+
+
+def test_the_name_of_a_file_makes_no_document():
+    given = {"text": " ", "title": "roof-repair"}
+    assert build_document({}, "w", **given) == Rejected("w", None, "the text is empty")
+    assert document(build_document({"title": "Roof repair"}, "w", **given)).title == "Roof repair"
 
 
 def test_a_record_nested_too_deeply_or_with_too_many_values_is_rejected():
