@@ -604,6 +604,7 @@ async def test_a_reader_that_a_page_has_taken_over_has_no_network_and_no_keys(
         "LC_CTYPE",
         "OPENBLAS_NUM_THREADS",
         "OMP_NUM_THREADS",
+        "MALLOC_ARENA_MAX",
     }
     assert len(internet.asked) == 1
 
