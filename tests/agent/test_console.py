@@ -273,7 +273,7 @@ def test_a_question_shows_its_filters_with_where_they_came_from_its_route_and_it
 def test_what_is_only_likely_is_shown_apart_from_the_filters_with_its_boost(
     visit: Callable[..., Page], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.intent.reader.SURE", 1.01)
+    monkeypatch.setattr("agent.intent.stating.SURE", 1.01)
     page = visit()
     ask(page, "Which documents of kind incident of the mobile team name maps that were drawn without harbours?")
 
@@ -501,7 +501,7 @@ def test_the_page_speaks_the_browsers_language_and_remembers_another(visit: Call
 def test_a_chinese_question_is_understood_in_chinese(visit: Callable[..., Page]) -> None:
     page = visit(locale="zh-CN")
     ask(page, "payments 团队 2024 年 9 月的事故是怎么回事？")
-    assert chips(page) == ["team 为 payments", "published 自 2024-09-01 起，早于 2024-10-01"]
+    assert chips(page) == ["team 为 payments", "published 自 2024-09-01 起，早于 2024-10-01", "kind 为 incident"]
     assert all(one.startswith("规则读出") for one in page.locator(".understood .chip-from").all_inner_texts())
     assert titles(page) == ["Settlement delayed"]
     route = page.locator(".route svg").get_attribute("aria-label") or ""

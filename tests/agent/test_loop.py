@@ -46,7 +46,12 @@ OTHERS = [
     for n, word in enumerate(["glass"] * 15 + ["furnace"] * 15)
 ]
 MELTING = Document(
-    "melting", "melting", "Melting", "In a glass furnace sand becomes a glowing liquid.", metadata={"team": "red"}
+    "melting",
+    "melting",
+    "Melting",
+    "In a glass furnace sand becomes a glowing liquid. Drawn off at the far end, it cools slowly on long tables, is cut to "
+    "size and packed with straw by people who have done little else for years.",
+    metadata={"team": "red"},
 )
 PANES = Document("panes", "panes", "Panes", "Molten silica is poured over tin.", metadata={"team": "blue"})
 CORPUS = [*MARCH, *OTHERS, MELTING, PANES]
