@@ -49,7 +49,7 @@ MELTING = Document(
     "melting",
     "melting",
     "Melting",
-    "In a glass furnace sand becomes a glowing liquid. Drawn off at the far end, it cools slowly on long tables, is cut to "
+    "In a glass furnace sand becomes a glowing liquid. Drawn off at the far end, it cools slowly on tables, is cut to "
     "size and packed with straw by people who have done little else for years.",
     metadata={"team": "red"},
 )
