@@ -18,7 +18,6 @@ _YEARS = range(1800, 2101)
 _CLOCK = re.compile(r"(\d{1,3}):([0-5]\d)(?::([0-5]\d))?")
 _HOURS = 24
 _LONGEST = 15
-_Texts = Mapping[str, tuple[float, Unit | None]]
 
 
 def measure_of(values: FieldValues) -> Measure | None:

@@ -9,7 +9,7 @@ from agent.intent.filters import of_date
 from agent.intent.reader import local
 from agent.intent.reading import SURE
 from agent.intent.rules import Context, read_rules
-from agent.intent.time.dates import find_date, find_dates, read_dates
+from agent.intent.time.dates import find_date, read_dates
 from agent.intent.time.grammar import RULES
 from agent.intent.time.lexer import load_words
 from agent.intent.time.periods import Calendar
@@ -290,7 +290,7 @@ def test_a_phrase_names_its_days(text: str, days: tuple[str | None, str | None])
 
 @pytest.mark.parametrize("text", NONE)
 def test_what_is_no_date_is_left_alone(text: str):
-    assert find_dates(text, TODAY) == []
+    assert read_dates(text, TODAY).ranges == []
 
 
 @pytest.mark.parametrize("text", UNREAD)
@@ -317,17 +317,20 @@ def test_days_that_are_listed_are_all_read_or_none(text: str):
     ],
 )
 def test_periods_that_are_listed_are_all_read(text: str, lows: list[str]):
-    assert [str(one.period.low).removesuffix("-01-01") for one in find_dates(text, TODAY)] == lows
+    assert [str(one.period.low).removesuffix("-01-01") for one in read_dates(text, TODAY).ranges] == lows
 
 
 def test_another_date_of_the_question_tells_which_number_is_the_day():
-    american, british = find_dates("on 01/02/2018", TODAY), find_dates("on 01/02/2018 or on 22/04/2019", TODAY)
+    american, british = (
+        read_dates("on 01/02/2018", TODAY).ranges,
+        read_dates("on 01/02/2018 or on 22/04/2019", TODAY).ranges,
+    )
     assert [str(one.period.low) for one in american] == ["2018-01-02"]
     assert [str(one.period.low) for one in british] == ["2018-02-01", "2019-04-22"]
 
 
 def test_a_period_up_to_now_ends_today_where_documents_lie_ahead():
-    (one,) = find_dates("in the past six months", TODAY)
+    (one,) = read_dates("in the past six months", TODAY).ranges
     gte = {"type": "gte", "key": "on", "value": "2026-05-20"}
     ahead = FieldValues(Field("on", "date", "date"), low="2020-01-01", high="2033-01-01")
     past = FieldValues(Field("on", "date", "date"), low="2020-01-01", high="2026-11-19")
@@ -353,7 +356,7 @@ def test_the_words_of_every_language_are_used_by_the_grammar():
 
 
 def test_years_that_are_compared_stay_apart():
-    found = find_dates("2013 年和 2023 年相比", TODAY)
+    found = read_dates("2013 年和 2023 年相比", TODAY).ranges
     assert [one.period.low for one in found] == [date(2013, 1, 1), date(2023, 1, 1)]
 
 
@@ -377,12 +380,12 @@ def test_years_that_are_compared_stay_apart():
     ],
 )
 def test_a_year_that_is_said_once_holds_for_the_part_beside(text: str, lows: list[str]):
-    assert [str(one.period.low) for one in find_dates(text, TODAY)] == lows
+    assert [str(one.period.low) for one in read_dates(text, TODAY).ranges] == lows
 
 
 def test_the_place_of_a_range_is_that_of_all_its_words():
     text = "proposals from between 2005 and 2007 about enums"
-    (one,) = find_dates(text, TODAY)
+    (one,) = read_dates(text, TODAY).ranges
     assert text[one.start : one.end] == "between 2005 and 2007"
 
 
@@ -405,12 +408,12 @@ def test_a_week_begins_where_the_asker_says():
 
 @pytest.mark.parametrize("text", ["99999 years ago", "year 0000", "in the past 999 decades"])
 def test_a_date_beyond_the_calendar_is_no_date_and_no_error(text: str):
-    assert find_dates(text, TODAY) == []
+    assert read_dates(text, TODAY).ranges == []
 
 
 def test_days_are_those_of_the_asker_where_times_are_stored():
     shanghai = ZoneInfo("Asia/Shanghai")
-    (one,) = find_dates("yesterday", Calendar(local(datetime(2026, 11, 20, 1), shanghai).date()))
+    (one,) = read_dates("yesterday", Calendar(local(datetime(2026, 11, 20, 1), shanghai).date())).ranges
     timed = FieldValues(Field("at", "date", "date"), low="2026-01-01T08:00:00", high="2026-11-19T16:30:00")
     assert of_date(one, timed, shanghai) == {
         "type": "and",

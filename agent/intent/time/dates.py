@@ -65,16 +65,11 @@ def find_date(text: str, calendar: Calendar) -> Period | None:
     return dates.ranges[0].period if len(dates.ranges) == 1 and not dates.unread else None
 
 
-def find_dates(text: str, calendar: Calendar) -> list[DateRange]:
-    """The ranges a question states.
+def read_dates(text: str, calendar: Calendar) -> Dates:
+    """The ranges a question states, and what was left unread.
 
     Periods side by side ("2013 and 2023") stay apart; "from A to B" is one range.
     """
-    return read_dates(text, calendar).ranges
-
-
-def read_dates(text: str, calendar: Calendar) -> Dates:
-    """The ranges a question states, and what was left unread."""
     tokens = read_words(text[:_MOST_CHARACTERS])
     ranges: list[DateRange] = []
     unread: list[tuple[int, int]] = []
