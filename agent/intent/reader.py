@@ -34,6 +34,7 @@ from retrievers.core.tasks import within
 from retrievers.core.types import Card, Scope
 from retrievers.embed import Embedder
 from retrievers.postgres.catalogue import Catalogue, filterable
+from retrievers.text import glosses
 from retrievers.text.analysis import analyse
 
 Told = TypeVar("Told")
@@ -88,8 +89,9 @@ class Cascade:
         language = question_language(question, scope)
 
         async def read(context: Context) -> RulesReading:
-            if history or len(question) > _LONG:
-                # A conversation is several readings: more than the event loop can wait for.
+            if history or len(question) > _LONG or not glosses.is_loaded():
+                # A conversation is several readings, and fields with Chinese names may have the dictionary read: more
+                # than the event loop can wait for.
                 made = await asyncio.to_thread(rules.read_rules, question, history, context)
             else:
                 made = rules.read_rules(question, history, context)

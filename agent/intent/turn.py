@@ -202,7 +202,7 @@ async def look_up(text: str, scope: Scope, catalogue: TermCounts) -> Told:
     """Look a question's words up in the documents, those of a Chinese one by their English glosses as well."""
     await asyncio.get_running_loop().run_in_executor(glosses.reader, glosses.words)
     names, others = subjects(text)
-    english = {word: each for _, word, each in glosses.glossed_words(text)}
+    english = {word: each for _, word, each in glosses.glossed_words(text)} if has_chinese(text) else {}
     meant = {
         word: [word, *(one for part, each in english.items() if part in word or word in part for one in each)]
         for word in (*names, *others)
