@@ -29,6 +29,7 @@ from agent.serve.lingering import Lingering
 from agent.serve.listening import end_handshakes
 from agent.serve.shedding import Shedding
 from agent.settings import load_settings, spans_are_wanted
+from retrievers.core import heap
 from retrievers.core.extras import install_command
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ async def application(
         number: of the process, from 1, among `processes`. The first one carries out ingestion jobs.
         everyone: the figures of all processes.
     """
+    heap.return_freed_memory()
     settings = load_settings()
     auth = check_exposure(settings, listener.getsockname()[0])
     logs.configure(settings)

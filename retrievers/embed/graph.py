@@ -1,14 +1,14 @@
 """A text model as an ONNX folder: its tokenizer, and runs of its graph on the processor."""
 
-import ctypes
 import json
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from retrievers.core import heap
 
 _LONGEST_TOKENS = 512
 
@@ -56,8 +56,7 @@ class Graph:
     def give_back(self, output: str) -> None:
         """Give back the memory of earlier batches, hundreds of megabytes that the runtime keeps for the next ones."""
         self._run(self.tokenize(["a"]), output, self._giving_back)
-        with suppress(OSError, AttributeError):  # only the GNU C library can be told to
-            ctypes.CDLL(None).malloc_trim(0)
+        heap.trim()
 
     def _run(
         self, batch: Sequence[Any], output: str, options: Any = None
