@@ -23,8 +23,8 @@ _MOST_ITEMS = 1_500
 """Items of a text; questions have up to 200, and of a text that has more the rest stays unread."""
 _ANCHORS = frozenset(
     """
-    YEAR TWO UNIT MONTHNAME WDAY HOLIDAY DAYREL YREL DATE YM MD MDN SEASON DECADE HALFYEAR ZHYEARPART ZHMONTHPART
-    HALFMONTH HALFWEEK O OONES TEENS TENS thousand COMPACT YM1 TODATE fy q h w century_of yue niandai fiscal
+    YEAR TWO UNIT UNITS MONTHNAME WDAY HOLIDAY DAYREL YREL DATE YM MD MDN SEASON DECADE HALFYEAR ZHYEARPART ZHMONTHPART
+    HALFMONTH HALFWEEK AFTERTEN O OONES TEENS TENS thousand COMPACT YM1 TODATE fy q h w century_of yue niandai fiscal
     """.split()
 )
 """Categories without one of which a run names no day."""
@@ -113,7 +113,8 @@ class _Reading(Run):
     calendar: Calendar
 
     def read(self) -> tuple[list[DateRange], list[tuple[int, int]]]:
-        if any(item.category == "UNKNOWN" for token in self.tokens[self.first : self.last] for item in token.items):
+        unknown = any(one.category == "UNKNOWN" for token in self.tokens[self.first : self.last] for one in token.items)
+        if unknown or any("NONE" in here for here in self.chart):
             return [], [(self.tokens[self.first].start, self.tokens[self.last - 1].end)]
         stated = list(self._stated())
         stated = [one for place, one in enumerate(stated) if not one.is_weak or self._is_listed(stated, place)]
@@ -121,16 +122,29 @@ class _Reading(Run):
         unread: list[tuple[int, int]] = []
         unread += self._bare_ends(stated)
         clash = {place for place in range(1, len(stated)) if self._clash(stated[place - 1].item, stated[place].item)}
+        clash |= {place for place in range(1, len(stated)) if self._is_anaphoric(stated[place].item)}
         ends = {one.item.start: one.item.end for one in stated}
+        readings = [self._periods(stated, place) for place in range(len(stated))]
+        partial = {
+            place
+            for place, one in enumerate(stated)
+            if place in clash or place + 1 in clash or readings[place] is None or self.is_partial(one.item, ends)
+        }
+        for place in range(1, len(stated)):  # of a list all is read or nothing
+            if partial & {place - 1, place} and self._is_beside(stated[place - 1].item, stated[place].item):
+                partial |= {place - 1, place}
         for place, one in enumerate(stated):
-            periods_read = self._periods(stated, place)
-            is_clash = place in clash or place + 1 in clash
-            if is_clash or periods_read is None or self.is_partial(one.item, ends):
+            if place in partial:
                 unread.append(self._with_neighbours(one.item))
-            else:
-                start, end = self._characters(one.item)
-                ranges += [DateRange(period, start, end, self.text[start:end]) for period in periods_read]
+                continue
+            start, end = self._characters(one.item)
+            ranges += [DateRange(period, start, end, self.text[start:end]) for period in readings[place] or ()]
         return self._said_once(ranges), unread
+
+    def _is_anaphoric(self, item: Item) -> bool:
+        """Whether it is counted from what was said before: "May 2020 and the following month"."""
+        first = item.start + self.has(item.start, "link", "between")
+        return self.has(first + self.has(first, "skipped"), "anaphoric")
 
     def _bare_ends(self, stated: Sequence[_Stated]) -> Iterator[tuple[int, int]]:
         """Years that are an end of something which is no date: "between 2005 and the release"."""
@@ -181,7 +195,7 @@ class _Reading(Run):
         is_word = any(re.fullmatch("[a-z]+", one.text) and not one.items for one in following)
         if item.category == "R" and is_word:
             return False  # "what triggered July unrest"
-        digits = self.tokens[item.start].items[0].category == "MDN" and any(one.is_chinese for one in self.tokens)
+        digits = self.tokens[item.start].items[0].category in ("MDN", "COMPACT") and any(one.is_chinese for one in self.tokens)
         return item.category == "YEAR" or digits or self._follows_participle(item.start)
 
     def _follows_participle(self, place: int) -> bool:
