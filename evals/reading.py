@@ -228,7 +228,8 @@ def _judged_to_the_day(readings: Sequence[Days], found: Filter | None, corpus: C
     first, last = min(bounds) - timedelta(days=_AROUND_DAYS), max(bounds) + timedelta(days=_AROUND_DAYS)
     days = [first + timedelta(days=n) for n in range((last - first).days + 1)]
     let = [matches(found, {key: day.isoformat()}) for day in days]
-    return "right" if any(reading and let == [_holds(reading, day) for day in days] for reading in readings) else "wrong"
+    is_right = any(reading and let == [_holds(reading, day) for day in days] for reading in readings)
+    return "right" if is_right else "wrong"
 
 
 def _holds(reading: Days, day: date) -> bool:

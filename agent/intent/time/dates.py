@@ -123,6 +123,9 @@ class _Reading(Run):
         unread += self._bare_ends(stated)
         clash = {place for place in range(1, len(stated)) if self._clash(stated[place - 1].item, stated[place].item)}
         clash |= {place for place in range(1, len(stated)) if self._is_anaphoric(stated[place].item)}
+        clash |= {
+            place for place in range(1, len(stated)) if self._shares_year(stated[place - 1].item, stated[place].item)
+        }
         ends = {one.item.start: one.item.end for one in stated}
         readings = [self._periods(stated, place) for place in range(len(stated))]
         partial = {
@@ -145,6 +148,12 @@ class _Reading(Run):
         """Whether it is counted from what was said before: "May 2020 and the following month"."""
         first = item.start + self.has(item.start, "link", "between")
         return self.has(first + self.has(first, "skipped"), "anaphoric")
+
+    def _shares_year(self, left: Item, right: Item) -> bool:
+        """Whether the year said last may be that of a part before: "late May or early June 2022"."""
+        first = left.start + self.has(left.start, "link", "in")
+        dated, undated = (any(self.has(n, "YEAR") for n in range(one.start, one.end)) for one in (right, left))
+        return self._is_beside(left, right) and self.has(first, "PART", "EDGE") and dated and not undated
 
     def _bare_ends(self, stated: Sequence[_Stated]) -> Iterator[tuple[int, int]]:
         """Years that are an end of something which is no date: "between 2005 and the release"."""
@@ -195,7 +204,9 @@ class _Reading(Run):
         is_word = any(re.fullmatch("[a-z]+", one.text) and not one.items for one in following)
         if item.category == "R" and is_word:
             return False  # "what triggered July unrest"
-        digits = self.tokens[item.start].items[0].category in ("MDN", "COMPACT") and any(one.is_chinese for one in self.tokens)
+        digits = self.tokens[item.start].items[0].category in ("MDN", "COMPACT") and any(
+            one.is_chinese for one in self.tokens
+        )
         return item.category == "YEAR" or digits or self._follows_participle(item.start)
 
     def _follows_participle(self, place: int) -> bool:

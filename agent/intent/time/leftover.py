@@ -60,6 +60,12 @@ class Run:
             return True  # "from 2005 to the release"
         if self.has(place, "ri"):
             return True  # 5月[32号]
+        if (
+            self.has(place - 1, "UNIT", "UNITS")
+            and self.has(place, "before", "after")
+            and self.items(item.start, "ROLL")
+        ):
+            return True  # "the last two weeks before the launch"
         if any(one.end - one.start > 1 or not self.tokens[place].is_chinese for one in self.items(place, *_OPENING)):
             return True
         if any(self.tokens[place].text[-1] in "初底末" for _ in self.items(place, "AFTERPART")):
@@ -78,7 +84,9 @@ class Run:
         if token.text in ("前", "后"):
             return self.has(place, "ROLL") and before.end == token.start and before.is_chinese and not before.items
         words = 0
-        while place and not self.tokens[place - 1].items and self.tokens[place - 1].text.isalpha() and words < _MOST_WORDS:
+        while (
+            place and not self.tokens[place - 1].items and self.tokens[place - 1].text.isalpha() and words < _MOST_WORDS
+        ):
             place, words = place - 1, words + 1
         while place and words and self._is(place - 1, "skipped"):
             place -= 1
@@ -158,7 +166,7 @@ class Run:
         if self.has(item.start, "REL"):
             return ("N", "O", "YEAR", "DUR", "P", "WDAY", "UNIT", "UNITS")
         if self.tokens[item.start].text == "of":
-            return ("UNIT", "UNITS", "WDAY", "O", "OTHERUNIT")
+            return ("UNIT", "UNITS", "WDAY", "O", "OTHERUNIT", "NS", "NRUN")
         if self.has(item.start, "to"):
             return ("N", "O", "DUR", "P")
         if self.has(item.start, "before", "after", "since"):

@@ -317,7 +317,7 @@ def _chinese(run: str, place: int) -> Iterator[Item]:
             yield Item("YEAR", int(digits), place, end)
         elif len(digits) == 2:
             yield Item("TWO", int(digits), place, end)
-            if "0" < digits[0] and int(digits[0]) + 1 == int(digits[1]):
+            if digits[0] != "0" and int(digits[0]) + 1 == int(digits[1]):
                 yield Item("PAIR", (int(digits[0]), int(digits[1])), place, end)  # 三四季度
         if len(digits) == 1:
             yield Item("N", int(digits), place, end)

@@ -9,7 +9,7 @@ from agent.intent.time.spans import up_to_now
 from agent.intent.time.yearly import as_period, digits_day, in_year, months
 
 _MOST_UNITS = 999
-_LEAP_YEAR, _DAYS_OF_YEAR = 2024, 366
+_LEAP_YEAR, _DAYS_OF_YEAR, _DAYS_OF_WEEK = 2024, 366, 7
 _ONE_DAY = timedelta(days=1)
 
 
@@ -108,6 +108,13 @@ def weekdays_of(calendar: Calendar, first: int, last: int, week: Period) -> Peri
         return None
     low, high = (periods.nth_weekday(week, one, 1) for one in (first, last))
     return Period(low.low, high.high) if low.begin < high.begin else None
+
+
+def weekdays_listed(calendar: Calendar, weekdays: tuple[int, ...], week: Period) -> tuple[Period, ...] | None:
+    """Mon, Wed and Fri last week."""
+    if not week.is_bounded or week.days != _DAYS_OF_WEEK:
+        return None
+    return tuple(periods.nth_weekday(week, one, 1) for one in weekdays)
 
 
 def latest_of_month(calendar: Calendar, day: int) -> Period | None:
@@ -226,7 +233,7 @@ def nth_run(calendar: Calendar, number: int, count: int, unit: Unit, whole: Peri
     """The first week, the last ten days of a period that is longer."""
     if not whole.is_bounded or whole.days < 2 or count > _MOST_UNITS:
         return None
-    if unit == "half" and count == 1 and 27 < whole.days < 32 and number in (1, 2, -1):
+    if unit == "half" and count == 1 and (whole.days == _DAYS_OF_WEEK or 27 < whole.days < 32) and number in (1, 2, -1):
         return periods.third(whole, "early" if number == 1 else "late")
     if unit == "half" and whole.days > _DAYS_OF_YEAR:
         return periods.third(whole, "early" if number == 1 else "late") if (number, count) in ((1, 1), (2, 1)) else None

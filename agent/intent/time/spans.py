@@ -125,6 +125,18 @@ def run_beside_period(calendar: Calendar, duration: Duration, whole: Period | in
     return run_beside(calendar, duration, period, sign) if period.is_bounded and period.days > 1 else None
 
 
+def last_before(calendar: Calendar, sign: int, duration: Duration, whole: Period | int) -> Period | None:
+    """ "the last six weeks before Christmas 2021"."""
+    period = as_period(calendar, whole)
+    return run_beside(calendar, duration, period, -1) if sign < 0 and period.is_bounded else None
+
+
+def starting_period(calendar: Calendar, duration: Duration, whole: Period | int) -> Period | None:
+    """The twelve months from April 2022."""
+    period = as_period(calendar, whole)
+    return starting(calendar, duration, period) if period.is_bounded else None
+
+
 def unit_beside(calendar: Calendar, unit: Unit, whole: Period | int, sign: int) -> Period | None:
     """The year after 2016; the week after a day may begin with the day or on Monday."""
     return run_beside_period(calendar, ((1, unit),), whole, sign) if unit != "day" else None
@@ -196,7 +208,8 @@ def to_weekday(calendar: Calendar, first: Period, weekday: int) -> Period | None
 
 def by_weekday(calendar: Calendar, weekday: int) -> Period:
     """ "by Friday" is the one to come."""
-    return Period(None, periods.nth_weekday(Period(calendar.today, calendar.today + timedelta(weeks=1)), weekday, 1).high)
+    week = Period(calendar.today, calendar.today + timedelta(weeks=1))
+    return Period(None, periods.nth_weekday(week, weekday, 1).high)
 
 
 def unreadable(calendar: Calendar, *values: object) -> bool:
