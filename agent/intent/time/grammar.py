@@ -6,7 +6,7 @@ Small letters are words that join others (`words/*.toml`, table `function`); cap
 - `UNIT`, and `dayunit`, `yearunit` ... for one of them; `DUR` a `Duration`
 - `YEAR` a number that may be a year, `Y` a period that surely is one, `YR` either
 - `RM`, `RQ`, `RS`, `RD`, `RN`, `RH`, `RR` a `Yearly` month, quarter or half, season, day, day in digits, holiday,
-  run; `R` any of them, `R1` any but a run
+  run; `RE` a part of a month; `R` any of them, `R1` any but a run
 - `P` a `Period`, `AWAY` one with the duration it is counted by, `PT` a point of time, `Q` whatever period a part is
   taken of, `S` an end of a span
 - `LOOSE` a `Period` whose digits may as well be a number: 2019-7, 20190705
@@ -66,6 +66,7 @@ RULES = rules_of(
         ("RQ", "O ge? quarterunit", _QUARTER),
         ("RQ", "O|HALFORD ge? halfunit", _HALF),
         ("RQ", "RQZ", yearly.same),
+        ("RQ", "O jishort", _QUARTER),
         ("RQZ", "N|O ji", _QUARTER),
         ("RQZ", "HALFYEAR", _HALF),
         ("RS", "SEASON", yearly.season),
@@ -94,7 +95,7 @@ RULES = rules_of(
         ("P", "RS of? YEAR dash|slash TWO", yearly.winter),
         ("P", "RQ TWO", yearly.in_marked_year, 1),
         ("P", "YEAR longdash TWO", yearly.run_of_years),
-        ("P", "YR poss|dash|comma|of? R", _turned(yearly.in_year)),
+        ("P", "YR poss|dash|comma|of? R", _turned(yearly.from_year)),
         ("P", "R TWO", yearly.in_short_year, 1),
         ("P", "RD TWO", yearly.in_marked_year, 2),
         ("P", "RM of TWO", yearly.in_short_year, 1),
@@ -187,6 +188,8 @@ RULES = rules_of(
         ("PT", "EDGE Q", parts.edge),
         ("PT", "Q AFTERPART", _turned(parts.edge)),
         ("P", "P|RM HALFMONTH", _turned(parts.part_of_month)),
+        ("RE", "RM AFTERPART|AFTERTEN", parts.part_of_every),
+        ("RE", "PART|EDGE dash|of? RM", _turned(parts.part_of_every)),
         ("P", "ZHYEARPART", parts.this_part("year"), 1),
         ("P", "ZHMONTHPART", parts.this_part("month"), 1),
         ("PT", "ZHYEARPART", parts.this_edge("year")),
@@ -281,6 +284,8 @@ RULES = rules_of(
         ("WS", "WDAY", parts.latest_weekday),
         ("X", "span? S|WS to S|WS / between S|WS and S|WS / S|WS and S|WS between_end", spans.span, 2),
         ("X", "span? P to R / between P and R", spans.to_part, 1),
+        ("X", "span? P to RE", spans.to_part, -2),
+        ("X", "span? RE to P", spans.from_part),
         ("X", "span? P|YR to following R / between P|YR and following R", spans.to_part),
         ("X", "span? S|WS to WDAY / between S|WS and WDAY", spans.to_weekday, 1),
         ("X", "span? R to P|PT / between R and P|PT", spans.from_part, 1),
@@ -309,6 +314,7 @@ RULES = rules_of(
         # what is no one period: with it none of the words beside it is read
         ("CLOCK", "daytime / daytime? N oclock / daytime? N colon N", spans.unreadable),
         ("NONE", "between CLOCK and CLOCK / CLOCK to CLOCK", spans.unreadable),
+        ("NONE", "WDAY dun N", spans.unreadable),
         ("NONE", "near before|after / zhbefore|zhafter soon / nearly DUR|MOREDUR ago|zhago", spans.unreadable),
         ("NONE", "each WDAY / after|before|since|from|upto|by CLOCK", spans.unreadable),
         ("NONE", "CLOCK zhafter|zhbefore|zhsince|zhupto", spans.unreadable),

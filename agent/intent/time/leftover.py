@@ -58,8 +58,8 @@ class Run:
         place = item.end
         if self.has(item.start, "span", "from") and self.has(place, "to"):
             return True  # "from 2005 to the release"
-        if self.has(place, "ri"):
-            return True  # 5月[32号]
+        if self.has(place, "ri", "yue"):
+            return True  # 5月[32号], 5月6[月]
         if (
             self.has(place - 1, "UNIT", "UNITS")
             and self.has(place, "before", "after")

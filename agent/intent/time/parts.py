@@ -258,6 +258,11 @@ def part_of(calendar: Calendar, part: str, whole: Period) -> Period | None:
     return periods.third(whole, part) if is_known else None
 
 
+def part_of_every(calendar: Calendar, month: Yearly, part: str) -> Yearly:
+    """ "mid March" of any year."""
+    return Yearly(lambda number: periods.third(month.at(number), part))
+
+
 def part_of_month(calendar: Calendar, part: str, whole: Period | Yearly) -> Period | None:
     month = as_period(calendar, whole)
     return periods.third(month, part) if month.is_bounded and 27 < month.days < 32 else None

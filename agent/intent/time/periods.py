@@ -230,7 +230,10 @@ def nth(whole: Period, unit: Unit, number: int, count: int, calendar: Calendar) 
     last = containing(shift(low, unit, count - 1), unit, calendar) if unit in _OF_WEEK else None
     if not whole.begin <= low + timedelta(days=_THURSDAY if unit == "week" else 0) < whole.end:
         raise ValueError("outside of the period")
-    return Period(low, last.high if last else shift(low, unit, count))
+    high = last.end if last else shift(low, unit, count)
+    if unit not in _DAYS and high > whole.end:
+        raise ValueError("the run is longer than the period")  # 5月前三个月
+    return Period(low, high)
 
 
 def nth_weekday(whole: Period, weekday: int, number: int) -> Period:

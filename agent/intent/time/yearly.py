@@ -145,6 +145,12 @@ def in_year(calendar: Calendar, part: Yearly, whole: Period | int) -> Period:
     return part.at(whole if isinstance(whole, int) else whole.begin.year)
 
 
+def from_year(calendar: Calendar, part: Yearly, whole: Period | int) -> Period:
+    """2020年12月到2月: a run begins in the year that is said before it."""
+    named, number = in_year(calendar, part, whole), whole if isinstance(whole, int) else whole.begin.year
+    return named if named.begin.year >= number else part.at(number + 1)
+
+
 def year_month(calendar: Calendar, named: tuple[int, int]) -> Period | None:
     number, month = named
     return months(month - 1, 1).at(number) if 1 <= month <= 12 else None
