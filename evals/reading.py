@@ -50,11 +50,11 @@ class Asked:
     Attributes:
         filters: any of these is right, None among them for no filter; empty where the filter is not judged.
         spans: half-open spans of days, any of which is right; empty where periods are not judged.
-        periods: readings, any of which is right to the day: first and last days, None for an open side; a reading
-            without any is no period at all.
         sources: any of these sets is right; empty where that is not judged.
         answer: values that a calculated table must hold in its first rows; None where nothing is to be calculated.
         private: whether no public source may be asked.
+        periods: readings, any of which is right to the day: first and last days, None for an open side; a reading
+            without any is no period at all.
     """
 
     id: str
@@ -65,10 +65,10 @@ class Asked:
     now: str | None = None
     filters: tuple[Json | None, ...] = ()
     spans: tuple[tuple[date, date], ...] = ()
-    periods: tuple[Days, ...] = ()
     sources: tuple[frozenset[str], ...] = ()
     answer: tuple[str, ...] | None = None
     private: bool = False
+    periods: tuple[Days, ...] = ()
 
 
 @dataclass(slots=True)
@@ -179,7 +179,7 @@ def _outcomes(asked: Asked, result: Result, corpus: Corpus) -> Iterator[str]:
     if asked.spans:
         yield f"period {_judged_period(asked.spans, found, corpus)}"
     if asked.periods:
-        yield f"period {_judged_to_the_day(asked.periods, found, corpus)}"
+        yield f"period {judged_to_the_day(asked.periods, found, corpus)}"
     if asked.filters and asked.klass not in _WITHOUT_FILTER:
         yield f"filter {judged_filter([_gold(one, corpus) for one in asked.filters], found, corpus)}"
     if asked.sources:
@@ -217,7 +217,7 @@ def _judged_period(spans: Sequence[tuple[date, date]], found: Filter | None, cor
     return "wrong"
 
 
-def _judged_to_the_day(readings: Sequence[Days], found: Filter | None, corpus: Corpus) -> str:
+def judged_to_the_day(readings: Sequence[Days], found: Filter | None, corpus: Corpus) -> str:
     """Whether the days that are left are those of a reading: right, wrong or unread."""
     if found is None:
         return "right" if () in readings else "unread"

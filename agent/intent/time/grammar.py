@@ -314,6 +314,7 @@ RULES = rules_of(
         # what is no one period: with it none of the words beside it is read
         ("CLOCK", "daytime / daytime? N oclock / daytime? N colon N", spans.unreadable),
         ("NONE", "between CLOCK and CLOCK / CLOCK to CLOCK", spans.unreadable),
+        ("NONE", "this_run SOMEDUR", spans.unreadable),
         ("NONE", "WDAY dun N", spans.unreadable),
         ("NONE", "near before|after / zhbefore|zhafter soon / nearly DUR|MOREDUR ago|zhago", spans.unreadable),
         ("NONE", "each WDAY / after|before|since|from|upto|by CLOCK", spans.unreadable),
