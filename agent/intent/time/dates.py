@@ -28,6 +28,7 @@ _ANCHORS = frozenset(
     """.split()
 )
 """Categories without one of which a run names no day."""
+_DATED = frozenset(["P", "Y", "R", "WDAY", "YEAR"])
 _BESIDE = frozenset(["and", "or", "beside", "comma", "skipped", "cue"])
 _RELATIVE = re.compile(r"[\u4e00-\u9fff]{1,4}的[\u4e00-\u9fff]")
 """A verb that says what was done then, of documents: 周五[提交的报告], and not 周五还开门吗."""
@@ -114,7 +115,8 @@ class _Reading(Run):
 
     def read(self) -> tuple[list[DateRange], list[tuple[int, int]]]:
         unknown = any(one.category == "UNKNOWN" for token in self.tokens[self.first : self.last] for one in token.items)
-        if unknown or any("NONE" in here for here in self.chart):
+        named = {category for here in self.chart for category in here}
+        if unknown or "NONE" in named or ("TIMES" in named and named & _DATED):
             return [], [(self.tokens[self.first].start, self.tokens[self.last - 1].end)]
         stated = list(self._stated())
         stated = [one for place, one in enumerate(stated) if not one.is_weak or self._is_listed(stated, place)]

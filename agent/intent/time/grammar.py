@@ -13,7 +13,7 @@ Small letters are words that join others (`words/*.toml`, table `function`); cap
 - `DAY` the nearest day, `LATEST` the latest
 - `WS` a weekday as an end of a span
 - `X` a range with an open end or of several periods
-- `NONE` what makes all beside it unread: "every Friday", "after 9 am", week 54
+- `NONE` what makes all beside it unread: "every Friday", week 54; `TIMES` the same beside a date only: "after 9 am"
 - `T` all that stands for itself, `TC` the same with a first word that is no part of it, `TE` at the end of a clause
 """
 
@@ -313,12 +313,13 @@ RULES = rules_of(
         ("X", "by WDAY", spans.by_weekday),
         # what is no one period: with it none of the words beside it is read
         ("CLOCK", "daytime / daytime? N oclock / daytime? N colon N", spans.unreadable),
-        ("NONE", "between CLOCK and CLOCK / CLOCK to CLOCK", spans.unreadable),
+        ("TIMES", "between CLOCK and CLOCK / CLOCK to CLOCK", spans.unreadable),
         ("NONE", "this_run SOMEDUR", spans.unreadable),
         ("NONE", "WDAY dun N", spans.unreadable),
         ("NONE", "near before|after / zhbefore|zhafter soon / nearly DUR|MOREDUR ago|zhago", spans.unreadable),
-        ("NONE", "each WDAY / after|before|since|from|upto|by CLOCK", spans.unreadable),
-        ("NONE", "CLOCK zhafter|zhbefore|zhsince|zhupto", spans.unreadable),
+        ("NONE", "each WDAY", spans.unreadable),
+        ("TIMES", "after|before|since|from|upto|by CLOCK", spans.unreadable),
+        ("TIMES", "CLOCK zhafter|zhbefore|zhsince|zhupto", spans.unreadable),
         ("NONE", "O UNIT|WDAY of? each UNIT / each UNIT|yue of? O", spans.unreadable),
         ("NONE", "w N", _with(parts.beyond, 53)),
         ("NONE", "w N of|comma? YR", parts.no_week),
