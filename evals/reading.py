@@ -26,6 +26,8 @@ from retrievers.ingest.read import read
 from retrievers.postgres.catalogue import filterable
 
 Json = dict[str, Any]
+Days = tuple[tuple[date | None, date | None], ...]
+"""Runs of days by their first and last day; None is open."""
 
 PHRASES, QUESTIONS = "phrases.jsonl", "questions.jsonl"
 _CALCULATED = "calculation"
@@ -51,6 +53,8 @@ class Asked:
         sources: any of these sets is right; empty where that is not judged.
         answer: values that a calculated table must hold in its first rows; None where nothing is to be calculated.
         private: whether no public source may be asked.
+        periods: readings, any of which is right to the day: first and last days, None for an open side; a reading
+            without any is no period at all.
     """
 
     id: str
@@ -64,6 +68,7 @@ class Asked:
     sources: tuple[frozenset[str], ...] = ()
     answer: tuple[str, ...] | None = None
     private: bool = False
+    periods: tuple[Days, ...] = ()
 
 
 @dataclass(slots=True)
@@ -173,6 +178,8 @@ def _outcomes(asked: Asked, result: Result, corpus: Corpus) -> Iterator[str]:
     sources = _sources(result)
     if asked.spans:
         yield f"period {_judged_period(asked.spans, found, corpus)}"
+    if asked.periods:
+        yield f"period {judged_to_the_day(asked.periods, found, corpus)}"
     if asked.filters and asked.klass not in _WITHOUT_FILTER:
         yield f"filter {judged_filter([_gold(one, corpus) for one in asked.filters], found, corpus)}"
     if asked.sources:
@@ -201,13 +208,37 @@ def judged_filter(golds: Sequence[Filter | None], found: Filter | None, corpus: 
 def _judged_period(spans: Sequence[tuple[date, date]], found: Filter | None, corpus: Corpus) -> str:
     if found is None:
         return "unread"
-    key = next((name for name, one in corpus.fields.items() if one.type == "date" and one.name != "updated_at"), "")
+    key = _date_field(corpus)
     for start, end in spans:
         days = [start + timedelta(days=n) for n in range(-_AROUND_DAYS, (end - start).days + _AROUND_DAYS)]
         let = [day for day in days if matches(found, {key: day.isoformat()})]
         if any(let == [day for day in days if start <= day < last] for last in _ends(end)):
             return "right"
     return "wrong"
+
+
+def judged_to_the_day(readings: Sequence[Days], found: Filter | None, corpus: Corpus) -> str:
+    """Whether the days that are left are those of a reading: right, wrong or unread."""
+    if found is None:
+        return "right" if () in readings else "unread"
+    key = _date_field(corpus)
+    bounds = [day for reading in readings for run in reading for day in run if day is not None]
+    if not bounds:
+        return "wrong"
+    first, last = min(bounds) - timedelta(days=_AROUND_DAYS), max(bounds) + timedelta(days=_AROUND_DAYS)
+    days = [first + timedelta(days=n) for n in range((last - first).days + 1)]
+    let = [matches(found, {key: day.isoformat()}) for day in days]
+    is_right = any(reading and let == [_holds(reading, day) for day in days] for reading in readings)
+    return "right" if is_right else "wrong"
+
+
+def _holds(reading: Days, day: date) -> bool:
+    return any((low is None or low <= day) and (high is None or day <= high) for low, high in reading)
+
+
+def _date_field(corpus: Corpus) -> str:
+    """The collection's own date field."""
+    return next((name for name, one in corpus.fields.items() if one.type == "date" and one.name != "updated_at"), "")
 
 
 def _ends(end: date) -> Iterator[date]:
@@ -309,8 +340,13 @@ def questions_of(folder: Path) -> Iterator[Asked]:
 
 
 def _phrase(folder: Path, line: Mapping[str, Any]) -> Asked:
-    spans = tuple((date.fromisoformat(start), date.fromisoformat(end)) for start, end in line["spans"])
-    return Asked(line["id"], line["text"], folder.name, line["lang"], now=line["now"], spans=spans)
+    spans = tuple((date.fromisoformat(start), date.fromisoformat(end)) for start, end in line.get("spans", ()))
+    periods = tuple(tuple((_day(low), _day(high)) for low, high in reading) for reading in line.get("periods", ()))
+    return Asked(line["id"], line["text"], folder.name, line["lang"], now=line["now"], spans=spans, periods=periods)
+
+
+def _day(text: str | None) -> date | None:
+    return date.fromisoformat(text) if text is not None else None
 
 
 def _of_tables(folder: Path, line: Mapping[str, Any]) -> Asked:

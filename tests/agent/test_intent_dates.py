@@ -299,7 +299,7 @@ def test_words_of_a_date_that_cannot_be_read_whole_are_handed_back(text: str):
     assert (dates.ranges, len(dates.unread)) == ([], 1)
 
 
-@pytest.mark.parametrize("text", ["on 5 May and the 7th", "on the 6th, 7th and 8th of July 2020", "on May 3 and 4"])
+@pytest.mark.parametrize("text", ["on 5 May and the 7th", "on the 6th, 7th, 8th July 2020", "on May 3 and 4"])
 def test_days_that_are_listed_are_all_read_or_none(text: str):
     dates = read_dates(text, TODAY)
     assert dates.ranges == []
@@ -341,7 +341,7 @@ def test_a_period_up_to_now_ends_today_where_documents_lie_ahead():
 def test_the_words_of_every_language_are_used_by_the_grammar():
     known = {part for rules in RULES.values() for rule in rules for part in rule.parts}
     named = {category for phrases in load_words().phrases.values() for _, category, _ in phrases}
-    named = {one for one in named if not one.endswith("unit")}
+    named = {one for one in named if not one.endswith(("unit", "units"))}
     assert named - known <= {
         "skipped",
         "amount",
@@ -350,6 +350,8 @@ def test_the_words_of_every_language_are_used_by_the_grammar():
         "beside",
         "asked",
         "cue",
+        "ask",
+        "anaphoric",
         "OTHERUNIT",
         "UNKNOWN",
     }

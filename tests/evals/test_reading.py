@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,16 @@ import pytest
 
 from agent.settings import Settings
 from evals.filters import corpus_of
-from evals.reading import Tally, calibration_error, holds, judged_filter, measure, moved, questions_of
+from evals.reading import (
+    Tally,
+    calibration_error,
+    holds,
+    judged_filter,
+    judged_to_the_day,
+    measure,
+    moved,
+    questions_of,
+)
 from retrievers.core.errors import BadRequest
 from retrievers.core.fields import Field
 from retrievers.core.filters import Filter, parse
@@ -80,10 +90,32 @@ def test_a_share_of_nothing_is_no_figure():
     assert (figures["right"], figures["stated"], figures["left the house"]) == (None, 0, 0)
 
 
+def test_a_period_is_right_to_the_day_or_wrong():
+    june, none = ((date(2025, 6, 1), date(2025, 6, 30)),), ()
+    since = ((date(2025, 6, 1), None),)
+    found = parse(day_range("2025-06-01", "2025-07-01"), FIELDS)
+    longer = parse(day_range("2025-06-01", "2025-07-02"), FIELDS)
+    is_open = parse({"type": "gte", "key": "day", "value": "2025-06-01"}, FIELDS)
+    judged = [judged_to_the_day([june], one, CORPUS) for one in (found, longer, is_open, None)]
+    assert judged == ["right", "wrong", "wrong", "unread"]
+    assert judged_to_the_day([june, since], is_open, CORPUS) == "right"
+    assert [judged_to_the_day([none], one, CORPUS) for one in (None, found)] == ["right", "wrong"]
+
+
+def day_range(first: str, end: str) -> dict[str, Any]:
+    """Days from the first to before the end."""
+    ends = [{"type": "gte", "key": "day", "value": first}, {"type": "lt", "key": "day", "value": end}]
+    return {"type": "and", "filters": ends}
+
+
 def test_the_three_forms_of_questions_are_read(tmp_path: Path):
     write_lines(
         tmp_path / "dates" / "phrases.jsonl",
         [{"id": "1", "text": "in May", "lang": "en", "now": "2026-01-01", "spans": [["2025-05-01", "2025-06-01"]]}],
+    )
+    write_lines(
+        tmp_path / "days" / "phrases.jsonl",
+        [{"id": "1", "text": "since", "lang": "en", "now": "2026-01-01", "periods": [[["2025-05-01", None]], []]}],
     )
     write_lines(tmp_path / "tables" / "questions.jsonl", [{"id": "1", "text": "?", "table": "t1", "answer": ["7"]}])
     write_lines(
@@ -92,10 +124,12 @@ def test_the_three_forms_of_questions_are_read(tmp_path: Path):
     )
 
     (phrase,) = questions_of(tmp_path / "dates")
+    (days,) = questions_of(tmp_path / "days")
     (of_table,) = questions_of(tmp_path / "tables")
     world, plain = questions_of(tmp_path / "plain")
 
     assert phrase.spans[0][0].isoformat() == "2025-05-01"
+    assert days.periods == (((date(2025, 5, 1), None),), ())
     assert (of_table.collection, of_table.answer) == ("t1", ("7",))
     assert (world.sources, world.private) == ((frozenset(["web"]), frozenset(["none"])), False)
     assert (plain.filters, plain.answer, plain.private) == ((None,), None, True)

@@ -23,11 +23,12 @@ _MOST_ITEMS = 1_500
 """Items of a text; questions have up to 200, and of a text that has more the rest stays unread."""
 _ANCHORS = frozenset(
     """
-    YEAR TWO UNIT MONTHNAME WDAY HOLIDAY DAYREL YREL DATE YM MD MDN SEASON DECADE HALFYEAR ZHYEARPART ZHMONTHPART
-    HALFMONTH HALFWEEK O OONES TEENS TENS thousand COMPACT YM1 TODATE fy q h w century_of yue niandai fiscal
+    YEAR TWO UNIT UNITS MONTHNAME WDAY HOLIDAY DAYREL YREL DATE YM MD MDN SEASON DECADE HALFYEAR ZHYEARPART ZHMONTHPART
+    HALFMONTH HALFWEEK AFTERTEN O OONES TEENS TENS thousand COMPACT YM1 TODATE fy q h w century_of yue niandai fiscal
     """.split()
 )
 """Categories without one of which a run names no day."""
+_DATED = frozenset(["P", "Y", "R", "WDAY", "YEAR"])
 _BESIDE = frozenset(["and", "or", "beside", "comma", "skipped", "cue"])
 _RELATIVE = re.compile(r"[\u4e00-\u9fff]{1,4}的[\u4e00-\u9fff]")
 """A verb that says what was done then, of documents: 周五[提交的报告], and not 周五还开门吗."""
@@ -113,7 +114,9 @@ class _Reading(Run):
     calendar: Calendar
 
     def read(self) -> tuple[list[DateRange], list[tuple[int, int]]]:
-        if any(item.category == "UNKNOWN" for token in self.tokens[self.first : self.last] for item in token.items):
+        unknown = any(one.category == "UNKNOWN" for token in self.tokens[self.first : self.last] for one in token.items)
+        named = {category for here in self.chart for category in here}
+        if unknown or "NONE" in named or ("TIMES" in named and named & _DATED):
             return [], [(self.tokens[self.first].start, self.tokens[self.last - 1].end)]
         stated = list(self._stated())
         stated = [one for place, one in enumerate(stated) if not one.is_weak or self._is_listed(stated, place)]
@@ -121,16 +124,38 @@ class _Reading(Run):
         unread: list[tuple[int, int]] = []
         unread += self._bare_ends(stated)
         clash = {place for place in range(1, len(stated)) if self._clash(stated[place - 1].item, stated[place].item)}
+        clash |= {place for place in range(1, len(stated)) if self._is_anaphoric(stated[place].item)}
+        clash |= {
+            place for place in range(1, len(stated)) if self._shares_year(stated[place - 1].item, stated[place].item)
+        }
         ends = {one.item.start: one.item.end for one in stated}
+        readings = [self._periods(stated, place) for place in range(len(stated))]
+        partial = {
+            place
+            for place, one in enumerate(stated)
+            if place in clash or place + 1 in clash or readings[place] is None or self.is_partial(one.item, ends)
+        }
+        for place in range(1, len(stated)):  # of a list all is read or nothing
+            if partial & {place - 1, place} and self._is_beside(stated[place - 1].item, stated[place].item):
+                partial |= {place - 1, place}
         for place, one in enumerate(stated):
-            periods_read = self._periods(stated, place)
-            is_clash = place in clash or place + 1 in clash
-            if is_clash or periods_read is None or self.is_partial(one.item, ends):
+            if place in partial:
                 unread.append(self._with_neighbours(one.item))
-            else:
-                start, end = self._characters(one.item)
-                ranges += [DateRange(period, start, end, self.text[start:end]) for period in periods_read]
+                continue
+            start, end = self._characters(one.item)
+            ranges += [DateRange(period, start, end, self.text[start:end]) for period in readings[place] or ()]
         return self._said_once(ranges), unread
+
+    def _is_anaphoric(self, item: Item) -> bool:
+        """Whether it is counted from what was said before: "May 2020 and the following month"."""
+        first = item.start + self.has(item.start, "link", "between")
+        return self.has(first + self.has(first, "skipped"), "anaphoric")
+
+    def _shares_year(self, left: Item, right: Item) -> bool:
+        """Whether the year said last may be that of a part before: "late May or early June 2022"."""
+        first = left.start + self.has(left.start, "link", "in")
+        dated, undated = (any(self.has(n, "YEAR") for n in range(one.start, one.end)) for one in (right, left))
+        return self._is_beside(left, right) and self.has(first, "PART", "EDGE") and dated and not undated
 
     def _bare_ends(self, stated: Sequence[_Stated]) -> Iterator[tuple[int, int]]:
         """Years that are an end of something which is no date: "between 2005 and the release"."""
@@ -181,7 +206,9 @@ class _Reading(Run):
         is_word = any(re.fullmatch("[a-z]+", one.text) and not one.items for one in following)
         if item.category == "R" and is_word:
             return False  # "what triggered July unrest"
-        digits = self.tokens[item.start].items[0].category == "MDN" and any(one.is_chinese for one in self.tokens)
+        digits = self.tokens[item.start].items[0].category in ("MDN", "COMPACT") and any(
+            one.is_chinese for one in self.tokens
+        )
         return item.category == "YEAR" or digits or self._follows_participle(item.start)
 
     def _follows_participle(self, place: int) -> bool:

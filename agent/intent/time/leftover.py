@@ -16,6 +16,8 @@ _COMPARED = ("over", "under")
 """Words before a Chinese period that belong to a duration: 超过[2019年]."""
 _LEADING = (*_NARROWING, *_COMPARED)
 _FARTHEST = 6
+_MOST_WORDS = 3
+"""Words of what a period may be counted from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class Run:
         """
         return (
             self._is_moved(item)
+            or self._is_of_event(item)
             or self._is_left_after(item)
             or self._is_left_of_list(item, stated)
             or self._is_left_before(item, stated)
@@ -55,11 +58,44 @@ class Run:
         place = item.end
         if self.has(item.start, "span", "from") and self.has(place, "to"):
             return True  # "from 2005 to the release"
+        if self.has(place, "ri", "yue"):
+            return True  # 5月[32号], 5月6[月]
+        if (
+            self.has(place - 1, "UNIT", "UNITS")
+            and self.has(place, "before", "after")
+            and self.items(item.start, "ROLL")
+        ):
+            return True  # "the last two weeks before the launch"
         if any(one.end - one.start > 1 or not self.tokens[place].is_chinese for one in self.items(place, *_OPENING)):
             return True
         if any(self.tokens[place].text[-1] in "初底末" for _ in self.items(place, "AFTERPART")):
             return True
-        return self.has(place, "UNIT") and not self.tokens[place].is_chinese and not self.items(place, "T")
+        if any(one.value in ("workday", "weekend") for one in self.items(place, "UNIT")):
+            return True
+        return self.has(place, "UNIT", "UNITS") and not self.tokens[place].is_chinese and not self.items(place, "T")
+
+    def _ends_with_ordinal(self, end: int) -> bool:
+        return self.has(end - 1, "O", "OONES") or self.has(end - 2, "O")
+
+    def _is_of_event(self, item: Item) -> bool:
+        """Whether it is counted from something that is no date: "the month of the merger in 2019", 并购前两年."""
+        place = item.start
+        token, before = self.tokens[place], self.tokens[max(place - 1, 0)]
+        if token.text in ("前", "后"):
+            return self.has(place, "ROLL") and before.end == token.start and before.is_chinese and not before.items
+        words = 0
+        while (
+            place and not self.tokens[place - 1].items and self.tokens[place - 1].text.isalpha() and words < _MOST_WORDS
+        ):
+            place, words = place - 1, words + 1
+        while place and words and self._is(place - 1, "skipped"):
+            place -= 1
+        is_counted = words and self._is(place - 1, "of", "counted_from", "counted_before")
+        return bool(is_counted) and self._is(place - 2, "UNIT", "UNITS") and not self._is(place - 3, "asked")
+
+    def _is(self, place: int, *categories: str) -> bool:
+        """Whether a token is one of those words, in the run or before it."""
+        return place >= 0 and any(one.category in categories for one in self.tokens[place].items)
 
     def _is_left_after(self, item: Item) -> bool:
         """Whether a number or another part follows: "on Friday the 15", but not "in 2019 the 3 largest"."""
@@ -91,7 +127,7 @@ class Run:
         ends_with_day = is_short or last in ("st", "nd", "rd", "th")
         if ends_with_day and self.items(place, "D") and not self.tokens[place].is_chinese:
             return True
-        return not is_comma and (self._is_any_strong(place) or self.has(place, "UNIT", "OTHERUNIT"))
+        return not is_comma and (self._is_any_strong(place) or self.has(place, "UNIT", "UNITS", "OTHERUNIT"))
 
     def _is_day_alone(self, start: int, end: int) -> bool:
         """Whether it is a day of a month that is not named: "the 4th"."""
@@ -103,7 +139,7 @@ class Run:
         if end > self.first and self.tokens[end - 1].is_chinese and self.has(end - 1, "nian", "yue"):
             return True  # 神龙元年[十一月]
         listed = end - 1 if self.has(end - 1, "and", "or", "comma") else end
-        if listed < end and self.has(end, "NUM", "O") and (self.has(listed - 2, "O") or self.has(listed - 1, "O", "D")):
+        if listed < end and self.has(end, "NUM", "O", "OONES") and self._ends_with_ordinal(listed):
             return True  # "on the 3rd, 4th and [5th of May]"
         if listed < end and listed in stated.values() and self._is_day_alone(item.start, item.end):
             return True
@@ -128,18 +164,18 @@ class Run:
     def _wanted_before(self, item: Item) -> tuple[str, ...]:
         """Categories that belong to a part if they stand directly before it; fewer before a preposition."""
         if self.has(item.start, "REL"):
-            return ("N", "O", "YEAR", "DUR", "P", "WDAY", "UNIT")
+            return ("N", "O", "YEAR", "DUR", "P", "WDAY", "UNIT", "UNITS")
         if self.tokens[item.start].text == "of":
-            return ("UNIT", "WDAY", "O", "OTHERUNIT")
+            return ("UNIT", "UNITS", "WDAY", "O", "OTHERUNIT", "NS", "NRUN")
         if self.has(item.start, "to"):
             return ("N", "O", "DUR", "P")
         if self.has(item.start, "before", "after", "since"):
-            return ("DUR", "UNIT", "OTHERUNIT", "SOMEDUR", "WDAY")
+            return ("DUR", "UNIT", "UNITS", "OTHERUNIT", "SOMEDUR", "WDAY")
         if self.has(item.start, "on", "from"):
             return ("DUR",)
         is_led = self.has(item.start, "in", "span", "link")
         number = ("N", "YEAR") if self.has(item.start, "MONTHNAME") else ()
-        return ("WDAY",) if is_led else (*number, "DUR", "P", "WDAY", "UNIT", "OTHERUNIT")
+        return ("WDAY", "OTHERUNIT") if is_led else (*number, "DUR", "P", "WDAY", "UNIT", "UNITS", "OTHERUNIT")
 
     def _is_number(self, place: int) -> bool:
         """Whether a number stands there, read or not, as in "2018/19"."""
@@ -152,7 +188,7 @@ class Run:
     def _is_strong(self, item: Item) -> bool:
         """Not a single Chinese character, nor a month's name that is a word, nor what is asked for: "which month"."""
         word = self.tokens[item.start]
-        if item.category == "UNIT" and self.has(item.start - 1, "asked"):
+        if item.category in ("UNIT", "UNITS") and self.has(item.start - 1, "asked"):
             return False
         if item.end - item.start > 1:
             return True

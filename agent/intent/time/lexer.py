@@ -22,8 +22,8 @@ _BEFORE_OLD = ("since", "before", "between", "yearword", "during")
 _FIRST_YEAR, _LAST_YEAR = 1000, 2199
 _NUMBER_CATEGORIES = frozenset(
     """
-    MONTHNAME WDAY REL COMING ROLL YREL DAYREL O OONES ONES TEENS TENS FEW SEASON DECADE HALFYEAR ERA FIRST SOME
-    OTHERUNIT UNKNOWN
+    MONTHNAME WDAY REL COMING ROLL YREL DAYREL O OONES ONES TEENS TENS FEW SEASON DECADE HALFYEAR HALFORD ERA FIRST
+    SOME OTHERUNIT UNKNOWN
     """.split()
 )
 """Categories whose keys in the data are whole numbers."""
@@ -98,10 +98,12 @@ def load_words() -> Words:
             if category == "MONTHNAME" and phrase.isalpha():
                 months[phrase] = value
     part = rf"(?:\d{{1,4}}|{'|'.join(sorted(months, key=len, reverse=True))})"
+    # Behind a Chinese character, or two dots that say "to", a date may begin.
+    start = rf"(?<![^\W{_CJK}])(?<![$€£#])(?:(?<=\.\.)|(?<!\.))"
     numeric = re.compile(
-        rf"(?<![\w.$€£#])(?P<a>{part})(?P<mark>[-/.])(?P<b>{part})(?:(?P=mark)(?P<c>{part}))?(?!(?P=mark)?(?!t\d\d:)\w)|"
-        rf"(?<![\w.$€£#])(?P<d>{part})(?P<other>[-/.])(?P<e>{part})(?P=other)(?P<f>{part})(?=[{_CJK}])|"
-        rf"(?<![\w.$€£#])(?P<g>{part})(?P<third>[-/])(?P<i>{part})(?=[{_CJK}])",
+        rf"{start}(?P<a>{part})(?P<mark>[-/.])(?P<b>{part})(?:(?P=mark)(?P<c>{part}))?(?!(?P=mark)?(?!t\d\d:)\w)|"
+        rf"{start}(?P<d>{part})(?P<other>[-/.])(?P<e>{part})(?P=other)(?P<f>{part})(?=[{_CJK}])|"
+        rf"{start}(?P<g>{part})(?P<third>[-/])(?P<i>{part})(?=[{_CJK}])",
         re.IGNORECASE,
     )
     return Words(phrases, variants, orders, months, frozenset(verbal), numeric)
@@ -118,8 +120,8 @@ def _entries(data: dict[str, Any]) -> Iterator[tuple[str, Any, str]]:
             else:
                 value = int(key) if category in _NUMBER_CATEGORIES else key
                 yield from ((category, value, phrase) for phrase in phrases)
-                if category == "UNIT":
-                    yield from ((f"{key}unit", None, phrase) for phrase in phrases)
+                if category in ("UNIT", "UNITS"):
+                    yield from ((f"{key}{category.lower()}", None, phrase) for phrase in phrases)
 
 
 def read_words(text: str) -> list[Token]:
@@ -315,12 +317,16 @@ def _chinese(run: str, place: int) -> Iterator[Item]:
             yield Item("YEAR", int(digits), place, end)
         elif len(digits) == 2:
             yield Item("TWO", int(digits), place, end)
+            if digits[0] != "0" and int(digits[0]) + 1 == int(digits[1]):
+                yield Item("PAIR", (int(digits[0]), int(digits[1])), place, end)  # 三四季度
         if len(digits) == 1:
             yield Item("N", int(digits), place, end)
         return
     total = digit = 0
     for c in plain:
         if c in _DIGITS:
+            if digit:
+                return  # 八九十年代
             digit = _DIGITS.index(c)
         else:
             total, digit = total + (digit or 1) * _PLACES[c], 0

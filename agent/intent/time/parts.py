@@ -1,13 +1,15 @@
 """What words of dates mean: days, weeks and months by name or number, and parts of periods. See `yearly`."""
 
+from collections.abc import Callable
 from datetime import date, timedelta
 
 from agent.intent.time import periods
 from agent.intent.time.periods import Calendar, Period, Unit, Yearly
 from agent.intent.time.spans import up_to_now
-from agent.intent.time.yearly import digits_day, in_year, months
+from agent.intent.time.yearly import as_period, digits_day, in_year, months
 
 _MOST_UNITS = 999
+_LEAP_YEAR, _DAYS_OF_YEAR, _DAYS_OF_WEEK = 2024, 366, 7
 _ONE_DAY = timedelta(days=1)
 
 
@@ -46,6 +48,11 @@ def relative_part(calendar: Calendar, steps: int, part: Yearly) -> Period | None
     if steps == 1:
         return part.at(periods.latest(part, calendar).begin.year + 1)
     return periods.latest(part, calendar, over=True) if steps == -1 else None
+
+
+def part_before_last(calendar: Calendar, part: Yearly) -> Period:
+    """The summer before last."""
+    return part.at(periods.latest(part, calendar, over=True).begin.year - 1)
 
 
 def coming_day(calendar: Calendar, steps: int, day: Yearly) -> Period | None:
@@ -103,6 +110,13 @@ def weekdays_of(calendar: Calendar, first: int, last: int, week: Period) -> Peri
     return Period(low.low, high.high) if low.begin < high.begin else None
 
 
+def weekdays_listed(calendar: Calendar, weekdays: tuple[int, ...], week: Period) -> tuple[Period, ...] | None:
+    """Mon, Wed and Fri last week."""
+    if not week.is_bounded or week.days != _DAYS_OF_WEEK:
+        return None
+    return tuple(periods.nth_weekday(week, one, 1) for one in weekdays)
+
+
 def latest_of_month(calendar: Calendar, day: int) -> Period | None:
     return periods.day_of_month(day, calendar) if 1 <= day <= 31 else None
 
@@ -112,9 +126,46 @@ def week_number(calendar: Calendar, number: int, whole: Period | int | None = No
     return periods.iso_week(year or calendar.today.year, number)
 
 
+def beyond(calendar: Calendar, number: int, most: int) -> bool | None:
+    """The 5th quarter, month 13: a number that no such part of a year has."""
+    return True if most < number < 3 * most else None
+
+
+def no_week(calendar: Calendar, number: int, whole: Period | int) -> bool | None:
+    """Week 53 of a year of 52."""
+    try:
+        week_number(calendar, number, whole)
+    except ValueError:
+        return True
+    return None
+
+
+def no_nth(calendar: Calendar, whole: Period | int, number: int, unit: Unit) -> bool | None:
+    """2023年第53周."""
+    try:
+        return None if nth(calendar, number, unit, as_period(calendar, whole)) else True
+    except ValueError:
+        return True
+
+
+def no_day(calendar: Calendar, month: Yearly, number: int) -> bool | None:
+    """5月32号; 29 February is a day."""
+    return True if number > month.at(_LEAP_YEAR).days else None
+
+
 def day_of(calendar: Calendar, day: int, month: Period) -> Period | None:
     """The 4th of last month."""
     return days_of(calendar, day, day, month)
+
+
+def days_listed(calendar: Calendar, days: tuple[int, ...], month: Period) -> tuple[Period, ...] | None:
+    """The 1st and 15th of June 2023."""
+    named = [day_of(calendar, day, month) for day in days]
+    return tuple(one for one in named if one) if all(named) else None
+
+
+def days_listed_of_part(calendar: Calendar, days: tuple[int, ...], month: Yearly) -> tuple[Period, ...] | None:
+    return days_listed(calendar, days, as_period(calendar, month))
 
 
 def days_of(calendar: Calendar, first: int, last: int, month: Period) -> Period | None:
@@ -138,6 +189,11 @@ def days_of_latest(calendar: Calendar, first: int, last: int) -> Period | None:
 def this_unit(calendar: Calendar, unit: Unit) -> Period | None:
     """ "the end of the month"."""
     return periods.relative(calendar, unit, 0) if unit not in ("day", "workday", "half", "century") else None
+
+
+def until_now(calendar: Calendar, whole: Period) -> Period | None:
+    """This year so far."""
+    return so_far(calendar, whole) if whole.is_bounded and whole.begin <= calendar.today < whole.end else None
 
 
 def rest(calendar: Calendar, whole: Period) -> Period | None:
@@ -165,12 +221,22 @@ def nth(calendar: Calendar, number: int, unit: Unit, whole: Period) -> Period | 
     return nth_run(calendar, number, 1, unit, whole)
 
 
+def nth_of_each(
+    calendar: Calendar, number: int, unit: Unit, whole: Period, other: int, other_whole: Period
+) -> tuple[Period, ...] | None:
+    """The last quarter of 2023 and the first of 2024."""
+    named = (nth(calendar, number, unit, whole), nth(calendar, other, unit, other_whole))
+    return tuple(one for one in named if one) if all(named) else None
+
+
 def nth_run(calendar: Calendar, number: int, count: int, unit: Unit, whole: Period) -> Period | None:
     """The first week, the last ten days of a period that is longer."""
     if not whole.is_bounded or whole.days < 2 or count > _MOST_UNITS:
         return None
-    if unit == "half" and count == 1 and 27 < whole.days < 32 and number in (1, 2, -1):
+    if unit == "half" and count == 1 and (whole.days == _DAYS_OF_WEEK or 27 < whole.days < 32) and number in (1, 2, -1):
         return periods.third(whole, "early" if number == 1 else "late")
+    if unit == "half" and whole.days > _DAYS_OF_YEAR:
+        return periods.third(whole, "early" if number == 1 else "late") if (number, count) in ((1, 1), (2, 1)) else None
     if unit in ("quarter", "half", "year") and whole.days < 360:
         return None
     return periods.nth(whole, unit, number, count, calendar)
@@ -180,10 +246,26 @@ def nth_weekday(calendar: Calendar, number: int, weekday: int, whole: Period) ->
     return periods.nth_weekday(whole, weekday, number)
 
 
+def nth_weekdays(calendar: Calendar, numbers: tuple[int, ...], weekday: int, whole: Period) -> tuple[Period, ...]:
+    """The first and third Tuesday of May."""
+    return tuple(periods.nth_weekday(whole, weekday, number) for number in numbers)
+
+
 def part_of(calendar: Calendar, part: str, whole: Period) -> Period | None:
     """Early 2019, late March, early next week; of a quarter nobody knows which days are."""
-    is_known = whole.is_bounded and (whole.days == 7 or 27 < whole.days < 32 or whole.days > 360)
+    is_week = whole.is_bounded and whole.days == 7 and part in ("early", "mid", "late")  # 周末 is no third of a week
+    is_known = whole.is_bounded and (is_week or 27 < whole.days < 32 or whole.days > 360)
     return periods.third(whole, part) if is_known else None
+
+
+def part_of_every(calendar: Calendar, month: Yearly, part: str) -> Yearly:
+    """ "mid March" of any year."""
+    return Yearly(lambda number: periods.third(month.at(number), part))
+
+
+def part_of_month(calendar: Calendar, part: str, whole: Period | Yearly) -> Period | None:
+    month = as_period(calendar, whole)
+    return periods.third(month, part) if month.is_bounded and 27 < month.days < 32 else None
 
 
 def edge(calendar: Calendar, part: str, whole: Period) -> Period | None:
@@ -195,8 +277,13 @@ def edge(calendar: Calendar, part: str, whole: Period) -> Period | None:
     return Period(day, day) if day else None
 
 
-def this_part(unit: Unit):  # type: ignore[no-untyped-def]
+def this_part(unit: Unit) -> Callable[[Calendar, str], Period]:
     return lambda calendar, part: periods.third(periods.relative(calendar, unit, 0), part)
+
+
+def this_edge(unit: Unit) -> Callable[[Calendar, str], Period | None]:
+    """年底前 is before the end of this year, and not before its last months."""
+    return lambda calendar, part: edge(calendar, part, periods.relative(calendar, unit, 0))
 
 
 def decade_from(calendar: Calendar, number: int) -> Period | None:

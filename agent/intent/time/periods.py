@@ -28,6 +28,7 @@ _DAYS = {"day": 1, "workday": 1, "weekend": 7, "workweek": 7, "week": 7, "fortni
 _OF_WEEK = {"weekend": (5, 2), "workweek": (0, 5)}
 """First weekday and number of days of parts of a week."""
 _MONTHS = {"month": 1, "quarter": 3, "half": 6, "year": 12, "decade": 120, "century": 1200}
+_DAYS_OF_MONTH = 30
 _SATURDAY, _THURSDAY = 5, 3
 _YEARS_AROUND = 9
 """How many years away a day may be that is not in every year."""
@@ -111,7 +112,7 @@ def add_months(day: date, months: int) -> date:
 
 
 def shift(day: date, unit: Unit, amount: float) -> date:
-    """The day some units later; earlier for a negative amount. Half a unit is rounded down to months or days.
+    """The day some units later; earlier for a negative amount. Half a month is 15 days.
 
     Raises:
         ValueError, OverflowError: out of the calendar.
@@ -120,7 +121,8 @@ def shift(day: date, unit: Unit, amount: float) -> date:
         return _shift_workdays(day, int(amount))
     if unit in _DAYS:
         return day + timedelta(days=int(amount * _DAYS[unit]))
-    return add_months(day, int(amount * _MONTHS[unit]))
+    months = amount * _MONTHS[unit]
+    return add_months(day, int(months)) + timedelta(days=int((months - int(months)) * _DAYS_OF_MONTH))
 
 
 def _shift_workdays(day: date, amount: int) -> date:
@@ -228,7 +230,10 @@ def nth(whole: Period, unit: Unit, number: int, count: int, calendar: Calendar) 
     last = containing(shift(low, unit, count - 1), unit, calendar) if unit in _OF_WEEK else None
     if not whole.begin <= low + timedelta(days=_THURSDAY if unit == "week" else 0) < whole.end:
         raise ValueError("outside of the period")
-    return Period(low, last.high if last else shift(low, unit, count))
+    high = last.end if last else shift(low, unit, count)
+    if unit not in _DAYS and high > whole.end:
+        raise ValueError("the run is longer than the period")  # 5月前三个月
+    return Period(low, high)
 
 
 def nth_weekday(whole: Period, weekday: int, number: int) -> Period:

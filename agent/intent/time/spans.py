@@ -43,6 +43,19 @@ def rolling_units(calendar: Calendar, sign: int, unit: Unit, count: int) -> Peri
     return rolling(calendar, sign, ((count, unit),))
 
 
+def rolling_and_half(calendar: Calendar, sign: int, unit: Unit) -> Period | None:
+    """The last year and a half."""
+    return rolling(calendar, sign, ((1.5, unit),))
+
+
+def between_ago(calendar: Calendar, first: int, second: int, unit: Unit) -> Period | None:
+    """3 to 6 months ago."""
+    if not first < second <= _MOST_UNITS:
+        return None
+    low, high = (periods.shift(calendar.today, unit, -count) for count in (second, first))
+    return Period(low, high + _ONE_DAY)
+
+
 def past_unit(calendar: Calendar, unit: Unit) -> Period | None:
     # "in the last quarter" is that quarter.
     return rolling_units(calendar, -1, unit, 1) if unit not in ("quarter", "weekend", "half") else None
@@ -104,6 +117,29 @@ def run_beside(calendar: Calendar, duration: Duration, day: Period, sign: int) -
     if sign < 0:
         return Period(periods.shift_all(day.begin, duration, -1), day.low)
     return Period(day.high, periods.shift_all(day.end, duration))
+
+
+def run_beside_period(calendar: Calendar, duration: Duration, whole: Period | int, sign: int) -> Period | None:
+    """ "the three months following May 2020"; see `run_beside` for days."""
+    period = as_period(calendar, whole)
+    return run_beside(calendar, duration, period, sign) if period.is_bounded and period.days > 1 else None
+
+
+def last_before(calendar: Calendar, sign: int, duration: Duration, whole: Period | int) -> Period | None:
+    """ "the last six weeks before Christmas 2021"."""
+    period = as_period(calendar, whole)
+    return run_beside(calendar, duration, period, -1) if sign < 0 and period.is_bounded else None
+
+
+def starting_period(calendar: Calendar, duration: Duration, whole: Period | int) -> Period | None:
+    """The twelve months from April 2022."""
+    period = as_period(calendar, whole)
+    return starting(calendar, duration, period) if period.is_bounded else None
+
+
+def unit_beside(calendar: Calendar, unit: Unit, whole: Period | int, sign: int) -> Period | None:
+    """The year after 2016; the week after a day may begin with the day or on Monday."""
+    return run_beside_period(calendar, ((1, unit),), whole, sign) if unit != "day" else None
 
 
 def at_most(calendar: Calendar, duration: Duration, day: Period, sign: int) -> Period:
@@ -168,6 +204,17 @@ def to_weekday(calendar: Calendar, first: Period, weekday: int) -> Period | None
     if not first.is_bounded or first.days != 1:
         return None
     return Period(first.low, periods.nth_weekday(Period(first.high, first.end + timedelta(weeks=1)), weekday, 1).high)
+
+
+def by_weekday(calendar: Calendar, weekday: int) -> Period:
+    """ "by Friday" is the one to come."""
+    week = Period(calendar.today, calendar.today + timedelta(weeks=1))
+    return Period(None, periods.nth_weekday(week, weekday, 1).high)
+
+
+def unreadable(calendar: Calendar, *values: object) -> bool:
+    """Words that say no one period; see `NONE` in `grammar`."""
+    return True
 
 
 def to_now(calendar: Calendar, first: Period) -> Period | None:

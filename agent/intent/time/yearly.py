@@ -4,6 +4,7 @@ Each function makes the value of a rule of `grammar` of those of its parts; None
 """
 
 import re
+from collections.abc import Callable
 from datetime import date, timedelta
 
 from agent.intent.time import periods
@@ -11,6 +12,7 @@ from agent.intent.time.periods import Calendar, Period, Yearly
 
 _HOLIDAY = re.compile(r"(?:(?P<easter>easter)|(?P<m>\d+)-(?P<d>\d+)(?:-(?P<nth>\d))?)(?P<days>[+-]\d+)?")
 _ONE_DAY = timedelta(days=1)
+_MONTHS = 12
 
 
 def same(calendar: Calendar, value: object) -> object:
@@ -19,6 +21,14 @@ def same(calendar: Calendar, value: object) -> object:
 
 def add_up(calendar: Calendar, *numbers: int) -> int:
     return sum(numbers)
+
+
+def several(calendar: Calendar, *numbers: int) -> tuple[int, ...]:
+    return numbers
+
+
+def with_one_more(calendar: Calendar, numbers: tuple[int, ...], number: int) -> tuple[int, ...]:
+    return (*numbers, number)
 
 
 def day_number(calendar: Calendar, number: int) -> int | None:
@@ -135,6 +145,12 @@ def in_year(calendar: Calendar, part: Yearly, whole: Period | int) -> Period:
     return part.at(whole if isinstance(whole, int) else whole.begin.year)
 
 
+def from_year(calendar: Calendar, part: Yearly, whole: Period | int) -> Period:
+    """2020年12月到2月: a run begins in the year that is said before it."""
+    named, number = in_year(calendar, part, whole), whole if isinstance(whole, int) else whole.begin.year
+    return named if named.begin.year >= number else part.at(number + 1)
+
+
 def year_month(calendar: Calendar, named: tuple[int, int]) -> Period | None:
     number, month = named
     return months(month - 1, 1).at(number) if 1 <= month <= 12 else None
@@ -142,6 +158,8 @@ def year_month(calendar: Calendar, named: tuple[int, int]) -> Period | None:
 
 def winter(calendar: Calendar, season: Yearly, first: Period | int, last: Period | int) -> Period | None:
     """Winter 2018-2019, the only season of two years."""
+    if isinstance(first, int) and isinstance(last, int) and last < 100:
+        last += first // 100 * 100
     named = in_year(calendar, season, first)
     return named if named.end.year == as_period(calendar, last).begin.year > named.begin.year else None
 
@@ -157,13 +175,30 @@ def in_marked_year(calendar: Calendar, part: Yearly, number: int) -> Period:
 
 def part_of_year(calendar: Calendar, number: int, count: int) -> Yearly | None:
     """A month, a quarter or a half by its number: a run of `count` months."""
-    return months(count * (number - 1), count) if 1 <= number <= 12 // count else None
+    return months(count * (number - 1), count) if 1 <= number <= _MONTHS // count else None
 
 
-def both_of(calendar: Calendar, first: int, second: int, whole: Period | int, count: int) -> tuple[Period, ...] | None:
-    """The first and second half of a year."""
-    named = [part_of_year(calendar, number, count) for number in (first, second)]
+def each_of(calendar: Calendar, numbers: tuple[int, ...], whole: Period | int, count: int) -> tuple[Period, ...] | None:
+    """The first and second half of a year: runs of `count` months by their numbers."""
+    named = [part_of_year(calendar, number, count) for number in numbers]
     return tuple(in_year(calendar, one, whole) for one in named if one) if all(named) else None
+
+
+def run_by_number(count: int) -> Callable[[Calendar, tuple[int, int]], Yearly | None]:
+    """三四季度, 3到5月: from a run of `count` months to a later one."""
+
+    def make(calendar: Calendar, numbers: tuple[int, int]) -> Yearly | None:
+        first, last = numbers
+        is_run = 1 <= first < last <= _MONTHS // count
+        return months(count * (first - 1), count * (last - first + 1)) if is_run else None
+
+    return make
+
+
+def run_of_years(calendar: Calendar, first: int, last: int) -> Period | None:
+    """2014–16; 2010–12 may be a month."""
+    high = first // 100 * 100 + last
+    return Period(date(first, 1, 1), date(high + 1, 1, 1)) if last > _MONTHS and first < high else None
 
 
 def as_period(calendar: Calendar, value: Period | int | Yearly) -> Period:
