@@ -223,9 +223,8 @@ class Database:
 
         async def rows(connection: AsyncConnection[Row]) -> list[Row]:
             async with connection.pipeline(), connection.transaction():
-                await connection.execute(_ENTER, (SERVICE_ROLE, scope))
-                for parameter in (parameters or {}).items():
-                    await connection.execute(_SET, parameter)
+                settings = {"role": SERVICE_ROLE, "signalbox.scope": scope, **(parameters or {})}
+                await connection.execute(_SET_ALL, (list(settings), list(settings.values())))
                 cursor = await connection.execute(statement, values)
                 return await cursor.fetchall()
 
@@ -265,7 +264,7 @@ class Database:
 
 
 class _UnderWay:
-    """Work on a connection, which somebody else than its own task may have to end."""
+    """A database call that another task may cancel."""
 
     def __init__(self) -> None:
         self._connection: AsyncConnection[Row] | None = None
@@ -313,7 +312,7 @@ def _explained() -> Iterator[None]:
 
 
 _ENTER = "SELECT set_config('role', %s, true), set_config('signalbox.scope', %s, true)"
-_SET = "SELECT set_config(%s, %s, true)"
+_SET_ALL = "SELECT set_config(name, value, true) FROM unnest(%s::text[], %s::text[]) AS one (name, value)"
 
 
 def _prepare(owner: str, service: str | None) -> tuple[bytes, str]:
