@@ -269,7 +269,7 @@ class _UnderWay:
     def __init__(self) -> None:
         self._connection: AsyncConnection[Row] | None = None
         self._unwanted = False
-        self._telling = asyncio.Lock()
+        self._telling: asyncio.Lock | None = None
 
     async def run(
         self, work: Callable[[AsyncConnection[Row]], Awaitable[list[Row]]], connection: AsyncConnection[Row]
@@ -281,16 +281,18 @@ class _UnderWay:
             return await work(connection)
         finally:
             self._connection = None
-            # What the server is being told by now must not end what the connection does next.
-            async with self._telling:
-                pass
+            if self._telling is not None:
+                # What the server is being told by now must not end what the connection does next.
+                async with self._telling:
+                    pass
 
     async def end(self, task: "asyncio.Task[list[Row]]") -> None:
         """Returns when the work is over, or has not begun: then it never will."""
         self._unwanted = True
+        telling = self._telling = self._telling or asyncio.Lock()
         try:
             for _ in range(_CANCELS):
-                async with self._telling:
+                async with telling:
                     if self._connection is None:
                         return
                     with suppress(psycopg.Error):

@@ -77,8 +77,9 @@ async def known_words() -> "Words":
     return words()
 
 
+@cache
 def read_ahead() -> Thread:
-    """Read everything in a thread of its own, for a process that will answer many questions.
+    """Read everything in a thread of its own, once, for a process that will answer many questions.
 
     The end of the process does not wait for the thread. A question that comes first reads what it needs itself.
     """

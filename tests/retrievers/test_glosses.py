@@ -80,7 +80,7 @@ def test_several_questions_at_once_read_the_dictionary_once():
 
 
 async def test_what_is_read_ahead_no_question_waits_for():
-    for one in (_dictionary, _by_pinyin, words):
+    for one in (_dictionary, _by_pinyin, words, read_ahead):
         one.cache_clear()
     assert not is_loaded()
 
