@@ -241,7 +241,7 @@ class Pipeline:
         self._check(request)
         scope, wanted = await self._scope(tenant, request)
         if glosses.is_chinese(request.question):
-            await asyncio.get_running_loop().run_in_executor(glosses.reader, glosses.load)
+            await glosses.loaded()
         clock.ended("scope")
         asked = Asked(request, scope, wanted, started, timeout_s)
         reading = await self._read(asked)

@@ -12,7 +12,7 @@ import re
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -29,9 +29,12 @@ from agent import answer as answering
 from agent import assemble
 from agent.pipeline import Decision
 from agent.rerank.stage import Reranking
+from agent.retrieve import Answer as Found
 from agent.settings import Settings
 from agent.types import Answer, AskRequest, AugmentRequest, Prompt, Request, Result
+from retrievers import vector
 from retrievers.core.errors import NotFound
+from retrievers.core.types import ChunkId
 from retrievers.postgres.database import Database
 
 Json = dict[str, Any]
@@ -133,6 +136,7 @@ class Trace:
     def record(self) -> Json:
         """What is stored beside the request, see `_unpacked`. Values are plain Python; `encoded` makes JSON of them."""
         result, decision = self.result, self.decision
+        names = _Names()
         readings = [decision.first, *([decision.later] if decision.later is not None else [])]
         return {
             "at": self.at,
@@ -157,7 +161,8 @@ class Trace:
             "answers": [
                 {
                     "count": len(answer.hits),
-                    "hits": _packed((str(hit.id), hit.score) for hit in answer.hits[:MOST_HITS]),
+                    "approximate": _is_approximate(answer),
+                    "hits": _packed([(names[hit.id], hit.score) for hit in answer.hits[:MOST_HITS]]),
                 }
                 for answer in decision.answers
             ],
@@ -166,7 +171,7 @@ class Trace:
             "ranked": len(decision.ranking),
             "reranking": _reranking(decision.reranking),
             # What each source gave a passage stands in its answer.
-            "ranking": _packed((str(one.id), one.fused) for one in decision.ranking[:MOST_HITS]),
+            "ranking": _packed([(names[one.id], one.fused) for one in decision.ranking[:MOST_HITS]]),
             "hits": [
                 {
                     "rank": hit.rank,
@@ -212,13 +217,26 @@ class Trace:
         return {one.name: one.digest for one in loaded}
 
 
-def _packed(ranking: Iterable[tuple[str, float]]) -> str | list[list[Any]]:
+def _is_approximate(answer: Found) -> bool:
+    """Whether the same question may have other hits though no document has changed."""
+    source, query = answer.step.source, answer.query
+    return source == vector.CARD.name and query is not None and vector.may_use_index(query)
+
+
+class _Names(dict[ChunkId, str]):
+    """Ids as texts: most passages stand in several rankings of a record."""
+
+    def __missing__(self, id: ChunkId) -> str:
+        name = self[id] = str(id)
+        return name
+
+
+def _packed(held: Sequence[tuple[str, float]]) -> str | list[list[Any]]:
     """Ids with their scores, to six digits, as one text.
 
     As values of their own, most of a record would be theirs: PostgreSQL would take twice as long to store it, in half
     as much space again.
     """
-    held = list(ranking)
     packed = "\n".join([f"{score:.6g} {id}" for id, score in held])
     is_plain = packed.count("\n") < max(len(held), 1)  # an id may itself have several lines
     return packed if is_plain else [[id, score] for id, score in held]

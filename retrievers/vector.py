@@ -1,7 +1,7 @@
 """Vector retrieval: the passages nearest to the question's vector (DESIGN section 4).
 
-The index is walked while a filter leaves many passages; when it leaves few, or the index gives fewer
-than there are, all of them are scored (`signalbox.nearest`).
+Up to `MOST_SCORED` passages all of them are scored; of more, an index gives the nearest, or nearly so. Where it gives
+fewer than there are, all are scored after all (`signalbox.nearest`).
 """
 
 from dataclasses import dataclass
@@ -18,6 +18,9 @@ from retrievers.postgres.hits import hits_of
 from retrievers.registry import Resources
 
 CARD = Card(name="vector", good_for="meaning: paraphrases and questions whose words are not in the text")
+
+MOST_SCORED = 10_000
+"""Most passages of which every one is scored, so that hits follow from the documents alone; see `signalbox.nearest`."""
 
 _SEARCH = """
     SELECT tenant, collection, document_id, ordinal, score
@@ -67,6 +70,14 @@ class Vector:
                 f"{self.embedder.name}: set EMBEDDER={filled[0].embedder}, or ingest the collection again",
             )
         return same
+
+
+def may_use_index(query: Query) -> bool:
+    """Whether hits may come from an index: when it is built again, others may be the nearest that it finds.
+
+    A filter that leaves up to `MOST_SCORED` passages prevents it, but only the database knows how many it leaves.
+    """
+    return sum(collection.chunks for collection in query.scope.collections) > MOST_SCORED
 
 
 def build(resources: Resources) -> Vector:

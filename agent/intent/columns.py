@@ -90,6 +90,8 @@ class Columns:
         return of_unit or tuple(name for name in self.measures if self.vocabulary.concepts[name] & kinds)
 
     def _of_quantity(self, sentence: Sentence, index: int) -> Column | None:
+        if not self.measures:
+            return None
         tokens = sentence.tokens[index : index + _LONGEST_QUANTITY]
         for size in range(len(tokens), 0, -1):
             names = self.implied([sentence.text[tokens[0].start : tokens[size - 1].end].casefold()], "nouns")
@@ -113,7 +115,9 @@ class Columns:
     def _own(self, sentence: Sentence, index: int) -> Column | None:
         """Fields whose own name stands there, the longest part of a name first."""
         said: list[str] = []
-        for token in sentence.tokens[index : index + _LONGEST]:
+        # Of more words than the longest name no run is a name, or part of one.
+        longest = min(_LONGEST, max(map(len, self.stems.values()), default=1) or 1)
+        for token in sentence.tokens[index : index + longest]:
             if token.kind not in ("word", "number"):
                 break
             said.append(token.stem)

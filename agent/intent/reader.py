@@ -43,6 +43,8 @@ Columns = Callable[[Scope], Awaitable[Mapping[str, str]]]
 _LARGE = 1000
 _LONG = 250
 """Characters of a question from which on its reading may take tens of milliseconds."""
+_AHEAD_S = 0.5
+"""After a first question; a process that was started for it alone has ended by then."""
 _HELP_SHARE = 0.1
 """Share of the time left that each look at the documents may take."""
 _LONGEST_SPAN = 4
@@ -93,6 +95,7 @@ class Cascade:
                 # A conversation is several readings, and fields with Chinese names may have the dictionary read: more
                 # than the event loop can wait for.
                 made = await asyncio.to_thread(rules.read_rules, question, history, context)
+                asyncio.get_running_loop().call_later(_AHEAD_S, glosses.read_ahead)
             else:
                 made = rules.read_rules(question, history, context)
             return await turn.judge(made, scope, self.catalogue, self.cards, self.embedder, language)

@@ -5,7 +5,6 @@ any of the question's words, and a learned judgement (`judge`) of its wording, a
 the documents know, is sure. The weights are made by `evals/train_turn.py`.
 """
 
-import asyncio
 import calendar
 import json
 import math
@@ -200,7 +199,7 @@ class Told(NamedTuple):
 
 async def look_up(text: str, scope: Scope, catalogue: TermCounts) -> Told:
     """Look a question's words up in the documents, those of a Chinese one by their English glosses as well."""
-    await asyncio.get_running_loop().run_in_executor(glosses.reader, glosses.words)
+    await glosses.known_words()
     names, others = subjects(text)
     english = {word: each for _, word, each in glosses.glossed_words(text)} if has_chinese(text) else {}
     meant = {
@@ -280,7 +279,7 @@ async def meaning(text: str, embedder: Embedder) -> Vectors:
 
     Chinese is embedded by its glosses.
     """
-    await asyncio.get_running_loop().run_in_executor(glosses.reader, glosses.words)
+    await glosses.known_words()
     model = embedder if embedder.name == "minilm" else _packaged()
     vector = await model.embed_query(in_english(text))
     return np.concatenate([vector, _OF_NAMES * signs_of_names(text)])

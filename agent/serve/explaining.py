@@ -23,6 +23,7 @@ Json = dict[str, Any]
 
 _WIDTH = 150
 """Columns where there is no terminal: a cut figure is worse than a long line."""
+_APPROXIMATE = "from an index: rebuilt, it may give other hits"
 _MOST_VALID = 8
 _MOST_ROWS = 10
 _MOST_CELL = 60
@@ -328,14 +329,15 @@ def _ladder(trace: Json) -> Table | None:
         right=["step", "hits", "ms"],
     )
     last: Any = ()
-    for step, outcome in zip(trace["plan"], trace["outcomes"], strict=True):
+    for step, outcome, answer in zip(trace["plan"], trace["outcomes"], trace["answers"], strict=True):
         if _is_spared(outcome):
             continue
+        why = outcome["reason"] or (_APPROXIMATE if answer.get("approximate") else "")
         same, last = step["filter"] == last, step["filter"]
         wanted = "as above" if same else in_words(last) if last else "none"
         cells = [_text(step["step"]), _text(step["source"])] + ([_text(_short(step["search"]))] if several else [])
         cells += [_text(wanted, "dim" if same else ""), _text(outcome["status"], _COLOURS.get(outcome["status"], ""))]
-        cells += [_text(outcome["hits"]), _text(f"{outcome['elapsed_ms']:.1f}"), _text(outcome["reason"] or "")]
+        cells += [_text(outcome["hits"]), _text(f"{outcome['elapsed_ms']:.1f}"), _text(why)]
         table.add_row(*cells)
     return table if table.row_count else None
 

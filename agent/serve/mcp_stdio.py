@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from agent.app import Service
 from agent.serve.mcp import build_server, unreadable
+from retrievers.text import glosses
 
 if TYPE_CHECKING:
     from mcp.shared._stream_protocols import ReadStream, WriteStream
@@ -30,6 +31,7 @@ async def serve_stdio(service: Service, tenant: str) -> None:
         BadRequest: there can be no such tenant.
     """
     service.database.scope(tenant)
+    glosses.read_ahead()  # the first Chinese question would wait for it
     server = build_server(service, lambda context: tenant)
     try:
         async with stdio_server(cast("AsyncFile[str]", _Input())) as (read, write):

@@ -31,6 +31,7 @@ from agent.serve.shedding import Shedding
 from agent.settings import load_settings, spans_are_wanted
 from retrievers.core import heap
 from retrievers.core.extras import install_command
+from retrievers.text import glosses
 
 if TYPE_CHECKING:
     from agent.observe.telemetry import Tracing
@@ -81,6 +82,7 @@ async def application(
     cores = math.ceil((os.cpu_count() or 1) / processes)
     with _tracing() as tracing:
         async with open_service(settings, cores=cores) as service, AsyncExitStack() as stack:
+            glosses.read_ahead()  # the first Chinese question would wait for it
             if number == 1:
                 await stack.enter_async_context(service.worker)
             identify = await identifier(service, auth)

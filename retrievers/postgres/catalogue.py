@@ -27,7 +27,9 @@ _COLLECTIONS = f"""
 """  # noqa: S608 - constants both
 _TERMS = "SELECT * FROM signalbox.term_counts(%(scope)s, %(tenants)s, %(among)s, %(terms)s)"
 _PASSAGES = """
-    SELECT * FROM signalbox.passages(%(scope)s, %(tenants)s, %(among)s, %(documents)s, %(ordinals)s)
+    SELECT tenant, collection, document_id, ordinal, title, body, url, heading, start_character, end_character,
+           metadata, gap, CASE WHEN %(filtered)s THEN fields END
+    FROM signalbox.passages(%(scope)s, %(tenants)s, %(among)s, %(documents)s, %(ordinals)s)
 """
 _IDS = """
     SELECT d.id FROM unnest(%(tenants)s::text[], %(among)s::integer[]) AS one (tenant, number)
@@ -234,6 +236,7 @@ class Catalogue:
             "among": [numbers[id.tenant, id.collection] for id in wanted],
             "documents": [id.document_id for id in wanted],
             "ordinals": [id.ordinal for id in wanted],
+            "filtered": wanted_by is not None,
         }
         rows = await self._database.search(_PASSAGES, values)
         kept = [row[:-1] for row in rows if wanted_by is None or matches(wanted_by, row[-1])]

@@ -223,9 +223,8 @@ class Database:
 
         async def rows(connection: AsyncConnection[Row]) -> list[Row]:
             async with connection.pipeline(), connection.transaction():
-                await connection.execute(_ENTER, (SERVICE_ROLE, scope))
-                for parameter in (parameters or {}).items():
-                    await connection.execute(_SET, parameter)
+                settings = {"role": SERVICE_ROLE, "signalbox.scope": scope, **(parameters or {})}
+                await connection.execute(_SET_ALL, (list(settings), list(settings.values())))
                 cursor = await connection.execute(statement, values)
                 return await cursor.fetchall()
 
@@ -265,12 +264,12 @@ class Database:
 
 
 class _UnderWay:
-    """Work on a connection, which somebody else than its own task may have to end."""
+    """A database call that another task may cancel."""
 
     def __init__(self) -> None:
         self._connection: AsyncConnection[Row] | None = None
         self._unwanted = False
-        self._telling = asyncio.Lock()
+        self._telling: asyncio.Lock | None = None
 
     async def run(
         self, work: Callable[[AsyncConnection[Row]], Awaitable[list[Row]]], connection: AsyncConnection[Row]
@@ -282,16 +281,18 @@ class _UnderWay:
             return await work(connection)
         finally:
             self._connection = None
-            # What the server is being told by now must not end what the connection does next.
-            async with self._telling:
-                pass
+            if self._telling is not None:
+                # What the server is being told by now must not end what the connection does next.
+                async with self._telling:
+                    pass
 
     async def end(self, task: "asyncio.Task[list[Row]]") -> None:
         """Returns when the work is over, or has not begun: then it never will."""
         self._unwanted = True
+        telling = self._telling = self._telling or asyncio.Lock()
         try:
             for _ in range(_CANCELS):
-                async with self._telling:
+                async with telling:
                     if self._connection is None:
                         return
                     with suppress(psycopg.Error):
@@ -313,7 +314,7 @@ def _explained() -> Iterator[None]:
 
 
 _ENTER = "SELECT set_config('role', %s, true), set_config('signalbox.scope', %s, true)"
-_SET = "SELECT set_config(%s, %s, true)"
+_SET_ALL = "SELECT set_config(name, value, true) FROM unnest(%s::text[], %s::text[]) AS one (name, value)"
 
 
 def _prepare(owner: str, service: str | None) -> tuple[bytes, str]:

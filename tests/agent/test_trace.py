@@ -130,6 +130,7 @@ async def test_a_record_tells_how_an_answer_came_about(service: Service):
     asked = [outcome for outcome in prompt.outcomes if outcome.status != "skipped"]
     assert {one.source for one in asked} == {"fulltext", "vector"}
     assert all(answer["hits"][0][0] == "birds/b#0" for answer in trace["answers"] if answer["count"])
+    assert not any(answer["approximate"] for answer in trace["answers"])
     assert [(one["id"], one["rank"]) for one in trace["hits"]] == [("birds/b#0", 1)]
     assert set(trace["hits"][0]["scores"]) == {"fulltext", "vector", "fused"}
     assert [id for id, _ in trace["ranking"]] == ["birds/b#0"]
@@ -532,6 +533,20 @@ async def test_many_at_once_are_all_stored_under_their_own_tenant(service: Servi
 
 
 # The drawing.
+
+
+async def test_a_search_that_an_index_may_have_answered_is_marked(service: Service, owner_url: str):
+    with psycopg.connect(owner_url, autocommit=True) as connection:
+        connection.execute("UPDATE signalbox.collection SET chunks = 20001")
+    await service.collections()
+    found = await service.retrieve("penguins march", collection="birds", intent="off")
+    trace = await service.explain(found.trace_id)
+    assert found.hits
+    marked = {
+        step["source"]: answer["approximate"] for step, answer in zip(trace["plan"], trace["answers"], strict=True)
+    }
+    assert (marked["vector"], marked["fulltext"]) == (True, False)
+    assert "from an index: rebuilt, it may give other hits" in drawn(show_trace, trace)
 
 
 async def test_a_record_is_drawn_with_everything_a_person_asks_about(service: Service):

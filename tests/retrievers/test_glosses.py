@@ -1,6 +1,11 @@
 """Chinese questions for English documents."""
 
+import asyncio
+
+import pytest
+
 from retrievers.text.glosses import (
+    _by_pinyin,
     _Dictionary,
     _dictionary,
     _known_parts,
@@ -8,8 +13,12 @@ from retrievers.text.glosses import (
     gloss_for,
     glossed_words,
     glosses,
+    is_loaded,
+    known_words,
     load,
+    read_ahead,
     reader,
+    words,
 )
 
 
@@ -68,3 +77,16 @@ def test_several_questions_at_once_read_the_dictionary_once():
     _dictionary.cache_clear()
     list(reader.map(lambda _: load(), range(4)))
     assert _dictionary.cache_info().misses == 1
+
+
+async def test_what_is_read_ahead_no_question_waits_for():
+    for one in (_dictionary, _by_pinyin, words, read_ahead):
+        one.cache_clear()
+    assert not is_loaded()
+
+    await asyncio.to_thread(read_ahead().join)
+
+    assert is_loaded()
+    found = known_words()
+    with pytest.raises(StopIteration):  # it ends at its first step: it waits for nothing
+        found.send(None)

@@ -598,6 +598,11 @@ async def test_the_searches_use_their_indexes(owner_url: str, service_url: str, 
         found, plan = await used(fresh, owner_url, A, "word7", "fulltext")
         # A word by itself may also be an id, written small or large.
         assert (found, plan) == (6, {"chunk_lexemes": 1, "chunk_pkey": 2})
+        # So few vectors are all scored: the hits follow from them alone, whatever the database holds beside them.
+        found, plan = await used(fresh, owner_url, A, "word7", "vector")
+        assert (found, plan) == (100, {"chunk_pkey": 1})
+        with psycopg.connect(owner_url) as connection:
+            connection.execute("UPDATE signalbox.collection SET chunks = 10001 WHERE name = 'bulk'")
         found, plan = await used(fresh, owner_url, A, "word7", "vector")
         assert (found, plan) == (100, {"chunk_embedding_1": 1})
 

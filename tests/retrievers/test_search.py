@@ -21,14 +21,15 @@ from agent.pipeline import Pipeline
 from agent.settings import Settings
 from agent.trace import TraceStore
 from agent.types import RankedHit, Request, Result
-from retrievers import registry
+from retrievers import registry, vector
 from retrievers.core.errors import BadFilter, BadRequest, UnknownCollection
 from retrievers.core.filters import matches, parse
-from retrievers.core.types import Card, Hit, Query, Retriever
+from retrievers.core.types import Card, Collection, Hit, Query, Retriever, Scope
 from retrievers.embed import Embedder
 from retrievers.embed.onnx import OnnxEmbedder
 from retrievers.ingest.documents import Document
 from retrievers.ingest.prepare import field_values
+from retrievers.postgres import catalogue as catalogues
 from retrievers.postgres.catalogue import Catalogue, filterable
 from retrievers.postgres.database import Database
 from retrievers.postgres.embedded import EmbeddedServer
@@ -315,6 +316,60 @@ async def test_the_same_request_gives_the_same_hits(found: Service):
         first = shown((await found.retrieve(question, top_k=100)).hits)
         again = await asyncio.gather(*(found.retrieve(question, top_k=100) for _ in range(5)))
         assert all(shown(result.hits) == first for result in again)
+
+
+async def test_a_page_follows_from_its_documents_alone(service: Service, owner_url: str):
+    await service.ingest(corpus(1200), "docs")
+    questions = ["turbine oil", "storm repair crew in winter", "grid 17", "bolt of the tower 940"]
+
+    async def pages() -> list[list[tuple[str, float, int]]]:
+        return [shown((await service.retrieve(one, collection="docs", top_k=100)).hits) for one in questions]
+
+    before = await pages()
+    for change in ("VACUUM FULL signalbox.chunk", "ANALYZE", "REINDEX SCHEMA signalbox"):
+        with psycopg.connect(owner_url, autocommit=True) as connection:
+            connection.execute(change.encode())
+        assert await pages() == before, change
+    await service.ingest(corpus(1500), "others")
+    with psycopg.connect(owner_url, autocommit=True) as connection:
+        connection.execute("ANALYZE")
+    assert await pages() == before
+
+
+async def test_a_question_takes_three_statements_and_one_more_for_new_words(
+    found: Service, monkeypatch: pytest.MonkeyPatch
+):
+    asked: list[str] = []
+
+    def counted(name: str) -> Any:
+        call = getattr(found.database, name)
+
+        def counting(*values: Any, **options: Any) -> Any:
+            asked.append(next(value for value in values if "signalbox." in value))
+            return call(*values, **options)
+
+        return counting
+
+    await found.retrieve("turbine blade", collection="large", intent="off")
+    for name in ("search", "fetch"):
+        monkeypatch.setattr(found.database, name, counted(name))
+    monkeypatch.setattr(catalogues, "_FRESH_S", 60.0)
+
+    async def statements(question: str) -> list[str]:
+        asked.clear()
+        await found.retrieve(question, collection="large", intent="off")
+        return sorted(one.split("signalbox.")[1].split("(")[0] for one in asked)
+
+    assert await statements("turbine blade") == ["matching", "nearest", "passages"]
+    assert await statements("rotor bearing") == ["matching", "nearest", "passages", "term_counts"]
+    assert await statements("bearing blade") == ["matching", "nearest", "passages"]
+
+
+def test_hits_of_more_than_can_all_be_scored_may_come_from_an_index():
+    few = Collection(1, "t", "a", chunks=vector.MOST_SCORED)
+    one_more = Collection(2, "t", "b", chunks=1)
+    assert not vector.may_use_index(Query("x", "en", Scope("t", (few,))))
+    assert vector.may_use_index(Query("x", "en", Scope("t", (few, one_more))))
 
 
 async def test_pages_past_the_end_are_empty(found: Service):
