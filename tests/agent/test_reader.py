@@ -252,13 +252,11 @@ async def test_a_model_that_is_down_leaves_the_reading_of_the_rules():
 
 
 REPLY = {"kind": "retrieve", "question": "what was said about caching?", "searches": ["caching", "page cache"]}
-SAID = {
-    "stand": "caching in reports", "reword": "cache policy", "other ways": "eviction\nLRU", "paragraph": "Pages go.",
-}  # fmt: skip
+SAID = {"reword": "cache policy", "other ways": "eviction\nLRU", "paragraph": "Pages go."}
 
 
 async def transformed(
-    *names: str, question: str = "what was said about caching?", dead: str = "-", **request: Any
+    *names: str, question: str = "what was said about caching?", dead: str = "\0", **request: Any
 ) -> tuple[Reading, Intent | None]:
     """The readings of a question with these transformers; the prompt that holds `dead` gets no reply."""
 
@@ -299,7 +297,7 @@ async def test_a_transformer_that_fails_leaves_the_searches_and_is_named():
 @pytest.mark.parametrize(
     ("question", "request_", "degraded"),
     [
-        ("what does PEP 703 say", {}, ("hyde_skipped",)),
+        ("ERR_CONN_4711", {}, ("hyde_skipped",)),
         ("what was said about caching?", {"intent": "rules"}, ("hyde_skipped",)),
         ("hello", {}, ()),
     ],

@@ -60,7 +60,7 @@ def test_a_search_for_vectors_alone_is_asked_of_no_other_source_on_any_rung():
     found = planned(question, Constraints(firm=(on("a"),)), **more)
     assert asked(found) == [
         ["q@fulltext", "q@vector", "q@outer", "made up@vector"],
-        ["q@vector", "q@fulltext", "made up@vector"],
+        ["q@fulltext", "q@vector", "made up@vector"],
         ["q@outer"],
     ]
     assert asked(planned(intent("fulltext", searches=("q", "made up")), caller_sources=True, **more)) == [
