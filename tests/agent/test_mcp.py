@@ -263,7 +263,7 @@ WRONG = {
     "too deep a search": ({"depth": 1001}, "a whole number from 10 to 1000"),
     "too heavy a weight": ({"lexical_weight": 2}, "a number from 0 to 1"),
     "a rank feature that is none": ({"rank_features": "age"}, "recency:FIELD/DAYS=WEIGHT"),
-    "a reranker elsewhere": ({"reranker": "onnx:/"}, '"none", "hybrid"'),
+    "a reranker elsewhere": ({"reranker": "onnx:/"}, '"hybrid", "none"'),
     "an argument that nobody can print": ({"\ud83d\n\x1b[2J": 1}, 'there are: "collection"'),
 }
 
