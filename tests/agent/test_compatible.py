@@ -336,7 +336,7 @@ async def test_what_is_longer_than_max_tokens_per_doc_is_not_read(client: httpx2
     cut = (await client.post("/v2/rerank", json={**body, "max_tokens_per_doc": 20})).json()["results"]
     score = {one["index"]: one["relevance_score"] for one in whole}
     score_cut = {one["index"]: one["relevance_score"] for one in cut}
-    assert score[0] > 0.7 > 0.3 > score_cut[0]
+    assert score[0] > 0.4 > 0.3 > score_cut[0]
     assert score[1] == pytest.approx(score_cut[1])
 
 
