@@ -113,6 +113,9 @@ def test_a_setting_that_would_do_nothing_is_refused():
         open_reranker(Settings(reranker="hybrid", reranker_model="m"))
     with pytest.raises(BadSetting, match="none gives no scores"):
         open_reranker(Settings(rerank_min_score=0.5))
+    for name in ("none", "hybrid"):
+        with pytest.raises(BadSetting, match=f"RERANKER={name} is none"):
+            open_reranker(Settings(reranker=name, rerank_blend=0.3))
 
 
 def test_a_key_in_an_address_is_not_in_the_name():
