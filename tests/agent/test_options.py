@@ -216,3 +216,20 @@ async def test_documents_that_are_likely_meant_are_raised_whatever_ranks_them(se
     assert sum(teams(result)) < sum(before)
     for hit in result.hits if reranker != "none" else ():
         assert hit.score == pytest.approx(hit.scores["rerank"] + hit.scores.get("boost", 0), abs=1e-6)
+
+
+async def test_key_terms_and_questions_of_documents_count_in_hybrid_and_are_read_within_the_scope(service: Service):
+    await service.ingest(
+        [
+            Document("w", "words", "", "Seals rest."),
+            Document("k", "key", "", "Seals rest.", important=("seals",)),
+            Document("q", "asked", "", "Seals rest.", questions=("Where do seals rest?",)),
+        ],
+        "seals",
+    )
+    await service.ingest([Document("w", "words", "", "Seals.", questions=("Seals?",))], "seals", tenant="other")
+    result = await service.retrieve("seals rest", collection="seals", reranker="hybrid")
+    assert ids(result) == ["asked", "key", "words"]
+    words = result.hits[-1].scores
+    # Both words and their pair stand once in the text.
+    assert words["rerank"] == pytest.approx(0.7 / 2 + 0.3 * words["vector"])
