@@ -4,17 +4,20 @@ Every method keeps each source's raw score and rank, and orders ties by chunk id
 within one fused ranking only.
 """
 
-import itertools
 import math
+import re
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 from retrievers.core.ranking import best_first, new_tuple
 from retrievers.core.types import Chunk, ChunkId, Hit
 
 Rankings = Mapping[str, Sequence[Hit]]
+Method = Literal["convex", "rrf", "weighted_sum"]
 
+LEAST_DEPTH, MOST_DEPTH = 10, 1000
+"""Hits that may be asked of each source."""
 PAGE = 10
 """Hits of a page where nothing else is asked for."""
 RANK_OFFSET = 60.0
@@ -27,6 +30,11 @@ _LEAST, _MOST = 0.3, 0.8
 # Of BM25's best over its tenth; around 0.35 where only common words were asked for.
 _SHAPE_RANK, _USUAL_MARGIN, _MARGIN_SLOPE = 10, 0.6, 1.5
 _USUAL_DEPTH = 100
+
+WEIGHTS = "fulltext=0.05"
+"""Of `weighted_sum`, as in RAGFlow, where vectors have the rest."""
+_WEIGHT = re.compile(r"(?P<source>[a-z][a-z0-9_]*)\s*=\s*(?P<weight>[01](?:\.[0-9]+)?|\.[0-9]+)")
+_MOST_NAMED = 1 - 1e-9
 
 BOOST = 0.5
 """Most that a hit is raised by for satisfying what is only likely meant, in scores of the best hit.
@@ -45,6 +53,7 @@ class Fused(NamedTuple):
         fused: the fused score, also after reranking.
         scores, ranks: each source's own, and a reranker's score.
         part: tells the parts of a question apart that take turns, see `take_turns`; the number itself says nothing.
+        boost: what `boost` has added, in scores of the best hit, so that another ranking can add it too.
     """
 
     id: ChunkId
@@ -54,6 +63,7 @@ class Fused(NamedTuple):
     ranks: Mapping[str, int]
     chunk: Chunk | None = None
     part: int = 0
+    boost: float = 0.0
 
 
 def convex(rankings: Rankings, *, lexical_weight: float) -> list[Fused]:
@@ -72,16 +82,7 @@ def convex(rankings: Rankings, *, lexical_weight: float) -> list[Fused]:
     """
     if not 0 <= lexical_weight <= 1:
         raise ValueError(f"lexical_weight is {lexical_weight}, outside [0, 1]")
-    measures = by_measure(rankings)
-    others = [source for source in measures if source != "fulltext" and measures[source]]
-    present = {source for source in measures if measures[source]}
-    weights = {source: (1 - lexical_weight) / len(others) for source in others}
-    weights["fulltext"] = lexical_weight
-    # A source that found nothing leaves its share to the others.
-    total = sum(weights[source] for source in present)
-    if not total:
-        weights, total = dict.fromkeys(present, 1.0), float(len(present))
-    return _summed(rankings, measures, lambda source, hits: _min_max(hits, weights[source] / total))
+    return weighted_sum(rankings, weights={"fulltext": lexical_weight})
 
 
 def by_measure(rankings: Rankings) -> Rankings:
@@ -122,8 +123,41 @@ def reciprocal_rank(rankings: Rankings, *, k: float = RANK_OFFSET) -> list[Fused
 
 
 def weighted_sum(rankings: Rankings, *, weights: Mapping[str, float]) -> list[Fused]:
-    """Weighted sum of min-max scores with one fixed weight per source (RAGFlow: 0.05 text, 0.95 vector)."""
-    return _summed(rankings, by_measure(rankings), lambda source, hits: _min_max(hits, weights.get(source, 0.0)))
+    """Weighted sum of min-max scores with fixed weights.
+
+    Args:
+        weights: share of each source, together at most 1; the sources that are not named divide the rest evenly. A
+            source that found nothing leaves its share to those that did.
+    """
+    measures = by_measure(rankings)
+    present = [source for source in measures if measures[source]]
+    unnamed = [source for source in present if source not in weights]
+    rest = max(1 - math.fsum(weights.values()), 0.0)
+    shares = {source: weights[source] if source in weights else rest / len(unnamed) for source in present}
+    total = math.fsum(shares.values())
+    if not total:
+        # Without a weight among them, their own order still says more than none.
+        shares, total = dict.fromkeys(present, 1.0), float(len(present))
+    return _summed(rankings, measures, lambda source, hits: _min_max(hits, shares[source] / total))
+
+
+def parse_weights(text: str) -> dict[str, float]:
+    """The weights of a setting, such as "fulltext=0.05, web=0.2".
+
+    Raises:
+        ValueError: not of that form, or the weights leave nothing to the sources that are not named.
+    """
+    weights: dict[str, float] = {}
+    for one in filter(None, map(str.strip, text.split(","))):
+        found = _WEIGHT.fullmatch(one)
+        if found is None:
+            raise ValueError(f'"{one}" is no weight; they are written SOURCE=WEIGHT, between commas')
+        if found["source"] in weights:
+            raise ValueError(f'the source "{found["source"]}" has two weights')
+        weights[found["source"]] = float(found["weight"])
+    if math.fsum(weights.values()) > _MOST_NAMED:
+        raise ValueError("the weights must be below 1 together: sources without a weight share the rest")
+    return weights
 
 
 def fuse_searches(
@@ -180,7 +214,8 @@ def boost(ranking: Sequence[Fused], likely: Sequence[Fused], *, weight: float = 
     for hit in (*ranking, *more):
         score = hit.score + added.get(hit.id, 0.0)
         scores = {**hit.scores, "boost": round(added[hit.id], 6)} if hit.id in added else hit.scores
-        raised.append(hit._replace(score=score, fused=score, scores=scores))
+        share = added.get(hit.id, 0.0) / unit
+        raised.append(hit._replace(score=score, fused=score, scores=scores, boost=share))
     return best_first(raised)
 
 
@@ -222,7 +257,7 @@ def take_turns(rankings: Sequence[Sequence[Fused]], *, apart: int = PAGE) -> lis
                 first = next(others, first)
             taken[first.id] = parts.setdefault((number, first.part), len(parts))
             documents.add(first.id[:3])
-    return _never_rising([merged[id]._replace(part=part) for id, part in taken.items()])
+    return never_rising([merged[id]._replace(part=part) for id, part in taken.items()])
 
 
 def in_turns(ranking: Sequence[Fused], ordered: Sequence[Fused]) -> list[Fused]:
@@ -239,19 +274,24 @@ def in_turns(ranking: Sequence[Fused], ordered: Sequence[Fused]) -> list[Fused]:
     waiting: dict[int, list[Fused]] = {}
     for hit in reversed(ordered):
         waiting.setdefault(hit.part, []).append(hit)
-    return _never_rising([waiting[hit.part].pop() for hit in ranking if waiting.get(hit.part)])
+    return never_rising([waiting[hit.part].pop() for hit in ranking if waiting.get(hit.part)])
 
 
-def _never_rising(ordered: Sequence[Fused]) -> list[Fused]:
+def never_rising(ordered: Iterable[Fused]) -> list[Fused]:
     """The hits with scores that are never more than that of the hit before."""
-    lowest = itertools.accumulate((hit.score for hit in ordered), min)
-    return [hit._replace(score=score) for hit, score in zip(ordered, lowest, strict=True)]
+    lowest = math.inf
+    falling = []
+    for hit in ordered:
+        lowest = min(hit.score, lowest)
+        falling.append(hit if hit.score == lowest else hit._replace(score=lowest))
+    return falling
 
 
 def _better(one: Fused, other: Fused) -> Fused:
     scores = {s: max(one.scores.get(s, -1e30), other.scores.get(s, -1e30)) for s in {**one.scores, **other.scores}}
     ranks = {s: min(one.ranks.get(s, 10**9), other.ranks.get(s, 10**9)) for s in {**one.ranks, **other.ranks}}
-    return Fused(one.id, one.score, one.fused, scores, ranks, one.chunk or other.chunk)
+    raised = max(one.boost, other.boost)
+    return Fused(one.id, one.score, one.fused, scores, ranks, one.chunk or other.chunk, boost=raised)
 
 
 def _min_max(hits: Sequence[Hit], weight: float) -> list[float]:
@@ -304,7 +344,7 @@ def _summed(
     ranking: list[Fused] = []
     for id, (shares, scores, ranks, chunk) in found.items():
         total = math.fsum(shares)
-        ranking.append(new_tuple(Fused, (id, total, total, scores, ranks, chunk, 0)))
+        ranking.append(new_tuple(Fused, (id, total, total, scores, ranks, chunk, 0, 0.0)))
     return best_first(ranking)
 
 

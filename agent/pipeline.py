@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import prompts
-from agent import assemble, fusion, rank_features
+from agent import assemble, fusion, options, rank_features, transform
 from agent.breaker import Breaker, Breakers
 from agent.context import Around, surroundings
 from agent.fusion import Fused
@@ -36,6 +36,7 @@ from retrievers.core.tasks import within
 from retrievers.core.types import Chunk, ChunkId, Hit, Holder, Retriever, Scope
 from retrievers.embed import Embedder
 from retrievers.postgres.catalogue import Catalogue, filterable
+from retrievers.postgres.documents import Phrases
 from retrievers.text import glosses
 
 RERANK_POOL = 64
@@ -230,7 +231,8 @@ class Pipeline:
         started, clock = time.monotonic(), _Clock()
         timeout_s = request.timeout_s or self.settings.timeout_s
         try:
-            return await within(self._stages(tenant, request, started, timeout_s, clock), timeout_s)
+            pipeline = replace(self, settings=options.settings_for(request, self.settings))
+            return await within(pipeline._stages(tenant, request, started, timeout_s, clock), timeout_s)
         except TimeoutError as error:
             reason = f"no answer within {timeout_s:g} s: {clock.unfinished()}"
             raise Unavailable("the service", reason, retry_after_s=5) from error
@@ -240,6 +242,7 @@ class Pipeline:
     ) -> tuple[Result, Decision]:
         self._check(request)
         scope, wanted = await self._scope(tenant, request)
+        options.check_fields(request, scope)
         if glosses.is_chinese(request.question):
             await glosses.loaded()
         clock.ended("scope")
@@ -270,7 +273,7 @@ class Pipeline:
         if table is None and self.settings.rank_features and final:
             pool = await self._loaded(scope, held, final[:RERANK_POOL])
             pool, unfeatured = await self._featured(asked, intent, pool)
-            final = [*pool, *final[RERANK_POOL:]]
+            final = fusion.never_rising([*pool, *final[RERANK_POOL:]])
         first, last = (request.page - 1) * request.top_k, request.page * request.top_k
         page = await self._loaded(scope, held, final[first:last])
         clock.ended("page")
@@ -305,13 +308,14 @@ class Pipeline:
 
     async def _read(self, asked: Asked) -> Reading:
         if self.reader is None or (asked.request.intent or self.settings.intent) == "off":
-            return await unread(asked, self.sources)
+            return replace(await unread(asked, self.sources), degraded=transform.skipped(self.settings.transforms))
         try:
             # In this task: of a reading that nobody takes, what is still to come would be left lying.
             async with asyncio.timeout(asked.at(_READ_BY) - time.monotonic()):
                 return await self.reader.read(asked.request, asked.scope, asked.wanted, asked.at(1.0))
         except (Unavailable, OSError):
-            return replace(await unread(asked, self.sources), degraded=("intent_unavailable",))
+            degraded = ("intent_unavailable", *transform.skipped(self.settings.transforms))
+            return replace(await unread(asked, self.sources), degraded=degraded)
 
     def _check(self, request: Request) -> None:
         if not request.question.strip():
@@ -429,7 +433,7 @@ class Pipeline:
     def _merge(self, found: fusion.Rankings) -> list[Fused]:
         if self.settings.fusion == "rrf":
             return fusion.reciprocal_rank(found, k=fusion.RANK_OFFSET)
-        return fusion.weighted_sum(found, weights={"fulltext": 0.05, "vector": 0.95})
+        return fusion.weighted_sum(found, weights=fusion.parse_weights(self.settings.fusion_weights))
 
     def _lexical_weight(self, found: fusion.Rankings, language: str) -> float:
         if self.settings.lexical_weight is not None:
@@ -468,13 +472,16 @@ class Pipeline:
         pool = await self._loaded(asked.scope, wanted, ranking[:RERANK_POOL])
         if not pool:
             return ranking, None  # all of it was deleted meanwhile
+        blend = 0.0 if isinstance(reranker, Hybrid) else self.settings.rerank_blend
+        if blend or isinstance(reranker, Hybrid):
+            pool = await self._with_phrases(asked.scope, pool)
         given_s = _RERANK_SHARE * (asked.at(1.0) - time.monotonic())
         breaker = self.breakers.of(f"the reranker {reranker.name}")
         patience = Patience(given_s, _RERANK_PATIENCE * self.settings.timeout_s, breaker)
         minimum = self.settings.rerank_min_score if reranker.name == shown(self.settings.reranker) else None
         ranking = [*pool, *ranking[RERANK_POOL:]]
         return await rerank(
-            reranker, intent.question, intent.language, ranking, patience, pool=len(pool), minimum=minimum
+            reranker, intent.question, intent.language, ranking, patience, pool=len(pool), minimum=minimum, blend=blend
         )
 
     async def _featured(
@@ -503,6 +510,11 @@ class Pipeline:
         )
         return fusion.in_turns(pool, rank_features.apply(features, pool, known)), degraded
 
+    async def _with_phrases(self, scope: Scope, pool: Sequence[Fused]) -> list[Fused]:
+        """The hits with the key terms and questions of their documents."""
+        phrases = await self.catalogue.phrases(scope, {hit.id[:3] for hit in pool})
+        return [_phrased(hit, phrases.get(hit.id[:3])) for hit in pool]
+
     async def _loaded(self, scope: Scope, wanted: Filter | None, hits: Sequence[Fused]) -> list[Fused]:
         """The hits with their chunks read; one whose document was deleted meanwhile is left out."""
         chunks = await self.catalogue.load(scope, [hit.id for hit in hits if hit.chunk is None], wanted)
@@ -517,6 +529,12 @@ def _values(hit: Fused, fields: Mapping[str, Field]) -> Values:
         return normalise({key: value for key, value in flat.items() if key in fields}, fields)
     except BadDocument:
         return {}
+
+
+def _phrased(hit: Fused, phrases: Phrases | None) -> Fused:
+    if phrases is None or hit.chunk is None:
+        return hit
+    return hit._replace(chunk=replace(hit.chunk, important=phrases.important, questions=phrases.questions))
 
 
 def _in_own_words(asked: str, question: str) -> str:

@@ -105,6 +105,7 @@ def plan(
     fallback: Fallback = "ordered_backoff",
     caller_sources: bool = False,
     number: int = 1,
+    vector_only: Collection[str] = (),
 ) -> Plan:
     """The steps for an intent.
 
@@ -116,6 +117,7 @@ def plan(
         fallback: what to do when none of the chosen sources exists.
         caller_sources: the caller named the sources: no other is asked, whatever happens.
         number: of the first rung.
+        vector_only: searches that no other source is to be asked: their words are made up.
     Returns:
         The ladder; empty when nothing is to be retrieved.
     Raises:
@@ -128,7 +130,7 @@ def plan(
     others = [name for name in documents if name not in chosen and name not in resting and not caller_sources]
     asked = [name for name in chosen if cards[name].kind == "documents"]
     outside = [name for name in cards if cards[name].kind == "outside" and name not in chosen and name not in resting]
-    builder = _Ladder(intent, cards, constraints, limits, number)
+    builder = _Ladder(intent, cards, constraints, limits, number, vector_only)
 
     builder.add(chosen, when="first")
     builder.add(others)
@@ -180,11 +182,17 @@ class _Ladder:
     """Collects rungs; a step that an earlier rung holds is not added again."""
 
     def __init__(
-        self, intent: Intent, cards: Mapping[str, Card], constraints: Constraints, limits: Limits, number: int
+        self,
+        intent: Intent,
+        cards: Mapping[str, Card],
+        constraints: Constraints,
+        limits: Limits,
+        number: int,
+        vector_only: Collection[str],
     ) -> None:
         self.rungs: list[Rung] = []
         self._intent, self._cards, self._constraints, self._limits = intent, cards, constraints, limits
-        self._number = number
+        self._number, self._vector_only = number, vector_only
         self._known: set[tuple[str, str, frozenset[Filter]]] = set()
         self._dropped: tuple[Relaxed, ...] = ()
 
@@ -230,7 +238,7 @@ class _Ladder:
             (search, source)
             for place, search in enumerate(searches)
             for source in sources
-            if place < most[self._cards[source].kind]
+            if place < most[self._cards[source].kind] and (source == "vector" or search not in self._vector_only)
         ]
 
 

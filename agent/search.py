@@ -5,11 +5,11 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from agent import router
+from agent import router, transform
 from agent.breaker import Breakers
 from agent.intent.off import Off, question_language
 from agent.intent.reading import Reading
@@ -117,13 +117,15 @@ class Search:
                 climb(first.plan.rungs[:1], self._queries(asked, first), sources, deadline=by),
                 self._likely(asked, first, sources),
             )
-            second = await self._second(asked, later, number=2 if answers else 1) if later is not None else None
+            number = 2 if answers else 1
+            second = await self._second(asked, reading, later, number=number) if later is not None else None
         finally:
             if later is not None:
                 leave(later)
         used = answers
         if second is not None:
-            rung, more, used = await self._join(asked, second, answers, sources)
+            replaces = reading.transforms.replaced
+            rung, more, used = await self._join(asked, second, answers, sources, replaces=replaces)
             answers = [*answers, *more]
         elif later is not None:
             degraded += (MODEL_UNAVAILABLE,)
@@ -141,7 +143,7 @@ class Search:
             answers=(*answers, *likely, *more),
             used=(*used, *more),
             rung=last or rung,
-            degraded=(*course.plan.degraded, *degraded),
+            degraded=(*course.plan.degraded, *degraded, *reading.transforms.degraded, *_unsearched(course, reading)),
             likely=() if second is not None else tuple(likely),
         )
 
@@ -244,12 +246,15 @@ class Search:
         """Whether there is such a source, and it searches the documents' texts."""
         return name in self.sources and self.sources[name].card.kind == "documents"
 
-    async def _second(self, asked: Asked, later: asyncio.Future[Intent | None], *, number: int) -> Course | None:
+    async def _second(
+        self, asked: Asked, reading: Reading, later: asyncio.Future[Intent | None], *, number: int
+    ) -> Course | None:
         """The model's reading; None when it does not come in time or cannot be used."""
         given_s = asked.at(_JOIN_BY) - asked.started
         try:
             intent = await within(later, asked.at(_JOIN_BY) - time.monotonic())
-            return self._course(asked, intent, number=number) if intent is not None else None
+            only = reading.transforms.vector_only
+            return self._course(asked, intent, number=number, vector_only=only) if intent is not None else None
         except TimeoutError:
             _log.warning("the model's reading was not used: %s", no_answer(given_s))
             return None
@@ -259,10 +264,13 @@ class Search:
             return None
 
     async def _join(
-        self, asked: Asked, second: Course, answers: Sequence[Answer], sources: Sources
+        self, asked: Asked, second: Course, answers: Sequence[Answer], sources: Sources, *, replaces: bool
     ) -> tuple[Rung | None, list[Answer], list[Answer]]:
         """Run what the model's reading adds to the searches of the first.
 
+        Args:
+            answers: to the searches of the first.
+            replaces: these do not count beside hits of the model's own searches.
         Returns:
             Its first rung, as far as it was still to be run; the answers of that; and all answers whose hits
             satisfy its filter.
@@ -287,7 +295,7 @@ class Search:
         places = {(one.step.source, one.step.search) for one in (*same, *more) if one.hits}
         others = [
             one
-            for one in answers
+            for one in (() if replaces and places else answers)
             if one.hits
             and (one.step.source, one.step.search) not in places
             and self.sources[one.step.source].card.kind != "metadata"
@@ -338,7 +346,15 @@ class Search:
             for one, check in zip(answers, unsure, strict=True)
         ]
 
-    def _course(self, asked: Asked, intent: Intent, reading: Reading | None = None, *, number: int = 1) -> Course:
+    def _course(
+        self,
+        asked: Asked,
+        intent: Intent,
+        reading: Reading | None = None,
+        *,
+        number: int = 1,
+        vector_only: Collection[str] = (),
+    ) -> Course:
         """The intent with what the caller fixed, and its plan.
 
         Raises:
@@ -369,6 +385,7 @@ class Search:
             fallback=asked.request.fallback or self.settings.fallback,
             caller_sources=bool(named),
             number=number,
+            vector_only=vector_only,
         )
         asked_for = intent.aggregate or {}
         statement = asked_for.get("statement")
@@ -412,6 +429,14 @@ async def unread(asked: Asked, sources: Mapping[str, Retriever]) -> Reading:
     """The question as it is."""
     documents = [name for name, source in sources.items() if source.card.kind == "documents"]
     return await Off(documents).read(asked.request, asked.scope, asked.wanted, asked.at(1.0))
+
+
+def _unsearched(course: Course, reading: Reading) -> tuple[str, ...]:
+    """What is to be said of searches for vectors where vectors are not searched."""
+    searched = {step.search for step in course.plan.steps}
+    made = reading.transforms.vector_only
+    # Where no text is searched at all, none is missing.
+    return transform.skipped(name for text, name in made.items() if text not in searched) if searched else ()
 
 
 def _key(step: Step, query: Query) -> tuple[object, ...]:

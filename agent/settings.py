@@ -14,7 +14,9 @@ from pydantic_core import from_json
 from agent import rank_features, rerank
 from agent.advisors import rules
 from agent.errors import BadSetting, readable
+from agent.fusion import LEAST_DEPTH, MOST_DEPTH, WEIGHTS, Method, parse_weights
 from agent.transform import Name
+from retrievers import registry
 from retrievers.core.errors import listing
 from retrievers.ingest.clean import plain_line
 
@@ -48,14 +50,22 @@ class Settings(BaseModel):
     rerank_min_score: float | None = Field(
         None, ge=0, le=1, description="hits that the reranker scores lower are left out; no such bound when unset"
     )
-    fusion: Literal["convex", "rrf", "weighted_sum"] = Field("convex", description="how rankings are merged")
+    rerank_blend: float = Field(
+        0.0, ge=0, le=1, description="share of the words in common in the score of a reranker that is a model"
+    )
+    fusion: Method = Field("convex", description="how rankings are merged")
+    fusion_weights: str = Field(
+        WEIGHTS, description="shares in weighted_sum, SOURCE=WEIGHT between commas; the other sources share the rest"
+    )
     rank_features: str = Field(
         "", description=f"what else ranks hits: {rank_features.FORM}, any of them, between commas; nothing when unset"
     )
     lexical_weight: float | None = Field(
         None, ge=0, le=1, description="share of full text in convex; by question when unset"
     )
-    depth: int = Field(100, ge=10, le=1000, description="hits asked of each source, from which every page is cut")
+    depth: int = Field(
+        100, ge=LEAST_DEPTH, le=MOST_DEPTH, description="hits asked of each source, from which every page is cut"
+    )
     web_provider: str | None = Field(
         None, description="where the web is searched: tavily, brave, searxng:URL, exa or ddgs; not at all when unset"
     )
@@ -166,6 +176,13 @@ class Settings(BaseModel):
     @classmethod
     def _parsed(cls, value: str) -> str:
         rank_features.parse(value)
+        return value
+
+    @field_validator("fusion_weights")
+    @classmethod
+    def _of_sources(cls, value: str) -> str:
+        if unknown := parse_weights(value).keys() - set(registry.names()):
+            raise ValueError(f"there is no source {listing(unknown)}; there are: {listing(registry.names())}")
         return value
 
     @property

@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import ValidationError
 from pydantic_core import from_json
 
 from agent.errors import readable
+from agent.fusion import LEAST_DEPTH, MOST_DEPTH, Method
+from agent.rank_features import FORM
 from agent.types import MAX_TOP_K, Request, Result
 from retrievers.core.errors import BadRequest
 from retrievers.core.filters import OPERATORS
@@ -43,6 +45,27 @@ _PARAMETERS: dict[str, Any] = {
         top_k={
             "type": ["integer", "null"],
             "description": f"most passages wanted, from 1 to {MAX_TOP_K}; null for {_TOP_K}",
+        },
+        reranker={
+            "type": ["string", "null"],
+            "description": "none, hybrid or the configured one; null for the configured one",
+        },
+        fusion={
+            "type": ["string", "null"],
+            "enum": [*get_args(Method), None],
+            "description": "how the sources' rankings are merged; null for the configured way",
+        },
+        lexical_weight={
+            "type": ["number", "null"],
+            "description": "share of full text in the fusion convex, from 0 to 1; null to choose it by the question",
+        },
+        depth={
+            "type": ["integer", "null"],
+            "description": f"hits asked of each source, from {LEAST_DEPTH} to {MOST_DEPTH}; null for the setting",
+        },
+        rank_features={
+            "type": ["string", "null"],
+            "description": f"what else ranks hits: {FORM}, between commas; null for the configured ones",
         },
     ),
     "$defs": {

@@ -46,9 +46,9 @@ _MOST_ROWS = 100
 _LONGEST_TITLE = 200
 
 REPLAYABLE = (
-    "intent", "transforms", "fusion", "lexical_weight", "depth", "rank_features", "reranker", "rerank_min_score",
-    "context", "fallback", "timeout_s", "source_timeout_s", "max_rounds", "loop_calls", "loop_tokens", "loop_share",
-    "time_zone", "week_start", "fiscal_year_start", "llm", "judge",
+    "intent", "transforms", "fusion", "fusion_weights", "lexical_weight", "depth", "rank_features", "reranker",
+    "rerank_min_score", "rerank_blend", "context", "fallback", "timeout_s", "source_timeout_s", "max_rounds",
+    "loop_calls", "loop_tokens", "loop_share", "time_zone", "week_start", "fiscal_year_start", "llm", "judge",
 )  # fmt: skip
 """Settings that decide what is found, and that a replay may change. No other is recorded, but the embedder."""
 

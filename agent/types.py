@@ -5,7 +5,11 @@ from contextlib import suppress
 from datetime import date, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, field_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, field_validator
+
+from agent.context import Context
+from agent.fusion import LEAST_DEPTH, MOST_DEPTH, Method
+from agent.rank_features import parse as parse_rank_features
 
 MAX_QUERY_CHARACTERS = 8000
 MOST_TOOLS = 128
@@ -43,6 +47,11 @@ Moment = Annotated[
 """A moment, or a day as its midnight; without an offset it is of the settings' time zone."""
 
 
+def _rank_features(value: str) -> str:
+    parse_rank_features(value)
+    return value
+
+
 class Message(Shape):
     """One turn of a conversation."""
 
@@ -55,6 +64,8 @@ class Request(Shape):
 
     Attributes:
         ignore: conditions that are not to be read from the question, such as an earlier answer's intent had.
+        fusion, lexical_weight, depth, rank_features: in place of the settings of these names.
+        context: what a prompt shows around its passages; a hit is always the passage alone.
     """
 
     query: Text | None = None
@@ -67,6 +78,11 @@ class Request(Shape):
     page: Annotated[int, Field(ge=1, le=1000)] = 1
     intent: Literal["auto", "rules", "llm", "off"] | None = None
     reranker: Annotated[str, Field(max_length=200)] | None = None
+    fusion: Method | None = None
+    lexical_weight: Annotated[float, Field(ge=0, le=1)] | None = None
+    depth: Annotated[int, Field(ge=LEAST_DEPTH, le=MOST_DEPTH)] | None = None
+    rank_features: Annotated[str, Field(max_length=500), AfterValidator(_rank_features)] | None = None
+    context: Context | None = None
     fallback: Literal["ordered_backoff", "do_not_route", "route_to_all", "fail"] | None = None
     now: Moment | None = None
     timeout_s: Annotated[float, Field(ge=LEAST_TIMEOUT_S, le=120)] | None = None
@@ -94,7 +110,6 @@ class AugmentRequest(Request):
 
     template: Annotated[str, Field(max_length=100)] | None = None
     budget_tokens: Annotated[int, Field(ge=50, le=1_000_000)] = 3000
-    context: Literal["passage", "window", "section"] | None = None
 
 
 class ModelOptions(Shape):

@@ -122,7 +122,13 @@ async def tune(given: Parts, settings: Settings, note: Note, *, out: Path) -> di
     # What a further round finds depends on the ranking that is being tuned.
     slow["max_rounds"] = 1
     # Nothing is made of what ranks after the fusion: it may cost money, or be the very file that is to be written.
-    slow |= {"reranker": "none", "reranker_model": None, "rerank_min_score": None, "rank_features": ""}
+    slow |= {
+        "reranker": "none",
+        "reranker_model": None,
+        "rerank_min_score": None,
+        "rerank_blend": 0.0,
+        "rank_features": "",
+    }
     async with open_service(settings.model_copy(update=slow)) as service:
         await store_corpus(service, given.dataset, note)
         known = await _search(service, given.dataset, given.tune, note)

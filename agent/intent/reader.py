@@ -19,7 +19,7 @@ from agent.intent import rules, turn
 from agent.intent.model import ask as model_step
 from agent.intent.off import question_language
 from agent.intent.offered import Offered
-from agent.intent.reading import Reading
+from agent.intent.reading import Reading, Transforms
 from agent.intent.rules import Context, RulesReading
 from agent.intent.stating import Stating, ignored_by
 from agent.intent.text import readable, tokenize
@@ -58,6 +58,7 @@ _MODEL_BY = 0.75
 # Share of the time that a request has by the settings after which a model that is silent counts as failed. It is
 # not the caller's time: the breaker is everybody's.
 _PATIENCE = 0.6
+_TRANSFORMS_S = 5.0
 
 _log = logging.getLogger(__name__)
 # Without a handler of the program's own, the lines would go to stderr as they are.
@@ -109,10 +110,14 @@ class Cascade:
         ignored = frozenset(ignored_by(request, fields))
         stating = Stating(request, scope, wanted, fields, self.cards, ignored)
         reading = stating.of_rules(made)
+        searched = reading.first.kind == "retrieve"
+        # Until they have run, whatever keeps them from it.
+        transforms = Transforms(degraded=transform.skipped(self.settings.transforms) if searched else ())
+        reading = replace(reading, transforms=transforms)
         if self.model is None or mode == "rules" or (made.complete and mode != "llm"):
             return reading
         calls = Calls()
-        later = self._later(calls.watch(self.model), stating, context, history, made, deadline, offered)
+        later = self._later(calls.watch(self.model), stating, context, history, made, deadline, offered, transforms)
         return replace(reading, later=later, calls=calls)
 
     async def _context(self, question: str, request: Request, scope: Scope, deadline: float) -> Context:
@@ -147,6 +152,7 @@ class Cascade:
         ruled: RulesReading,
         deadline: float,
         offered: Offered | None,
+        transforms: Transforms,
     ) -> Awaitable[Intent | None]:
         """The model's reading, still to be awaited; None from it when the model gave nothing of use."""
 
@@ -188,16 +194,37 @@ class Cascade:
             intent = stating.of_model(said, context, ruled)
             if said.kind == "aggregate" and intent.aggregate is None and self.columns is not None:
                 intent = await self._with_statement(self.columns, model, intent, stating, context, by)
-            if not self.settings.transforms or intent.kind == "none":
+            if intent.kind == "none":
+                transforms.degraded = ()
                 return intent
-            asked = Transformable(
-                intent.question, history, collection, intent.language, into=next(iter(_languages(stating.scope)), None)
-            )
-            made = await transform.apply(self.settings.transforms, asked, model, min(by, time.monotonic() + 5))
-            texts = tuple(text for one in made for text in one.texts)
-            return intent.model_copy(update={"searches": tuple(dict.fromkeys((*intent.searches, *texts)))})
+            return await self._transformed(intent, model, history, stating, by, transforms)
 
         return reading()
+
+    async def _transformed(
+        self,
+        intent: Intent,
+        model: Model,
+        history: Sequence[Message],
+        stating: Stating,
+        deadline: float,
+        done: Transforms,
+    ) -> Intent:
+        """The intent with the searches that the transformers of the settings make of its question.
+
+        Args:
+            done: is told what they did.
+        """
+        names = self.settings.transforms
+        if not names:
+            return intent
+        into = next(iter(_languages(stating.scope)), None)
+        asked = Transformable(intent.question, history, stating.request.collection, intent.language, into=into)
+        made = await transform.apply(names, asked, model, min(deadline, time.monotonic() + _TRANSFORMS_S))
+        done.vector_only, done.degraded = made.vector_only, transform.unavailable(made.failed)
+        done.replaced = made.question != intent.question
+        own = (made.question,) if done.replaced else intent.searches
+        return intent.model_copy(update={"searches": tuple(dict.fromkeys((*own, *made.searches)))})
 
     async def _with_statement(
         self, columns: Columns, model: Model, intent: Intent, stating: Stating, context: Context, deadline: float

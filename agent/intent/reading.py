@@ -1,6 +1,6 @@
 """What an intent step hands on: a reading that is ready at once, and a better one that may still come."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -31,6 +31,21 @@ class Stated:
     why: str = ""
 
 
+@dataclass(slots=True)
+class Transforms:
+    """What query transformers did to the searches of a model's reading; filled while `Reading.later` runs.
+
+    Attributes:
+        vector_only: searches for vectors alone, with the transformer that made each.
+        replaced: whether the searches stand in place of the first reading's, instead of beside them.
+        degraded: what was skipped or gave nothing, in the words of `Result.degraded`.
+    """
+
+    vector_only: Mapping[str, str] = field(default_factory=dict)
+    replaced: bool = False
+    degraded: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """A question as it was understood.
@@ -49,6 +64,7 @@ class Reading:
         degraded: what the reading had to do without, in the words of `Result.degraded`.
         stated: the constraints of `firm` and `soft` with how sure each is, in the order of the question.
         calls: of the model, by this reading alone; filled while `later` runs.
+        transforms: likewise.
     """
 
     first: Intent
@@ -58,6 +74,7 @@ class Reading:
     degraded: tuple[str, ...] = ()
     stated: tuple[Stated, ...] = ()
     calls: Calls = field(default_factory=Calls)
+    transforms: Transforms = field(default_factory=Transforms)
 
 
 class IntentReader(Protocol):

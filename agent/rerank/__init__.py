@@ -59,6 +59,9 @@ def open_reranker(settings: "Settings", llm: "Model | None" = None, *, cores: in
     if settings.rerank_min_score is not None and (reranker is None or not reranker.comparable):
         reason = f"RERANK_MIN_SCORE: {shown(settings.reranker)} gives no scores that could be compared with it"
         raise BadSetting(reason, where="rerank_min_score")
+    if settings.rerank_blend and kind in ("none", "hybrid"):
+        reason = f"RERANK_BLEND joins the scores of a model, and RERANKER={kind} is none"
+        raise BadSetting(reason, where="rerank_blend")
     return reranker
 
 

@@ -3,15 +3,17 @@
 A reranker can only improve an answer, so whatever is wrong with it, the fused order stands and is said to.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from agent.breaker import Breaker
-from agent.fusion import Fused, in_turns
+from agent.fusion import Fused, in_turns, never_rising
 from agent.llm import ModelFailed, no_answer
-from agent.rerank.base import Reranker, check_scores, ordered
+from agent.rerank.base import Reranker, check_scores, normalised, ordered
+from agent.rerank.overlap import overlap
 from retrievers.core.errors import Unavailable
 from retrievers.core.tasks import within
 from retrievers.core.types import ChunkId
@@ -71,12 +73,17 @@ async def rerank(
     *,
     pool: int,
     minimum: float | None = None,
+    blend: float = 0.0,
 ) -> tuple[list[Fused], Reranking]:
     """The ranking with its first hits in the reranker's order, the parts of the question still in turns.
+
+    What is likely meant is raised here as in the fused ranking, see `agent.fusion.boost`. Scores never rise: those of
+    hits that were not judged are at most the lowest that was given.
 
     Args:
         ranking: the fused one, not empty; chunks of the pool are loaded.
         pool: how many of the first hits are judged.
+        blend: share of the lexical overlap in the scores, in [0, 1].
         minimum: hits with a lower score are left out, and with them those that were not judged. It applies to
             scores that mean the same for every question; where they turn out not to, nothing is left out.
     """
@@ -89,17 +96,34 @@ async def rerank(
             reranker.name, question, reranker.comparable, error=error.reason, degraded=("rerank_unavailable",)
         )
         return list(ranking), failed
-    first = ordered(judged, scores)
     given = {hit.id: score for hit, score in zip(judged, scores, strict=True)}
     done = Reranking(reranker.name, question, reranker.comparable, given)
-    whole = [*in_turns(judged, first), *ranking[pool:]]
+    is_comparable = reranker.comparable and all(0 <= score <= 1 for score in scores)
+    if blend:
+        # Not on the event loop: a pool is analysed for tens of milliseconds.
+        words = await asyncio.to_thread(overlap, question, language, judged)
+        scores = [blend * word + (1 - blend) * one for word, one in zip(words, normalised(scores), strict=True)]
+    first = _boosted(ordered(judged, scores))
+    whole = never_rising([*in_turns(judged, first), *ranking[pool:]])
     if minimum is None:
         return whole, done
-    if not reranker.comparable or not all(0 <= score <= 1 for score in scores):
+    if not is_comparable:
         return whole, replace(done, degraded=("rerank_not_comparable",))
-    kept = [hit for hit in first if hit.score >= minimum]
+    kept = [hit for hit in first if hit.scores["rerank"] >= minimum]
     degraded = () if kept else ("all_below_min_score",)
     return in_turns(judged, kept), replace(done, minimum=minimum, left_out=len(whole) - len(kept), degraded=degraded)
+
+
+def _boosted(judged: Sequence[Fused]) -> list[Fused]:
+    """The hits with the boosts of the fused ranking, in scores of the reranker's best; its own score stays "rerank"."""
+    unit = max((hit.score for hit in judged), default=0.0) or 1.0
+    raised = [
+        hit._replace(score=hit.score + hit.boost * unit, scores={**hit.scores, "boost": round(hit.boost * unit, 6)})
+        if hit.boost
+        else hit
+        for hit in judged
+    ]
+    return sorted(raised, key=lambda hit: -hit.score)
 
 
 async def _scores(

@@ -74,6 +74,7 @@ async def rerank_texts(
     breaker: Breaker,
     *,
     timeout_s: float,
+    blend: float = 0.0,
 ) -> Judged:
     """The texts by how well they answer the question.
 
@@ -82,18 +83,19 @@ async def rerank_texts(
         reranker: the one of the settings; `hybrid` when None, and for a learned ranker, which judges by what the
             searches said of a hit.
         breaker: the reranker's.
+        blend: share of the lexical overlap in a model's scores, in [0, 1].
     Raises:
         BadRequest: there are more texts than the reranker takes.
         Unavailable: it cannot judge now, or not within `timeout_s`.
     """
     if reranker is None or reranker.name in ("hybrid", "ltr") or reranker.name.startswith("ltr:"):
-        reranker = HybridOfTexts(embedder=embedder)
+        reranker, blend = HybridOfTexts(embedder=embedder), 0.0
     if reranker.name == "llm" and len(texts) > MOST_FOR_A_MODEL:
         raise BadRequest(f"a language model judges at most {MOST_FOR_A_MODEL} documents at once", where="documents")
     ids = [ChunkId("", "", "", number) for number in range(len(texts))]
     pool = [Fused(id, 0.0, 0.0, {}, {}, Chunk(id, "", text)) for id, text in zip(ids, cut_longest(texts), strict=True)]
     patience = Patience(timeout_s, timeout_s, breaker)
-    ranking, done = await rerank(reranker, question, detect(question), pool, patience, pool=len(pool))
+    ranking, done = await rerank(reranker, question, detect(question), pool, patience, pool=len(pool), blend=blend)
     if done.error is not None:
         raise Unavailable(f"the reranker {done.by}", done.error)
     return Judged(done.by, tuple((hit.id.ordinal, hit.score) for hit in ranking))

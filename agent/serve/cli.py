@@ -70,6 +70,16 @@ RerankerName = Annotated[
     str | None,
     typer.Option("--reranker", help="none, hybrid or the one of the settings, which serves when left out"),
 ]
+FusionName = Annotated[
+    str | None, typer.Option("--fusion", help="convex, rrf or weighted_sum; the setting when left out")
+]
+LexicalWeight = Annotated[
+    float | None, typer.Option(help="share of full text in convex, 0 to 1; by question when left out")
+]
+Depth = Annotated[int | None, typer.Option(help="hits asked of each source, 10 to 1000; the setting when left out")]
+RankFeatures = Annotated[
+    str | None, typer.Option(help="what else ranks hits, such as recency:created/365=0.1; the setting when left out")
+]
 Now = Annotated[str | None, typer.Option(help="ask as of this day or moment, ISO 8601; today when left out")]
 Fallback = Annotated[
     str | None,
@@ -108,6 +118,10 @@ def retrieve(
     sources: Sources = None,
     intent: IntentMode = None,
     reranker: RerankerName = None,
+    fusion: FusionName = None,
+    lexical_weight: LexicalWeight = None,
+    depth: Depth = None,
+    rank_features: RankFeatures = None,
     now: Now = None,
     fallback: Fallback = None,
     tenant: Tenant = None,
@@ -130,6 +144,10 @@ def retrieve(
             sources=tuple(sources) if sources else None,
             intent=intent,
             reranker=reranker,
+            fusion=fusion,
+            lexical_weight=lexical_weight,
+            depth=depth,
+            rank_features=rank_features,
             now=now,
             fallback=fallback,
             explain=explain,
@@ -153,6 +171,10 @@ def augment(
     sources: Sources = None,
     intent: IntentMode = None,
     reranker: RerankerName = None,
+    fusion: FusionName = None,
+    lexical_weight: LexicalWeight = None,
+    depth: Depth = None,
+    rank_features: RankFeatures = None,
     now: Now = None,
     fallback: Fallback = None,
     tenant: Tenant = None,
@@ -176,6 +198,10 @@ def augment(
             sources=tuple(sources) if sources else None,
             intent=intent,
             reranker=reranker,
+            fusion=fusion,
+            lexical_weight=lexical_weight,
+            depth=depth,
+            rank_features=rank_features,
             now=now,
             fallback=fallback,
             template=template,
@@ -201,6 +227,10 @@ def ask(
     sources: Sources = None,
     intent: IntentMode = None,
     reranker: RerankerName = None,
+    fusion: FusionName = None,
+    lexical_weight: LexicalWeight = None,
+    depth: Depth = None,
+    rank_features: RankFeatures = None,
     now: Now = None,
     fallback: Fallback = None,
     tenant: Tenant = None,
@@ -229,6 +259,10 @@ def ask(
             sources=tuple(sources) if sources else None,
             intent=intent,
             reranker=reranker,
+            fusion=fusion,
+            lexical_weight=lexical_weight,
+            depth=depth,
+            rank_features=rank_features,
             now=now,
             fallback=fallback,
             template=template,

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, ValidationError
 
+from agent.context import Context
 from agent.errors import readable
+from agent.fusion import LEAST_DEPTH, MOST_DEPTH, Method
 from agent.highlight import Highlighter
+from agent.rank_features import FORM
 from agent.serve.deadline import left_s
 from agent.types import MAX_TOP_K, Prompt, Result, Sentence, Shape, Text
 from retrievers.core.errors import BadRequest, UnknownCollection, listing
@@ -43,7 +46,27 @@ FilterObject = Annotated[
 TopK = Annotated[int, Field(ge=1, le=MAX_TOP_K)]
 
 
-class SearchArguments(Shape):
+class RankingArguments(Shape):
+    """How hits are ranked, in place of the settings."""
+
+    reranker: Annotated[
+        str | None, Field(max_length=200, description="none, hybrid or the one of the settings, which serves otherwise")
+    ] = None
+    fusion: Annotated[Method | None, Field(description="how rankings are merged: convex, rrf or weighted_sum")] = None
+    lexical_weight: Annotated[
+        Annotated[float, Field(ge=0, le=1)] | None,
+        Field(description="share of full text in convex, a number from 0 to 1; chosen by the question otherwise"),
+    ] = None
+    depth: Annotated[
+        Annotated[int, Field(ge=LEAST_DEPTH, le=MOST_DEPTH)] | None,
+        Field(description=f"hits asked of each source, a whole number from {LEAST_DEPTH} to {MOST_DEPTH}"),
+    ] = None
+    rank_features: Annotated[
+        str | None, Field(max_length=500, description=f"what else ranks hits: {FORM}, any of them, between commas")
+    ] = None
+
+
+class SearchArguments(RankingArguments):
     """What `search_knowledge` takes."""
 
     query: Query
@@ -58,6 +81,10 @@ class AnswerArguments(SearchArguments):
     top_k: Annotated[TopK, Field(description=f"most passages to answer from, a whole number from 1 to {MAX_TOP_K}")] = (
         10
     )
+    context: Annotated[
+        Context | None,
+        Field(description="what the prompt shows: passage, window (also the passages beside) or section"),
+    ] = None
     budget_tokens: Annotated[
         int,
         Field(ge=50, le=1_000_000, description="most tokens of passages, a whole number from 50 to 1000000"),

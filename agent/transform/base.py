@@ -31,7 +31,6 @@ class Asked:
         collection: part of what identifies the call, see `agent.llm.Model.complete`.
         language: of the question, ISO 639-1.
         into: language of the documents, for `translate`; nothing is translated when None.
-        weak: the first try found little, so that more is worth trying.
     """
 
     question: str
@@ -39,7 +38,6 @@ class Asked:
     collection: str | None = None
     language: str = "en"
     into: str | None = None
-    weak: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,13 @@
-"""Other wordings of the question, searched beside it. Asked for only where one wording is likely too few."""
+"""Other wordings of the question, searched beside it."""
 
 from agent.llm import Model, ModelFailed
 from agent.transform.base import Asked, Transformed, queries_in, reply_to, unchanged
 
 VARIANTS = 3
-LONG_QUESTION = 512
-"""Characters beyond which a question says so much at once that parts of it get lost in one search."""
 
 
 async def transform(asked: Asked, model: Model, deadline: float) -> Transformed:
-    """The question and its variants, see `agent.transform.base.Transform`.
-
-    A question that is short, and whose first try was not weak, comes back alone.
-    """
-    if len(asked.question) <= LONG_QUESTION and not asked.weak:
-        return unchanged(asked)
+    """The question and its variants, see `agent.transform.base.Transform`."""
     try:
         reply = await reply_to("expand", asked, model, deadline, inputs={"count": str(VARIANTS)})
         variants = queries_in(reply, most=VARIANTS, besides=[asked.question])

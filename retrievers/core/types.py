@@ -37,6 +37,8 @@ class Chunk:
         heading: titles of the sections around it, outermost first, joined by " > ".
         gap: the white space between it and the document's next passage.
         metadata: the document's own, as it was given.
+        important, questions: the document's key terms and the questions it answers; only rerankers by words have
+            them read.
     """
 
     id: ChunkId
@@ -48,6 +50,8 @@ class Chunk:
     end: int = 0
     metadata: Mapping[str, Any] = field(default_factory=dict)
     gap: str = "\n"
+    important: Sequence[str] = ()
+    questions: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,6 +125,8 @@ def gather(
                     one.end,
                     document.metadata,
                     one.gap,
+                    document.important,
+                    document.questions,
                 )
             )
             embedded.append(one.embedded)

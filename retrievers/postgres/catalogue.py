@@ -15,6 +15,7 @@ from retrievers.core.filters import Filter, matches
 from retrievers.core.types import Chunk, ChunkId, Collection, FieldCatalogue, FieldValues, Scope
 from retrievers.postgres import feedback
 from retrievers.postgres.database import Database
+from retrievers.postgres.documents import Named, Phrases, read_phrases
 from retrievers.postgres.values import VISIBLE_FIELDS, FieldReader, merged, shared_records
 from retrievers.postgres.values import filterable as filterable
 from retrievers.postgres.values_within import values_within
@@ -218,6 +219,10 @@ class Catalogue:
     ) -> Mapping[feedback.Document, float]:
         """What the tenant has said of documents, see `retrievers.postgres.feedback.of_documents`."""
         return await feedback.of_documents(self._database, scope, documents)
+
+    async def phrases(self, scope: Scope, documents: Collected[Named]) -> Mapping[Named, Phrases]:
+        """Key terms and questions of documents, see `retrievers.postgres.documents.read_phrases`."""
+        return await read_phrases(self._database, scope, documents)
 
     async def load(self, scope: Scope, ids: Iterable[ChunkId], wanted_by: Filter | None = None) -> dict[ChunkId, Chunk]:
         """The chunks of those identities.

@@ -1,5 +1,6 @@
-"""One stored document as it was given, for who may see it."""
+"""Stored documents as they were given, for who may see them."""
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -36,6 +37,36 @@ async def read_document(database: Database, scope: Scope, id: str) -> StoredDocu
     return StoredDocument(*rows[0]) if rows else None
 
 
+Named = tuple[str, str, str]
+"""Owner, collection and id of a document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phrases:
+    """What a document was given beside its text: key terms, and questions that it answers."""
+
+    important: tuple[str, ...]
+    questions: tuple[str, ...]
+
+
+async def read_phrases(database: Database, scope: Scope, documents: Collection[Named]) -> Mapping[Named, Phrases]:
+    """The phrases of those documents that have any; documents outside the scope are left out."""
+    numbers = {(one.tenant, one.name): one.number for one in scope.collections}
+    asked = {(one[0], numbers[one[:2]], one[2]): one for one in documents if one[:2] in numbers}
+    if not asked:
+        return {}
+    tenants, among, ids = zip(*asked, strict=True)
+    values = {"tenants": list(tenants), "among": list(among), "ids": list(ids)}
+    rows = await database.fetch(scope.tenant, _PHRASES, values)
+    return {asked[row[0], row[1], row[2]]: Phrases(tuple(row[3]), tuple(row[4])) for row in rows}
+
+
+_PHRASES = """
+    SELECT d.tenant, d.collection, d.id, d.important, d.questions
+    FROM unnest(%(tenants)s::text[], %(among)s::integer[], %(ids)s::text[]) AS wanted (tenant, collection, id)
+    JOIN signalbox.document d USING (tenant, collection, id)
+    WHERE d.important <> '{}' OR d.questions <> '{}'
+"""
 _READ = """
     SELECT d.id, c.name, d.title, d.body, d.url, d.metadata, d.language, d.chunks, d.public, d.expires_at,
            d.created_at, d.updated_at

@@ -112,6 +112,20 @@ def test_a_collection_that_is_called_list_is_still_shown(signalbox: Signalbox, t
     assert "team  (string" in signalbox("collections", "show", "list").out
 
 
+def test_a_question_is_ranked_as_its_options_say(kept: Signalbox):
+    for command in ("retrieve", "augment", "ask"):
+        options = ["--collection", "docs", "--fusion", "rrf", "--depth", "10", "--rank-features", "recency:day/365=0.1"]
+        found = json.loads(kept(command, "main bearing", *options, "--json").out)["hits"]
+        assert found[0]["scores"]["fused"] <= 2 / 61, command
+        assert "recency" in found[0]["scores"], command
+        whole = kept(command, "main bearing", "--collection", "docs", "--lexical-weight", "1", "--json")
+        assert json.loads(whole.out)["hits"][0]["score"] == 1.0, command
+        for wrong in (["--fusion", "max"], ["--depth", "9"], ["--lexical-weight", "2"], ["--rank-features", "age"]):
+            refused = kept(command, "main bearing", *wrong)
+            assert refused.code == 2
+            assert one_line(refused).startswith(wrong[0].lstrip("-").replace("-", "_")), command
+
+
 def test_a_schema_that_no_document_fits_leaves_nothing_behind(signalbox: Signalbox, tmp_path: Path):
     path, schema = str(jsonl(tmp_path, SAMPLE)), tmp_path / "fields.json"
     for mistake in ('{"fields": {"team": "number"}}', '{"fields": {"team": "nmber"}}', '{"fields": [', "{}"):

@@ -336,7 +336,7 @@ async def test_what_is_longer_than_max_tokens_per_doc_is_not_read(client: httpx2
     cut = (await client.post("/v2/rerank", json={**body, "max_tokens_per_doc": 20})).json()["results"]
     score = {one["index"]: one["relevance_score"] for one in whole}
     score_cut = {one["index"]: one["relevance_score"] for one in cut}
-    assert score[0] > 0.7 > 0.3 > score_cut[0]
+    assert score[0] > 0.4 > 0.3 > score_cut[0]
     assert score[1] == pytest.approx(score_cut[1])
 
 
@@ -406,6 +406,9 @@ async def test_the_configured_reranker_judges_within_its_bounds(minilm: OnnxEmbe
         return judged.by, [index for index, _ in judged.ranked]
 
     assert await ranked("http:one", 100) == ("http:one", list(range(99, -1, -1)))
+    # Words in common join the scores of a model.
+    birds = await rerank_texts("seal", ["seal", "gull"], Judge("http:one"), minilm, Breaker(), timeout_s=30, blend=0.9)
+    assert [index for index, _ in birds.ranked] == [0, 1]
     assert await ranked("llm", 64) == ("llm", list(range(63, -1, -1)))
     with pytest.raises(BadRequest, match="at most 64 documents"):
         await ranked("llm", 65)

@@ -7,12 +7,15 @@ import pytest
 from agent.fusion import (
     FOREIGN_WEIGHT,
     LEXICAL_WEIGHT,
+    WEIGHTS,
     Fused,
     boost,
     convex,
     fuse_searches,
     in_turns,
     lexical_weight,
+    never_rising,
+    parse_weights,
     reciprocal_rank,
     take_turns,
     weighted_sum,
@@ -114,10 +117,43 @@ def test_a_rank_offset_that_is_not_positive_is_refused(k: float):
         reciprocal_rank({}, k=k)
 
 
-def test_weighted_sum_uses_one_fixed_weight_per_source_and_none_for_unknown_ones():
+def test_weighted_sum_has_a_weight_per_source_and_those_without_share_the_rest():
     rankings = {"fulltext": fulltext(a=4, b=3, c=2), "vector": vector(c=0.8, a=0.4), "web": ranking("web", a=9, c=1)}
-    found = weighted_sum(rankings, weights={"fulltext": 0.05, "vector": 0.95})
-    assert scores(found) == pytest.approx({"c": 0.95, "a": 0.05, "b": 0.025})
+    both = {"fulltext": rankings["fulltext"], "vector": rankings["vector"]}
+    assert scores(weighted_sum(both, weights={"fulltext": 0.05})) == pytest.approx({"c": 0.95, "a": 0.05, "b": 0.025})
+    found = weighted_sum(rankings, weights={"fulltext": 0.2})
+    assert scores(found) == pytest.approx({"a": 0.2 + 0.4, "c": 0.4, "b": 0.1})
+    found = weighted_sum(rankings, weights={"fulltext": 0.2, "vector": 0.5})
+    assert scores(found) == pytest.approx({"a": 0.2 + 0.3, "c": 0.5, "b": 0.1})
+
+
+def test_a_source_of_another_kind_keeps_its_order_in_a_weighted_sum():
+    listed = {"sql": ranking("sql", zebra=3, ant=2, cat=1)}
+    assert order(weighted_sum(listed, weights=parse_weights(WEIGHTS))) == ["zebra", "ant", "cat"]
+    assert order(weighted_sum(listed, weights={"sql": 0.0})) == ["zebra", "ant", "cat"]
+
+
+def test_weights_are_read_from_a_setting():
+    assert parse_weights(WEIGHTS) == {"fulltext": 0.05}
+    assert parse_weights(" fulltext = 0.3,web=.2, ") == {"fulltext": 0.3, "web": 0.2}
+    assert parse_weights("") == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("fulltext", "is no weight"),
+        ("fulltext=-0.1", "is no weight"),
+        ("fulltext=2", "is no weight"),
+        ("fulltext=nan", "is no weight"),
+        ("fulltext=0.1,fulltext=0.2", "has two weights"),
+        ("fulltext=0.3,vector=0.7", "below 1 together"),
+        ("fulltext=0.1,vector=0.2,web=0.7", "below 1 together"),
+    ],
+)
+def test_weights_that_cannot_be_used_are_refused(text: str, reason: str):
+    with pytest.raises(ValueError, match=reason):
+        parse_weights(text)
 
 
 # What holds for all.
@@ -360,6 +396,15 @@ def test_on_the_page_of_several_parts_every_document_comes_before_any_comes_twic
     assert turns(first, second, apart=3) == ["a1", "c1", "b1", "a4", "a2", "a3"]
 
 
+def test_a_score_that_would_rise_is_that_of_the_hit_before():
+    found = never_rising(fused(a=0.4, b=0.9, c=0.1))
+    assert [(hit.id.document_id, hit.score, hit.fused) for hit in found] == [
+        ("a", 0.4, 0.4),
+        ("b", 0.4, 0.9),
+        ("c", 0.1, 0.1),
+    ]
+
+
 def test_scores_never_rise_down_a_page_of_turns():
     scored = [one.score for one in take_turns([passages("a1", "b1", "c1"), passages("d1", "e1")])]
     assert scored == sorted(scored, reverse=True)
@@ -415,12 +460,14 @@ def test_what_is_likely_meant_is_raised_by_its_place_among_the_likely_and_nothin
 
     assert scores(found) == pytest.approx({"b": 1.3, "a": 1.0, "c": 0.45, "d": 0.0})
     assert [one.scores.get("boost") for one in found] == [0.5, None, 0.25, 0.0]
+    assert [one.boost for one in found] == [0.5, 0.0, 0.25, 0.0]
     assert [one.fused for one in found] == [one.score for one in found]
 
 
 def test_a_boost_is_of_the_best_score_whatever_the_scores_mean():
     found = boost(fused(a=0.02, b=0.01), fused(b=7.0), weight=1.0)
     assert scores(found) == pytest.approx({"b": 0.03, "a": 0.02})
+    assert [one.boost for one in found] == [1.0, 0.0]
 
 
 def test_without_likely_hits_the_ranking_stands():

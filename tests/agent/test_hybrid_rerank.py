@@ -1,4 +1,5 @@
 import asyncio
+import math
 from collections.abc import Sequence
 
 import pytest
@@ -6,12 +7,22 @@ import pytest
 from agent.fusion import Fused
 from agent.rerank.base import ordered
 from agent.rerank.hybrid import Hybrid
+from agent.rerank.overlap import overlap
 from retrievers.core.types import Chunk, ChunkId
 
 
-def hit(name: str, text: str, *, title: str = "", **scores: float) -> Fused:
+def hit(
+    name: str,
+    text: str,
+    *,
+    title: str = "",
+    important: Sequence[str] = (),
+    questions: Sequence[str] = (),
+    **scores: float,
+) -> Fused:
     id = ChunkId("t", "c", name, 0)
-    return Fused(id, 0.1, 0.1, scores, dict.fromkeys(scores, 1), Chunk(id, title, text))
+    chunk = Chunk(id, title, text, important=important, questions=questions)
+    return Fused(id, 0.1, 0.1, scores, dict.fromkeys(scores, 1), chunk)
 
 
 def rerank(question: str, language: str, hits: Sequence[Fused]) -> list[Fused]:
@@ -22,31 +33,56 @@ def scores(question: str, *hits: Fused) -> dict[str, float]:
     return {item.id.document_id: item.score for item in rerank(question, "en", hits)}
 
 
+# Of a question whose words are all in every passage of the pool, or in one of two, each word is as rare as the other.
+ONCE, TITLE, IMPORTANT, ASKED = 1 / 2, 2 / 3, 5 / 6, 6 / 7
+
+
 def test_the_score_is_seven_tenths_words_and_three_tenths_cosine():
     # Asked: two words (0.4 each) and one pair (0.6), 1.4 in all.
+    found = scores("green tea", hit("both", "green tea", vector=0.5), hit("none", "black coffee", vector=0.5))
+    assert found == pytest.approx({"both": 0.7 * ONCE + 0.15, "none": 0.15})
+    found = scores("green tea", hit("apart", "tea is green", vector=0.5), hit("none", "coffee", vector=0.5))
+    assert found == pytest.approx({"apart": 0.7 * 0.8 / 1.4 * ONCE + 0.15, "none": 0.15})
+
+
+def test_a_word_counts_by_the_field_in_which_it_stands():
     found = scores(
-        "green tea",
-        hit("both", "green tea", vector=0.5),
-        hit("apart", "tea is green", vector=0.5),
-        hit("one", "green grass", vector=0.5),
-        hit("none", "black coffee", vector=0.5),
+        "asyncio",
+        hit("text", "asyncio"),
+        hit("title", "x", title="asyncio"),
+        hit("important", "x", important=("asyncio",)),
+        hit("asked", "x", questions=("What is asyncio?",)),
+        hit("twice", "asyncio and asyncio"),
+        hit("all", "asyncio", title="asyncio", important=("asyncio",), questions=("asyncio",)),
     )
-    assert found == pytest.approx(
-        {"both": 0.7 + 0.15, "apart": 0.7 * 0.8 / 1.4 + 0.15, "one": 0.7 * 0.4 / 1.4 + 0.15, "none": 0.15}
-    )
+    shares = {
+        "text": ONCE, "title": TITLE, "important": IMPORTANT, "asked": ASKED, "twice": TITLE, "all": 14 / 15,
+    }  # fmt: skip
+    assert found == pytest.approx({name: 0.7 * share for name, share in shares.items()})
 
 
-def test_a_question_of_one_word_that_occurs_has_the_full_share():
-    assert scores("asyncio", hit("a", "About asyncio.")) == pytest.approx({"a": 0.7})
+def test_a_rare_word_counts_for_more_than_one_that_every_passage_has():
+    found = scores("tea ceremony", hit("a", "tea"), hit("b", "ceremony"), hit("c", "tea"), hit("d", "tea"))
+    assert found["b"] > 2 * found["a"]
+    common, rare = math.log(1 + 1.5 / 3.5), math.log(1 + 3.5 / 1.5)
+    # The pair is as rare as the rarer word.
+    assert found["b"] == pytest.approx(0.7 * ONCE * 0.4 * rare / (0.4 * (common + rare) + 0.6 * rare))
 
 
 def test_words_of_the_title_count_but_title_and_text_make_no_pair():
     found = scores("green tea", hit("a", "I like green", title="Tea"), hit("b", "I like it", title="Green tea"))
-    assert found == pytest.approx({"a": 0.7 * 0.8 / 1.4, "b": 0.7})
+    assert found == pytest.approx({"a": 0.7 * 0.4 * (ONCE + TITLE) / 1.4, "b": 0.7 * TITLE})
+
+
+def test_headings_count_as_titles_do():
+    chunk = Chunk(ChunkId("t", "c", "a", 0), "", "x", heading="Green tea")
+    assert overlap("green tea", "en", [Fused(chunk.id, 0.1, 0.1, {}, {}, chunk)]) == pytest.approx([TITLE])
 
 
 def test_a_word_asked_twice_counts_twice():
-    assert scores("tea tea milk", hit("a", "tea")) == pytest.approx({"a": 0.7 * 0.8 / (1.2 + 1.2)})
+    held, missing = math.log(1 + 0.5 / 1.5), math.log(1 + 1.5 / 0.5)
+    total = 0.4 * (2 * held + missing) + 0.6 * (held + missing)
+    assert scores("tea tea milk", hit("a", "tea")) == pytest.approx({"a": 0.7 * ONCE * 0.4 * 2 * held / total})
 
 
 def test_a_missing_or_negative_cosine_counts_nothing():
@@ -61,7 +97,7 @@ def test_a_question_of_stop_words_is_ordered_by_cosine():
 def test_hits_keep_their_scores_ranks_and_fused_score_and_ties_go_by_id():
     found = rerank("tea", "en", [hit("b", "tea", vector=0.5), hit("a", "tea", vector=0.5)])
     assert [item.id.document_id for item in found] == ["a", "b"]
-    assert found[0].scores == pytest.approx({"vector": 0.5, "rerank": 0.85})
+    assert found[0].scores == pytest.approx({"vector": 0.5, "rerank": 0.7 * ONCE + 0.15})
     assert found[0].fused == 0.1
     assert found[0].ranks == {"vector": 1}
 

@@ -251,6 +251,75 @@ async def test_a_model_that_is_down_leaves_the_reading_of_the_rules():
     assert reading.first.filter == eq("status", "Rejected")
 
 
+REPLY = {"kind": "retrieve", "question": "what was said about caching?", "searches": ["caching", "page cache"]}
+SAID = {"reword": "cache policy", "other ways": "eviction\nLRU", "paragraph": "Pages go."}
+
+
+async def transformed(
+    *names: str, question: str = "what was said about caching?", dead: str = "\0", **request: Any
+) -> tuple[Reading, Intent | None]:
+    """The readings of a question with these transformers; the prompt that holds `dead` gets no reply."""
+
+    def reply(body: dict[str, Any]) -> str:
+        system = body["messages"][0]["content"]
+        told = next((text for mark, text in SAID.items() if mark in system), json.dumps(REPLY))
+        return "" if dead in system else told
+
+    with ScriptedServer(reply) as server:
+        async with modelled(server, settings=Settings(transforms=names)) as reader:
+            reading = await read(reader, question, **request)
+            return reading, await reading.later if reading.later is not None else None
+
+
+async def test_what_is_added_stands_beside_the_models_searches_and_a_made_up_passage_is_for_vectors():
+    reading, later = await transformed("expand", "hyde")
+    assert later is not None
+    assert later.searches == ("caching", "page cache", "eviction", "LRU", "Pages go.")
+    done = reading.transforms
+    assert (done.vector_only, done.replaced, done.degraded) == ({"Pages go.": "hyde"}, False, ())
+
+
+async def test_a_reworded_question_replaces_the_searches():
+    reading, later = await transformed("rewrite", "hyde")
+    assert later is not None
+    assert later.searches == ("cache policy", "Pages go.")
+    assert later.question == REPLY["question"]
+    assert (reading.transforms.replaced, reading.transforms.degraded) == (True, ())
+
+
+async def test_a_transformer_that_fails_leaves_the_searches_and_is_named():
+    reading, later = await transformed("rewrite", "hyde", dead="reword")
+    assert later is not None
+    assert later.searches == ("caching", "page cache", "Pages go.")
+    assert (reading.transforms.replaced, reading.transforms.degraded) == (False, ("rewrite_unavailable",))
+
+
+@pytest.mark.parametrize(
+    ("question", "request_", "degraded"),
+    [
+        ("ERR_CONN_4711", {}, ("hyde_skipped",)),
+        ("what was said about caching?", {"intent": "rules"}, ("hyde_skipped",)),
+        ("hello", {}, ()),
+    ],
+    ids=["identifier", "rules alone", "small talk"],
+)
+async def test_transformers_that_are_not_asked_are_named_where_something_is_searched(
+    question: str, request_: dict[str, Any], degraded: tuple[str, ...]
+):
+    reading, later = await transformed("hyde", question=question, **request_)
+    assert (later, reading.transforms.degraded) == (None, degraded)
+
+
+async def test_without_a_model_or_its_reading_no_transformer_runs():
+    reader = cascade(settings=Settings(transforms=("hyde", "expand")))
+    assert (await read(reader, "what was said about caching?")).transforms.degraded == (
+        "hyde_skipped",
+        "expand_skipped",
+    )
+    reading, later = await transformed("hyde", dead="")
+    assert (later, reading.transforms.degraded) == (None, ("hyde_skipped",))
+
+
 async def test_a_model_that_sees_nothing_to_retrieve_leaves_nothing_to_search_for():
     reply = {"kind": "none", "question": "nice to meet you", "searches": ["nice"], "sources": ["none"]}
     _, later = await both_readings(reply, "nice to meet you", intent="llm")

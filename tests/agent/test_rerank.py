@@ -22,6 +22,7 @@ from agent.llm import Call, Calls, ModelFailed, Recorded
 from agent.rerank import kind_of, open_reranker
 from agent.rerank.base import normalised, ordered
 from agent.rerank.llm import ListwiseReranker
+from agent.rerank.overlap import overlap
 from agent.rerank.stage import Patience, rerank
 from agent.serve import doctor, explaining
 from agent.settings import Settings, load_settings
@@ -112,6 +113,9 @@ def test_a_setting_that_would_do_nothing_is_refused():
         open_reranker(Settings(reranker="hybrid", reranker_model="m"))
     with pytest.raises(BadSetting, match="none gives no scores"):
         open_reranker(Settings(rerank_min_score=0.5))
+    for name in ("none", "hybrid"):
+        with pytest.raises(BadSetting, match=f"RERANKER={name} is none"):
+            open_reranker(Settings(reranker=name, rerank_blend=0.3))
 
 
 def test_a_key_in_an_address_is_not_in_the_name():
@@ -323,6 +327,37 @@ async def test_the_pool_is_reordered_and_the_rest_follows_as_it_was():
     assert "rerank" not in found[2].scores
     assert (done.by, done.question, done.error, done.degraded) == ("stub", "q", None, ())
     assert list(done.scores.values()) == [0.1, 0.2]
+
+
+async def test_scores_never_rise_behind_the_pool():
+    found, _ = await rerank(Stub([0.1, 0.2]), "q", "en", THREE, patience(), pool=2)
+    assert [one.score for one in found] == [0.2, 0.1, 0.1]
+    assert [one.fused for one in found] == [0.8, 0.9, 0.7]
+
+
+async def test_what_is_likely_meant_is_raised_in_a_rerankers_order_too():
+    likely = [THREE[0], THREE[1], THREE[2]._replace(boost=0.5)]
+    found, _ = await rerank(Stub([0.8, 0.4, 0.5]), "q", "en", likely, patience(), pool=3)
+    # Half of the best score on top.
+    assert [(one.id.document_id, one.score) for one in found] == [("c", 0.9), ("a", 0.8), ("b", 0.4)]
+    assert (found[0].scores["rerank"], found[0].scores["boost"]) == (0.5, 0.4)
+    # The minimum is of the reranker's own scores.
+    kept, _ = await rerank(Stub([0.8, 0.4, 0.5]), "q", "en", likely, patience(), pool=3, minimum=0.6)
+    assert names(kept) == ["a"]
+
+
+async def test_words_in_common_join_the_scores_of_a_model():
+    pool = [hit("a", "grey seals"), hit("b", "penguins march"), hit("c", "penguins")]
+    alone, _ = await rerank(Stub([3.0, 2.0, 1.0]), "penguins march", "en", pool, patience(), pool=3)
+    assert names(alone) == ["a", "b", "c"]
+    blended, done = await rerank(Stub([3.0, 2.0, 1.0]), "penguins march", "en", pool, patience(), pool=3, blend=0.6)
+    words = overlap("penguins march", "en", pool)
+    assert words[0] == 0 < words[2] < words[1]
+    assert {one.id.document_id: one.score for one in blended} == pytest.approx(
+        {"a": 0.4, "b": 0.6 * words[1] + 0.4 * 0.5, "c": 0.6 * words[2]}
+    )
+    assert names(blended) == ["b", "a", "c"]
+    assert list(done.scores.values()) == [3.0, 2.0, 1.0], "what it gave is on record"
 
 
 @pytest.mark.parametrize(

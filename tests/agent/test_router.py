@@ -1,6 +1,7 @@
 """The router as a pure function: what is asked at once, and what each rung of the ladder may leave out."""
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -51,6 +52,20 @@ def test_every_search_is_asked_of_every_chosen_source():
     found = planned(intent("vector", "fulltext", "vector", searches=("q", "r", "q")))
     assert asked(found) == [["q@vector", "q@fulltext", "r@vector", "r@fulltext"]]
     assert {step.step for step in found.steps} == {1}
+
+
+def test_a_search_for_vectors_alone_is_asked_of_no_other_source_on_any_rung():
+    question = intent("fulltext", "vector", "outer", searches=("q", "made up"))
+    more = {"limits": replace(LIMITS, metered_searches=2), "vector_only": {"made up"}}
+    found = planned(question, Constraints(firm=(on("a"),)), **more)
+    assert asked(found) == [
+        ["q@fulltext", "q@vector", "q@outer", "made up@vector"],
+        ["q@fulltext", "q@vector", "made up@vector"],
+        ["q@outer"],
+    ]
+    assert asked(planned(intent("fulltext", searches=("q", "made up")), caller_sources=True, **more)) == [
+        ["q@fulltext"]
+    ]
 
 
 def test_a_source_outside_is_asked_as_many_searches_as_it_may_cost():

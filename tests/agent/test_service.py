@@ -22,7 +22,7 @@ from psycopg.conninfo import make_conninfo
 
 from agent import Service, open_service
 from agent.intent import off
-from agent.intent.reading import Reading
+from agent.intent.reading import Reading, Transforms
 from agent.pipeline import Pipeline
 from agent.router import joined
 from agent.settings import Settings
@@ -147,6 +147,7 @@ class Scripted:
     firm: tuple[Filter, ...] = ()
     soft: tuple[Filter, ...] = ()
     error: Exception | None = None
+    transforms: Transforms = field(default_factory=Transforms)
 
     async def read(self, request: Request, scope: Scope, wanted: Filter | None, deadline: float) -> Reading:
         if self.error:
@@ -167,6 +168,7 @@ class Scripted:
             later=model() if self.later_s is not None else None,
             firm=self.firm,
             soft=self.soft,
+            transforms=self.transforms,
         )
 
 
@@ -305,6 +307,35 @@ async def test_a_models_searches_join_those_of_the_rules(teams: Service):
         (1, "fulltext", "penguins"), (1, "vector", "penguins"),
         (2, "fulltext", "swim sea"), (2, "vector", "swim sea"),
     ]  # fmt: skip
+
+
+async def test_a_made_up_passage_is_searched_for_by_vectors_alone(teams: Service):
+    later = {"searches": ("penguins", "Birds walk far.")}
+    done = Transforms(vector_only={"Birds walk far.": "hyde"})
+    asked = reading(teams, Scripted(later=later, later_s=0.01, transforms=done))
+    result = await asked.retrieve("penguins")
+    assert [(step.source, step.search) for step in result.plan if step.step == 2] == [("vector", "Birds walk far.")]
+    assert result.degraded == ()
+    words = await asked.retrieve("penguins", sources=["fulltext"])
+    assert {step.search for step in words.plan} == {"penguins"}
+    assert words.degraded == ("hyde_skipped",)
+
+
+async def test_what_replaces_the_question_is_searched_for_in_its_stead_where_it_finds_anything(teams: Service):
+    plain = await reading(teams).retrieve("penguins snow", sources=["fulltext"])
+    assert set(ids(plain)) == {"red1", "red2", "blue1"}
+    for searches, found in ((("ice",), {"blue1"}), (("zebra",), {"red1", "red2", "blue1"})):
+        done = Transforms(replaced=True, degraded=("expand_unavailable",))
+        asked = reading(teams, Scripted(later={"searches": searches}, later_s=0.01, transforms=done))
+        result = await asked.retrieve("penguins snow", sources=["fulltext"])
+        assert (set(ids(result)), result.degraded) == (found, ("expand_unavailable",))
+
+
+async def test_with_intent_off_no_transformer_runs_and_that_is_said(teams: Service):
+    asked = reading(teams, Scripted())
+    settings = asked.settings.model_copy(update={"transforms": ("hyde",)})
+    asked = replace(asked, pipeline=replace(asked.pipeline, settings=settings))
+    assert (await asked.retrieve("penguins", intent="off")).degraded == ("hyde_skipped",)
 
 
 @pytest.mark.parametrize(("most", "searches"), [(1, ["penguins"]), (2, ["penguins", "swim sea"])])

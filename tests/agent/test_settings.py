@@ -60,6 +60,15 @@ def test_a_rule_of_a_setting_speaks_in_plain_words(tmp_path: Path):
     )
 
 
+def test_weights_are_of_sources_that_there_are(tmp_path: Path):
+    assert Settings().fusion_weights == "fulltext=0.05"
+    assert load_settings({"fusion_weights": "fulltext=0.3, web=0.2"}).fusion_weights == "fulltext=0.3, web=0.2"
+    assert 'there is no source "fultext"; there are: "cloud", "fulltext"' in str(
+        problem(tmp_path, fusion_weights="fultext=0.3")
+    )
+    assert "below 1 together" in str(problem(tmp_path, fusion_weights="fulltext=0.3,vector=0.7"))
+
+
 def test_variables_of_another_version_are_ignored_but_unknown_keys_of_the_file_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

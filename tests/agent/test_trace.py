@@ -304,7 +304,7 @@ async def test_a_replay_gives_the_models_replies_again_and_calls_nobody(
         twice = await service.replay(again.trace_id, changes={"LLM": "openai/another", "FUSION": "rrf"})
         assert (twice.intent, twice.degraded) == (first.intent, ())
         without = await service.replay(first.trace_id, changes={"LLM": ""})
-        assert (without.intent.by, without.degraded) == ("rules", ())
+        assert (without.intent.by, without.degraded) == ("rules", ("stepback_skipped",))
         unknown = await service.replay(first.trace_id, changes={"TRANSFORMS": "hyde"})
         assert unknown.intent.by == "llm", "a call that was not made is missing, nothing else"
         assert len(model.requests) == 2

@@ -143,6 +143,7 @@ async def _ranked(
         reranker,
         service.embedder,
         service.pipeline.breakers.of(f"the reranker {reranker.name if reranker else 'hybrid'}"),
+        blend=service.settings.rerank_blend,
         timeout_s=max(service.settings.timeout_s - waited_s, LEAST_TIMEOUT_S),
     )
     said = RerankAnswer(
