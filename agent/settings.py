@@ -48,6 +48,9 @@ class Settings(BaseModel):
     rerank_min_score: float | None = Field(
         None, ge=0, le=1, description="hits that the reranker scores lower are left out; no such bound when unset"
     )
+    min_relevance: float | None = Field(
+        None, ge=0, le=1, description="hits with a lower relevance are left out; none is when unset"
+    )
     fusion: Literal["convex", "rrf", "weighted_sum"] = Field("convex", description="how rankings are merged")
     rank_features: str = Field(
         "", description=f"what else ranks hits: {rank_features.FORM}, any of them, between commas; nothing when unset"

@@ -49,6 +49,7 @@ class Reading:
         degraded: what the reading had to do without, in the words of `Result.degraded`.
         stated: the constraints of `firm` and `soft` with how sure each is, in the order of the question.
         calls: of the model, by this reading alone; filled while `later` runs.
+        is_listing: whether nothing is asked beside the constraints of `firm`.
     """
 
     first: Intent
@@ -58,6 +59,7 @@ class Reading:
     degraded: tuple[str, ...] = ()
     stated: tuple[Stated, ...] = ()
     calls: Calls = field(default_factory=Calls)
+    is_listing: bool = False
 
 
 class IntentReader(Protocol):

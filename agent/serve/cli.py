@@ -75,6 +75,9 @@ Fallback = Annotated[
     str | None,
     typer.Option(help="ordered_backoff, do_not_route, route_to_all or fail; the setting when left out"),
 ]
+MinRelevance = Annotated[
+    float | None, typer.Option(help="leave out hits of a lower relevance, 0 to 1; the setting when left out")
+]
 TraceId = Annotated[str, typer.Argument(help="the trace_id of an answer", metavar="TRACE_ID")]
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON document on stdout and nothing else")]
 
@@ -110,6 +113,7 @@ def retrieve(
     reranker: RerankerName = None,
     now: Now = None,
     fallback: Fallback = None,
+    min_relevance: MinRelevance = None,
     tenant: Tenant = None,
     explain: Annotated[bool, typer.Option("--explain", help="also show how the hits were found")] = False,
     as_json: AsJson = False,
@@ -132,6 +136,7 @@ def retrieve(
             reranker=reranker,
             now=now,
             fallback=fallback,
+            min_relevance=min_relevance,
             explain=explain,
         )
         if as_json:
@@ -155,6 +160,7 @@ def augment(
     reranker: RerankerName = None,
     now: Now = None,
     fallback: Fallback = None,
+    min_relevance: MinRelevance = None,
     tenant: Tenant = None,
     template: Annotated[str | None, typer.Option(help="prompt template, answer when left out")] = None,
     budget_tokens: Annotated[int, typer.Option(help="most tokens of passages")] = 3000,
@@ -178,6 +184,7 @@ def augment(
             reranker=reranker,
             now=now,
             fallback=fallback,
+            min_relevance=min_relevance,
             template=template,
             budget_tokens=budget_tokens,
             context=context,
@@ -203,6 +210,7 @@ def ask(
     reranker: RerankerName = None,
     now: Now = None,
     fallback: Fallback = None,
+    min_relevance: MinRelevance = None,
     tenant: Tenant = None,
     template: Annotated[str | None, typer.Option(help="prompt template, answer when left out")] = None,
     budget_tokens: Annotated[int, typer.Option(help="most tokens of passages")] = 3000,
@@ -231,6 +239,7 @@ def ask(
             reranker=reranker,
             now=now,
             fallback=fallback,
+            min_relevance=min_relevance,
             template=template,
             budget_tokens=budget_tokens,
             context=context,

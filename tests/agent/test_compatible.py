@@ -15,7 +15,7 @@ from agent.fusion import Fused
 from agent.rerank.base import MOST_TOTAL_CHARACTERS
 from agent.rerank.texts import MOST_EMBEDDED_PIECES, rerank_texts
 from agent.serve.http.app import create_app
-from agent.serve.http.compatible import attributes, shown_scores
+from agent.serve.http.compatible import above, attributes
 from agent.serve.http.dify_filters import OPERATORS
 from agent.serve.identity import Caller, Identify, NoKey, Unauthenticated
 from agent.serve.testing import serving
@@ -158,24 +158,31 @@ async def test_the_openai_client_raises_its_own_exceptions(openai_client: openai
     assert caught.value.param == "ranking_options.ranker"
 
 
-def hit(score: float, **scores: float) -> RankedHit:
+def hit(score: float, relevance: float | None = None, **scores: float) -> RankedHit:
     return RankedHit(
         rank=1, id="c/d#0", document_id="d", title="", text="", start=0, end=0, url=None, metadata={}, score=score,
-        scores=scores, sources=(), ranks={}, highlights=(),
+        scores=scores, sources=(), ranks={}, highlights=(), relevance=relevance,
     )  # fmt: skip
 
 
-def test_a_shown_score_is_a_share_of_the_best_unless_a_reranker_has_judged():
-    # Reciprocal ranks: 0.03 is the best there is.
-    assert shown_scores([hit(0.03), hit(0.015), hit(0.006)]) == [1.0, 0.5, pytest.approx(0.2)]
-    # The cosine speaks for a hit that is only the last of few.
-    assert shown_scores([hit(0.8, vector=0.7), hit(0.0, vector=0.6)]) == [1.0, 0.6]
+def shown(*hits: RankedHit, threshold: float | None = None) -> list[float]:
+    return [score for _, score in above(hits, threshold)]
+
+
+def test_a_shown_score_is_the_relevance_and_the_rerankers_where_one_has_judged():
+    assert shown(hit(0.9, 0.7), hit(0.6, 0.2)) == [0.7, 0.2]
+    assert shown(hit(0.3, 0.9, rerank=0.3), hit(0.2, 0.9, rerank=0.2)) == [0.3, 0.2]
     # Never higher than the one before, whatever the order came from; nor outside of 0 to 1.
-    assert shown_scores([hit(0.5), hit(0.25), hit(0.4)]) == [1.0, 0.5, 0.5]
-    assert shown_scores([hit(0.3, rerank=0.3), hit(0.2, rerank=0.2)]) == [0.3, 0.2]
-    assert shown_scores([hit(1.5, rerank=1.5), hit(-0.5, rerank=-0.5)]) == [1.0, 0.0]
-    assert shown_scores([hit(0.0), hit(0.0)]) == [0.0, 0.0]
-    assert shown_scores([]) == []
+    assert shown(hit(0.9, 0.2), hit(0.6, 0.7)) == [0.2, 0.2]
+    assert shown(hit(1.5, rerank=1.5), hit(-0.5, rerank=-0.5)) == [1.0, 0.0]
+    # From outside comes no relevance: its share of the best score.
+    assert shown(hit(0.03), hit(0.015), hit(0.006)) == [1.0, 0.5, pytest.approx(0.2)]
+    assert shown(hit(0.0), hit(0.0)) == [0.0, 0.0]
+    assert shown() == []
+
+
+def test_a_threshold_judges_each_hit_by_its_own_score():
+    assert shown(hit(0.9, 0.2), hit(0.6, 0.7), threshold=0.5) == [0.7]
 
 
 def test_attributes_are_what_openai_can_hold():

@@ -218,7 +218,7 @@ async def test_the_tools_say_what_they_are_for_what_there_is_to_search_and_that_
         search = tools["search_knowledge"]
         assert 'Collections: "docs" (2 documents).' in (search.description or "")
         properties = search.input_schema["properties"]
-        assert set(properties) == {"query", "collection", "filter", "top_k"}
+        assert set(properties) == {"query", "collection", "filter", "top_k", "min_relevance"}
         assert (properties["top_k"]["default"], search.input_schema["required"]) == (5, ["query"])
         assert all("description" in one for one in properties.values())
         assert {"hits", "intent", "table", "relaxed", "degraded"} < set((search.output_schema or {})["properties"])
