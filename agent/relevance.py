@@ -2,11 +2,10 @@
 
 Scores of BM25 and cosines mean nothing by themselves, so each is put beside what it could be: BM25 beside the weight of
 the question's words, those included that no document has; the cosine beside that of texts that have nothing to do with
-each other. Two logistic regressions weigh both; `evals/train_relevance.py` makes their coefficients.
+each other. A logistic regression weighs both; `evals/train_relevance.py` makes its coefficients.
 """
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
@@ -31,8 +30,6 @@ from retrievers.text.weights import idf
 UNAVAILABLE = "relevance_unavailable"
 """In `Result.degraded`: the database did not say in time how rare the question's words are."""
 
-_SENSES = 2
-"""Words of a gloss for one Chinese word, about."""
 _MOST_SHARE = 1.5
 _LEAST_WEIGHT = 1e-9
 # Of texts without a word or a subject in common. What their vectors have in common, all vectors of the embedder have.
@@ -44,8 +41,6 @@ _UNRELATED = (
 )  # fmt: skip
 
 Numbers = NDArray[np.float64]
-Coefficients = Mapping[str, Sequence[float]]
-"""By the names of `Features`."""
 
 
 class Evidence(NamedTuple):
@@ -56,14 +51,12 @@ class Evidence(NamedTuple):
         near: cosine by passage, 0 for that of unrelated texts; None where nobody searched by meaning, or the vectors
             do not know the language.
         weight: of all words of the question, in the units of BM25.
-        passages: how many were searched, whatever the filter.
         stated: the weight of its words that are conditions, which every hit satisfies.
     """
 
     words: Mapping[ChunkId, float] | None
     near: Mapping[ChunkId, float] | None
     weight: float
-    passages: int
     stated: float = 0.0
 
     @property
@@ -78,12 +71,12 @@ class Weights(NamedTuple):
     Attributes:
         found: least relevance of some hit at which the documents speak of what was asked.
         unrelated: mean cosine of unrelated texts by embedder, where it is known beforehand.
-        coefficients: of the columns of `Features`, the last a constant, by `Evidence.kind`.
+        coefficients: of the columns of `features`, the last a constant, by `Evidence.kind`.
     """
 
     found: float
     unrelated: Mapping[str, float]
-    coefficients: Mapping[str, Coefficients]
+    coefficients: Mapping[str, Sequence[float]]
 
 
 @cache
@@ -92,36 +85,16 @@ def weights() -> Weights:
     return Weights(**json.loads(files("agent").joinpath("relevance.json").read_text(encoding="utf-8")))
 
 
-class Features(NamedTuple):
-    """What the regressions see of passages, one row each.
-
-    Attributes:
-        own: how much of the question a passage holds, and how near it is: do the documents speak of it?
-        beside: the same beside the search's best: of passages that speak of it, does this one answer?
-    """
-
-    own: Numbers
-    beside: Numbers
-
-
-def features(evidence: Evidence, ids: Sequence[ChunkId]) -> Features:
-    """Of passages, as one search sees them."""
-    own: list[Numbers] = []
-    beside: list[Numbers] = []
+def features(evidence: Evidence, ids: Sequence[ChunkId]) -> Numbers:
+    """What the regression sees of passages: share of the words, nearness, and 1; shape (passages, columns)."""
+    columns: list[Numbers] = []
     if evidence.words is not None:
-        scores = np.array([evidence.words.get(id, 0.0) for id in ids])
-        full = max(evidence.weight + evidence.stated, _LEAST_WEIGHT)
-        own.append(np.minimum((scores + evidence.stated) / full, _MOST_SHARE))
-        beside.append(scores / max(max(evidence.words.values(), default=0.0), _LEAST_WEIGHT))
+        held = np.array([evidence.words.get(id, 0.0) for id in ids]) + evidence.stated
+        columns.append(np.minimum(held / max(evidence.weight + evidence.stated, _LEAST_WEIGHT), _MOST_SHARE))
     if evidence.near is not None:
-        lowest, highest = min(evidence.near.values(), default=0.0), max(evidence.near.values(), default=0.0)
-        near = np.array([evidence.near.get(id, lowest) for id in ids])
-        own.append(near)
-        beside.append(near - highest)
-    one = np.ones(len(ids))
-    # Of more passages the best has more in common with any question by chance.
-    size = one * math.log10(max(evidence.passages, 1))
-    return Features(np.stack([*own, size, one], axis=1), np.stack([*beside, *own, one], axis=1))
+        lowest = min(evidence.near.values(), default=0.0)
+        columns.append(np.array([evidence.near.get(id, lowest) for id in ids]))
+    return np.stack([*columns, np.ones(len(ids))], axis=1)
 
 
 def relevance(evidence: Sequence[Evidence], ids: Sequence[ChunkId]) -> Numbers:
@@ -133,12 +106,9 @@ def relevance(evidence: Sequence[Evidence], ids: Sequence[ChunkId]) -> Numbers:
     return best
 
 
-def weighed(seen: Features, coefficients: Coefficients) -> Numbers:
-    """The relevance of passages: that the documents speak of the question, times that this one then answers it."""
-    spoken, answers = (
-        1 / (1 + np.exp(-(rows @ np.array(coefficients[name])))) for name, rows in seen._asdict().items()
-    )
-    return np.asarray(spoken * answers)
+def weighed(rows: Numbers, coefficients: Sequence[float]) -> Numbers:
+    """The logistic regression of rows of features, shape (rows,)."""
+    return np.asarray(1 / (1 + np.exp(-(rows @ np.array(coefficients)))))
 
 
 async def judge(
@@ -221,8 +191,7 @@ async def gather(
             Evidence(
                 None if words is None else {hit.id: hit.score for hit in words},
                 None if near is None else {hit.id: (hit.score - common) / (1 - common) for hit in near},
-                weight * _senses_missing(query, intent.question),
-                sum(one.chunks for one in scope.all),
+                weight * _missing_senses(query, intent.question),
                 stated,
             )
         )
@@ -249,13 +218,16 @@ async def _weight(
     return sum(share * idf(sum(one.get(term, 0) for one in counts), chunks) for term, share in terms.items())
 
 
-def _senses_missing(query: Query, question: str) -> float:
-    """How many times more words a gloss would have if every word of the Chinese question were in it."""
+def _missing_senses(query: Query, question: str) -> float:
+    """How many times more words the Chinese question has than its gloss; at least 1.
+
+    Words that the dictionary does not know are missing in the gloss, and what is left may be found anywhere.
+    """
     chinese, english = (query.text, query.gloss) if query.gloss else (question, query.text)
     if is_chinese(english) or not is_chinese(chinese):
         return 1.0
     words = sum(not term.extra for term in analyse(chinese, "zh"))
-    return max(_SENSES * words / max(len(analyse(english, "en")), 1), 1.0)
+    return max(words / max(len(analyse(english, "en")), 1), 1.0)
 
 
 def _is_named(hit: Hit, search: str) -> bool:

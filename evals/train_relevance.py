@@ -2,7 +2,7 @@
 
 Each FOLDER is a dataset in one of the forms of `evals.datasets`. Its questions are asked of its own collection, and
 questions that it cannot answer: those of the other folders, and of `evals/data/unanswerable`. A logistic regression for
-each kind of evidence learns which of the first hits are judged relevant. What it is worth is told for every collection
+each kind of evidence learns which first hits are judged relevant. What it is worth is told for every collection
 by coefficients that were learned from the others, over unanswerable questions that they have not seen.
 """
 
@@ -24,7 +24,7 @@ from scipy.optimize import minimize
 from agent import relevance
 from agent.app import Service
 from agent.opening import open_service
-from agent.relevance import Evidence, Features
+from agent.relevance import Evidence
 from agent.settings import load_settings
 from agent.types import Request
 from evals.corpus import TENANT, store_corpus
@@ -47,14 +47,15 @@ _LOST = 0.02
 """Share of the answerable questions that the threshold may lose."""
 
 Numbers = NDArray[np.float64]
-Learned = dict[str, dict[str, list[float]]]
+Row = list[float]
+Learned = dict[str, Row]
 
 
 class Seen(NamedTuple):
     """A hit as the search that speaks most for it sees it, and whether it is judged relevant."""
 
     kind: str
-    seen: Features
+    row: Row
     relevant: bool
 
 
@@ -131,61 +132,45 @@ async def _asked(
     )  # fmt: skip
     relevant = question.relevant if answerable else {}
     hits = [
-        Seen(kind, seen, hit.id.document_id in relevant)
+        Seen(kind, row, hit.id.document_id in relevant)
         for hit in decision.ranking[:HITS]
-        for kind, seen in _strongest(evidence, hit.id)
+        for kind, row in _strongest(evidence, hit.id)
     ]
     return Example(collection, question.id, held_out, answerable, decided, hits)
 
 
-def _strongest(evidence: Sequence[Evidence], id: ChunkId) -> list[tuple[str, Features]]:
+def _strongest(evidence: Sequence[Evidence], id: ChunkId) -> list[tuple[str, Row]]:
     """The evidence of the search that speaks most for a hit."""
-    rows = [(one.kind, relevance.features(one, [id])) for one in evidence if one.kind]
-    return [max(rows, key=lambda one: _strength(one[1]))] if rows else []
-
-
-def _strength(seen: Features) -> float:
-    return float(seen.own[0, :-2].sum())
+    rows = [(one.kind, relevance.features(one, [id])[0].tolist()) for one in evidence if one.kind]
+    return [max(rows, key=lambda one: sum(one[1]))] if rows else []
 
 
 def fit(examples: Sequence[Example]) -> Learned:
-    """The coefficients for each kind of evidence; every collection counts the same.
+    """The coefficients for each kind of evidence, learned from the first hit of every question.
 
-    Whether documents speak of a question is learned from the strongest hit of every question, those that can be
-    answered counting as much as the others; which passage answers it from the first hits of those that can.
+    Every collection counts the same, and in it what it can answer as much as the rest.
     """
+    firsts = [(hit, one) for one in [*examples, *map(_by_meaning, examples)] for hit in one.hits[:1]]
     coefficients = {}
-    examples = [*examples, *map(_by_meaning, examples)]
-    for kind in sorted({hit.kind for one in examples for hit in one.hits}):
-        spoken: list[tuple[Numbers, bool, str]] = []
-        answers: list[tuple[Numbers, bool, str]] = []
-        for one in examples:
-            hits = [hit for hit in one.hits if hit.kind == kind]
-            if hits and one.decided is None:
-                strongest = max(hits, key=lambda hit: _strength(hit.seen))
-                spoken.append((strongest.seen.own[0], one.answerable, f"{one.collection} {one.answerable}"))
-            if one.answerable:
-                answers += [(hit.seen.beside[0], hit.relevant, one.collection) for hit in hits]
-        if all({wanted for _, wanted, _ in rows} == {True, False} for rows in (spoken, answers)):
-            coefficients[kind] = {"own": _regression(spoken), "beside": _regression(answers)}
+    for kind in sorted({hit.kind for hit, _ in firsts}):
+        known = [(hit, one) for hit, one in firsts if hit.kind == kind and one.decided is None]
+        groups = [(one.collection, one.answerable) for _, one in known]
+        if {hit.relevant for hit, _ in known} == {True, False}:
+            coefficients[kind] = _regression([hit for hit, _ in known], groups)
     return coefficients
 
 
 def _by_meaning(example: Example) -> Example:
     """The question as if nobody had searched by words: few questions of the datasets are asked so."""
-    hits = [
-        Seen("near", Features(hit.seen.own[:, 1:], hit.seen.beside[:, [1, 3, 4]]), hit.relevant)
-        for hit in example.hits
-        if hit.kind == "words+near"
-    ]
+    hits = [Seen("near", hit.row[1:], hit.relevant) for hit in example.hits if hit.kind == "words+near"]
     return replace(example, hits=hits)
 
 
-def _regression(rows: Sequence[tuple[Numbers, bool, str]]) -> list[float]:
-    """Coefficients of rows of features with what is to be told; rows of one group count together as those of any."""
-    inputs, wanted = np.array([row for row, _, _ in rows]), np.array([float(one) for _, one, _ in rows])
-    sizes = Counter(group for _, _, group in rows)
-    share = np.array([1 / sizes[group] / len(sizes) for _, _, group in rows])
+def _regression(hits: Sequence[Seen], groups: Sequence[tuple[str, bool]]) -> Row:
+    """Coefficients of features; the hits of one group count together as those of any."""
+    inputs, wanted = np.array([hit.row for hit in hits]), np.array([float(hit.relevant) for hit in hits])
+    sizes = Counter(groups)
+    share = np.array([1 / sizes[group] / len(sizes) for group in groups])
 
     def loss(weights: Numbers) -> tuple[float, Numbers]:
         told = inputs @ weights
@@ -197,10 +182,10 @@ def _regression(rows: Sequence[tuple[Numbers, bool, str]]) -> list[float]:
     return [round(one, 3) for one in found.tolist()]
 
 
-def told(example: Example, coefficients: Learned) -> list[tuple[float, bool]]:
-    """The relevance of each hit, and whether it is relevant."""
-    known = (hit for hit in example.hits if hit.kind in coefficients)
-    return [(float(relevance.weighed(hit.seen, coefficients[hit.kind])[0]), hit.relevant) for hit in known]
+def told(example: Example, coefficients: Learned, most: int = HITS) -> list[tuple[float, bool]]:
+    """The relevance of the first hits, and whether each is relevant."""
+    known = [hit for hit in example.hits[:most] if hit.kind in coefficients]
+    return [(float(relevance.weighed(np.array([hit.row]), coefficients[hit.kind])[0]), hit.relevant) for hit in known]
 
 
 def best(example: Example, coefficients: Learned) -> float:
@@ -212,14 +197,14 @@ def best(example: Example, coefficients: Learned) -> float:
 
 def threshold(examples: Sequence[Example], coefficients: Learned) -> float:
     """The highest at which no more than `_LOST` of the answerable questions are weak; collections count the same."""
-    sizes = Counter(one.collection for one in examples if one.answerable)
-    lost, least = 0.0, 0.0
-    for score, name in sorted((best(one, coefficients), one.collection) for one in examples if one.answerable):
-        least = score
+    known = sorted((best(one, coefficients), one.collection) for one in examples if one.answerable)
+    sizes = Counter(name for _, name in known)
+    lost = 0.0
+    for score, name in known:
         lost += 1 / sizes[name] / len(sizes)
         if lost > _LOST:
-            break
-    return least
+            return score
+    return 0.0
 
 
 def report(examples: Sequence[Example]) -> None:
@@ -234,7 +219,7 @@ def report(examples: Sequence[Example]) -> None:
         weak = {
             kind: [best(one, coefficients) < least for one in here if one.answerable is kind] for kind in (True, False)
         }
-        error = calibration_error([pair for one in here for pair in told(one, coefficients)])
+        error = calibration_error([pair for one in here for pair in told(one, coefficients, 1)])
         shares = "".join(f"{np.mean(weak[kind]):>12.3f} of{len(weak[kind]):>4}" for kind in (False, True))
         print(f"{name:<14}{least:>10.3f}{shares}{error or 0:>20.3f}")
         every += [(kind, one) for kind in weak for one in weak[kind]]

@@ -10,7 +10,7 @@ import pytest
 from mcp import Client
 
 from agent import Service, open_service
-from agent.relevance import Coefficients, Evidence, Weights, features, relevance, weighed, weights
+from agent.relevance import Evidence, Weights, features, relevance, weighed, weights
 from agent.serve.http.app import create_app
 from agent.serve.mcp import build_server
 from agent.settings import Settings
@@ -21,7 +21,7 @@ from retrievers.ingest.documents import Document
 from retrievers.local import Local
 
 A, B, C = (ChunkId("t", "c", name, 0) for name in "abc")
-BOTH: Coefficients = {"own": (1.0, 2.0, -0.5, -1.0), "beside": (0.0, 0.0, 0.0, 0.0, 0.0)}
+BOTH = (1.0, 2.0, -1.0)
 
 NOTES = [
     ("storm", "Mooring in a storm", "Before a storm the ferry is moored with doubled lines at the eastern pier."),
@@ -55,31 +55,29 @@ async def client(service: Service) -> AsyncIterator[httpx2.AsyncClient]:
 
 
 def test_the_evidence_stands_beside_what_it_could_be():
-    evidence = Evidence({A: 6.0, B: 1.0}, {A: 0.5, C: 0.1}, weight=8.0, passages=100, stated=2.0)
-
-    seen = features(evidence, [A, B, C])
-
-    # Words: (6 + 2) / (8 + 2), and beside the best; cosine: that of the last where a passage is not among them.
-    assert seen.own.tolist() == [[0.8, 0.5, 2.0, 1.0], [pytest.approx(0.3), 0.1, 2.0, 1.0], [0.2, 0.1, 2.0, 1.0]]
-    assert seen.beside[:, :2].tolist() == [[1.0, 0.0], [pytest.approx(1 / 6), -0.4], [0.0, -0.4]]
+    evidence = Evidence({A: 6.0, B: 1.0}, {A: 0.5, C: 0.1}, weight=8.0, stated=2.0)
+    # Words: (6 + 2) / (8 + 2); cosine: the last one's where a passage is not among them.
+    assert features(evidence, [A, B, C]).tolist() == [
+        [0.8, 0.5, 1.0], [pytest.approx(0.3), 0.1, 1.0], [0.2, 0.1, 1.0],
+    ]  # fmt: skip
 
 
-def test_relevance_is_the_product_of_two_probabilities():
-    seen = features(Evidence({A: 4.0}, {A: 0.5}, weight=8.0, passages=1), [A])
-    assert weighed(seen, BOTH).tolist() == [pytest.approx(1 / (1 + math.exp(-0.5)) / 2)]
+def test_relevance_is_a_logistic_regression():
+    seen = features(Evidence({A: 4.0}, {A: 0.5}, weight=8.0), [A])
+    assert weighed(seen, BOTH).tolist() == [pytest.approx(1 / (1 + math.exp(-0.5)))]
 
 
 def test_the_search_that_speaks_most_for_a_passage_counts(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("agent.relevance.weights", lambda: Weights(0.1, {}, {"words+near": BOTH}))
-    weak, strong = Evidence({A: 1.0}, {A: 0.1}, 8.0, 1), Evidence({A: 8.0}, {A: 0.9}, 8.0, 1)
+    weak, strong = Evidence({A: 1.0}, {A: 0.1}, 8.0), Evidence({A: 8.0}, {A: 0.9}, 8.0)
     assert relevance([weak, strong], [A]) == relevance([strong], [A]) > relevance([weak], [A])
     assert relevance([], [A]).tolist() == [0.0]
 
 
 def test_the_packaged_coefficients_fit_the_features():
     evidence = {
-        "words+near": Evidence({A: 1.0}, {A: 0.1}, 8.0, 1), "words": Evidence({A: 1.0}, None, 8.0, 1),
-        "near": Evidence(None, {A: 0.1}, 8.0, 1),
+        "words+near": Evidence({A: 1.0}, {A: 0.1}, 8.0), "words": Evidence({A: 1.0}, None, 8.0),
+        "near": Evidence(None, {A: 0.1}, 8.0),
     }  # fmt: skip
     assert weights().coefficients.keys() == evidence.keys()
     assert all(0 < relevance([one], [A])[0] < 1 for one in evidence.values())
