@@ -256,8 +256,15 @@ WRONG = {
     "a long question": ({"query": "word " * 1601}, "at most 8000 characters"),
     "half a surrogate pair": ({"query": "penguins \ud83d"}, "query: input should be a valid string"),
     "half a pair in a filter": ({"filter": {"type": "eq", "key": "team", "value": "\ud83d"}}, "surrogate"),
-    "a misspelt argument": ({"colection": "docs"}, 'there are: "collection", "filter", "query", "top_k"'),
-    "an argument of another tool": ({"budget_tokens": 500}, 'there are: "collection", "filter", "query", "top_k"'),
+    "no share": ({"min_relevance": 2}, "a number from 0 to 1"),
+    "a misspelt argument": (
+        {"colection": "docs"},
+        'there are: "collection", "filter", "min_relevance", "query", "top_k"',
+    ),
+    "an argument of another tool": (
+        {"budget_tokens": 500},
+        'there are: "collection", "filter", "min_relevance", "query", "top_k"',
+    ),
     "an argument that nobody can print": ({"\ud83d\n\x1b[2J": 1}, 'there are: "collection"'),
 }
 
