@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import prompts
-from agent import assemble, fusion, options, rank_features, transform
+from agent import assemble, fusion, options, rank_features, relevance, transform
 from agent.breaker import Breaker, Breakers
 from agent.context import Around, surroundings
 from agent.fusion import Fused
@@ -28,7 +28,7 @@ from agent.rerank.stage import Patience, Reranking, rerank
 from agent.retrieve import Answer
 from agent.search import MODEL_UNAVAILABLE, Asked, Found, Search, unread
 from agent.settings import Settings
-from agent.types import AugmentRequest, Intent, Prompt, RankedHit, Request, Result, Table
+from agent.types import AugmentRequest, Intent, Prompt, RankedHit, Request, Result, Status, Table
 from retrievers.core.errors import BadDocument, BadRequest, Unavailable, UnknownCollection, listing
 from retrievers.core.fields import Field, Values, flatten, normalise
 from retrievers.core.filters import Filter, in_words, parse
@@ -263,6 +263,10 @@ class Pipeline:
         clock.ended("loop")
         held = found.rung.filter if found.rung else wanted
         table = _table(found) if intent.kind != "none" else None
+        judged, unjudged = await self._judged(asked, reading, found, ranking)
+        minimum = self.settings.min_relevance if request.min_relevance is None else request.min_relevance
+        if minimum is not None:
+            ranking = [hit for hit in ranking if judged.get(hit.id, 1.0) >= minimum]
         final: list[Fused] = ranking
         reranking: Reranking | None = None
         unfeatured: tuple[str, ...] = ()
@@ -277,13 +281,16 @@ class Pipeline:
         first, last = (request.page - 1) * request.top_k, request.page * request.top_k
         page = await self._loaded(scope, held, final[first:last])
         clock.ended("page")
-        status = "found" if final or table else "nothing_found"
+        status: Status = "nothing_found"
+        if table or final:
+            least = relevance.weights().found if minimum is None else minimum
+            status = "found" if table or any(judged.get(hit.id, 1.0) >= least for hit in final) else "weak"
         result = Result.model_construct(
             trace_id=uuid.uuid4().hex,
             query=intent.question,
             intent=intent,
             plan=tuple(answer.step for answer in found.answers),
-            hits=_ranked(page, request, intent),
+            hits=_ranked(page, request, intent, judged),
             table=table,
             outcomes=tuple(answer.outcome for answer in found.answers),
             relaxed=(*(found.rung.dropped if found.rung else ()), *looped.relaxed),
@@ -295,6 +302,7 @@ class Pipeline:
                 *(reranking.degraded if reranking else ()),
                 *looped.degraded,
                 *unfeatured,
+                *unjudged,
             ),
             status="no_retrieval_needed" if intent.kind == "none" else status,
             took_ms=round((time.monotonic() - started) * 1000, 3),
@@ -381,6 +389,26 @@ class Pipeline:
             self.settings, search, model, self.model_breaker, lambda *given: self._fused(*given)[0], self._loaded
         )
         return await loop.run(asked, found, ranking, reading.calls)
+
+    async def _judged(
+        self, asked: Asked, reading: Reading, found: Found, ranking: Sequence[Fused]
+    ) -> tuple[Mapping[ChunkId, float], tuple[str, ...]]:
+        """The relevance of the hits; nothing of it where it cannot be told in time, which is said."""
+        if not ranking:
+            return {}, ()
+        judging = relevance.judge(
+            found,
+            ranking,
+            scope=asked.scope,
+            catalogue=self.catalogue,
+            sources=self.sources,
+            embedder=self.embedder,
+            is_listing=reading.is_listing,
+        )
+        try:
+            return await within(judging, asked.at(_FEATURED_BY) - time.monotonic()), ()
+        except (Unavailable, TimeoutError, OSError):
+            return {}, (relevance.UNAVAILABLE,)
 
     def fuse(self, found: Found) -> tuple[list[Fused], dict[str, float]]:
         """The ranking of the first searches; those for separate parts of the question take turns."""
@@ -564,7 +592,9 @@ def _distinct(*names: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _ranked(page: Sequence[Fused], request: Request, intent: Intent) -> tuple[RankedHit, ...]:
+def _ranked(
+    page: Sequence[Fused], request: Request, intent: Intent, judged: Mapping[ChunkId, float]
+) -> tuple[RankedHit, ...]:
     mark = Highlighter(intent.question, intent.language)
     before = (request.page - 1) * request.top_k
     hits = []
@@ -588,6 +618,7 @@ def _ranked(page: Sequence[Fused], request: Request, intent: Intent) -> tuple[Ra
                 sources=tuple(hit.ranks),
                 ranks=dict(hit.ranks),
                 highlights=mark(chunk.text),
+                relevance=judged.get(hit.id),
             )
         )
     return tuple(hits)

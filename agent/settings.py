@@ -53,6 +53,9 @@ class Settings(BaseModel):
     rerank_blend: float = Field(
         0.0, ge=0, le=1, description="share of the words in common in the score of a reranker that is a model"
     )
+    min_relevance: float | None = Field(
+        None, ge=0, le=1, description="hits with a lower relevance are left out; none is when unset"
+    )
     fusion: Method = Field("convex", description="how rankings are merged")
     fusion_weights: str = Field(
         WEIGHTS, description="shares in weighted_sum, SOURCE=WEIGHT between commas; the other sources share the rest"

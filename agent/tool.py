@@ -46,6 +46,10 @@ _PARAMETERS: dict[str, Any] = {
             "type": ["integer", "null"],
             "description": f"most passages wanted, from 1 to {MAX_TOP_K}; null for {_TOP_K}",
         },
+        min_relevance={
+            "type": ["number", "null"],
+            "description": "leave out passages of a lower relevance, from 0 to 1; null for the service's own bound",
+        },
         reranker={
             "type": ["string", "null"],
             "description": "none, hybrid or the configured one; null for the configured one",
@@ -135,7 +139,7 @@ def output(result: Result) -> str:
     passages = [
         {
             "n": n, "document_id": hit.document_id, "title": hit.title, "text": hit.text, "url": hit.url,
-            "metadata": hit.metadata,
+            "metadata": hit.metadata, "relevance": hit.relevance,
         }
         for n, hit in enumerate(result.hits, 1)
     ]  # fmt: skip

@@ -19,6 +19,7 @@ LEAST_TIMEOUT_S = 0.1
 """In less nothing can be answered."""
 MAX_TOP_K = 100
 
+Status = Literal["found", "weak", "nothing_found", "no_retrieval_needed"]
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 Text = Annotated[str, Field(min_length=1, max_length=MAX_QUERY_CHARACTERS)]
 
@@ -66,6 +67,7 @@ class Request(Shape):
         ignore: conditions that are not to be read from the question, such as an earlier answer's intent had.
         fusion, lexical_weight, depth, rank_features: in place of the settings of these names.
         context: what a prompt shows around its passages; a hit is always the passage alone.
+        min_relevance: hits with a lower relevance are left out; the setting when None.
     """
 
     query: Text | None = None
@@ -87,6 +89,7 @@ class Request(Shape):
     now: Moment | None = None
     timeout_s: Annotated[float, Field(ge=LEAST_TIMEOUT_S, le=120)] | None = None
     explain: bool = False
+    min_relevance: Annotated[float, Field(ge=0, le=1)] | None = None
 
     @property
     def question(self) -> str:
@@ -231,6 +234,8 @@ class RankedHit(Shape):
 
     Attributes:
         start, end: the passage's characters [start, end) in its document's text.
+        relevance: how likely the passage answers the question, 0 to 1, comparable across questions; None for a hit
+            from outside, which nobody here can judge.
     """
 
     rank: int
@@ -247,6 +252,7 @@ class RankedHit(Shape):
     sources: tuple[str, ...]
     ranks: dict[str, int]
     highlights: tuple[tuple[int, int], ...]
+    relevance: float | None = None
 
 
 class Table(Shape):
@@ -264,6 +270,7 @@ class Result(Shape):
     """The hits and the record of how they were found.
 
     Attributes:
+        status: `weak` where there are hits and none is relevant enough to answer the question.
         explanation: the whole decision record, as `Service.explain` answers it, when the request asked to `explain`;
             otherwise it is no part of the answer.
     """
@@ -277,7 +284,7 @@ class Result(Shape):
     outcomes: tuple[Outcome, ...]
     relaxed: tuple[Relaxed, ...] = ()
     degraded: tuple[str, ...] = ()
-    status: Literal["found", "nothing_found", "no_retrieval_needed"]
+    status: Status
     took_ms: float
     explanation: Annotated[dict[str, Any] | None, Field(exclude_if=lambda value: value is None)] = None
 

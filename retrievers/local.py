@@ -148,6 +148,10 @@ class Local:
         found = (corpus.find(id, wanted_by, now) for id in ids) if corpus is not None else ()
         return {chunk.id: chunk for chunk in found if chunk is not None}
 
+    def term_counts(self, terms: Iterable[str]) -> Mapping[str, int]:
+        """See `Counting.term_counts`."""
+        return self._corpus.postings.passages_with(terms) if self._corpus else {}
+
     async def scope(self, tenant: str = PLATFORM) -> Scope:
         """These documents alone, for use without the service; waits until they are read."""
         await self.ready(vectors=False)

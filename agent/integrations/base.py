@@ -50,12 +50,15 @@ def options_of(given: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, A
 def metadata_of(result: Result, hit: RankedHit, **own: Any) -> dict[str, Any]:
     """A hit's metadata: title, URL and `own`, over them the document's own, and what signalbox says of the hit.
 
-    The last is an object under "signalbox": trace_id, document_id, id (of the passage), rank, score, scores and ranks
-    per source, the characters [start, end) of the passage in its document, and highlights in the passage.
+    The last is an object under "signalbox": trace_id, document_id, id (of the passage), rank, score, relevance,
+    scores and ranks per source, the characters [start, end) of the passage in its document, and highlights in it.
     """
     said = hit.model_dump(
-        mode="json", include={"document_id", "id", "rank", "score", "scores", "ranks", "start", "end", "highlights"}
-    )
+        mode="json",
+        include={
+            "document_id", "id", "rank", "score", "relevance", "scores", "ranks", "start", "end", "highlights",
+        },
+    )  # fmt: skip
     shown = {"title": hit.title, **({"url": hit.url} if hit.url else {}), **own}
     return {**shown, **hit.metadata, PROVENANCE: {"trace_id": result.trace_id, **said}}
 

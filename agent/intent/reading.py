@@ -65,6 +65,7 @@ class Reading:
         stated: the constraints of `firm` and `soft` with how sure each is, in the order of the question.
         calls: of the model, by this reading alone; filled while `later` runs.
         transforms: likewise.
+        is_listing: whether nothing is asked beside the constraints of `firm`.
     """
 
     first: Intent
@@ -75,6 +76,7 @@ class Reading:
     stated: tuple[Stated, ...] = ()
     calls: Calls = field(default_factory=Calls)
     transforms: Transforms = field(default_factory=Transforms)
+    is_listing: bool = False
 
 
 class IntentReader(Protocol):

@@ -50,6 +50,7 @@ class RulesReading:
         pieces: the constraints, the surest last.
         complete: whether a model could add nothing: small talk, identifiers, questions of metadata alone.
         mentioned: what of the catalogue is mentioned; None where the question is for the documents, see `turn`.
+        is_listing: whether nothing is asked beside the constraints: "all Final PEPs by Guido".
     """
 
     kind: str
@@ -62,6 +63,7 @@ class RulesReading:
     rejected: tuple[Rejected, ...]
     complete: bool
     mentioned: turn.Mentioned | None = None
+    is_listing: bool = False
 
     @property
     def filter(self) -> Json | None:
@@ -232,7 +234,8 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
         confidence = _confidence(calculation.pieces, 0.9)
         return _aggregated(question, calculation, context, confidence, rejected, complete=complete)
     exact = _is_identifier(found)
-    search = found.rest if found.pieces and topic_of(found) else question
+    is_listing = bool(found.pieces) and not topic_of(found)
+    search = found.rest if found.pieces and not is_listing else question
     return RulesReading(
         kind="retrieve",
         question=question,
@@ -243,6 +246,7 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
         confidence=0.9 if exact else _confidence(found.pieces, 0.6),
         rejected=_with_unread(rejected, found),
         complete=exact and not rejected,
+        is_listing=is_listing,
     )
 
 
@@ -312,6 +316,7 @@ def _followed(carried: followup.Carried, question: str, context: Context) -> Rul
         confidence=0.6,
         rejected=_with_unread(_rejected(found), found),
         complete=False,
+        is_listing=bool(carried.pieces and carried.lists) and not (said or about),
     )
 
 

@@ -70,7 +70,8 @@ class Stating:
             soft_filter=both([to_json(one) for one in softest]) if softest else None,
             sources=made.sources, aggregate=made.aggregate, confidence=made.confidence, rejected=rejected,
         )  # fmt: skip
-        return Reading(intent, None, tuple(weakest), tuple(softest), stated=tuple(stated))
+        is_listing = made.is_listing and not (unread or softest)
+        return Reading(intent, None, tuple(weakest), tuple(softest), stated=tuple(stated), is_listing=is_listing)
 
     def _calculating_surely(self, made: RulesReading) -> RulesReading:
         """The reading without a calculation that would leave out a condition which is only likely."""

@@ -85,6 +85,9 @@ Fallback = Annotated[
     str | None,
     typer.Option(help="ordered_backoff, do_not_route, route_to_all or fail; the setting when left out"),
 ]
+MinRelevance = Annotated[
+    float | None, typer.Option(help="leave out hits of a lower relevance, 0 to 1; the setting when left out")
+]
 TraceId = Annotated[str, typer.Argument(help="the trace_id of an answer", metavar="TRACE_ID")]
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON document on stdout and nothing else")]
 
@@ -124,6 +127,7 @@ def retrieve(
     rank_features: RankFeatures = None,
     now: Now = None,
     fallback: Fallback = None,
+    min_relevance: MinRelevance = None,
     tenant: Tenant = None,
     explain: Annotated[bool, typer.Option("--explain", help="also show how the hits were found")] = False,
     as_json: AsJson = False,
@@ -150,6 +154,7 @@ def retrieve(
             rank_features=rank_features,
             now=now,
             fallback=fallback,
+            min_relevance=min_relevance,
             explain=explain,
         )
         if as_json:
@@ -177,6 +182,7 @@ def augment(
     rank_features: RankFeatures = None,
     now: Now = None,
     fallback: Fallback = None,
+    min_relevance: MinRelevance = None,
     tenant: Tenant = None,
     template: Annotated[str | None, typer.Option(help="prompt template, answer when left out")] = None,
     budget_tokens: Annotated[int, typer.Option(help="most tokens of passages")] = 3000,
@@ -204,6 +210,7 @@ def augment(
             rank_features=rank_features,
             now=now,
             fallback=fallback,
+            min_relevance=min_relevance,
             template=template,
             budget_tokens=budget_tokens,
             context=context,
@@ -233,6 +240,7 @@ def ask(
     rank_features: RankFeatures = None,
     now: Now = None,
     fallback: Fallback = None,
+    min_relevance: MinRelevance = None,
     tenant: Tenant = None,
     template: Annotated[str | None, typer.Option(help="prompt template, answer when left out")] = None,
     budget_tokens: Annotated[int, typer.Option(help="most tokens of passages")] = 3000,
@@ -265,6 +273,7 @@ def ask(
             rank_features=rank_features,
             now=now,
             fallback=fallback,
+            min_relevance=min_relevance,
             template=template,
             budget_tokens=budget_tokens,
             context=context,

@@ -38,6 +38,7 @@ _FIXED = (
     "depth",
     "rank_features",
     "fallback",
+    "min_relevance",
     "timeout_s",
     "template",
     "context",
@@ -211,7 +212,8 @@ def _head(trace: Json) -> Iterable[tuple[str, str]]:
     yield "made by", ", ".join(f"{name} {one}" for name, one in trace["versions"].items())
     said = [name for name in REPLAYABLE if settings.get(name) not in (None, "", [])]
     yield "settings", ", ".join(f"{name.upper()}={_listed(settings[name])}" for name in said)
-    yield "status", trace["status"]
+    judged = [hit["relevance"] for hit in trace["hits"] if hit.get("relevance") is not None]
+    yield "status", trace["status"] + (f", relevance {max(judged):.2f} at most" if judged else "")
 
 
 def _last_turn(messages: Sequence[Json]) -> str:
@@ -360,10 +362,14 @@ def _ranking(trace: Json) -> Table | Text | None:
     reranked = any("rerank" in hit["scores"] for hit in trace["hits"])
     features = [kind for kind in rank_features.KINDS if any(kind in hit["scores"] for hit in trace["hits"])]
     # What it is ordered by at last, where that is neither of the next two columns.
+    judged = any(hit.get("relevance") is not None for hit in trace["hits"])
     headed = [*(["score"] if features else []), *(["reranked"] if reranked else []), "fused", *features, *sources]
+    headed = ["relevance", *headed] if judged else headed
     table = _table("rank", *headed, "passage", right=["rank", *headed])
     for hit in trace["hits"]:
         cells = [str(hit["rank"])]
+        if judged:
+            cells.append(_figure(hit.get("relevance"), None))
         if features:
             cells.append(_figure(hit["score"], None))
         if reranked:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _SNIPPET_CHARACTERS = 240
 _MOST_ROWS = 20
+WEAK = "only weak matches: the documents hardly speak of this"
 _COMES_WITH = {"web": "WEB_PROVIDER", "cloud": "CLOUD"}
 # A document's text must not be able to drive the terminal.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -61,7 +62,8 @@ def show_result(result: Result, *, explain: bool, given: Mapping[str, Any] | Non
     for hit in result.hits:
         title = plain(hit.title or hit.document_id)
         print(f"{hit.rank:>3}. {title}  [{plain(hit.id)}]")
-        scores = ", ".join(f"{name} {score:.3f}" for name, score in hit.scores.items())
+        judged = {} if hit.relevance is None else {"relevance": hit.relevance}
+        scores = ", ".join(f"{name} {score:.3f}" for name, score in {**judged, **hit.scores}.items())
         facts = ", ".join(
             f"{key}: {_short(value)}" for key, value in hit.metadata.items() if value not in (None, "", [])
         )
@@ -108,6 +110,8 @@ def note_shortfalls(result: Result) -> None:
             note(f"the {source} would have been asked, but is not set up: set {setting}")
     if "rerank_unavailable" in result.degraded:
         note("not reranked, the fused order stays: `signalbox explain` and `signalbox doctor` say why")
+    if result.status == "weak":
+        note(WEAK)
     for relaxed in result.relaxed:
         note(f"left out: {in_words(relaxed.dropped)} ({relaxed.reason})")
 

@@ -73,6 +73,10 @@ class SearchArguments(RankingArguments):
     collection: Annotated[CollectionName, Field(description="name of one collection; all when left out")] = None
     filter: FilterObject = None
     top_k: Annotated[TopK, Field(description=f"how many passages, a whole number from 1 to {MAX_TOP_K}")] = 5
+    min_relevance: Annotated[
+        Annotated[float, Field(ge=0, le=1)] | None,
+        Field(description="leave out passages of a lower relevance, a number from 0 to 1"),
+    ] = None
 
 
 class AnswerArguments(SearchArguments):

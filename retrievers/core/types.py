@@ -248,6 +248,15 @@ class Holder(Protocol):
 
 
 @runtime_checkable
+class Counting(Protocol):
+    """A holder that says how common words are in its documents."""
+
+    def term_counts(self, terms: Iterable[str]) -> Mapping[str, int]:
+        """In how many of its passages each term occurs; absent terms are left out."""
+        ...
+
+
+@runtime_checkable
 class Closing(Protocol):
     """A retriever with something to let go of when the service ends."""
 

@@ -173,6 +173,7 @@ def test_a_models_call_is_answered_with_the_passages(service: BlockingService):
     recent = {"type": "gte", "key": "year", "value": 2010}
     arguments = json.dumps({"query": "penguins", "collection": "birds", "filter": recent, "top_k": None})
     answer = json.loads(service.call_tool(arguments))
+    assert 0 < answer["passages"][0].pop("relevance") <= 1
     assert answer == {
         "status": "found",
         "passages": [
@@ -186,7 +187,7 @@ def test_a_models_call_is_answered_with_the_passages(service: BlockingService):
 
 def test_a_bad_call_is_answered_with_what_would_be_valid(service: BlockingService):
     service.ingest([document("a", "Penguins march.", year=2005)], "birds")
-    known = ["query", "collection", "filter", "top_k"]
+    known = ["query", "collection", "filter", "top_k", "min_relevance"]
     for arguments, where, valid in (
         ("{", "arguments", []),
         ("[]", "arguments", []),

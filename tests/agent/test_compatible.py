@@ -15,7 +15,7 @@ from agent.fusion import Fused
 from agent.rerank.base import MOST_TOTAL_CHARACTERS
 from agent.rerank.texts import MOST_EMBEDDED_PIECES, rerank_texts
 from agent.serve.http.app import create_app
-from agent.serve.http.compatible import attributes, shown_scores
+from agent.serve.http.compatible import above, attributes
 from agent.serve.http.dify_filters import OPERATORS
 from agent.serve.identity import Caller, Identify, NoKey, Unauthenticated
 from agent.serve.testing import serving
@@ -88,8 +88,7 @@ async def test_the_openai_client_searches_a_collection_as_a_vector_store(openai_
     first, second = found
     assert first.file_id == "march"
     assert (first.filename, [(one.type, one.text) for one in first.content]) == ("The march", [("text", MARCH)])
-    assert first.score == 1.0
-    assert 0 <= second.score <= 1
+    assert 0 <= second.score < first.score <= 1
     assert first.attributes == {
         "year": 2005, "tags": "ice, film", "seen": "2024-03-01", "code": "EMP-1", "wild": True,
     }  # fmt: skip
@@ -106,10 +105,10 @@ async def test_openais_filters_several_queries_and_thresholds_do_what_they_say(o
     at_sea = {"type": "in", "key": "tags", "value": ["sea"]}
     assert sorted(await found(QUESTION, filters=late)) == ["rest", "swim"]
     assert await found(QUESTION, filters={"type": "and", "filters": [late, at_sea]}) == ["swim"]
-    # Each of several queries has its own best hit, which has 1.
-    best_of_two = await found(["march across the ice", "krill in the sea"], ranking_options={"score_threshold": 1.0})
+    # A passage has the best of its relevances to the queries.
+    best_of_two = await found(["march across the ice", "krill in the sea"], ranking_options={"score_threshold": 0.7})
     assert sorted(best_of_two) == ["march", "swim"]
-    assert await found(QUESTION, ranking_options={"score_threshold": 1.0, "ranker": "none"}) == ["march"]
+    assert await found(QUESTION, ranking_options={"score_threshold": 0.9, "ranker": "none"}) == ["march"]
     assert await found(QUESTION, ranking_options={"ranker": "auto"}, max_num_results=1) == ["march"]
 
 
@@ -158,24 +157,31 @@ async def test_the_openai_client_raises_its_own_exceptions(openai_client: openai
     assert caught.value.param == "ranking_options.ranker"
 
 
-def hit(score: float, **scores: float) -> RankedHit:
+def hit(score: float, relevance: float | None = None, **scores: float) -> RankedHit:
     return RankedHit(
         rank=1, id="c/d#0", document_id="d", title="", text="", start=0, end=0, url=None, metadata={}, score=score,
-        scores=scores, sources=(), ranks={}, highlights=(),
+        scores=scores, sources=(), ranks={}, highlights=(), relevance=relevance,
     )  # fmt: skip
 
 
-def test_a_shown_score_is_a_share_of_the_best_unless_a_reranker_has_judged():
-    # Reciprocal ranks: 0.03 is the best there is.
-    assert shown_scores([hit(0.03), hit(0.015), hit(0.006)]) == [1.0, 0.5, pytest.approx(0.2)]
-    # The cosine speaks for a hit that is only the last of few.
-    assert shown_scores([hit(0.8, vector=0.7), hit(0.0, vector=0.6)]) == [1.0, 0.6]
+def shown(*hits: RankedHit, threshold: float | None = None) -> list[float]:
+    return [score for _, score in above(hits, threshold)]
+
+
+def test_a_shown_score_is_the_relevance_and_the_rerankers_where_one_has_judged():
+    assert shown(hit(0.9, 0.7), hit(0.6, 0.2)) == [0.7, 0.2]
+    assert shown(hit(0.3, 0.9, rerank=0.3), hit(0.2, 0.9, rerank=0.2)) == [0.3, 0.2]
     # Never higher than the one before, whatever the order came from; nor outside of 0 to 1.
-    assert shown_scores([hit(0.5), hit(0.25), hit(0.4)]) == [1.0, 0.5, 0.5]
-    assert shown_scores([hit(0.3, rerank=0.3), hit(0.2, rerank=0.2)]) == [0.3, 0.2]
-    assert shown_scores([hit(1.5, rerank=1.5), hit(-0.5, rerank=-0.5)]) == [1.0, 0.0]
-    assert shown_scores([hit(0.0), hit(0.0)]) == [0.0, 0.0]
-    assert shown_scores([]) == []
+    assert shown(hit(0.9, 0.2), hit(0.6, 0.7)) == [0.2, 0.2]
+    assert shown(hit(1.5, rerank=1.5), hit(-0.5, rerank=-0.5)) == [1.0, 0.0]
+    # From outside comes no relevance: its share of the best score.
+    assert shown(hit(0.03), hit(0.015), hit(0.006)) == [1.0, 0.5, pytest.approx(0.2)]
+    assert shown(hit(0.0), hit(0.0)) == [0.0, 0.0]
+    assert shown() == []
+
+
+def test_a_threshold_judges_each_hit_by_its_own_score():
+    assert shown(hit(0.9, 0.2), hit(0.6, 0.7), threshold=0.5) == [0.7]
 
 
 def test_attributes_are_what_openai_can_hold():
@@ -211,9 +217,10 @@ async def test_dify_gets_records_with_content_score_title_and_metadata(client: h
     assert list(answer.json()) == ["records"]
     records = answer.json()["records"]
     assert len(records) == 2
+    assert 0.9 < records[0]["score"] <= 1
     assert records[0] == {
         "content": MARCH,
-        "score": 1.0,
+        "score": records[0]["score"],
         "title": "The march",
         "metadata": {
             "document_id": "march", "year": 2005, "tags": ["ice", "film"], "seen": "2024-03-01", "code": "EMP-1",
@@ -222,7 +229,7 @@ async def test_dify_gets_records_with_content_score_title_and_metadata(client: h
     }  # fmt: skip
     sea = (await client.post("/retrieval", json={**body, "query": "krill in the sea"})).json()["records"][0]
     assert sea["metadata"]["url"] == "https://example.org/swim"
-    body["retrieval_setting"] = {"top_k": 2, "score_threshold": 1.0}
+    body["retrieval_setting"] = {"top_k": 2, "score_threshold": 0.9}
     assert [one["title"] for one in (await client.post("/retrieval", json=body)).json()["records"]] == ["The march"]
 
 

@@ -219,7 +219,7 @@ async def test_the_tools_say_what_they_are_for_what_there_is_to_search_and_that_
         assert 'Collections: "docs" (2 documents).' in (search.description or "")
         properties = search.input_schema["properties"]
         ranking = {"reranker", "fusion", "lexical_weight", "depth", "rank_features"}
-        assert set(properties) == {"query", "collection", "filter", "top_k", *ranking}
+        assert set(properties) == {"query", "collection", "filter", "top_k", "min_relevance", *ranking}
         assert (properties["top_k"]["default"], search.input_schema["required"]) == (5, ["query"])
         assert all("description" in one for one in properties.values())
         assert {"hits", "intent", "table", "relaxed", "degraded"} < set((search.output_schema or {})["properties"])
@@ -264,6 +264,7 @@ WRONG = {
     "too heavy a weight": ({"lexical_weight": 2}, "a number from 0 to 1"),
     "a rank feature that is none": ({"rank_features": "age"}, "recency:FIELD/DAYS=WEIGHT"),
     "a reranker elsewhere": ({"reranker": "onnx:/"}, '"hybrid", "none"'),
+    "no share": ({"min_relevance": 2}, "a number from 0 to 1"),
     "an argument that nobody can print": ({"\ud83d\n\x1b[2J": 1}, 'there are: "collection"'),
 }
 

@@ -537,7 +537,7 @@ async def test_many_at_once_are_all_stored_under_their_own_tenant(service: Servi
 
 async def test_a_search_that_an_index_may_have_answered_is_marked(service: Service, owner_url: str):
     with psycopg.connect(owner_url, autocommit=True) as connection:
-        connection.execute("UPDATE signalbox.collection SET chunks = 20001")
+        connection.execute("UPDATE signalbox.collection SET chunks = 10001")
     await service.collections()
     found = await service.retrieve("penguins march", collection="birds", intent="off")
     trace = await service.explain(found.trace_id)

@@ -94,8 +94,11 @@ export function passages(answer) {
   const hits = passagesOf(answer);
   if (!hits.length) return null;
   const cited = new Map(answer.citations.map((one) => [one.chunk_id, one]));
-  return section(t("passages"), {}, h("ol", { class: "hits" }, hits.map((hit) => passage(hit, cited.get(hit.id), answer.hits))));
+  const weak = answer.status === "weak" ? h("p", { class: "notice warning" }, t("passages.weak")) : null;
+  return section(t("passages"), {}, weak, h("ol", { class: "hits" }, hits.map((hit) => passage(hit, cited.get(hit.id), answer.hits))));
 }
+
+const relevance = (hit) => (typeof hit.relevance === "number" ? t("passage.relevance", { relevance: score(hit.relevance) }) : null);
 
 function passage(hit, citation, hits) {
   const text = h("div", { class: "text clamped" }, marked(hit.text, hit.highlights));
@@ -122,7 +125,7 @@ function passage(hit, citation, hits) {
       h("h3", {}, h("button", { class: "link", type: "button", onclick: () => (citation ? openCitation(citation, hits) : openHit(hit)) }, hit.title || hit.document_id)),
       citation ? h("span", { class: "soft" }, t("passage.cited", { n: citation.n })) : null,
     ),
-    h("p", { class: "soft" }, [hit.document_id, hit.sources.map(sourceName).join(" + "), t("passage.score", { score: score(hit.score) })].filter(Boolean).join(" · "), hit.url ? [" · ", outward(hit.url)] : null),
+    h("p", { class: "soft" }, [hit.document_id, hit.sources.map(sourceName).join(" + "), t("passage.score", { score: score(hit.score) }), relevance(hit)].filter(Boolean).join(" · "), hit.url ? [" · ", outward(hit.url)] : null),
     text,
     more,
     h("details", {}, h("summary", {}, t("passage.metadata")), metadataList(hit.metadata) ?? h("p", { class: "soft" }, t("passage.no_metadata"))),

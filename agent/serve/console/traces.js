@@ -22,6 +22,7 @@ const CHANGES = {
   depth: "10 … 1000",
   rank_features: "",
   rerank_min_score: "0.0 … 1.0",
+  min_relevance: "0.0 … 1.0",
   max_rounds: "1 … 8",
   transforms: "",
   timeout_s: "0 … 120",

@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
 from typing import Annotated, Any
 
 from fastapi import Response
@@ -44,26 +43,26 @@ def refusal(problem: Problem, error: BaseModel) -> Response:
     return Response(json.dumps(error.model_dump()), status, problem.headers, "application/json")
 
 
-def shown_scores(hits: Sequence[RankedHit]) -> list[float]:
-    """One score from 0 to 1 per hit of a first page, none higher than the one before: clients sort by it.
+def above(hits: Sequence[RankedHit], threshold: float | None = None) -> Iterator[tuple[RankedHit, float]]:
+    """The hits of a first page with one score from 0 to 1 each, those below the threshold left out.
 
-    Where a reranker judged the hits it is the reranker's, and means the same for every question if the reranker's does.
-    Otherwise it is the fused score as a share of the best hit's, which has 1, or the cosine where that is higher: a
-    threshold then cuts what is weak beside the best.
+    The score is the hit's relevance; the reranker's score where one judged the hits; and for a hit from outside, of
+    which there is neither, its score as a share of the best hit's. It is never higher than that of the hit before:
+    clients sort by it.
     """
-    best = hits[0] if hits else None
-    if best is None or "rerank" in best.scores:
-        shown = [hit.score for hit in hits]
-    else:
-        shown = [max(hit.score / best.score if best.score > 0 else 0.0, hit.scores.get("vector", 0.0)) for hit in hits]
-    return list(accumulate((min(max(score, 0.0), 1.0) for score in shown), min))
+    best = hits[0].score if hits and hits[0].score > 0 else 1.0
+    lowest = 1.0
+    for hit in hits:
+        own = max(_own_score(hit, best), 0.0)
+        if threshold is None or own >= threshold:
+            lowest = min(lowest, own)
+            yield hit, lowest
 
 
-def above(hits: Sequence[RankedHit], threshold: float | None) -> Iterator[tuple[RankedHit, float]]:
-    """The hits with their shown scores, those below the threshold left out."""
-    for hit, score in zip(hits, shown_scores(hits), strict=True):
-        if threshold is None or score >= threshold:
-            yield hit, score
+def _own_score(hit: RankedHit, best: float) -> float:
+    if "rerank" in hit.scores:
+        return hit.score
+    return hit.score / best if hit.relevance is None else hit.relevance
 
 
 def name_of(hit: RankedHit) -> str:

@@ -52,7 +52,7 @@ class Retrieval(Tolerant):
 
 
 class Record(BaseModel):
-    """A passage; its score is as `compatible.shown_scores` says."""
+    """A passage; its score is as `compatible.above` says."""
 
     content: str
     score: float

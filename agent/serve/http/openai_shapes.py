@@ -62,7 +62,7 @@ class Extra(_Answered):
 
     trace_id: str | None = Field(description="for /v1/traces and /v1/feedback; null where nothing was looked up")
     citations: list[Citation]
-    status: Literal["found", "nothing_found", "no_retrieval_needed", "refused"]
+    status: Literal["found", "weak", "nothing_found", "no_retrieval_needed", "refused"]
     degraded: list[str]
     explanation: dict[str, Any] | None = Field(
         None, exclude_if=_is_nothing, description="where the request asked to `explain`"

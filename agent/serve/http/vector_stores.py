@@ -33,7 +33,7 @@ class RankingOptions(Shape):
 
     Attributes:
         ranker: "none" keeps the fused order; the others are the reranker of the settings, if there is one.
-        score_threshold: hits with a lower score are left out, see `compatible.shown_scores`.
+        score_threshold: hits with a lower score are left out, see `compatible.above`.
     """
 
     ranker: Literal["none", "auto", "default-2024-11-15"] | None = None
