@@ -222,7 +222,7 @@ def take_turns(rankings: Sequence[Sequence[Fused]], *, apart: int = PAGE) -> lis
                 first = next(others, first)
             taken[first.id] = parts.setdefault((number, first.part), len(parts))
             documents.add(first.id[:3])
-    return _never_rising([merged[id]._replace(part=part) for id, part in taken.items()])
+    return never_rising([merged[id]._replace(part=part) for id, part in taken.items()])
 
 
 def in_turns(ranking: Sequence[Fused], ordered: Sequence[Fused]) -> list[Fused]:
@@ -239,10 +239,10 @@ def in_turns(ranking: Sequence[Fused], ordered: Sequence[Fused]) -> list[Fused]:
     waiting: dict[int, list[Fused]] = {}
     for hit in reversed(ordered):
         waiting.setdefault(hit.part, []).append(hit)
-    return _never_rising([waiting[hit.part].pop() for hit in ranking if waiting.get(hit.part)])
+    return never_rising([waiting[hit.part].pop() for hit in ranking if waiting.get(hit.part)])
 
 
-def _never_rising(ordered: Sequence[Fused]) -> list[Fused]:
+def never_rising(ordered: Sequence[Fused]) -> list[Fused]:
     """The hits with scores that are never more than that of the hit before."""
     lowest = itertools.accumulate((hit.score for hit in ordered), min)
     return [hit._replace(score=score) for hit, score in zip(ordered, lowest, strict=True)]

@@ -56,6 +56,9 @@ class Settings(BaseModel):
         None, ge=0, le=1, description="share of full text in convex; by question when unset"
     )
     depth: int = Field(100, ge=10, le=1000, description="hits asked of each source, from which every page is cut")
+    per_document: int = Field(
+        2, ge=1, le=100, description="most passages of one document on a page while others are relevant"
+    )
     web_provider: str | None = Field(
         None, description="where the web is searched: tavily, brave, searxng:URL, exa or ddgs; not at all when unset"
     )

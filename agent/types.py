@@ -14,9 +14,12 @@ MOST_TOOL_CHARACTERS = 200_000
 LEAST_TIMEOUT_S = 0.1
 """In less nothing can be answered."""
 MAX_TOP_K = 100
+MAX_COMPLETE = 1000
+"""Most hits of one answer to a request for a complete list; a prompt is made of at most `MAX_TOP_K`."""
 
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 Text = Annotated[str, Field(min_length=1, max_length=MAX_QUERY_CHARACTERS)]
+PerDocument = Annotated[int, Field(ge=1, le=MAX_TOP_K)]
 
 
 class Shape(BaseModel):
@@ -55,6 +58,9 @@ class Request(Shape):
 
     Attributes:
         ignore: conditions that are not to be read from the question, such as an earlier answer's intent had.
+        per_document: most passages of one document while others are relevant; the setting when None.
+        complete: list every document that satisfies the filter, `MAX_COMPLETE` a page whatever `top_k` says, each with
+            its `per_document` best passages, 1 when None; as the question asks when None.
     """
 
     query: Text | None = None
@@ -71,6 +77,8 @@ class Request(Shape):
     now: Moment | None = None
     timeout_s: Annotated[float, Field(ge=LEAST_TIMEOUT_S, le=120)] | None = None
     explain: bool = False
+    per_document: PerDocument | None = None
+    complete: bool | None = None
 
     @property
     def question(self) -> str:
@@ -174,7 +182,11 @@ class Rejected(Shape):
 
 
 class Intent(Shape):
-    """What the question asks for, checked against what exists."""
+    """What the question asks for, checked against what exists.
+
+    Attributes:
+        wants: what the answer is made of: the passages that fit best, a list of documents, or all documents.
+    """
 
     kind: Literal["retrieve", "aggregate", "none"] = "retrieve"
     question: str
@@ -188,6 +200,7 @@ class Intent(Shape):
     by: Literal["rules", "llm", "caller"] = "caller"
     confidence: Annotated[float, Field(ge=0, le=1)] = 1.0
     rejected: tuple[Rejected, ...] = ()
+    wants: Literal["passages", "documents", "all"] = "passages"
 
 
 class Step(Shape):
@@ -251,6 +264,8 @@ class Result(Shape):
     Attributes:
         explanation: the whole decision record, as `Service.explain` answers it, when the request asked to `explain`;
             otherwise it is no part of the answer.
+        total: how many documents satisfy the filter, where all were asked for and a filter says which; else None.
+        complete: whether this page and those before it hold all of them; None where not all were asked for.
     """
 
     trace_id: str
@@ -264,6 +279,8 @@ class Result(Shape):
     degraded: tuple[str, ...] = ()
     status: Literal["found", "nothing_found", "no_retrieval_needed"]
     took_ms: float
+    total: int | None = None
+    complete: bool | None = None
     explanation: Annotated[dict[str, Any] | None, Field(exclude_if=lambda value: value is None)] = None
 
 

@@ -148,6 +148,10 @@ class Local:
         found = (corpus.find(id, wanted_by, now) for id in ids) if corpus is not None else ()
         return {chunk.id: chunk for chunk in found if chunk is not None}
 
+    def documents(self, wanted: Filter | None = None) -> list[ChunkId]:
+        """See `Holder.documents`."""
+        return self._corpus.firsts(wanted, datetime.now(UTC)) if self._corpus is not None else []
+
     async def scope(self, tenant: str = PLATFORM) -> Scope:
         """These documents alone, for use without the service; waits until they are read."""
         await self.ready(vectors=False)

@@ -30,6 +30,8 @@ _FIXED = (
     "collection",
     "sources",
     "top_k",
+    "per_document",
+    "complete",
     "intent",
     "reranker",
     "fallback",

@@ -77,6 +77,8 @@ def show_result(result: Result, *, explain: bool, given: Mapping[str, Any] | Non
     elif not result.hits:
         print("nothing found")
     found = f"{len(result.hits)} hits" if len(result.hits) != 1 else "1 hit"
+    if result.total is not None:
+        found += f", {'all' if result.complete else 'a part'} of {result.total:,} documents that satisfy the filter"
     degraded = f", degraded: {', '.join(result.degraded)}" if result.degraded else ""
     note(f"{found} in {result.took_ms:.1f} ms{degraded}")
 

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 from agent.errors import readable
 from agent.highlight import Highlighter
 from agent.serve.deadline import left_s
-from agent.types import MAX_TOP_K, Prompt, Result, Sentence, Shape, Text
+from agent.types import MAX_COMPLETE, MAX_TOP_K, PerDocument, Prompt, Result, Sentence, Shape, Text
 from retrievers.core.errors import BadRequest, UnknownCollection, listing
 from retrievers.core.filters import OPERATORS
 from retrievers.text.visible import prompt_text, prompt_value
@@ -50,6 +50,20 @@ class SearchArguments(Shape):
     collection: Annotated[CollectionName, Field(description="name of one collection; all when left out")] = None
     filter: FilterObject = None
     top_k: Annotated[TopK, Field(description=f"how many passages, a whole number from 1 to {MAX_TOP_K}")] = 5
+    per_document: Annotated[
+        PerDocument | None,
+        Field(
+            description="most passages of one document while others are relevant, a whole number from 1 to "
+            f"{MAX_TOP_K}; left out for the usual number"
+        ),
+    ] = None
+    complete: Annotated[
+        bool | None,
+        Field(
+            description="true lists every document that satisfies the conditions, whatever top_k says, at most "
+            f"{MAX_COMPLETE}; `total` says how many there are, `complete` whether all are there"
+        ),
+    ] = None
 
 
 class AnswerArguments(SearchArguments):
