@@ -129,6 +129,8 @@ def intent_lines(intent: Intent) -> list[tuple[str, str]]:
     if intent.aggregate:
         asked = {key: value for key, value in intent.aggregate.items() if value not in (None, [], False)}
         lines.append(("calculate", ", ".join(f"{key} {value}" for key, value in asked.items())))
+    if intent.wants != "passages":
+        lines.append(("wants", "all documents" if intent.wants == "all" else "documents"))
     lines += [("search", search) for search in intent.searches]
     lines += [("source", f"{one.name} ({one.reason})") for one in intent.sources]
     lines += [("ignored", _ignored(one)) for one in intent.rejected]

@@ -218,7 +218,7 @@ async def test_the_tools_say_what_they_are_for_what_there_is_to_search_and_that_
         search = tools["search_knowledge"]
         assert 'Collections: "docs" (2 documents).' in (search.description or "")
         properties = search.input_schema["properties"]
-        assert set(properties) == {"query", "collection", "filter", "top_k"}
+        assert set(properties) == {"query", "collection", "filter", "top_k", "per_document", "complete"}
         assert (properties["top_k"]["default"], search.input_schema["required"]) == (5, ["query"])
         assert all("description" in one for one in properties.values())
         assert {"hits", "intent", "table", "relaxed", "degraded"} < set((search.output_schema or {})["properties"])
@@ -246,6 +246,8 @@ WRONG = {
         "nested deeper than 8 levels",
     ),
     "no number": ({"filter": {"type": "gt", "key": "hours", "value": float("nan")}}, "needs a number"),
+    "no passage of a document": ({"per_document": 0}, "a whole number from 1 to 100"),
+    "a list that is complete in words": ({"complete": "all of it"}, "complete: input should be a valid boolean"),
     "too many": ({"top_k": MAX_TOP_K + 1}, "a whole number from 1 to 100"),
     "none": ({"top_k": 0}, "a whole number from 1 to 100"),
     "a huge number": ({"top_k": 10**300}, "a whole number from 1 to 100"),
@@ -256,8 +258,8 @@ WRONG = {
     "a long question": ({"query": "word " * 1601}, "at most 8000 characters"),
     "half a surrogate pair": ({"query": "penguins \ud83d"}, "query: input should be a valid string"),
     "half a pair in a filter": ({"filter": {"type": "eq", "key": "team", "value": "\ud83d"}}, "surrogate"),
-    "a misspelt argument": ({"colection": "docs"}, 'there are: "collection", "filter", "query", "top_k"'),
-    "an argument of another tool": ({"budget_tokens": 500}, 'there are: "collection", "filter", "query", "top_k"'),
+    "a misspelt argument": ({"colection": "docs"}, 'there are: "collection", "complete", "filter", "per_document"'),
+    "an argument of another tool": ({"budget_tokens": 500}, 'there are: "collection", "complete", "filter"'),
     "an argument that nobody can print": ({"\ud83d\n\x1b[2J": 1}, 'there are: "collection"'),
 }
 
