@@ -6,6 +6,7 @@ The whole ranking is ordered once, whatever the page: so a page of k hits is the
 import math
 from collections import Counter
 from collections.abc import Collection, Sequence
+from operator import itemgetter
 
 from agent.fusion import Fused, in_turns, never_rising
 from retrievers.text.folding import fold
@@ -32,24 +33,25 @@ def spread(ranking: Sequence[Fused], per_document: int, *, whole: Collection[Doc
         per_document: passages of a document in one round, at least 1.
         whole: documents that are asked for themselves; all their passages stand in the first round.
     Returns:
-        The same hits; `score` is never more than that of the hit before.
+        The same hits; where the order is another, `score` is never more than that of the hit before.
     Raises:
         ValueError: `per_document` is less than 1.
     """
     if per_document < 1:
         raise ValueError(f"per_document is {per_document}, it must be at least 1")
-    ranking = never_rising(ranking)
     best = ranking[0].score if ranking else 0.0
     least = LEAST_SHARE * best if best > 0 else -math.inf  # without a scale nothing can be said to be weak
-    relevant = [hit for hit in ranking if hit.score >= least]
+    relevant = next((place for place, hit in enumerate(ranking) if hit.score < least), len(ranking))
     given: Counter[Document] = Counter()
     rounds: list[tuple[int, Fused]] = []
-    for hit in relevant:
+    for hit in ranking[:relevant]:
         document = hit.id[:3]
         rounds.append((0 if document in whole else given[document] // per_document, hit))
         given[document] += 1
-    rounds.sort(key=lambda one: one[0])  # a stable sort: within a round the order stays
-    return never_rising(in_turns(ranking, [*(hit for _, hit in rounds), *ranking[len(relevant) :]]))
+    if not any(number for number, _ in rounds):
+        return list(ranking)
+    rounds.sort(key=itemgetter(0))  # a stable sort: within a round the order stays
+    return never_rising(in_turns(ranking, [*(hit for _, hit in rounds), *ranking[relevant:]]))
 
 
 def first_of_each(ranking: Sequence[Fused], per_document: int) -> list[Fused]:

@@ -245,7 +245,8 @@ def in_turns(ranking: Sequence[Fused], ordered: Sequence[Fused]) -> list[Fused]:
 def never_rising(ordered: Sequence[Fused]) -> list[Fused]:
     """The hits with scores that are never more than that of the hit before."""
     lowest = itertools.accumulate((hit.score for hit in ordered), min)
-    return [hit._replace(score=score) for hit, score in zip(ordered, lowest, strict=True)]
+    pairs = zip(ordered, lowest, strict=True)
+    return [hit if hit.score == score else hit._replace(score=score) for hit, score in pairs]
 
 
 def _better(one: Fused, other: Fused) -> Fused:

@@ -55,6 +55,8 @@ class Page(NamedTuple):
 
 def asks_for_all(request: Request, intent: Intent) -> bool:
     """Whether a complete list is asked for, by the caller or else by the question."""
+    if intent.kind == "none":
+        return False
     if request.complete is not None:
         return request.complete
     is_calculated = intent.aggregate is not None and intent.aggregate.get("op") != "list"
