@@ -94,7 +94,8 @@ export function passages(answer) {
   const hits = passagesOf(answer);
   if (!hits.length) return null;
   const cited = new Map(answer.citations.map((one) => [one.chunk_id, one]));
-  return section(t("passages"), {}, h("ol", { class: "hits" }, hits.map((hit) => passage(hit, cited.get(hit.id), answer.hits))));
+  const all = answer.total != null ? t("passages.total", { n: number(hits.length), all: number(answer.total) }) : "";
+  return section(t("passages"), {}, h("p", { class: "soft" }, all), h("ol", { class: "hits" }, hits.map((hit) => passage(hit, cited.get(hit.id), answer.hits))));
 }
 
 function passage(hit, citation, hits) {
