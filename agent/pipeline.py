@@ -538,7 +538,7 @@ class Pipeline:
 
     async def _loaded(self, scope: Scope, wanted: Filter | None, hits: Sequence[Fused]) -> list[Fused]:
         """The hits with their chunks read; one whose document was deleted meanwhile is left out."""
-        chunks = await self.catalogue.load(scope, [hit.id for hit in hits if hit.chunk is None], wanted)
+        chunks = await self._chunks(scope, [hit.id for hit in hits if hit.chunk is None], wanted)
         loaded = (hit._replace(chunk=hit.chunk or chunks.get(hit.id)) for hit in hits)
         return [hit for hit in loaded if hit.chunk is not None]
 
