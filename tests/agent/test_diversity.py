@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.diversity import crowding, first_of_each, is_named, spread
+from agent.diversity import LEAST_SHARE, crowding, first_of_each, is_named, spread
 from agent.fusion import Fused, take_turns
 from retrievers.core.types import ChunkId
 
@@ -72,7 +72,7 @@ def test_no_document_is_ahead_by_more_than_its_share(rows: list[tuple[str, int, 
     assert all(one.score >= other.score for one, other in pairwise(shown))
     # Documents come up for the first time in the order of the ranking.
     assert list(dict.fromkeys(one.id[:3] for one in shown)) == list(dict.fromkeys(one.id[:3] for one in ranking))
-    best = {one.id[:3] for one in ranking if one.score >= 0.25 * max(one.score for one in ranking)}
+    best = {one.id[:3] for one in ranking if one.score >= LEAST_SHARE * max(one.score for one in ranking)}
     place = max((names(shown).index(name) for name in _firsts(shown, best)), default=0)
     for document in best:
         before = sum(one.id[:3] == document for one in shown[:place])
