@@ -74,6 +74,7 @@ def assemble(
     unread: Sequence[str] = (),
     looked: bool = True,
     around: Around | None = None,
+    total: int | None = None,
 ) -> Assembled:
     """The prompt for a question.
 
@@ -89,6 +90,7 @@ def assemble(
         looked: whether anything was searched for; small talk needs no passages.
         around: see `agent.context.surroundings`; shown as far as the budget goes, nearest first, once every
             passage that fits is there.
+        total: how many documents satisfy the request's conditions, where all of them are asked for.
     Raises:
         prompts.BadTemplate: the template does not exist or has other inputs.
     """
@@ -108,6 +110,9 @@ def assemble(
         for said, conditions in told:
             if conditions:
                 prompt = f"{said.format(prompt_text('; '.join(conditions)))}\n\n{prompt}"
+        if total is not None:
+            shown = len({chunk.id[:3] for passage in passages for chunk in passage.chunks})
+            prompt = f"{_TOTAL.format(min(shown, total), total)}\n\n{prompt}"
     else:
         prompt = prompts.load(EMPTY_TEMPLATE if looked else DIRECT_TEMPLATE).render({"question": question})
     return Assembled(
@@ -132,6 +137,11 @@ _LEFT_OUT_IN_PART = (
 _UNREAD = (
     "These words of the request were not applied as conditions when the passages were chosen, so check the passages "
     "against them: {}"
+)
+
+_TOTAL = (
+    "The request is for all documents that satisfy its conditions. Passages of {:,} of the {:,} such documents follow, "
+    "so say if some are left out."
 )
 
 

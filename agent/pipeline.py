@@ -20,6 +20,7 @@ from agent.highlight import Highlighter
 from agent.intent.reading import IntentReader, Reading, Stated
 from agent.llm import Calls, Model
 from agent.loop import Loop, Looped, Round, searches_by_part
+from agent.paging import COMPLETE_DEPTH, Page, asks_for_all, page_of, window_of
 from agent.rerank import shown
 from agent.rerank.base import Reranker
 from agent.rerank.hybrid import Hybrid
@@ -37,6 +38,7 @@ from retrievers.core.types import Chunk, ChunkId, Hit, Holder, Retriever, Scope
 from retrievers.embed import Embedder
 from retrievers.postgres.catalogue import Catalogue, filterable
 from retrievers.postgres.documents import Phrases
+from retrievers.postgres.listing import Listed
 from retrievers.text import glosses
 
 RERANK_POOL = 64
@@ -186,6 +188,7 @@ class Pipeline:
                 unread=[one.what for one in result.intent.rejected] if result.intent.by == "rules" else (),
                 looked=result.status != "no_retrieval_needed",
                 around=around,
+                total=result.total,
             )
         except prompts.BadTemplate as error:
             raise BadRequest(str(error), where="template", valid=prompts.names()) from error
@@ -249,6 +252,8 @@ class Pipeline:
         asked = Asked(request, scope, wanted, started, timeout_s)
         reading = await self._read(asked)
         clock.ended("intent")
+        if asks_for_all(request, reading.first):
+            asked = replace(asked, depth=COMPLETE_DEPTH)
         search = Search(self.settings, self.catalogue, self.sources, self.embedder, self.breakers)
         found = await search.run(asked, reading)
         clock.ended("search")
@@ -278,19 +283,20 @@ class Pipeline:
             pool = await self._loaded(scope, held, final[:RERANK_POOL])
             pool, unfeatured = await self._featured(asked, intent, pool)
             final = fusion.never_rising([*pool, *final[RERANK_POOL:]])
-        first, last = (request.page - 1) * request.top_k, request.page * request.top_k
-        page = await self._loaded(scope, held, final[first:last])
+        shown = await self._page(asked, intent, held, final)
+        page = shown.hits
         clock.ended("page")
         status: Status = "nothing_found"
-        if table or final:
+        if table or final or page:
             least = relevance.weights().found if minimum is None else minimum
-            status = "found" if table or any(judged.get(hit.id, 1.0) >= least for hit in final) else "weak"
+            is_found = table or not final or any(judged.get(hit.id, 1.0) >= least for hit in final)
+            status = "found" if is_found else "weak"
         result = Result.model_construct(
             trace_id=uuid.uuid4().hex,
             query=intent.question,
             intent=intent,
             plan=tuple(answer.step for answer in found.answers),
-            hits=_ranked(page, request, intent, judged),
+            hits=_ranked(page, shown.first, intent, judged),
             table=table,
             outcomes=tuple(answer.outcome for answer in found.answers),
             relaxed=(*(found.rung.dropped if found.rung else ()), *looped.relaxed),
@@ -306,6 +312,8 @@ class Pipeline:
             ),
             status="no_retrieval_needed" if intent.kind == "none" else status,
             took_ms=round((time.monotonic() - started) * 1000, 3),
+            total=shown.total,
+            complete=shown.complete,
         )
         decision = Decision(
             tenant, request, scope, reading.first, found.later, found.answers, tuple(ranking), tuple(page),
@@ -380,8 +388,8 @@ class Pipeline:
     ) -> Looped:
         """Further rounds of searching, as far as the request lets its question be read."""
         mode = asked.request.intent or self.settings.intent
-        if mode == "off":
-            return Looped(found, ranking)
+        if mode == "off" or asks_for_all(asked.request, found.course.intent):
+            return Looped(found, ranking)  # a complete list lacks nothing, and must not leave its filter
         # Who gave no reading in its time would use up what is left for a judgement.
         asks = mode != "rules" and MODEL_UNAVAILABLE not in found.degraded
         model = self.model if asks else None
@@ -543,9 +551,35 @@ class Pipeline:
         phrases = await self.catalogue.phrases(scope, {hit.id[:3] for hit in pool})
         return [_phrased(hit, phrases.get(hit.id[:3])) for hit in pool]
 
+    async def _page(self, asked: Asked, intent: Intent, held: Filter | None, ranking: Sequence[Fused]) -> Page:
+        """What of the final ranking is shown."""
+        window = window_of(asked.request, intent, self.settings, filtered=held is not None)
+
+        async def load(hits: Sequence[Fused]) -> list[Fused]:
+            return await self._loaded(asked.scope, held, hits)
+
+        async def listed(known: Sequence[ChunkId], skip: int, most: int) -> Listed:
+            return await self._listed(asked.scope, held, known, skip, most)
+
+        return await page_of(ranking, window, intent.question, load, listed)
+
+    async def _listed(
+        self, scope: Scope, wanted: Filter | None, known: Sequence[ChunkId], skip: int, most: int
+    ) -> Listed:
+        """The documents under a filter, of the database and of the sources that hold their own."""
+        found = await self.catalogue.documents(scope, wanted, known, skip=skip, most=most)
+        ranked, held = {id[:3] for id in known}, {(one.tenant, one.name) for one in scope.beside}
+        for source in self.sources.values():
+            own = [id for id in source.documents(wanted) if id[:2] in held] if isinstance(source, Holder) else []
+            others = [id for id in own if id[:3] not in ranked]
+            start = max(skip - found.unknown, 0)
+            first = [*found.first, *others[start : start + most - len(found.first)]]
+            found = Listed(found.total + len(own), found.unknown + len(others), first)
+        return found
+
     async def _loaded(self, scope: Scope, wanted: Filter | None, hits: Sequence[Fused]) -> list[Fused]:
         """The hits with their chunks read; one whose document was deleted meanwhile is left out."""
-        chunks = await self.catalogue.load(scope, [hit.id for hit in hits if hit.chunk is None], wanted)
+        chunks = await self._chunks(scope, [hit.id for hit in hits if hit.chunk is None], wanted)
         loaded = (hit._replace(chunk=hit.chunk or chunks.get(hit.id)) for hit in hits)
         return [hit for hit in loaded if hit.chunk is not None]
 
@@ -593,10 +627,10 @@ def _distinct(*names: str) -> tuple[str, ...]:
 
 
 def _ranked(
-    page: Sequence[Fused], request: Request, intent: Intent, judged: Mapping[ChunkId, float]
+    page: Sequence[Fused], before: int, intent: Intent, judged: Mapping[ChunkId, float]
 ) -> tuple[RankedHit, ...]:
+    """The hits of a page that so many hits stand before."""
     mark = Highlighter(intent.question, intent.language)
-    before = (request.page - 1) * request.top_k
     hits = []
     for rank, hit in enumerate(page, before + 1):
         chunk = hit.chunk

@@ -43,13 +43,18 @@ _log.addHandler(logging.NullHandler())
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request with what it may read, and when it began, on the clock of `time.monotonic`."""
+    """A request with what it may read, and when it began, on the clock of `time.monotonic`.
+
+    Attributes:
+        depth: least hits asked of each source of documents.
+    """
 
     request: Request
     scope: Scope
     wanted: Filter | None
     started: float
     timeout_s: float
+    depth: int = 0
 
     def at(self, share: float) -> float:
         """The moment at which that share of the time is used up."""
@@ -402,15 +407,16 @@ class Search:
 
     def _queries(self, asked: Asked, course: Course) -> MakeQuery:
         """How the query of a step is made."""
-        intent, depth = course.intent, self.settings.depth
+        intent = course.intent
 
         def make(step: Step, wanted: Filter | None) -> Query:
             language = intent.language
             if step.search != intent.question:
                 # A model may well search in the documents' language instead of the question's.
                 language = question_language(step.search, asked.scope)
-            metadata = self.sources[step.source].card.kind == "metadata"
-            if not metadata:
+            kind = self.sources[step.source].card.kind
+            depth = max(self.settings.depth, asked.depth) if kind == "documents" else self.settings.depth
+            if kind != "metadata":
                 gloss = gloss_for(step.search, [one.languages for one in asked.scope.all])
                 return Query(step.search, language, asked.scope, wanted, depth, gloss=gloss)
             return Query(step.search, language, asked.scope, wanted, depth, course.aggregate, course.statement)

@@ -69,6 +69,9 @@ class Settings(BaseModel):
     depth: int = Field(
         100, ge=LEAST_DEPTH, le=MOST_DEPTH, description="hits asked of each source, from which every page is cut"
     )
+    per_document: int = Field(
+        2, ge=1, le=100, description="most passages of one document on a page while others are relevant"
+    )
     web_provider: str | None = Field(
         None, description="where the web is searched: tavily, brave, searxng:URL, exa or ddgs; not at all when unset"
     )

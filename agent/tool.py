@@ -10,7 +10,7 @@ from pydantic_core import from_json
 from agent.errors import readable
 from agent.fusion import LEAST_DEPTH, MOST_DEPTH, Method
 from agent.rank_features import FORM
-from agent.types import MAX_TOP_K, Request, Result
+from agent.types import MAX_COMPLETE, MAX_TOP_K, Request, Result
 from retrievers.core.errors import BadRequest
 from retrievers.core.filters import OPERATORS
 from retrievers.text.visible import prompt_value
@@ -70,6 +70,16 @@ _PARAMETERS: dict[str, Any] = {
         rank_features={
             "type": ["string", "null"],
             "description": f"what else ranks hits: {FORM}, between commas; null for the configured ones",
+        },
+        per_document={
+            "type": ["integer", "null"],
+            "description": f"most passages of one document while others are relevant, from 1 to {MAX_TOP_K}; null for "
+            "the usual number",
+        },
+        complete={
+            "type": ["boolean", "null"],
+            "description": "true for every document that satisfies the conditions, whatever top_k says, at most "
+            f"{MAX_COMPLETE}; null for the best passages",
         },
     ),
     "$defs": {
@@ -146,6 +156,8 @@ def output(result: Result) -> str:
     said: dict[str, Any] = {"status": result.status, "passages": passages}
     if result.table is not None:
         said["table"] = result.table.model_dump(mode="json", include={"columns", "rows"})
+    if result.complete is not None:
+        said |= {"total_documents": result.total, "complete": result.complete}
     if result.relaxed:
         said["left_out"] = [one.model_dump(mode="json") for one in result.relaxed]
     return json.dumps(prompt_value(said), ensure_ascii=False, default=str)

@@ -46,10 +46,10 @@ _MOST_ROWS = 100
 _LONGEST_TITLE = 200
 
 REPLAYABLE = (
-    "intent", "transforms", "fusion", "fusion_weights", "lexical_weight", "depth", "rank_features", "reranker",
-    "rerank_min_score", "rerank_blend", "min_relevance", "context", "fallback", "timeout_s", "source_timeout_s",
-    "max_rounds", "loop_calls", "loop_tokens", "loop_share", "time_zone", "week_start", "fiscal_year_start", "llm",
-    "judge",
+    "intent", "transforms", "fusion", "fusion_weights", "lexical_weight", "depth", "per_document", "rank_features",
+    "reranker", "rerank_min_score", "rerank_blend", "min_relevance", "context", "fallback", "timeout_s",
+    "source_timeout_s", "max_rounds", "loop_calls", "loop_tokens", "loop_share", "time_zone", "week_start",
+    "fiscal_year_start", "llm", "judge",
 )  # fmt: skip
 """Settings that decide what is found, and that a replay may change. No other is recorded, but the embedder."""
 
@@ -132,7 +132,10 @@ class Trace:
         """The request, as `request_of` reads it back."""
         kinds: tuple[tuple[type[Request], str], ...] = ((AskRequest, "ask"), (AugmentRequest, "augment"))
         kind = next((kind for shape, kind in kinds if isinstance(self.decision.request, shape)), "retrieve")
-        return {"kind": kind, **self.decision.request.model_dump(exclude_none=True)}
+        request = self.decision.request
+        # A complete list ends at `top_k` only if the caller has said how many.
+        left_out = {"top_k"} - request.model_fields_set
+        return {"kind": kind, **request.model_dump(exclude_none=True, exclude=left_out)}
 
     def record(self) -> Json:
         """What is stored beside the request, see `_unpacked`. Values are plain Python; `encoded` makes JSON of them."""

@@ -18,10 +18,13 @@ MOST_TOOL_CHARACTERS = 200_000
 LEAST_TIMEOUT_S = 0.1
 """In less nothing can be answered."""
 MAX_TOP_K = 100
+MAX_COMPLETE = 1000
+"""Most hits of one answer to a request for a complete list; a prompt is made of at most `MAX_TOP_K`."""
 
 Status = Literal["found", "weak", "nothing_found", "no_retrieval_needed"]
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 Text = Annotated[str, Field(min_length=1, max_length=MAX_QUERY_CHARACTERS)]
+PerDocument = Annotated[int, Field(ge=1, le=MAX_TOP_K)]
 
 
 class Shape(BaseModel):
@@ -68,6 +71,9 @@ class Request(Shape):
         fusion, lexical_weight, depth, rank_features: in place of the settings of these names.
         context: what a prompt shows around its passages; a hit is always the passage alone.
         min_relevance: hits with a lower relevance are left out; the setting when None.
+        per_document: most passages of one document while others are relevant; the setting when None.
+        complete: list every document that satisfies the filter, `MAX_COMPLETE` a page whatever `top_k` says, each with
+            its `per_document` best passages, 1 when None; as the question asks when None.
     """
 
     query: Text | None = None
@@ -90,6 +96,8 @@ class Request(Shape):
     timeout_s: Annotated[float, Field(ge=LEAST_TIMEOUT_S, le=120)] | None = None
     explain: bool = False
     min_relevance: Annotated[float, Field(ge=0, le=1)] | None = None
+    per_document: PerDocument | None = None
+    complete: bool | None = None
 
     @property
     def question(self) -> str:
@@ -192,7 +200,11 @@ class Rejected(Shape):
 
 
 class Intent(Shape):
-    """What the question asks for, checked against what exists."""
+    """What the question asks for, checked against what exists.
+
+    Attributes:
+        wants: what the answer is made of: the passages that fit best, a list of documents, or all documents.
+    """
 
     kind: Literal["retrieve", "aggregate", "none"] = "retrieve"
     question: str
@@ -206,6 +218,7 @@ class Intent(Shape):
     by: Literal["rules", "llm", "caller"] = "caller"
     confidence: Annotated[float, Field(ge=0, le=1)] = 1.0
     rejected: tuple[Rejected, ...] = ()
+    wants: Literal["passages", "documents", "all"] = "passages"
 
 
 class Step(Shape):
@@ -273,6 +286,8 @@ class Result(Shape):
         status: `weak` where there are hits and none is relevant enough to answer the question.
         explanation: the whole decision record, as `Service.explain` answers it, when the request asked to `explain`;
             otherwise it is no part of the answer.
+        total: how many documents satisfy the filter, where all were asked for and a filter says which; else None.
+        complete: whether this page and those before it hold all of them; None where not all were asked for.
     """
 
     trace_id: str
@@ -286,6 +301,8 @@ class Result(Shape):
     degraded: tuple[str, ...] = ()
     status: Status
     took_ms: float
+    total: int | None = None
+    complete: bool | None = None
     explanation: Annotated[dict[str, Any] | None, Field(exclude_if=lambda value: value is None)] = None
 
 

@@ -152,6 +152,10 @@ class Local:
         """See `Counting.term_counts`."""
         return self._corpus.postings.passages_with(terms) if self._corpus else {}
 
+    def documents(self, wanted: Filter | None = None) -> list[ChunkId]:
+        """See `Holder.documents`."""
+        return self._corpus.firsts(wanted, datetime.now(UTC)) if self._corpus is not None else []
+
     async def scope(self, tenant: str = PLATFORM) -> Scope:
         """These documents alone, for use without the service; waits until they are read."""
         await self.ready(vectors=False)

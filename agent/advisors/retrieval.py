@@ -28,7 +28,9 @@ class Retrieval:
     order: int = 400
 
     async def before(self, call: Call) -> Call:
-        asked = {name: getattr(call.request, name) for name in AskRequest.model_fields}
+        asked = {
+            name: getattr(call.request, name) for name in call.request.model_fields_set & AskRequest.model_fields.keys()
+        }
         # With its moment fixed, so that it means the same when it is run again.
         asked["now"] = call.request.now or call.at.astimezone(self.pipeline.settings.zone)
         request = AskRequest.model_construct(**asked)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
+from agent.intent import breadth, followup, lexicon, smalltalk, turn, vocabulary, wording
 from agent.intent import calculation as calculations
-from agent.intent import followup, lexicon, smalltalk, turn, vocabulary, wording
-from agent.intent.calculation import Calculation, fields_shown
+from agent.intent.calculation import MOST_LISTED, Calculation, fields_shown
 from agent.intent.filters import Json, both, either
 from agent.intent.found import Found, Piece, find
 from agent.intent.parts import parts_of
@@ -22,6 +22,7 @@ from agent.intent.unknown import unknown_values
 from agent.intent.unread import leaves_out, unread
 from agent.intent.words import table
 from agent.types import Message, Rejected, SourceChoice
+from retrievers.core.aggregates import MAX_LIMIT
 from retrievers.core.types import Card, FieldCatalogue
 
 # A part of a name is at most so long: a text without blanks must not be read over and over.
@@ -51,6 +52,7 @@ class RulesReading:
         complete: whether a model could add nothing: small talk, identifiers, questions of metadata alone.
         mentioned: what of the catalogue is mentioned; None where the question is for the documents, see `turn`.
         is_listing: whether nothing is asked beside the constraints: "all Final PEPs by Guido".
+        wants: what the answer is to be made of.
     """
 
     kind: str
@@ -64,6 +66,7 @@ class RulesReading:
     complete: bool
     mentioned: turn.Mentioned | None = None
     is_listing: bool = False
+    wants: breadth.Wants = "passages"
 
     @property
     def filter(self) -> Json | None:
@@ -100,11 +103,21 @@ class Context:
 
 def read_rules(question: str, history: Sequence[Message], context: Context) -> RulesReading:
     """The reading of a question."""
-    reading = _read(readable(question), history, context)
+    reading = _with_breadth(
+        _read(readable(question), history, context), breadth.wants_of(readable(question), context.nouns)
+    )
     if len(question) > MOST_CHARACTERS and reading.kind != "none":
         # Rules read a part of a long question; the whole question is searched for.
         return replace(reading, question=question, searches=(question,))
     return reading
+
+
+def _with_breadth(reading: RulesReading, wants: breadth.Wants) -> RulesReading:
+    """The reading with what the answer is to be made of; a list that is to be whole ends at the most rows there are."""
+    aggregate = reading.aggregate
+    if wants == "all" and aggregate is not None and aggregate["op"] == "list" and aggregate.get("limit") == MOST_LISTED:
+        aggregate = {**aggregate, "limit": MAX_LIMIT}
+    return replace(reading, wants=wants, aggregate=aggregate)
 
 
 def _read(question: str, history: Sequence[Message], context: Context) -> RulesReading:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agent.intent import vocabulary
+from agent.intent.breadth import Wants
 from agent.intent.filters import Json, both
 from agent.intent.model import ground
 from agent.intent.model.aggregate import to_aggregate
@@ -69,6 +70,7 @@ class Stating:
             kind=made.kind, searches=self._in_both_languages(made), filter=self._joined(weakest),
             soft_filter=both([to_json(one) for one in softest]) if softest else None,
             sources=made.sources, aggregate=made.aggregate, confidence=made.confidence, rejected=rejected,
+            wants=made.wants,
         )  # fmt: skip
         is_listing = made.is_listing and not (unread or softest)
         return Reading(intent, None, tuple(weakest), tuple(softest), stated=tuple(stated), is_listing=is_listing)
@@ -128,12 +130,13 @@ class Stating:
             searches=() if kind == "none" else said.searches or (question,),
             filter=self._joined([one for part in parts if (one := parse(part, self.fields)) not in self.ignored]),
             soft_filter=None, sources=sources, aggregate=aggregate, confidence=said.confidence, rejected=rejected,
+            wants=made.wants,
         )  # fmt: skip
 
     def _intent(
         self, *, by: str, kind: str, question: str, language: str, searches: Sequence[str], filter: Json | None,
         soft_filter: Json | None, sources: Sequence[SourceChoice], aggregate: Json | None, confidence: float,
-        rejected: Sequence[Rejected],
+        rejected: Sequence[Rejected], wants: Wants,
     ) -> Intent:  # fmt: skip
         if self.request.sources:
             sources = [
@@ -146,7 +149,7 @@ class Stating:
             searches=tuple(searches) or ((question,) if kind != "none" else ()),
             collections=tuple(sorted({one.name for one in self.scope.all})),
             filter=filter, soft_filter=soft_filter, sources=tuple(sources), aggregate=aggregate,
-            by=by, confidence=max(0.0, min(1.0, confidence)), rejected=tuple(rejected),  # type: ignore[arg-type]
+            by=by, confidence=max(0.0, min(1.0, confidence)), rejected=tuple(rejected), wants=wants,  # type: ignore[arg-type]
         )  # fmt: skip
 
     def _joined(self, inferred: Sequence[Filter]) -> Json | None:

@@ -59,7 +59,20 @@ Question = Annotated[str, typer.Argument(help="the question")]
 Tenant = Annotated[str | None, typer.Option(help="whose documents; the setting TENANT when left out")]
 OneCollection = Annotated[str | None, typer.Option("--collection", help="one collection; all when left out")]
 FilterJson = Annotated[str | None, typer.Option("--filter", help="a filter expression as JSON")]
-TopK = Annotated[int, typer.Option(help="how many hits, 1 to 100")]
+TopK = Annotated[
+    int | None, typer.Option(help="how many hits, 1 to 100; 10 when left out, or all that a question for all asks for")
+]
+PerDocument = Annotated[
+    int | None,
+    typer.Option(help="most passages of one document while others are relevant; the setting when left out"),
+]
+Complete = Annotated[
+    bool | None,
+    typer.Option(
+        "--complete/--no-complete",
+        help="every document that satisfies the filter, or the best hits alone; as the question asks when left out",
+    ),
+]
 Page = Annotated[int, typer.Option(help="which page of hits, from 1")]
 Sources = Annotated[list[str] | None, typer.Option("--source", help="ask this source only; may be repeated")]
 IntentMode = Annotated[str | None, typer.Option("--intent", help="auto, rules, llm or off; the setting when left out")]
@@ -116,7 +129,9 @@ def retrieve(
     question: Question,
     collection: OneCollection = None,
     filter: FilterJson = None,
-    top_k: TopK = 10,
+    top_k: TopK = None,
+    per_document: PerDocument = None,
+    complete: Complete = None,
     page: Page = 1,
     sources: Sources = None,
     intent: IntentMode = None,
@@ -143,7 +158,9 @@ def retrieve(
             tenant=tenant,
             collection=collection,
             filter=given,
-            top_k=top_k,
+            **_said(top_k=top_k),
+            per_document=per_document,
+            complete=complete,
             page=page,
             sources=tuple(sources) if sources else None,
             intent=intent,
@@ -172,7 +189,9 @@ def augment(
     question: Question,
     collection: OneCollection = None,
     filter: FilterJson = None,
-    top_k: TopK = 10,
+    top_k: TopK = None,
+    per_document: PerDocument = None,
+    complete: Complete = None,
     sources: Sources = None,
     intent: IntentMode = None,
     reranker: RerankerName = None,
@@ -200,7 +219,9 @@ def augment(
             tenant=tenant,
             collection=collection,
             filter=given,
-            top_k=top_k,
+            **_said(top_k=top_k),
+            per_document=per_document,
+            complete=complete,
             sources=tuple(sources) if sources else None,
             intent=intent,
             reranker=reranker,
@@ -230,7 +251,9 @@ def ask(
     question: Question,
     collection: OneCollection = None,
     filter: FilterJson = None,
-    top_k: TopK = 10,
+    top_k: TopK = None,
+    per_document: PerDocument = None,
+    complete: Complete = None,
     sources: Sources = None,
     intent: IntentMode = None,
     reranker: RerankerName = None,
@@ -263,7 +286,9 @@ def ask(
             messages=asking.read_history(history) if history else None,
             collection=collection,
             filter=_read_json("--filter", filter),
-            top_k=top_k,
+            **_said(top_k=top_k),
+            per_document=per_document,
+            complete=complete,
             sources=tuple(sources) if sources else None,
             intent=intent,
             reranker=reranker,
@@ -477,6 +502,11 @@ def _with_service(action: Callable[["Service"], Awaitable[Returned]]) -> Returne
             return await action(service)
 
     return asyncio.run(run())
+
+
+def _said(**options: object) -> dict[str, Any]:
+    """The options that were given."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _read_json(where: str, text: str | None) -> Any:

@@ -31,6 +31,8 @@ _FIXED = (
     "collection",
     "sources",
     "top_k",
+    "per_document",
+    "complete",
     "intent",
     "reranker",
     "fusion",

@@ -79,6 +79,8 @@ def show_result(result: Result, *, explain: bool, given: Mapping[str, Any] | Non
     elif not result.hits:
         print("nothing found")
     found = f"{len(result.hits)} hits" if len(result.hits) != 1 else "1 hit"
+    if result.total is not None:
+        found += f", {'all' if result.complete else 'a part'} of {result.total:,} documents that satisfy the filter"
     degraded = f", degraded: {', '.join(result.degraded)}" if result.degraded else ""
     note(f"{found} in {result.took_ms:.1f} ms{degraded}")
 
@@ -131,6 +133,8 @@ def intent_lines(intent: Intent) -> list[tuple[str, str]]:
     if intent.aggregate:
         asked = {key: value for key, value in intent.aggregate.items() if value not in (None, [], False)}
         lines.append(("calculate", ", ".join(f"{key} {value}" for key, value in asked.items())))
+    if intent.wants != "passages":
+        lines.append(("wants", "all documents" if intent.wants == "all" else "documents"))
     lines += [("search", search) for search in intent.searches]
     lines += [("source", f"{one.name} ({one.reason})") for one in intent.sources]
     lines += [("ignored", _ignored(one)) for one in intent.rejected]

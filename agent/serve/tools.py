@@ -15,7 +15,7 @@ from agent.fusion import LEAST_DEPTH, MOST_DEPTH, Method
 from agent.highlight import Highlighter
 from agent.rank_features import FORM
 from agent.serve.deadline import left_s
-from agent.types import MAX_TOP_K, Prompt, Result, Sentence, Shape, Text
+from agent.types import MAX_COMPLETE, MAX_TOP_K, PerDocument, Prompt, Result, Sentence, Shape, Text
 from retrievers.core.errors import BadRequest, UnknownCollection, listing
 from retrievers.core.filters import OPERATORS
 from retrievers.text.visible import prompt_text, prompt_value
@@ -76,6 +76,20 @@ class SearchArguments(RankingArguments):
     min_relevance: Annotated[
         Annotated[float, Field(ge=0, le=1)] | None,
         Field(description="leave out passages of a lower relevance, a number from 0 to 1"),
+    ] = None
+    per_document: Annotated[
+        PerDocument | None,
+        Field(
+            description="most passages of one document while others are relevant, a whole number from 1 to "
+            f"{MAX_TOP_K}; left out for the usual number"
+        ),
+    ] = None
+    complete: Annotated[
+        bool | None,
+        Field(
+            description="true lists every document that satisfies the conditions, whatever top_k says, at most "
+            f"{MAX_COMPLETE}; `total` says how many there are, `complete` whether all are there"
+        ),
     ] = None
 
 

@@ -246,6 +246,10 @@ class Holder(Protocol):
         """The chunks of those identities; what it does not hold, or the filter does not allow, is left out."""
         ...
 
+    def documents(self, wanted: Filter | None = None) -> list[ChunkId]:
+        """The first passage of every document that the filter allows, in the order of the ids."""
+        ...
+
 
 @runtime_checkable
 class Counting(Protocol):

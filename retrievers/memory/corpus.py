@@ -70,6 +70,14 @@ class Corpus:
         allowed = self.expiries[owner] > now.timestamp() and (wanted is None or matches(wanted, self.values[owner]))
         return self.chunks[place] if allowed else None
 
+    def firsts(self, wanted: Filter | None, now: datetime) -> list[ChunkId]:
+        """The first passage of every document that the filter allows and that has not expired."""
+        first: dict[int, ChunkId] = {}
+        for chunk, owner, allowed in zip(self.chunks, self.owners.tolist(), self.allowed(wanted, now), strict=True):
+            if allowed:
+                first.setdefault(owner, chunk.id)
+        return list(first.values())
+
 
 def gather(
     items: Iterable[Document | Rejected],

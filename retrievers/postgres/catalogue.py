@@ -14,6 +14,7 @@ from retrievers.core.fields import Field, from_catalogue
 from retrievers.core.filters import Filter, matches
 from retrievers.core.types import Chunk, ChunkId, Collection, FieldCatalogue, FieldValues, Scope
 from retrievers.postgres import feedback
+from retrievers.postgres import listing as listing_of
 from retrievers.postgres.database import Database
 from retrievers.postgres.documents import Named, Phrases, read_phrases
 from retrievers.postgres.values import VISIBLE_FIELDS, FieldReader, merged, shared_records
@@ -223,6 +224,12 @@ class Catalogue:
     async def phrases(self, scope: Scope, documents: Collected[Named]) -> Mapping[Named, Phrases]:
         """Key terms and questions of documents, see `retrievers.postgres.documents.read_phrases`."""
         return await read_phrases(self._database, scope, documents)
+
+    async def documents(
+        self, scope: Scope, wanted: Filter | None, known: Sequence[ChunkId], *, skip: int, most: int
+    ) -> listing_of.Listed:
+        """The documents that satisfy a filter, see `retrievers.postgres.listing.list_documents`."""
+        return await listing_of.list_documents(self._database, scope, wanted, known, skip=skip, most=most)
 
     async def load(self, scope: Scope, ids: Iterable[ChunkId], wanted_by: Filter | None = None) -> dict[ChunkId, Chunk]:
         """The chunks of those identities.

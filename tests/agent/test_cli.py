@@ -170,6 +170,10 @@ def test_documents_are_ingested_found_described_and_deleted(filled: Signalbox, t
     [
         (["retrieve", "oil", "--top-k", "2"], lambda value: len(value["hits"]) == 2 and value["status"] == "found"),
         (["retrieve", "oil", "--source", "fulltext"], lambda value: [h["document_id"] for h in value["hits"]] == ["a"]),
+        (
+            ["retrieve", "oil", "--complete", "--per-document", "1", "--top-k", "1"],
+            lambda value: value["complete"] and len(value["hits"]) == value["total"] > 1,
+        ),
         (["retrieve", "oil", "--top-k", "1", "--page", "2"], lambda value: value["hits"][0]["rank"] == 2),
         (
             ["retrieve", "oil", "--reranker", "hybrid"],
@@ -322,6 +326,8 @@ BAD_USAGE: dict[str, tuple[list[str], str]] = {
     "top-k 0": (["retrieve", "oil", "--top-k", "0"], "top_k: "),
     "top-k 1000": (["retrieve", "oil", "--top-k", "1000"], "top_k: "),
     "top-k abc": (["retrieve", "oil", "--top-k", "abc"], "'--top-k': Input should be a valid integer"),
+    "per-document 0": (["retrieve", "oil", "--per-document", "0"], "per_document: "),
+    "per-document 1000": (["augment", "oil", "--per-document", "1000"], "per_document: "),
     "page 0": (["retrieve", "oil", "--page", "0"], "page: "),
     "filter no JSON": (["retrieve", "oil", "--filter", "{team: crew}"], "--filter is not valid JSON"),
     "filter too deep": (

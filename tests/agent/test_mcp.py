@@ -219,7 +219,8 @@ async def test_the_tools_say_what_they_are_for_what_there_is_to_search_and_that_
         assert 'Collections: "docs" (2 documents).' in (search.description or "")
         properties = search.input_schema["properties"]
         ranking = {"reranker", "fusion", "lexical_weight", "depth", "rank_features"}
-        assert set(properties) == {"query", "collection", "filter", "top_k", "min_relevance", *ranking}
+        pages = {"top_k", "min_relevance", "per_document", "complete"}
+        assert set(properties) == {"query", "collection", "filter", *pages, *ranking}
         assert (properties["top_k"]["default"], search.input_schema["required"]) == (5, ["query"])
         assert all("description" in one for one in properties.values())
         assert {"hits", "intent", "table", "relaxed", "degraded"} < set((search.output_schema or {})["properties"])
@@ -247,6 +248,8 @@ WRONG = {
         "nested deeper than 8 levels",
     ),
     "no number": ({"filter": {"type": "gt", "key": "hours", "value": float("nan")}}, "needs a number"),
+    "no passage of a document": ({"per_document": 0}, "a whole number from 1 to 100"),
+    "a list that is complete in words": ({"complete": "all of it"}, "complete: input should be a valid boolean"),
     "too many": ({"top_k": MAX_TOP_K + 1}, "a whole number from 1 to 100"),
     "none": ({"top_k": 0}, "a whole number from 1 to 100"),
     "a huge number": ({"top_k": 10**300}, "a whole number from 1 to 100"),
@@ -257,8 +260,8 @@ WRONG = {
     "a long question": ({"query": "word " * 1601}, "at most 8000 characters"),
     "half a surrogate pair": ({"query": "penguins \ud83d"}, "query: input should be a valid string"),
     "half a pair in a filter": ({"filter": {"type": "eq", "key": "team", "value": "\ud83d"}}, "surrogate"),
-    "a misspelt argument": ({"colection": "docs"}, 'there are: "collection", "depth", "filter", "fusion"'),
-    "an argument of another tool": ({"budget_tokens": 500}, 'there are: "collection", "depth", "filter", "fusion"'),
+    "a misspelt argument": ({"colection": "docs"}, 'there are: "collection", "complete", "depth", "filter"'),
+    "an argument of another tool": ({"budget_tokens": 500}, 'there are: "collection", "complete", "depth", "filter"'),
     "a fusion that is not there": ({"fusion": "max"}, "convex, rrf or weighted_sum"),
     "too deep a search": ({"depth": 1001}, "a whole number from 10 to 1000"),
     "too heavy a weight": ({"lexical_weight": 2}, "a number from 0 to 1"),

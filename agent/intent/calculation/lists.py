@@ -13,7 +13,8 @@ from agent.intent.found import Found, Piece, date_field
 from agent.intent.numbered import is_key
 from agent.intent.vocabulary import concepts_of
 
-_MOST_LISTED = 100
+MOST_LISTED = 100
+"""Rows of a list where not all are asked for."""
 _MOST_SHOWN = 4
 _MOST_NAMED = 10
 _NO_LIST = (
@@ -98,7 +99,7 @@ def listing(found: Found, shown: Sequence[str] = ()) -> Calculation:
     dates = found.sentence.vocabulary.of_role("date")
     near = [name for _, named in found.sentence.cued for name in named if name in dates]
     order = date_field(found.sentence, found.dates[0]) if found.dates else next(iter((*near, *dates)), None)
-    aggregate: Json = {"op": "list", "of": order, "order": "desc" if order else None, "limit": _MOST_LISTED}
+    aggregate: Json = {"op": "list", "of": order, "order": "desc" if order else None, "limit": MOST_LISTED}
     if shown:
         aggregate["show"] = [name for name in shown if name != order][:_MOST_SHOWN]
     if found.lengths:

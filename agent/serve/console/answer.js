@@ -95,7 +95,8 @@ export function passages(answer) {
   if (!hits.length) return null;
   const cited = new Map(answer.citations.map((one) => [one.chunk_id, one]));
   const weak = answer.status === "weak" ? h("p", { class: "notice warning" }, t("passages.weak")) : null;
-  return section(t("passages"), {}, weak, h("ol", { class: "hits" }, hits.map((hit) => passage(hit, cited.get(hit.id), answer.hits))));
+  const all = answer.total != null ? t("passages.total", { n: number(hits.length), all: number(answer.total) }) : "";
+  return section(t("passages"), {}, weak, h("p", { class: "soft" }, all), h("ol", { class: "hits" }, hits.map((hit) => passage(hit, cited.get(hit.id), answer.hits))));
 }
 
 const relevance = (hit) => (typeof hit.relevance === "number" ? t("passage.relevance", { relevance: score(hit.relevance) }) : null);

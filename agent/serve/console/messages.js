@@ -159,6 +159,7 @@ export const MESSAGES = {
   "document.text": ["Text of the document", "文档正文"],
   "document.gone": ["This document is not there any more.", "该文档已不存在。"],
   passages: ["Passages", "段落"],
+  "passages.total": ["{n} passages of {all} documents that satisfy the conditions.", "符合条件的文档共 {all} 篇，此处为 {n} 个段落。"],
   "passage.more": ["Show all", "展开"],
   "passage.less": ["Show less", "收起"],
   "passage.cited": ["citation [{n}]", "引用 [{n}]"],

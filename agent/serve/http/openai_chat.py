@@ -156,9 +156,13 @@ async def _prompted(service: Service, caller: Caller, body: ChatBody, options: J
 def _extra(
     trace_id: str | None, citations: Sequence[Citation], status: Any, degraded: Sequence[str], result: Prompt | None
 ) -> Extra:
-    explanation = result.explanation if result is not None else None
     return Extra(
-        trace_id=trace_id, citations=list(citations), status=status, degraded=list(degraded), explanation=explanation
+        trace_id=trace_id,
+        citations=list(citations),
+        status=status,
+        degraded=list(degraded),
+        total=result.total if result is not None else None,
+        explanation=result.explanation if result is not None else None,
     )
 
 

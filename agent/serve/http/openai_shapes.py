@@ -64,6 +64,9 @@ class Extra(_Answered):
     citations: list[Citation]
     status: Literal["found", "weak", "nothing_found", "no_retrieval_needed", "refused"]
     degraded: list[str]
+    total: int | None = Field(
+        None, exclude_if=_is_nothing, description="documents that satisfy the filter, where all were asked for"
+    )
     explanation: dict[str, Any] | None = Field(
         None, exclude_if=_is_nothing, description="where the request asked to `explain`"
     )

@@ -175,6 +175,16 @@ async def test_options_travel_in_the_signalbox_object(chatting):
     assert {one["source"] for one in extra(answer)["explanation"]["plan"]} == {"fulltext"}
 
 
+async def test_a_complete_list_says_how_many_documents_there_are(chatting):
+    options = {"collection": "docs", "complete": True}
+    answer = await chatting.client.chat.completions.create(
+        model="signalbox-prompt", messages=ASKED, extra_body={"signalbox": options}
+    )
+    assert extra(answer)["total"] == 2
+    plain = await chatting.client.chat.completions.create(model="signalbox-prompt", messages=ASKED)
+    assert "total" not in extra(plain)
+
+
 async def test_both_models_are_listed_and_the_prompt_comes_without_a_model(chatting):
     assert [one.id async for one in chatting.client.models.list()] == ["signalbox", "signalbox-prompt"]
     assert (await chatting.client.models.retrieve("signalbox-prompt")).owned_by == "signalbox"
@@ -379,6 +389,8 @@ BAD = [
     *({"signalbox": value} for value in ("x", [], 1, {"nothing": 1}, {"query": "x"}, {"messages": []})),
     *({"signalbox": {"conversation": value}} for value in ("", "x" * 129, 1, "a\u202e", {})),
     *({"signalbox": {"top_k": value}} for value in (0, 101, "5", None)),
+    *({"signalbox": {"per_document": value}} for value in (0, 101, "5", True)),
+    *({"signalbox": {"complete": value}} for value in ("yes", 1)),
     {"signalbox": {"timeout_s": 0}}, {"signalbox": {"timeout_s": float("nan")}}, {"signalbox": {"now": "soon"}},
     {"signalbox": {"template": "../../etc/passwd"}}, {"signalbox": {"sources": ["nowhere"]}},
     {"signalbox": {"filter": {"type": "eq", "key": "no_such", "value": 1}}}, {"signalbox": {"reranker": "evil:x"}},
