@@ -89,8 +89,8 @@ def _is_own_name(sentence: Sentence, field: str, place: int, behind: int) -> boo
 
 def _is_form(said: str, word: str) -> bool:
     """ "expiry" of `expires`, "effective" of `eff`."""
-    if len(word) == _CUT and said.startswith(word):
-        return True
+    if len(word) >= _CUT and said.startswith(word):
+        return True  # "architect" of `arch`
     same = next((n for n, (one, other) in enumerate(zip(said, word, strict=False)) if one != other), len(word))
     endings = table("existence", "en")["endings"]
     return said == word or (same >= _ALIKE and said[same:] in endings and word[same:] in endings)
