@@ -25,6 +25,7 @@ FIELDS = {
     "author": strings("author", "Ann Lee", "Bo Chen", "李伟", "王芳"),
     "reviewer": strings("reviewer", "Ann Lee", "Bo Chen", "Cy Marlow", "王芳"),
     "stage": strings("stage", "rejected", "shipped", "draft"),
+    "metro_m": FieldValues(Field("metro_m", "number", "number"), {}, 30, 40, 100, 4000),
     "arch": strings("arch", "J. Milner", "T. Abara", documents=40),
 }
 CARDS = {"fulltext": Card("fulltext", "words"), "sql": Card("sql", "metadata", "metadata")}
@@ -132,8 +133,12 @@ def test_what_comes_behind_the_denied_describes_the_documents():
     assert stated("除了Ann Lee，Bo Chen的报告") != {(False, "Ann Lee"), (False, "Bo Chen")}
 
 
-def test_a_field_whose_name_is_cut_short_may_be_missing():
-    assert read("reports without a known architect").filter == {"type": "exists", "key": "arch", "value": False}
+@pytest.mark.parametrize(
+    ("question", "field"),
+    [("reports without a known architect", "arch"), ("reports with no metro distance given", "metro_m")],
+)
+def test_a_field_may_be_missing_by_the_longer_word_for_it(question: str, field: str):
+    assert read(question).filter == {"type": "exists", "key": field, "value": False}
 
 
 @pytest.mark.parametrize("question", ["by neither Zoltan nor Quentin", "不归档案处的报告"])
