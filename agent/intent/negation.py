@@ -82,11 +82,12 @@ def _is_doubly_denied(sentence: Sentence, negator: Negator) -> bool | None:
 
 def _reaching(sentence: Sentence, first: int, fields: Collection[str]) -> tuple[Negator | None, int, bool]:
     """The negator before a place, how many words stand between that it may be about, and whether another condition."""
-    place, unclear, crosses, closed, joined = first, 0, False, False, False
+    place, unclear, depth, crosses, closed, joined = first, 0, 0, False, False, False
     for _ in range(_REACH):
         negator = sentence.negators.get(place)
         if negator is not None and (negator.kind != "prefix" or first - place <= 1):
-            return (None, 0, False) if closed else (negator, unclear, crosses)
+            # "Moreau (not Morel) on [Germany]": what is denied in brackets stays there.
+            return (None, 0, False) if closed or depth > 0 else (negator, unclear, crosses)
         if place <= 0 or _ends(sentence, place - 1, fields):
             break
         step, what = _step(sentence, place - 1, fields)
@@ -98,6 +99,7 @@ def _reaching(sentence: Sentence, first: int, fields: Collection[str]) -> tuple[
             crosses, closed = True, False
         elif what == "word":
             unclear += 1
+        depth += (sentence.folded(place - 1) in (")", "）")) - (sentence.folded(place - 1) in ("(", "（"))
         joined |= sentence.folded(place - 1) in JOINING or sentence.folded(place - 1) in ("、", "，", ",")
         place = step
     return None, 0, False

@@ -144,3 +144,8 @@ def test_a_field_may_be_missing_by_the_longer_word_for_it(question: str, field: 
 @pytest.mark.parametrize("question", ["by neither Zoltan nor Quentin", "不归档案处的报告"])
 def test_a_denial_of_a_name_that_nobody_knows_is_told(question: str):
     assert read(question).rejected
+
+
+def test_what_is_denied_in_brackets_stays_there():
+    assert stated("reports (not Gothic) from Lisbon") == {(False, "Gothic"), (True, "Lisbon")}
+    assert stated("reports except Gothic (late) or Baroque (early)") == {(False, "Gothic")}
