@@ -178,6 +178,10 @@ def _is_pronoun(sentence: Sentence, mention: Mention, field: str) -> bool:
     return field not in {*sentence.cue_fields(mention.last), *sentence.cue_fields(mention.first - 1)}
 
 
+_DENIED = 0.75
+"""Least probability at which a value that is denied for certain filters."""
+
+
 def read_constraints(sentence: Sentence) -> tuple[list[Constraint], list[Mention]]:
     """The constraints that named values make, and the mentions that are topics or unclear."""
     made: list[tuple[Mention, Constraint]] = []
@@ -235,9 +239,7 @@ def _alike(sentence: Sentence, made: list[tuple[Mention, Constraint]]) -> list[t
         if second.confidence > one.confidence and values and (one.field == second.field or one.confidence < SURE):
             names = tuple(dict.fromkeys(value.value for value in values))
             confidence = round((one.confidence + second.confidence) / 2, 3)
-            one = replace(
-                one, field=second.field, values=names, also=second.also, negated=second.negated, confidence=confidence
-            )
+            one = replace(one, field=second.field, values=names, also=second.also, confidence=confidence)
         alike.append((mention, one))
     return alike
 
@@ -291,7 +293,8 @@ def _joined(sentence: Sentence, found: list[Constraint]) -> list[Constraint]:
 def _wary(sentence: Sentence, one: Constraint, left: Sequence[Mention]) -> Constraint:
     """Less sure where another name of the field may be meant as well, known or not: its documents would be excluded."""
     if one.negated:
-        return one
+        # What a question denies is hardly ever its topic.
+        return replace(one, confidence=max(one.confidence, SURE)) if one.confidence >= _DENIED else one
     doubts = [
         learned().probability(evidence(sentence, other))
         for mention in left

@@ -18,6 +18,8 @@ _OF_ONE = re.compile(r"\b(?:i|we|you|he|she|it|there|my|our)\b(?!\s+want)", re.I
 """Of whom a lack is said that is no document: "I have no sponsor"."""
 _SHORTEST = 6
 _GENERIC = ("date", "time", "day", "日期", "期", "时间", "日")
+_MEASURED = ("distance", "length", "amount", "size", "level", "rate")
+"""Words behind that of a number that say what is measured: "no metro [distance]"."""
 _LONGEST = 60
 """Characters before or behind a field's word that may say that it is not there."""
 
@@ -89,8 +91,8 @@ def _is_own_name(sentence: Sentence, field: str, place: int, behind: int) -> boo
 
 def _is_form(said: str, word: str) -> bool:
     """ "expiry" of `expires`, "effective" of `eff`."""
-    if len(word) == _CUT and said.startswith(word):
-        return True
+    if len(word) >= _CUT and said.startswith(word):
+        return True  # "architect" of `arch`
     same = next((n for n, (one, other) in enumerate(zip(said, word, strict=False)) if one != other), len(word))
     endings = table("existence", "en")["endings"]
     return said == word or (same >= _ALIKE and said[same:] in endings and word[same:] in endings)
@@ -135,7 +137,7 @@ def _is_whole(sentence: Sentence, end: int) -> bool:
         or following.kind != "word"
         or following.folded in lexicon.STOP_WORDS
         or following.folded.endswith("ed")
-        or following.folded in ("value", "name", "yet", "listed", "info", "on", "at")
+        or following.folded in ("value", "name", "yet", "listed", "info", "on", "at", *_MEASURED)
     )
 
 

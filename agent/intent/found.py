@@ -15,7 +15,8 @@ from agent.intent.filters import Json, both, either, of_constraint, of_date, of_
 from agent.intent.flags import read_flags
 from agent.intent.lengths import find_lengths
 from agent.intent.linking import Mention, find_mentions
-from agent.intent.negation import find_negators, is_denied_mention, is_negated
+from agent.intent.negation import denials_of, is_negated
+from agent.intent.negators import find_negators
 from agent.intent.numbered import NumberRange, is_key, year_ranges
 from agent.intent.reading import SURE
 from agent.intent.sentence import Sentence, about_regions
@@ -113,7 +114,7 @@ def find(
     dates = [one for one in dates if not any(_holds(mention, one) for mention in sentence.mentions)]
     taken = tuple((one.start, one.end) for one in dates)
     sentence = replace(sentence, taken=taken, dated=bool(dates), negators=find_negators(sentence))
-    denials = {one.first: is_denied_mention(sentence, one) for one in sentence.mentions}
+    denials = denials_of(sentence)
     if len(tokens) > _STORY:
         denials = {place: None if denied else denied for place, denied in denials.items()}
     sentence = replace(sentence, denials=denials)

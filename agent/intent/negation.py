@@ -4,104 +4,18 @@ A negation reaches forward over words that mean nothing of their own, over the f
 the field. Where another word stops it, it is not clear what is denied: neither the condition nor its opposite is read.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Collection, Iterator, Sequence
 
 from agent.intent import lexicon
+from agent.intent.deeds import JOINING, UNCLEAR, acting_words, is_deed_denied
 from agent.intent.linking import Mention
+from agent.intent.negators import Negator, phrase_at, words_of_kind
 from agent.intent.sentence import ENDS, Sentence
-from agent.intent.text import Token, has_chinese, stem, tokenize
-from agent.intent.words import LANGUAGES, table
+from agent.intent.text import Token, has_chinese, stem
 
 _REACH = 24
-_UNCLEAR = 3
-"""Words between a negation and a condition that it may or may not be about."""
-_KINDS = ("harmless", "also", "prefix", "not", "lacking", "excluding", "but")
-_APOSTROPHES = frozenset(["'", "’"])
-_JOINING = frozenset("and or nor 和 或 及".split())
-_ASKED = frozenset("i you we they he she it there".split())
-_RELATIVE = frozenset("that which whom who what".split())
-_DOING = frozenset("do does did don doesn didn has hasn have haven had hadn could couldn would wouldn will won".split())
-
-
-@dataclass(frozen=True, slots=True)
-class Negator:
-    """A word of negation, tokens [first, last).
-
-    Attributes:
-        kind: "prefix" denies the next word, "not" a predicate, "lacking" that something is there, "excluding" takes
-            documents away, "also" says that something is not all: "not only".
-    """
-
-    first: int
-    last: int
-    kind: str
-
-
-@cache
-def _phrases(kind: str) -> Mapping[str, tuple[tuple[str, ...], ...]]:
-    """The phrases of a kind by their first word, the longest first."""
-    found: dict[str, list[tuple[str, ...]]] = {}
-    for phrase in table("negation")[kind]:
-        words = tuple(token.folded for token in tokenize(phrase.replace("’", "'")))
-        found.setdefault(words[0], []).append(words)
-    return {word: tuple(sorted(ways, key=len, reverse=True)) for word, ways in found.items()}
-
-
-@cache
-def _words(kind: str) -> frozenset[str]:
-    return frozenset(table("negation")[kind])
-
-
-@cache
-def _acting() -> tuple[frozenset[str], tuple[str, ...]]:
-    """The stems of verbs in English, and the verbs in Chinese."""
-    english, chinese = (table("link", language)["acting"].split() for language in LANGUAGES)
-    return frozenset(english), tuple(chinese)
-
-
-def _phrase(sentence: Sentence, place: int, kind: str) -> int:
-    """The place behind a phrase of a kind that begins here; the place itself where there is none."""
-    for words in _phrases(kind).get(sentence.folded(place), ()):
-        said = (sentence.folded(place + n) for n in range(len(words)))
-        over = sentence.mention_at(place + len(words) - 1)
-        if over is not None and over.first > place:
-            continue  # 不[含早餐]
-        if all(one == word or (one == "’" and word == "'") for one, word in zip(said, words, strict=True)):
-            return place + len(words)
-    return place
-
-
-def find_negators(sentence: Sentence) -> dict[int, Negator]:
-    """The words of negation of a question, by the place behind each."""
-    found: dict[int, Negator] = {}
-    place = 0
-    while place < len(sentence.tokens):
-        kind, last = max(
-            ((kind, _phrase(sentence, place, kind)) for kind in _KINDS),
-            key=lambda pair: (pair[1], -_KINDS.index(pair[0])),
-        )
-        if last == place and _is_contracted(sentence, place):
-            kind, last = "not", place + 1
-        covered = sentence.mention_at(place)
-        if covered is not None and covered.last >= last:
-            last = place  # a part of a name
-        elif kind == "but" and _words("whole").isdisjoint({sentence.folded(place - n) for n in (1, 2, 3)}):
-            last = place
-        if last > place and kind != "harmless":
-            found[last] = Negator(place, last, "excluding" if kind == "but" else kind)
-        place = max(last, place + 1)
-    return found
-
-
-def _is_contracted(sentence: Sentence, place: int) -> bool:
-    """The t of "isn't", unless it asks: "don't we have contracts with them?"."""
-    if sentence.folded(place) != "t" or sentence.folded(place - 1) not in _APOSTROPHES:
-        return False
-    auxiliary, following = sentence.folded(place - 2), sentence.folded(place + 1)
-    asks = place == 2 and (following in _ASKED or not auxiliary.startswith("do"))
-    return auxiliary.endswith(("n", "ca")) and not asks
+_NEAR_BEHIND = 6
+"""Words behind a condition among which one that denies may be about it."""
 
 
 def is_negated(sentence: Sentence, start: int, end: int, fields: Collection[str]) -> bool | None:
@@ -113,12 +27,14 @@ def is_negated(sentence: Sentence, start: int, end: int, fields: Collection[str]
     first, last = sentence.index_from(start), sentence.index_from(end)
     before = _before(sentence, first, last, fields)
     places = list(_over_behind(sentence, last, fields))
-    around = next((one for place in places if (one := _phrase(sentence, place, "around")) > place), None)
+    around = next((one for place in places if (one := phrase_at(sentence, place, "around")) > place), None)
     if around is not None:
         before, places = True, list(_over_behind(sentence, around, fields))  # 除了[草稿]以外, and alone as well
-    behind = _is_taken_away(sentence, last, places, fields)
+    behind: bool | None = _is_taken_away(sentence, last, places, fields)
     if not behind and around is None:
-        behind = _is_deed_denied(sentence, first, last, fields)
+        behind = is_deed_denied(sentence, first, last, fields)
+    if behind is None:
+        return None
     if behind and before:
         return False if around is not None else None  # 除了这些以外的都不要, 别把草稿排除
     return None if before is None else before or behind
@@ -137,6 +53,8 @@ def _before(sentence: Sentence, first: int, last: int, fields: Collection[str]) 
         return False if all(sentence.vocabulary.roles.get(name) == "date" for name in fields) else None
     if negator.kind == "also":
         return None
+    if negator.kind == "doubtful":
+        return False if crosses else None
     if negator.kind in ("not", "prefix") and crosses:
         return False
     if negator.kind not in ("not", "prefix") and _is_of_documents(sentence, negator, first, last):
@@ -145,7 +63,7 @@ def _before(sentence: Sentence, first: int, last: int, fields: Collection[str]) 
     elif crosses:
         return False
     if unclear:
-        return None if unclear <= _UNCLEAR or negator.kind == "excluding" else False
+        return None
     return None if _is_doubly_denied(sentence, negator) is None else not _is_doubly_denied(sentence, negator)
 
 
@@ -154,7 +72,7 @@ def _is_doubly_denied(sentence: Sentence, negator: Negator) -> bool | None:
     if negator.kind in ("not", "prefix"):
         return False
     place = negator.first - 1
-    while place >= 0 and (sentence.is_noun(place) or sentence.folded(place) in _words("reaches")):
+    while place >= 0 and (sentence.is_noun(place) or sentence.folded(place) in words_of_kind("reaches")):
         if place + 1 in sentence.negators:
             break
         place -= 1
@@ -164,22 +82,25 @@ def _is_doubly_denied(sentence: Sentence, negator: Negator) -> bool | None:
 
 def _reaching(sentence: Sentence, first: int, fields: Collection[str]) -> tuple[Negator | None, int, bool]:
     """The negator before a place, how many words stand between that it may be about, and whether another condition."""
-    place, unclear, crosses, closed = first, 0, False, False
+    place, unclear, depth, crosses, closed, joined = first, 0, 0, False, False, False
     for _ in range(_REACH):
         negator = sentence.negators.get(place)
         if negator is not None and (negator.kind != "prefix" or first - place <= 1):
-            return (None, 0, False) if closed else (negator, unclear, crosses)
+            # "Moreau (not Morel) on [Germany]": what is denied in brackets stays there.
+            return (None, 0, False) if closed or depth > 0 else (negator, unclear, crosses)
         if place <= 0 or _ends(sentence, place - 1, fields):
             break
         step, what = _step(sentence, place - 1, fields)
         if what == "clause":
             closed = True  # 不能登录的[紧急]工单: the denied clause describes the documents
         elif what == "value":
-            closed = False
+            closed, joined = closed and not joined, False  # 没有实验的[设计]课; 没有实验的和设计的
         elif what == "other":
             crosses, closed = True, False
         elif what == "word":
             unclear += 1
+        depth += (sentence.folded(place - 1) in (")", "）")) - (sentence.folded(place - 1) in ("(", "（"))
+        joined |= sentence.folded(place - 1) in JOINING or sentence.folded(place - 1) in ("、", "，", ",")
         place = step
     return None, 0, False
 
@@ -199,17 +120,23 @@ def _step(sentence: Sentence, place: int, fields: Collection[str]) -> tuple[int,
         return sentence.index_from(first), "other"
     if token.kind == "cjk":
         return _step_zh(sentence, place)
-    is_name = token.is_capital and place > 0
+    behind = sentence.token(place + 1)  # "Dr. Ilse Brandt", but not of "nor Spanish reds"
+    is_name = token.is_capital and place > 0 and (behind is None or behind.is_capital or behind.kind != "word")
     over_it = (
-        token.kind == "mark" or is_name or token.folded in _words("reaches") or sentence.is_noun(place)
-        or stem(token.folded) in _acting()[0] or token.folded.endswith("ed")
+        token.kind == "mark" or is_name or token.folded in words_of_kind("reaches") or sentence.is_noun(place)
+        or stem(token.folded) in acting_words()[0] or token.folded.endswith("ed")
     )  # fmt: skip
     return place, "over" if over_it else "word"
 
 
 def _step_zh(sentence: Sentence, place: int) -> tuple[int, str]:
     text = sentence.text[: sentence.tokens[place].end]
-    words = (*_words("reaches"), *_acting()[1], *lexicon.CHINESE_DOCUMENT_NOUNS, *filter(has_chinese, sentence.nouns))
+    words = (
+        *words_of_kind("reaches"),
+        *acting_words()[1],
+        *lexicon.CHINESE_DOCUMENT_NOUNS,
+        *filter(has_chinese, sentence.nouns),
+    )
     longest = max((word for word in words if has_chinese(word) and text.endswith(word)), key=len, default="")
     if longest:
         return place - len(longest) + 1, "over"
@@ -221,22 +148,24 @@ def _ends(sentence: Sentence, place: int, fields: Collection[str]) -> bool:
     token = sentence.tokens[place]
     if token.kind == "cjk":
         text = sentence.text[: token.end]
-        return any(has_chinese(word) and text.endswith(word) for word in _words("restarts"))
+        return any(has_chinese(word) and text.endswith(word) for word in words_of_kind("restarts"))
     if token.text in ENDS:
         other = sentence.mention_at(place - 1)
         listed = other is not None and any(one.field in fields for one in other.known)
         following = sentence.mention_at(place + 1)
         goes_on = following is not None and any(one.field in fields for one in following.known)
-        return not (listed and token.text in ",，" and (goes_on or sentence.folded(place + 1) in _JOINING))
+        if following is not None and token.text == "，" and sentence.folded(following.last) == "的":
+            goes_on = False  # 除了草稿，[李伟]的还有哪些
+        return not (listed and token.text in ",，" and (goes_on or sentence.folded(place + 1) in JOINING))
     is_in_negation = place in sentence.negators or place + 1 in sentence.negators  # "dropping only the drafts"
-    return token.folded in _words("restarts") and not is_in_negation
+    return token.folded in words_of_kind("restarts") and not is_in_negation
 
 
 def _is_of_documents(sentence: Sentence, negator: Negator, first: int, last: int) -> bool:
     """Whether what is denied has a word for documents of its own: "except those from [Lyon]", "no [urgent] mails"."""
 
     def is_head(place: int) -> bool:
-        return sentence.folded(place) in _words("heads") or (
+        return sentence.folded(place) in words_of_kind("heads") or (
             sentence.is_noun(place) and sentence.mention_at(place) is None
         )
 
@@ -259,16 +188,19 @@ def _is_followed_by_other(sentence: Sentence, last: int, fields: Collection[str]
 def _is_taken_away(sentence: Sentence, last: int, places: Sequence[int], fields: Collection[str]) -> bool:
     """ "drafts excluded", 草稿就不要了, 他写的也不看; not 某组的工单，去掉草稿."""
     for place in places:
-        behind = _phrase(sentence, place, "behind")
-        if sentence.folded(place) in _words("left") and _is_leaving(sentence, place):
+        behind = phrase_at(sentence, place, "behind")
+        if sentence.folded(place) in words_of_kind("left") and _is_leaving(sentence, place):
             return True
         if behind > place:
+            longer = any(one.first == place and one.last > behind for one in sentence.negators.values())
+            if longer or sentence.folded(behind).isdecimal():
+                return False  # "drafts, aside from those of Ann", 绘画，除去 2020 年的
             return not _is_followed_by_other(sentence, behind, fields) and _next_name(sentence, behind) is None
-    for place in range(places[-1], min(places[-1] + 2 * _UNCLEAR, len(sentence.tokens))):
+    for place in range(places[-1], min(places[-1] + 2 * UNCLEAR, len(sentence.tokens))):
         ended = any(sentence.tokens[one].text in ENDS for one in range(last, place + 1))
-        if ended or sentence.mention_at(place) is not None:
+        if ended or sentence.mention_at(place) is not None or sentence.tokens[place].kind == "number":
             return False
-        behind = max(_phrase(sentence, place, kind) for kind in ("behind", "excluding"))
+        behind = max(phrase_at(sentence, place, kind) for kind in ("behind", "excluding"))
         if behind > place and _closes(sentence, behind):
             return place > last  # those of Ann you can skip
     return False
@@ -283,19 +215,31 @@ def _closes(sentence: Sentence, place: int) -> bool:
     return token is None or token.text in ENDS
 
 
+def _is_in_doubt(sentence: Sentence, last: int, fields: Collection[str]) -> bool:
+    """Whether words right behind a condition may deny it: "Lyon? no thanks", "Ann I can hardly bear"."""
+    *_, start = _over_behind(sentence, last, fields)
+    for place in range(start, min(start + _NEAR_BEHIND, len(sentence.tokens))):
+        if sentence.tokens[place].text in ENDS or sentence.mention_at(place) is not None:
+            asked = place == last and sentence.tokens[place].text in "?？"
+            return asked and phrase_at(sentence, place + 1, "behind") > place + 1
+        if phrase_at(sentence, place, "doubtful") > place:
+            return True
+    return False
+
+
 def _is_leaving(sentence: Sentence, place: int) -> bool:
     """Whether a verb that leaves out stands before in the clause."""
     for before in range(place - 1, max(place - _REACH, -1), -1):
-        if sentence.tokens[before].text in ENDS:
+        if sentence.tokens[before].text in ENDS and sentence.mention_at(before) is None:
             return False
-        if sentence.folded(before) in _words("leaving"):
+        if sentence.folded(before) in words_of_kind("leaving"):
             return True
     return False
 
 
 def _next_name(sentence: Sentence, place: int) -> Mention | None:
     """The name of a value that follows within a few words of the clause."""
-    for index in range(place, min(place + _UNCLEAR, len(sentence.tokens))):
+    for index in range(place, min(place + UNCLEAR, len(sentence.tokens))):
         if sentence.tokens[index].text in ENDS:
             return None
         if (over := sentence.mention_at(index)) is not None:
@@ -325,7 +269,7 @@ def _over_behind(sentence: Sentence, place: int, fields: Collection[str]) -> Ite
 def _is_over_behind(sentence: Sentence, place: int) -> bool:
     token = sentence.tokens[place]
     joins = token.kind == "mark" and (token.text not in ENDS or token.text in ",，")
-    return joins or sentence.is_noun(place) or token.folded in _words("between")
+    return joins or sentence.is_noun(place) or token.folded in words_of_kind("between")
 
 
 def _said_between(sentence: Sentence, token: Token) -> int:
@@ -338,44 +282,35 @@ def _said_between(sentence: Sentence, token: Token) -> int:
 
 def _spoken(sentence: Sentence, token: Token, kind: str) -> int:
     """Characters of the longest word of a kind that begins at a Chinese token."""
-    return max((len(word) for word in _words(kind) if sentence.text.startswith(word, token.start)), default=0)
+    return max((len(word) for word in words_of_kind(kind) if sentence.text.startswith(word, token.start)), default=0)
 
 
 def _nouns_zh(sentence: Sentence, token: Token) -> tuple[str, ...]:
     if token.kind != "cjk":
         return ()
-    return (*lexicon.CHINESE_DOCUMENT_NOUNS, *filter(has_chinese, sentence.nouns), *_acting()[1])
-
-
-def _is_deed_denied(sentence: Sentence, first: int, last: int, fields: Collection[str]) -> bool:
-    """What somebody has not done: "that Ann didn't approve", 李伟没有批准的; not "those from Lyon are not closed"."""
-    named, behind = sentence.cue(last)
-    place = behind if not set(named).isdisjoint(fields) else last
-    token = sentence.token(place)
-    following = (one for one in sentence.negators.values() if place <= one.first <= place + _UNCLEAR)
-    negator = min(following, key=lambda one: one.first, default=None)
-    if token is None or token.text in ENDS or negator is None or negator.kind not in ("not", "lacking"):
-        return False
-    if any(sentence.folded(one) in _RELATIVE for one in range(place, negator.first)):
-        return False  # "what Ann sent that nobody answered"
-    roles, concepts = sentence.vocabulary.roles, sentence.vocabulary.concepts
-    acts = any(roles.get(name) == "person" or "group" in concepts.get(name, ()) for name in fields)
-    if token.kind == "cjk":
-        text = sentence.text[sentence.tokens[negator.last - 1].end :]
-        of_other = sentence.mention_at(negator.last) is not None
-        return acts and negator.first == place and not of_other and text.startswith(_acting()[1])
-    before = first - 1
-    while before >= 0 and sentence.folded(before) in ("the", "a", "an"):
-        before -= 1
-    related = sentence.folded(before) in _RELATIVE
-    word = sentence.token(before)
-    plain = word is not None and word.kind == "word" and word.folded not in lexicon.STOP_WORDS
-    subject = related or (plain and sentence.mention_at(before) is None)
-    if negator.first == place or not subject or not (acts or related):
-        return False
-    return related or sentence.folded(place) in _DOING or negator.kind == "lacking"
+    return (*lexicon.CHINESE_DOCUMENT_NOUNS, *filter(has_chinese, sentence.nouns), *acting_words()[1])
 
 
 def is_denied_mention(sentence: Sentence, mention: Mention) -> bool | None:
     """Whether a named value is what is not wanted; None where that cannot be told."""
-    return is_negated(sentence, mention.start, mention.end, {one.field for one in mention.known})
+    fields = {one.field for one in mention.known}
+    denied = is_negated(sentence, mention.start, mention.end, fields)
+    return None if denied is False and _is_in_doubt(sentence, mention.last, fields) else denied
+
+
+def denials_of(sentence: Sentence) -> dict[int, bool | None]:
+    """Of every named value, by its first token, whether it is denied; None where that cannot be told.
+
+    A value that is denied, or may be, in one place is not wanted in another: "nights out, but not Nightly".
+    """
+    found = {one.first: is_denied_mention(sentence, one) for one in sentence.mentions}
+    for negator in sentence.negators.values():
+        if (over := sentence.mention_at(negator.first)) is not None:
+            found[over.first] = None
+    denied = {
+        (known.field, known.value) for one in sentence.mentions if found[one.first] is not False for known in one.known
+    }
+    for one in sentence.mentions:
+        if found[one.first] is False and denied and all((known.field, known.value) in denied for known in one.known):
+            found[one.first] = None
+    return found

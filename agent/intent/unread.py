@@ -86,7 +86,8 @@ def _negative(
         if near or any(first <= start < last for first, last in stated):
             continue
         excluded = [last for first, last in named if end <= first < until]
-        if excluded or negator.kind in ("excluding", "lacking"):
+        names = text[start:end].casefold() in words.table("negation")["naming"]
+        if excluded or names or negator.kind in ("excluding", "lacking", "prefix"):
             yield (start, min(excluded) if excluded else until), NOT_EXCLUDED
 
 

@@ -1,9 +1,11 @@
 """The wordings by which a question asks for a calculation."""
 
 import re
+from collections.abc import Sequence
 
 from agent.intent import lexicon
 from agent.intent.numerals import CHINESE_COUNT, COUNT, EXACT
+from agent.intent.text import Token
 
 
 def _pattern(*alternatives: str) -> re.Pattern[str]:
@@ -153,3 +155,10 @@ _CALCULATING = (
 def is_calculating(text: str) -> bool:
     """Whether a text holds any of the words without which nothing is calculated."""
     return any(pattern.search(text) for pattern in _CALCULATING)
+
+
+def is_written_as_name(text: str, tokens: Sequence[Token]) -> bool:
+    """Whether one word that mostly says nothing is written as a name: "IT", "the US", "the us"."""
+    said = tokens[0].text
+    shouted = len(said) > 1 and said.isupper() and not text.isupper()
+    return len(tokens) == 1 and (shouted or (said == "us" and text[: tokens[0].start].casefold().endswith("the ")))

@@ -190,3 +190,67 @@ def test_the_period_of_a_share_is_of_the_whole(question: str, part: dict[str, An
     assert made.aggregate is not None
     assert made.aggregate["where"] == part
     assert {piece.field for piece in made.pieces} == {"port", "sailed"}
+
+
+CELLAR = (
+    text("taster", {"Moreau, C.": 44, "Nguyen, T.": 56}),
+    text("country", {"Italy": 40, "France": 60}),
+    number("bottles", 0, 24, 12),
+    number("price_eur", 5, 300),
+    number("dur_min", 5, 90),
+    number("total_score", 1, 300),
+)
+
+
+@pytest.mark.parametrize(
+    ("question", "wanted"),
+    [
+        ("how many wines has each taster tasted?", {"op": "count", "group_by": "taster"}),
+        ("how many minutes altogether for Italy?", {"op": "sum", "of": "dur_min"}),
+        ("what is the top total score for France?", {"op": "max", "of": "total_score"}),
+        ("what does the dearest bottle from Italy cost?", {"of": "price_eur"}),
+        ("highest price we ever offered for Italy", {"op": "max", "of": "price_eur"}),
+    ],
+)
+def test_what_every_word_accounts_for_is_calculated(question: str, wanted: dict[str, Any]):
+    aggregate = read(question, CELLAR).aggregate
+    assert aggregate is not None
+    assert {key: aggregate[key] for key in wanted} == wanted
+
+
+def test_how_often_those_of_a_group_did_it_counts_records():
+    fields = (text("检查员", {"苏国华": 30, "李明": 70}), number("罚款_元", 0, 900))
+    aggregate = read("每个检查员各做了多少次检查", fields).aggregate
+    assert aggregate is not None
+    assert (aggregate["op"], aggregate.get("of"), aggregate["group_by"]) == ("count", None, "检查员")
+
+
+LINEUP = (
+    text("person", {f"Person {n}": 1 for n in range(40)}, 40),
+    text("job", {"Student": 2, "Medical Student": 1} | {f"Job {n}": 1 for n in range(37)}, 40),
+    text("level", {"Gold": 20, "White Gold": 20}, 40),
+    number("total_score", 1, 300),
+)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "how many of the records are Student?",
+        "what is the average total score for the first three people?",
+        "what is the number of records from the us?",
+        "how many records are there in IT?",
+    ],
+)
+def test_no_number_is_shown_of_some_of_what_is_meant(question: str):
+    assert read(question, LINEUP).aggregate is None
+
+
+def test_of_a_field_of_labels_a_value_within_another_is_counted():
+    assert (read("how many records are Gold?", LINEUP).aggregate or {}).get("op") == "count"
+
+
+def test_from_one_value_to_another_is_more_than_the_two():
+    fields = (text("weekday", {"Monday": 20, "Wednesday": 20, "Friday": 60}), number("bottles", 0, 24, 12))
+    aggregate = read("how many records were there from Monday to Friday?", fields).aggregate
+    assert aggregate is None or not aggregate.get("between")

@@ -6,9 +6,9 @@ from dataclasses import replace
 from agent.intent.calculation import between
 from agent.intent.calculation.ends import read_middle
 from agent.intent.calculation.groups import Group, people_meant, read_group
-from agent.intent.calculation.parts import RECORD
+from agent.intent.calculation.parts import RECORD, UNIT
 from agent.intent.calculation.question import Calculation, Question, pieces_of
-from agent.intent.calculation.slots import read_decimals, read_length, read_operand, read_target
+from agent.intent.calculation.slots import read_decimals, read_length, read_operand, read_target, read_unit
 from agent.intent.catalogue import truth_of
 from agent.intent.filters import Json
 from agent.intent.found import Piece
@@ -147,6 +147,9 @@ def _counted(question: Question, group: Group | None) -> Calculation | None:
     if number is not None:
         return Calculation({"op": "sum", "of": number, **by, **_direction(question)}, pieces) if pieces or by else None
     field = read_counted_field(question)
+    if field is not None and field == by.get("group_by"):
+        question.take("count", "distinct", "apart")
+        return Calculation({"op": "count", **by, **_direction(question)}, pieces)  # 每个检查员做了多少次检查
     if field is not None:
         return Calculation({"op": "count", "of": field, **by, **_direction(question)}, pieces)
     if not question.has("count") or not _counts_records(question):
@@ -222,6 +225,13 @@ def _counts_records(question: Question) -> bool:
 def _counted_number(question: Question) -> str | None:
     """ "how many points did Ann score": the number field that "how many" is asked of."""
     for place in question.of_kind("count"):
+        behind = question.beside(place, 1)
+        if behind is not None and question.parts[behind].kind == UNIT and question.has("sum"):
+            name = read_unit(question)  # "how many minutes in total"
+            if name is not None:
+                question.used.add(place)
+                question.take("sum")
+            return name
         target = read_target(question, place)
         if target is None or question.parts[target].kind == RECORD:
             continue

@@ -1,5 +1,6 @@
 """Values of one field, or periods, that a question names side by side to tell them apart."""
 
+import re
 from dataclasses import dataclass
 from datetime import date
 
@@ -8,6 +9,8 @@ from agent.intent.calculation.question import Question
 from agent.intent.found import date_field
 
 _PERIODS_OF_MONTHS = {12: "year", 6: "half", 3: "quarter", 1: "month"}
+_SPAN = re.compile(r"(?:\bfrom\b|从|自).{1,60}?(?:\b(?:to|through|until|till)\b|到|至)", re.IGNORECASE)
+"""Of two values so joined more than the two is meant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,8 @@ def read_several(question: Question) -> Several | None:
         ranged = roles[one.field] == "version" and any(value not in text for value in one.values)
         said = (mention.of(one.field) for mention in question.found.sentence.mentions)
         named = [known for known in said if not {each.value for each in known}.isdisjoint(one.values)]
+        if _is_span(text, one.start, one.end):
+            continue  # "from Monday to Friday" is more than the two
         if len(named) > 1 and len(one.values) > 1 and not one.together and not one.negated and not ranged:
             return Several(one.field, one.values, one.field in question.columns.keys)
     for part in question.parts:
@@ -38,10 +43,16 @@ def read_several(question: Question) -> Several | None:
             and len(alike) > 1
             and part.piece.filter["type"] == "in"
             and not _is_found(question, part)
+            and not _is_span(text, alike[0].start, alike[-1].end)
         ):
             field, values = part.piece.field, tuple(part.piece.filter["value"])
             return Several(field, values, field in question.columns.keys)
     return _periods(question)
+
+
+def _is_span(text: str, start: int, end: int) -> bool:
+    """Whether values at some characters are the ends of a span: "from Monday to Friday"."""
+    return _SPAN.search(text[max(start - len("from "), 0) : end]) is not None
 
 
 def _is_found(question: Question, part: Part) -> bool:

@@ -4,7 +4,7 @@ A calculation is made only when every word of the question is accounted for: a n
 restrict it, or that took a column by default, would be a wrong answer.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -23,6 +23,7 @@ from agent.intent.filters import Json, both, of_constraint
 from agent.intent.found import Found, Piece
 from agent.intent.reading import SURE
 from agent.intent.same import Same
+from agent.intent.text import words_of
 from agent.intent.words import table
 
 _OF_GROUPS = frozenset(["of", "group_by", "order", "limit", "ties", "between", "where", "decimals"])
@@ -73,8 +74,35 @@ def read_calculation(found: Found) -> Read:
     unread = tuple(question.unread())
     if made is None or unread:
         return Read(unread=unread if question.has(*_CALCULATING) else ())
+    doubtful = _part_of_others(made, question)
+    if doubtful:
+        return Read(unread=(doubtful,))
     made = _conditioned(made, question)
     return Read(made) if made is not None and is_possible(made.aggregate) else Read()
+
+
+def _part_of_others(made: Calculation, question: Question) -> str:
+    """The value of a condition that is a part of longer values, of a field whose values are texts; "" where none is.
+
+    Of an occupation "Student" those of "Medical Student" would be left out.
+    """
+    fields = question.columns.vocabulary.catalogue.fields
+    for piece in made.pieces:
+        held, value = fields.get(piece.field), _value(piece)
+        if held is None or not value or held.distinct * 2 <= held.documents:
+            continue
+        said = words_of(value)
+        if piece.filter["type"] == "eq" and any(
+            _holds(words_of(other), said) for other in held.values if other != value
+        ):
+            return value
+    return ""
+
+
+def _holds(words: Sequence[str], part: Sequence[str]) -> bool:
+    """Whether words stand one after the other among others."""
+    size = len(part)
+    return len(words) > size and any(words[n : n + size] == part for n in range(len(words) - size + 1))
 
 
 def question_of(found: Found) -> Question:

@@ -19,6 +19,8 @@ _MOST_SHOWN = 4
 def read_ranked(question: Question, order: Order) -> Calculation | None:
     """ "who wrote most", "the department with the highest total cost", "the three latest"."""
     middle = read_middle(question)
+    if middle is not None and order.is_dated:
+        return None  # "the average of the first three": of some of the records
     explicit = read_group(question)
     if explicit is not None and explicit.per_record:
         explicit = None
@@ -85,14 +87,19 @@ def _spent(question: Question) -> str | None:
     """The amount of money that "spent" and "paid" speak of."""
     if not question.has("spending"):
         return None
-    money = [
-        name for name, one in question.columns.measures.items()
-        if {unit.kind for unit in one.units} & CURRENCIES or "money" in concepts_of(name)
-    ]  # fmt: skip
+    money = [name for name in question.columns.measures if _is_money(question, name)]
     if len(money) != 1:
         return None
     question.take("spending")
     return question.expressed(money[0])
+
+
+def _is_money(question: Question, expression: str) -> bool:
+    """Whether a number field, or an expression of one, is an amount of money."""
+    name = expression.removeprefix("number(").rstrip(")")
+    measure = question.columns.measures.get(name)
+    units = {unit.kind for unit in measure.units} if measure is not None else set()
+    return bool(units & CURRENCIES) or "money" in concepts_of(name)
 
 
 def _is_key(question: Question, expression: str) -> bool:
@@ -122,7 +129,10 @@ def _end(question: Question, order: Order) -> Calculation | None:
                 question.used.add(place)
         of = of or _numbered_by(question) or _year_of(question)
     else:
-        of = read_length(question) or read_operand(question) or _implied(question, order)
+        of = read_length(question) or read_operand(question)
+        implied = _implied(question, order) if of is None or not _is_money(question, of) else None
+        if of is None or (implied is not None and _is_money(question, implied)):
+            of = implied  # "the dearest bottle" is no number of bottles
     if of is None:
         return None
     wants_records = _wants_records(question, order, of)

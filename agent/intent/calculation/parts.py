@@ -9,11 +9,12 @@ from functools import cache
 
 from agent.intent.columns import Column, Columns
 from agent.intent.found import Found, Piece
-from agent.intent.lexicon import STOP_WORDS, name_words
+from agent.intent.lexicon import CHINESE_DOCUMENT_NOUNS, STOP_WORDS, name_words
 from agent.intent.numbers import unit_of
 from agent.intent.numerals import parse_exact
 from agent.intent.sentence import Sentence
 from agent.intent.text import chinese_words
+from agent.intent.wording import is_written_as_name
 from agent.intent.words import table
 
 UNKNOWN, VALUE, FILLER, FIELD, RECORD, PIECE, NUMBER, MARK, UNIT = (
@@ -211,7 +212,10 @@ def _words(sentence: Sentence, index: int, column: Column | None, *, least: int 
         if kind is None or last + 1 <= least:
             continue
         same = column is not None and column.last == last + 1
-        if same and kind == FILLER and column is not None and column.strength >= 5:
+        if kind == FILLER and (
+            (same and column and column.strength >= 5)
+            or is_written_as_name(sentence.text, sentence.tokens[index : last + 1])
+        ):
             continue
         fields = column.fields if same and column is not None else ()
         cost = _COST[FILLER] if kind == FILLER else _OF_WORD
@@ -241,9 +245,7 @@ def _noun_end(sentence: Sentence, index: int) -> int:
     if sentence.tokens[index].kind != "cjk":
         return index + 1
     start = sentence.tokens[index].start
-    from agent.intent import lexicon
-
-    nouns = (one for one in (*lexicon.CHINESE_DOCUMENT_NOUNS, *sentence.nouns) if sentence.text.startswith(one, start))
+    nouns = (one for one in (*CHINESE_DOCUMENT_NOUNS, *sentence.nouns) if sentence.text.startswith(one, start))
     size = max(map(len, nouns), default=1)
     return sentence.index_from(start + size)
 
@@ -274,6 +276,8 @@ def _with_records(sentence: Sentence, parts: list[Part], columns: Columns) -> tu
             parts[place] = replace(part, kind="more" if part.kind == "or_more" else "fewer")
         if part.kind in (UNKNOWN, RECORD) and place and _counts_noun(sentence, parts, place, columns):
             parts[place] = replace(part, kind=FILLER)
+        elif part.kind in _SUPERLATIVE and any(one.piece and one.piece.field in part.fields for one in parts):
+            parts[place] = replace(part, kind=FIELD)  # "[first]-authored by Kim"
         elif part.kind == FIELD and before in _BEFORE_PLURAL and _names_records(sentence, part, columns):
             parts[place] = replace(part, kind=RECORD, fields=(), guessed=True)
         elif (
@@ -387,13 +391,7 @@ def _is_classified(sentence: Sentence, parts: Sequence[Part], place: int) -> boo
 
 
 def _is_plural(sentence: Sentence, part: Part) -> bool:
-    token = sentence.tokens[part.first]
-    word = token.folded
-    return (
-        token.kind == "word"
-        and len(word) > 2
-        and word not in STOP_WORDS
-        and word.endswith("s")
-        and not word.endswith(("ss", "us", "is"))
-        and word not in table("calculation")["not_records"]
-    )
+    token, word = sentence.tokens[part.first], sentence.tokens[part.first].folded
+    if token.kind != "word" or len(word) < 3 or word in STOP_WORDS or word in table("calculation")["not_records"]:
+        return False
+    return word.endswith("s") and not word.endswith(("ss", "us", "is"))

@@ -95,6 +95,9 @@ class Question:
         part = self.parts[place]
         if part.strength <= 2 and place and self.parts[place - 1].kind == FIELD and self._is_said_by_piece(place - 1):
             return True  # 产品类别
+        before = self.beside(place, -1)
+        if before in self.used and self.parts[before].fields == part.fields:
+            return True  # "each lecturer [supervised]"
         stated = {one.piece.field for one in self.parts if one.piece is not None}
         if stated & set(part.fields) or (part.strength <= 2 and self.taken & set(part.fields)):
             return True

@@ -67,6 +67,8 @@ def read_order(question: Question) -> Order | None:
         places, kinds, directions = nth[:1], {"most"}, {"desc"}
     if not places and top and question.beside(top[0], 1) in question.of_kind(NUMBER):
         places, kinds, directions = top[:1], {"most"}, {"desc"}
+    if not places and top and _is_number(question, top[0] + 1):
+        places, kinds, directions = top[:1], {"highest"}, {"desc"}  # "the top speed"
     if len(directions) != 1 or (kinds & set(_BY_DATE) and kinds - set(_BY_DATE)):
         return None
     kind = next((one for one in ("most", "fewest", *ENDS) if one in kinds), "most")
@@ -76,6 +78,17 @@ def read_order(question: Question) -> Order | None:
     limit = _limit(question, places)
     rank = NTH[question.parts[nth[0]].kind] if nth else 0
     return Order(kind, next(iter(directions)), places[0], rank or limit, bool(rank))
+
+
+def _is_number(question: Question, place: int) -> bool:
+    """Whether a part is the name of one number field."""
+    part = question.parts[place] if place < len(question.parts) else None
+    return (
+        part is not None
+        and part.kind == FIELD
+        and len(part.fields) == 1
+        and part.fields[0] in question.columns.measures
+    )
 
 
 def _is_rank(question: Question, place: int) -> bool:
@@ -223,10 +236,10 @@ def read_operand(question: Question) -> str | None:
         for place in places:
             _take_compound(question, name, place)
         return name
-    return None if named else _of_unit(question)
+    return None if named else read_unit(question)
 
 
-def _of_unit(question: Question) -> str | None:
+def read_unit(question: Question) -> str | None:
     """The one number in the unit that is asked for: "how many minutes on average"."""
     for place in question.of_kind(UNIT):
         part = question.parts[place]

@@ -1,0 +1,151 @@
+"""What is denied filters by its opposite or not at all; it is never read as what is wanted."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from agent.intent.reading import LIKELY
+from agent.intent.rules import Context, RulesReading, read_rules
+from agent.intent.time.periods import Calendar
+from retrievers.core.fields import Field
+from retrievers.core.types import Card, FieldCatalogue, FieldValues
+
+Json = dict[str, Any]
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
+
+
+def strings(name: str, *values: str, documents: int = 60) -> FieldValues:
+    return FieldValues(Field(name, "string", "string"), dict.fromkeys(values, 12), len(values), documents)
+
+
+FIELDS = {
+    "style": strings("style", "Baroque", "Gothic", "Rococo", "Vernacular"),
+    "city": strings("city", "Lisbon", "Rotterdam", "Gdansk", "杭州", "上海"),
+    "author": strings("author", "Ann Lee", "Bo Chen", "李伟", "王芳"),
+    "reviewer": strings("reviewer", "Ann Lee", "Bo Chen", "Cy Marlow", "王芳"),
+    "stage": strings("stage", "rejected", "shipped", "draft"),
+    "metro_m": FieldValues(Field("metro_m", "number", "number"), {}, 30, 40, 100, 4000),
+    "arch": strings("arch", "J. Milner", "T. Abara", documents=40),
+}
+CARDS = {"fulltext": Card("fulltext", "words"), "sql": Card("sql", "metadata", "metadata")}
+
+
+def read(question: str) -> RulesReading:
+    context = Context(FieldCatalogue(((1, 1),), 60, FIELDS), frozenset({"report", "reports"}), CARDS, _CALENDAR, NOW)
+    return read_rules(question, (), context)
+
+
+_CALENDAR = Calendar(NOW.date())
+
+
+def leaves(filter: Json | None) -> set[tuple[bool, str]]:
+    """The values of a filter with whether they are wanted."""
+    if filter is None:
+        return set()
+    if "filters" in filter:
+        return set().union(*map(leaves, filter["filters"]))
+    values = filter["value"] if isinstance(filter["value"], list) else [filter["value"]]
+    return {(filter["type"] in ("eq", "in", "contains"), value) for value in values}
+
+
+def stated(question: str) -> set[tuple[bool, str]]:
+    return set().union(*(leaves(one.filter) for one in read(question).pieces if one.confidence >= LIKELY))
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "reports on floods unrelated to Lisbon",
+        "reports on floods with the exception of Lisbon",
+        "reports on floods in a city different from Lisbon",
+        "reports on floods in another city than Lisbon",
+        "city != Lisbon, reports on floods",
+        "reports on floods with Lisbon taken out",
+        "reports on floods, everything save Lisbon",
+        "reports on floods where Lisbon doesn't appear",
+        "Lisbon is not what I want; reports on floods",
+    ],
+)
+def test_words_that_leave_out_are_read_as_leaving_out(question: str):
+    assert stated(question) == {(False, "Lisbon")}
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "reports on floods, far from Lisbon",
+        "reports on floods, hardly Lisbon",
+        "reports on floods that have yet to be shipped",
+        "reports on floods that failed to be Baroque",
+        "reports on floods that ceased to be Gothic",
+        "Lisbon? no thanks. Reports on floods",
+        "reports on floods where Lisbon is missing",
+        "reports that do not ever seem to concern much beside Lisbon",
+        "neither Roman nor Spanish baroque with gilded stairs",
+        "洪水的报告，不一定要Lisbon",
+        "只要不是Lisbon，洪水的报告都行",
+        "洪水的报告，与Lisbon不同的",
+    ],
+)
+def test_where_it_is_not_certain_what_is_denied_nothing_is_read(question: str):
+    assert not any(wanted for wanted, _ in stated(question))
+
+
+@pytest.mark.parametrize(
+    ("question", "denied"),
+    [
+        ("reports that Ann Lee and Bo Chen did not review", {"Ann Lee", "Bo Chen"}),
+        ("李伟和王芳都没批准的报告", {"李伟", "王芳"}),
+        ("reports with Cy Marlow not as the reviewer", {"Cy Marlow"}),
+        ("reports, Cy Marlow neither the reviewer nor the author", {"Cy Marlow"}),
+    ],
+)
+def test_what_several_have_not_done_is_denied_of_each(question: str, denied: set[str]):
+    assert stated(question) == {(False, name) for name in denied}
+
+
+def test_of_a_deed_that_no_verb_names_nothing_is_read():
+    assert stated("李伟和王芳都没露面的报告") == set()
+
+
+def test_a_comma_within_a_name_ends_no_clause():
+    fields = {"chair": strings("chair", "Quist, H.", "Adler, M.")}
+    context = Context(FieldCatalogue(((1, 1),), 60, fields), frozenset({"minutes"}), CARDS, _CALENDAR, NOW)
+    reading = read_rules("long delays, but keep Quist, H. out of it", (), context)
+    assert leaves(reading.filter) == {(False, "Quist, H.")}
+
+
+def test_what_describes_the_documents_of_a_question_is_not_what_they_have_not_done():
+    assert (True, "Baroque") in stated("Which Baroque reports have not been shipped yet?")
+
+
+def test_a_value_that_is_denied_in_one_place_is_not_wanted_in_another():
+    assert not any(wanted for wanted, _ in stated("baroque stairs, but not Baroque and not Gothic"))
+
+
+def test_a_word_that_leaves_out_and_is_a_value_leaves_out_the_name_behind_it():
+    assert stated("适合新手，剔除Lisbon") == {(False, "Lisbon")}
+
+
+def test_what_comes_behind_the_denied_describes_the_documents():
+    assert stated("不是Lisbon的Baroque报告") == {(False, "Lisbon"), (True, "Baroque")}
+    assert stated("除了Ann Lee，Bo Chen的报告") != {(False, "Ann Lee"), (False, "Bo Chen")}
+
+
+@pytest.mark.parametrize(
+    ("question", "field"),
+    [("reports without a known architect", "arch"), ("reports with no metro distance given", "metro_m")],
+)
+def test_a_field_may_be_missing_by_the_longer_word_for_it(question: str, field: str):
+    assert read(question).filter == {"type": "exists", "key": field, "value": False}
+
+
+@pytest.mark.parametrize("question", ["by neither Zoltan nor Quentin", "不归档案处的报告"])
+def test_a_denial_of_a_name_that_nobody_knows_is_told(question: str):
+    assert read(question).rejected
+
+
+def test_what_is_denied_in_brackets_stays_there():
+    assert stated("reports (not Gothic) from Lisbon") == {(False, "Gothic"), (True, "Lisbon")}
+    assert stated("reports except Gothic (late) or Baroque (early)") == {(False, "Gothic")}
