@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from agent.intent.forms import closeness, code_closeness
+from agent.intent.reading import SURE
 from agent.intent.rules import Context, RulesReading, nouns_of, read_rules
 from agent.intent.time.periods import Calendar
 from agent.intent.vocabulary import in_chinese
@@ -158,3 +159,34 @@ def test_a_field_s_name_in_latin_letters_is_known_as_the_chinese_word():
 
 def test_a_place_is_called_like_its_people_too():
     assert ("polish",) in senses_of("波兰")
+
+
+EDITORS = catalogue(
+    {
+        "author": {"Ida Holm": 40, "Per Lund": 50, "Ann Moe": 60, "Ulf Ek": 50},
+        "sponsor": {"Ida Holm": 20, "Per Lund": 30, "Ann Moe": 10, "Siv Dahl": 40},
+        "stage": {"open": 100, "closed": 200},
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        ("camps that Ida Holm wrote or sponsored", {"author", "sponsor"}),
+        ("camps about lakes, with Ida Holm as either author or sponsor", {"author", "sponsor"}),
+        ("Ida Holm 撰写或赞助的 open camps", {"author", "sponsor"}),
+        ("camps that Ida Holm sponsored", {"sponsor"}),
+    ],
+)
+def test_deeds_of_two_fields_offered_as_a_choice_are_a_condition_on_either(text: str, fields: set[str]):
+    sure = [one for one in read(text, EDITORS).pieces if one.confidence >= SURE]
+    keys = [{each["key"] for each in one.filter.get("filters", [one.filter])} for one in sure]
+
+    assert fields in keys
+
+
+def test_two_names_with_a_deed_each_and_a_choice_between_them_exclude_nothing():
+    pieces = read("camps written by Ida Holm or sponsored by Per Lund", EDITORS).pieces
+
+    assert not [one for one in pieces if one.confidence >= SURE]

@@ -70,6 +70,10 @@ class Question:
                 continue
             if part.kind in (UNIT, UNKNOWN) and self._is_own_unit(part):
                 continue
+            if part.kind in ("more_than", "fewer_than") and self._leads_to_name(place):
+                continue
+            if part.kind == "classifies" and place and self.parts[place - 1].kind == PIECE:
+                continue  # 打包类
             if part.kind == NUMBER and self.found.sentence.text[part.start : part.end] == "一":
                 continue  # 一门课 is any of them
             if part.kind == FIELD and self._is_said_by_piece(place):
@@ -83,6 +87,11 @@ class Question:
         piece = self.parts[behind].piece if behind is not None else None
         truth = truth_of(self.columns.vocabulary.catalogue.fields[piece.field]) if piece is not None else None
         return piece is not None and truth is not None and str(piece.filter.get("value")) == truth[False]
+
+    def _leads_to_name(self, place: int) -> bool:
+        """Whether "under" or "over" is no comparison: a name stands behind it, as in "under Safety"."""
+        piece = self.parts[place + 1].piece if place + 1 < len(self.parts) else None
+        return piece is not None and self.columns.vocabulary.roles.get(piece.field) not in ("number", "date", "version")
 
     def _is_own_unit(self, part: Part) -> bool:
         """Whether a unit is that of a number that was taken up: "the total fine in euros"."""

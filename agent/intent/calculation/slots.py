@@ -82,7 +82,9 @@ def _is_rank(question: Question, place: int) -> bool:
     """Whether an ordinal says by itself how much there is: "runner-up", 第三多."""
     part = question.parts[place]
     text = question.found.sentence.text[part.start : part.end].casefold()
-    return text.startswith(("runner", "排")) or text.endswith(("多", "名"))
+    behind = question.beside(place, 1)  # "second in the number of reports"
+    counted = behind is not None and place + 1 < behind and question.parts[behind].kind == "count"
+    return text.startswith(("runner", "排")) or text.endswith(("多", "名")) or counted
 
 
 def _limit(question: Question, places: list[int]) -> int:
