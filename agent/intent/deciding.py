@@ -316,6 +316,7 @@ def _wary(sentence: Sentence, one: Constraint, left: Sequence[Mention]) -> Const
         for mention in left
         for other in candidates(sentence, mention)
         if other.field == one.field
+        and sentence.denials.get(mention.first, False) is False  # "accepted, not final yet" offers no choice
         and other.known[0].value not in one.values
         and not one.start <= mention.start < one.end
     ]
