@@ -188,6 +188,8 @@ def test_nothing_is_calculated_that_leaves_out_a_word_or_takes_a_unit_or_a_field
     [
         ("what share of trips from Harwich were insured in 2024", INSURED),
         ("in 2024, what percentage of the trips from Harwich were insured", INSURED),
+        ("2024 年 Harwich 的班次里 delayed 占多少", {"type": "eq", "key": "crossingState", "value": "delayed"}),
+        ("delayed 在 2024 年 Harwich 的班次里占多少", {"type": "eq", "key": "crossingState", "value": "delayed"}),
         ("2024 年 Harwich 的班次中 delayed 占多少", {"type": "eq", "key": "crossingState", "value": "delayed"}),
     ],
 )
