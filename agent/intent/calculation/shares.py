@@ -113,7 +113,7 @@ def _apart(
 def _inside_zh(question: Question, pieces: tuple[Piece, ...], end: int) -> tuple[Piece, ...]:
     """The whole of a share in Chinese: [打包提案]里 Final 占多少, Final 在[打包提案]里占多少."""
     start = question.found.sentence.text.rfind("在", 0, end)
-    return tuple(piece for piece in pieces if start < piece.start < end)
+    return tuple(piece for piece in pieces if start <= piece.start < end)
 
 
 def _by_place(question: Question, pieces: tuple[Piece, ...]) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
