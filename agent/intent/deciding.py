@@ -233,7 +233,10 @@ def _offers(sentence: Sentence, one: str, other: str) -> bool:
             continue
         firsts = range(max(place - _LONGEST_CUE, 0), place)
         before = {field for first in firsts if sentence.cue(first)[1] == place for field in sentence.cue_fields(first)}
-        behind = set(sentence.cue_fields(_over_article(sentence, place + 1)))
+        last = _over_article(sentence, place + 1)
+        behind = set(sentence.cue_fields(last))
+        if before and not behind and sentence.folded(last).endswith("ed") and sentence.mention_at(last) is None:
+            behind = {one, other} - before  # "requested or [okayed]": a deed that no field is known by
         if (one in before and other in behind) or (other in before and one in behind):
             return True
     return False
