@@ -89,9 +89,13 @@ class Question:
         return piece is not None and truth is not None and str(piece.filter.get("value")) == truth[False]
 
     def _leads_to_name(self, place: int) -> bool:
-        """Whether "under" or "over" is no comparison: a name stands behind it, as in "under Safety"."""
+        """Whether "under" is no comparison but leads to names that are told apart: "more under Safety or under Law".
+
+        Of one name it may be one: "ranked below Chile".
+        """
         piece = self.parts[place + 1].piece if place + 1 < len(self.parts) else None
-        return piece is not None and self.columns.vocabulary.roles.get(piece.field) not in ("number", "date", "version")
+        labels = piece is not None and self.columns.vocabulary.roles.get(piece.field) in ("label", "tag")
+        return labels and piece is not None and piece.filter["type"] == "in"
 
     def _is_own_unit(self, part: Part) -> bool:
         """Whether a unit is that of a number that was taken up: "the total fine in euros"."""
