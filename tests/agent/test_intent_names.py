@@ -1,6 +1,6 @@
 """Everyday words for what a collection holds: flags, codes, levels, places, groups, and fields in Latin letters."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -11,6 +11,7 @@ from agent.intent.reading import SURE
 from agent.intent.rules import Context, RulesReading, nouns_of, read_rules
 from agent.intent.time.periods import Calendar
 from agent.intent.vocabulary import in_chinese
+from agent.types import Message
 from retrievers.core.fields import Field, FieldType
 from retrievers.core.types import Card, FieldCatalogue, FieldValues
 from retrievers.text.glosses import chinese_of, senses_of
@@ -46,11 +47,11 @@ CAMPS = catalogue(
 )  # fmt: skip
 
 
-def read(text: str, known: FieldCatalogue = CAMPS) -> RulesReading:
+def read(text: str, known: FieldCatalogue = CAMPS, history: Sequence[Message] = ()) -> RulesReading:
     now = datetime(2026, 11, 20, tzinfo=UTC)
     cards = {name: Card(name, "", kind) for name, kind in (("fulltext", "documents"), ("sql", "metadata"))}
     context = Context(known, nouns_of(["camp"], known), cards, Calendar(date(2026, 11, 20)), now)
-    return read_rules(text, [], context)
+    return read_rules(text, history, context)
 
 
 def stated(text: str) -> dict[str, Any]:
@@ -190,3 +191,20 @@ def test_two_names_with_a_deed_each_and_a_choice_between_them_exclude_nothing():
     pieces = read("camps written by Ida Holm or sponsored by Per Lund", EDITORS).pieces
 
     assert not [one for one in pieces if one.confidence >= SURE]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("same for the version right after that", "3.11"),
+        ("and the previous version?", "3.9"),
+        ("下一个版本呢？", "3.11"),
+        ("was it fixed in the next release?", None),
+    ],
+)
+def test_the_version_beside_that_of_the_turn_before_takes_its_place(text: str, wanted: str | None):
+    known = catalogue({"version": {"3.9": 50, "3.10": 90, "3.11": 80, "3.12": 80}, "stage": {"open": 100, "done": 200}})
+    history = [Message(role="user", content="open camps for version 3.10"), Message(role="assistant", content="Three.")]
+    filters = [one.filter for one in read(text, known, history).pieces if one.field == "version"]
+
+    assert ([one["value"] for one in filters if one["type"] == "eq"] or [None])[-1] == wanted

@@ -95,7 +95,7 @@ class Question:
         """
         piece = self.parts[place + 1].piece if place + 1 < len(self.parts) else None
         labels = piece is not None and self.columns.vocabulary.roles.get(piece.field) in ("label", "tag")
-        return labels and piece is not None and piece.filter["type"] == "in"
+        return bool(labels and piece is not None and piece.filter["type"] == "in")
 
     def _is_own_unit(self, part: Part) -> bool:
         """Whether a unit is that of a number that was taken up: "the total fine in euros"."""
