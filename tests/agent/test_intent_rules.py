@@ -101,7 +101,6 @@ CITY = {
 
 WRONGLY_SURE = frozenset(
     [
-        "lock files, with Brett Cannon as either author or sponsor",
         "records about demolition permits",
         "what has Donald Stufft sponsered about attestations?",
     ]
