@@ -2,21 +2,23 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from agent.intent import rules
+from agent.intent.reader import terms_of
 from agent.intent.rules import Context
-from agent.intent.text import stem, tokenize
 from agent.intent.time.periods import Calendar
 from evals.filters import Corpus, corpus_of
 from retrievers.core.fields import RESERVED, Field
 from retrievers.core.types import Card, FieldCatalogue, FieldValues
 from retrievers.ingest.documents import Document
+from retrievers.ingest.prepare import prepare
 from retrievers.ingest.read import read
+from retrievers.ingest.rows import term_counts
 
 _CARDS = {
     name: Card(name, "", kind)  # type: ignore[arg-type]
@@ -30,18 +32,19 @@ class Ground:
     """A collection as questions are read against it.
 
     Attributes:
-        counts: in how many documents a stem occurs; empty where there are no texts.
+        counts: in how many passages a term occurs; empty where there are no texts.
+        passages: their number.
     """
 
     catalogue: FieldCatalogue
     corpus: Corpus
     nouns: frozenset[str]
     counts: Mapping[str, int]
+    passages: int = 0
 
     def context(self, question: str, now: datetime) -> Context:
-        words = {one.folded: one.stem for one in tokenize(question) if one.kind == "word"} if self.counts else {}
-        total = max(self.catalogue.documents, 1)
-        frequencies = {word: self.counts.get(root, 0) / total for word, root in words.items()}
+        terms = terms_of([question]) if self.counts else {}
+        frequencies = {word: self.counts.get(term, 0) / self.passages for word, term in terms.items()}
         return Context(self.catalogue, self.nouns, _CARDS, Calendar(now.date()), now, frequencies=frequencies)
 
 
@@ -59,8 +62,10 @@ def ground_of_corpus(path: Path) -> Ground:
         fields = {name: _declared(one, json.loads(schema.read_text(encoding="utf-8"))) for name, one in fields.items()}
     catalogue = FieldCatalogue(((1, 1),), len(corpus.documents), fields)
     nouns = rules.nouns_of([path.parent.name], catalogue)
-    texts = (f"{one.title} {one.text}" for one in documents)
-    return Ground(catalogue, corpus, nouns, _counts(texts))
+    # As ingesting counts them: a long document is many passages, and a common word is not in all of them.
+    prepared = [prepare(one, {}, b"") for one in documents]
+    passages = sum(len(one.passages) for one in prepared)
+    return Ground(catalogue, corpus, nouns, dict(term_counts(prepared)), passages)
 
 
 def _values(field: Field, corpus: Corpus) -> FieldValues | None:
@@ -81,13 +86,6 @@ def _declared(values: FieldValues, schema: Mapping[str, Any]) -> FieldValues:
         return values
     by_alias = {alias: value for value, names in aliases.items() for alias in names}
     return replace(values, aliases=by_alias)
-
-
-def _counts(texts: Iterable[str]) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    for text in texts:
-        counts.update({stem(token.folded) for token in tokenize(text) if token.kind == "word"})
-    return counts
 
 
 def ground_of_catalogue(path: Path) -> Ground:

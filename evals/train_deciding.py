@@ -137,7 +137,7 @@ def sets(folders: Sequence[Path]) -> Iterator[tuple[str, Ground, list[Json], flo
     if SHARED.is_dir():
         peps = ground_of_corpus(SHARED / "peps" / "corpus.jsonl")
         yield "peps", peps, _labelled(SHARED / "peps" / "queries.jsonl", "dev"), 6.0
-        for name in ("peps", "peps_more", "peps_blind", "peps_forms"):
+        for name in ("peps", "peps_more", "peps_blind", "peps_forms", "peps_spoken"):
             yield "peps", peps, _labelled(INVENTED / f"{name}.jsonl"), 5.0
         named = [one for one in _lines(SHARED / "named-sources" / "questions.jsonl") if one["id"][-1] in "02468ace"]
         questions = [{**one, "filters": [{"type": "in", "key": "source", "value": one["sources"]}]} for one in named]

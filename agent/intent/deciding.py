@@ -29,6 +29,8 @@ from agent.intent.words import table
 _CLOSE = 24
 """Characters between two values that are still said in one breath."""
 _MOST, _UNCLEAR, _LEAST = 0.98, 0.55, 1e-6
+_LONGEST_CUE = 4
+"""Tokens of a word for a field at most."""
 _MOST_LOGIT = 500.0
 """Beyond it `exp` overflows."""
 _OR = frozenset("or either 或".split())
@@ -218,11 +220,30 @@ def _constraint(sentence: Sentence, mention: Mention) -> Constraint | None:
         if confidence < SURE <= (rival if negated else of_either) and _is_same(one, other):
             # Either field would do: that excludes less than one of them. What is denied is denied of both.
             also, confidence = (other.field,), min(of_either, _MOST)
+    for rival, other in judged[1:]:
+        if not negated and not also and _is_same(one, other) and _offers(sentence, one.field, other.field):
+            also, confidence = (other.field,), min(max(confidence, 1 - (1 - judged[0][0]) * (1 - rival)), _MOST)
     start, end = sentence.extent(mention, one.field)
     denial = _DENIED_ZH.search(sentence.text[:start]) if negated else None
     start = denial.start() if denial is not None else start
     values = tuple(dict.fromkeys(known.value for known in one.known))
     return Constraint(one.field, values, start, end, negated, confidence=round(confidence, 3), also=also)
+
+
+def _offers(sentence: Sentence, one: str, other: str) -> bool:
+    """Whether words for two fields stand side by side as a choice: "wrote [or] sponsored", 作者或审阅人."""
+    for place, token in enumerate(sentence.tokens):
+        if token.folded not in _OR:
+            continue
+        firsts = range(max(place - _LONGEST_CUE, 0), place)
+        before = {field for first in firsts if sentence.cue(first)[1] == place for field in sentence.cue_fields(first)}
+        last = _over_article(sentence, place + 1)
+        behind = set(sentence.cue_fields(last))
+        if before and not behind and sentence.folded(last).endswith("ed") and sentence.mention_at(last) is None:
+            behind = {one, other} - before  # "requested or [okayed]": a deed that no field is known by
+        if (one in before and other in behind) or (other in before and one in behind):
+            return True
+    return False
 
 
 def _is_same(one: Candidate, other: Candidate) -> bool:
@@ -249,10 +270,11 @@ def _chosen(sentence: Sentence, made: list[tuple[Mention, Constraint]]) -> list[
     unclear = {
         place
         for place, ((_, one), (_, other)) in enumerate(pairwise(made))
-        if one.field != other.field
+        if (one.field, one.also) != (other.field, other.also)
         and not (one.negated or other.negated)
         and len(between := sentence.text[one.end : other.start].casefold()) < _CLOSE
         and not _OR.isdisjoint(_words_of(between))
+        and not any(_offers(sentence, each.field, also) for each in (one, other) for also in each.also)
     }
     return [
         (mention, replace(one, confidence=min(one.confidence, _UNCLEAR)) if {place, place - 1} & unclear else one)
@@ -300,6 +322,7 @@ def _wary(sentence: Sentence, one: Constraint, left: Sequence[Mention]) -> Const
         for mention in left
         for other in candidates(sentence, mention)
         if other.field == one.field
+        and sentence.denials.get(mention.first, False) is False  # "accepted, not final yet" offers no choice
         and other.known[0].value not in one.values
         and not one.start <= mention.start < one.end
     ]

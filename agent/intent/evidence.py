@@ -20,7 +20,7 @@ from agent.intent.words import LANGUAGES, ordinary, table
 ROLES = ("person", "label", "tag", "version", "language", "text")
 CONCEPTS = ("status", "kind", "group", "place", "topic", "severity", "audience", "language")
 _BEFORE = ("by", "from", "of", "in", "for", "with", "about", "to", "which", "join", "being", "aux", "some", "people")
-_AFTER = ("of", "join", "about", "in", "by", "for", "with", "being", "which", "people")
+_AFTER = ("of", "join", "about", "kind", "in", "by", "for", "with", "being", "which", "people")
 _ARTICLES = {"the": 1.0, "a": 2.0}
 _NEAR = 5
 _LONGEST_BEFORE = 4

@@ -157,7 +157,7 @@ def _narrowing(found: Found, before: Found, context: str, *, same: bool) -> Carr
     """A turn that keeps the question before and changes its constraints: "only the rejected ones", "and in 2022?"."""
     text = found.sentence.text
     before = replace(before, pieces=replacing.firm(before.pieces))
-    beside = replacing.year_beside(found, before)
+    beside = replacing.year_beside(found, before) or replacing.version_beside(found, before)
     if beside is not None:
         return Carried(found, before, replacing.overridden(before.pieces, (beside,)), context, lists=True, again=True)
     pieces = replacing.overridden(before.pieces, found.pieces, _grouped(found))
@@ -197,7 +197,8 @@ def _of_the_same(found: Found, before: Found, said: Found, context: str) -> Carr
     piece = piece or pointing.last_named(said, fields)
     if piece is None:
         return None
-    pieces = (replace(piece, start=0, end=0), *(one for one in found.pieces if one.field != piece.field))
+    own = found.pieces if topic_of(found) else replacing.firm(found.pieces)  # "same author, but rejected"
+    pieces = (replace(piece, start=0, end=0), *(one for one in own if one.field != piece.field))
     return Carried(found, before, pieces, context, lists=not topic_of(found))
 
 

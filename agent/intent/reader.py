@@ -134,14 +134,10 @@ class Cascade:
 
     async def _frequencies(self, question: str, request: Request, scope: Scope) -> Mapping[str, float]:
         """The share of the passages that hold each word of the question and of the last turns."""
-        texts = (question, *(turn.content for turn in (request.messages or ())[-3:]))
-        words = [token.folded for text in texts for token in tokenize(readable(text)) if token.kind == "word"]
-        terms = {word: _term(word) for word in dict.fromkeys(words[:_MOST_WORDS])}
-        counts = await self.catalogue.term_counts(scope, [term for term in terms.values() if term])
+        terms = terms_of((question, *(turn.content for turn in (request.messages or ())[-3:])))
+        counts = await self.catalogue.term_counts(scope, list(terms.values()))
         chunks = max(sum(one.chunks for one in scope.collections), 1)
-        return {
-            word: sum(known.get(term, 0) for known in counts.values()) / chunks for word, term in terms.items() if term
-        }
+        return {word: sum(known.get(term, 0) for known in counts.values()) / chunks for word, term in terms.items()}
 
     def _later(
         self,
@@ -262,6 +258,13 @@ def local(now: datetime | None, zone: tzinfo) -> datetime:
     if now is None:
         return datetime.now(zone)
     return now.replace(tzinfo=zone) if now.tzinfo is None else now
+
+
+def terms_of(texts: Sequence[str]) -> dict[str, str]:
+    """The words of texts whose passages are counted, each with the term that it is searched by."""
+    words = [token.folded for text in texts for token in tokenize(readable(text)) if token.kind == "word"]
+    terms = {word: _term(word) for word in dict.fromkeys(words[:_MOST_WORDS])}
+    return {word: term for word, term in terms.items() if term}
 
 
 @lru_cache(maxsize=4096)

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from agent.intent import wording
 from agent.intent.filters import Json
 from agent.intent.found import Found, Piece
 from agent.intent.reading import LIKELY, SURE
+from agent.intent.versions import version_numbers
 
 _YEAR_BESIDE = re.compile(
     r"\b(?:the\s+)?year\s+(?:(?P<before>before|earlier|prior)|(?P<after>after|later))\b|"
@@ -15,6 +17,13 @@ _YEAR_BESIDE = re.compile(
     r"(?P<before3>前一年|上一年|再往前一年)|(?P<after3>后一年|下一年|再往后一年)",
     re.IGNORECASE,
 )
+_VERSION_BESIDE = re.compile(
+    r"\b(?:(?P<before>previous|preceding|prior)|(?P<after>next|following))\s+(?:version|release)\b|"
+    r"\b(?:version|release)\s+(?:right\s+|just\s+|directly\s+)?(?:(?P<before2>before|prior)|(?P<after2>after))\b|"
+    r"(?P<before3>[上前]一个?版)|(?P<after3>[下后]一个?版)",
+    re.IGNORECASE,
+)
+_VERSION = re.compile(r"\d+(?:\.\d+)*")
 _PLAIN = ("eq", "in")
 _OPPOSITE = {"ne": "eq", "nin": "in"}
 
@@ -105,6 +114,24 @@ def year_beside(found: Found, before: Found) -> Piece | None:
         return None
     earlier = any(value and name.startswith("before") for name, value in said.groupdict().items())
     return replace(piece, filter=_moved(piece.filter, -1 if earlier else 1), start=0, end=0)
+
+
+def version_beside(found: Found, before: Found) -> Piece | None:
+    """ "and the next version?": the version that follows that of the question before, among those that there are."""
+    said = _VERSION_BESIDE.search(found.sentence.text)
+    versions = found.sentence.vocabulary.of_role("version")
+    piece = next((one for one in before.pieces if one.field in versions and one.filter["type"] == "eq"), None)
+    if said is None or piece is None or wording.YES_OR_NO.search(found.sentence.text):
+        return None  # "was it in the next release?" asks about what was found
+    values = found.sentence.vocabulary.catalogue.fields[piece.field].values
+    known = sorted(filter(_VERSION.fullmatch, values), key=version_numbers)
+    earlier = any(value and name.startswith("before") for name, value in said.groupdict().items())
+    place = known.index(piece.filter["value"]) + (-1 if earlier else 1) if piece.filter["value"] in known else -1
+    return _equal_to(piece, known[place]) if 0 <= place < len(known) else None
+
+
+def _equal_to(piece: Piece, value: str) -> Piece:
+    return replace(piece, filter={**piece.filter, "value": value}, start=0, end=0)
 
 
 def _moved(filter: Any, years: int) -> Json:

@@ -349,7 +349,7 @@ def _carried_calculation(carried: followup.Carried) -> Calculation | None:
         return replace(calculation, pieces=pieces, sure=True) if pieces else calculation
     if asked and carried.lists and pieces and not carried.again and not found.pieces and not topic_of(found):
         return calculations.values_of(asked, pieces)  # "and who led it?"
-    if carried.lists and pieces and not topic_of(carried.before):
+    if carried.lists and pieces and not (carried.context and topic_of(carried.before)):
         return calculations.listing(replace(found, pieces=pieces))
     return None
 

@@ -16,6 +16,7 @@ _DATE = re.compile(r"\W*\d{1,4}[/.-]\d{1,2}[/.-]\d{1,4}\W*")
 # A text that the turn brings along, after a colon or in quotes.
 _GIVEN = re.compile(r"(?:[:：→]|->)\s*\S.{3,}|[\"“‘「][^\"”’」]{6,}[\"”’」]|(?<!\w)'[^']{20,}'", re.DOTALL)
 _ANSWERS = re.compile(r"\b(?:explain|answer|reply|respond)\b|回答|回复", re.IGNORECASE)
+_YEAR_ZH = re.compile(r"(?<!\d)(?:19|20)\d\d\s*年")
 _RECKONS_ZH = re.compile(r"[等是合换折加减乘除算]|分之")
 _NUMERAL = re.compile(r"[\d一二三四五六七八九十百千万两半]")
 _OPERATOR = re.compile(r"[-+*/×÷^%=]")
@@ -131,6 +132,8 @@ def _is_sum(text: str, words: Sequence[_Said], lists: _Lists) -> bool:
     if not _after(rest, lists.units, lists.sums)[-1]:
         return False
     if has_chinese(text):
+        if len(numbers) == 1 and _YEAR_ZH.search(text):
+            return False  # 换成 2020 年的呢 asks the same of a year
         return _RECKONS_ZH.search(text) is not None and _NUMERAL.search(text) is not None
     units = sum(any(_after([one], lists.units)[1:]) for one in rest)
     operators = _OPERATOR.search(text) is not None or _holds(rest, lists.sums)

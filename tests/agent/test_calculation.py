@@ -146,6 +146,13 @@ INSURED = {"type": "eq", "key": "insured", "value": "Y"}
         ("Harwich 的票价平均多少钱", {"op": "avg", "of": "fare_eur"}),
         ("Harwich 的航程平均多少分钟", {"op": "avg", "of": "crossing_min"}),
         ("最贵的航班", {"op": "list", "of": "fare_eur", "order": "desc"}),
+        ("how do the trips split across ports?", {"op": "count", "group_by": "port"}),
+        ("split of all trips by port, with numbers", {"op": "count", "group_by": "port"}),
+        ("which ports are there, and how many trips does each have?", {"op": "count", "group_by": "port"}),
+        ("which port comes second in the number of trips?", {"op": "count", "group_by": "port", "limit": 2}),
+        ("how big is the gap between the number of trips from Harwich and from Esbjerg?", {"op": "difference"}),
+        ("are there more records under roro or under cat? give both numbers", {"between": ["roro", "cat"]}),
+        ("roro 类的航班有多少", {"op": "count", "group_by": None}),
     ],
 )
 def test_words_that_name_the_records_the_number_or_its_unit_restrict_nothing(question: str, wanted: dict[str, Any]):
@@ -181,6 +188,8 @@ def test_nothing_is_calculated_that_leaves_out_a_word_or_takes_a_unit_or_a_field
     [
         ("what share of trips from Harwich were insured in 2024", INSURED),
         ("in 2024, what percentage of the trips from Harwich were insured", INSURED),
+        ("2024 年 Harwich 的班次里 delayed 占多少", {"type": "eq", "key": "crossingState", "value": "delayed"}),
+        ("delayed 在 2024 年 Harwich 的班次里占多少", {"type": "eq", "key": "crossingState", "value": "delayed"}),
         ("2024 年 Harwich 的班次中 delayed 占多少", {"type": "eq", "key": "crossingState", "value": "delayed"}),
     ],
 )

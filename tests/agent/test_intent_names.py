@@ -1,15 +1,17 @@
 """Everyday words for what a collection holds: flags, codes, levels, places, groups, and fields in Latin letters."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
 
 from agent.intent.forms import closeness, code_closeness
+from agent.intent.reading import SURE
 from agent.intent.rules import Context, RulesReading, nouns_of, read_rules
 from agent.intent.time.periods import Calendar
 from agent.intent.vocabulary import in_chinese
+from agent.types import Message
 from retrievers.core.fields import Field, FieldType
 from retrievers.core.types import Card, FieldCatalogue, FieldValues
 from retrievers.text.glosses import chinese_of, senses_of
@@ -45,11 +47,11 @@ CAMPS = catalogue(
 )  # fmt: skip
 
 
-def read(text: str, known: FieldCatalogue = CAMPS) -> RulesReading:
+def read(text: str, known: FieldCatalogue = CAMPS, history: Sequence[Message] = ()) -> RulesReading:
     now = datetime(2026, 11, 20, tzinfo=UTC)
     cards = {name: Card(name, "", kind) for name, kind in (("fulltext", "documents"), ("sql", "metadata"))}
     context = Context(known, nouns_of(["camp"], known), cards, Calendar(date(2026, 11, 20)), now)
-    return read_rules(text, [], context)
+    return read_rules(text, history, context)
 
 
 def stated(text: str) -> dict[str, Any]:
@@ -158,3 +160,51 @@ def test_a_field_s_name_in_latin_letters_is_known_as_the_chinese_word():
 
 def test_a_place_is_called_like_its_people_too():
     assert ("polish",) in senses_of("波兰")
+
+
+EDITORS = catalogue(
+    {
+        "author": {"Ida Holm": 40, "Per Lund": 50, "Ann Moe": 60, "Ulf Ek": 50},
+        "sponsor": {"Ida Holm": 20, "Per Lund": 30, "Ann Moe": 10, "Siv Dahl": 40},
+        "stage": {"open": 100, "closed": 200},
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        ("camps that Ida Holm wrote or sponsored", {"author", "sponsor"}),
+        ("camps about lakes, with Ida Holm as either author or sponsor", {"author", "sponsor"}),
+        ("Ida Holm 撰写或赞助的 open camps", {"author", "sponsor"}),
+        ("camps that Ida Holm sponsored", {"sponsor"}),
+    ],
+)
+def test_deeds_of_two_fields_offered_as_a_choice_are_a_condition_on_either(text: str, fields: set[str]):
+    sure = [one for one in read(text, EDITORS).pieces if one.confidence >= SURE]
+    keys = [{each["key"] for each in one.filter.get("filters", [one.filter])} for one in sure]
+
+    assert fields in keys
+
+
+def test_two_names_with_a_deed_each_and_a_choice_between_them_exclude_nothing():
+    pieces = read("camps written by Ida Holm or sponsored by Per Lund", EDITORS).pieces
+
+    assert not [one for one in pieces if one.confidence >= SURE]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("same for the version right after that", "3.11"),
+        ("and the previous version?", "3.9"),
+        ("下一个版本呢？", "3.11"),
+        ("was it fixed in the next release?", None),
+    ],
+)
+def test_the_version_beside_that_of_the_turn_before_takes_its_place(text: str, wanted: str | None):
+    known = catalogue({"version": {"3.9": 50, "3.10": 90, "3.11": 80, "3.12": 80}, "stage": {"open": 100, "done": 200}})
+    history = [Message(role="user", content="open camps for version 3.10"), Message(role="assistant", content="Three.")]
+    filters = [one.filter for one in read(text, known, history).pieces if one.field == "version"]
+
+    assert ([one["value"] for one in filters if one["type"] == "eq"] or [None])[-1] == wanted

@@ -271,7 +271,9 @@ def _grouped(question: Question, group: Group | None) -> Calculation | None:
     """ "complaints by district", "list all districts", "which statuses are there": records by group."""
     pieces = pieces_of(question)
     if group is not None and not group.per_record:
-        question.take("breakdown", "apart")
+        if question.take("breakdown"):
+            question.take("how")  # "how do the reports split by district"
+        question.take("apart")
         if question.has("sum", "avg", "median"):
             return None
         return Calculation({"op": "count", "of": None, "group_by": group.expression, **_direction(question)}, pieces)

@@ -250,7 +250,7 @@ def _sized(question: Question, size: Json) -> Calculation | None:
 
 
 def _difference(question: Question, told: between.Several) -> Calculation | None:
-    question.take("difference", "more", "fewer", "count", "versus", "apart", "between", "or")
+    question.take("difference", "how_big", "more", "fewer", "count", "versus", "apart", "between", "or")
     operand = read_operand(question)
     op = "difference"
     more: Json = {}

@@ -66,6 +66,8 @@ def _most(question: Question, order: Order, explicit: Group | None) -> Calculati
         own = [group.expression] if group is not None else []
         return listed(question, order, operand, own) if operand is not None else None
     question.take("count")
+    if question.beside(order.place, -1, over=()) in question.of_kind("by"):
+        question.take("apart")  # "named by the most reports, and by how many?"
     if group.expression in _single_values(question):
         return None
     aggregate: Json = {

@@ -31,6 +31,8 @@ def read_group(question: Question) -> Group | None:
         made = _group_behind(question, place)
         if made is not None and made.expression not in {one.expression for one in groups}:
             groups.append(made)
+    each = _each_asked(question) if not groups else None
+    groups += [each] if each is not None else []
     periodical = _periodical(question) if not groups else None
     groups += [periodical] if periodical is not None else []
     if len([one for one in groups if not one.per_record]) > 1:
@@ -69,6 +71,20 @@ def _group_behind(question: Question, place: int) -> Group | None:
     if (part.kind == RECORD or listed or is_records(question, behind)) and question.parts[place].kind == "per":
         question.used.update((place, behind))
         return Group("", behind, per_record=True)
+    return None
+
+
+def _each_asked(question: Question) -> Group | None:
+    """ "which topics are there, and how many reports does [each] have?": each of what was asked for before."""
+    for place in question.of_kind("per", "apart"):
+        behind = question.beside(place, 1, over=(*LINKING, "having", "count"))
+        if behind is not None and question.parts[behind].kind not in (RECORD, "having"):
+            continue
+        asked = [(one, name) for one, part in question.fields(end=place) if (name := question.group_of(part))]
+        if len(asked) == 1 and (question.has("exists") or _is_led(question, asked[0][0])):
+            question.used.update((place, asked[0][0]))
+            question.take("exists")
+            return Group(asked[0][1], place)
     return None
 
 

@@ -77,6 +77,8 @@ def find_listing(found: Found) -> Calculation | None:
     named = all(piece.field in keys and piece.filter["type"] == "eq" for piece in pieces)
     if (named and not found.lengths) or question.has(*_NO_LIST):
         return None
+    if any(sentence.in_about(part.start) for _, part in question.fields()):
+        return None  # "reports on version numbers" are about them
     shown = read_shown(question)
     records = question.has(RECORD) or any("kind" in concepts_of(piece.field) for piece in pieces)
     if question.has("which", "who", "when", "where") and not shown and not records:

@@ -258,6 +258,7 @@ _NAMING = frozenset([UNKNOWN, PIECE, FIELD, RECORD, VALUE])
 _CALCULATING = frozenset(
     """
     count how_much how_big distinct avg median sum share rate ratio difference most fewest highest lowest newest oldest
+    breakdown
     """.split()
 )
 _COUNTING = frozenset(["count", "most", "fewest", "share", "more", "fewer"])

@@ -70,6 +70,10 @@ class Question:
                 continue
             if part.kind in (UNIT, UNKNOWN) and self._is_own_unit(part):
                 continue
+            if part.kind in ("more_than", "fewer_than") and self._leads_to_name(place):
+                continue
+            if part.kind == "classifies" and place and self.parts[place - 1].kind == PIECE:
+                continue  # 打包类
             if part.kind == NUMBER and self.found.sentence.text[part.start : part.end] == "一":
                 continue  # 一门课 is any of them
             if part.kind == FIELD and self._is_said_by_piece(place):
@@ -83,6 +87,15 @@ class Question:
         piece = self.parts[behind].piece if behind is not None else None
         truth = truth_of(self.columns.vocabulary.catalogue.fields[piece.field]) if piece is not None else None
         return piece is not None and truth is not None and str(piece.filter.get("value")) == truth[False]
+
+    def _leads_to_name(self, place: int) -> bool:
+        """Whether "under" is no comparison but leads to names that are told apart: "more under Safety or under Law".
+
+        Of one name it may be one: "ranked below Chile".
+        """
+        piece = self.parts[place + 1].piece if place + 1 < len(self.parts) else None
+        labels = piece is not None and self.columns.vocabulary.roles.get(piece.field) in ("label", "tag")
+        return bool(labels and piece is not None and piece.filter["type"] == "in")
 
     def _is_own_unit(self, part: Part) -> bool:
         """Whether a unit is that of a number that was taken up: "the total fine in euros"."""

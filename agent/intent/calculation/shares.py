@@ -7,6 +7,7 @@ from agent.intent.calculation.slots import read_decimals, read_order
 from agent.intent.catalogue import truth_of
 from agent.intent.filters import Json, both
 from agent.intent.found import Piece
+from agent.intent.text import has_chinese
 from agent.intent.vocabulary import concepts_of
 
 _SAYING = frozenset(
@@ -94,6 +95,10 @@ def _apart(
     if existing and len(existing) < len(pieces):
         return existing, tuple(piece for piece in pieces if piece not in existing)
     among = next((question.parts[place] for place in question.of_kind("among")), None)
+    if among is not None and has_chinese(question.found.sentence.text[among.start : among.end]):
+        inside = _inside_zh(question, pieces, among.start)
+        if inside and len(inside) < len(pieces):
+            return tuple(piece for piece in pieces if piece not in inside), inside
     if (
         among is not None
         and among.kind
@@ -103,6 +108,12 @@ def _apart(
         part = tuple(piece for piece in pieces if piece.start < among.start)
         return part, tuple(piece for piece in pieces if piece not in part)
     return _by_place(question, pieces)
+
+
+def _inside_zh(question: Question, pieces: tuple[Piece, ...], end: int) -> tuple[Piece, ...]:
+    """The whole of a share in Chinese: [打包提案]里 Final 占多少, Final 在[打包提案]里占多少."""
+    start = question.found.sentence.text.rfind("在", 0, end)
+    return tuple(piece for piece in pieces if start <= piece.start < end)
 
 
 def _by_place(question: Question, pieces: tuple[Piece, ...]) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:

@@ -95,7 +95,9 @@ def _is_rank(question: Question, place: int) -> bool:
     """Whether an ordinal says by itself how much there is: "runner-up", 第三多."""
     part = question.parts[place]
     text = question.found.sentence.text[part.start : part.end].casefold()
-    return text.startswith(("runner", "排")) or text.endswith(("多", "名"))
+    behind = question.beside(place, 1)  # "second in the number of reports"
+    counted = behind is not None and place + 1 < behind and question.parts[behind].kind == "count"
+    return text.startswith(("runner", "排")) or text.endswith(("多", "名")) or counted
 
 
 def _limit(question: Question, places: list[int]) -> int:
@@ -138,13 +140,19 @@ def _size_at(question: Question, place: int) -> Json | None:
         if number is None or question.parts[number].kind != NUMBER:
             return None
         record = question.beside(number, 1, over=(*LINKING,))
-        while record is not None and question.parts[record].kind == PIECE and not is_records(question, record):
+        while record is not None and _describes(question, record):
             record = question.beside(record, 1)
     if not (is_records(question, record) or _classifies(question, number, place)):
         return None
     question.used.update(one for one in (place, number) if one is not None)
     stated = 1 if number is None else question.parts[number].number
     return None if stated is None else _BOUNDS[part.kind](stated)
+
+
+def _describes(question: Question, place: int) -> bool:
+    """Whether a part tells which records are meant, or that they came to be: "more than 40 [new] reports"."""
+    part = question.parts[place]
+    return (part.kind == PIECE and not is_records(question, place)) or (part.kind == FIELD and is_dated(question, part))
 
 
 def is_records(question: Question, place: int | None) -> bool:
