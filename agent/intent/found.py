@@ -16,7 +16,7 @@ from agent.intent.flags import read_flags
 from agent.intent.lengths import find_lengths
 from agent.intent.linking import Mention, find_mentions
 from agent.intent.negation import find_negators, is_denied_mention, is_negated
-from agent.intent.numbered import NumberRange, is_key, year_ranges
+from agent.intent.numbered import NumberRange, holds_years, is_key, year_ranges
 from agent.intent.reading import SURE
 from agent.intent.sentence import Sentence, about_regions
 from agent.intent.text import chinese_words, tokenize
@@ -216,10 +216,7 @@ def _is_stated(one: DateRange, sentence: Sentence, calendar: Calendar) -> bool:
     highs = [str(vocabulary.catalogue.fields[name].high or "") for name in dates]
     if one.period.low is not None and highs and one.period.low.isoformat() > max(*highs, calendar.today.isoformat()):
         return False
-    lows = [str(vocabulary.catalogue.fields[name].low or "") for name in dates]
-    if one.period.high is not None and lows and one.period.high.year + _HISTORY_YEARS <= _year_of(min(lows)):
-        return False
-    if _is_in_title(sentence.text, one):
+    if _is_history(vocabulary, one) or _is_in_title(sentence.text, one):
         return False
     phrase = one.phrase.strip()
     is_month = _MONTH_ALONE.fullmatch(phrase) is not None and not any(c.isdigit() for c in phrase)
@@ -234,8 +231,13 @@ def _is_stated(one: DateRange, sentence: Sentence, calendar: Calendar) -> bool:
     return is_made or is_past or any(sentence.is_noun(place) for place in places)
 
 
-def _year_of(day: str) -> int:
-    return int(day[:4]) if day[:4].isdigit() else 0
+def _is_history(vocabulary: Vocabulary, one: DateRange) -> bool:
+    """Whether a period ended long before the first document; a number may be of a year as early."""
+    lows = [str(vocabulary.catalogue.fields[name].low or "")[:4] for name in vocabulary.of_role("date")]
+    if not all(low.isdigit() for low in lows) or any(holds_years(vocabulary, n) for n in vocabulary.of_role("number")):
+        return False
+    low, high = one.period.low, one.period.high
+    return bool(lows) and low is not None and high is not None and high.year + _HISTORY_YEARS <= int(min(lows))
 
 
 def _is_in_title(text: str, one: DateRange) -> bool:
