@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import product
+from itertools import dropwhile, product
 from typing import Literal
 
 from agent.intent import lexicon
@@ -30,6 +30,8 @@ _MARKS = re.compile(r"[._+-]")
 _MAIL = re.compile(r"(?P<local>[\w.+-]+)@[\w.-]+\.\w+")
 _PATH = re.compile(r"::|/")
 _LEVEL = re.compile(r"(?P<letters>[A-Za-z]+)[\s_-]?(?P<digit>\d)")
+_LONG_NUMBER = re.compile(r"\d{3,}")
+"""What is left of `CC-4100` and names it still; a shorter number counts something."""
 _LETTERED = re.compile(r"[^\W\d_]")
 _SIGNED = re.compile(r"^\D?\d[\d.,]*\D?$(?<!\d)")
 _AND = ("und", "et", "y")
@@ -39,6 +41,11 @@ _LEAST_SHARED = 0.75
 """Share of the values that have a word in common, for it to be no part of their names."""
 _FAR_COMMONER = 4
 _MOST_OF_ONE_NAME = 5
+MARKS = "*+"
+"""What sets a value apart at its end: grade II* from grade II."""
+_LONG_CHINESE = 4
+"""Least characters of a Chinese value's beginning that stands for it."""
+_SHORTEST_PLURAL = 3
 _SHORTEST_CODE, _LONGEST_CODE, _MOST_CODES = 3, 5, 30
 _RARE = 2
 """How common a code may be as a word, see `words.ordinary`."""
@@ -88,6 +95,11 @@ def are_separated(texts: Iterable[str]) -> bool:
 def is_surname_first(text: str) -> bool:
     """ "Miller, J. R."."""
     return _INITIALS.fullmatch(text) is not None
+
+
+def without_titles(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The words of a name without the titles before it: Jonas Reuter of "Prof. Dr. Jonas Reuter"."""
+    return tuple(dropwhile(lexicon.TITLES.__contains__, words)) or words
 
 
 def is_mail(text: str) -> bool:
@@ -166,7 +178,7 @@ def add_other_names(
     if role == "person":
         owned = _owned((part, value) for value in held for part in _parts_of_person(value))
     elif role != "version":
-        owned = {part: owners for part, owners in _owned(_beginnings(held)).items() if len(owners) == 1}
+        owned = {part: owners for part, owners in _owned(_parts(held)).items() if len(owners) == 1}
     else:
         return
     for words, owners in owned.items():
@@ -178,6 +190,8 @@ def add_other_names(
             names.add(words, known)
             if role in ("label", "tag") and words == words_of(_PATH.split(value)[-1]):
                 stems.add(tuple(map(stem, words)), known)  # events of type::event
+            elif role in ("label", "tag") and len(words[-1]) >= _SHORTEST_PLURAL:
+                names.add((*words[:-1], f"{words[-1]}s"), known)  # bugs of bug-report, but not what was inspected
     for words, group in _groups(role, held, owned):
         for value in group:
             names.add(words, Known(name, value, "group", held[value]))
@@ -222,7 +236,7 @@ def _short(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...]
         for value, words in by_words.items():
             if len(words) > 1 and words[end] in common:
                 kept = words[1:] if end == 0 else words[:-1]
-                if _LETTERED.search("".join(kept)):
+                if _LETTERED.search("".join(kept)) or _LONG_NUMBER.fullmatch("".join(kept)):
                     yield words_of(" ".join(kept)), Known(name, value, "short", held[value], 0.9)
     for value in held:
         words = words_of(value)
@@ -244,7 +258,7 @@ def spellings_of(values: Iterable[str]) -> dict[str, tuple[str, ...]]:
     for value in values:
         plain = value.translate(_UMLAUTS)
         words = words_of(plain) if is_surname_first(value) else _without_legal_form(words_of(plain))
-        alike.setdefault("".join(words), []).append(value)
+        alike.setdefault("".join(words) + value[len(value.rstrip(MARKS)) :], []).append(value)
     return {value: tuple(same) for same in alike.values() if len(same) > 1 for value in same}
 
 
@@ -277,10 +291,14 @@ def _forms(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...]
         surname = _INITIALS.fullmatch(value)
         if surname is not None:
             yield (*words_of(surname["initials"]), *words_of(surname["name"])), known
+            if len(own := words_of(surname["name"])) > 1 and len(own[0]) == 1:
+                yield ("".join(own),), known  # ODowd is "O'Dowd, B."
         path = _PATH.split(value)
         if len(path) == 2:
             yield (*words_of(path[1]), *words_of(path[0])), known  # committee/garden is the garden committee
         words = words_of(value)
+        if (plain := without_titles(words)) != words:
+            yield plain, known
         initials = "".join(word[0] for word in words if word not in lexicon.STOP_WORDS)
         if (
             value.isascii()
@@ -319,27 +337,34 @@ def _parts_of_person(value: str) -> Iterator[tuple[str, ...]]:
         yield (re.sub(r"^[a-z][-._]?|\d+$", "", value),)
         return
     mail = _MAIL.fullmatch(value)
-    words = words_of(_MARKS.sub(" ", mail["local"])) if mail else words_of(value)
+    words = words_of(_MARKS.sub(" ", mail["local"])) if mail else without_titles(words_of(value))
     if mail and len(words) == 1 and _ACCOUNT.fullmatch(words[0]):
         yield (words[0][1:],)
     # Nobody calls a company by one of its words.
     if len(words) < 2 or has_chinese(value) or set(words) & lexicon.COMPANIES:
         return
-    yield from ((word,) for word in dict.fromkeys((words[0], words[-1])) if len(word) > 2)
+    yield from ((word,) for word in dict.fromkeys((words[0], words[-1])) if len(word) > 1)
     if len(words) > 2:
         # Of a long name often only the beginning is said, or no middle name.
         yield from (words[:2], words[1:], (words[0], words[-1]))
 
 
-def _beginnings(held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """The first words of a longer name, one or two: "Quillsoft" of "Quillsoft Inc."; and the last of a path."""
+def _parts(held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """The first words of a longer name, "Quillsoft" of "Quillsoft Inc.", and the last of a path.
+
+    A value in one word is taken apart where its letters say so: "marine" of MarineSystems; of a Chinese value its
+    beginning may be said, 江城交响 of 江城交响乐团.
+    """
     for value in held:
         words = words_of(value)
-        if len(words) < 2 or has_chinese(value):
+        if has_chinese(value):
+            yield from ((words[:size], value) for size in range(_LONG_CHINESE, len(words)))
             continue
+        if len(words) == 1 and value != value.upper():
+            words = tuple(map(str.casefold, _CAMEL.findall(value)))
         for size in range(1, len(words)):
             yield words[:size], value
-        if "/" in value or "::" in value:
+        if len(words) > 1 and ("/" in value or "::" in value):
             yield words[-1:], value
 
 

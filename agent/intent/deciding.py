@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agent.intent import lexicon, wording
-from agent.intent.evidence import Candidate, class_before, evidence, is_content, joined_with, values_of
+from agent.intent.closest import values_of
+from agent.intent.evidence import Candidate, class_before, evidence, is_content, joined_with
 from agent.intent.linking import Mention
 from agent.intent.reading import LIKELY, SURE
 from agent.intent.sentence import Sentence
@@ -160,6 +161,12 @@ def _is_something_else(sentence: Sentence, mention: Mention, field: str, how: st
         dates = {stem(word) for name in sentence.vocabulary.of_role("date") for word in lexicon.name_words(name)}
         if sentence.tokens[mention.first].stem in dates:
             return True  # "opened since June" says when
+    if (
+        how == "translated"
+        and mention.last - mention.first == 1
+        and sentence.tokens[mention.first].folded in sentence.nouns
+    ):
+        return True  # "concerts" are the documents, and no part of what a symphony concert is called
     return (role == "person" and _goes_on(sentence, mention)) or _is_pronoun(sentence, mention, field)
 
 
@@ -251,7 +258,7 @@ def _is_same(one: Candidate, other: Candidate) -> bool:
 
 
 def _alike(sentence: Sentence, made: list[tuple[Mention, Constraint]]) -> list[tuple[Mention, Constraint]]:
-    """Names side by side are of one field where they can be, and about as sure as each other."""
+    """Names side by side are of one field where they can be; of one field anyway the surer speaks for the other."""
     alike = []
     for mention, one in made:
         beside = [second for other, second in made if other is not mention and joined_with(sentence, mention, other)]
@@ -259,7 +266,8 @@ def _alike(sentence: Sentence, made: list[tuple[Mention, Constraint]]) -> list[t
         values = values_of(sentence, mention.of(second.field))
         if second.confidence > one.confidence and values and (one.field == second.field or one.confidence < SURE):
             names = tuple(dict.fromkeys(value.value for value in values))
-            confidence = round((one.confidence + second.confidence) / 2, 3)
+            of_both = one.field == second.field and one.confidence >= LIKELY
+            confidence = second.confidence if of_both else round((one.confidence + second.confidence) / 2, 3)
             one = replace(one, field=second.field, values=names, also=second.also, confidence=confidence)
         alike.append((mention, one))
     return alike
@@ -272,14 +280,23 @@ def _chosen(sentence: Sentence, made: list[tuple[Mention, Constraint]]) -> list[
         for place, ((_, one), (_, other)) in enumerate(pairwise(made))
         if (one.field, one.also) != (other.field, other.also)
         and not (one.negated or other.negated)
-        and len(between := sentence.text[one.end : other.start].casefold()) < _CLOSE
-        and not _OR.isdisjoint(_words_of(between))
+        and other.start - one.end < _CLOSE
+        and _offers_choice(sentence, one, other)
         and not any(_offers(sentence, each.field, also) for each in (one, other) for also in each.also)
     }
     return [
         (mention, replace(one, confidence=min(one.confidence, _UNCLEAR)) if {place, place - 1} & unclear else one)
         for place, (mention, one) in enumerate(made)
     ]
+
+
+def _offers_choice(sentence: Sentence, one: Constraint, other: Constraint) -> bool:
+    """Whether "or" stands between two names and no word that it may be of: "by Ann about [fail-over] or rent"."""
+    between = range(sentence.index_from(one.end), sentence.index_from(other.start))
+    is_offered = any(sentence.folded(place) in _OR for place in between)
+    return is_offered and not any(
+        is_content(sentence, place) and sentence.folded(place) not in _OR for place in between
+    )
 
 
 def _words_of(text: str) -> set[str]:

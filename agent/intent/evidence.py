@@ -5,8 +5,8 @@ Nothing here says what follows from it: `deciding` weighs it by what was learned
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 
 from agent.intent import lexicon, wording
@@ -31,9 +31,6 @@ _JOINS = re.compile(
     r"[\s,，、/|&\"'“”‘’()（）]*)*",
     re.IGNORECASE,
 )
-_CLOSEST = (
-    ("exact", "short", "form"), ("alias",), ("stem",), ("translated",), ("group",), ("part",), ("fuzzy",), ("code",)
-)  # fmt: skip
 _JOINING = frozenset(["-", "and", "or", "的", ",", "、", "和"])
 _QUOTES = frozenset("\"'“”‘’「」『』《》`")
 
@@ -79,6 +76,7 @@ def _of_match(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]
     yield "characters", float(one.mention.end - one.mention.start)
     yield "share", first.share
     yield "values", float(len(one.known))
+    yield "plural", float(sentence.tokens[one.mention.last - 1].folded not in first.value.casefold())
     yield "inflected", float(first.how == "stem" and not _is_plural(sentence, one))
 
 
@@ -330,6 +328,15 @@ def _of_neighbours(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, fl
     yield "beside other", float(other)
     again = [mention for mention in sentence.mentions if mention is not one.mention and mention.of(one.field)]
     yield "same field", float(len(again))
+    others = [mention for mention in sentence.mentions if mention is not one.mention and not mention.of(one.field)]
+    known = [other for mention in others for other in mention.known[:1]]
+    yield "other exact", float(sum(other.how in ("exact", "short", "form") for other in known))
+    yield "other people", float(sum(sentence.vocabulary.roles[other.field] == "person" for other in known))
+    yield "other rare", float(sum(not _is_ordinary(sentence, mention) for mention in others))
+
+
+def _is_ordinary(sentence: Sentence, mention: Mention) -> bool:
+    return all(token.stem in ordinary() for token in sentence.tokens[mention.first : mention.last])
 
 
 def _of_question(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]:
@@ -351,8 +358,12 @@ def _of_question(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, floa
     yield "asks yes", float(wording.YES_OR_NO.search(text) is not None)
     yield "says list", float(head in ("list", "show", "find", "give", "any", "all", "get"))
     yield "is question", float(text.rstrip().endswith(("?", "？")))
-    said = [token for place, token in enumerate(sentence.tokens) if is_content(sentence, place)]
+    said = [place for place in range(len(sentence.tokens)) if is_content(sentence, place)]
     yield "other words", float(len(said))
+    yield "words before", float(sum(place < mention.first for place in said))
+    yield "words behind", float(sum(place >= mention.last for place in said))
+    yield "topic elsewhere", float(bool(sentence.about) and not sentence.in_about(mention.start))
+    yield "numbers", float(len(sentence.taken))
     yield "position", round(mention.first / max(len(sentence.tokens), 1), 2)
     denied = sentence.denials.get(mention.first) is True
     negator = negator_of(sentence, mention.start, (one.field,)) if denied else None
@@ -376,28 +387,3 @@ def is_content(sentence: Sentence, place: int) -> bool:
         and not sentence.is_noun(place)
         and not sentence.cue_fields(place)
     )
-
-
-def values_of(sentence: Sentence, known: Sequence[Known]) -> tuple[Known, ...]:
-    """The values that a name stands for in one field: the closest, and those that are only spelt differently.
-
-    Empty where it may be one of several.
-    """
-    for hows in _CLOSEST:
-        chosen = sorted(
-            (one for one in known if one.how in hows), key=lambda one: (hows.index(one.how), -one.documents)
-        )
-        if not chosen:
-            continue
-        values = sentence.vocabulary.catalogue.fields[chosen[0].field].values
-        same = sentence.vocabulary.spellings[chosen[0].field].get(chosen[0].value, (chosen[0].value,))
-        others = [one for one in chosen if one.value not in same]
-        first = chosen[0]
-        if hows == ("group",):
-            return tuple(chosen)
-        if others and (hows[0] != "exact" or first.how != "exact"):
-            return ()
-        spelt = [replace(first, value=value, documents=values.get(value, 0)) for value in same if value != first.value]
-        exact = [one for one in others if one.how == "exact"]
-        return (first, *spelt, *exact)
-    return ()

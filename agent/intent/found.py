@@ -17,7 +17,7 @@ from agent.intent.lengths import find_lengths
 from agent.intent.linking import Mention, find_mentions
 from agent.intent.negation import denials_of, is_negated
 from agent.intent.negators import find_negators
-from agent.intent.numbered import NumberRange, is_key, year_ranges
+from agent.intent.numbered import NumberRange, holds_years, is_key, year_ranges
 from agent.intent.reading import SURE
 from agent.intent.sentence import Sentence, about_regions
 from agent.intent.text import chinese_words, tokenize
@@ -197,6 +197,9 @@ _LEADING = re.compile(
     re.IGNORECASE,
 )
 _TRAILING = re.compile(r"^\s*(?:['’]s\b|[’”」』\"'）)]+|的(?=[^\u4e00-\u9fff]|$))+", re.IGNORECASE)
+_QUOTED = re.compile(r"“[^”]{3,120}”|\"[^\"]{3,120}\"|「[^」]{3,120}」|《[^》]{3,120}》")
+_HISTORY_YEARS = 20
+"""Years between a period and the first document from which on it is told of: "beer in the eighteenth century"."""
 _TODAY = re.compile(r"(?:for\s+)?today|今[天日]", re.IGNORECASE)
 _STILL = re.compile(r"\b(?:still|yet|any\s?more)\b|还|仍", re.IGNORECASE)
 _MONTH_ALONE = re.compile(r"in\s+\w+$", re.IGNORECASE)
@@ -205,14 +208,16 @@ _MONTH_ALONE = re.compile(r"in\s+\w+$", re.IGNORECASE)
 def _is_stated(one: DateRange, sentence: Sentence, calendar: Calendar) -> bool:
     """Whether a range can be about when documents were made.
 
-    Not when it lies after all of them ("the year 2038 problem"); a month alone and "today" only where the
-    question speaks of documents, of making them or of what is over ("an hour repeats in October", "can one do it
-    today").
+    Not when it lies after all of them ("the year 2038 problem") or long before, nor in a quoted title; a month alone
+    and "today" only where the question speaks of documents, of making them or of what is over ("an hour repeats in
+    October", "can one do it today").
     """
     vocabulary = sentence.vocabulary
     dates = vocabulary.of_role("date")
     highs = [str(vocabulary.catalogue.fields[name].high or "") for name in dates]
     if one.period.low is not None and highs and one.period.low.isoformat() > max(*highs, calendar.today.isoformat()):
+        return False
+    if _is_history(vocabulary, one) or _is_in_title(sentence.text, one):
         return False
     phrase = one.phrase.strip()
     is_month = _MONTH_ALONE.fullmatch(phrase) is not None and not any(c.isdigit() for c in phrase)
@@ -225,6 +230,21 @@ def _is_stated(one: DateRange, sentence: Sentence, calendar: Calendar) -> bool:
     is_made = any(not set(sentence.cue_fields(place)).isdisjoint(dates) for place in places)
     is_past = is_month and any(_is_past_verb(token.folded) for token in sentence.tokens)
     return is_made or is_past or any(sentence.is_noun(place) for place in places)
+
+
+def _is_history(vocabulary: Vocabulary, one: DateRange) -> bool:
+    """Whether a period ended long before the first document; a number may be of a year as early."""
+    lows = [str(vocabulary.catalogue.fields[name].low or "")[:4] for name in vocabulary.of_role("date")]
+    if not all(low.isdigit() for low in lows) or any(holds_years(vocabulary, n) for n in vocabulary.of_role("number")):
+        return False
+    low, high = one.period.low, one.period.high
+    return bool(lows) and low is not None and high is not None and high.year + _HISTORY_YEARS <= int(min(lows))
+
+
+def _is_in_title(text: str, one: DateRange) -> bool:
+    """Whether a date is a part of what stands in quotes: “Routine visit 2023-08”."""
+    quoted = [found for found in _QUOTED.finditer(text) if found.start() < one.start and one.end < found.end()]
+    return any(found[0][1:-1].strip() != text[one.start : one.end].strip() for found in quoted)
 
 
 def _date_pieces(sentence: Sentence, dates: Sequence[DateRange], now: datetime) -> list[Piece]:

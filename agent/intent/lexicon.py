@@ -6,6 +6,7 @@ where the collection gives no aliases of its own. What a collection declares alw
 
 import re
 from functools import cache
+from importlib.resources import files
 
 # English (alternatives by "|"): Chinese.
 _BILINGUAL = """
@@ -337,7 +338,7 @@ COMPANIES = frozenset(
     club center centre
     """.split()
 )
-TITLES = frozenset("mr mrs ms miss dr prof professor sir madam inspector agent".split())
+TITLES = frozenset("mr mrs ms miss dr prof professor sir madam inspector agent mag ing dipl rev".split())
 AUXILIARIES = frozenset(
     """
     is are was were be been has have had did does do can could will would shall should may might must
@@ -366,8 +367,18 @@ STOP_WORDS = frozenset(
 @cache
 def bilingual() -> dict[str, tuple[str, ...]]:
     """Other names by English phrase, in lower case: Chinese ones, and English ones of the same meaning."""
+    return _named_alike(_BILINGUAL)
+
+
+@cache
+def places() -> dict[str, tuple[str, ...]]:
+    """Other names of places and what is of them by English name, in lower case: Italian, of Italy."""
+    return _named_alike((files("agent.intent.words") / "places.txt").read_text(encoding="utf-8"))
+
+
+def _named_alike(lines: str) -> dict[str, tuple[str, ...]]:
     words: dict[str, tuple[str, ...]] = {}
-    for line in _BILINGUAL.strip().splitlines():
+    for line in lines.strip().splitlines():
         english, _, chinese = line.partition(":")
         phrases = [phrase.strip() for phrase in english.split("|")]
         for phrase in phrases:

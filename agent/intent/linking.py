@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from agent.intent import lexicon
-from agent.intent.catalogue import Known
+from agent.intent.catalogue import MARKS, Known
 from agent.intent.forms import code_closeness
 from agent.intent.text import Token, has_chinese, words_of
 from agent.intent.translating import translated_values
@@ -217,6 +217,9 @@ def _in_identifier(tokens: Sequence[Token], index: int) -> bool:
 
 def _is_meant(known: Known, tokens: Sequence[Token], first: int, last: int, vocabulary: Vocabulary) -> bool:
     """Whether the word can be that value here: a first name alone must be written as a name."""
+    behind = tokens[last].text if last < len(tokens) and tokens[last].start == tokens[last - 1].end else ""
+    if (known.value[-1] if known.value[-1] in MARKS else "") != (behind if behind in MARKS else ""):
+        return False
     if not any(c.isalpha() for c in known.value) and not _VERSION.search(known.value):
         return _is_written(known.value, tokens, first)
     word = tokens[first]
@@ -307,7 +310,9 @@ def _similar(tokens: Sequence[Token], places: range, speller: _Speller, taken: s
     word = words[0]
     if word in lexicon.STOP_WORDS or word in lexicon.DOCUMENT_NOUNS or (word,) in speller.vocabulary.cues:
         return ()
-    return speller.similar(words, person=False)
+    roles = speller.vocabulary.roles
+    similar = speller.similar(words, person=False)
+    return tuple(one for one in similar if run[0].is_capital or roles[one.field] != "person")
 
 
 def _coded(tokens: Sequence[Token], vocabulary: Vocabulary, taken: set[int]) -> list[Mention]:

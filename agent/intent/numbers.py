@@ -9,7 +9,7 @@ from types import MappingProxyType
 from agent.intent.text import has_chinese
 from agent.intent.words import table
 
-CURRENCIES = frozenset(["usd", "eur", "gbp", "cny"])
+CURRENCIES = frozenset("usd eur gbp cny chf jpy inr cad aud hkd sgd krw sek nok dkk pln brl".split())
 NUMBER = "number({})"
 """The expression of the aggregates for the number that a text holds."""
 

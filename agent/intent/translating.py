@@ -6,8 +6,9 @@ from dataclasses import replace
 from itertools import pairwise, product
 
 from agent.intent.catalogue import Known
+from agent.intent.foreign import MOST_GLOSSED, english_key
 from agent.intent.text import Token, stem, words_of
-from agent.intent.vocabulary import MOST_GLOSSED, Vocabulary, english_key
+from agent.intent.vocabulary import Vocabulary
 from retrievers.text.glosses import glossed_words, senses_of
 
 _MOST_SENSES = 6
@@ -72,7 +73,8 @@ def _english_values(
         if not known and size == 1:
             # 鸡肉 is chicken meat: a value and a word for its kind.
             heads = [english_key(each[:1]) for each in said] if all(len(each) == 2 for each in said) else []
-            known = tuple(replace(one, share=_OF_A_KIND) for key in heads for one in vocabulary.english.get(key, ()))
+            kinds = (one for key in heads for one in vocabulary.english.get(key, ()) if one.how == "exact")
+            known = tuple(replace(one, share=_OF_A_KIND) for one in kinds)
         if known:
             yield size, known if opens or size > 1 else tuple(replace(one, share=one.share * _GOES_ON) for one in known)
 

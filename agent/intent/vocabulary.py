@@ -4,41 +4,37 @@ Built once per state of the field catalogue; a question is then only looked up i
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
 from rapidfuzz import fuzz, process
 
 from agent.intent import catalogue as value_names
-from agent.intent import lexicon
+from agent.intent import foreign, lexicon
 from agent.intent.catalogue import Known, Names
+from agent.intent.people import are_people, looks_like_name
 from agent.intent.same import Same
 from agent.intent.text import has_chinese, stem, words_of
 from agent.intent.words import ordinary, table
 from retrievers.core.types import FieldCatalogue, FieldValues
-from retrievers.text.glosses import chinese_of, pinyin_of, senses_of
+from retrievers.text.glosses import chinese_of, senses_of
 
 Role = Literal["person", "label", "tag", "version", "number", "date", "boolean", "language", "text"]
+LANGUAGE = "language"
+"""The field that ingestion adds: the language that was detected."""
 PEOPLE = frozenset({"person", "sponsor", "reviewer"})
 _VERSION = re.compile(r"v?\d+(?:\.\d+){1,3}(?:[a-z]+\d*)?")
-_NAME = re.compile(r"(?:[^\W\d_][\w.'’-]*\s+){1,4}[^\W\d_][\w.'’-]*")
-_CHINESE_NAME = re.compile(r"[\u4e00-\u9fff]{2,4}(?:·[\u4e00-\u9fff]+)*")
 _PINYIN = re.compile(r"(?:(?:[zcs]h|[b-df-hj-np-tw-z])?[aeiouv]{1,3}(?:ng|n|r)?){2,}")
 _FEW = 2
 """Chinese words of one reading that may all be meant."""
 _MOST_LABELS = 200
 _SAME_PEOPLE = 0.8
-_LONGEST_PINYIN = 4
 _FUZZY_CUTOFF = 89
 _FUZZY_MARGIN = 4
 _LEAST_FUZZY_CHARACTERS = 6
 _Fuzzy = tuple[tuple[str, ...], tuple[tuple[Known, ...], ...]]
-
-MOST_GLOSSED = 3
-"""Words of an English value that a dictionary is asked for."""
-_ROOT = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +101,7 @@ class Vocabulary:
 def role_of(values: FieldValues) -> Role:
     """What a field holds, judged by its name and values."""
     one = values.field
-    if one.name == "language":
+    if one.name == LANGUAGE or _holds_languages(values):
         return "language"
     if one.item in ("number", "date", "boolean"):
         return one.item
@@ -113,15 +109,14 @@ def role_of(values: FieldValues) -> Role:
     if texts and sum(_VERSION.fullmatch(text.strip()) is not None for text in texts) > 0.6 * len(texts):
         return "version"
     named = bool(PEOPLE & concepts_of(one.name))
-    people = sum(looks_like_name(text) for text in texts)
     if texts and all(value_names.is_mail(text) for text in texts):
         return "person"
     accounts = value_names.looks_like_account(texts)
     if accounts and (named or (value_names.are_separated(texts) and len(texts) > 2)):
         return "person"
-    if texts and (
-        (named and people >= 0.5 * len(texts)) or (not concepts_of(one.name) and people >= 0.8 * len(texts) > 4)
-    ):
+    if named and texts and sum(map(looks_like_name, texts)) >= 0.5 * len(texts):
+        return "person"
+    if not concepts_of(one.name) and are_people(one.name, texts):
         return "person"
     if one.name in ("id", "title") or any(len(text) > 80 for text in texts):
         return "text"
@@ -129,6 +124,12 @@ def role_of(values: FieldValues) -> Role:
         return "tag"
     repeated = values.distinct * 2 <= max(values.documents, 1) or values.distinct <= 12
     return "label" if values.distinct <= _MOST_LABELS and repeated else "text"
+
+
+def _holds_languages(values: FieldValues) -> bool:
+    """Whether a field of a collection's own holds codes of languages."""
+    is_of_all = values.distinct > 1 and all(value in lexicon.LANGUAGES for value in values.values)
+    return bool(values.values) and is_of_all and "place" not in concepts_of(values.field.name)
 
 
 @lru_cache(maxsize=4096)
@@ -148,16 +149,6 @@ def in_chinese(name: str) -> tuple[str, ...]:
     return tuple(chinese for word in spelt for chinese in chinese_of(word))
 
 
-def looks_like_name(text: str) -> bool:
-    if _CHINESE_NAME.fullmatch(text):
-        return "·" in text or text[0] in table("link", "zh")["surnames"]
-    if value_names.is_surname_first(text):
-        return True
-    parts = text.split()
-    capital = sum(part[:1].isupper() for part in parts)
-    return _NAME.fullmatch(text) is not None and capital >= 2 and not any(c.isdigit() for c in text)
-
-
 def build(catalogue: FieldCatalogue) -> Vocabulary:
     """The vocabulary of a field catalogue; kept for the next question."""
     return _built(Same(catalogue))
@@ -172,18 +163,21 @@ def _built(key: Same[FieldCatalogue]) -> Vocabulary:
     own = {lexicon.name_words(name) for name in catalogue.fields}
     own |= {lexicon.name_words(name)[:1] for name, role in roles.items() if role == "number"}
     cues = _cues(catalogue)
+    # Whoever keeps a language of their own means that, not the one that was detected.
+    unnamed = {LANGUAGE} if _has_language(catalogue, roles) else set()
+    known = {name: one for name, one in catalogue.fields.items() if name not in unnamed}
+    named = {name: one for name, one in known.items() if _is_named(roles[name], one, catalogue.documents)}
     # Earlier names of a value win: as it is written, its aliases, and only then what general words make of it.
-    for name, values in catalogue.fields.items():
-        if _is_named(roles[name], values, catalogue.documents):
-            value_names.add_own_names(name, roles[name], values, names, stems, own)
-    for name, values in catalogue.fields.items():
+    for name, values in named.items():
+        value_names.add_own_names(name, roles[name], values, names, stems, own)
+    for name, values in known.items():
         if value_names.truth_of(values) is None:
             _add_general_names(name, roles[name], values, names, own)
-    for name, values in catalogue.fields.items():
-        if _is_named(roles[name], values, catalogue.documents):
-            value_names.add_other_names(name, roles[name], values, names, stems, cues)
-    _add_latin_names(names, roles)
-    _add_english_names(names, stems, {name for name, role in roles.items() if role in ("label", "tag")})
+    for name, values in named.items():
+        value_names.add_other_names(name, roles[name], values, names, stems, cues)
+    foreign.add_latin_names(names, roles)
+    labels = {name for name, role in roles.items() if role in ("label", "tag")}
+    foreign.add_english_names(names, stems, labels, cues)
     chosen = {role: {name for name, one in roles.items() if one == role} for role in ("person", "label", "tag")}
     kinds = (
         "".join(words)
@@ -197,7 +191,7 @@ def _built(key: Same[FieldCatalogue]) -> Vocabulary:
         stems.by_words(),
         cues,
         max((len(words) for words in (*names, *stems)), default=1),
-        _english(names, chosen["label"] | chosen["tag"]),
+        foreign.english_names(names, chosen["label"] | chosen["tag"]),
         tuple(kinds),
         _fields_in_english(catalogue),
         {name: concepts_of(name) for name in catalogue.fields},
@@ -205,8 +199,14 @@ def _built(key: Same[FieldCatalogue]) -> Vocabulary:
         {name: value_names.spellings_of(values.values) for name, values in catalogue.fields.items()},
         tuple(code for name in chosen["label"] for code in value_names.codes_of(name, catalogue.fields[name])),
         _misspellable(names, chosen["person"]),
-        _misspellable(names, chosen["label"]),
+        _misspellable(names, chosen["label"], chosen["person"]),
     )
+
+
+def _has_language(catalogue: FieldCatalogue, roles: Mapping[str, Role]) -> bool:
+    """Whether a collection has a field of languages of its own."""
+    own = {name for name, role in roles.items() if role == "language" or "language" in concepts_of(name)}
+    return any(catalogue.fields[name].distinct > 1 for name in own - {LANGUAGE})
 
 
 def _of_people(catalogue: FieldCatalogue, roles: Mapping[str, Role]) -> list[str]:
@@ -252,62 +252,14 @@ def _add_general_names(name: str, role: Role, values: FieldValues, names: Names,
                 names.add(words_of(word), Known(name, value, "alias", documents))
 
 
-def _english(names: Names, fields: set[str]) -> dict[tuple[str, ...], tuple[Known, ...]]:
-    """Labels and tags of a few English words by the stems of these: "and", "of" and the like count for nothing."""
-    found: dict[tuple[str, ...], list[Known]] = {}
-    for words, known in names.items():
-        given = [one for one in known.values() if one.field in fields and one.how == "exact"]
-        plain = [word for word in words if word not in lexicon.STOP_WORDS]
-        if given and 1 <= len(plain) <= MOST_GLOSSED and all(word.isascii() and len(word) > 3 for word in plain):
-            found.setdefault(english_key(plain), []).extend(given)
-    return {key: tuple(known) for key, known in found.items()}
-
-
-def _add_latin_names(names: Names, roles: Mapping[str, Role]) -> None:
-    """Chinese names in Latin letters: 孙丽娟 is Sun Lijuan, 成都 is Chengdu."""
-    for words, known in list(names.items()):
-        given = [one for one in known.values() if one.how in ("exact", "short") and len(words) <= _LONGEST_PINYIN]
-        if not given or not all(map(has_chinese, words)):
-            continue
-        syllables = pinyin_of("".join(words))
-        for one in given if syllables else ():
-            meant = replace(one, how="form")
-            names.add(("".join(syllables),), meant)
-            if roles[one.field] == "person" and len(syllables) > 1:
-                names.add((syllables[0], "".join(syllables[1:])), meant)
-                names.add(("".join(syllables[1:]), syllables[0]), meant)
-
-
-def _add_english_names(names: Names, stems: Names, fields: set[str]) -> None:
-    """Chinese labels and tags by what they may be called in English: 法学院 is a law school, 已结束 finished."""
-    for words, known in names.items():
-        given = [one for one in known.values() if one.field in fields and one.how in ("exact", "short")]
-        if given and all(map(has_chinese, words)):
-            value = "".join(words)
-            for sense in senses_of(value) or senses_of(_STATE.sub("", value)):
-                for one in given:
-                    stems.add(tuple(map(stem, sense)), replace(one, how="translated"))
-
-
-_STATE = re.compile(r"^[已被正]+(?=..)|(?<=..)[中了]$")
-"""What makes a deed a state: [已]结束, 筹备[中]."""
-
-
-def english_key(words: Sequence[str]) -> tuple[str, ...]:
-    """What words that say the same have in common: the stem of one; of several the roots, in any order.
-
-    Whoever translates word by word says "to demolish" for a demolition, and puts a notice of violation the other way
-    round; with two words that agree it is hardly another thing.
-    """
-    return (stem(words[0]),) if len(words) == 1 else tuple(sorted(stem(word)[:_ROOT] for word in words))
-
-
-def _misspellable(names: Names, fields: set[str]) -> _Fuzzy:
-    """Names long enough that a slip in them can be told, with what they mean."""
+def _misspellable(names: Names, fields: set[str], people: Collection[str] = ()) -> _Fuzzy:
+    """Names long enough that a slip in them can be told, with what they mean; of `people` the surnames alone."""
     found = []
     for words, known in names.items():
         text = " ".join(words)
-        given = tuple(one for one in known.values() if one.field in fields and one.how in ("exact", "alias"))
+        whole = (one for one in known.values() if one.field in fields and one.how in ("exact", "alias"))
+        surnames = (one for one in known.values() if one.field in people and one.how in ("part", "short"))
+        given = (*whole, *(surnames if len(words) == 1 else ()))
         if given and len(text) >= _LEAST_FUZZY_CHARACTERS and not has_chinese(text):
             found.append((text, given))
     return tuple(text for text, _ in found), tuple(known for _, known in found)
@@ -317,7 +269,8 @@ def _translations(value: str) -> Iterable[tuple[str, ...]]:
     """Other names of an English value, by general words: Chinese ones, and English ones of the same meaning."""
     words = " ".join(words_of(value))
     found = lexicon.bilingual().get(words) or _by_stem().get(" ".join(stem(word) for word in words.split()), ())
-    return [words_of(name) for name in found]
+    of_place = lexicon.places().get(words, ()) if value[:1].isupper() else ()  # "turkey" is a bird
+    return [words_of(name) for name in (*found, *of_place)]
 
 
 @lru_cache(maxsize=1)

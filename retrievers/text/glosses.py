@@ -29,6 +29,7 @@ LEAST_CHINESE = 0.05
 
 _LONGEST_PART = 8
 _MOST_SENSES = 6
+_MOST_OF_PART = 4
 _ROOT = 3
 _TONE = re.compile(r"\d$")
 _NO_LETTER = re.compile(r"[^a-z]")
@@ -38,6 +39,7 @@ _LATIN = re.compile(r"[A-Za-z][A-Za-z-]+")
 _KEPT = re.compile(r"[A-Za-z0-9][\w.+#-]*", re.ASCII)
 _CHINESE = re.compile(r"[\u4e00-\u9fff]+")
 _NAME = re.compile(r"[A-Z][a-z]+(?!:)")
+_PROPER = re.compile(r"(?P<name>[A-Z][a-z]+(?: (?:v[ao]n |d[aeiu] |der )*[A-Z][a-z]+){0,3})(?![\w-])(?P<born> \(\d)?")
 _DAYS = frozenset(one.casefold() for one in (*calendar.day_name, *calendar.month_name))
 # Senses that say something about the word instead of what it means.
 _NOTE = re.compile(r"^(?:CL:|variant of|see |also written|old variant|surname|abbr\.|used in|classifier|Taiwan pr)")
@@ -184,6 +186,24 @@ def senses_of(text: str) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(word for sense in each for word in sense) for each in product(*parts))
 
 
+@lru_cache(maxsize=4096)
+def composed_senses(text: str) -> tuple[tuple[str, ...], ...]:
+    """What a short term that the dictionary lacks may be called by its parts and characters: 小厅 is a small hall."""
+    known = _dictionary()
+    parts: list[tuple[tuple[str, ...], ...]] = []
+    place = 0
+    while place < len(text):
+        sizes = range(min(len(text) - place, _LONGEST_PART), 0, -1)
+        size, entry = next(
+            ((n, one) for n in sizes if (one := known.part(text[place : place + n])) is not None), (1, None)
+        )
+        if entry is None or len(parts) == MOST_GLOSSES:
+            return ()
+        parts.append(entry.senses[:_MOST_OF_PART])
+        place += size
+    return tuple(dict.fromkeys(tuple(word for sense in each for word in sense) for each in product(*parts)))
+
+
 def pinyin_of(text: str) -> tuple[str, ...]:
     """The syllables of a Chinese text in Latin letters, without tones; () where a character is not known."""
     readings = _dictionary().readings
@@ -234,10 +254,12 @@ class _Dictionary:
     Args:
         lines: of one word, the senses of each of its lines as they are written.
         readings: of one word, its first reading as it is written, "[Bei3 jing1".
+        characters: of a single character, its senses as `lines` has them.
     """
 
-    def __init__(self, lines: Mapping[str, str], readings: Mapping[str, str]) -> None:
+    def __init__(self, lines: Mapping[str, str], readings: Mapping[str, str], characters: Mapping[str, str]) -> None:
         self._lines = lines
+        self._characters = characters
         self.readings = readings
         self._read: dict[str, _Entry | None] = {}
 
@@ -249,6 +271,12 @@ class _Dictionary:
             entry = _entry(self._lines[word])
             self._read[word] = entry and self._with_people(word, entry)
         return self._read[word]
+
+    def part(self, text: str) -> _Entry | None:
+        """The entry of a word, or of a single character, which has none of its own."""
+        if len(text) > 1:
+            return self.get(text)
+        return _entry(self._characters[text]) if text in self._characters else None
 
     def _with_people(self, word: str, entry: _Entry) -> _Entry:
         """Of a place also what its people or their language are called: Italian beside Italy, of 意大利."""
@@ -266,12 +294,13 @@ class _Dictionary:
 def _dictionary() -> _Dictionary:
     """The dictionary, a third of a second to read."""
     found: dict[str, str] = {}
+    characters: dict[str, str] = {}
     readings: dict[str, str] = {}
     for word, reading, senses in _lines():
         readings.setdefault(word, reading)
-        if len(word) > 1:
-            found[word] = f"{found[word]}/{senses}" if word in found else senses
-    return _Dictionary(found, readings)
+        lines = found if len(word) > 1 else characters
+        lines[word] = f"{lines[word]}/{senses}" if word in lines else senses
+    return _Dictionary(found, readings, characters)
 
 
 def _lines() -> Iterator[tuple[str, str, str]]:
@@ -326,7 +355,13 @@ def _entry(senses: str) -> _Entry | None:
         parts = [_content(part) for part in said.split(";")]
         whole.extend(part[0] for part in parts if len(part) == 1)
         short |= dict.fromkeys(tuple(part) for part in parts if 0 < len(part) <= MOST_GLOSSES)
-    return _Entry(tuple(words[: 2 * MOST_GLOSSES]), tuple(dict.fromkeys(whole)), tuple(short)) if words else None
+        if (proper := _PROPER.match(sense)) is not None and len(parts[0]) > 1:
+            # Sichuan of "Sichuan province in southwest China", Bach of "Johann Sebastian Bach (1685-1750), composer".
+            name = proper["name"].lower().split()
+            short |= dict.fromkeys([tuple(name), *((name[-1],) for _ in (proper["born"],) if proper["born"])])
+    return (
+        _Entry(tuple(words[: 2 * MOST_GLOSSES]), tuple(dict.fromkeys(whole)), tuple(short)) if words or short else None
+    )
 
 
 def _content(sense: str) -> list[str]:

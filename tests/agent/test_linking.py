@@ -1,0 +1,149 @@
+"""How a question's words reach the values of a collection: other forms, parts, other languages, titles, slips."""
+
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+
+import pytest
+
+from agent.intent.found import find
+from agent.intent.linking import find_mentions
+from agent.intent.people import are_people
+from agent.intent.rules import nouns_of
+from agent.intent.text import tokenize
+from agent.intent.time.periods import Calendar
+from agent.intent.vocabulary import build, role_of
+from retrievers.core.fields import Field, FieldType, ScalarType
+from retrievers.core.types import FieldCatalogue, FieldValues
+from retrievers.text.glosses import composed_senses, senses_of
+
+
+def field(name: str, counts: Mapping[str, int], kind: FieldType = "string") -> FieldValues:
+    item: ScalarType = "string" if kind == "list" else kind
+    return FieldValues(Field(name, kind, item), counts, len(counts), 100)
+
+
+def catalogue(*fields: FieldValues) -> FieldCatalogue:
+    return FieldCatalogue(((1, hash(repr(fields))),), 100, {one.field.name: one for one in fields})
+
+
+BOATS = catalogue(
+    field("language", {"en": 60, "zh": 40}),
+    field("yuyan", {"en": 50, "zh": 50}),
+    field("skipper", {"Prof. Dr. Nadia Weller": 30, "O'Brien, K.": 20, "Rasmussen, B.": 25, "T. Ng": 25}),
+    field("shipwright", {"高建华": 30, "Dr. Olaf Berg": 40, "林小曼": 30}),
+    field("yard", {"HarbourWorks": 40, "NorthDock": 30, "RiverForge": 30}),
+    field("flag", {"Italy": 30, "Portugal": 40, "Sichuan": 30}),
+    field("city", {"Gothenburg": 60, "Cologne": 40}),
+    field("paper", {"damage-report": 50, "sea-trial": 50}),
+    field("account", {"CC-4100": 40, "CC-7300": 30, "CC-5200": 30}),
+    field("grade", {"II": 60, "II*": 40}),
+    field("berth", {"N/quay": 50, "S/pond": 50}),
+    field("类型", {"交响音乐会": 30, "小厅": 30, "大厅": 20, "印度菜": 20}),
+    field("作曲家", {"贝多芬": 20, "艾灵顿": 20, "江城交响乐团": 10}, "list"),
+    field("fish", {"turkey": 10, "cod": 10}, "list"),
+)
+
+
+def named(text: str) -> set[tuple[str, str]]:
+    """The values that a text may name, with their fields."""
+    found = find_mentions(tokenize(text), build(BOATS))
+    return {(known.field, known.value) for one in found for known in one.known}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("boats of Nadia Weller", ("skipper", "Prof. Dr. Nadia Weller")),
+        ("what Nadia sailed", ("skipper", "Prof. Dr. Nadia Weller")),
+        ("ODowd or OBrien", ("skipper", "O'Brien, K.")),
+        ("sailed by Rasmusen", ("skipper", "Rasmussen, B.")),
+        ("boats sailed by Ng", ("skipper", "T. Ng")),
+        ("repaired by Mr Gao", ("shipwright", "高建华")),
+        ("repaired by Xiaoman", ("shipwright", "林小曼")),
+        ("boats of Berg", ("shipwright", "Dr. Olaf Berg")),
+        ("the harbour people", ("yard", "HarbourWorks")),
+        ("Italian boats", ("flag", "Italy")),
+        ("四川的船", ("flag", "Sichuan")),
+        ("boats from Göteborg", ("city", "Gothenburg")),
+        ("boats from Köln", ("city", "Cologne")),
+        ("damages of the year", ("paper", "damage-report")),
+        ("everything on 4100", ("account", "CC-4100")),
+        ("池塘边的船", ("berth", "S/pond")),
+        ("symphony nights", ("类型", "交响音乐会")),
+        ("in the small hall", ("类型", "小厅")),
+        ("an indian evening", ("类型", "印度菜")),
+        ("Beethoven nights", ("作曲家", "贝多芬")),
+        ("江城交响演了什么", ("作曲家", "江城交响乐团")),
+        ("english shows", ("yuyan", "en")),
+    ],
+)
+def test_a_value_is_reached_by_another_form_of_its_name(text: str, value: tuple[str, str]):
+    assert value in named(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("sailed by rasmusen", ("skipper", "Rasmussen, B.")),  # without a capital it is some word
+        ("short trips", ("作曲家", "艾灵顿")),  # a foreign name means nothing
+        ("Turkish boats", ("fish", "turkey")),
+        ("a hall", ("类型", "小厅")),  # the kind that several share
+        ("reports of the year", ("paper", "damage-report")),  # a word for documents
+        ("english shows", ("language", "en")),  # the collection has its own
+        ("everything on 41", ("account", "CC-4100")),
+    ],
+)
+def test_what_says_another_thing_reaches_no_value(text: str, value: tuple[str, str]):
+    assert value not in named(text)
+
+
+def test_a_mark_at_the_end_tells_values_apart():
+    assert {value for name, value in named("grade II boats") if name == "grade"} == {"II"}
+    assert {value for name, value in named("grade II* boats") if name == "grade"} == {"II*"}
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "wanted"),
+    [
+        ("surveyor", ["Greta Solberg", "Tom Adisa"], True),  # who acts
+        ("resp", ["Dr. Ilse Brandt", "王芳", "Li Wei"], True),  # titles and surnames
+        ("taster", ["Moreau, C.", "Da Silva, R."], True),
+        ("quarter", ["Old Town", "Harbour", "Millbank", "Garden Suburb"], False),
+        ("hall", ["Great Hall", "Small Hall"], False),  # too few to tell by their looks
+        ("taster", ["own-pocket", "corporate-card"], False),
+    ],
+)
+def test_a_few_names_are_people_where_titles_or_the_field_say_so(name: str, values: list[str], wanted: bool):
+    assert are_people(name, values) is wanted
+
+
+def test_a_field_of_codes_of_languages_is_one_of_a_language():
+    assert role_of(field("yuyan", {"en": 1, "zh": 2})) == "language"
+    assert role_of(field("country", {"de": 1, "fr": 2})) == "label"
+
+
+def test_a_term_that_the_dictionary_lacks_is_called_by_its_parts():
+    assert ("small", "hall") in composed_senses("小厅")
+    assert ("sichuan",) in senses_of("四川")
+    assert ("beethoven",) in senses_of("贝多芬")
+
+
+DEEDS = catalogue(
+    field("clerk", {"jdoe": 50, "mkim": 50}),
+    FieldValues(Field("signed", "date", "date"), {}, 90, 100, "2015-01-02", "2026-10-01"),
+)
+
+
+@pytest.mark.parametrize(
+    "text", ["deeds on beer in the eighteenth century", "I want “Deed of Padua 2023-08”", 'the deed "sale 2023-08"']
+)
+def test_days_of_history_and_of_titles_are_no_condition(text: str):
+    now = datetime(2026, 11, 20, tzinfo=UTC)
+    known = build(DEEDS)
+    assert find(text, known, nouns_of(["deeds"]), Calendar(date(2026, 11, 20)), now).dates == ()
+
+
+def test_a_day_in_quotes_alone_is_one():
+    now = datetime(2026, 11, 20, tzinfo=UTC)
+    found = find('deeds signed in "2023-08"', build(DEEDS), nouns_of(["deeds"]), Calendar(date(2026, 11, 20)), now)
+    assert found.dates
