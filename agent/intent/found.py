@@ -208,16 +208,17 @@ _MONTH_ALONE = re.compile(r"in\s+\w+$", re.IGNORECASE)
 def _is_stated(one: DateRange, sentence: Sentence, calendar: Calendar) -> bool:
     """Whether a range can be about when documents were made.
 
-    Not when it lies after all of them ("the year 2038 problem") or long before, nor in a quoted title; a month alone
-    and "today" only where the question speaks of documents, of making them or of what is over ("an hour repeats in
-    October", "can one do it today").
+    Not when it lies after all of them ("the year 2038 problem"), nor in a quoted title. Long before them only where the
+    question speaks of making documents. A month alone and "today" only where it speaks of documents, of making them or
+    of what is over ("an hour repeats in October", "can one do it today").
     """
     vocabulary = sentence.vocabulary
     dates = vocabulary.of_role("date")
     highs = [str(vocabulary.catalogue.fields[name].high or "") for name in dates]
     if one.period.low is not None and highs and one.period.low.isoformat() > max(*highs, calendar.today.isoformat()):
         return False
-    if _is_history(vocabulary, one) or _is_in_title(sentence.text, one):
+    is_made = any(not set(sentence.cue_fields(place)).isdisjoint(dates) for place in range(len(sentence.tokens)))
+    if (_is_history(vocabulary, one) and not is_made) or _is_in_title(sentence.text, one):
         return False
     phrase = one.phrase.strip()
     is_month = _MONTH_ALONE.fullmatch(phrase) is not None and not any(c.isdigit() for c in phrase)
@@ -226,10 +227,8 @@ def _is_stated(one: DateRange, sentence: Sentence, calendar: Calendar) -> bool:
         return True
     if is_today and _STILL.search(sentence.text):
         return False
-    places = range(len(sentence.tokens))
-    is_made = any(not set(sentence.cue_fields(place)).isdisjoint(dates) for place in places)
     is_past = is_month and any(_is_past_verb(token.folded) for token in sentence.tokens)
-    return is_made or is_past or any(sentence.is_noun(place) for place in places)
+    return is_made or is_past or any(sentence.is_noun(place) for place in range(len(sentence.tokens)))
 
 
 def _is_history(vocabulary: Vocabulary, one: DateRange) -> bool:

@@ -14,6 +14,8 @@ from agent.intent.sentence import ENDS, Sentence
 from agent.intent.text import Token, has_chinese, stem
 
 _REACH = 24
+_AUXILIARIES = frozenset("do does did is are was were has have had".split())
+_EXISTING = frozenset("there any we you i".split())
 _NEAR_BEHIND = 6
 """Words behind a condition among which one that denies may be about it."""
 
@@ -53,6 +55,8 @@ def _before(sentence: Sentence, first: int, last: int, fields: Collection[str]) 
         return False if all(sentence.vocabulary.roles.get(name) == "date" for name in fields) else None
     if negator.kind == "also":
         return None
+    if _asks_whether(sentence) and (unclear or negator.kind == "doubtful" or _is_compared(sentence, negator, fields)):
+        return False  # "Does Ann's report say that there is no ferry to [Lyon]?" tells what a report may say
     if negator.kind == "doubtful":
         return False if crosses else None
     if negator.kind in ("not", "prefix") and crosses:
@@ -65,6 +69,19 @@ def _before(sentence: Sentence, first: int, last: int, fields: Collection[str]) 
     if unclear:
         return None
     return None if _is_doubly_denied(sentence, negator) is None else not _is_doubly_denied(sentence, negator)
+
+
+def _asks_whether(sentence: Sentence) -> bool:
+    """Whether a question is about what documents say, "does ... say that", and not about which there are."""
+    auxiliary, following = sentence.folded(0), sentence.folded(1)
+    return auxiliary in _AUXILIARIES and following not in _EXISTING
+
+
+def _is_compared(sentence: Sentence, negator: Negator, fields: Collection[str]) -> bool:
+    """Whether a value is held against another of its field: "does Ann's report differ, as opposed to [Bo]'s"."""
+    return negator.kind == "excluding" and any(
+        one.last <= negator.first and not _fields_of(one).isdisjoint(fields) for one in sentence.mentions
+    )
 
 
 def _is_doubly_denied(sentence: Sentence, negator: Negator) -> bool | None:
@@ -217,6 +234,8 @@ def _closes(sentence: Sentence, place: int) -> bool:
 
 def _is_in_doubt(sentence: Sentence, last: int, fields: Collection[str]) -> bool:
     """Whether words right behind a condition may deny it: "Lyon? no thanks", "Ann I can hardly bear"."""
+    if _asks_whether(sentence):
+        return False
     *_, start = _over_behind(sentence, last, fields)
     for place in range(start, min(start + _NEAR_BEHIND, len(sentence.tokens))):
         if sentence.tokens[place].text in ENDS or sentence.mention_at(place) is not None:
@@ -293,7 +312,7 @@ def _nouns_zh(sentence: Sentence, token: Token) -> tuple[str, ...]:
 
 def is_denied_mention(sentence: Sentence, mention: Mention) -> bool | None:
     """Whether a named value is what is not wanted; None where that cannot be told."""
-    fields = {one.field for one in mention.known}
+    fields = _fields_of(mention)
     denied = is_negated(sentence, mention.start, mention.end, fields)
     return None if denied is False and _is_in_doubt(sentence, mention.last, fields) else denied
 
@@ -301,7 +320,8 @@ def is_denied_mention(sentence: Sentence, mention: Mention) -> bool | None:
 def denials_of(sentence: Sentence) -> dict[int, bool | None]:
     """Of every named value, by its first token, whether it is denied; None where that cannot be told.
 
-    A value that is denied, or may be, in one place is not wanted in another: "nights out, but not Nightly".
+    A value that is denied, or may be, in one place is not wanted in another: "nights out, but not Nightly". Where that
+    cannot be told of one value, no other of its field is read: half of a list would leave out what was asked for.
     """
     found = {one.first: is_denied_mention(sentence, one) for one in sentence.mentions}
     for negator in sentence.negators.values():
@@ -313,4 +333,12 @@ def denials_of(sentence: Sentence) -> dict[int, bool | None]:
     for one in sentence.mentions:
         if found[one.first] is False and denied and all((known.field, known.value) in denied for known in one.known):
             found[one.first] = None
+    in_doubt = [_fields_of(one) for one in sentence.mentions if found[one.first] is None]
+    for one in sentence.mentions:
+        if found[one.first] is False and any(_fields_of(one) <= fields for fields in in_doubt):
+            found[one.first] = None
     return found
+
+
+def _fields_of(mention: Mention) -> set[str]:
+    return {known.field for known in mention.known}
