@@ -1,7 +1,7 @@
 """Lexical overlap: the part of a question's words that a passage holds, by their rarity and by their field."""
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
@@ -39,7 +39,9 @@ def overlap(question: str, language: str, pool: Sequence[Fused]) -> list[float]:
     total = math.fsum(weights.values())
     if not total:
         return [0.0] * len(pool)
-    shares = (math.fsum(weights[unit] * _saturated(units[unit]) for unit in weights if unit in units) for units in held)
+    shares = (
+        math.fsum(weights[unit] * _saturated(units[unit]) for unit in weights.keys() & units.keys()) for units in held
+    )
     return [share / total for share in shares]
 
 
@@ -69,8 +71,9 @@ def _counted(texts: Iterable[str], language: str, weights: Iterable[float]) -> d
 def _rarities(asked: Mapping[Unit, float], held: Sequence[Mapping[Unit, float]]) -> dict[str, float]:
     """Inverse document frequency of the question's words within the pool, > 0."""
     count = len(held)
-    found = {unit: sum(unit in units for units in held) for unit in asked if isinstance(unit, str)}
-    return {word: math.log(1 + (count - n + 0.5) / (n + 0.5)) for word, n in found.items()}
+    found = Counter(unit for units in held for unit in asked.keys() & units.keys())
+    words = (unit for unit in asked if isinstance(unit, str))
+    return {word: math.log(1 + (count - found[word] + 0.5) / (found[word] + 0.5)) for word in words}
 
 
 def _importance(unit: Unit, rarity: Mapping[str, float]) -> float:

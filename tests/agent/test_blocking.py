@@ -187,7 +187,8 @@ def test_a_models_call_is_answered_with_the_passages(service: BlockingService):
 
 def test_a_bad_call_is_answered_with_what_would_be_valid(service: BlockingService):
     service.ingest([document("a", "Penguins march.", year=2005)], "birds")
-    known = ["query", "collection", "filter", "top_k", "min_relevance", "per_document", "complete"]
+    ranking = ["reranker", "fusion", "lexical_weight", "depth", "rank_features"]
+    known = ["query", "collection", "filter", "top_k", "min_relevance", *ranking, "per_document", "complete"]
     for arguments, where, valid in (
         ("{", "arguments", []),
         ("[]", "arguments", []),

@@ -108,7 +108,7 @@ async def test_a_question_is_answered_as_in_python_and_in_the_shape_of_the_contr
     answer = await client.post("/v1/retrieve", json={"query": question, "collection": "notes", "top_k": 1})
     assert answer.status_code == 200
     assert list(answer.json()) == (
-        "trace_id query intent plan hits table outcomes relaxed degraded status took_ms".split()
+        "trace_id query intent plan hits table outcomes relaxed degraded status took_ms total complete".split()
     )
     in_python = await service.retrieve(question, collection="notes", top_k=1)
     assert [hit["id"] for hit in answer.json()["hits"]] == [hit.id for hit in in_python.hits] == ["notes/a/1#0"]

@@ -230,7 +230,7 @@ async def test_an_explanation_shows_what_each_feature_gave(database: Database):
     head, first, second = [
         line.split() for line in shown.getvalue().splitlines() if any(one in line for one in shows) and ":" not in line
     ]
-    assert head[:4] == ["rank", "score", "fused", "recency"]
+    assert head[:5] == ["rank", "relevance", "score", "fused", "recency"]
     # The fused order is a, b; recency turns it round.
     assert (first[0], first[3], second[0], second[3]) == ("1", "#2", "2", "#1")
     assert float(first[4]) > 0.9 > float(second[4])

@@ -69,7 +69,7 @@ def test_a_run_without_end_costs_as_much_as_it_is_long():
             nonlocal asked
             asked += 1
 
-    assert _known_parts("百" * 1500, Counted({}, {})) == []
+    assert _known_parts("百" * 1500, Counted({}, {}, {})) == []
     assert 1500 <= asked <= 8 * 1500
 
 
