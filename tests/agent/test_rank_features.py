@@ -232,8 +232,8 @@ async def test_an_explanation_shows_what_each_feature_gave(database: Database):
     ]
     assert head[:5] == ["rank", "relevance", "score", "fused", "recency"]
     # The fused order is a, b; recency turns it round.
-    assert (first[0], first[3], second[0], second[3]) == ("1", "#2", "2", "#1")
-    assert float(first[4]) > 0.9 > float(second[4])
+    assert (first[0], first[4], second[0], second[4]) == ("1", "#2", "2", "#1")
+    assert float(first[5]) > 0.9 > float(second[5])
 
 
 async def test_judgements_of_one_answer_at_the_same_time_are_all_taken_and_one_is_kept(database: Database):
