@@ -26,7 +26,13 @@ Document = tuple[str, str, str]
 """Tenant, collection and id of a document: the first three parts of a chunk's identity."""
 
 
-def spread(ranking: Sequence[Fused], per_document: int, *, whole: Collection[Document] = ()) -> list[Fused]:
+def spread(
+    ranking: Sequence[Fused],
+    per_document: int,
+    *,
+    whole: Collection[Document] = (),
+    least_share: float = LEAST_SHARE,
+) -> list[Fused]:
     """The ranking with at most `per_document` passages of each document before the next relevant document.
 
     Passages are given in rounds: in each, every document gives its next `per_document` relevant ones, in the order of
@@ -36,6 +42,7 @@ def spread(ranking: Sequence[Fused], per_document: int, *, whole: Collection[Doc
         ranking: best first; empty is allowed.
         per_document: passages of a document in one round, at least 1.
         whole: documents that are asked for themselves; all their passages stand in the first round.
+        least_share: of the best score, from which on a hit is relevant; 0 where conditions say which documents are.
     Returns:
         The same hits; where the order is another, `score` is never more than that of the hit before.
     Raises:
@@ -44,7 +51,7 @@ def spread(ranking: Sequence[Fused], per_document: int, *, whole: Collection[Doc
     if per_document < 1:
         raise ValueError(f"per_document is {per_document}, it must be at least 1")
     best = ranking[0].score if ranking else 0.0
-    least = LEAST_SHARE * best if best > 0 else -math.inf  # without a scale nothing can be said to be weak
+    least = least_share * best if best > 0 else -math.inf  # without a scale nothing can be said to be weak
     relevant = next((place for place, hit in enumerate(ranking) if hit.score < least), len(ranking))
     given: Counter[Document] = Counter()
     rounds: list[tuple[int, Fused]] = []

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from agent.diversity import Document, crowding, first_of_each, is_named, spread
+from agent.diversity import LEAST_SHARE, Document, crowding, first_of_each, is_named, spread
 from agent.fusion import Fused
 from agent.settings import Settings
 from agent.types import MAX_COMPLETE, MAX_TOP_K, AugmentRequest, Intent, Request
@@ -26,16 +26,20 @@ class Window(NamedTuple):
         first, last: places from 0, half-open.
         per_document: see `agent.diversity.spread`.
         complete: the ranking goes on until every document under the filter is there, none with more passages.
+        bounded: hits below a bound were left out of the ranking, so documents that it lacks are not listed.
         named: a document that the question names is shown whole.
         all: all documents are asked for; without `complete` it is not known which they are.
+        least_share: see `agent.diversity.spread`.
     """
 
     first: int
     last: int
     per_document: int
     complete: bool = False
+    bounded: bool = False
     named: bool = False
     all: bool = False
+    least_share: float = LEAST_SHARE
 
 
 class Page(NamedTuple):
@@ -63,26 +67,40 @@ def asks_for_all(request: Request, intent: Intent) -> bool:
     return intent.wants == "all" and not is_calculated
 
 
-def window_of(request: Request, intent: Intent, settings: Settings, *, filtered: bool) -> Window:
+def window_of(
+    request: Request,
+    intent: Intent,
+    settings: Settings,
+    *,
+    filtered: bool,
+    relaxed: bool = False,
+    bounded: bool = False,
+) -> Window:
     """The window of a request.
 
     Args:
         filtered: whether a filter says which documents belong to a complete list. Where the question asks for all and
             states no condition, which documents it means is not known: the best are shown.
+        relaxed: whether conditions were given up because nothing satisfies them all: what is found then is no list of
+            what was asked for.
+        bounded: see `Window.bounded`.
     """
     is_for_all = asks_for_all(request, intent)
-    complete = is_for_all and (filtered or request.complete is True)
+    complete = is_for_all and not relaxed and (filtered or request.complete is True)
     size = request.top_k
     if complete and (request.complete or "top_k" not in request.model_fields_set):
         size = MAX_TOP_K if isinstance(request, AugmentRequest) else MAX_COMPLETE
-    listed = complete or intent.wants != "passages"
+    listed = complete or intent.wants == "documents"
     return Window(
         first=(request.page - 1) * size,
         last=request.page * size,
         per_document=request.per_document or (1 if listed else settings.per_document),
         complete=complete,
+        bounded=bounded,
         named=request.per_document is None and not listed,
         all=is_for_all,
+        # Documents that satisfy conditions, or that a list is to hold, are relevant however weak their words are.
+        least_share=0.0 if filtered or listed or request.per_document is not None else LEAST_SHARE,
     )
 
 
@@ -98,7 +116,7 @@ async def page_of(ranking: Sequence[Fused], window: Window, question: str, load:
     first, last, per_document = window.first, window.last, window.per_document
     if window.complete:
         return await _complete(ranking, window, load, listed)
-    page = spread(ranking, per_document)[first:last]
+    page = spread(ranking, per_document, least_share=window.least_share)[first:last]
     crowd = crowding(ranking, per_document) if window.named else []
     loaded = {hit.id: hit for hit in await load(list({hit.id: hit for hit in (*page, *crowd)}.values()))}
     whole = _named(question, [loaded[hit.id] for hit in crowd if hit.id in loaded])
@@ -107,12 +125,20 @@ async def page_of(ranking: Sequence[Fused], window: Window, question: str, load:
         return Page(
             [loaded[hit.id]._replace(score=hit.score) for hit in page if hit.id in loaded], first, None, complete
         )
-    return Page(await load(spread(ranking, per_document, whole=whole)[first:last]), first, None, complete)
+    return Page(
+        await load(spread(ranking, per_document, whole=whole, least_share=window.least_share)[first:last]),
+        first,
+        None,
+        complete,
+    )
 
 
 async def _complete(ranking: Sequence[Fused], window: Window, load: Load, listed: List) -> Page:
     """The documents of the ranking in its order, then those that no source has ranked, in the order of their ids."""
-    ordered = first_of_each(spread(ranking, window.per_document), window.per_document)
+    ordered = first_of_each(spread(ranking, window.per_document, least_share=0.0), window.per_document)
+    if window.bounded:
+        total, is_last = len({hit.id[:3] for hit in ordered}), window.last >= len(ordered)
+        return Page(await load(ordered[window.first : window.last]), window.first, total, is_last)
     skip = max(window.first - len(ordered), 0)
     shown = ordered[window.first : window.last]
     found = await listed([hit.id for hit in ordered], skip, window.last - window.first - len(shown))

@@ -8,6 +8,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -20,7 +21,7 @@ from agent.highlight import Highlighter
 from agent.intent.reading import IntentReader, Reading, Stated
 from agent.llm import Calls, Model
 from agent.loop import Loop, Looped, Round, searches_by_part
-from agent.paging import COMPLETE_DEPTH, Page, asks_for_all, page_of, window_of
+from agent.paging import COMPLETE_DEPTH, Page, Window, asks_for_all, page_of, window_of
 from agent.rerank import shown
 from agent.rerank.base import Reranker
 from agent.rerank.hybrid import Hybrid
@@ -251,6 +252,8 @@ class Pipeline:
         clock.ended("scope")
         asked = Asked(request, scope, wanted, started, timeout_s)
         reading = await self._read(asked)
+        if request.complete and reading.first.kind == "none":
+            reading = await unread(asked, self.sources)  # the caller asks for documents, whatever the words are
         clock.ended("intent")
         if asks_for_all(request, reading.first):
             asked = replace(asked, depth=COMPLETE_DEPTH)
@@ -270,6 +273,8 @@ class Pipeline:
         table = _table(found) if intent.kind != "none" else None
         judged, unjudged = await self._judged(asked, reading, found, ranking)
         minimum = self.settings.min_relevance if request.min_relevance is None else request.min_relevance
+        # Where nothing is asked beside conditions, who satisfies them is relevant.
+        is_bounded = minimum is not None and not reading.is_listing
         if minimum is not None:
             ranking = [hit for hit in ranking if judged.get(hit.id, 1.0) >= minimum]
         final: list[Fused] = ranking
@@ -283,13 +288,28 @@ class Pipeline:
             pool = await self._loaded(scope, held, final[:RERANK_POOL])
             pool, unfeatured = await self._featured(asked, intent, pool)
             final = fusion.never_rising([*pool, *final[RERANK_POOL:]])
-        shown = await self._page(asked, intent, held, final)
+        calculated = _calculated(found)
+        is_bounded |= reranking is not None and reranking.minimum is not None
+        window = window_of(
+            request,
+            intent,
+            self.settings,
+            filtered=held is not None,
+            relaxed=bool(found.rung and found.rung.dropped),
+            bounded=is_bounded,
+        )
+        if window.complete:  # a table is no document of the list
+            final = [hit for hit in final if hit.id not in calculated]
+        shown = await self._page(asked, intent, held, final, window)
         page = shown.hits
         clock.ended("page")
         status: Status = "nothing_found"
-        if table or final or page:
+        has_rows = table is not None and bool(table.rows)
+        if has_rows or final or page:
             least = relevance.weights().found if minimum is None else minimum
-            is_found = table or not final or any(judged.get(hit.id, 1.0) >= least for hit in final)
+            # Documents that no search has ranked are there for their metadata, as is all that a caller has listed.
+            is_found = has_rows or not final or (window.complete and request.complete)
+            is_found = is_found or any(judged.get(hit.id, 1.0) >= least for hit in final)
             status = "found" if is_found else "weak"
         result = Result.model_construct(
             trace_id=uuid.uuid4().hex,
@@ -509,9 +529,10 @@ class Pipeline:
         if not pool:
             return ranking, None  # all of it was deleted meanwhile
         blend = 0.0 if isinstance(reranker, Hybrid) else self.settings.rerank_blend
-        if blend or isinstance(reranker, Hybrid):
-            pool = await self._with_phrases(asked.scope, pool)
         given_s = _RERANK_SHARE * (asked.at(1.0) - time.monotonic())
+        if blend or isinstance(reranker, Hybrid):
+            with suppress(Unavailable, OSError):  # they add to the score of a hit, and are not needed for it
+                pool = await within(self._with_phrases(asked.scope, pool), given_s / 2)
         breaker = self.breakers.of(f"the reranker {reranker.name}")
         patience = Patience(given_s, _RERANK_PATIENCE * self.settings.timeout_s, breaker)
         minimum = self.settings.rerank_min_score if reranker.name == shown(self.settings.reranker) else None
@@ -551,9 +572,10 @@ class Pipeline:
         phrases = await self.catalogue.phrases(scope, {hit.id[:3] for hit in pool})
         return [_phrased(hit, phrases.get(hit.id[:3])) for hit in pool]
 
-    async def _page(self, asked: Asked, intent: Intent, held: Filter | None, ranking: Sequence[Fused]) -> Page:
+    async def _page(
+        self, asked: Asked, intent: Intent, held: Filter | None, ranking: Sequence[Fused], window: Window
+    ) -> Page:
         """What of the final ranking is shown."""
-        window = window_of(asked.request, intent, self.settings, filtered=held is not None)
 
         async def load(hits: Sequence[Fused]) -> list[Fused]:
             return await self._loaded(asked.scope, held, hits)
@@ -620,6 +642,12 @@ def _table(found: Found) -> Table | None:
     tables = (hit.table for answer in found.used for hit in answer.hits if hit.table is not None)
     table = next(tables, None)
     return None if table is None else Table(columns=table.columns, rows=table.rows, sql=table.sql)
+
+
+def _calculated(found: Found) -> frozenset[ChunkId]:
+    """The hits that tables stand in, which are no stored documents."""
+    hits = (hit for answer in found.used for hit in answer.hits)
+    return frozenset(hit.id for hit in hits if hit.table is not None and hit.chunk is not None)
 
 
 def _distinct(*names: str) -> tuple[str, ...]:

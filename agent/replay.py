@@ -64,7 +64,10 @@ def request_of(trace: Json, settings: Settings, changes: Mapping[str, Any] | Non
     Raises:
         BadRequest: another version of this program wrote it in a form that is none any more.
     """
-    given = {name.lower() for name in changes or ()}
+    changed = {name.lower(): value for name, value in (changes or {}).items()}
+    given = set(changed)
+    if changed.get("fusion", "convex") != "convex":
+        given.add("lexical_weight")  # it has an effect in convex alone
     stored = {name: value for name, value in trace["request"].items() if name not in given and name != "kind"}
     shape = _SHAPES.get(trace["request"].get("kind"), Request)
     try:
@@ -162,7 +165,10 @@ def _came_out(trace: Json) -> Json:
     """What is compared of an outcome beside its hits; what a trace of an older version does not hold is None."""
     prompt, answer = trace.get("prompt"), trace.get("answer")
     return {
-        **{name: trace.get(name) for name in ("status", "relaxed", "degraded", "table", "lexical_weights")},
+        **{
+            name: trace.get(name)
+            for name in ("status", "total", "complete", "relaxed", "degraded", "table", "lexical_weights")
+        },
         "searched_further": [search for one in (trace.get("rounds") or ())[1:] for search in one["searches"]],
         "prompt": {"tokens": prompt["tokens"], "digest": prompt["digest"][:12]} if prompt else None,
         "answer": answer["text"] if answer else None,

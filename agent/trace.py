@@ -194,6 +194,8 @@ class Trace:
             "relaxed": [one.model_dump() for one in result.relaxed],
             "degraded": list(result.degraded),
             "status": result.status,
+            "total": result.total,
+            "complete": result.complete,
             "took_ms": result.took_ms,
             "elapsed_ms": dict(decision.elapsed_ms),
             "calls": decision.calls.to_json(),

@@ -36,7 +36,7 @@ _SEARCH = """
 
 _ID = re.compile(r"(?<![\w./-])[A-Za-z0-9]+(?:[-_./:][A-Za-z0-9]+)*(?![A-Za-z0-9_-])", re.ASCII)
 # What is an id wherever it stands: prop-0042, PH1050, setup/guide_07.md; not HIV-1.
-_CODE = re.compile(r"(?=.*[A-Za-z]).*\d\d")
+_CODE = re.compile(r"(?=.*[A-Za-z]).*\d\d|[A-Za-z]+[-_./:]\d$")
 _HAN = re.compile(r"[\u4e00-\u9fff]")
 _FEW_HAN = 5
 """Characters of Chinese that ask no more than what something is: 是什么, 是做什么的."""

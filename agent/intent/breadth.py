@@ -42,14 +42,21 @@ def _of_english(clause: str, nouns: Collection[str]) -> Wants:
         place += 1
     before = {word.folded for word in words[first:place]}
     if place < len(words) and words[place].folded in (said["whole"], said["anything"]):
+        if place + 1 < len(words) and words[place + 1].folded in said["of_one"].split():
+            return "passages"  # "everything about the night ferry" is asked of what is written, not of a list
         return "all" if words[place].folded == said["whole"] else "documents"
     is_all = not before.isdisjoint(said["quantifiers"].split())
+    is_number = any(
+        word.kind == "number" or word.folded in said["numbers"].split() for word in words[first : place + 1]
+    )
     is_some = not before.isdisjoint(said["some"].split())
     noun = _noun(words[place:], nouns, singular=is_all or is_some)
     if noun is None:
-        is_told = is_all and not openers.isdisjoint(said["imperatives"])
-        return "all" if is_told and place < len(words) and words[place].folded not in _stops() else "passages"
-    if is_all or is_listing:
+        # "all the brutalism" is a list, "all the details of the brutalist house" is not.
+        is_told = is_all and not openers.isdisjoint(said["imperatives"]) and place < len(words)
+        is_of_one = any(word.folded in said["of_one"].split() for word in words[place + 1 :])
+        return "all" if is_told and not is_of_one and words[place].folded not in _stops() else "passages"
+    if is_all or (is_listing and not is_number):
         return "all"
     # A phrase alone may name its subject: "vacation rules".
     is_head = noun in nouns or noun in said["heads"].split()

@@ -193,6 +193,8 @@ def add_other_names(
             elif role in ("label", "tag") and len(words[-1]) >= _SHORTEST_PLURAL:
                 names.add((*words[:-1], f"{words[-1]}s"), known)  # bugs of bug-report, but not what was inspected
     for words, group in _groups(role, held, owned):
+        if words in cues or (*words[:-1], words[-1].removesuffix("s")) in cues:
+            continue  # "bridges" are what the field `bridge` holds, not those whose name ends in Bridge
         for value in group:
             names.add(words, Known(name, value, "group", held[value]))
 

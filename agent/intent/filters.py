@@ -82,3 +82,8 @@ def both(parts: Sequence[Json]) -> Json:
 def either(parts: Sequence[Json]) -> Json:
     """Any of the filters."""
     return parts[0] if len(parts) == 1 else {"type": "or", "filters": list(parts)}
+
+
+def excludes(filter: Json) -> bool:
+    """Whether a filter states what is not wanted."""
+    return filter["type"] in ("ne", "nin", "not")

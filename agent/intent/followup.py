@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from agent.intent import lexicon, pointing, replacing
 from agent.intent.calculation import find_calculation, read_calculation
 from agent.intent.deciding import Constraint
-from agent.intent.filters import of_constraint
+from agent.intent.filters import excludes, of_constraint
 from agent.intent.found import Found, Piece
 from agent.intent.negation import is_denied_mention
 from agent.intent.reading import SURE
@@ -191,9 +191,7 @@ def _of_the_same(found: Found, before: Found, said: Found, context: str) -> Carr
     if match is None:
         return None
     fields = found.sentence.cue_fields(found.sentence.index_from(match.end()))
-    piece = next(
-        (piece for piece in before.pieces if piece.field in fields and not replacing.excludes(piece.filter)), None
-    )
+    piece = next((piece for piece in before.pieces if piece.field in fields and not excludes(piece.filter)), None)
     piece = piece or pointing.last_named(said, fields)
     if piece is None:
         return None
@@ -211,11 +209,20 @@ def _of_person(found: Found, before: Found, said: Found) -> Carried | None:
     of_many = pointing.OF_MANY.search(found.sentence.text) and not any(piece.field in people for piece in before.pieces)
     if of_many and before.pieces and not pointing.WHO_OR_WHEN.search(before.sentence.text):
         return None  # after a list of documents "their" is of those
+    if of_many_records(found, before):
+        return None
     person = pointing.last_named(said, people) or pointing.last_named(before, people)
     if person is None:
         return None
     pieces = (pointing.as_asked(person, found, people), *found.pieces)
     return Carried(found, before, pieces, "", lists=not topic_of(found))
+
+
+def of_many_records(found: Found, before: Found) -> bool:
+    """Whether "they" of a calculation may be the records before, which other conditions than a person's describe."""
+    people = found.sentence.vocabulary.of_role("person")
+    others = any(piece.field not in people for piece in before.pieces)
+    return others and bool(pointing.OF_MANY.search(found.sentence.text)) and find_calculation(found) is not None
 
 
 def _of_document(found: Found, before: Found, said: Found, answered: str, context: str) -> Carried | None:

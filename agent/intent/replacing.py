@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from agent.intent import wording
-from agent.intent.filters import Json
+from agent.intent.filters import Json, excludes
 from agent.intent.found import Found, Piece
 from agent.intent.reading import LIKELY, SURE
 from agent.intent.versions import version_numbers
@@ -99,10 +99,6 @@ def _keys(filter: Any) -> set[str]:
     """The fields that a filter names."""
     inner = filter.get("filters") or ([filter["filter"]] if "filter" in filter else [])
     return {key for one in inner for key in _keys(one)} if inner else {filter["key"]}
-
-
-def excludes(filter: Json) -> bool:
-    return filter["type"] in ("ne", "nin", "not")
 
 
 def year_beside(found: Found, before: Found) -> Piece | None:

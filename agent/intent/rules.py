@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
-from agent.intent import breadth, followup, lexicon, smalltalk, turn, vocabulary, wording
+from agent.intent import breadth, followup, lexicon, pointing, smalltalk, turn, vocabulary, wording
 from agent.intent import calculation as calculations
 from agent.intent.calculation import MOST_LISTED, Calculation, fields_shown
-from agent.intent.filters import Json, both, either
+from agent.intent.filters import Json, both, either, excludes
 from agent.intent.found import Found, Piece, find
 from agent.intent.parts import parts_of
 from agent.intent.reading import SURE
@@ -144,10 +144,18 @@ def _read(question: str, history: Sequence[Message], context: Context) -> RulesR
         if len(asking) > 1:
             return _several(question, separate, found, context)
     found, calculation = _counted(found, finder)
+    if calculation is None and calculations.asks_who_has_not(found):
+        return _of_what_is_not(question, found, context)
     calculation = calculation or calculations.find_lookup(found) or calculations.find_listing(found)
     made = _single(question, found, calculation, context)
     may_be = made.kind == "retrieve" and calculation is None
     return replace(made, mentioned=turn.mentioned(found)) if may_be else made
+
+
+def _of_what_is_not(question: str, found: Found, context: Context) -> RulesReading:
+    """What no document says is not found by the documents that say something else: all are searched."""
+    kept = tuple(piece for piece in found.pieces if not excludes(piece.filter))
+    return _single(question, replace(found, pieces=kept), None, context)
 
 
 def without(made: RulesReading, pieces: Sequence[Piece], context: Context) -> RulesReading:
@@ -345,6 +353,8 @@ def _carried_calculation(carried: followup.Carried) -> Calculation | None:
     if calculation is None and carried.again and not _says_more(carried):
         # "what about 2022?" asks for the same calculation.
         calculation = calculations.find_calculation(carried.before)
+    if calculation is not None and _is_of_one_thing(carried, calculation):
+        return None
     if calculation is not None:
         return replace(calculation, pieces=pieces, sure=True) if pieces else calculation
     if asked and carried.lists and pieces and not carried.again and not found.pieces and not topic_of(found):
@@ -352,6 +362,12 @@ def _carried_calculation(carried: followup.Carried) -> Calculation | None:
     if carried.lists and pieces and not (carried.context and topic_of(carried.before)):
         return calculations.listing(replace(found, pieces=pieces))
     return None
+
+
+def _is_of_one_thing(carried: followup.Carried, calculation: Calculation) -> bool:
+    """Whether a number of one document is asked for, "how much did it cost?": a sum over many would be another one."""
+    is_amount = calculation.aggregate.get("op") not in ("count", "list")
+    return is_amount and pointing.IT.search(carried.found.sentence.text) is not None
 
 
 def _says_more(carried: followup.Carried) -> bool:

@@ -98,7 +98,8 @@ BEGIN
             available := counted.passages;
         END IF;
     END IF;
-    IF available > 10000 THEN  -- retrievers.vector.MOST_SCORED
+    -- retrievers.vector.MOST_SCORED; a filter that leaves many documents may leave too few passages to the index.
+    IF available > (CASE WHEN wanted IS NULL THEN 10000 ELSE 20000 END) THEN
         SELECT greatest(reltuples, 0) INTO indexed FROM pg_class WHERE oid = to_regclass('chunk_embedding_' || model);
         -- Scoring every passage costs their number; the index costs about 8 per candidate, and it walks
         -- past the passages of others, whose share of the index is the share of what it reads.

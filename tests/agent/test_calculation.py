@@ -7,6 +7,7 @@ import pytest
 
 from agent.intent.rules import Context, RulesReading, nouns_of, read_rules
 from agent.intent.time.periods import Calendar
+from agent.types import Message
 from retrievers.core.fields import Field
 from retrievers.core.types import Card, FieldCatalogue, FieldValues
 
@@ -263,3 +264,52 @@ def test_from_one_value_to_another_is_more_than_the_two():
     fields = (text("weekday", {"Monday": 20, "Wednesday": 20, "Friday": 60}), number("bottles", 0, 24, 12))
     aggregate = read("how many records were there from Monday to Friday?", fields).aggregate
     assert aggregate is None or not aggregate.get("between")
+
+
+BRIDGES = (
+    text("bridge", {"Ister Cable Bridge": 30, "Hollin Beck Bridge": 30, "Garrow Culvert": 20, "Aldermoor Viaduct": 20}),
+    text("inspector", {"Ann Roe": 50, "Bo Lind": 50}),
+    text("status", {"open": 40, "closed": 60}),
+    number("cost_eur", 100, 90_000),
+)
+
+
+@pytest.mark.parametrize(
+    "question", ["how many arches does the Aldermoor Viaduct have?", "how many piers has the Garrow Culvert?"]
+)
+def test_what_something_has_is_not_counted_by_its_documents(question: str):
+    assert read(question, BRIDGES).aggregate is None
+
+
+def test_the_plural_of_a_field_names_no_values_that_end_in_its_word():
+    made = read("how many bridges are there?", BRIDGES)
+    assert (made.pieces, made.aggregate) == ((), {"op": "count", "of": "bridge"})
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["which bridges have never been inspected by Ann Roe?", "which inspectors have not inspected the Garrow Culvert?"],
+)
+def test_what_no_document_says_is_not_found_by_those_that_say_something_else(question: str):
+    made = read(question, BRIDGES)
+    assert (made.aggregate, made.pieces) == (None, ())
+    assert made.rejected
+
+
+def follow_up(before: str, question: str) -> RulesReading:
+    catalogue = FieldCatalogue(((1, 1),), 100, {one.field.name: one for one in BRIDGES})
+    cards = {name: Card(name, "", kind) for name, kind in (("fulltext", "documents"), ("sql", "metadata"))}
+    now = datetime(2026, 11, 20, tzinfo=UTC)
+    context = Context(catalogue, nouns_of((), catalogue), cards, Calendar(date(2026, 11, 20)), now)
+    history = [Message(role="user", content=before), Message(role="assistant", content="Here they are.")]
+    return read_rules(question, history, context)
+
+
+def test_a_sum_of_what_was_asked_before_keeps_every_condition():
+    made = follow_up("open reports by Ann Roe", "how much did they cost?")
+    assert made.aggregate is None or {piece.field for piece in made.pieces} == {"inspector", "status"}
+
+
+@pytest.mark.parametrize("before", ["tell me about WO-205", "latest report about the Garrow Culvert"])
+def test_the_cost_of_one_document_is_no_sum_of_many(before: str):
+    assert follow_up(before, "how much did it cost?").aggregate is None

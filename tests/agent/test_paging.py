@@ -174,8 +174,37 @@ def test_what_a_request_says_goes_before_what_its_question_says():
     assert window(Request(page=3, top_k=5, per_document=7), intent("documents")) == (10, 15, 7, False)
     assert window(Request(), intent("documents")) == (0, 10, 1, False)
     assert window(Request(), intent("all")) == (0, MAX_COMPLETE, 1, True)
-    assert window(Request(), intent("all"), filtered=False) == (0, 10, 1, False)
+    assert window(Request(), intent("all"), filtered=False) == (0, 10, 4, False)
     assert window(Request(complete=True, top_k=3), intent(), filtered=False) == (0, MAX_COMPLETE, 1, True)
-    assert window(Request(complete=False), intent("all")) == (0, 10, 1, False)
+    assert window(Request(complete=False), intent("all")) == (0, 10, 4, False)
     assert window(AugmentRequest(complete=True, page=2), intent()) == (100, 200, 1, True)
-    assert window(Request(), intent("all", aggregate={"op": "count"})) == (0, 10, 1, False)
+    assert window(Request(), intent("all", aggregate={"op": "count"})) == (0, 10, 4, False)
+
+
+async def test_a_bound_leaves_documents_out_of_a_complete_list_too(service: Service):
+    asked = {"filter": FINAL, "complete": True, "intent": "off"}
+    every = await service.retrieve("penguins were seen", collection="docs", **asked)
+    assert (every.total, every.complete, len(every.hits)) == (4, True, 4)
+    least = sorted(hit.relevance or 0.0 for hit in every.hits)[-1] + 0.001
+    none = await service.retrieve("penguins were seen", collection="docs", min_relevance=least, **asked)
+    assert (none.total, none.complete, none.hits, none.status) == (0, True, (), "nothing_found")
+
+
+async def test_a_list_that_left_its_conditions_is_not_complete(service: Service):
+    await service.ingest(
+        [Document("x", "x", "Whales", "Whales dive.", metadata={"status": "Odd", "team": "sea"})], "docs"
+    )
+    result = await service.retrieve("list all final proposals of team sea", collection="docs")
+    assert (result.total, result.complete) != (4, True)
+    assert result.relaxed or not result.hits
+
+
+async def test_what_is_asked_for_as_a_complete_list_is_no_small_talk(service: Service):
+    result = await service.retrieve("tell me everything", collection="docs", filter=FINAL, complete=True)
+    assert (result.total, result.complete, result.status) == (4, True, "found")
+
+
+async def test_documents_that_satisfy_conditions_come_before_more_passages_of_one(service: Service):
+    drafts = {"type": "eq", "key": "status", "value": "Draft"}
+    ids = documents(await found(service, filter=drafts, per_document=1, intent="off"))
+    assert len(set(ids)) == len(ids) == 10

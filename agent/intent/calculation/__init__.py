@@ -3,6 +3,7 @@
 from agent.intent.calculation.compose import find_calculation as find_calculation
 from agent.intent.calculation.compose import read_calculation as read_calculation
 from agent.intent.calculation.lists import MOST_LISTED as MOST_LISTED
+from agent.intent.calculation.lists import asks_who_has_not as asks_who_has_not
 from agent.intent.calculation.lists import fields_shown as fields_shown
 from agent.intent.calculation.lists import find_listing as find_listing
 from agent.intent.calculation.lists import find_lookup as find_lookup

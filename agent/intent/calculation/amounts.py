@@ -1,5 +1,6 @@
 """Counts, sums, averages and medians, of all records or by group."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -187,6 +188,10 @@ def _says_once(question: Question) -> bool:
     return len(targets) < 2
 
 
+_HAD = re.compile(
+    r"\s*(?:(?:does|do|did)\s+(?!we\b|you\b|i\b|they\b|there\b|each\b|every\b)[^?]{1,80}?\s(?P<have>have|contain|hold)\b|has\s+)",
+    re.IGNORECASE,
+)
 _HAVING = frozenset("we you i have hold own there total".split())
 """Words by which all records are asked for: "how many parts do we have"."""
 
@@ -203,7 +208,8 @@ def _counts_records(question: Question) -> bool:
     for place in question.of_kind("count"):
         target = read_target(question, place)
         if target is not None and question.parts[target].kind == RECORD:
-            return not question.parts[target].guessed or _is_of_some(question)
+            guessed = question.parts[target].guessed
+            return not guessed or (_is_of_some(question) and not _is_had(question, target))
         name = question.group_of(question.parts[target]) if target is not None else None
         if target is not None and name is not None and not question.columns.is_repeated(name):
             question.used.add(target)
@@ -220,6 +226,18 @@ def _counts_records(question: Question) -> bool:
     if behind and behind[0].kind == "exactly" and behind[0].start == last.end:
         return False  # 多少只 counts animals
     return bool(pieces_of(question)) or question.has(RECORD) or question.found.sentence.text[last.end - 1] in "篇份件起"
+
+
+def _is_had(question: Question, target: int) -> bool:
+    """ "how many arches does the viaduct have": what somebody or something has is told in texts."""
+    text = question.found.sentence.text
+    said = _HAD.match(text, question.parts[target].end)
+    if said is None:
+        return False
+    last = len(text.rstrip(" ?.!"))
+    return said["have"] is not None or any(
+        said.end() <= piece.start and piece.end >= last for piece in pieces_of(question)
+    )
 
 
 def _counted_number(question: Question) -> str | None:

@@ -1,5 +1,6 @@
 """Records that are listed, and values of single ones: "what is the price of P-1042", "permits denied in 2023"."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -8,7 +9,7 @@ from agent.intent.calculation.ends import read_shown
 from agent.intent.calculation.parts import RECORD
 from agent.intent.calculation.question import Calculation, Question, pieces_of
 from agent.intent.calculation.slots import ENDS
-from agent.intent.filters import Json, both
+from agent.intent.filters import Json, both, excludes
 from agent.intent.found import Found, Piece, date_field
 from agent.intent.numbered import is_key
 from agent.intent.vocabulary import concepts_of
@@ -88,6 +89,24 @@ def find_listing(found: Found) -> Calculation | None:
         return None
     shown = [name for name in shown if name not in settled]
     return listing(replace(found, pieces=pieces), shown)
+
+
+_HAS_NOT = re.compile(
+    r"^\W*(?:which|what)\s(?:\w+\s){1,3}?(?:ha(?:s|ve|d)|d(?:o|oes|id)|was|were)(?:\s(?:not|never|no|none|yet\sto)\b|n['’]t\b)|"
+    r"哪(?:些|个|位|几).{1,8}?(?:从未|从没|没有|没被|未曾|没)",
+    re.IGNORECASE,
+)
+
+
+def asks_who_has_not(found: Found) -> bool:
+    """Whether it is asked of which values no document holds: "which bridges has Ann never inspected?".
+
+    Documents that do not hold a condition are no answer: others of the same bridge may.
+    """
+    said = _HAS_NOT.search(found.sentence.text)
+    if said is None or not read_shown(question_of(found)):
+        return False
+    return any(piece.start >= said.start() and excludes(piece.filter) for piece in found.pieces)
 
 
 def listing(found: Found, shown: Sequence[str] = ()) -> Calculation:

@@ -162,6 +162,7 @@ def _extra(
         status=status,
         degraded=list(degraded),
         total=result.total if result is not None else None,
+        complete=result.complete if result is not None else None,
         explanation=result.explanation if result is not None else None,
     )
 

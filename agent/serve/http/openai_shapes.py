@@ -67,6 +67,9 @@ class Extra(_Answered):
     total: int | None = Field(
         None, exclude_if=_is_nothing, description="documents that satisfy the filter, where all were asked for"
     )
+    complete: bool | None = Field(
+        None, exclude_if=_is_nothing, description="whether the prompt's passages are of all of them"
+    )
     explanation: dict[str, Any] | None = Field(
         None, exclude_if=_is_nothing, description="where the request asked to `explain`"
     )

@@ -1,7 +1,8 @@
 -- The hits of a search follow the documents alone, where 0003 let the state of the database decide.
 --
 -- An index on vectors gives other neighbours after it was built again, and whether it was used depended on the
--- statistics of all that the database holds. Up to 10,000 passages every one is scored, under a filter or without.
+-- statistics of all that the database holds. Of up to 10,000 passages in scope every one is scored; under a filter of up
+-- to 20,000 in scope, or 20,000 that up to 2,000 documents satisfying it have.
 
 -- The passages nearest to a vector, by inner product (vectors have length 1).
 CREATE OR REPLACE FUNCTION nearest(
@@ -36,7 +37,8 @@ BEGIN
             available := counted.passages;
         END IF;
     END IF;
-    IF available > 10000 THEN  -- retrievers.vector.MOST_SCORED
+    -- retrievers.vector.MOST_SCORED; a filter that leaves many documents may leave too few passages to the index.
+    IF available > (CASE WHEN wanted IS NULL THEN 10000 ELSE 20000 END) THEN
         SELECT greatest(reltuples, 0) INTO indexed FROM pg_class WHERE oid = to_regclass('chunk_embedding_' || model);
         -- Scoring every passage costs their number; the index costs about 8 per candidate, and it walks
         -- past the passages of others, whose share of the index is the share of what it reads.
