@@ -223,7 +223,8 @@ class Pipeline:
         """Chunks of the database and of the sources that hold their own; what comes from elsewhere has no others."""
         known = list(ids)
         stored = {(one.tenant, one.name) for one in scope.collections}
-        held = {(one.tenant, one.name) for one in scope.beside}
+        # A folder of the same name as a stored collection is not searched: its passages have the same ids.
+        held = {(one.tenant, one.name) for one in scope.beside} - stored
         chunks = await self.catalogue.load(scope, [id for id in known if id[:2] in stored], wanted)
         for source in self.sources.values():
             if isinstance(source, Holder):
@@ -590,7 +591,8 @@ class Pipeline:
     ) -> Listed:
         """The documents under a filter, of the database and of the sources that hold their own."""
         found = await self.catalogue.documents(scope, wanted, known, skip=skip, most=most)
-        ranked, held = {id[:3] for id in known}, {(one.tenant, one.name) for one in scope.beside}
+        stored = {(one.tenant, one.name) for one in scope.collections}
+        ranked, held = {id[:3] for id in known}, {(one.tenant, one.name) for one in scope.beside} - stored
         for source in self.sources.values():
             own = [id for id in source.documents(wanted) if id[:2] in held] if isinstance(source, Holder) else []
             others = [id for id in own if id[:3] not in ranked]

@@ -386,6 +386,7 @@ async def test_what_has_expired_is_not_shown_and_goes_in_batches(
     monkeypatch.setattr("agent.trace._SWEEP_BATCH", 4)
     old = await service.retrieve("penguins", collection="birds")
     assert await stored(service) == 1
+    await until(lambda: "default" in service.traces._swept)  # what is written first is swept for, too
     with psycopg.connect(owner_url) as connection:
         connection.execute("UPDATE signalbox.trace SET expires_at = now() - interval '1 second'")
         for tenant, count in (("default", 6), ("other", 1)):

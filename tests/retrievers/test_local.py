@@ -581,6 +581,7 @@ async def test_every_tenant_may_read_the_folder_and_no_other_collection(both: Se
 
 async def test_a_collection_of_the_platform_with_the_same_name_is_not_mixed_up_with_it(both: Service):
     public = Document("p", "l1", "", "Refunds of the platform.", public=True)
+    assert (await both.retrieve("refunds", collection="local", intent="off")).hits  # the folder has been read
     await both.ingest([public], "local", tenant=PLATFORM)
     assert [one.name for one in await both.collections()] == ["local", "shop"]
     result = await both.retrieve("refunds", intent="off", sources=["fulltext", "local"])
