@@ -600,7 +600,8 @@ async def test_the_searches_use_their_indexes(owner_url: str, service_url: str, 
         assert (found, plan) == (6, {"chunk_lexemes": 1, "chunk_pkey": 2})
         # So few vectors are all scored: the hits follow from them alone, whatever the database holds beside them.
         found, plan = await used(fresh, owner_url, A, "word7", "vector")
-        assert (found, plan) == (100, {"chunk_pkey": 1})
+        # PostgreSQL 16 counts a scan for each tenant that is looked for, 18 one for all.
+        assert (found, set(plan)) == (100, {"chunk_pkey"})
         with psycopg.connect(owner_url) as connection:
             connection.execute("UPDATE signalbox.collection SET chunks = 10001 WHERE name = 'bulk'")
         found, plan = await used(fresh, owner_url, A, "word7", "vector")
