@@ -436,7 +436,7 @@ class Pipeline:
         )
         try:
             return await within(judging, asked.at(_FEATURED_BY) - time.monotonic()), ()
-        except (Unavailable, TimeoutError, OSError):
+        except (Unavailable, OSError):
             return {}, (relevance.UNAVAILABLE,)
 
     def fuse(self, found: Found) -> tuple[list[Fused], dict[str, float]]:

@@ -295,9 +295,10 @@ def _with_bare_values(found: Found, before: Found) -> Found:
         known = [one for one in known if one.field in asked] or known
         alone = len({one.value for one in known}) == 1
         if known and (alone or roles[known[0].field] != "person"):
-            denied = not keeps and (
-                (negated and mention.start < end) or bool(is_denied_mention(found.sentence, mention))
-            )
+            own = is_denied_mention(found.sentence, mention)
+            if own is None:
+                continue  # "those far from Lyon": neither it nor its opposite
+            denied = not keeps and ((negated and mention.start < end) or own)
             one = Constraint(known[0].field, (known[0].value,), mention.start, mention.end, negated=denied)
             more.append(Piece(one.field, of_constraint(one, fields), one.start, one.end, SURE))
     for name in found.sentence.vocabulary.of_role("boolean"):
