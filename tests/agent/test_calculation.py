@@ -313,3 +313,12 @@ def test_a_sum_of_what_was_asked_before_keeps_every_condition():
 @pytest.mark.parametrize("before", ["tell me about WO-205", "latest report about the Garrow Culvert"])
 def test_the_cost_of_one_document_is_no_sum_of_many(before: str):
     assert follow_up(before, "how much did it cost?").aggregate is None
+
+
+@pytest.mark.parametrize(
+    "question", ["reports far from the Garrow Culvert", "how many reports far from Hollin Beck Bridge?"]
+)
+def test_a_row_is_not_read_where_its_denial_is_in_doubt(question: str):
+    made = read(question, BRIDGES)
+    assert (made.pieces, made.aggregate) == ((), None)
+    assert made.rejected

@@ -9,6 +9,7 @@ from agent.intent.calculation.parts import FILLER, RECORD, UNKNOWN, VALUE, Part
 from agent.intent.columns import Columns
 from agent.intent.filters import Json
 from agent.intent.found import Found, Piece
+from agent.intent.negation import is_negated
 from agent.intent.text import words_of
 from retrievers.core.types import FieldCatalogue
 
@@ -105,10 +106,13 @@ def _constraint(found: Found, run: _Run, parts: Sequence[Part]) -> Piece | None:
     led = run.first > 0 and tokens[run.first - 1].folded in _LEADING
     if not whole and not led and fields[0] not in cued and (len(values) > 1 or run.last - run.first < 2):
         return None
+    start, end = tokens[run.first].start, tokens[run.last - 1].end
+    if is_negated(found.sentence, start, end, fields) is not False:
+        return None  # "far from the valley line": neither the value nor its opposite
     filter: Json = {"type": "eq", "key": fields[0], "value": values[0]}
     if len(values) > 1:
         filter = {"type": "in", "key": fields[0], "value": values}
-    return Piece(fields[0], filter, tokens[run.first].start, tokens[run.last - 1].end, 0.8)
+    return Piece(fields[0], filter, start, end, 0.8)
 
 
 def _together(found: Found, pieces: list[Piece]) -> list[Piece]:
