@@ -126,6 +126,9 @@ class Settings(BaseModel):
     processes: int | None = Field(
         None, ge=1, le=64, description="processes of `signalbox serve`; one per core, at most 4, when unset"
     )
+    grace_s: float = Field(
+        2.0, gt=0, le=600, description="how long requests at work go on once `signalbox serve` is told to stop"
+    )
     workers: int = Field(
         1, ge=0, le=16, description="ingestion jobs that `signalbox serve` works on at once; 0 leaves them to others"
     )

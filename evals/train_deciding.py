@@ -2,8 +2,8 @@
 
 A few boosted trees over the evidence of every name in the questions of the development collections: a candidate is
 right where every right filter has it, wrong where none has. What the trees are worth is told by leaving one collection
-out at a time; the same readings calibrate the probabilities. Each FOLDER is one more collection in the form of those
-in evals/data/reading.
+out at a time; the same readings calibrate the probabilities. The collections of evals/data/deciding serve for nothing
+else. Each FOLDER is one more collection in the form of those in evals/data/reading.
 """
 
 import json
@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,8 @@ from evals.grounds import Ground, ground_of_catalogue, ground_of_corpus, moment
 from evals.reading import calibration_error
 
 ROOT = Path(__file__).parent.parent
-READING, SAMPLE = ROOT / "evals" / "data" / "reading", ROOT / "evals" / "data" / "sample"
+DATA = ROOT / "evals" / "data"
+READING, DECIDING, SAMPLE = DATA / "reading", DATA / "deciding", DATA / "sample"
 INVENTED = ROOT / "tests" / "agent" / "intent_data"
 SHARED = ROOT.parent / "shared" / "data"
 TARGET = ROOT / "agent" / "intent" / "weights.json"
@@ -126,7 +128,8 @@ def _of_folder(folder: Path) -> Iterator[tuple[str, Ground, list[Json], float]]:
 
 def sets(folders: Sequence[Path]) -> Iterator[tuple[str, Ground, list[Json], float]]:
     """Every development set: its group, what its questions are read against, they, and the weight of a candidate."""
-    for folder in (*sorted(one.parent for one in READING.glob("*/queries.jsonl")), *folders):
+    written = (sorted(one.parent for one in kind.glob("*/queries.jsonl")) for kind in (READING, DECIDING))
+    for folder in (*chain.from_iterable(written), *folders):
         yield from _of_folder(folder)
     for domain in ("city", "hospital", "food", "venues", "apps", "flats", "freight"):
         ground = ground_of_catalogue(INVENTED / f"{domain}.catalogue.json")

@@ -43,8 +43,6 @@ _HEAD_WITHIN_S = 10.0
 _KEPT_S = 75
 # What came while the machine was busy is read within so long, before a connection is closed for being unused.
 _READ_S = 0.02
-GRACE_S = 2
-"""How long requests at work may take to finish once the server is told to stop; then they are answered 503."""
 # A connection that is kept may have a request on its way when the server is told to stop.
 _LAST_REQUEST_S = 0.5
 _LAST_ANSWER_S = 0.5
@@ -93,7 +91,7 @@ class Server(uvicorn.Server):
     """uvicorn with this service's ways of accepting, stopping, logging and refusing.
 
     The gates of the application are closed as soon as the server is told to stop: what waits is turned away, what is
-    at work finishes.
+    at work has GRACE_S to finish, and is answered 503 then.
     """
 
     def __init__(self, app: FastAPI) -> None:
@@ -111,6 +109,7 @@ class Server(uvicorn.Server):
         )
         super().__init__(config)
         self._gates: Gates = app.state.gates
+        self._grace_s: float = app.state.grace_s
         self._acceptors: list[Acceptor] = []
 
     @contextmanager
@@ -132,7 +131,7 @@ class Server(uvicorn.Server):
         for connection in self._open:
             connection.shutdown()
         try:
-            async with asyncio.timeout(GRACE_S):
+            async with asyncio.timeout(self._grace_s):
                 for listener in sockets or ():
                     await self.end_handshakes(listener)
                 for acceptor in self._acceptors:

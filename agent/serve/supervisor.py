@@ -28,8 +28,8 @@ _FIGURES_WITHIN_S = 1.0
 # A process that lived for so long has not died of its start; of one that has, the next start is put off.
 _STEADY_S = 10.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
-# Of these, requests at work have `server.GRACE_S`.
-_STOPPED_WITHIN_S = 7.0
+# Beside the time that requests at work have.
+_STOPPED_WITHIN_S = 5.0
 
 _UNAVAILABLE = 3
 
@@ -60,7 +60,7 @@ async def serve(host: str, port: int, processes: int | None = None) -> int:
         processes = processes or settings.processes or min(os.cpu_count() or 1, _MOST_BY_ITSELF)
         if processes > 1:
             logs.configure(settings)
-            return await Supervisor(listener, processes, announce).run()
+            return await Supervisor(listener, processes, announce, settings.grace_s).run()
         from agent.serve import server  # all that answers: the supervisor need not load it
 
         await server.serve(listener, announce)
@@ -72,9 +72,11 @@ class Supervisor:
 
     Args:
         announce: called when the first of them can answer.
+        grace_s: how long requests at work may go on when it is told to stop.
     """
 
-    def __init__(self, listener: socket.socket, count: int, announce: Callable[[], None]) -> None:
+    def __init__(self, listener: socket.socket, count: int, announce: Callable[[], None], grace_s: float) -> None:
+        self._grace_s = grace_s
         self._listener, self._count, self._announce = listener, count, announce
         self._shared = tempfile.TemporaryFile()  # noqa: SIM115 - of the process
         self._counts = Counts.new(self._shared.fileno(), count)
@@ -93,7 +95,7 @@ class Supervisor:
         await self._stopping.wait()
         await end_handshakes(self._listener)
         self._signal(signal.SIGTERM)
-        await asyncio.wait(keepers, timeout=_STOPPED_WITHIN_S)
+        await asyncio.wait(keepers, timeout=self._grace_s + _STOPPED_WITHIN_S)
         self._signal(signal.SIGKILL)
         await asyncio.gather(*keepers)
         if self._answered.is_set() or len(self._failures) < self._count:

@@ -24,7 +24,6 @@ from fastapi.responses import StreamingResponse
 from agent.app import Service
 from agent.opening import open_service
 from agent.pipeline import Pipeline
-from agent.serve import server
 from agent.serve.http.admission import Gate, Gates
 from agent.serve.http.app import create_app
 from agent.serve.http.native import asked
@@ -361,10 +360,7 @@ async def test_a_stream_that_fails_for_a_known_reason_says_it_and_leaves_no_trac
 
 
 @pytest.mark.parametrize("path", STREAMED)
-async def test_a_stream_that_the_end_of_the_server_cuts_ends_with_an_error_that_says_so(
-    service: Service, monkeypatch: pytest.MonkeyPatch, path: str
-):
-    monkeypatch.setattr(server, "GRACE_S", 1)
+async def test_a_stream_that_the_end_of_the_server_cuts_ends_with_an_error_that_says_so(service: Service, path: str):
     lines: list[str] = []
     async with httpx2.AsyncClient() as client:
 
@@ -373,7 +369,9 @@ async def test_a_stream_that_the_end_of_the_server_cuts_ends_with_an_error_that_
                 async for line in answer.aiter_lines():
                     lines.append(line)
 
-        async with serving(create_app(with_answers(service, Endless))) as port:
+        app = create_app(with_answers(service, Endless))
+        app.state.grace_s = 1.0
+        async with serving(app) as port:
             reading = asyncio.create_task(read(port))
             await until(lambda: any("We rolled" in line for line in lines))
         await reading
@@ -701,6 +699,7 @@ async def test_serve_says_where_it_listens_lets_requests_finish_and_ends_politel
 ):
     monkeypatch.setenv("SIGNALBOX_DATABASE_URL", owner_url)
     monkeypatch.setenv("SIGNALBOX_SERVICE_URL", service_url)
+    monkeypatch.setenv("SIGNALBOX_GRACE_S", "60")
     process = serve(tmp_path, "--port", "0")
     try:
         assert process.stderr is not None

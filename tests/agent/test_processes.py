@@ -200,7 +200,7 @@ def post(connection: http.client.HTTPConnection, collection: str, documents: lis
 
 
 def test_two_processes_finish_what_is_at_work_when_they_are_told_to_stop(owner_url: str, service_url: str):
-    running = Running(owner_url, service_url)
+    running = Running(owner_url, service_url, GRACE_S="60")
     try:
         running.complete()
         documents = [{"text": f"text {n}"} for n in range(8)]

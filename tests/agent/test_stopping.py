@@ -27,12 +27,6 @@ TYPE = "urn:signalbox:problem:stopping"
 REQUEST = b"GET /%s HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Requests at work have time to finish, however busy the machine is."""
-    monkeypatch.setattr(serving, "GRACE_S", 60)
-
-
 class Told(Server):
     """Stops when the test says so, and says when every connection knows."""
 
@@ -98,6 +92,7 @@ def bare() -> FastAPI:
     """An application without the layers of the service, which turn away what comes after the stop."""
     app = FastAPI()
     app.state.gates, app.state.shedding = Gates(has_model=False), Unlimited()
+    app.state.grace_s = 60.0  # requests at work have time to finish, however busy the machine is
     return app
 
 
@@ -152,10 +147,9 @@ async def test_a_request_that_crosses_the_stop_on_a_kept_connection_is_answered(
 
 
 async def test_a_request_that_takes_too_long_and_one_of_which_half_came_are_answered_503(
-    owner_url: str, service_url: str, monkeypatch: pytest.MonkeyPatch
+    owner_url: str, service_url: str
 ):
-    monkeypatch.setattr(serving, "GRACE_S", 0.5)
-    settings = Settings(database_url=owner_url, service_url=service_url, pool_size=2)
+    settings = Settings(database_url=owner_url, service_url=service_url, pool_size=2, grace_s=0.5)
     async with open_service(settings) as service, running(app=create_app(service)) as one:
         half, long = await one.connect(), await one.connect()
         half[1].write((REQUEST % b"now")[:20])

@@ -86,6 +86,7 @@ def create_app(
         ],
     )
     app.state.service = service
+    app.state.grace_s = service.settings.grace_s
     app.state.identify = identify
     app.state.observation = observation
     app.state.gates = gates
