@@ -67,7 +67,7 @@ class Weights:
     """Decision trees, all of them walked at once: every array has a place for each node of each tree.
 
     Attributes:
-        signs: what the places of `sign` are.
+        signs: the number of each sign in `sign`.
         roots: the place of each tree's first node.
         sign, bound: a node leads on to `below` where its sign is at most the bound, else to `above`.
         below, above: places of nodes; those of a leaf are its own.
@@ -78,7 +78,7 @@ class Weights:
             likelier to be meant.
     """
 
-    signs: tuple[str, ...]
+    signs: Mapping[str, int]
     roots: NDArray[np.int64]
     sign: NDArray[np.int64]
     bound: NDArray[np.float64]
@@ -92,7 +92,10 @@ class Weights:
 
     def probability(self, held: Mapping[str, float]) -> float:
         """How likely a candidate with this evidence is meant."""
-        row = np.array([held.get(name, 0.0) for name in self.signs])
+        row = np.zeros(len(self.signs))
+        for name, value in held.items():
+            if (place := self.signs.get(name)) is not None:
+                row[place] = value
         nodes = self.roots
         for _ in range(self.depth):
             nodes = np.where(row[self.sign[nodes]] <= self.bound[nodes], self.below[nodes], self.above[nodes])
@@ -125,8 +128,9 @@ def weights_of(stored: Mapping[str, Any]) -> Weights:
 
     roots = [add(tree, 0) for tree in stored["trees"]]
     sign, bound, below, above, weight = (np.array(column) for column in zip(*nodes, strict=True))
+    numbers = {name: place for place, name in enumerate(stored["signs"])}
     return Weights(
-        tuple(stored["signs"]), np.array(roots), sign, bound, below, above, weight, deepest,
+        numbers, np.array(roots), sign, bound, below, above, weight, deepest,
         stored["scale"], stored["shift"], tuple(stored["pair"]),
     )  # fmt: skip
 

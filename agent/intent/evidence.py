@@ -23,6 +23,8 @@ _BEFORE = ("by", "from", "of", "in", "for", "with", "about", "to", "which", "joi
 _AFTER = ("of", "join", "about", "kind", "in", "by", "for", "with", "being", "which", "people")
 _ARTICLES = {"the": 1.0, "a": 2.0}
 _NEAR = 5
+_BESIDE = 3
+"""Words before and behind a name whose place beside it counts."""
 _LONGEST_BEFORE = 4
 _JOINED = 24
 """Most characters between two values that are said in one breath."""
@@ -63,6 +65,7 @@ def evidence(sentence: Sentence, one: Candidate) -> dict[str, float]:
         **dict(_of_words(sentence, one)),
         **dict(_of_field(sentence, one)),
         **dict(_around(sentence, one.mention)),
+        **dict(_said_beside(sentence, one.mention)),
         **dict(_of_cues(sentence, one)),
         **dict(_of_neighbours(sentence, one)),
         **dict(_of_question(sentence, one)),
@@ -182,6 +185,17 @@ def _behind(sentence: Sentence, mention: Mention) -> Iterator[tuple[str, float]]
     yield "de noun", float(token.text == "的" and (sentence.is_noun(place + 1) or _noun_after(sentence, place + 1)))
     yield "before cjk", float(token.kind == "cjk")
     yield "before number", float(token.kind == "number")
+
+
+def _said_beside(sentence: Sentence, mention: Mention) -> Iterator[tuple[str, float]]:
+    """The other words of the question, by where they stand; which of them matter is learned."""
+    yield f"first: {sentence.folded(0)}", 1.0
+    for step in range(_BESIDE):
+        yield f"{step} before: {sentence.folded(mention.first - 1 - step)}", 1.0
+        yield f"{step} behind: {sentence.folded(mention.last + step)}", 1.0
+    before, behind = sentence.tokens[: mention.first], sentence.tokens[mention.last :]
+    for where, tokens in (("before", before), ("behind", behind), ("said", (*before, *behind))):
+        yield from ((f"{where}: {token.folded}", 1.0) for token in tokens)
 
 
 def _noun_after(sentence: Sentence, place: int) -> bool:
