@@ -289,29 +289,16 @@ class Pipeline:
             pool = await self._loaded(scope, held, final[:RERANK_POOL])
             pool, unfeatured = await self._featured(asked, intent, pool)
             final = fusion.never_rising([*pool, *final[RERANK_POOL:]])
-        calculated = _calculated(found)
         is_bounded |= reranking is not None and reranking.minimum is not None
-        window = window_of(
-            request,
-            intent,
-            self.settings,
-            filtered=held is not None,
-            relaxed=bool(found.rung and found.rung.dropped),
-            bounded=is_bounded,
-        )
+        window = self._window(request, found, held, bounded=is_bounded)
         if window.complete:  # a table is no document of the list
+            calculated = _calculated(found)
             final = [hit for hit in final if hit.id not in calculated]
         shown = await self._page(asked, intent, held, final, window)
         page = shown.hits
         clock.ended("page")
-        status: Status = "nothing_found"
-        has_rows = table is not None and bool(table.rows)
-        if has_rows or final or page:
-            least = relevance.weights().found if minimum is None else minimum
-            # Documents that no search has ranked are there for their metadata, as is all that a caller has listed.
-            is_found = has_rows or not final or (window.complete and request.complete)
-            is_found = is_found or any(judged.get(hit.id, 1.0) >= least for hit in final)
-            status = "found" if is_found else "weak"
+        least = relevance.weights().found if minimum is None else minimum
+        is_listed = bool(window.complete and request.complete)
         result = Result.model_construct(
             trace_id=uuid.uuid4().hex,
             query=intent.question,
@@ -331,7 +318,7 @@ class Pipeline:
                 *unfeatured,
                 *unjudged,
             ),
-            status="no_retrieval_needed" if intent.kind == "none" else status,
+            status=_status(intent, table, final, page, judged, least=least, listed=is_listed),
             took_ms=round((time.monotonic() - started) * 1000, 3),
             total=shown.total,
             complete=shown.complete,
@@ -573,6 +560,13 @@ class Pipeline:
         phrases = await self.catalogue.phrases(scope, {hit.id[:3] for hit in pool})
         return [_phrased(hit, phrases.get(hit.id[:3])) for hit in pool]
 
+    def _window(self, request: Request, found: Found, held: Filter | None, *, bounded: bool) -> Window:
+        """The part of the final ranking that the request asks for; arguments as of `Window`."""
+        relaxed = bool(found.rung and found.rung.dropped)
+        filtered = held is not None
+        intent = found.course.intent
+        return window_of(request, intent, self.settings, filtered=filtered, relaxed=relaxed, bounded=bounded)
+
     async def _page(
         self, asked: Asked, intent: Intent, held: Filter | None, ranking: Sequence[Fused], window: Window
     ) -> Page:
@@ -644,6 +638,33 @@ def _table(found: Found) -> Table | None:
     tables = (hit.table for answer in found.used for hit in answer.hits if hit.table is not None)
     table = next(tables, None)
     return None if table is None else Table(columns=table.columns, rows=table.rows, sql=table.sql)
+
+
+def _status(
+    intent: Intent,
+    table: Table | None,
+    ranking: Sequence[Fused],
+    page: Sequence[Fused],
+    judged: Mapping[ChunkId, float],
+    *,
+    least: float,
+    listed: bool,
+) -> Status:
+    """Say whether the documents speak of what was asked.
+
+    Args:
+        least: relevance from which on a hit does.
+        listed: whether the caller has asked for a complete list; then whatever is on it is found.
+    """
+    if intent.kind == "none":
+        return "no_retrieval_needed"
+    if table is not None and table.rows:
+        return "found"
+    if not ranking and not page:
+        return "nothing_found"
+    # Documents that no search has ranked are there for their metadata.
+    is_found = listed or not ranking or any(judged.get(hit.id, 1.0) >= least for hit in ranking)
+    return "found" if is_found else "weak"
 
 
 def _calculated(found: Found) -> frozenset[ChunkId]:

@@ -132,7 +132,8 @@ async def judge(
     """
     kinds = {name: source.card.kind for name, source in sources.items()}
     satisfied = satisfies(found)
-    own = [hit.id for hit in ranking if any(kinds[name] != "outside" for name in hit.ranks if name in kinds)]
+    inside = {name for name, kind in kinds.items() if kind != "outside"}
+    own = [hit.id for hit in ranking if not inside.isdisjoint(hit.ranks)]
     if is_listing and satisfied:
         return dict.fromkeys(own, 1.0)
     answers = [one for one in found.answers if one.query is not None and not one.failed]
@@ -140,8 +141,8 @@ async def judge(
     certain |= {hit.id for one in answers for hit in one.hits if _is_named(hit, one.step.search)}
     texts = [one for one in answers if kinds[one.step.source] == "documents"]
     evidence = await gather(texts, found.course.intent, scope, catalogue, sources, embedder, satisfied=satisfied)
-    judged = zip(own, relevance(evidence, own).tolist(), strict=True)
-    return {id: 1.0 if id in certain else round(one, 4) for id, one in judged}
+    judged = zip(own, relevance(evidence, own).round(4).tolist(), strict=True)
+    return {**dict(judged), **dict.fromkeys(certain.intersection(own), 1.0)}
 
 
 def satisfies(found: Found) -> bool:

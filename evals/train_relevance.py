@@ -1,9 +1,10 @@
 """Makes agent/relevance.json: `python -m evals.train_relevance FOLDER...`, from the checkout.
 
 Each FOLDER is a dataset in one of the forms of `evals.datasets`. Its questions are asked of its own collection, and
-questions that it cannot answer: those of the other folders, and of `evals/data/unanswerable`. A logistic regression for
-each kind of evidence learns which first hits are judged relevant. What it is worth is told for every collection
-by coefficients that were learned from the others, over unanswerable questions that they have not seen.
+questions that it cannot answer: those of the other folders, and of `evals/data/unanswerable`. For each kind of evidence
+a logistic regression of the first hits learns which questions the collection answers, and another, of that one number,
+which hits are judged relevant. What this is worth is told for every collection by coefficients that were learned from
+the others, over unanswerable questions that they have not seen.
 """
 
 import asyncio
@@ -42,7 +43,7 @@ HITS = 10
 OWN, OF_OTHERS = 300, 60
 """Most questions of a dataset that are asked of its own collection, and of another."""
 _NO_SEARCH = ("none", "web")
-_DECAY = 1e-3
+_DECAY = 1e-5
 _LOST = 0.02
 """Share of the answerable questions that the threshold may lose."""
 
@@ -148,15 +149,23 @@ def _strongest(evidence: Sequence[Evidence], id: ChunkId) -> list[tuple[str, Row
 def fit(examples: Sequence[Example]) -> Learned:
     """The coefficients for each kind of evidence, learned from the first hit of every question.
 
-    Every collection counts the same, and in it what it can answer as much as the rest.
+    What tells the questions that a collection answers from all others weighs the features: `weak` says no more, and not
+    every relevant document has been judged. The sum is then brought to the share of relevant hits. Every collection
+    counts the same, and in it what it can answer as much as the rest.
     """
     firsts = [(hit, one) for one in [*examples, *map(_by_meaning, examples)] for hit in one.hits[:1]]
     coefficients = {}
     for kind in sorted({hit.kind for hit, _ in firsts}):
         known = [(hit, one) for hit, one in firsts if hit.kind == kind and one.decided is None]
         groups = [(one.collection, one.answerable) for _, one in known]
-        if {hit.relevant for hit, _ in known} == {True, False}:
-            coefficients[kind] = _regression([hit for hit, _ in known], groups)
+        if {one.answerable for _, one in known} == {True, False}:
+            rows = np.array([hit.row for hit, _ in known])
+            weights = _regression(rows, [one.answerable for _, one in known], groups)
+            sums = np.stack([rows @ weights, np.ones(len(rows))], axis=1)
+            slope, start = _regression(sums, [hit.relevant for hit, _ in known], groups)
+            weights *= slope
+            weights[-1] += start
+            coefficients[kind] = [round(one, 3) for one in weights.tolist()]
     return coefficients
 
 
@@ -166,9 +175,9 @@ def _by_meaning(example: Example) -> Example:
     return replace(example, hits=hits)
 
 
-def _regression(hits: Sequence[Seen], groups: Sequence[tuple[str, bool]]) -> Row:
-    """Coefficients of features; the hits of one group count together as those of any."""
-    inputs, wanted = np.array([hit.row for hit in hits]), np.array([float(hit.relevant) for hit in hits])
+def _regression(inputs: Numbers, labels: Sequence[bool], groups: Sequence[tuple[str, bool]]) -> Numbers:
+    """Coefficients of the columns, the last a constant; the rows of one group count together as those of any."""
+    wanted = np.array(labels, dtype=float)
     sizes = Counter(groups)
     share = np.array([1 / sizes[group] / len(sizes) for group in groups])
 
@@ -178,8 +187,7 @@ def _regression(hits: Sequence[Seen], groups: Sequence[tuple[str, bool]]) -> Row
         slope = inputs.T @ (share * (1 / (1 + np.exp(-told)) - wanted))
         return float(share @ (np.logaddexp(0, told) - wanted * told) + _DECAY * size @ size), slope + 2 * _DECAY * size
 
-    found = minimize(loss, np.zeros(inputs.shape[1]), jac=True, method="L-BFGS-B").x
-    return [round(one, 3) for one in found.tolist()]
+    return np.asarray(minimize(loss, np.zeros(inputs.shape[1]), jac=True, method="L-BFGS-B").x)
 
 
 def told(example: Example, coefficients: Learned, most: int = HITS) -> list[tuple[float, bool]]:

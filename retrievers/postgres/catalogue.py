@@ -1,11 +1,13 @@
 """What exists: the collections a tenant can see, how often terms occur in them, and passages by identity."""
 
 import asyncio
+import json
 import re
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Collection as Collected
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -23,7 +25,7 @@ from retrievers.postgres.values_within import values_within
 
 _COLLECTIONS = f"""
     SELECT k.number, k.tenant, k.name, e.name, e.number, e.dimension, k.documents, k.chunks, k.mean_length, k.languages,
-           {VISIBLE_FIELDS}, k.version, k.records
+           ({VISIBLE_FIELDS})::text, k.version, k.records
     FROM signalbox.collection k LEFT JOIN signalbox.embedder e ON e.number = k.embedder
     ORDER BY k.name, k.tenant
 """  # noqa: S608 - constants both
@@ -93,7 +95,7 @@ class Catalogue:
                 chunks=row[7],
                 mean_length=row[8],
                 languages=row[9],
-                fields=from_catalogue(row[10]),
+                fields=_fields(row[10]),
                 version=row[11],
                 records=tuple(row[12]),
             )
@@ -254,6 +256,12 @@ class Catalogue:
         kept = [row[:-1] for row in rows if wanted_by is None or matches(wanted_by, row[-1])]
         chunks = (Chunk(ChunkId(row[0], names[row[1]], row[2], row[3]), *row[4:]) for row in kept)
         return {chunk.id: chunk for chunk in chunks}
+
+
+@lru_cache(maxsize=_MOST_TENANTS)
+def _fields(described: str) -> Mapping[str, Field]:
+    """The fields of a collection. They hardly ever change, and collections are read several times a second."""
+    return from_catalogue(json.loads(described))
 
 
 def _is_new(read_at: float) -> bool:

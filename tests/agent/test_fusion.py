@@ -273,13 +273,13 @@ def test_a_language_the_embedder_does_not_know_leaves_the_word_to_full_text():
 @pytest.mark.parametrize(
     ("worst", "farthest", "expected"),
     [
-        (4.0, 0.26, 0.5),  # spreads 0.6 and 2.5 x 0.24 = 0.6
-        (4.0, 0.38, 2 / 3),  # 0.6 and 2.5 x 0.12 = 0.3
-        (7.0, 0.26, 1 / 3),  # 0.3 and 0.6
-        (9.9, 0.10, 0.3),  # 0.01 and 1.0: never below 0.3
-        (0.0, 0.499, 0.8),  # 1.0 and 0.0025: never above 0.8
-        (10.0, 0.26, LEXICAL_WEIGHT),  # scores that do not differ say nothing
-        (4.0, 0.5, LEXICAL_WEIGHT),
+        (3.0, 0.30, 0.5),  # spreads 0.7 and 3.5 x 0.2 = 0.7
+        (3.0, 0.40, 2 / 3),  # 0.7 and 3.5 x 0.1 = 0.35
+        (6.5, 0.30, 1 / 3),  # 0.35 and 0.7
+        (9.9, 0.10, 0.3),  # 0.01 and 1.4: never below 0.3
+        (0.0, 0.499, 0.8),  # 1.0 and 0.0035: never above 0.8
+        (10.0, 0.30, LEXICAL_WEIGHT),  # scores that do not differ say nothing
+        (3.0, 0.5, LEXICAL_WEIGHT),
     ],
 )
 def test_each_side_weighs_by_how_far_its_best_stands_above_its_last(worst: float, farthest: float, expected: float):
@@ -302,7 +302,7 @@ def shaped(tenth: float, worst: float, farthest: float) -> dict[str, list[Hit]]:
 )
 def test_what_stands_far_above_all_others_by_its_words_counts_for_more(tenth: float, expected: float):
     spread = 1 - min(tenth, 4.0) / 10  # of BM25; the cosines' is made the same
-    found = shaped(tenth, min(tenth, 4.0), 0.5 - spread / 2.5)
+    found = shaped(tenth, min(tenth, 4.0), 0.5 - spread / 3.5)
 
     assert lexical_weight("en", found, languages=frozenset({"en"})) == pytest.approx(expected)
 
