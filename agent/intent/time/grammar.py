@@ -266,7 +266,7 @@ RULES = rules_of(
         ("TIMES", "between CLOCK and CLOCK / CLOCK to CLOCK", spans.unreadable),
         ("NONE", "this_run SOMEDUR", spans.unreadable),
         ("NONE", "WDAY dun N", spans.unreadable),
-        ("NONE", "over|under|within DUR counted_from|counted_before DAY", spans.unreadable),
+        ("NONE", "over|under|within DUR counted_from|counted_before DAY / ROLL DUR counted_before", spans.unreadable),
         ("NONE", "near before|after / zhbefore|zhafter soon / nearly DUR|MOREDUR ago|zhago", spans.unreadable),
         ("NONE", "each WDAY", spans.unreadable),
         ("TIMES", "after|before|since|from|upto|by CLOCK", spans.unreadable),

@@ -60,17 +60,9 @@ class Run:
             return True  # "from 2005 to the release"
         if self.has(place, "ri", "yue"):
             return True  # 5月[32号], 5月6[月]
-        if (
-            self.has(place - 1, "UNIT", "UNITS")
-            and self.has(place, "before", "after")
-            and self.items(item.start, "ROLL")
-        ):
-            return True  # "the last two weeks before the launch"
         if any(one.end - one.start > 1 or not self.tokens[place].is_chinese for one in self.items(place, *_OPENING)):
             return True
         if any(self.tokens[place].text[-1] in "初底末" for _ in self.items(place, "AFTERPART")):
-            return True
-        if any(one.value in ("workday", "weekend") for one in self.items(place, "UNIT")):
             return True
         return self.has(place, "UNIT", "UNITS") and not self.tokens[place].is_chinese and not self.items(place, "T")
 
@@ -136,8 +128,6 @@ class Run:
 
     def _is_left_before(self, item: Item, stated: Mapping[int, int]) -> bool:
         end = item.start
-        if end > self.first and self.tokens[end - 1].is_chinese and self.has(end - 1, "nian", "yue"):
-            return True  # 神龙元年[十一月]
         listed = end - 1 if self.has(end - 1, "and", "or", "comma") else end
         if listed < end and self._is_rest_of_list(listed, stated):
             return True  # "Mon, Wed and [Fri last week]"
