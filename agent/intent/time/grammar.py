@@ -257,6 +257,7 @@ RULES = rules_of(
         ("RR", "RR between_end", yearly.same),
         ("X", "X this_run DUR zhwithin?", lambda calendar, one, run: one),
         ("X", "from|since? S|WS onwards|zhsince / since S|WS", _with(spans.since, "low")),
+        ("TE", "from S|WS on_only", _with(spans.since, "low"), 1),
         ("X", "after S|WS / S|WS zhafter / post dash? S", _with(spans.since, "high")),
         ("X", "before S|WS / S|WS zhbefore / pre dash? S", _with(spans.before, "low")),
         ("X", "by S / upto S|WS zhupto? / to? S|WS zhupto / S|WS andbefore", _with(spans.before, "high")),
