@@ -4,7 +4,6 @@ import re
 from dataclasses import dataclass
 from datetime import date
 
-from agent.intent.calculation.parts import Part
 from agent.intent.calculation.question import Question
 from agent.intent.found import date_field
 
@@ -42,7 +41,7 @@ def read_several(question: Question) -> Several | None:
             part.piece is not None
             and len(alike) > 1
             and part.piece.filter["type"] == "in"
-            and not _is_found(question, part)
+            and part.piece not in question.found.pieces
             and not _is_span(text, alike[0].start, alike[-1].end)
         ):
             field, values = part.piece.field, tuple(part.piece.filter["value"])
@@ -53,10 +52,6 @@ def read_several(question: Question) -> Several | None:
 def _is_span(text: str, start: int, end: int) -> bool:
     """Whether values at some characters are the ends of a span: "from Monday to Friday"."""
     return _SPAN.search(text[max(start - len("from "), 0) : end]) is not None
-
-
-def _is_found(question: Question, part: Part) -> bool:
-    return part.piece in question.found.pieces
 
 
 def _periods(question: Question) -> Several | None:
@@ -77,20 +72,6 @@ def _periods(question: Question) -> Several | None:
         return None
     function = _PERIODS_OF_MONTHS[months]
     if function != "year" and len({low.year for low in starts}) > 1:
-        # "Q1 2019 or Q1 2020"; what is of no such year is filtered out.
-        if len({low.year for low in starts}) < len(starts) or _is_year_left_out(question):
-            return None
-        return Several(f"year({name})", tuple(low.year for low in starts))
+        return None
     values = (low.year if function == "year" else (low.month - 1) // months + 1 for low in starts)
     return Several(f"{function}({name})", tuple(values))
-
-
-def _is_year_left_out(question: Question) -> bool:
-    """The second half in "more in the first half of 2024 than in the second half": of this year it is hardly."""
-    text = question.found.sentence.text
-    said = []
-    for dated in question.found.dates:
-        words = text[dated.start : dated.end].casefold()
-        digits = "".join(c if c.isdigit() else " " for c in words).split()
-        said.append(any(len(one) == 4 for one in digits) or "year" in words or "年" in words)
-    return any(before and not said[place + 1] for place, before in enumerate(said[:-1]))

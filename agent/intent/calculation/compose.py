@@ -15,7 +15,7 @@ from agent.intent.calculation.groups import read_group, read_ranked_group
 from agent.intent.calculation.parts import FILLER, PIECE, RECORD, Part, split
 from agent.intent.calculation.question import Calculation, Question, Unclear, pieces_of, words_of_kind
 from agent.intent.calculation.rows import named_rows
-from agent.intent.calculation.slots import ENDS, read_operand, read_order, read_size, read_target
+from agent.intent.calculation.slots import ENDS, read_operand, read_order, read_size
 from agent.intent.catalogue import truth_of
 from agent.intent.columns import Columns, columns_of
 from agent.intent.deciding import Constraint
@@ -185,8 +185,6 @@ def _operation(question: Question) -> Calculation | None:
     order = None if ordered else read_order(question)
     if order is not None:
         return read_ranked(question, order)
-    if not ordered and question.has(*ENDS):
-        return None
     return read_amount(question)
 
 
@@ -233,8 +231,6 @@ def take_flags(question: Question) -> None:
 
 def _sized(question: Question, size: Json) -> Calculation | None:
     """ "which authors have at least 30 reports", "how many people wrote only one": groups by their size."""
-    if question.has("avg", "median"):
-        return None
     pieces = pieces_of(question)
     field = read_counted_field(question)
     if field is not None:
@@ -254,22 +250,16 @@ def _difference(question: Question, told: between.Several) -> Calculation | None
     operand = read_operand(question)
     op = "difference"
     more: Json = {}
-    if question.has("avg", "median"):
-        question.take("avg", "median")
-        op = "median" if question.has("median") else "avg"
-        more = {"decimals": 2} if op == "avg" else {}
-    if len(told.values) != 2 and op == "difference":
+    if len(told.values) != 2 or question.has("avg", "median"):
         return None
     said = words_of_kind(question, "difference")
     directed = any(more in word for word in said for more in ("more", "fewer", "longer", "higher", "larger", "多"))
     compares = any(more in word for word in said for more in ("longer", "higher", "larger"))
-    if op == "difference" and ((operand is None and (compares or "how much more" in said)) or (
-        operand is not None and compares and not told.is_row and not question.has("sum")
-    )):  # fmt: skip
+    if (compares and not told.is_row and not question.has("sum")) or (operand is None and "how much more" in said):
         raise Unclear("of totals or of averages")
-    if operand is not None and op == "difference" and not directed and not told.is_row:
+    if operand is not None and not directed and not told.is_row:
         op = "sum"
-    if op == "difference" and not directed:
+    elif not directed:
         more = {"order": "desc"}
     aggregate: Json = {"op": op, "of": operand, "group_by": told.expression, "between": list(told.values), **more}
     return Calculation(aggregate, pieces_of(question))
@@ -293,34 +283,15 @@ def _compared(question: Question, told: between.Several) -> Calculation | None:
         low = question.has("fewer", "fewest", "lowest")
         aggregate |= {"order": "asc" if low else "desc", "limit": 1, "ties": True}
     operand = read_operand(question)
-    if operand is not None and question.is_condition(operand):
-        operand = None
     if middle is not None:
         if operand is None:
             return None
         question.take("avg", "median")
         aggregate |= {"op": middle, "of": operand} | ({"decimals": 2} if middle == "avg" else {})
-    elif operand is not None and (told.is_row or not counts or summed or _counts_operand(question)):
+    elif operand is not None and (told.is_row or not counts or summed):
         aggregate |= {"op": "sum", "of": operand}
     elif told.is_row and not counts:
         return None  # one row has no number of records
     else:
         aggregate |= {"op": "count"}
-        _take_counted(question)
     return Calculation(aggregate, pieces_of(question))
-
-
-def _counts_operand(question: Question) -> bool:
-    """Whether it is a number field that "how many" is asked of: "how many points did Ann and Bo score"."""
-    for place in question.of_kind("count"):
-        target = read_target(question, place)
-        if target is not None and question.number_of(question.parts[target]):
-            return True
-    return False
-
-
-def _take_counted(question: Question) -> None:
-    """Words for the field of people stand for who did it, not for something else that is counted."""
-    for place, part in question.fields():
-        if part.strength <= 2 and set(part.fields) & set(question.columns.people()):
-            question.used.add(place)

@@ -41,13 +41,9 @@ def _ranked_by_number(
     operand = read_operand(question)
     group = explicit or read_ranked_group(question, order)
     question.take("avg", "median", "sum")
-    if operand is None and order.counts and middle is None and group is not None:
-        question.take("count")
-        aggregate: Json = {"op": "count", "group_by": group.expression}
-    elif operand is None or group is None:
+    if operand is None or group is None:
         return None
-    else:
-        aggregate = {"op": middle or "sum", "of": operand, "group_by": group.expression}
+    aggregate: Json = {"op": middle or "sum", "of": operand, "group_by": group.expression}
     aggregate |= {"order": order.direction, "limit": order.limit, "ties": True}
     return Calculation(aggregate | ({"decimals": 2} if middle == "avg" else {}), pieces_of(question))
 
@@ -66,8 +62,6 @@ def _most(question: Question, order: Order, explicit: Group | None) -> Calculati
         own = [group.expression] if group is not None else []
         return listed(question, order, operand, own) if operand is not None else None
     question.take("count")
-    if question.beside(order.place, -1, over=()) in question.of_kind("by"):
-        question.take("apart")  # "named by the most reports, and by how many?"
     if group.expression in _single_values(question):
         return None
     aggregate: Json = {
@@ -115,9 +109,7 @@ def _asked_records(question: Question) -> bool:
         behind = question.beside(place, 1)
         after = behind is not None and question.parts[behind].kind == "which"
         ended = before is not None and question.parts[before].kind in ("which", *ENDS)
-        if (ended and question.parts[before or 0].kind == "which") or (after and ended):
-            return True
-        if ended and not question.found.sentence.text.isascii() and behind is None:
+        if ended and (after or question.parts[before or 0].kind == "which"):
             return True
     return False
 
@@ -168,8 +160,6 @@ def _year_of(question: Question) -> str | None:
 
 def _wants_records(question: Question, order: Order, of: str) -> bool:
     """Whether records are asked for at the end of an order, rather than the value that stands there."""
-    if question.has("who"):
-        return True
     for place, part in enumerate(question.parts):
         before = question.beside(place, -1, over=("filler", "mark", NUMBER))
         led = before is not None and (question.parts[before].kind == "which" or before == order.place)
@@ -213,9 +203,7 @@ def read_shown(question: Question, of: str | None = None) -> list[str]:
     people = question.columns.people()
     if question.has("who") and people and not set(shown) & set(people):
         shown.append(people[0])
-    if question.has("when") and not question.columns.dates():
-        pass
-    elif question.has("when") and not set(shown) & set(question.columns.dates()):
+    if question.has("when") and not set(shown) & set(question.columns.dates()):
         shown.append(question.date() or "")
     return [name for name in dict.fromkeys(shown) if name and name != of]
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from agent.intent.calculation.parts import NUMBER, PIECE, RECORD, UNKNOWN, VALUE, Part
+from agent.intent.calculation.parts import NUMBER, PIECE, RECORD, UNKNOWN, VALUE
 from agent.intent.calculation.question import LINKING, Question, Unclear
 from agent.intent.calculation.slots import ENDS, NTH, Order, is_dated, is_records
 from agent.intent.lexicon import name_words
@@ -31,8 +31,6 @@ def read_group(question: Question) -> Group | None:
         made = _group_behind(question, place)
         if made is not None and made.expression not in {one.expression for one in groups}:
             groups.append(made)
-    each = _each_asked(question) if not groups else None
-    groups += [each] if each is not None else []
     periodical = _periodical(question) if not groups else None
     groups += [periodical] if periodical is not None else []
     if len([one for one in groups if not one.per_record]) > 1:
@@ -54,8 +52,6 @@ def _group_behind(question: Question, place: int) -> Group | None:
     if is_dated(question, part) and question.has(*ENDS):
         question.used.update((place, behind))  # "the latest, by creation date"
         return None
-    if part.piece is not None and question.parts[place].kind == "per" and not is_records(question, behind):
-        return _period_within(question, place, part)
     following = question.parts[behind + 1] if behind + 1 < len(question.parts) else None
     beside_value = following is not None and following.kind in (PIECE, VALUE)
     name = question.group_of(part) if part.fields else None
@@ -71,20 +67,6 @@ def _group_behind(question: Question, place: int) -> Group | None:
     if (part.kind == RECORD or listed or is_records(question, behind)) and question.parts[place].kind == "per":
         question.used.update((place, behind))
         return Group("", behind, per_record=True)
-    return None
-
-
-def _each_asked(question: Question) -> Group | None:
-    """ "which topics are there, and how many reports does [each] have?": each of what was asked for before."""
-    for place in question.of_kind("per", "apart"):
-        behind = question.beside(place, 1, over=(*LINKING, "having", "count"))
-        if behind is not None and question.parts[behind].kind not in (RECORD, "having"):
-            continue
-        asked = [(one, name) for one, part in question.fields(end=place) if (name := question.group_of(part))]
-        if len(asked) == 1 and (question.has("exists") or _is_led(question, asked[0][0])):
-            question.used.update((place, asked[0][0]))
-            question.take("exists")
-            return Group(asked[0][1], place)
     return None
 
 
@@ -114,17 +96,6 @@ def _refuse_second(question: Question, place: int) -> None:
     words = question.found.sentence.text[behind[0].start : behind[0].end].casefold() if behind else ""
     if len(behind) == 2 and words in ("and", "和", "与") and behind[1].fields and question.group_of(behind[1]):
         raise Unclear("by more than one thing")
-
-
-def _period_within(question: Question, place: int, part: Part) -> Group | None:
-    """ "in each of [the last five years]"."""
-    assert part.piece is not None
-    words = question.found.sentence.text[part.start : part.end].casefold().split()
-    period = next((_PERIODS[word.rstrip("s")] for word in words if word.rstrip("s") in _PERIODS), None)
-    if period is None or part.piece.field not in question.columns.dates():
-        return None
-    question.used.add(place)
-    return Group(f"{period}({part.piece.field})", place)
 
 
 def _periodical(question: Question) -> Group | None:
