@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from agent.intent.calculation import between
 from agent.intent.calculation.ends import read_middle
 from agent.intent.calculation.groups import Group, people_meant, read_group
 from agent.intent.calculation.parts import RECORD, UNIT
@@ -66,6 +67,8 @@ def _middled(question: Question, middle: str, group: Group | None) -> Calculatio
     per_record, groups = group is not None and group.per_record, group is not None and not group.per_record
     question.take("avg", "median")
     counts = question.has("count")
+    if groups and group is not None and (_is_cut(question, group.expression) or between.read_several(question)):
+        return None
     if per_record and (length := read_length(question)) is not None:
         question.take("count", "sum")
         return Calculation({"op": middle, "of": length, **decimals}, pieces_of(question))
@@ -85,6 +88,16 @@ def _middled(question: Question, middle: str, group: Group | None) -> Calculatio
     question.take("count")
     by: Json = {"group_by": group.expression} if groups and group is not None else {}
     return Calculation({"op": middle, "of": operand, **by, **_direction(question), **decimals}, pieces_of(question))
+
+
+def _is_cut(question: Question, group: str) -> bool:
+    """Whether groups are no whole periods one after the other, or values of a list that are constrained themselves."""
+    bounds = [one for dated in question.found.dates for one in (dated.period.low, dated.period.high) if one is not None]
+    period, _, date = group.partition("(")
+    if date and period != "year":
+        return len(bounds) != 2 or (bounds[1] - bounds[0]).days > 366
+    constrained = any(one.field == group and question.columns.is_list(group) for one in question.found.constraints)
+    return constrained or (bool(date) and any((one.month, one.day) != (1, 1) for one in bounds))
 
 
 def _direction(question: Question) -> Json:

@@ -12,16 +12,13 @@ from agent.intent.calculation import between, shares
 from agent.intent.calculation.amounts import read_amount, read_counted_field
 from agent.intent.calculation.ends import read_middle, read_ranked
 from agent.intent.calculation.groups import read_group, read_ranked_group
-from agent.intent.calculation.parts import FILLER, PIECE, RECORD, Part, split
+from agent.intent.calculation.parts import Part, split
 from agent.intent.calculation.question import Calculation, Question, Unclear, pieces_of, words_of_kind
 from agent.intent.calculation.rows import named_rows
 from agent.intent.calculation.slots import ENDS, read_operand, read_order, read_size
-from agent.intent.catalogue import truth_of
 from agent.intent.columns import Columns, columns_of
-from agent.intent.deciding import Constraint
-from agent.intent.filters import Json, both, of_constraint
+from agent.intent.filters import Json, both
 from agent.intent.found import Found, Piece
-from agent.intent.reading import SURE
 from agent.intent.same import Same
 from agent.intent.text import words_of
 from agent.intent.words import table
@@ -167,7 +164,6 @@ def _conditioned(made: Calculation, question: Question) -> Calculation | None:
 def _operation(question: Question) -> Calculation | None:
     """What the words calculate, read by the one that says most."""
     take_absent(question)
-    take_flags(question)
     if question.has("share", "rate"):
         return shares.read_share(question)
     part = shares.read_part_of_count(question)
@@ -203,30 +199,6 @@ def take_absent(question: Question) -> None:
         else:
             continue
         question.used.update((place, behind))
-
-
-def take_flags(question: Question) -> None:
-    """ "what share of ads [has a garden]": where records are counted a field that is true or false is to be true.
-
-    It must be said of them by a verb; what groups them, or is denied, is no such condition.
-    """
-    if not question.has("count", "share") or question.has("lacking", "negation"):
-        return
-    fields, parts = question.columns.vocabulary.catalogue.fields, list(question.parts)
-    for place, part in question.fields():
-        own = fields[part.fields[0]]
-        truth = {True: "true"} if own.field.item == "boolean" else truth_of(own)
-        if len(part.fields) > 1 or (part.strength < 2 and question.found.sentence.tokens[part.first].kind != "cjk"):
-            continue
-        verb = parts[place - 1] if place else None
-        described = parts[place + 1].kind in (PIECE, RECORD) if place + 1 < len(parts) else False
-        said = verb is not None and (verb.kind in (FILLER, "having", "share") or (verb.kind == "count" and described))
-        if truth is None or not said or place in question.used:
-            continue
-        stated = Constraint(part.fields[0], (truth[True],), part.start, part.end)
-        piece = Piece(part.fields[0], of_constraint(stated, fields), part.start, part.end, SURE)
-        parts[place] = replace(part, kind=PIECE, piece=piece)
-    question.parts = tuple(parts)
 
 
 def _sized(question: Question, size: Json) -> Calculation | None:

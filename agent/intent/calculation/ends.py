@@ -56,7 +56,7 @@ def _most(question: Question, order: Order, explicit: Group | None) -> Calculati
         return listed(question, order, length)
     said = question.found.sentence.text[question.parts[order.place].start : question.parts[order.place].end].casefold()
     # "most often" counts, and adds up no number.
-    operand = None if any(word in said for word in _OFTEN) else read_operand(question) or _spent(question)
+    operand = None if any(word in said for word in _OFTEN) else read_operand(question)
     group = explicit or (None if asked and operand is not None else read_ranked_group(question, order))
     if group is None or _is_key(question, group.expression):
         own = [group.expression] if group is not None else []
@@ -79,17 +79,6 @@ def _single_values(question: Question) -> set[str]:
     return {piece.field for piece in stated if not question.columns.is_list(piece.field)}
 
 
-def _spent(question: Question) -> str | None:
-    """The amount of money that "spent" and "paid" speak of."""
-    if not question.has("spending"):
-        return None
-    money = [name for name in question.columns.measures if _is_money(question, name)]
-    if len(money) != 1:
-        return None
-    question.take("spending")
-    return question.expressed(money[0])
-
-
 def _is_money(question: Question, expression: str) -> bool:
     """Whether a number field, or an expression of one, is an amount of money."""
     name = expression.removeprefix("number(").rstrip(")")
@@ -109,7 +98,8 @@ def _asked_records(question: Question) -> bool:
         behind = question.beside(place, 1)
         after = behind is not None and question.parts[behind].kind == "which"
         ended = before is not None and question.parts[before].kind in ("which", *ENDS)
-        if ended and (after or question.parts[before or 0].kind == "which"):
+        last_zh = behind is None and not question.found.sentence.text.isascii()
+        if ended and (after or last_zh or question.parts[before or 0].kind == "which"):
             return True
     return False
 
