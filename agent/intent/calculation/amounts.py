@@ -4,9 +4,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from agent.intent.calculation import between
 from agent.intent.calculation.ends import read_middle
-from agent.intent.calculation.groups import Group, people_meant, read_group
+from agent.intent.calculation.groups import Group, people_meant, read_group, read_several
 from agent.intent.calculation.parts import RECORD, UNIT
 from agent.intent.calculation.question import Calculation, Question, pieces_of
 from agent.intent.calculation.slots import read_decimals, read_length, read_operand, read_target, read_unit
@@ -67,7 +66,7 @@ def _middled(question: Question, middle: str, group: Group | None) -> Calculatio
     per_record, groups = group is not None and group.per_record, group is not None and not group.per_record
     question.take("avg", "median")
     counts = question.has("count")
-    if groups and group is not None and (_is_cut(question, group.expression) or between.read_several(question)):
+    if groups and group is not None and (_is_cut(question, group.expression) or read_several(question)):
         return None
     if per_record and (length := read_length(question)) is not None:
         question.take("count", "sum")

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from agent.intent.calculation import between, shares
+from agent.intent.calculation import shares
 from agent.intent.calculation.amounts import read_amount, read_counted_field
 from agent.intent.calculation.ends import read_middle, read_ranked
-from agent.intent.calculation.groups import read_group, read_ranked_group
+from agent.intent.calculation.groups import Several, read_group, read_ranked_group, read_several
 from agent.intent.calculation.parts import Part, split
 from agent.intent.calculation.question import Calculation, Question, Unclear, pieces_of, words_of_kind
 from agent.intent.calculation.rows import named_rows
@@ -172,7 +172,7 @@ def _operation(question: Question) -> Calculation | None:
     size = read_size(question)
     if size is not None:
         return _sized(question, size)
-    told = between.read_several(question)
+    told = read_several(question)
     if question.has("difference") and told is not None:
         return _difference(question, told)
     if told is not None and (made := _compared(question, told)) is not None:
@@ -217,7 +217,7 @@ def _sized(question: Question, size: Json) -> Calculation | None:
     return Calculation({"op": "count"}, pieces) if asks and pieces else None
 
 
-def _difference(question: Question, told: between.Several) -> Calculation | None:
+def _difference(question: Question, told: Several) -> Calculation | None:
     question.take("difference", "how_big", "more", "fewer", "count", "versus", "apart", "between", "or")
     operand = read_operand(question)
     op = "difference"
@@ -237,7 +237,7 @@ def _difference(question: Question, told: between.Several) -> Calculation | None
     return Calculation(aggregate, pieces_of(question))
 
 
-def _compared(question: Question, told: between.Several) -> Calculation | None:
+def _compared(question: Question, told: Several) -> Calculation | None:
     """ "more in Old Town or in Eastfield", "Ann and Bo each", "the median in 2022 and 2023"."""
     middle = read_middle(question)
     counts, summed = question.has("count"), question.has("sum")

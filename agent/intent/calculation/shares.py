@@ -1,7 +1,6 @@
 """Shares: how many percent of some records satisfy a further condition."""
 
-from agent.intent.calculation import between
-from agent.intent.calculation.groups import read_group, read_ranked_group
+from agent.intent.calculation.groups import read_group, read_ranked_group, read_several
 from agent.intent.calculation.question import Calculation, Question, pieces_of
 from agent.intent.calculation.slots import read_decimals, read_order
 from agent.intent.filters import Json, both
@@ -26,7 +25,7 @@ def read_share(question: Question) -> Calculation | None:
     rated = _rated(question, pieces)
     if question.has("rate") and not rated:
         return None
-    group, told = read_group(question), between.read_several(question)
+    group, told = read_group(question), read_several(question)
     decimals = read_decimals(question)
     order = read_order(question)
     question.take("share", "rate", "sum", "count", "value")
