@@ -10,42 +10,22 @@ from agent.intent.sentence import Sentence
 
 Compare = Callable[[tuple[int, ...], tuple[int, ...]], bool]
 
-# Behind the version that is named.
-_BEHIND: tuple[tuple[re.Pattern[str], Compare], ...] = (
+_RISING, _FALLING = "later|newer|higher|greater", "earlier|older|lower|less"
+_BEHIND: tuple[tuple[str, Compare], ...] = (
     (
-        re.compile(
-            r"\s*(?:\+(?!\d)|(?:or|and)\s+(?:later|newer|above|higher|greater|up(?:wards?)?|beyond)\b|onwards?\b|"
-            r"(?:及|或|和)?(?:以上|更高|更新|以后|之后)|起)",
-            re.IGNORECASE,
-        ),
+        rf"\+(?!\d)|(?:or|and)\s+(?:{_RISING}|above|up(?:wards?)?|beyond)\b|onwards?\b|"
+        "(?:及|或|和)?(?:以上|更高|更新|以后|之后)|起",
         operator.ge,
     ),
-    (
-        re.compile(
-            r"\s*(?:(?:or|and)\s+(?:earlier|older|lower|below|before)\b|(?:及|或|和)(?:以下|更低|更早|以前|之前))",
-            re.IGNORECASE,
-        ),
-        operator.le,
-    ),
-    (re.compile(r"\s*(?:以下|以前|之前)"), operator.lt),
+    (rf"(?:or|and)\s+(?:{_FALLING}|below|before)\b|(?:及|或|和)(?:以下|更低|更早|以前|之前)", operator.le),
+    ("以下|以前|之前", operator.lt),
 )
-# And before it, with one word between: "before Python 3.9".
-_BEFORE: tuple[tuple[re.Pattern[str], Compare], ...] = (
-    (
-        re.compile(
-            r"(?:\b(?:after|(?:later|newer|higher|greater)\s+than|above|beyond)|高于|晚于|新于)\s*(?:[^\W\d]{1,20}\s*)?$",
-            re.IGNORECASE,
-        ),
-        operator.gt,
-    ),
-    (
-        re.compile(
-            r"(?:\b(?:before|(?:earlier|older|lower|less)\s+than|below|prior\s+to)|低于|早于)\s*(?:[^\W\d]{1,20}\s*)?$",
-            re.IGNORECASE,
-        ),
-        operator.lt,
-    ),
+"""What compares the version that is named before it."""
+_BEFORE: tuple[tuple[str, Compare], ...] = (
+    (rf"\b(?:after|(?:{_RISING})\s+than|above|beyond)|高于|晚于|新于", operator.gt),
+    (rf"\b(?:before|(?:{_FALLING})\s+than|below|prior\s+to)|低于|早于", operator.lt),
 )
+"""And behind it, with one word between: "before Python 3.9"."""
 _REACH = 40
 """Characters before a version."""
 
@@ -87,8 +67,11 @@ def _open_range(sentence: Sentence, one: Constraint) -> Constraint:
     if place < 0 or not at:
         return one
     near = max(0, place - _REACH)
-    behind = [(compare, pattern.match(text, place + len(named))) for pattern, compare in _BEHIND]
-    before = [(compare, pattern.search(text[near:place])) for pattern, compare in _BEFORE]
+    last, leading = place + len(named), text[near:place]
+    behind = [(compare, re.match(rf"\s*(?:{words})", text[last:], re.I)) for words, compare in _BEHIND]
+    before = [
+        (compare, re.search(rf"(?:{words})\s*(?:[^\W\d]{{1,20}}\s*)?$", leading, re.I)) for words, compare in _BEFORE
+    ]
     said = next(((compare, match) for compare, match in (*behind, *before) if match is not None), None)
     if said is None:
         return one
@@ -97,7 +80,7 @@ def _open_range(sentence: Sentence, one: Constraint) -> Constraint:
     if not values:
         return one
     start = min(one.start, near + match.start()) if any(match is found for _, found in before) else one.start
-    end = max(one.end, match.end()) if any(match is found for _, found in behind) else one.end
+    end = max(one.end, last + match.end()) if any(match is found for _, found in behind) else one.end
     return replace(one, values=tuple(values), start=start, end=end)
 
 

@@ -190,7 +190,6 @@ CALCULATIONS = {
     "how many inspectors handled more than 50 complaints": {"op": "count", "of": "inspector", "at_least": 51},
     # of groups, middles, halves
     "how many permits are filed per year on average": {"op": "count", "group_by": "year(filed)", "over": "avg"},
-    "how many permits does the average inspector handle": {"op": "count", "group_by": "inspector", "over": "avg"},
     "median number of complaints per inspector": {"op": "count", "group_by": "inspector", "over": "median"},
     "the median budget of contracts": {"op": "median", "of": "budget"},
     "median number of applicants per permit": {"op": "median", "of": "len(applicants)"},
@@ -211,13 +210,11 @@ CALCULATIONS = {
     },
     "how many permits were not filed in 2023": {"op": "count"},
     "difference in budget between Old Town and Chinatown": {"op": "sum", "of": "budget", "group_by": "district"},
-    "difference in average budget between Old Town and Chinatown": {"op": "avg", "of": "budget"},
     "highest average budget by district": {"op": "avg", "group_by": "district", "order": "desc", "limit": 1},
     "highest budget by district": {"op": "max", "of": "budget", "group_by": "district"},
     "approval rate in Old Town versus Lakeview": {
         "op": "share", "group_by": "district", "between": ["Old Town", "Lakeview"],
     },
-    "total budget per district on average": {"op": "sum", "of": "budget", "group_by": "district", "over": "avg"},
     "rank the top five inspectors": {"op": "count", "group_by": "inspector", "order": "desc", "limit": 5},
     "which status is the rarest?": {"op": "count", "group_by": "status", "order": "asc", "limit": 1},
     "ratio of denied to approved permits": {"op": "count", "group_by": "status", "between": ["Denied", "Approved"]},
@@ -233,7 +230,6 @@ CALCULATIONS = {
     "did Grace Kim have more permits than Anders Holm?": {"op": "count", "group_by": "inspector"},
     "who inspected the most recent approved permit?": {"op": "list", "order": "desc", "limit": 1},
     "the three inspectors with the most complaints": {"group_by": "inspector", "order": "desc", "limit": 3},
-    "complaints in each of the last five years, how many?": {"op": "count", "group_by": "year(filed)"},
     # months are told with their years
     "complaints per month in 2025": {"op": "count", "group_by": "year_month(filed)"},
     # the document, not the number
@@ -256,7 +252,6 @@ CALCULATIONS = {
     "how many permits are neither denied nor approved": {"op": "count"},
     "latest three demolition permits": {"op": "list", "order": "desc", "limit": 3},
     "5 cheapest contracts": {"op": "list", "of": "budget", "order": "asc", "limit": 5},
-    "which department spent the most?": {"op": "sum", "of": "budget", "group_by": "department"},
     # one of two, or both of them
     "which had more complaints, Old Town or Eastfield?": {"between": ["Old Town", "Eastfield"], "limit": 1},
     "which had more complaints, Old Town or Eastfield, and by how many?": {"op": "count", "group_by": "district"},
@@ -298,7 +293,7 @@ PARTS = {
         # Two sides of something else than counts.
         "median budget in Old Town versus Lakeview": {"op": "median", "of": "budget", "group_by": "district"},
         "what was the median budget in 2022 and 2023": {"op": "median", "group_by": "year(filed)"},
-        "difference between the average budgets of Old Town and Lakeview": {"op": "avg", "group_by": "district"},
+        "difference between the average budgets of Old Town and Lakeview": None,
         "how many permits filed in 2022 were decided in 2023?": {"op": "count", "group_by": None},
         "how many more complaints in the first half of 2024 than in the second half": {"op": "difference"},
         # Shares of what is bounded, and of what is not the largest share.
@@ -351,7 +346,6 @@ CALCULATIONS_ZH = {
     "作者超过五人的文件有几份": (None, {"where": {"type": "gt", "key": "len(authors)", "value": 5}}),
     "哪几年的文件超过 40 份": (None, {"group_by": "year(published)", "at_least": 41}),
     "最近的五份操作流程": ("doc_type=操作流程", {"op": "list", "of": "published", "order": "desc", "limit": 5}),
-    "谁写的文件第三多": (None, {"group_by": "authors", "order": "desc", "limit": 3}),
     "张敏写过超过 3 份文件吗": ("authors=张敏", {"op": "count"}),
     "最近废止的文件是哪一份": ("status=已废止", {"op": "list", "of": "published", "limit": 1}),
     "不止一位作者的文件有多少份": (None, {"where": {"type": "gt", "key": "len(authors)", "value": 1}}),

@@ -4,16 +4,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from agent.intent.calculation import between
 from agent.intent.calculation.ends import read_middle
-from agent.intent.calculation.groups import Group, people_meant, read_group
+from agent.intent.calculation.groups import Group, people_meant, read_group, read_several
 from agent.intent.calculation.parts import RECORD, UNIT
 from agent.intent.calculation.question import Calculation, Question, pieces_of
 from agent.intent.calculation.slots import read_decimals, read_length, read_operand, read_target, read_unit
 from agent.intent.catalogue import truth_of
 from agent.intent.filters import Json
 from agent.intent.found import Piece
-from agent.intent.vocabulary import concepts_of
 
 
 def read_counted_field(question: Question) -> str | None:
@@ -68,7 +66,7 @@ def _middled(question: Question, middle: str, group: Group | None) -> Calculatio
     per_record, groups = group is not None and group.per_record, group is not None and not group.per_record
     question.take("avg", "median")
     counts = question.has("count")
-    if groups and group is not None and (_is_cut(question, group.expression) or between.read_several(question)):
+    if groups and group is not None and (_is_cut(question, group.expression) or read_several(question)):
         return None
     if per_record and (length := read_length(question)) is not None:
         question.take("count", "sum")
@@ -76,9 +74,6 @@ def _middled(question: Question, middle: str, group: Group | None) -> Calculatio
     target = next((read_target(question, place) for place in question.of_kind("count")), None)
     records = counts and target is not None and question.parts[target].kind == RECORD
     records = records or (counts and target is None and bool(pieces_of(question)))
-    if not groups and counts:
-        group = _group_of_one(question) if records or _is_kind_counted(question) else None
-        groups = group is not None
     if groups and group is not None and (records or counts):
         question.take("count", "sum")
         values = None if records or target is None else question.group_of(question.parts[target])
@@ -90,44 +85,23 @@ def _middled(question: Question, middle: str, group: Group | None) -> Calculatio
     if operand is None or (question.is_condition(operand) and (counts or not groups)):
         return None
     question.take("count")
-    if groups and group is not None and question.take("sum"):
-        each = {"op": "sum", "of": operand, "group_by": group.expression, "over": middle}
-        return Calculation({**each, **decimals}, pieces_of(question))
     by: Json = {"group_by": group.expression} if groups and group is not None else {}
     return Calculation({"op": middle, "of": operand, **by, **_direction(question), **decimals}, pieces_of(question))
+
+
+def _is_cut(question: Question, group: str) -> bool:
+    """Whether groups are no whole periods one after the other, or values of a list that are constrained themselves."""
+    bounds = [one for dated in question.found.dates for one in (dated.period.low, dated.period.high) if one is not None]
+    period, _, date = group.partition("(")
+    if date and period != "year":
+        return len(bounds) != 2 or (bounds[1] - bounds[0]).days > 366
+    constrained = any(one.field == group and question.columns.is_list(group) for one in question.found.constraints)
+    return constrained or (bool(date) and any((one.month, one.day) != (1, 1) for one in bounds))
 
 
 def _direction(question: Question) -> Json:
     down, up = question.take("ordered_down"), question.take("ordered_up")
     return {"order": "desc" if down else "asc"} if down or up else {}
-
-
-def _is_kind_counted(question: Question) -> bool:
-    return any(part.piece is not None and "kind" in concepts_of(part.piece.field) for part in question.parts)
-
-
-def _group_of_one(question: Question) -> Group | None:
-    """ "how many permits does the average inspector handle": one of those that are averaged over."""
-    for place in question.of_kind("avg", "median"):
-        behind = question.beside(place, 1)
-        if behind is not None and (name := question.group_of(question.parts[behind])):
-            question.used.add(behind)
-            return Group(name, behind)
-    return None
-
-
-def _is_cut(question: Question, group: str) -> bool:
-    """Whether periods are not whole, or not one after the other: then their average says something else."""
-    bounds = [one for dated in question.found.dates for one in (dated.period.low, dated.period.high) if one is not None]
-    name, _, rest = group.partition("(")
-    if rest and name in ("quarter", "month", "half"):
-        whole = len(bounds) == 2 and (bounds[1] - bounds[0]).days <= 366
-        return not whole
-    months = {"year": 12, "year_month": 1}.get(name) if rest else None
-    if months is not None:
-        return any(one.day != 1 or (one.month - 1) % months for one in bounds)
-    named = {one.field for one in question.found.constraints}
-    return group in named and question.columns.is_list(group)
 
 
 def _counted(question: Question, group: Group | None) -> Calculation | None:
@@ -138,8 +112,8 @@ def _counted(question: Question, group: Group | None) -> Calculation | None:
     if for_each is not None:
         question.take("count")
         return Calculation({"op": "count", "group_by": for_each.expression}, ())
-    if len(question.of_kind("count")) > 1 and not _says_once(question):
-        return None
+    if len({read_target(question, place) for place in question.of_kind("count")} - {None}) > 1:
+        return None  # several things are counted
     pieces = pieces_of(question)
     by: Json = {"group_by": group.expression} if group is not None and not group.per_record else {}
     number = _counted_number(question)
@@ -180,12 +154,6 @@ def _is_of_one(question: Question, pieces: Sequence[Piece]) -> bool:
         and fields[piece.field].values.get(piece.filter["value"], 0) == 1
         for piece in pieces
     )  # fmt: skip
-
-
-def _says_once(question: Question) -> bool:
-    """Whether the counting words count one thing: "give me the number of permits, the count please"."""
-    targets = {read_target(question, place) for place in question.of_kind("count")} - {None}
-    return len(targets) < 2
 
 
 _HAD = re.compile(
@@ -257,9 +225,6 @@ def _counted_number(question: Question) -> str | None:
         if name is not None and not question.is_condition(name):
             question.used.update((place, target))
             question.take("sum")
-            behind = target + 1
-            if behind < len(question.parts) and question.parts[behind].kind == RECORD:
-                question.used.add(behind)
             return name
     return None
 

@@ -8,20 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from agent.intent.calculation import between, shares
+from agent.intent.calculation import shares
 from agent.intent.calculation.amounts import read_amount, read_counted_field
 from agent.intent.calculation.ends import read_middle, read_ranked
-from agent.intent.calculation.groups import read_group, read_ranked_group
-from agent.intent.calculation.parts import FILLER, PIECE, RECORD, Part, split
+from agent.intent.calculation.groups import Several, read_group, read_ranked_group, read_several
+from agent.intent.calculation.parts import Part, split
 from agent.intent.calculation.question import Calculation, Question, Unclear, pieces_of, words_of_kind
 from agent.intent.calculation.rows import named_rows
-from agent.intent.calculation.slots import ENDS, read_operand, read_order, read_size, read_target
-from agent.intent.catalogue import truth_of
+from agent.intent.calculation.slots import ENDS, read_operand, read_order, read_size
 from agent.intent.columns import Columns, columns_of
-from agent.intent.deciding import Constraint
-from agent.intent.filters import Json, both, of_constraint
+from agent.intent.filters import Json, both
 from agent.intent.found import Found, Piece
-from agent.intent.reading import SURE
 from agent.intent.same import Same
 from agent.intent.text import words_of
 from agent.intent.words import table
@@ -167,7 +164,6 @@ def _conditioned(made: Calculation, question: Question) -> Calculation | None:
 def _operation(question: Question) -> Calculation | None:
     """What the words calculate, read by the one that says most."""
     take_absent(question)
-    take_flags(question)
     if question.has("share", "rate"):
         return shares.read_share(question)
     part = shares.read_part_of_count(question)
@@ -176,7 +172,7 @@ def _operation(question: Question) -> Calculation | None:
     size = read_size(question)
     if size is not None:
         return _sized(question, size)
-    told = between.read_several(question)
+    told = read_several(question)
     if question.has("difference") and told is not None:
         return _difference(question, told)
     if told is not None and (made := _compared(question, told)) is not None:
@@ -185,8 +181,6 @@ def _operation(question: Question) -> Calculation | None:
     order = None if ordered else read_order(question)
     if order is not None:
         return read_ranked(question, order)
-    if not ordered and question.has(*ENDS):
-        return None
     return read_amount(question)
 
 
@@ -207,34 +201,8 @@ def take_absent(question: Question) -> None:
         question.used.update((place, behind))
 
 
-def take_flags(question: Question) -> None:
-    """ "what share of ads [has a garden]": where records are counted a field that is true or false is to be true.
-
-    It must be said of them by a verb; what groups them, or is denied, is no such condition.
-    """
-    if not question.has("count", "share") or question.has("lacking", "negation"):
-        return
-    fields, parts = question.columns.vocabulary.catalogue.fields, list(question.parts)
-    for place, part in question.fields():
-        own = fields[part.fields[0]]
-        truth = {True: "true"} if own.field.item == "boolean" else truth_of(own)
-        if len(part.fields) > 1 or (part.strength < 2 and question.found.sentence.tokens[part.first].kind != "cjk"):
-            continue
-        verb = parts[place - 1] if place else None
-        described = parts[place + 1].kind in (PIECE, RECORD) if place + 1 < len(parts) else False
-        said = verb is not None and (verb.kind in (FILLER, "having", "share") or (verb.kind == "count" and described))
-        if truth is None or not said or place in question.used:
-            continue
-        stated = Constraint(part.fields[0], (truth[True],), part.start, part.end)
-        piece = Piece(part.fields[0], of_constraint(stated, fields), part.start, part.end, SURE)
-        parts[place] = replace(part, kind=PIECE, piece=piece)
-    question.parts = tuple(parts)
-
-
 def _sized(question: Question, size: Json) -> Calculation | None:
     """ "which authors have at least 30 reports", "how many people wrote only one": groups by their size."""
-    if question.has("avg", "median"):
-        return None
     pieces = pieces_of(question)
     field = read_counted_field(question)
     if field is not None:
@@ -249,33 +217,27 @@ def _sized(question: Question, size: Json) -> Calculation | None:
     return Calculation({"op": "count"}, pieces) if asks and pieces else None
 
 
-def _difference(question: Question, told: between.Several) -> Calculation | None:
+def _difference(question: Question, told: Several) -> Calculation | None:
     question.take("difference", "how_big", "more", "fewer", "count", "versus", "apart", "between", "or")
     operand = read_operand(question)
     op = "difference"
     more: Json = {}
-    if question.has("avg", "median"):
-        question.take("avg", "median")
-        op = "median" if question.has("median") else "avg"
-        more = {"decimals": 2} if op == "avg" else {}
-    if len(told.values) != 2 and op == "difference":
+    if len(told.values) != 2 or question.has("avg", "median"):
         return None
     said = words_of_kind(question, "difference")
     directed = any(more in word for word in said for more in ("more", "fewer", "longer", "higher", "larger", "多"))
     compares = any(more in word for word in said for more in ("longer", "higher", "larger"))
-    if op == "difference" and ((operand is None and (compares or "how much more" in said)) or (
-        operand is not None and compares and not told.is_row and not question.has("sum")
-    )):  # fmt: skip
+    if (compares and not told.is_row and not question.has("sum")) or (operand is None and "how much more" in said):
         raise Unclear("of totals or of averages")
-    if operand is not None and op == "difference" and not directed and not told.is_row:
+    if operand is not None and not directed and not told.is_row:
         op = "sum"
-    if op == "difference" and not directed:
+    elif not directed:
         more = {"order": "desc"}
     aggregate: Json = {"op": op, "of": operand, "group_by": told.expression, "between": list(told.values), **more}
     return Calculation(aggregate, pieces_of(question))
 
 
-def _compared(question: Question, told: between.Several) -> Calculation | None:
+def _compared(question: Question, told: Several) -> Calculation | None:
     """ "more in Old Town or in Eastfield", "Ann and Bo each", "the median in 2022 and 2023"."""
     middle = read_middle(question)
     counts, summed = question.has("count"), question.has("sum")
@@ -293,34 +255,15 @@ def _compared(question: Question, told: between.Several) -> Calculation | None:
         low = question.has("fewer", "fewest", "lowest")
         aggregate |= {"order": "asc" if low else "desc", "limit": 1, "ties": True}
     operand = read_operand(question)
-    if operand is not None and question.is_condition(operand):
-        operand = None
     if middle is not None:
         if operand is None:
             return None
         question.take("avg", "median")
         aggregate |= {"op": middle, "of": operand} | ({"decimals": 2} if middle == "avg" else {})
-    elif operand is not None and (told.is_row or not counts or summed or _counts_operand(question)):
+    elif operand is not None and (told.is_row or not counts or summed):
         aggregate |= {"op": "sum", "of": operand}
     elif told.is_row and not counts:
         return None  # one row has no number of records
     else:
         aggregate |= {"op": "count"}
-        _take_counted(question)
     return Calculation(aggregate, pieces_of(question))
-
-
-def _counts_operand(question: Question) -> bool:
-    """Whether it is a number field that "how many" is asked of: "how many points did Ann and Bo score"."""
-    for place in question.of_kind("count"):
-        target = read_target(question, place)
-        if target is not None and question.number_of(question.parts[target]):
-            return True
-    return False
-
-
-def _take_counted(question: Question) -> None:
-    """Words for the field of people stand for who did it, not for something else that is counted."""
-    for place, part in question.fields():
-        if part.strength <= 2 and set(part.fields) & set(question.columns.people()):
-            question.used.add(place)

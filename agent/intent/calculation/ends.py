@@ -41,13 +41,9 @@ def _ranked_by_number(
     operand = read_operand(question)
     group = explicit or read_ranked_group(question, order)
     question.take("avg", "median", "sum")
-    if operand is None and order.counts and middle is None and group is not None:
-        question.take("count")
-        aggregate: Json = {"op": "count", "group_by": group.expression}
-    elif operand is None or group is None:
+    if operand is None or group is None:
         return None
-    else:
-        aggregate = {"op": middle or "sum", "of": operand, "group_by": group.expression}
+    aggregate: Json = {"op": middle or "sum", "of": operand, "group_by": group.expression}
     aggregate |= {"order": order.direction, "limit": order.limit, "ties": True}
     return Calculation(aggregate | ({"decimals": 2} if middle == "avg" else {}), pieces_of(question))
 
@@ -60,14 +56,12 @@ def _most(question: Question, order: Order, explicit: Group | None) -> Calculati
         return listed(question, order, length)
     said = question.found.sentence.text[question.parts[order.place].start : question.parts[order.place].end].casefold()
     # "most often" counts, and adds up no number.
-    operand = None if any(word in said for word in _OFTEN) else read_operand(question) or _spent(question)
+    operand = None if any(word in said for word in _OFTEN) else read_operand(question)
     group = explicit or (None if asked and operand is not None else read_ranked_group(question, order))
     if group is None or _is_key(question, group.expression):
         own = [group.expression] if group is not None else []
         return listed(question, order, operand, own) if operand is not None else None
     question.take("count")
-    if question.beside(order.place, -1, over=()) in question.of_kind("by"):
-        question.take("apart")  # "named by the most reports, and by how many?"
     if group.expression in _single_values(question):
         return None
     aggregate: Json = {
@@ -83,17 +77,6 @@ def _single_values(question: Question) -> set[str]:
     """Fields of one value each that the constraints have settled."""
     stated = (part.piece for part in question.parts if part.piece is not None and part.piece.filter["type"] == "eq")
     return {piece.field for piece in stated if not question.columns.is_list(piece.field)}
-
-
-def _spent(question: Question) -> str | None:
-    """The amount of money that "spent" and "paid" speak of."""
-    if not question.has("spending"):
-        return None
-    money = [name for name in question.columns.measures if _is_money(question, name)]
-    if len(money) != 1:
-        return None
-    question.take("spending")
-    return question.expressed(money[0])
 
 
 def _is_money(question: Question, expression: str) -> bool:
@@ -115,9 +98,8 @@ def _asked_records(question: Question) -> bool:
         behind = question.beside(place, 1)
         after = behind is not None and question.parts[behind].kind == "which"
         ended = before is not None and question.parts[before].kind in ("which", *ENDS)
-        if (ended and question.parts[before or 0].kind == "which") or (after and ended):
-            return True
-        if ended and not question.found.sentence.text.isascii() and behind is None:
+        last_zh = behind is None and not question.found.sentence.text.isascii()
+        if ended and (after or last_zh or question.parts[before or 0].kind == "which"):
             return True
     return False
 
@@ -168,8 +150,6 @@ def _year_of(question: Question) -> str | None:
 
 def _wants_records(question: Question, order: Order, of: str) -> bool:
     """Whether records are asked for at the end of an order, rather than the value that stands there."""
-    if question.has("who"):
-        return True
     for place, part in enumerate(question.parts):
         before = question.beside(place, -1, over=("filler", "mark", NUMBER))
         led = before is not None and (question.parts[before].kind == "which" or before == order.place)
@@ -213,9 +193,7 @@ def read_shown(question: Question, of: str | None = None) -> list[str]:
     people = question.columns.people()
     if question.has("who") and people and not set(shown) & set(people):
         shown.append(people[0])
-    if question.has("when") and not question.columns.dates():
-        pass
-    elif question.has("when") and not set(shown) & set(question.columns.dates()):
+    if question.has("when") and not set(shown) & set(question.columns.dates()):
         shown.append(question.date() or "")
     return [name for name in dict.fromkeys(shown) if name and name != of]
 

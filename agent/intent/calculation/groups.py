@@ -1,14 +1,19 @@
-"""What a question groups by, or compares with its like."""
+"""What a question groups by, compares with its like, or names side by side to tell apart."""
 
+import re
 from dataclasses import dataclass
 
-from agent.intent.calculation.parts import NUMBER, PIECE, RECORD, UNKNOWN, VALUE, Part
+from agent.intent.calculation.parts import NUMBER, PIECE, RECORD, UNKNOWN, VALUE
 from agent.intent.calculation.question import LINKING, Question, Unclear
 from agent.intent.calculation.slots import ENDS, NTH, Order, is_dated, is_records
+from agent.intent.found import date_field
 from agent.intent.lexicon import name_words
 
 _ADJECTIVES = {"annual": "year", "annually": "year"}
 _PERIODS = {"year": "year", "month": "year_month", "quarter": "quarter"}
+_PERIODS_OF_MONTHS = {12: "year", 6: "half", 3: "quarter", 1: "month"}
+_SPAN = re.compile(r"(?:\bfrom\b|从|自).{1,60}?(?:\b(?:to|through|until|till)\b|到|至)", re.IGNORECASE)
+"""Of two values so joined more than the two is meant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +36,6 @@ def read_group(question: Question) -> Group | None:
         made = _group_behind(question, place)
         if made is not None and made.expression not in {one.expression for one in groups}:
             groups.append(made)
-    each = _each_asked(question) if not groups else None
-    groups += [each] if each is not None else []
     periodical = _periodical(question) if not groups else None
     groups += [periodical] if periodical is not None else []
     if len([one for one in groups if not one.per_record]) > 1:
@@ -54,8 +57,6 @@ def _group_behind(question: Question, place: int) -> Group | None:
     if is_dated(question, part) and question.has(*ENDS):
         question.used.update((place, behind))  # "the latest, by creation date"
         return None
-    if part.piece is not None and question.parts[place].kind == "per" and not is_records(question, behind):
-        return _period_within(question, place, part)
     following = question.parts[behind + 1] if behind + 1 < len(question.parts) else None
     beside_value = following is not None and following.kind in (PIECE, VALUE)
     name = question.group_of(part) if part.fields else None
@@ -71,20 +72,6 @@ def _group_behind(question: Question, place: int) -> Group | None:
     if (part.kind == RECORD or listed or is_records(question, behind)) and question.parts[place].kind == "per":
         question.used.update((place, behind))
         return Group("", behind, per_record=True)
-    return None
-
-
-def _each_asked(question: Question) -> Group | None:
-    """ "which topics are there, and how many reports does [each] have?": each of what was asked for before."""
-    for place in question.of_kind("per", "apart"):
-        behind = question.beside(place, 1, over=(*LINKING, "having", "count"))
-        if behind is not None and question.parts[behind].kind not in (RECORD, "having"):
-            continue
-        asked = [(one, name) for one, part in question.fields(end=place) if (name := question.group_of(part))]
-        if len(asked) == 1 and (question.has("exists") or _is_led(question, asked[0][0])):
-            question.used.update((place, asked[0][0]))
-            question.take("exists")
-            return Group(asked[0][1], place)
     return None
 
 
@@ -114,17 +101,6 @@ def _refuse_second(question: Question, place: int) -> None:
     words = question.found.sentence.text[behind[0].start : behind[0].end].casefold() if behind else ""
     if len(behind) == 2 and words in ("and", "和", "与") and behind[1].fields and question.group_of(behind[1]):
         raise Unclear("by more than one thing")
-
-
-def _period_within(question: Question, place: int, part: Part) -> Group | None:
-    """ "in each of [the last five years]"."""
-    assert part.piece is not None
-    words = question.found.sentence.text[part.start : part.end].casefold().split()
-    period = next((_PERIODS[word.rstrip("s")] for word in words if word.rstrip("s") in _PERIODS), None)
-    if period is None or part.piece.field not in question.columns.dates():
-        return None
-    question.used.add(place)
-    return Group(f"{period}({part.piece.field})", place)
 
 
 def _periodical(question: Question) -> Group | None:
@@ -216,3 +192,69 @@ def _within(question: Question, kind: str) -> str:
         return _PERIODS[kind]
     text = question.found.sentence.text
     return "month" if "calendar month" in text or "一年中" in text or "不分年份" in text else "year_month"
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """What differs, as an expression of the aggregates, and its values; `is_row` where each is of one record."""
+
+    expression: str
+    values: tuple[object, ...]
+    is_row: bool = False
+
+
+def read_several(question: Question) -> Several | None:
+    """The values that are told apart; None where fewer than two are named."""
+    roles = question.columns.vocabulary.roles
+    text = question.found.sentence.text
+    for one in question.found.constraints:
+        # Of "3.10 or later" no version is told apart.
+        ranged = roles[one.field] == "version" and any(value not in text for value in one.values)
+        said = (mention.of(one.field) for mention in question.found.sentence.mentions)
+        named = [known for known in said if not {each.value for each in known}.isdisjoint(one.values)]
+        if _is_span(text, one.start, one.end):
+            continue  # "from Monday to Friday" is more than the two
+        if len(named) > 1 and len(one.values) > 1 and not one.together and not one.negated and not ranged:
+            return Several(one.field, one.values, one.field in question.columns.keys)
+    for part in question.parts:
+        alike = [one for one in question.parts if one.piece is not None and part.piece is not None
+                 and one.piece.filter == part.piece.filter]  # fmt: skip
+        if (
+            part.piece is not None
+            and len(alike) > 1
+            and part.piece.filter["type"] == "in"
+            and part.piece not in question.found.pieces
+            and not _is_span(text, alike[0].start, alike[-1].end)
+        ):
+            field, values = part.piece.field, tuple(part.piece.filter["value"])
+            return Several(field, values, field in question.columns.keys)
+    return _several_periods(question)
+
+
+def _is_span(text: str, start: int, end: int) -> bool:
+    """Whether values at some characters are the ends of a span: "from Monday to Friday"."""
+    return _SPAN.search(text[max(start - len("from "), 0) : end]) is not None
+
+
+def _several_periods(question: Question) -> Several | None:
+    """Two or more periods, by what differs: years, or halves, quarters or months of one year."""
+    found, name = question.found, question.date()
+    bounds = [(dated.period.low, dated.period.high) for dated in found.dates]
+    if name is None or len(bounds) < 2 or len({date_field(found.sentence, dated) for dated in found.dates}) > 1:
+        return None
+    months_of = {
+        low: (high.year - low.year) * 12 + high.month - low.month
+        for low, high in bounds
+        if low is not None and high is not None and (low.day, high.day) == (1, 1)
+    }
+    if len(months_of) < len(bounds):
+        return None
+    starts, lengths = list(months_of), set(months_of.values())
+    months = lengths.pop()
+    if lengths or months not in _PERIODS_OF_MONTHS or any((low.month - 1) % months for low in starts):
+        return None
+    function = _PERIODS_OF_MONTHS[months]
+    if function != "year" and len({low.year for low in starts}) > 1:
+        return None
+    values = (low.year if function == "year" else (low.month - 1) // months + 1 for low in starts)
+    return Several(f"{function}({name})", tuple(values))

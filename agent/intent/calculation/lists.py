@@ -19,20 +19,7 @@ MOST_LISTED = 100
 _MOST_SHOWN = 4
 _MOST_NAMED = 10
 _NO_LIST = (
-    "hindering",
-    "more",
-    "fewer",
-    "versus",
-    "between",
-    "spending",
-    "count",
-    "how_much",
-    "avg",
-    "median",
-    "sum",
-    "share",
-    "rate",
-    "difference",
+    *"hindering more fewer versus between spending count how_much avg median sum share rate difference".split(),
     *ENDS,
 )
 

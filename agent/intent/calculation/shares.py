@@ -1,10 +1,8 @@
 """Shares: how many percent of some records satisfy a further condition."""
 
-from agent.intent.calculation import between
-from agent.intent.calculation.groups import read_group, read_ranked_group
+from agent.intent.calculation.groups import read_group, read_ranked_group, read_several
 from agent.intent.calculation.question import Calculation, Question, pieces_of
 from agent.intent.calculation.slots import read_decimals, read_order
-from agent.intent.catalogue import truth_of
 from agent.intent.filters import Json, both
 from agent.intent.found import Piece
 from agent.intent.text import has_chinese
@@ -27,7 +25,7 @@ def read_share(question: Question) -> Calculation | None:
     rated = _rated(question, pieces)
     if question.has("rate") and not rated:
         return None
-    group, told = read_group(question), between.read_several(question)
+    group, told = read_group(question), read_several(question)
     decimals = read_decimals(question)
     order = read_order(question)
     question.take("share", "rate", "sum", "count", "value")
@@ -99,14 +97,6 @@ def _apart(
         inside = _inside_zh(question, pieces, among.start)
         if inside and len(inside) < len(pieces):
             return tuple(piece for piece in pieces if piece not in inside), inside
-    if (
-        among is not None
-        and among.kind
-        and pieces[0].start < among.start < pieces[-1].end
-        and among.end - among.start > 1
-    ):
-        part = tuple(piece for piece in pieces if piece.start < among.start)
-        return part, tuple(piece for piece in pieces if piece not in part)
     return _by_place(question, pieces)
 
 
@@ -127,18 +117,10 @@ def _by_place(question: Question, pieces: tuple[Piece, ...]) -> tuple[tuple[Piec
     behind = tuple(piece for piece in behind if piece.field not in dates) or behind
     if behind and len(behind) < len(pieces):
         return behind, tuple(piece for piece in pieces if piece not in behind)
-    whole_zh = sentence.text.find("占")
-    if whole_zh >= 0 and any(piece.start > whole_zh for piece in pieces) and pieces[0].start < whole_zh:
-        part = tuple(piece for piece in pieces if piece.start < whole_zh)
-        return part, tuple(piece for piece in pieces if piece not in part)
     undated = [piece for piece in pieces if piece.field not in dates]
     said = [piece for piece in undated if "kind" not in concepts_of(piece.field)] or undated or list(pieces)
     leads = question.parts[question.of_kind("share", "rate")[0]].kind == "share" and not any(
         token.start > said[0].end for token in verbs
     )
-    fields = question.columns.vocabulary.catalogue.fields
-    flags = [piece for piece in said if piece.field in fields and truth_of(fields[piece.field])]
-    if leads and len(flags) == 1:
-        return (flags[0],), tuple(piece for piece in pieces if piece is not flags[0])
     chosen = said[0] if leads and len(said) > 1 and sentence.text.isascii() else said[-1]
     return (chosen,), tuple(piece for piece in pieces if piece is not chosen)

@@ -63,8 +63,6 @@ def read_order(question: Question) -> Order | None:
     top = question.of_kind("top")
     kinds = {question.parts[place].kind for place in places}
     directions = {ENDS[kind] for kind in kinds}
-    if not places and nth and _is_rank(question, nth[0]):
-        places, kinds, directions = nth[:1], {"most"}, {"desc"}
     if not places and top and question.beside(top[0], 1) in question.of_kind(NUMBER):
         places, kinds, directions = top[:1], {"most"}, {"desc"}
     if not places and top and _is_number(question, top[0] + 1):
@@ -89,15 +87,6 @@ def _is_number(question: Question, place: int) -> bool:
         and len(part.fields) == 1
         and part.fields[0] in question.columns.measures
     )
-
-
-def _is_rank(question: Question, place: int) -> bool:
-    """Whether an ordinal says by itself how much there is: "runner-up", 第三多."""
-    part = question.parts[place]
-    text = question.found.sentence.text[part.start : part.end].casefold()
-    behind = question.beside(place, 1)  # "second in the number of reports"
-    counted = behind is not None and place + 1 < behind and question.parts[behind].kind == "count"
-    return text.startswith(("runner", "排")) or text.endswith(("多", "名")) or counted
 
 
 def _limit(question: Question, places: list[int]) -> int:
@@ -191,9 +180,6 @@ def read_target(question: Question, place: int) -> int | None:
     )
     if verbs:
         return None  # "how many are of type G"
-    following = question.parts[behind + 1] if behind + 1 < len(question.parts) else None
-    if question.parts[behind].kind == FIELD and following is not None and following.kind == RECORD:
-        return behind + 1
     return behind
 
 
@@ -269,10 +255,6 @@ def _take_compound(question: Question, name: str, place: int) -> None:
 
     There is one such number: what it is called in full restricts nothing, unless it is a word by which texts differ.
     """
-    bare = name.removeprefix("number(").rstrip(")")
-    behind = question.parts[place + 1] if place + 1 < len(question.parts) else None
-    if behind is not None and behind.kind == FIELD and behind.strength <= 2 and bare in behind.fields:
-        question.used.add(place + 1)
     tokens, frequencies = question.found.sentence.tokens, question.found.sentence.frequencies
     if question.found.sentence.text[question.parts[place].start] > "\u3400":
         # 停[多少分钟], 停了[多久]: the verb says the number's name.

@@ -200,12 +200,6 @@ class _Reading(Run):
         if item.category == "THIS" or (is_led and item.category == "R"):
             opens = self._follows_participle(item.start - is_led) and not self._following(item)[:1].isalnum()
             return opens and (is_led or item.value.days == 2)
-        if is_led:
-            return False
-        following = self.tokens[item.end : item.end + 1]
-        is_word = any(re.fullmatch("[a-z]+", one.text) and not one.items for one in following)
-        if item.category == "R" and is_word:
-            return False  # "what triggered July unrest"
         digits = self.tokens[item.start].items[0].category in ("MDN", "COMPACT") and any(
             one.is_chinese for one in self.tokens
         )
@@ -285,7 +279,7 @@ class _Reading(Run):
                     break
                 if isinstance(period, Yearly):
                     continue  # "January, February and March 2019"
-                if not isinstance(period, Period) or not period.is_bounded or period.days > 366:
+                if not isinstance(period, Period) or not period.is_bounded:
                     break
                 return None if self._is_relative(stated[other].item) else period.begin.year
         return None
@@ -308,8 +302,6 @@ class _Reading(Run):
         gap = self._gap(left, right)
         if "open" in set().union(*gap):
             return True
-        if gap and all("comma" in categories for categories in gap):
-            return not self._is_alike(left.value, right.value)
         if any(not categories <= LIGHT | {"link", "in", "on", "dash"} for categories in gap):
             return not self._is_beside(left, right) and any("to" in categories for categories in gap)
         one, other = left.value, right.value
@@ -319,15 +311,6 @@ class _Reading(Run):
                 not one.is_bounded and not other.is_bounded and (one.low is None) != (other.low is None)
             )
         return True
-
-    def _is_alike(self, one: object, other: object) -> bool:
-        """Whether a comma between two periods lists them: two years, not a day and a year."""
-        if isinstance(other, int) and not isinstance(one, int):
-            return False  # 10月12号, 星期一
-        if not isinstance(one, Period) or not isinstance(other, Period) or not one.is_bounded or not other.is_bounded:
-            return True
-        short, long = sorted((one.days, other.days))
-        return short * 3 >= long
 
     def _characters(self, item: Item) -> tuple[int, int]:
         return self.tokens[item.start].start, self.tokens[item.end - 1].end

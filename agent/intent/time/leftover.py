@@ -60,17 +60,9 @@ class Run:
             return True  # "from 2005 to the release"
         if self.has(place, "ri", "yue"):
             return True  # 5月[32号], 5月6[月]
-        if (
-            self.has(place - 1, "UNIT", "UNITS")
-            and self.has(place, "before", "after")
-            and self.items(item.start, "ROLL")
-        ):
-            return True  # "the last two weeks before the launch"
         if any(one.end - one.start > 1 or not self.tokens[place].is_chinese for one in self.items(place, *_OPENING)):
             return True
         if any(self.tokens[place].text[-1] in "初底末" for _ in self.items(place, "AFTERPART")):
-            return True
-        if any(one.value in ("workday", "weekend") for one in self.items(place, "UNIT")):
             return True
         return self.has(place, "UNIT", "UNITS") and not self.tokens[place].is_chinese and not self.items(place, "T")
 
@@ -136,13 +128,9 @@ class Run:
 
     def _is_left_before(self, item: Item, stated: Mapping[int, int]) -> bool:
         end = item.start
-        if end > self.first and self.tokens[end - 1].is_chinese and self.has(end - 1, "nian", "yue"):
-            return True  # 神龙元年[十一月]
         listed = end - 1 if self.has(end - 1, "and", "or", "comma") else end
-        if listed < end and self.has(end, "NUM", "O", "OONES") and self._ends_with_ordinal(listed):
-            return True  # "on the 3rd, 4th and [5th of May]"
-        if listed < end and listed in stated.values() and self._is_day_alone(item.start, item.end):
-            return True
+        if listed < end and self._is_rest_of_list(listed, stated):
+            return True  # "Mon, Wed and [Fri last week]"
         if self.has(end - 1, "of", "skipped"):
             end -= 1
         if self.has(end - 1, "between", "to"):
@@ -160,6 +148,12 @@ class Run:
             or (one.end == end and one.category in _COMPARED and is_chinese)
             for one, is_chinese in found
         )
+
+    def _is_rest_of_list(self, end: int, stated: Mapping[int, int]) -> bool:
+        """Whether a list ends at a token with a part that is not read, or with a day of a month that is not named."""
+        if end in stated.values():
+            return any(last == end and self._is_day_alone(start, last) for start, last in stated.items())
+        return self.has(end - 1, "WDAY") or self._ends_with_ordinal(end)
 
     def _wanted_before(self, item: Item) -> tuple[str, ...]:
         """Categories that belong to a part if they stand directly before it; fewer before a preposition."""

@@ -16,7 +16,6 @@ _NUMERAL = re.compile(r"[〇零一二两俩三四五六七八九十百千]+")
 _TOKEN = re.compile(rf"\d{{1,3}}(?:,\d{{3}})+(?!\d)|\d+(?:\.\d+)+|\d+|[^\W\d_{_CJK}]+|[^\s]")
 _PAIR = re.compile(r"(?<![\w/.-])(?P<a>\d{1,2})[-/](?P<b>\d{1,2})(?!\d)")
 _MONTHS, _LONGEST_MONTH = 12, 31
-_DAY_FOLLOWS = re.compile(r"\s+\d")
 _COMPACT = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])", re.ASCII)
 _BEFORE_OLD = ("since", "before", "between", "yearword", "during")
 _FIRST_YEAR, _LAST_YEAR = 1000, 2199
@@ -163,29 +162,22 @@ def _spells(spelled: list[str], place: int, rest: tuple[str, ...]) -> bool:
 def _tokens(text: str, words: Words) -> Iterator[Token]:
     order = _Order.of(text, words)
     place = count = 0
-    is_month = False
     while place < len(text):
         dated = words.numeric.match(text, place)
         if dated:
             mark = dated["mark"] or dated["other"] or dated["third"]
             parts = [part for name in "abcdefgi" if (part := dated[name])]
             items = order.read(parts, mark, count) if text[place - 1 : place] != mark or not place else []
-            if (
-                len(parts) == 2
-                and parts[1] in words.months
-                and (is_month or (len(parts[0]) == 4 and _DAY_FOLLOWS.match(text, dated.end())))
-            ):
-                items = []  # Nov [18-Dec] 19, Nov 18 [2014-Dec] 19
             if items:
                 yield Token(dated[0], dated.start(), dated.end(), items)
-                place, count, is_month = dated.end(), count + 1, False
+                place, count = dated.end(), count + 1
                 continue
         match = _TOKEN.match(text, place)
         if match is None:
             place += 1
             continue
         yield Token(match[0], match.start(), match.end())
-        place, count, is_month = match.end(), count + 1, match[0] in words.months
+        place, count = match.end(), count + 1
 
 
 @dataclass(frozen=True, slots=True)

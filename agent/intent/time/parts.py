@@ -50,11 +50,6 @@ def relative_part(calendar: Calendar, steps: int, part: Yearly) -> Period | None
     return periods.latest(part, calendar, over=True) if steps == -1 else None
 
 
-def part_before_last(calendar: Calendar, part: Yearly) -> Period:
-    """The summer before last."""
-    return part.at(periods.latest(part, calendar, over=True).begin.year - 1)
-
-
 def coming_day(calendar: Calendar, steps: int, day: Yearly) -> Period | None:
     """ "next 5/12"; "the last 3/4" may be a share."""
     return relative_part(calendar, steps, day) if steps >= 0 else None
@@ -110,13 +105,6 @@ def weekdays_of(calendar: Calendar, first: int, last: int, week: Period) -> Peri
     return Period(low.low, high.high) if low.begin < high.begin else None
 
 
-def weekdays_listed(calendar: Calendar, weekdays: tuple[int, ...], week: Period) -> tuple[Period, ...] | None:
-    """Mon, Wed and Fri last week."""
-    if not week.is_bounded or week.days != _DAYS_OF_WEEK:
-        return None
-    return tuple(periods.nth_weekday(week, one, 1) for one in weekdays)
-
-
 def latest_of_month(calendar: Calendar, day: int) -> Period | None:
     return periods.day_of_month(day, calendar) if 1 <= day <= 31 else None
 
@@ -129,15 +117,6 @@ def week_number(calendar: Calendar, number: int, whole: Period | int | None = No
 def beyond(calendar: Calendar, number: int, most: int) -> bool | None:
     """The 5th quarter, month 13: a number that no such part of a year has."""
     return True if most < number < 3 * most else None
-
-
-def no_week(calendar: Calendar, number: int, whole: Period | int) -> bool | None:
-    """Week 53 of a year of 52."""
-    try:
-        week_number(calendar, number, whole)
-    except ValueError:
-        return True
-    return None
 
 
 def no_nth(calendar: Calendar, whole: Period | int, number: int, unit: Unit) -> bool | None:
@@ -164,23 +143,11 @@ def days_listed(calendar: Calendar, days: tuple[int, ...], month: Period) -> tup
     return tuple(one for one in named if one) if all(named) else None
 
 
-def days_listed_of_part(calendar: Calendar, days: tuple[int, ...], month: Yearly) -> tuple[Period, ...] | None:
-    return days_listed(calendar, days, as_period(calendar, month))
-
-
 def days_of(calendar: Calendar, first: int, last: int, month: Period) -> Period | None:
     """From 2 to 7 this month."""
     if not month.is_bounded or month != months(month.begin.month - 1, 1).at(month.begin.year) or first > last:
         return None
     return Period(month.begin.replace(day=first), month.begin.replace(day=last) + _ONE_DAY)
-
-
-def days_of_latest(calendar: Calendar, first: int, last: int) -> Period | None:
-    """From the 4th to the 6th."""
-    if not 1 <= first < last <= 31:
-        return None
-    end = periods.day_of_month(last, calendar)
-    return Period(end.begin.replace(day=first), end.high)
 
 
 # Parts of periods, and runs of years.
@@ -246,11 +213,6 @@ def nth_weekday(calendar: Calendar, number: int, weekday: int, whole: Period) ->
     return periods.nth_weekday(whole, weekday, number)
 
 
-def nth_weekdays(calendar: Calendar, numbers: tuple[int, ...], weekday: int, whole: Period) -> tuple[Period, ...]:
-    """The first and third Tuesday of May."""
-    return tuple(periods.nth_weekday(whole, weekday, number) for number in numbers)
-
-
 def part_of(calendar: Calendar, part: str, whole: Period) -> Period | None:
     """Early 2019, late March, early next week; of a quarter nobody knows which days are."""
     is_week = whole.is_bounded and whole.days == 7 and part in ("early", "mid", "late")  # 周末 is no third of a week
@@ -293,12 +255,6 @@ def decade_from(calendar: Calendar, number: int) -> Period | None:
     if number < 100:
         number += 1900 if number >= 30 else 2000
     return Period(date(number, 1, 1), date(number + 10, 1, 1))
-
-
-def spoken_decade(calendar: Calendar, number: int, decade: int) -> Period | None:
-    """ "the nineteen eighties", "two thousand and eighties"."""
-    hundreds = number if number > 12 else 10 * number
-    return decade_from(calendar, hundreds * 100 + decade % 100) if 10 <= hundreds <= 20 else None
 
 
 def decade_of(calendar: Calendar, century: Period, number: int) -> Period | None:

@@ -125,37 +125,14 @@ def run_beside_period(calendar: Calendar, duration: Duration, whole: Period | in
     return run_beside(calendar, duration, period, sign) if period.is_bounded and period.days > 1 else None
 
 
-def last_before(calendar: Calendar, sign: int, duration: Duration, whole: Period | int) -> Period | None:
-    """ "the last six weeks before Christmas 2021"."""
-    period = as_period(calendar, whole)
-    return run_beside(calendar, duration, period, -1) if sign < 0 and period.is_bounded else None
-
-
-def starting_period(calendar: Calendar, duration: Duration, whole: Period | int) -> Period | None:
-    """The twelve months from April 2022."""
-    period = as_period(calendar, whole)
-    return starting(calendar, duration, period) if period.is_bounded else None
-
-
 def unit_beside(calendar: Calendar, unit: Unit, whole: Period | int, sign: int) -> Period | None:
     """The year after 2016; the week after a day may begin with the day or on Monday."""
     return run_beside_period(calendar, ((1, unit),), whole, sign) if unit != "day" else None
 
 
-def at_most(calendar: Calendar, duration: Duration, day: Period, sign: int) -> Period:
-    """Less than three days after a day, with that day; for a sign of -1 before it."""
-    other = periods.shift_all(day.begin, duration, sign)
-    return Period(min(other, day.begin), max(other, day.end))
-
-
 def around(calendar: Calendar, duration: Duration, day: Period) -> Period:
     """Within two weeks of a day, on either side."""
     return Period(periods.shift_all(day.begin, duration, -1), periods.shift_all(day.end, duration))
-
-
-def more_than(calendar: Calendar, duration: Duration, day: Period, sign: int) -> Period:
-    other = periods.shift_all(day.begin, duration, sign)
-    return Period(None, other) if sign < 0 else Period(other + _ONE_DAY, None)
 
 
 def starting(calendar: Calendar, duration: Duration, day: Period) -> Period:

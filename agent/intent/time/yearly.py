@@ -124,11 +124,6 @@ def run_to_day(calendar: Calendar, first: Yearly, day: int) -> Yearly:
     return Yearly(at)
 
 
-def run_of_days(calendar: Calendar, month: Yearly, first: int, last: int) -> Yearly:
-    """November between 19 and 20."""
-    return run_to_day(calendar, month_day(calendar, month, first), last)
-
-
 def run_from_day(calendar: Calendar, day: int, last: Yearly) -> Yearly:
     """9th through 17th of April."""
 
