@@ -23,7 +23,7 @@ def wants_of(text: str, nouns: Collection[str]) -> Wants:
     """What a turn asks for.
 
     Args:
-        nouns: the collections' own words for a document ("pep", "peps"), see `rules.nouns_of`.
+        nouns: the collections' own words for a document ("pep", "peps"), see `derived.nouns_of`.
     """
     read = _of_chinese if has_chinese(text) else _of_english
     found = {read(clause, nouns) for clause in _CLAUSES.split(text) if clause.strip()}

@@ -87,3 +87,9 @@ def either(parts: Sequence[Json]) -> Json:
 def excludes(filter: Json) -> bool:
     """Whether a filter states what is not wanted."""
     return filter["type"] in ("ne", "nin", "not")
+
+
+def keys_named(filter: Json) -> set[str]:
+    """The fields that a filter names."""
+    inner = filter.get("filters") or ([filter["filter"]] if "filter" in filter else [])
+    return {key for one in inner for key in keys_named(one)} if inner else {str(filter["key"])}

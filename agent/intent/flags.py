@@ -13,6 +13,7 @@ from agent.intent import lexicon
 from agent.intent.catalogue import Known, truth_of
 from agent.intent.deciding import Constraint, learned
 from agent.intent.evidence import Candidate, evidence
+from agent.intent.foreign import chinese_runs
 from agent.intent.forms import CUT, closeness
 from agent.intent.linking import Mention
 from agent.intent.negation import is_denied_mention
@@ -20,7 +21,6 @@ from agent.intent.reading import LIKELY
 from agent.intent.same import Same
 from agent.intent.sentence import Sentence
 from agent.intent.text import has_chinese
-from agent.intent.translating import chinese_runs
 from agent.intent.vocabulary import in_chinese
 from agent.intent.words import table
 from retrievers.core.types import FieldCatalogue

@@ -15,9 +15,9 @@ from agent.intent.filters import excludes, of_constraint
 from agent.intent.found import Found, Piece
 from agent.intent.negation import is_denied_mention
 from agent.intent.reading import SURE
+from agent.intent.rejected import SEARCHED, unread
 from agent.intent.text import readable
 from agent.intent.topic import topic_of
-from agent.intent.unread import SEARCHED, unread
 from agent.types import Message
 
 _RECORDS = {"how many": "documents", "多少": "份文档", "几": "份文档"}

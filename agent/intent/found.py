@@ -13,17 +13,16 @@ from agent.intent.deciding import Constraint, read_constraints
 from agent.intent.existence import read_existence
 from agent.intent.filters import Json, both, either, of_constraint, of_date, of_number, outside
 from agent.intent.flags import read_flags
+from agent.intent.foreign import translated_cues
 from agent.intent.lengths import find_lengths
 from agent.intent.linking import Mention, find_mentions
-from agent.intent.negation import denials_of, is_negated
-from agent.intent.negators import find_negators
+from agent.intent.negation import denials_of, find_negators, is_negated
 from agent.intent.numbered import NumberRange, holds_years, is_key, year_ranges
 from agent.intent.reading import SURE
 from agent.intent.sentence import Sentence, about_regions
 from agent.intent.text import chinese_words, tokenize
 from agent.intent.time.dates import DateRange, read_dates
 from agent.intent.time.periods import Calendar
-from agent.intent.translating import translated_cues
 from agent.intent.versions import version_ranges
 from agent.intent.vocabulary import Vocabulary, concepts_of
 from agent.intent.words import table

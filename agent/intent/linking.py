@@ -7,9 +7,9 @@ from itertools import pairwise
 
 from agent.intent import lexicon
 from agent.intent.catalogue import MARKS, Known
+from agent.intent.foreign import translated_values
 from agent.intent.forms import code_closeness
 from agent.intent.text import Token, has_chinese, words_of
-from agent.intent.translating import translated_values
 from agent.intent.vocabulary import Vocabulary
 from agent.intent.words import ordinary
 

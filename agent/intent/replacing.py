@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from agent.intent import wording
-from agent.intent.filters import Json, excludes
+from agent.intent.filters import Json, excludes, keys_named
 from agent.intent.found import Found, Piece
 from agent.intent.reading import LIKELY, SURE
 from agent.intent.versions import version_numbers
@@ -87,18 +87,12 @@ def included(piece: Piece) -> Piece:
 
 def overridden(before: Sequence[Piece], now: Sequence[Piece], grouped: str | None = None) -> tuple[Piece, ...]:
     """Constraints taken over, but for fields that are stated anew or counted by; what is excluded now stays beside."""
-    stated = {grouped, *(key for piece in now if not excludes(piece.filter) for key in _keys(piece.filter))}
+    stated = {grouped, *(key for piece in now if not excludes(piece.filter) for key in keys_named(piece.filter))}
     denied = [
         {**piece.filter, "type": _OPPOSITE[piece.filter["type"]]} for piece in now if piece.filter["type"] in _OPPOSITE
     ]
-    kept = (one for one in before if stated.isdisjoint(_keys(one.filter)) and one.filter not in denied)
+    kept = (one for one in before if stated.isdisjoint(keys_named(one.filter)) and one.filter not in denied)
     return (*kept, *now)
-
-
-def _keys(filter: Any) -> set[str]:
-    """The fields that a filter names."""
-    inner = filter.get("filters") or ([filter["filter"]] if "filter" in filter else [])
-    return {key for one in inner for key in _keys(one)} if inner else {filter["key"]}
 
 
 def year_beside(found: Found, before: Found) -> Piece | None:

@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 
-from agent.intent import lexicon, plain, wording
+from agent.intent import lexicon, wording
 from agent.intent.found import Found
 from agent.intent.sentence import Sentence
 from agent.intent.text import has_chinese
+from agent.intent.words import table
 
 # Whatever is done the most is asked of who does it: "who has piled up the most".
 _DEED = re.compile(
@@ -16,6 +18,12 @@ _DEED = re.compile(
 _OPENED = re.compile(r"[\u4e00-\u9fff]{2,6}\s*[（(]\s*$")
 _NO_CHINESE = re.compile(r"[^\u4e00-\u9fff]+")
 _LETTERS = re.compile(r"[^\W\d_]+")
+
+
+@cache
+def plain_of(language: str, kind: str) -> frozenset[str]:
+    """Words of a language that say nothing of what documents are about: anywhere, or where something is counted."""
+    return frozenset(table("plain", language)[kind].split())
 
 
 def topic_of(found: Found) -> list[str]:
@@ -46,13 +54,13 @@ def topic_of(found: Found) -> list[str]:
     for index, token in enumerate(sentence.tokens):
         if token.kind != "word" or any(first <= token.start < last for first, last in taken):
             continue
-        is_plain = token.folded in lexicon.STOP_WORDS or token.folded in plain.WORDS
+        is_plain = token.folded in lexicon.STOP_WORDS or token.folded in plain_of("en", "words")
         # "3.9 or 3.10, which [release] had more", "how many did Grace Kim [inspect]"
         asks = index > 0 and (sentence.folded(index - 1) in ("which", "what") or _is_deed_of(sentence, index))
         is_plain = (
             is_plain
             or (counts and asks)
-            or (counts and (token.folded in plain.OF_NUMBERS or token.stem in plain.DEEDS))
+            or (counts and (token.folded in plain_of("en", "of_numbers") or token.stem in plain_of("en", "deeds")))
         )
         # "about typing" names a topic, although types are a field.
         is_subject = sentence.in_about(token.start) and (
@@ -69,7 +77,7 @@ def topic_of(found: Found) -> list[str]:
     cues += [noun for noun in sentence.nouns if has_chinese(noun)]
     if wording.HOW_MANY_ZH.search(sentence.text):
         cues = [cue for cue in cues if not re.search(rf"(?:关于|有关|涉及){re.escape(cue)}", sentence.text)]
-    return words + _chinese_words("".join(text), (*cues, *plain.OF_NUMBERS_ZH) if counts else cues)
+    return words + _chinese_words("".join(text), (*cues, *plain_of("zh", "of_numbers")) if counts else cues)
 
 
 def _is_counted_subject(sentence: Sentence, index: int) -> bool:
@@ -115,6 +123,6 @@ def _chinese_words(text: str, more: Iterable[str] = ()) -> list[str]:
     if not has_chinese(text):
         return []
     rest = _NO_CHINESE.sub("，", text)
-    for word in sorted((*lexicon.CHINESE_DOCUMENT_NOUNS, *plain.WORDS_ZH, *more), key=len, reverse=True):
+    for word in sorted((*lexicon.CHINESE_DOCUMENT_NOUNS, *plain_of("zh", "words"), *more), key=len, reverse=True):
         rest = rest.replace(word, "，")
     return [run for run in rest.split("，") if run]

@@ -5,10 +5,10 @@ from datetime import UTC, date, datetime
 
 import pytest
 
+from agent.intent.derived import nouns_of
 from agent.intent.found import find
 from agent.intent.linking import find_mentions
 from agent.intent.people import are_people
-from agent.intent.rules import nouns_of
 from agent.intent.text import tokenize
 from agent.intent.time.periods import Calendar
 from agent.intent.vocabulary import build, role_of
