@@ -37,7 +37,6 @@ _LEAST_BARE = 100
 """Least number that tells its field by lying in the range of that field alone: smaller ones lie in any."""
 _LINKS = frozenset("of is = : ： was at 为 是 等 于".split())
 _HAVING = frozenset("with of for worth having has have had".split())
-_UNCOUNTED = frozenset("top first last next no 前 哪 第".split())
 _JOINING = frozenset("and but yet , 、 ， 且 但 并".split())
 _CHOOSING = frozenset(["or", "或", "或者"])
 _NO_CHOICE = "alternatives of numbers are not read, so no condition was made of it"
@@ -93,23 +92,15 @@ def assign(
         for beside in (place - 1, place + 1):
             if place not in made and place not in unclear and beside in made:
                 _share(sentence, columns, made, place, one, made[beside])
-    for place, name in {(fit.place, fit.field) for fit in fits if comparisons[fit.place].is_bare}:
-        for beside in (place - 1, place + 1):
-            if place not in made and beside in made and made[beside].field == name:
-                _merge(sentence, columns, made, place, comparisons[place], made[beside], unclear)
     # By their size alone, what nothing else speaks for.
     left = {fit.place for fit in fits} - {fit.place for fit in fits if fit.score} - made.keys()
     taken = {one.field for one in made.values()}
     _choose(columns, comparisons, [fit for fit in fits if fit.place in left and fit.field not in taken], made, unclear)
     for place in range(1, len(comparisons)):
         is_made = place in made or place - 1 in made
-        if (
-            is_made
-            and made.get(place) is not made.get(place - 1)
-            and _is_choice(sentence, comparisons[place - 1], comparisons[place])
-        ):
+        if is_made and _is_choice(sentence, comparisons[place - 1], comparisons[place]):
             unclear |= dict.fromkeys((place - 1, place), _NO_CHOICE)
-    return list({id(made[place]): made[place] for place in sorted(made.keys() - unclear.keys())}.values()), unclear
+    return [made[place] for place in sorted(made.keys() - unclear.keys())], unclear
 
 
 def _is_choice(sentence: Sentence, one: Comparison, other: Comparison) -> bool:
@@ -149,31 +140,6 @@ def _choose(
             and (numbers is None or fit.field != best.field)
             and (best.word is None or fit.word is not best.word)
         ]
-
-
-def _merge(
-    sentence: Sentence,
-    columns: Columns,
-    made: dict[int, Assigned],
-    place: int,
-    one: Comparison,
-    beside: Assigned,
-    unclear: dict[int, str],
-) -> None:
-    """Put two levels of a field in one choice: "between 3 star and 5 star hotels"; apart neither of them is read."""
-    other, numbers = beside.comparison, chosen(columns, one, beside.field)
-    start, end = min(one.start, other.start), max(one.end, other.end)
-    between = range(sentence.index_from(min(one.end, other.end)), sentence.index_from(max(one.start, other.start)))
-    are_beside = all(
-        sentence.folded(index) in _JOINING | _CHOOSING | {"-"} or beside.field in sentence.cue_fields(index)
-        for index in between
-    )
-    if numbers is None or not (other.is_bare and are_beside) or one.negated or other.negated:
-        unclear |= dict.fromkeys((at for at in (place, *made) if at == place or made[at] is beside), _NO_CHOICE)
-        return
-    both = replace(other, start=start, end=end, values=(*other.values, *one.values))
-    merged = Assigned(both, beside.field, (*beside.numbers, *numbers[0]), beside.unit)
-    made |= dict.fromkeys((at for at in (place, *made) if at == place or made[at] is beside), merged)
 
 
 def _rivals(best: _Fit, fits: Sequence[_Fit]) -> list[str]:
@@ -241,27 +207,25 @@ def _fit(
         score = max(score - _FRACTION, 0.1)
     lies_inside = is_inside(columns, name, numbers)
     if score <= 0:
-        alone = lies_inside and not holds_years(sentence.vocabulary, name) and _tells_field(sentence, one, words)
+        alone = lies_inside and not holds_years(sentence.vocabulary, name) and _tells_field(sentence, one)
         return _Fit(0.0, place, name, None) if alone else None
     score += _INSIDE if lies_inside else _OUTSIDE
     return _Fit(score, place, name, best[1]) if score > 0 else None
 
 
-def _tells_field(sentence: Sentence, one: Comparison, words: Sequence[Word]) -> bool:
+def _tells_field(sentence: Sentence, one: Comparison) -> bool:
     """Whether an amount may tell its field by its size, nothing else being compared: "under 400k, ..."."""
     if one.by or any(amount.is_worded or amount.readings[0].value < _LEAST_BARE for amount in one.amounts):
         return False
-    if any(one.start <= word.start < one.end for word in words) or _counts_other(sentence, one):
-        return False  # "cheaper than 300" where nothing has a price
+    if _counts_other(sentence, one):
+        return False
     return _is_plain(sentence, sentence.index_from(one.start) - 1) and _is_plain(sentence, sentence.index_from(one.end))
 
 
 def _is_plain(sentence: Sentence, place: int) -> bool:
     """Whether what stands there is nothing that a number would be of."""
     token = sentence.token(place)
-    if token is None or token.kind == "mark" or sentence.is_noun(place) or sentence.mention_at(place) is not None:
-        return True
-    return token.folded in lexicon.STOP_WORDS or (token.kind == "cjk" and token.text in "的吗呢吧了有")
+    return token is None or token.kind == "mark" or token.folded in lexicon.STOP_WORDS
 
 
 def _counts_other(sentence: Sentence, one: Comparison) -> bool:
@@ -277,23 +241,20 @@ def _counts_other(sentence: Sentence, one: Comparison) -> bool:
     if token.kind == "cjk" and token.start < one.end:
         return sentence.text[one.amounts[-1].end : one.end].strip("个的 ") not in comparing_words()
     if token.kind == "cjk":
-        counts = token.text in "个篇份条" and (sentence.ends_with_noun(one.start) or sentence.is_noun(place + 1))
-        return counts or token.text in "人位名"
+        return token.text in "个篇份条" and sentence.is_noun(place + 1)
     return token.folded not in (lexicon.STOP_WORDS | lexicon.AUXILIARIES | comparing_words())
 
 
 def _of_level(
     sentence: Sentence, columns: Columns, one: Comparison, place: int, name: str, word: Word | None
 ) -> _Fit | None:
-    """ "2 bed", "5-star", 4学分的: a number right beside the word for a field of few numbers that has it."""
+    """ "2 bed", "5-star": a number right beside the word for a field of few numbers that has it."""
     known, measure = columns.vocabulary.catalogue.fields[name], columns.measures[name]
     if word is None or word.elsewhere or measure.units or known.distinct > _LEVELS or is_key(sentence.vocabulary, name):
         return None
     numbers = chosen(columns, one, name)
     low, high = field_range(columns, name)
     if numbers is None or low is None or high is None or not all(low <= number <= high for number in numbers[0]):
-        return None
-    if measure.texts and not set(measure.numbers) >= set(numbers[0]):
         return None
     between = range(sentence.index_from(min(one.end, word.end)), sentence.index_from(max(one.start, word.start)))
     if word.start >= one.end:
@@ -308,19 +269,14 @@ def _of_level(
 
 
 def _states_level(sentence: Sentence, one: Comparison, word: Word) -> bool:
-    """Whether a number before a word tells which documents: "2 bed flats", "with 3 beds", 4学分的; not "the 2 beds"."""
-    before, behind = sentence.index_from(one.amounts[0].start) - 1, sentence.index_from(word.end)
-    if sentence.folded(before) in _UNCOUNTED:
+    """Whether a number before a word tells which documents: "2 bed flats", "with 3 beds"; not "the 2 beds"."""
+    before = sentence.index_from(one.amounts[0].start) - 1
+    first, following = sentence.token(before), sentence.token(sentence.index_from(word.end))
+    if not sentence.text[word.start : word.end].isascii():
         return False
-    if sentence.text[word.start : word.end].isascii():
-        first = sentence.token(before)
-        if first is None or first.kind == "mark":
-            return True
-        following = sentence.token(behind)
-        is_attribute = not sentence.text[word.start : word.end].casefold().endswith("s")
-        is_attribute = is_attribute and following is not None and following.kind == "word"
-        return is_attribute or sentence.folded(before) in _HAVING
-    return sentence.folded(behind) == "的" or sentence.is_noun(behind) or sentence.folded(before) == "有"
+    is_plural = sentence.text[word.start : word.end].casefold().endswith("s")
+    is_attribute = not is_plural and following is not None and following.kind == "word"
+    return first is None or first.kind == "mark" or is_attribute or first.folded in _HAVING
 
 
 def _weight(sentence: Sentence, comparisons: Sequence[Comparison], place: int, word: Word, name: str) -> float:

@@ -6,14 +6,13 @@ from functools import cache
 
 from agent.intent import lexicon, wording
 from agent.intent.catalogue import truth_of
+from agent.intent.forms import closeness
 from agent.intent.negation import is_negated
 from agent.intent.sentence import Sentence
 from agent.intent.text import has_chinese
 from agent.intent.words import table
 
 _MAY_LACK = ("person", "label", "tag", "version", "number", "date", "boolean")
-_ALIKE, _CUT = 4, 3
-"""Letters that two forms of a word have in common at least, and those of a word that is cut short."""
 _OF_ONE = re.compile(r"\b(?:i|we|you|he|she|it|there|my|our)\b(?!\s+want)", re.IGNORECASE)
 """Of whom a lack is said that is no document: "I have no sponsor"."""
 _SHORTEST = 6
@@ -73,7 +72,7 @@ def _undone(sentence: Sentence, said: str, lacked: Sequence[str]) -> str | None:
         name
         for name in lacked
         if roles[name] in ("person", "date", "number")
-        if any(_is_form(said[2:], word) for word in lexicon.name_words(name))
+        if any(closeness(said[2:], word) for word in lexicon.name_words(name))
     ]
     return named[0] if len(named) == 1 else None
 
@@ -83,19 +82,10 @@ def _is_own_name(sentence: Sentence, field: str, place: int, behind: int) -> boo
     token = sentence.tokens[place]
     words = [word for word in lexicon.name_words(field) if word not in ("dt", "date", "time", "day") and len(word) > 1]
     if token.kind != "cjk":
-        return token.kind == "word" and any(_is_form(token.folded, word) for word in words)
+        return token.kind == "word" and any(closeness(token.folded, word) for word in words)
     said = sentence.text[token.start : sentence.tokens[behind - 1].end] if behind > place else ""
     name = " ".join(words)
     return any(said in lexicon.bilingual().get(one, ()) for one in (name, name.removesuffix("s")))
-
-
-def _is_form(said: str, word: str) -> bool:
-    """ "expiry" of `expires`, "effective" of `eff`."""
-    if len(word) >= _CUT and said.startswith(word):
-        return True  # "architect" of `arch`
-    same = next((n for n, (one, other) in enumerate(zip(said, word, strict=False)) if one != other), len(word))
-    endings = table("existence", "en")["endings"]
-    return said == word or (same >= _ALIKE and said[same:] in endings and word[same:] in endings)
 
 
 def _stated(sentence: Sentence, field: str, start: int, end: int) -> tuple[bool, int, int] | None:

@@ -8,16 +8,19 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from agent.intent import lexicon, pointing, replacing
+from agent.intent import lexicon, wording
 from agent.intent.calculation import find_calculation, read_calculation
 from agent.intent.deciding import Constraint
-from agent.intent.filters import excludes, of_constraint
+from agent.intent.filters import excludes, keyed, keys_named, of_constraint, of_years_later
 from agent.intent.found import Found, Piece
+from agent.intent.linking import Mention
 from agent.intent.negation import is_denied_mention
-from agent.intent.reading import SURE
+from agent.intent.numbered import is_key, number_nouns
+from agent.intent.reading import LIKELY, SURE
 from agent.intent.rejected import SEARCHED, unread
 from agent.intent.text import readable
 from agent.intent.topic import topic_of
+from agent.intent.versions import version_numbers
 from agent.types import Message
 
 _RECORDS = {"how many": "documents", "多少": "份文档", "几": "份文档"}
@@ -27,18 +30,6 @@ _REFINES = re.compile(
     r"去掉|排除|只要|只看|只保留|仅|其中|除了|不要|剔除|筛|里面",
     re.IGNORECASE,
 )
-_EXCLUDES = re.compile(
-    r"\b(?:exclude|excluding|leave\s+out|drop|remove|skip|ignore|without|except|not)\b(?!\s+(?:all|everything)\b)|"
-    r"去掉|排除|除了|不要|剔除",
-    re.IGNORECASE,
-)
-_BEGINS_EXCLUDING = re.compile(
-    r"^\W*(?:(?:ok(?:ay)?|and|now|but|please|then|also|can\s+you|请|那|再)\W+)*"
-    r"(?:exclude|leave\s+out|drop|remove|skip|ignore|without|去掉|排除|剔除|不要)(?!\w*\s+(?:all|everything)\s+(?:but|except))",
-    re.IGNORECASE,
-)
-_KEEPS = re.compile(r"\b(?:all|everything|anything)\s+(?:but|except)\b|以外的?(?:都|全)", re.IGNORECASE)
-_TURNS = re.compile(r"[,，;；]|\b(?:and|but|only|show|just)\b|[只]|要的", re.IGNORECASE)
 _SAME = re.compile(
     r"也(?:查|看|来|要|给|列)|(?:^|[.!?]\s)\W*(?:(?:and|but|so|or|then|ok(?:ay)?)\W*)?(?:what|how)\s+about\b|"
     r"\b(?:make|change|switch)\s+(?:that|it|this)\b|\bsame\b\W+(?:for|thing|question|with|again|but|in|by|from|on|only)\b|"
@@ -52,8 +43,6 @@ _LEADS = re.compile(
 )
 _LEAD_WORDS = re.compile(r"^\W*(?:and|but|so|then|also|what\s+about|how\s+about|那么?|还有)(?![a-z])", re.IGNORECASE)
 _AMONG = re.compile(r"\b(?:of|among|in)\s+(?:them|those|these)\b|其中|里面|这些(?:里|中)", re.IGNORECASE)
-_INSTEAD = re.compile(r"\binstead\b", re.IGNORECASE)
-_ONES = re.compile(r"\b(?:ones|them|those|these)\b|列出来|哪些|哪几", re.IGNORECASE)
 _BEGINS_REFINING = re.compile(
     r"^\W*(?:(?:ok(?:ay)?|and|now|but|please|then|那|再)\W+)*(?:only|just|只要|只看|只保留|仅)", re.IGNORECASE
 )
@@ -65,6 +54,32 @@ _LONGEST_FOLLOWUP = 200
 _LONGEST_CONTEXT = 240
 _MOST_TOPIC_WORDS = 3
 _MOST_TURNS = 4
+_PERSON = re.compile(
+    r"\b(?:he|she|him|her|his|hers|they|them|their)\b|(?<!其)他(?!们的?答)|她|这位|那位|本人|此人", re.IGNORECASE
+)
+_THING = re.compile(
+    r"\b(?:it|its|that|this|that\s+one|this\s+one|"
+    r"the\s+(?:first|second|last|latest|newest|oldest|former|latter)(?:\s+one)?|they|them|these|those|there)\b|"
+    r"它|该|这个|那个|这份|那份|这篇|那篇|前者|后者|上述|其(?!中|他|实)|此",
+    re.IGNORECASE,
+)
+_NEWEST = re.compile(r"\b(?:latest|newest|last|most\s+recent|second|latter)\b|最新|最后|后者|最近", re.IGNORECASE)
+_OLDEST = re.compile(r"\b(?:first|oldest|earliest|former)\b|最早|第一|前者", re.IGNORECASE)
+_ID = re.compile(r"\b[a-z][a-z0-9]*(?:-[a-z0-9]+)*-\d[\w-]*\b")
+IT = re.compile(r"\b(?:it|its)\b|它|该(?:提案|文档|文件|方案)", re.IGNORECASE)
+_WHO_OR_WHEN = re.compile(r"\b(?:who|when)\b|谁|什么时候|何时", re.IGNORECASE)
+_THE_SAME = re.compile(
+    r"\bthe\s+same\s+|\bsame\s+|\bthat\s+same\s+|同一(?:个|位|名|家|款|类|份)?|相同的?", re.IGNORECASE
+)
+_BESIDE = re.compile(
+    r"\b(?:(?P<before>previous|preceding|prior)|next|following)\s+(?P<unit>year|version|release)\b|"
+    r"\b(?P<unit2>year|version|release)\s+(?:(?:right|just|directly)\s+)?(?:(?P<before2>before|earlier|prior)|after|later)\b|"
+    r"(?P<before3>[上前])一个?(?P<unit3>年|版)|[下后]一个?(?P<unit4>年|版)",
+    re.IGNORECASE,
+)
+_VERSION = re.compile(r"\d+(?:\.\d+)*")
+_PLAIN = ("eq", "in")
+_OPPOSITE = {"ne": "eq", "nin": "in"}
 
 Finder = Callable[[str], Found]
 
@@ -111,13 +126,13 @@ def carry(found: Found, history: Sequence[Message], find: Finder, *, turns: int 
     measured = _of_what_was_measured(found, before, find)
     found = measured or found
     text = found.sentence.text
-    context = _context(before, answered, thing=pointing.THING.search(text) is not None)
-    found = replacing.in_the_same_fields(replacing.on_the_same_date(found, before), before)
+    context = _context(before, answered, thing=_THING.search(text) is not None)
+    found = _in_the_same_fields(_on_the_same_date(found, before), before)
     # After a list a bare value is a constraint: "the rejected ones", 那护士用的呢.
     bare = _with_bare_values(found, before)
-    if any(one.search(text) for one in (_REFINES, _SAME, _INSTEAD)) or _is_fragment(bare):
+    if any(one.search(text) for one in (_REFINES, _SAME)) or _is_fragment(bare):
         # Who changes a question says nothing but conditions.
-        found = replace(bare, pieces=replacing.firm(bare.pieces))
+        found = replace(bare, pieces=_firm(bare.pieces))
     return (
         _of_the_same(found, before, said, context)
         or _narrowing(found, before, context, same=measured is not None)
@@ -138,31 +153,26 @@ def _of_records(found: Found, find: Finder) -> Found:
 def _of_what_was_measured(found: Found, before: Found, find: Finder) -> Found | None:
     """ "and over 50?" compares what the question before compared, by the word that was said for it there."""
     numbers = found.sentence.vocabulary.of_role("number")
-    measured = {piece.field: piece for piece in before.pieces if piece.field in numbers}
+    measured = {piece.field for piece in before.pieces if piece.field in numbers}
     said = _comparison(found)
     if said is None or len(measured) != 1:
         return None
     sentence = before.sentence
-    word = next((sentence.tokens[place].text for place, names in sentence.cued if measured.keys() & set(names)), None)
+    word = next((sentence.tokens[place].text for place, names in sentence.cued if measured & set(names)), None)
     again = find(found.sentence.text.replace(said, f"{word} {said}", 1)) if word else found
-    field, piece = measured.popitem()
-    if said.isdigit() and "value" in piece.filter:
-        # "make it 4" of at least 3 is at least 4
-        others = (one for one in again.pieces if one.field != field)
-        return replace(again, pieces=(*others, replace(piece, filter={**piece.filter, "value": int(said)})))
-    return again if any(one.field == field for one in again.pieces) else None
+    return again if any(one.field in measured for one in again.pieces) else None
 
 
 def _narrowing(found: Found, before: Found, context: str, *, same: bool) -> Carried | None:
     """A turn that keeps the question before and changes its constraints: "only the rejected ones", "and in 2022?"."""
     text = found.sentence.text
-    before = replace(before, pieces=replacing.firm(before.pieces))
-    beside = replacing.year_beside(found, before) or replacing.version_beside(found, before)
+    before = replace(before, pieces=_firm(before.pieces))
+    beside = _beside(found, before)
     if beside is not None:
-        return Carried(found, before, replacing.overridden(before.pieces, (beside,)), context, lists=True, again=True)
-    pieces = replacing.overridden(before.pieces, found.pieces, _grouped(found))
+        return Carried(found, before, _overridden(before.pieces, (beside,)), context, lists=True, again=True)
+    pieces = _overridden(before.pieces, found.pieces, _grouped(found))
     refines = _REFINES.search(text)
-    same = same or bool(_SAME.search(text) or _is_fragment(found) or (found.pieces and _INSTEAD.search(text)))
+    same = same or bool(_SAME.search(text) or _is_fragment(found))
     if (refines and found.pieces) or (same and (found.pieces or before.pieces)):
         return Carried(found, before, pieces, context, lists=True, again=same)
     if before.pieces and (_BEGINS_REFINING.match(text) or (not found.pieces and _comparison(found))):
@@ -170,11 +180,7 @@ def _narrowing(found: Found, before: Found, context: str, *, same: bool) -> Carr
         return Carried(found, before, before.pieces, context, lists=False)
     if _AMONG.search(text) and topic_of(found) and before.pieces:
         return Carried(found, before, pieces, "", lists=False)
-    if topic_of(found):
-        return None
-    if _AMONG.search(text) and not found.pieces and find_calculation(found) is not None:
-        return Carried(found, before, before.pieces, context, lists=True)
-    if _LEADS.search(text) and found.pieces and before.pieces:
+    if _LEADS.search(text) and found.pieces and before.pieces and not topic_of(found):
         return Carried(found, before, pieces, context, lists=True)
     return None
 
@@ -187,15 +193,15 @@ def _comparison(found: Found) -> str | None:
 
 def _of_the_same(found: Found, before: Found, said: Found, context: str) -> Carried | None:
     """ "others by the same inspector", 同一个作者: the value of that field in the question or the answer before."""
-    match = pointing.THE_SAME.search(found.sentence.text)
+    match = _THE_SAME.search(found.sentence.text)
     if match is None:
         return None
     fields = found.sentence.cue_fields(found.sentence.index_from(match.end()))
     piece = next((piece for piece in before.pieces if piece.field in fields and not excludes(piece.filter)), None)
-    piece = piece or pointing.last_named(said, fields)
+    piece = piece or _last_named(said, fields)
     if piece is None:
         return None
-    own = found.pieces if topic_of(found) else replacing.firm(found.pieces)  # "same author, but rejected"
+    own = found.pieces if topic_of(found) else _firm(found.pieces)  # "same author, but rejected"
     pieces = (replace(piece, start=0, end=0), *(one for one in own if one.field != piece.field))
     return Carried(found, before, pieces, context, lists=not topic_of(found))
 
@@ -204,53 +210,36 @@ def _of_person(found: Found, before: Found, said: Found) -> Carried | None:
     """ "what else did she write": about the person that the answer or the question named last."""
     people = found.sentence.vocabulary.of_role("person")
     named = any(piece.field in people for piece in found.pieces)
-    if not people or named or not pointing.PERSON.search(found.sentence.text):
+    if named or not _PERSON.search(found.sentence.text):
         return None
-    of_many = pointing.OF_MANY.search(found.sentence.text) and not any(piece.field in people for piece in before.pieces)
-    if of_many and before.pieces and not pointing.WHO_OR_WHEN.search(before.sentence.text):
-        return None  # after a list of documents "their" is of those
-    if of_many_records(found, before):
-        return None
-    person = pointing.last_named(said, people) or pointing.last_named(before, people)
+    person = _last_named(said, people) or _last_named(before, people)
     if person is None:
         return None
-    pieces = (pointing.as_asked(person, found, people), *found.pieces)
+    pieces = (_as_asked(person, found, people), *found.pieces)
     return Carried(found, before, pieces, "", lists=not topic_of(found))
-
-
-def of_many_records(found: Found, before: Found) -> bool:
-    """Whether "they" of a calculation may be the records before, which other conditions than a person's describe."""
-    people = found.sentence.vocabulary.of_role("person")
-    others = any(piece.field not in people for piece in before.pieces)
-    return others and bool(pointing.OF_MANY.search(found.sentence.text)) and find_calculation(found) is not None
 
 
 def _of_document(found: Found, before: Found, said: Found, answered: str, context: str) -> Carried | None:
     """ "what does it say", "who sponsored the latest one": about a document that the answer names."""
     text = found.sentence.text
-    document = pointing.document_meant(found, before, said, answered) if pointing.THING.search(text) else None
+    document = _document_meant(found, before, said, answered) if _THING.search(text) else None
     if document is None:
-        plain = not found.pieces and not topic_of(found) and not topic_of(before)
-        if pointing.IT.search(text) and before.pieces and plain and pointing.asks_field(found):
-            # Documents without numbers: what found it finds it again.
-            return Carried(found, before, before.pieces, context, lists=True)
         return None
     # "which older proposal did it grow out of" asks for another.
     others = any(found.sentence.is_noun(index) for index in range(len(found.sentence.tokens)))
-    if pointing.SAYS.search(text) or (
-        pointing.IT.search(text) and not others and pointing.is_spoken_of(document, before)
-    ):
+    is_spoken_of = [piece.filter for piece in before.pieces] == [document.filter]
+    if IT.search(text) and not others and is_spoken_of:
         return Carried(found, before, (document,), "", lists=False)
-    if not topic_of(found) and pointing.asks_field(found):
+    if not topic_of(found) and _asks_field(found):
         return Carried(found, before, (document,), context, lists=False)
     return None
 
 
 def _counting(found: Found, before: Found, context: str) -> Carried | None:
     """ "how many is that": a calculation over what was asked before."""
-    if found.pieces or topic_of(found) or not (find_calculation(found) or _ONES.search(found.sentence.text)):
+    if topic_of(found) or not find_calculation(found):
         return None
-    return Carried(found, before, replacing.overridden(before.pieces, (), _grouped(found)), context, lists=True)
+    return Carried(found, before, _overridden(before.pieces, (), _grouped(found)), context, lists=True)
 
 
 def _grouped(found: Found) -> str | None:
@@ -272,46 +261,22 @@ def _is_fragment(found: Found) -> bool:
 
 def _with_bare_values(found: Found, before: Found) -> Found:
     """The turn with the values it names and does nothing else with as constraints."""
-    roles = found.sentence.vocabulary.roles
-    text = found.sentence.text
-    negated = _EXCLUDES.search(text) is not None
-    fields = found.sentence.vocabulary.catalogue.fields
-    # "without EMEA, only infrastructure": what comes after is wanted.
-    turned = _TURNS.search(text) if _BEGINS_EXCLUDING.match(text) else None
-    end = turned.start() if turned else len(text)
-    keeps = _KEEPS.search(text) is not None
-    if _BEGINS_EXCLUDING.match(text):
-        found = replace(
-            found, pieces=tuple(replacing.excluded(piece) if piece.start < end else piece for piece in found.pieces)
-        )
-    if keeps:
-        found = replace(found, pieces=tuple(replacing.included(piece) for piece in found.pieces))
-    stated = {piece.field for piece in found.pieces}
-    asked = {piece.field for piece in before.pieces}
-    more = []
-    for mention in found.left:
-        known = [one for one in mention.known if roles[one.field] in _VALUES and one.field not in stated]
-        # Of several fields the one that was spoken of; of several people nobody.
-        known = [one for one in known if one.field in asked] or known
-        alone = len({one.value for one in known}) == 1
-        if known and (alone or roles[known[0].field] != "person"):
-            own = is_denied_mention(found.sentence, mention)
-            if own is None:
-                continue  # "those far from Lyon": neither it nor its opposite
-            denied = not keeps and ((negated and mention.start < end) or own)
-            one = Constraint(known[0].field, (known[0].value,), mention.start, mention.end, negated=denied)
-            more.append(Piece(one.field, of_constraint(one, fields), one.start, one.end, SURE))
-    for name in found.sentence.vocabulary.of_role("boolean"):
-        if name not in stated and _names_boolean(found.sentence.text.casefold(), name):
-            more.append(Piece(name, {"type": "eq", "key": name, "value": not negated}, 0, 0, SURE))
+    stated, asked = {piece.field for piece in found.pieces}, {piece.field for piece in before.pieces}
+    more = [piece for mention in found.left if (piece := _bare(found, mention, stated, asked)) is not None]
     return replace(found, pieces=(*found.pieces, *more)) if more else found
 
 
-def _names_boolean(text: str, name: str) -> bool:
-    """ "the public ones" of a field "is_public"."""
-    own = lexicon.name_words(name)
-    words = [*own, *lexicon.bilingual().get(" ".join(own), ())]
-    return any(word in text for word in words if len(word) > 1 and word not in ("is", "has"))
+def _bare(found: Found, mention: Mention, stated: set[str], asked: set[str]) -> Piece | None:
+    """The constraint that a named value makes in a turn of which no other part says anything of its field."""
+    roles = found.sentence.vocabulary.roles
+    known = [one for one in mention.known if roles[one.field] in _VALUES and one.field not in stated]
+    # Of several fields the one that was spoken of; of several people nobody.
+    known = [one for one in known if one.field in asked] or known
+    denied = is_denied_mention(found.sentence, mention)
+    if not known or denied is None or (roles[known[0].field] == "person" and len({one.value for one in known}) > 1):
+        return None
+    one = Constraint(known[0].field, (known[0].value,), mention.start, mention.end, negated=denied)
+    return Piece(one.field, of_constraint(one, found.sentence.vocabulary.catalogue.fields), one.start, one.end, SURE)
 
 
 def leans(found: Found) -> bool:
@@ -320,7 +285,7 @@ def leans(found: Found) -> bool:
     words = sum(token.kind in ("word", "number") for token in found.sentence.tokens)
     characters = sum(token.kind == "cjk" for token in found.sentence.tokens)
     short = words <= _SHORT_WORDS and characters <= _SHORT_CHARACTERS and len(text) <= _LONGEST_FOLLOWUP
-    points = any(pattern.search(text) for pattern in (pointing.PERSON, pointing.THING, _LEADS, _SAME, _REFINES))
+    points = any(pattern.search(text) for pattern in (_PERSON, _THING, _LEADS, _SAME, _REFINES))
     return short and (points or len(topic_of(found)) <= _MOST_TOPIC_WORDS)
 
 
@@ -334,7 +299,149 @@ def _context(before: Found, answered: str, *, thing: bool) -> str:
 
 def stripped(text: str) -> str:
     """A turn without the words that only point back, for a search."""
-    plain = pointing.PERSON.sub(" ", text)
+    plain = _PERSON.sub(" ", text)
     plain = _LEAD_WORDS.sub(" ", plain)
     words = [word for word in plain.split() if word.casefold().strip("?.,!") not in lexicon.STOP_WORDS]
     return " ".join(words) or text
+
+
+def _on_the_same_date(found: Found, before: Found) -> Found:
+    """The turn with its days in the field of those before, unless a word says another: "denied in 2023", "2024?"."""
+    dates = found.sentence.vocabulary.of_role("date")
+    field = next((piece.field for piece in before.pieces if piece.field in dates), None)
+    if field is None:
+        return found
+    others = set(dates) - {name for _, names in found.sentence.cued for name in names}
+    pieces = (
+        replace(one, field=field, filter=keyed(one.filter, field)) if one.field in others else one
+        for one in found.pieces
+    )
+    return replace(found, pieces=tuple(pieces))
+
+
+def _in_the_same_fields(found: Found, before: Found) -> Found:
+    """The turn with its values in the fields of those before, unless a word says another: "same for Ito" of authors."""
+    cued = {name for _, names in found.sentence.cued for name in names}
+    fields = found.sentence.vocabulary.catalogue.fields
+    asked = [one.field for one in before.pieces if one.filter["type"] in _PLAIN]
+    pieces = []
+    for piece in found.pieces:
+        inner = piece.filter.get("filters", [piece.filter])
+        values = {str(one.get("value")) for one in inner if one["type"] == "eq"}
+        keys = {one.get("key") for one in inner}
+        field = next((name for name in asked if name in keys or values <= fields[name].values.keys()), None)
+        if len(values) == 1 and field is not None and keys != {field} and keys.isdisjoint(cued - {field}):
+            piece = replace(piece, field=field, filter={"type": "eq", "key": field, "value": inner[0]["value"]})
+        pieces.append(piece)
+    return replace(found, pieces=tuple(pieces))
+
+
+def _overridden(before: Sequence[Piece], now: Sequence[Piece], grouped: str | None = None) -> tuple[Piece, ...]:
+    """Constraints taken over, but for fields that are stated anew or counted by; what is excluded now stays beside."""
+    stated = {grouped, *(key for piece in now if not excludes(piece.filter) for key in keys_named(piece.filter))}
+    denied = [
+        {**piece.filter, "type": _OPPOSITE[piece.filter["type"]]} for piece in now if piece.filter["type"] in _OPPOSITE
+    ]
+    kept = (one for one in before if stated.isdisjoint(keys_named(one.filter)) and one.filter not in denied)
+    return (*kept, *now)
+
+
+def _beside(found: Found, before: Found) -> Piece | None:
+    """ "and the year before?", "and the next version?": what stands beside what the question before asked for."""
+    said = _BESIDE.search(found.sentence.text)
+    if said is None or wording.YES_OR_NO.search(found.sentence.text):
+        return None  # "was it in the next release?" asks about what was found
+    names = said.groupdict()
+    unit = next(names[one] for one in names if one.startswith("unit") and names[one])
+    step = -1 if any(names[one] for one in names if one.startswith("before")) else 1
+    if unit.casefold() not in ("year", "年"):
+        return _version_beside(before, step)
+    dates = before.sentence.vocabulary.of_role("date")
+    piece = next((piece for piece in before.pieces if piece.field in dates), None)
+    if piece is None or len(before.dates) != 1 or not before.dates[0].period.is_bounded:
+        return None
+    return replace(piece, filter=of_years_later(piece.filter, step), start=0, end=0)
+
+
+def _version_beside(before: Found, step: int) -> Piece | None:
+    """The version some steps from that of the question before, among those that there are."""
+    vocabulary = before.sentence.vocabulary
+    versions = vocabulary.of_role("version")
+    piece = next((one for one in before.pieces if one.field in versions and one.filter["type"] == "eq"), None)
+    if piece is None:
+        return None
+    known = sorted(filter(_VERSION.fullmatch, vocabulary.catalogue.fields[piece.field].values), key=version_numbers)
+    place = known.index(piece.filter["value"]) + step if piece.filter["value"] in known else -1
+    if not 0 <= place < len(known):
+        return None
+    return replace(piece, filter={**piece.filter, "value": known[place]}, start=0, end=0)
+
+
+def _firm(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
+    """The conditions, the likely ones as sure: who goes on from them takes them as such."""
+    return tuple(
+        replace(one, confidence=max(one.confidence, SURE)) if one.confidence >= LIKELY else one for one in pieces
+    )
+
+
+def _last_named(found: Found, fields: Sequence[str]) -> Piece | None:
+    """The value of these fields that a turn names last, if the name is of one alone."""
+    for mention in reversed(found.sentence.mentions):
+        known = mention.of(*fields)
+        if len({one.value for one in known}) == 1:
+            return _equal(next(name for name in fields if mention.of(name)), known[0].value)
+    return None
+
+
+def _as_asked(person: Piece, found: Found, people: Sequence[str]) -> Piece:
+    """The person in the field that the turn asks about: "what did she sponsor"."""
+    cued: list[str] = []
+    for index in range(len(found.sentence.tokens)):
+        names = [name for name in found.sentence.cue_fields(index) if name in people]
+        # A word that points at all of them tells none apart.
+        cued += names if len(names) == 1 else []
+    return _equal(cued[-1], person.filter["value"]) if cued else person
+
+
+def _equal(field: str, value: str | int) -> Piece:
+    return Piece(field, {"type": "eq", "key": field, "value": value}, 0, 0, SURE)
+
+
+def _document_meant(found: Found, before: Found, said: Found, answered: str) -> Piece | None:
+    """The document that "it" or "the latest one" means: one that the answer names, by its number or its id."""
+    text = found.sentence.text
+    is_last, chooses = _NEWEST.search(text), _NEWEST.search(text) or _OLDEST.search(text)
+    numbers_of = found.sentence.vocabulary.of_role("number")
+    key = next((name for name in numbers_of if is_key(found.sentence.vocabulary, name)), None)
+    if key is None:
+        ids = list(dict.fromkeys(_ID.findall(answered)))
+        return _equal("id", ids[-1] if is_last else ids[0]) if len(ids) == 1 or (ids and chooses) else None
+    for turn in (said, before):
+        numbers = _numbers(turn, key)
+        if len(numbers) == 1 or (numbers and chooses):
+            return _equal(key, numbers[-1] if is_last else numbers[0])
+    return None
+
+
+def _numbers(turn: Found, key: str) -> list[int]:
+    """The documents that a turn names by their numbers, in its order."""
+    nouns = number_nouns(turn.sentence, key)
+    values = turn.sentence.vocabulary.catalogue.fields[key]
+    found: list[int] = []
+    for index, token in enumerate(turn.sentence.tokens):
+        if token.kind == "number" and turn.sentence.folded(index - 1) in nouns and token.folded.isdigit():
+            number = int(token.folded)
+            if (
+                isinstance(values.low, int | float)
+                and isinstance(values.high, int | float)
+                and values.low <= number <= values.high
+            ):
+                found.append(number)
+    return list(dict.fromkeys(found))
+
+
+def _asks_field(found: Found) -> bool:
+    """Whether a turn asks for what a field holds: "who sponsored it"."""
+    sentence = found.sentence
+    cued = any(sentence.cue_fields(index) for index in range(len(sentence.tokens)))
+    return cued or _WHO_OR_WHEN.search(sentence.text) is not None

@@ -14,9 +14,11 @@ from agent.intent.existence import read_existence
 from agent.intent.filters import Json, both, either, of_constraint, of_date, of_number, outside
 from agent.intent.flags import read_flags
 from agent.intent.foreign import translated_cues
+from agent.intent.forms import CUT, closeness
 from agent.intent.lengths import find_lengths
 from agent.intent.linking import Mention, find_mentions
-from agent.intent.negation import denials_of, find_negators, is_negated
+from agent.intent.negation import denials_of, is_negated
+from agent.intent.negators import find_negators
 from agent.intent.numbered import NumberRange, holds_years, is_key, year_ranges
 from agent.intent.reading import SURE
 from agent.intent.sentence import Sentence, about_regions
@@ -187,7 +189,7 @@ _TOLD = 0.8
 _SAID = 0.9
 _NEAR = 40
 """Characters between a date and the word for its field."""
-_LEAST_SHORTENED, _SHORTEST_PAST = 3, 4
+_SHORTEST_PAST = 4
 _DONE_THEN = re.compile(r"([\u4e00-\u9fff]{2})的")
 _LONGEST_PHRASE = 60
 _LEADING = re.compile(
@@ -281,12 +283,8 @@ def _date_pieces(sentence: Sentence, dates: Sequence[DateRange], now: datetime) 
 
 def _shortened(word: str, fields: Sequence[str]) -> list[str]:
     """The field whose name shortens a word: `dt_intro` of "introduced"; none where several do."""
-    names = [name for name in fields if any(_is_short_for(part, word) for part in lexicon.name_words(name))]
+    names = [name for name in fields if any(CUT <= closeness(word, part) < 1 for part in lexicon.name_words(name))]
     return names if len(names) == 1 else []
-
-
-def _is_short_for(part: str, word: str) -> bool:
-    return len(part) >= _LEAST_SHORTENED and part.isascii() and word != part and word.startswith(part)
 
 
 def date_field(sentence: Sentence, one: DateRange) -> str | None:

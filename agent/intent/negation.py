@@ -4,119 +4,19 @@ A negation reaches forward over words that mean nothing of their own, over the f
 the field. Where another word stops it, it is not clear what is denied: neither the condition nor its opposite is read.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Collection, Iterator, Sequence
 
 from agent.intent import lexicon
 from agent.intent.linking import Mention
+from agent.intent.negators import JOINING, UNCLEAR, Negator, acting_words, is_deed_denied, phrase_at, words_of_kind
 from agent.intent.sentence import ENDS, Sentence
-from agent.intent.text import Token, has_chinese, stem, tokenize
-from agent.intent.words import LANGUAGES, table
+from agent.intent.text import Token, has_chinese, stem
 
-_KINDS = ("harmless", "also", "prefix", "not", "lacking", "excluding", "but", "than", "doubtful")
-_LED = {"but": "whole", "than": "another"}
-"""Words that leave out where one of others stands shortly before: "anything but", "in another city than"."""
-_LED_BY = 4
-"""Words before at most."""
-_APOSTROPHES = frozenset(["'", "’"])
-_ASKED = frozenset("i you we they he she it there".split())
-UNCLEAR = 3
-"""Words between a negation and a condition that it may or may not be about."""
-JOINING = frozenset("and or nor 和 或 及 跟".split())
-_BEING = frozenset("is are was were be been being as the a an their its his her".split())
-_ALL_ZH = frozenset("都均也全皆还从并")
-_RELATIVE = frozenset("that which whom who what".split())
-_DOING = frozenset("do does did don doesn didn has hasn have haven had hadn could couldn would wouldn will won".split())
 _REACH = 24
 _AUXILIARIES = frozenset("do does did is are was were has have had".split())
 _EXISTING = frozenset("there any we you i".split())
 _NEAR_BEHIND = 6
 """Words behind a condition among which one that denies may be about it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Negator:
-    """A word of negation, tokens [first, last).
-
-    Attributes:
-        kind: "prefix" denies the next word, "not" a predicate, "lacking" that something is there, "excluding" takes
-            documents away, "also" says that something is not all: "not only", and "doubtful" may deny what stands in
-            the clause or speak of something else: "hardly", "far from".
-    """
-
-    first: int
-    last: int
-    kind: str
-
-
-@cache
-def _phrases(kind: str) -> Mapping[str, tuple[tuple[str, ...], ...]]:
-    """The phrases of a kind by their first word, the longest first."""
-    found: dict[str, list[tuple[str, ...]]] = {}
-    for phrase in table("negation")[kind]:
-        words = tuple(token.folded for token in tokenize(phrase.replace("’", "'")))
-        found.setdefault(words[0], []).append(words)
-    return {word: tuple(sorted(ways, key=len, reverse=True)) for word, ways in found.items()}
-
-
-@cache
-def words_of_kind(kind: str) -> frozenset[str]:
-    """The words of a list of `words/*.toml`, of all languages."""
-    return frozenset(table("negation")[kind])
-
-
-def phrase_at(sentence: Sentence, place: int, kind: str) -> int:
-    """The place behind a phrase of a kind that begins here; the place itself where there is none."""
-    for words in _phrases(kind).get(sentence.folded(place), ()):
-        said = (sentence.folded(place + n) for n in range(len(words)))
-        over = sentence.mention_at(place + len(words) - 1)
-        if over is not None and over.first > place:
-            continue  # 不[含早餐]
-        if all(one == word or (one == "’" and word == "'") for one, word in zip(said, words, strict=True)):
-            return place + len(words)
-    return place
-
-
-def find_negators(sentence: Sentence) -> dict[int, Negator]:
-    """The words of negation of a question, by the place behind each."""
-    found: dict[int, Negator] = {}
-    place = 0
-    while place < len(sentence.tokens):
-        kind, last = max(
-            ((kind, phrase_at(sentence, place, kind)) for kind in _KINDS),
-            key=lambda pair: (pair[1], -_KINDS.index(pair[0])),
-        )
-        if last == place and _is_contracted(sentence, place):
-            kind, last = "not", place + 1
-        covered = sentence.mention_at(place)
-        if covered is not None and covered.last >= last and not _is_before_name(sentence, covered, kind):
-            last = place  # a part of a name
-        elif kind in _LED and not _is_led(sentence, place, kind):
-            kind, last = "doubtful", phrase_at(sentence, place, "doubtful")
-        if last > place and kind != "harmless":
-            found[last] = Negator(place, last, "excluding" if kind in _LED else kind)
-        place = max(last, place + 1)
-    return found
-
-
-def _is_before_name(sentence: Sentence, covered: Mention, kind: str) -> bool:
-    """Whether a word that leaves out, and may be a value, stands right before another name: 剔除支付组."""
-    return kind == "excluding" and sentence.mention_at(covered.last) is not None
-
-
-def _is_led(sentence: Sentence, place: int, kind: str) -> bool:
-    """Whether a word shortly before makes a word one that leaves out."""
-    return not words_of_kind(_LED[kind]).isdisjoint({sentence.folded(place - n) for n in range(1, _LED_BY + 1)})
-
-
-def _is_contracted(sentence: Sentence, place: int) -> bool:
-    """The t of "isn't", unless it asks: "don't we have contracts with them?"."""
-    if sentence.folded(place) != "t" or sentence.folded(place - 1) not in _APOSTROPHES:
-        return False
-    auxiliary, following = sentence.folded(place - 2), sentence.folded(place + 1)
-    asks = place == 2 and (following in _ASKED or not auxiliary.startswith("do"))
-    return auxiliary.endswith(("n", "ca")) and not asks
 
 
 def is_negated(sentence: Sentence, start: int, end: int, fields: Collection[str]) -> bool | None:
@@ -441,95 +341,3 @@ def denials_of(sentence: Sentence) -> dict[int, bool | None]:
 
 def _fields_of(mention: Mention) -> set[str]:
     return {known.field for known in mention.known}
-
-
-@cache
-def acting_words() -> tuple[frozenset[str], tuple[str, ...]]:
-    """The stems of verbs in English, and the verbs in Chinese."""
-    english, chinese = (table("link", language)["acting"].split() for language in LANGUAGES)
-    return frozenset(english), tuple(chinese)
-
-
-def is_deed_denied(sentence: Sentence, first: int, last: int, fields: Collection[str]) -> bool | None:
-    """What somebody has not done: "that Ann didn't approve", 李伟没有批准的; not "those from Lyon are not closed"."""
-    first, last = _listed(sentence, first, last, fields)
-    if _is_role_denied(sentence, last, fields):
-        return True
-    named, behind = sentence.cue(last)
-    place = behind if not set(named).isdisjoint(fields) else last
-    token = sentence.token(place)
-    if token is None or token.text in ENDS:
-        return False
-    if token.kind == "cjk":
-        return _is_deed_denied_zh(sentence, first, place, fields)
-    following = (one for one in sentence.negators.values() if place <= one.first <= place + UNCLEAR)
-    negator = min(following, key=lambda one: one.first, default=None)
-    if negator is None or negator.kind not in ("not", "lacking"):
-        return False
-    if any(sentence.folded(one) in _RELATIVE for one in range(place, negator.first)):
-        return False  # "what Ann sent that nobody answered"
-    acts = _are_acting(sentence, fields)
-    before = first - 1
-    while before >= 0 and sentence.folded(before) in ("the", "a", "an"):
-        before -= 1
-    # "which infra tasks have not": there the name describes what is asked for.
-    related = sentence.folded(before) in _RELATIVE and (before > 0 or acts)
-    word = sentence.token(before)
-    plain = word is not None and word.kind == "word" and word.folded not in lexicon.STOP_WORDS
-    subject = related or (plain and sentence.mention_at(before) is None)
-    if negator.first == place or not subject or not (acts or related):
-        return False
-    return related or sentence.folded(place) in _DOING or negator.kind == "lacking"
-
-
-def _is_deed_denied_zh(sentence: Sentence, first: int, place: int, fields: Collection[str]) -> bool | None:
-    """李伟没有批准的, 李伟和王芳都没参加的; None where what was not done is no verb that is known."""
-    while sentence.folded(place) in _ALL_ZH:
-        place += 1
-    negator = next((one for one in sentence.negators.values() if one.first == place), None)
-    if negator is None or negator.kind not in ("not", "lacking") or sentence.mention_at(negator.last) is not None:
-        return False
-    text = sentence.text[sentence.tokens[negator.last - 1].end :]
-    acts, several = _are_acting(sentence, fields), sentence.folded(place - 1) in _ALL_ZH
-    if acts and text.startswith(acting_words()[1]):
-        return True
-    return None if acts or several else False
-
-
-def _are_acting(sentence: Sentence, fields: Collection[str]) -> bool:
-    """Whether values of one of some fields are people or groups, who do something."""
-    roles, concepts = sentence.vocabulary.roles, sentence.vocabulary.concepts
-    return any(roles.get(name) == "person" or "group" in concepts.get(name, ()) for name in fields)
-
-
-def _listed(sentence: Sentence, first: int, last: int, fields: Collection[str]) -> tuple[int, int]:
-    """The tokens of a list of values of a field that a value at some tokens is of: "Ann, Bo and Cy"."""
-
-    def beside(place: int, step: int) -> Mention | None:
-        other = sentence.mention_at(place + step)
-        joined = sentence.folded(place) in JOINING or sentence.folded(place) in (",", "，", "、")
-        return other if joined and other is not None and any(one.field in fields for one in other.known) else None
-
-    while (other := beside(last, 1)) is not None:
-        last = other.last
-    while (other := beside(first - 1, -1)) is not None:
-        first = other.first
-    return first, last
-
-
-def _is_role_denied(sentence: Sentence, last: int, fields: Collection[str]) -> bool:
-    """ "with Ann not as the reviewer", "Ann neither author nor reviewer": the field's word behind a negation."""
-    place = last
-    while sentence.folded(place) in _BEING:
-        place += 1
-    negator = next((one for one in sentence.negators.values() if one.first == place), None)
-    if negator is None or negator.kind != "not":
-        return False
-    place = negator.last
-    while sentence.folded(place) in _BEING:
-        place += 1
-    cued = set(sentence.cue_fields(place)) & set(fields)
-    if not cued or sentence.mention_at(place) is not None:
-        return False
-    others = range(place, min(place + 2 * UNCLEAR, len(sentence.tokens)))
-    return not any((over := sentence.mention_at(one)) is not None and over.of(*cued) for one in others)

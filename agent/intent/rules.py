@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
-from agent.intent import breadth, followup, pointing, smalltalk, turn, vocabulary, wording
+from agent.intent import breadth, followup, smalltalk, turn, vocabulary, wording
 from agent.intent import calculation as calculations
 from agent.intent.calculation import MOST_LISTED, Calculation, fields_shown
 from agent.intent.filters import Json, both, either, excludes
@@ -329,7 +329,7 @@ def _carried_calculation(carried: followup.Carried) -> Calculation | None:
 def _is_of_one_thing(carried: followup.Carried, calculation: Calculation) -> bool:
     """Whether a number of one document is asked for, "how much did it cost?": a sum over many would be another one."""
     is_amount = calculation.aggregate.get("op") not in ("count", "list")
-    return is_amount and pointing.IT.search(carried.found.sentence.text) is not None
+    return is_amount and followup.IT.search(carried.found.sentence.text) is not None
 
 
 def _says_more(carried: followup.Carried) -> bool:
