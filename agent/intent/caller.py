@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, 
 from dataclasses import dataclass, replace
 
 from agent.intent import rules, vocabulary
-from agent.intent.breadth import Wants
+from agent.intent.asking import Wants
 from agent.intent.filters import Json, both, keys_named
 from agent.intent.model import ground
-from agent.intent.model.aggregate import to_aggregate
+from agent.intent.model.ground import to_aggregate
 from agent.intent.model.reply import ModelReading
 from agent.intent.reading import LIKELY, SURE, Reading, Stated, question_language
 from agent.intent.rejected import RejectedValue

@@ -6,10 +6,9 @@ from functools import cache
 
 from agent.intent import lexicon, wording
 from agent.intent.catalogue import truth_of
-from agent.intent.forms import closeness
 from agent.intent.negation import is_negated
 from agent.intent.sentence import Sentence
-from agent.intent.text import has_chinese
+from agent.intent.text import closeness, has_chinese
 from agent.intent.words import table
 
 _MAY_LACK = ("person", "label", "tag", "version", "number", "date", "boolean")

@@ -14,13 +14,12 @@ from agent.intent.catalogue import Known, truth_of
 from agent.intent.deciding import Constraint, learned
 from agent.intent.evidence import Candidate, evidence
 from agent.intent.foreign import chinese_runs
-from agent.intent.forms import CUT, closeness
 from agent.intent.linking import Mention
 from agent.intent.negation import is_denied_mention
 from agent.intent.reading import LIKELY
 from agent.intent.same import Same
 from agent.intent.sentence import Sentence
-from agent.intent.text import has_chinese
+from agent.intent.text import CUT, closeness, has_chinese
 from agent.intent.vocabulary import in_chinese
 from agent.intent.words import table
 from retrievers.core.types import FieldCatalogue

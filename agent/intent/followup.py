@@ -8,14 +8,13 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from agent.intent import lexicon, wording
+from agent.intent import lexicon, pointing, wording
 from agent.intent.calculation import find_calculation, read_calculation
 from agent.intent.deciding import Constraint
 from agent.intent.filters import excludes, keyed, keys_named, of_constraint, of_years_later
 from agent.intent.found import Found, Piece
 from agent.intent.linking import Mention
 from agent.intent.negation import is_denied_mention
-from agent.intent.numbered import is_key, number_nouns
 from agent.intent.reading import LIKELY, SURE
 from agent.intent.rejected import SEARCHED, unread
 from agent.intent.text import readable
@@ -25,7 +24,7 @@ from agent.types import Message
 
 _RECORDS = {"how many": "documents", "多少": "份文档", "几": "份文档"}
 _REFINES = re.compile(
-    r"\b(?:only|just|those|the\s+(?:\w+\s+)?ones|these|of\s+them|among\s+(?:them|those|these)|narrow|restrict|limit|"
+    r"\b(?:only|just|those|the\s+(?:\w+\s+)?ones|these|of\s+them|among\s+(?:them|those|these)|narrow|restrict|limit|instead|"
     r"exclude|excluding|leave\s+out|drop|remove|skip|ignore|without|except|filter)\b|"
     r"去掉|排除|只要|只看|只保留|仅|其中|除了|不要|剔除|筛|里面",
     re.IGNORECASE,
@@ -46,6 +45,7 @@ _AMONG = re.compile(r"\b(?:of|among|in)\s+(?:them|those|these)\b|其中|里面|�
 _BEGINS_REFINING = re.compile(
     r"^\W*(?:(?:ok(?:ay)?|and|now|but|please|then|那|再)\W+)*(?:only|just|只要|只看|只保留|仅)", re.IGNORECASE
 )
+_ONES = re.compile(r"\b(?:ones|them|those|these)\b|列出来|哪些|哪几", re.IGNORECASE)
 _VALUES = ("label", "tag", "language", "person", "version")
 _SHORT_WORDS = 12
 _SHORT_CHARACTERS = 24
@@ -54,23 +54,6 @@ _LONGEST_FOLLOWUP = 200
 _LONGEST_CONTEXT = 240
 _MOST_TOPIC_WORDS = 3
 _MOST_TURNS = 4
-_PERSON = re.compile(
-    r"\b(?:he|she|him|her|his|hers|they|them|their)\b|(?<!其)他(?!们的?答)|她|这位|那位|本人|此人", re.IGNORECASE
-)
-_THING = re.compile(
-    r"\b(?:it|its|that|this|that\s+one|this\s+one|"
-    r"the\s+(?:first|second|last|latest|newest|oldest|former|latter)(?:\s+one)?|they|them|these|those|there)\b|"
-    r"它|该|这个|那个|这份|那份|这篇|那篇|前者|后者|上述|其(?!中|他|实)|此",
-    re.IGNORECASE,
-)
-_NEWEST = re.compile(r"\b(?:latest|newest|last|most\s+recent|second|latter)\b|最新|最后|后者|最近", re.IGNORECASE)
-_OLDEST = re.compile(r"\b(?:first|oldest|earliest|former)\b|最早|第一|前者", re.IGNORECASE)
-_ID = re.compile(r"\b[a-z][a-z0-9]*(?:-[a-z0-9]+)*-\d[\w-]*\b")
-IT = re.compile(r"\b(?:it|its)\b|它|该(?:提案|文档|文件|方案)", re.IGNORECASE)
-_WHO_OR_WHEN = re.compile(r"\b(?:who|when)\b|谁|什么时候|何时", re.IGNORECASE)
-_THE_SAME = re.compile(
-    r"\bthe\s+same\s+|\bsame\s+|\bthat\s+same\s+|同一(?:个|位|名|家|款|类|份)?|相同的?", re.IGNORECASE
-)
 _BESIDE = re.compile(
     r"\b(?:(?P<before>previous|preceding|prior)|next|following)\s+(?P<unit>year|version|release)\b|"
     r"\b(?P<unit2>year|version|release)\s+(?:(?:right|just|directly)\s+)?(?:(?P<before2>before|earlier|prior)|after|later)\b|"
@@ -126,7 +109,7 @@ def carry(found: Found, history: Sequence[Message], find: Finder, *, turns: int 
     measured = _of_what_was_measured(found, before, find)
     found = measured or found
     text = found.sentence.text
-    context = _context(before, answered, thing=_THING.search(text) is not None)
+    context = _context(before, answered, thing=pointing.THING.search(text) is not None)
     found = _in_the_same_fields(_on_the_same_date(found, before), before)
     # After a list a bare value is a constraint: "the rejected ones", 那护士用的呢.
     bare = _with_bare_values(found, before)
@@ -153,14 +136,19 @@ def _of_records(found: Found, find: Finder) -> Found:
 def _of_what_was_measured(found: Found, before: Found, find: Finder) -> Found | None:
     """ "and over 50?" compares what the question before compared, by the word that was said for it there."""
     numbers = found.sentence.vocabulary.of_role("number")
-    measured = {piece.field for piece in before.pieces if piece.field in numbers}
+    measured = {piece.field: piece for piece in before.pieces if piece.field in numbers}
     said = _comparison(found)
     if said is None or len(measured) != 1:
         return None
     sentence = before.sentence
-    word = next((sentence.tokens[place].text for place, names in sentence.cued if measured & set(names)), None)
+    word = next((sentence.tokens[place].text for place, names in sentence.cued if measured.keys() & set(names)), None)
     again = find(found.sentence.text.replace(said, f"{word} {said}", 1)) if word else found
-    return again if any(one.field in measured for one in again.pieces) else None
+    field, piece = measured.popitem()
+    if said.isdigit() and "value" in piece.filter:
+        # "make it 4" of at least 3 is at least 4
+        others = (one for one in again.pieces if one.field != field)
+        return replace(again, pieces=(*others, replace(piece, filter={**piece.filter, "value": int(said)})))
+    return again if any(one.field == field for one in again.pieces) else None
 
 
 def _narrowing(found: Found, before: Found, context: str, *, same: bool) -> Carried | None:
@@ -193,12 +181,12 @@ def _comparison(found: Found) -> str | None:
 
 def _of_the_same(found: Found, before: Found, said: Found, context: str) -> Carried | None:
     """ "others by the same inspector", 同一个作者: the value of that field in the question or the answer before."""
-    match = _THE_SAME.search(found.sentence.text)
+    match = pointing.THE_SAME.search(found.sentence.text)
     if match is None:
         return None
     fields = found.sentence.cue_fields(found.sentence.index_from(match.end()))
     piece = next((piece for piece in before.pieces if piece.field in fields and not excludes(piece.filter)), None)
-    piece = piece or _last_named(said, fields)
+    piece = piece or pointing.last_named(said, fields)
     if piece is None:
         return None
     own = found.pieces if topic_of(found) else _firm(found.pieces)  # "same author, but rejected"
@@ -210,34 +198,41 @@ def _of_person(found: Found, before: Found, said: Found) -> Carried | None:
     """ "what else did she write": about the person that the answer or the question named last."""
     people = found.sentence.vocabulary.of_role("person")
     named = any(piece.field in people for piece in found.pieces)
-    if named or not _PERSON.search(found.sentence.text):
+    if named or not pointing.PERSON.search(found.sentence.text) or _is_of_records(found, before):
         return None
-    person = _last_named(said, people) or _last_named(before, people)
+    person = pointing.last_named(said, people) or pointing.last_named(before, people)
     if person is None:
         return None
-    pieces = (_as_asked(person, found, people), *found.pieces)
+    pieces = (pointing.as_asked(person, found, people), *found.pieces)
     return Carried(found, before, pieces, "", lists=not topic_of(found))
+
+
+def _is_of_records(found: Found, before: Found) -> bool:
+    """Whether "they" of a calculation may be the records before, which other conditions than a person's describe."""
+    people = found.sentence.vocabulary.of_role("person")
+    others = any(piece.field not in people for piece in before.pieces)
+    return others and bool(pointing.OF_MANY.search(found.sentence.text)) and find_calculation(found) is not None
 
 
 def _of_document(found: Found, before: Found, said: Found, answered: str, context: str) -> Carried | None:
     """ "what does it say", "who sponsored the latest one": about a document that the answer names."""
     text = found.sentence.text
-    document = _document_meant(found, before, said, answered) if _THING.search(text) else None
+    document = pointing.document_meant(found, before, said, answered) if pointing.THING.search(text) else None
     if document is None:
         return None
     # "which older proposal did it grow out of" asks for another.
     others = any(found.sentence.is_noun(index) for index in range(len(found.sentence.tokens)))
     is_spoken_of = [piece.filter for piece in before.pieces] == [document.filter]
-    if IT.search(text) and not others and is_spoken_of:
+    if pointing.IT.search(text) and not others and is_spoken_of:
         return Carried(found, before, (document,), "", lists=False)
-    if not topic_of(found) and _asks_field(found):
+    if not topic_of(found) and pointing.asks_field(found):
         return Carried(found, before, (document,), context, lists=False)
     return None
 
 
 def _counting(found: Found, before: Found, context: str) -> Carried | None:
     """ "how many is that": a calculation over what was asked before."""
-    if topic_of(found) or not find_calculation(found):
+    if topic_of(found) or not (find_calculation(found) or _ONES.search(found.sentence.text)):
         return None
     return Carried(found, before, _overridden(before.pieces, (), _grouped(found)), context, lists=True)
 
@@ -285,7 +280,7 @@ def leans(found: Found) -> bool:
     words = sum(token.kind in ("word", "number") for token in found.sentence.tokens)
     characters = sum(token.kind == "cjk" for token in found.sentence.tokens)
     short = words <= _SHORT_WORDS and characters <= _SHORT_CHARACTERS and len(text) <= _LONGEST_FOLLOWUP
-    points = any(pattern.search(text) for pattern in (_PERSON, _THING, _LEADS, _SAME, _REFINES))
+    points = any(pattern.search(text) for pattern in (pointing.PERSON, pointing.THING, _LEADS, _SAME, _REFINES))
     return short and (points or len(topic_of(found)) <= _MOST_TOPIC_WORDS)
 
 
@@ -299,7 +294,7 @@ def _context(before: Found, answered: str, *, thing: bool) -> str:
 
 def stripped(text: str) -> str:
     """A turn without the words that only point back, for a search."""
-    plain = _PERSON.sub(" ", text)
+    plain = pointing.PERSON.sub(" ", text)
     plain = _LEAD_WORDS.sub(" ", plain)
     words = [word for word in plain.split() if word.casefold().strip("?.,!") not in lexicon.STOP_WORDS]
     return " ".join(words) or text
@@ -382,66 +377,3 @@ def _firm(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
     return tuple(
         replace(one, confidence=max(one.confidence, SURE)) if one.confidence >= LIKELY else one for one in pieces
     )
-
-
-def _last_named(found: Found, fields: Sequence[str]) -> Piece | None:
-    """The value of these fields that a turn names last, if the name is of one alone."""
-    for mention in reversed(found.sentence.mentions):
-        known = mention.of(*fields)
-        if len({one.value for one in known}) == 1:
-            return _equal(next(name for name in fields if mention.of(name)), known[0].value)
-    return None
-
-
-def _as_asked(person: Piece, found: Found, people: Sequence[str]) -> Piece:
-    """The person in the field that the turn asks about: "what did she sponsor"."""
-    cued: list[str] = []
-    for index in range(len(found.sentence.tokens)):
-        names = [name for name in found.sentence.cue_fields(index) if name in people]
-        # A word that points at all of them tells none apart.
-        cued += names if len(names) == 1 else []
-    return _equal(cued[-1], person.filter["value"]) if cued else person
-
-
-def _equal(field: str, value: str | int) -> Piece:
-    return Piece(field, {"type": "eq", "key": field, "value": value}, 0, 0, SURE)
-
-
-def _document_meant(found: Found, before: Found, said: Found, answered: str) -> Piece | None:
-    """The document that "it" or "the latest one" means: one that the answer names, by its number or its id."""
-    text = found.sentence.text
-    is_last, chooses = _NEWEST.search(text), _NEWEST.search(text) or _OLDEST.search(text)
-    numbers_of = found.sentence.vocabulary.of_role("number")
-    key = next((name for name in numbers_of if is_key(found.sentence.vocabulary, name)), None)
-    if key is None:
-        ids = list(dict.fromkeys(_ID.findall(answered)))
-        return _equal("id", ids[-1] if is_last else ids[0]) if len(ids) == 1 or (ids and chooses) else None
-    for turn in (said, before):
-        numbers = _numbers(turn, key)
-        if len(numbers) == 1 or (numbers and chooses):
-            return _equal(key, numbers[-1] if is_last else numbers[0])
-    return None
-
-
-def _numbers(turn: Found, key: str) -> list[int]:
-    """The documents that a turn names by their numbers, in its order."""
-    nouns = number_nouns(turn.sentence, key)
-    values = turn.sentence.vocabulary.catalogue.fields[key]
-    found: list[int] = []
-    for index, token in enumerate(turn.sentence.tokens):
-        if token.kind == "number" and turn.sentence.folded(index - 1) in nouns and token.folded.isdigit():
-            number = int(token.folded)
-            if (
-                isinstance(values.low, int | float)
-                and isinstance(values.high, int | float)
-                and values.low <= number <= values.high
-            ):
-                found.append(number)
-    return list(dict.fromkeys(found))
-
-
-def _asks_field(found: Found) -> bool:
-    """Whether a turn asks for what a field holds: "who sponsored it"."""
-    sentence = found.sentence
-    cued = any(sentence.cue_fields(index) for index in range(len(sentence.tokens)))
-    return cued or _WHO_OR_WHEN.search(sentence.text) is not None

@@ -14,7 +14,6 @@ from agent.intent.existence import read_existence
 from agent.intent.filters import Json, both, either, of_constraint, of_date, of_number, outside
 from agent.intent.flags import read_flags
 from agent.intent.foreign import translated_cues
-from agent.intent.forms import CUT, closeness
 from agent.intent.lengths import find_lengths
 from agent.intent.linking import Mention, find_mentions
 from agent.intent.negation import denials_of, is_negated
@@ -22,7 +21,7 @@ from agent.intent.negators import find_negators
 from agent.intent.numbered import NumberRange, holds_years, is_key, year_ranges
 from agent.intent.reading import SURE
 from agent.intent.sentence import Sentence, about_regions
-from agent.intent.text import chinese_words, tokenize
+from agent.intent.text import CUT, chinese_words, closeness, tokenize
 from agent.intent.time.dates import DateRange, read_dates
 from agent.intent.time.periods import Calendar
 from agent.intent.versions import version_ranges

@@ -93,7 +93,7 @@ def _is_doubly_denied(sentence: Sentence, negator: Negator) -> bool | None:
             break
         place -= 1
     outer = sentence.negators.get(place + 1)
-    return outer is not None and outer.first < negator.first and outer.kind != "excluding"
+    return outer is not None and outer.first < negator.first
 
 
 def _reaching(sentence: Sentence, first: int, fields: Collection[str]) -> tuple[Negator | None, int, bool]:

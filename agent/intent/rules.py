@@ -6,18 +6,17 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
-from agent.intent import breadth, followup, smalltalk, turn, vocabulary, wording
+from agent.intent import asking, followup, pointing, smalltalk, turn, vocabulary, wording
 from agent.intent import calculation as calculations
+from agent.intent.asking import parts_of
 from agent.intent.calculation import MOST_LISTED, Calculation, fields_shown
 from agent.intent.filters import Json, both, either, excludes
 from agent.intent.found import Found, Piece, find
-from agent.intent.parts import parts_of
 from agent.intent.reading import SURE
 from agent.intent.rejected import leaves_out, rejected_of, with_unread
 from agent.intent.text import MOST_CHARACTERS, has_chinese, readable
 from agent.intent.time.periods import Calendar
 from agent.intent.topic import plain_words, topic_of
-from agent.intent.words import table
 from agent.types import Message, Rejected, SourceChoice
 from retrievers.core.aggregates import MAX_LIMIT
 from retrievers.core.types import Card, FieldCatalogue
@@ -62,7 +61,7 @@ class RulesReading:
     complete: bool
     mentioned: turn.Mentioned | None = None
     is_listing: bool = False
-    wants: breadth.Wants = "passages"
+    wants: asking.Wants = "passages"
 
     @property
     def filter(self) -> Json | None:
@@ -100,7 +99,7 @@ class Context:
 def read_rules(question: str, history: Sequence[Message], context: Context) -> RulesReading:
     """The reading of a question."""
     reading = _with_breadth(
-        _read(readable(question), history, context), breadth.wants_of(readable(question), context.nouns)
+        _read(readable(question), history, context), asking.wants_of(readable(question), context.nouns)
     )
     if len(question) > MOST_CHARACTERS and reading.kind != "none":
         # Rules read a part of a long question; the whole question is searched for.
@@ -108,7 +107,7 @@ def read_rules(question: str, history: Sequence[Message], context: Context) -> R
     return reading
 
 
-def _with_breadth(reading: RulesReading, wants: breadth.Wants) -> RulesReading:
+def _with_breadth(reading: RulesReading, wants: asking.Wants) -> RulesReading:
     """The reading with what the answer is to be made of; a list that is to be whole ends at the most rows there are."""
     aggregate = reading.aggregate
     if wants == "all" and aggregate is not None and aggregate["op"] == "list" and aggregate.get("limit") == MOST_LISTED:
@@ -193,19 +192,6 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
     if calculation is not None:
         calculation = replace(calculation, pieces=tuple(map(_meant, calculation.pieces)))
         left = tuple(question[one.start : one.end] for one in calculation.pieces if one.confidence < SURE)
-        if left:
-            # A word that is hardly a condition may say something else: 哪个团队发布的文档最多.
-            sure = tuple(one for one in found.pieces if one.confidence >= _LEAST_COUNTED)
-            again = calculations.find_calculation(replace(found, pieces=sure))
-            dropped = [one for one in found.pieces if one not in sure]
-            if again is not None and all(_says_else(found, one, again) for one in dropped):
-                calculation, left = replace(again, pieces=tuple(map(_meant, again.pieces))), ()
-            elif calculation.aggregate["op"] != "list" and all(
-                one.confidence >= SURE or _is_of_one_field(found, one) for one in calculation.pieces
-            ):
-                # It is what is counted, or nothing is.
-                pieces = tuple(replace(one, confidence=SURE) for one in calculation.pieces)
-                calculation, left = replace(calculation, pieces=pieces), ()
     if left:
         # A number that leaves out a condition would be a wrong answer: the documents may tell.
         reason = "metadata says nothing of it, so nothing was calculated"
@@ -236,23 +222,6 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
 def _meant(piece: Piece) -> Piece:
     """A likely constraint of a calculation that says nothing else: what would it be said for?"""
     return replace(piece, confidence=SURE) if _LEAST_COUNTED <= piece.confidence < SURE else piece
-
-
-def _says_else(found: Found, piece: Piece, calculation: Calculation) -> bool:
-    """Whether the words of what is hardly a condition point at a field of the calculation, or at making documents."""
-    sentence = found.sentence
-    places = [place for place, one in enumerate(sentence.tokens) if piece.start <= one.start < piece.end]
-    cued = {field for place in places for field in sentence.cue_fields(place)}
-    shown = calculation.aggregate.get("show") or ()
-    used = {str(calculation.aggregate.get(key)) for key in ("of", "group_by")} | {str(one) for one in shown}
-    said = sentence.text[piece.start : piece.end].casefold()
-    return not cued.isdisjoint(used) or said in table("dated")["makes"]
-
-
-def _is_of_one_field(found: Found, piece: Piece) -> bool:
-    """Whether a name can be a value of one field alone."""
-    named = [one for one in found.sentence.mentions if piece.start <= one.start < piece.end]
-    return {known.field for one in named for known in one.known} == {piece.field}
 
 
 def _aggregated(
@@ -329,7 +298,7 @@ def _carried_calculation(carried: followup.Carried) -> Calculation | None:
 def _is_of_one_thing(carried: followup.Carried, calculation: Calculation) -> bool:
     """Whether a number of one document is asked for, "how much did it cost?": a sum over many would be another one."""
     is_amount = calculation.aggregate.get("op") not in ("count", "list")
-    return is_amount and followup.IT.search(carried.found.sentence.text) is not None
+    return is_amount and pointing.IT.search(carried.found.sentence.text) is not None
 
 
 def _says_more(carried: followup.Carried) -> bool:

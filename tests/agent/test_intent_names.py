@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from agent.intent.derived import nouns_of
-from agent.intent.forms import closeness, code_closeness
 from agent.intent.reading import SURE
 from agent.intent.rules import Context, RulesReading, read_rules
+from agent.intent.text import closeness, code_closeness
 from agent.intent.time.periods import Calendar
 from agent.intent.vocabulary import in_chinese
 from agent.types import Message

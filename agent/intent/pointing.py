@@ -1,0 +1,90 @@
+"""What a word of a follow-up points back at: "she", "it", "the latest one", 同一个作者."""
+
+import re
+from collections.abc import Sequence
+
+from agent.intent.found import Found, Piece
+from agent.intent.numbered import is_key, number_nouns
+from agent.intent.reading import SURE
+
+PERSON = re.compile(
+    r"\b(?:he|she|him|her|his|hers|they|them|their)\b|(?<!其)他(?!们的?答)|她|这位|那位|本人|此人", re.IGNORECASE
+)
+OF_MANY = re.compile(r"\b(?:they|them|their)\b", re.IGNORECASE)
+THING = re.compile(
+    r"\b(?:it|its|that|this|that\s+one|this\s+one|"
+    r"the\s+(?:first|second|last|latest|newest|oldest|former|latter)(?:\s+one)?|they|them|these|those|there)\b|"
+    r"它|该|这个|那个|这份|那份|这篇|那篇|前者|后者|上述|其(?!中|他|实)|此",
+    re.IGNORECASE,
+)
+_NEWEST = re.compile(r"\b(?:latest|newest|last|most\s+recent|second|latter)\b|最新|最后|后者|最近", re.IGNORECASE)
+_OLDEST = re.compile(r"\b(?:first|oldest|earliest|former)\b|最早|第一|前者", re.IGNORECASE)
+_ID = re.compile(r"\b[a-z][a-z0-9]*(?:-[a-z0-9]+)*-\d[\w-]*\b")
+IT = re.compile(r"\b(?:it|its)\b|它|该(?:提案|文档|文件|方案)", re.IGNORECASE)
+_WHO_OR_WHEN = re.compile(r"\b(?:who|when)\b|谁|什么时候|何时", re.IGNORECASE)
+THE_SAME = re.compile(
+    r"\bthe\s+same\s+|\bsame\s+|\bthat\s+same\s+|同一(?:个|位|名|家|款|类|份)?|相同的?", re.IGNORECASE
+)
+
+
+def last_named(found: Found, fields: Sequence[str]) -> Piece | None:
+    """The value of these fields that a turn names last, if the name is of one alone."""
+    for mention in reversed(found.sentence.mentions):
+        known = mention.of(*fields)
+        if len({one.value for one in known}) == 1:
+            return _equal(next(name for name in fields if mention.of(name)), known[0].value)
+    return None
+
+
+def as_asked(person: Piece, found: Found, people: Sequence[str]) -> Piece:
+    """The person in the field that the turn asks about: "what did she sponsor"."""
+    cued: list[str] = []
+    for index in range(len(found.sentence.tokens)):
+        names = [name for name in found.sentence.cue_fields(index) if name in people]
+        # A word that points at all of them tells none apart.
+        cued += names if len(names) == 1 else []
+    return _equal(cued[-1], person.filter["value"]) if cued else person
+
+
+def _equal(field: str, value: str | int) -> Piece:
+    return Piece(field, {"type": "eq", "key": field, "value": value}, 0, 0, SURE)
+
+
+def document_meant(found: Found, before: Found, said: Found, answered: str) -> Piece | None:
+    """The document that "it" or "the latest one" means: one that the answer names, by its number or its id."""
+    text = found.sentence.text
+    is_last, chooses = _NEWEST.search(text), _NEWEST.search(text) or _OLDEST.search(text)
+    numbers_of = found.sentence.vocabulary.of_role("number")
+    key = next((name for name in numbers_of if is_key(found.sentence.vocabulary, name)), None)
+    if key is None:
+        ids = list(dict.fromkeys(_ID.findall(answered)))
+        return _equal("id", ids[-1] if is_last else ids[0]) if len(ids) == 1 or (ids and chooses) else None
+    for turn in (said, before):
+        numbers = _numbers(turn, key)
+        if len(numbers) == 1 or (numbers and chooses):
+            return _equal(key, numbers[-1] if is_last else numbers[0])
+    return None
+
+
+def _numbers(turn: Found, key: str) -> list[int]:
+    """The documents that a turn names by their numbers, in its order."""
+    nouns = number_nouns(turn.sentence, key)
+    values = turn.sentence.vocabulary.catalogue.fields[key]
+    found: list[int] = []
+    for index, token in enumerate(turn.sentence.tokens):
+        if token.kind == "number" and turn.sentence.folded(index - 1) in nouns and token.folded.isdigit():
+            number = int(token.folded)
+            if (
+                isinstance(values.low, int | float)
+                and isinstance(values.high, int | float)
+                and values.low <= number <= values.high
+            ):
+                found.append(number)
+    return list(dict.fromkeys(found))
+
+
+def asks_field(found: Found) -> bool:
+    """Whether a turn asks for what a field holds: "who sponsored it"."""
+    sentence = found.sentence
+    cued = any(sentence.cue_fields(index) for index in range(len(sentence.tokens)))
+    return cued or _WHO_OR_WHEN.search(sentence.text) is not None
