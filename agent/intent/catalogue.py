@@ -175,12 +175,18 @@ def add_other_names(
         names.add(words, known)
         if role in ("label", "tag"):
             stems.add(tuple(map(stem, words)), known)
+    if role != "version":
+        _add_parts(name, role, held, names, stems, cues)
+
+
+def _add_parts(
+    name: str, role: str, held: Mapping[str, int], names: Names, stems: Names, cues: Container[tuple[str, ...]]
+) -> None:
+    """Values by a part of them, and several that share one by that."""
     if role == "person":
         owned = _owned((part, value) for value in held for part in _parts_of_person(value))
-    elif role != "version":
-        owned = {part: owners for part, owners in _owned(_parts(held)).items() if len(owners) == 1}
     else:
-        return
+        owned = {part: owners for part, owners in _owned(_parts(held)).items() if len(owners) == 1}
     for words, owners in owned.items():
         if words in cues:
             continue

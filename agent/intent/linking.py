@@ -85,8 +85,6 @@ def _with_given_name(tokens: Sequence[Token], mention: Mention, vocabulary: Voca
     """A surname with the given name before it: "Petra van Dijk" is "van Dijk, P."; "Paul van Dijk" is somebody else."""
     initials = {one.value: _initial_of(one.value) for one in mention.known if one.how == "part"}
     place = mention.first - 1
-    if place >= 1 and tokens[place].text == "." and len(tokens[place - 1].text) == 1:
-        place -= 1
     if not any(initials.values()) or place < 0 or not _is_given_name(tokens, place):
         return mention
     first = tokens[place].folded[:1]
@@ -107,7 +105,7 @@ def _is_given_name(tokens: Sequence[Token], place: int) -> bool:
     token = tokens[place]
     opens = place == 0 or tokens[place - 1].text in ".?!"
     is_word = token.folded in lexicon.STOP_WORDS or token.folded in lexicon.TITLES
-    is_near = 0 < tokens[place + 1].start - token.end <= 1 or tokens[place + 1].text == "."
+    is_near = 0 < tokens[place + 1].start - token.end <= 1
     common = ordinary().get(token.stem, 0) > _RARE
     return token.kind == "word" and token.is_capital and not is_word and is_near and not (opens and common)
 

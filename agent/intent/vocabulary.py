@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from rapidfuzz import fuzz, process
 
@@ -15,12 +15,12 @@ from agent.intent import catalogue as value_names
 from agent.intent import foreign, lexicon
 from agent.intent.catalogue import Known, Names
 from agent.intent.people import are_people, looks_like_name
-from agent.intent.same import Same
 from agent.intent.text import has_chinese, stem, words_of
 from agent.intent.words import ordinary, table
 from retrievers.core.types import FieldCatalogue, FieldValues
 from retrievers.text.glosses import chinese_of, senses_of
 
+Held = TypeVar("Held")
 Role = Literal["person", "label", "tag", "version", "number", "date", "boolean", "language", "text"]
 LANGUAGE = "language"
 """The field that ingestion adds: the language that was detected."""
@@ -35,6 +35,19 @@ _FUZZY_CUTOFF = 89
 _FUZZY_MARGIN = 4
 _LEAST_FUZZY_CHARACTERS = 6
 _Fuzzy = tuple[tuple[str, ...], tuple[tuple[Known, ...], ...]]
+
+
+class Same(Generic[Held]):
+    """A key that is equal to one of the same object alone: two databases may hold catalogues with equal numbers."""
+
+    def __init__(self, held: Held) -> None:
+        self.held = held
+
+    def __hash__(self) -> int:
+        return id(self.held)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.held is other.held
 
 
 @dataclass(frozen=True, slots=True)

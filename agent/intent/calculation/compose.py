@@ -22,8 +22,8 @@ from agent.intent.deciding import Constraint
 from agent.intent.filters import Json, both, of_constraint
 from agent.intent.found import Found, Piece
 from agent.intent.reading import SURE
-from agent.intent.same import Same
 from agent.intent.text import words_of
+from agent.intent.vocabulary import Same
 from agent.intent.words import table
 
 _OF_GROUPS = frozenset(["of", "group_by", "order", "limit", "ties", "between", "where", "decimals"])
