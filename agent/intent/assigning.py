@@ -27,6 +27,8 @@ _BY_CHARACTER = 0.08
 """What a word counts less for each character between it and the amount."""
 _NEAR = 28
 """Characters within which a word for a field is of an amount."""
+_BESIDE = 4
+"""Characters between a word for a field and an amount behind it that it is of, whatever is counted."""
 _ELSEWHERE = 1.5
 """What a word for a kind of amount counts less where it stands in another clause: "too dear. under 300?"."""
 _MARGIN = 0.6
@@ -83,7 +85,7 @@ def assign(
         fit
         for place, one in enumerate(comparisons)
         for name in columns.measures
-        if (fit := _fit(sentence, columns, comparisons, place, name, words)) is not None
+        if (fit := _fit(sentence, columns, one, place, name, words)) is not None
     ]
     made: dict[int, Assigned] = {}
     unclear: dict[int, str] = {}
@@ -176,21 +178,17 @@ def _share(
 def _fit(
     sentence: Sentence,
     columns: Columns,
-    comparisons: Sequence[Comparison],
+    one: Comparison,
     place: int,
     name: str,
     words: Sequence[Word],
 ) -> _Fit | None:
     """How well a field fits a comparison; None where nothing speaks for it."""
-    one, measure = comparisons[place], columns.measures[name]
+    measure = columns.measures[name]
     numbers = possible(columns, one, name)
     if not numbers:
         return None
-    near = [
-        (weight, word)
-        for word in words
-        if name in word.fields and (weight := _weight(sentence, comparisons, place, word, name)) > 0
-    ]
+    near = [(weight, word) for word in words if name in word.fields and (weight := _weight(sentence, one, word)) > 0]
     best = max(near, key=lambda pair: pair[0], default=(0.0, None))
     is_named = best[1] is not None and (best[1].weight >= _WORD[5.0] or best[1].fields == (name,))
     if is_key(sentence.vocabulary, name) and not is_named:
@@ -233,8 +231,6 @@ def _counts_other(sentence: Sentence, one: Comparison) -> bool:
     if any(amount.has_unit for amount in one.amounts):
         return False
     place = sentence.index_from(one.amounts[-1].end)
-    if sentence.folded(place) == "-":
-        place += 1
     token = sentence.token(place)
     if token is None or token.kind == "mark":
         return False
@@ -279,31 +275,20 @@ def _states_level(sentence: Sentence, one: Comparison, word: Word) -> bool:
     return first is None or first.kind == "mark" or is_attribute or first.folded in _HAVING
 
 
-def _weight(sentence: Sentence, comparisons: Sequence[Comparison], place: int, word: Word, name: str) -> float:
-    """What a word counts for a comparison: less with the distance, nothing from another clause."""
-    one = comparisons[place]
+def _weight(sentence: Sentence, one: Comparison, word: Word) -> float:
+    """What a word counts for a comparison: less with the distance, little or nothing from another clause."""
     if word.start >= one.start and word.end <= one.end:
         return word.weight
-    first, last = (word.end, one.start) if word.end <= one.start else (one.end, word.start)
+    is_before = word.end <= one.start
+    first, last = (word.end, one.start) if is_before else (one.end, word.start)
+    marks = ENDS - {":", "："} if is_before else ENDS  # "prep time: at most 15 min"
     gap = last - first
-    if any(first <= amount.start < last for other in comparisons if other is not one for amount in other.amounts):
-        return 0.0
-    marks = ENDS - {":", "："} if word.end <= one.start else ENDS  # "prep time: at most 15 min"
-    is_apart = gap > _NEAR or not marks.isdisjoint(sentence.text[first:last])
-    if is_apart and not word.elsewhere:
-        return 0.0
-    if is_apart:
-        return max(word.weight - _ELSEWHERE, 0.0)
-    if (word.start >= one.end - 1 and gap > 0) or word.end <= one.start:
-        is_before = word.end <= one.start
-        if _counts_other(sentence, one) and not (is_before and gap <= 4) and not _is_counted(sentence, one, word):
-            return 0.0
-    return word.weight - min(gap, _NEAR) * _BY_CHARACTER
-
-
-def _is_counted(sentence: Sentence, one: Comparison, word: Word) -> bool:
-    """Whether the word is what stands right behind the amount."""
-    return 0 <= word.start - one.amounts[-1].end <= 1
+    if gap > _NEAR or not marks.isdisjoint(sentence.text[first:last]):
+        return max(word.weight - _ELSEWHERE, 0.0) if word.elsewhere else 0.0
+    is_near = gap <= _BESIDE if is_before else word.start - one.amounts[-1].end <= 1
+    if not is_near and _counts_other(sentence, one):
+        return 0.0  # "a budget for more than 5 people"
+    return word.weight - gap * _BY_CHARACTER
 
 
 def _words(sentence: Sentence, columns: Columns, comparisons: Sequence[Comparison]) -> Iterator[Word]:

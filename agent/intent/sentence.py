@@ -172,11 +172,6 @@ class Sentence:
             for one in mention.known
         )
 
-    def ends_with_noun(self, end: int) -> bool:
-        """Whether a word for documents stands right before a place: 文件[超过 40 份]."""
-        before = self.text[:end].rstrip().casefold()
-        return before.endswith((*self.nouns, *lexicon.CHINESE_DOCUMENT_NOUNS))
-
     def in_about(self, start: int) -> bool:
         """Whether a place lies in what the documents are about.
 

@@ -85,15 +85,6 @@ NEWEST = _pattern(
     rf"最新|最近(?:的)?(?:一|{CHINESE_COUNT}\s*[个篇份项条])|最近(?=[^，。？?]{{1,12}}是哪一?[个篇份项条])|最晚|最后(?:一)?",
 )
 OLDEST = _pattern(r"\b(?:oldest|earliest|first)\b", r"最早|最老|最旧|第一(?:个|篇|份)|首个")
-LARGEST = _pattern(
-    r"\b(?:longest|largest|tallest|highest|biggest|greatest|maximum|max|most\s+expensive|costliest|"
-    r"(?<!at )most(?!\s+recent))\b",
-    r"最长|最大|最高|最多|最贵",
-)
-SMALLEST = _pattern(
-    r"\b(?:shortest|smallest|lowest|minimum|min|cheapest|fewest|(?<!at )least)\b",
-    r"最短|最小|最低|最少|最便宜",
-)
 TOP_N = _pattern(
     rf"\b(?:top|the)\s+(?P<n>{COUNT})\b",
     rf"\blast\s+(?P<n3>{COUNT})\b",
@@ -127,9 +118,6 @@ EXACTLY = _pattern(
     rf"(?:(?:只|仅仅?|恰好|刚好|正好)[\u4e00-\u9fff]{{0,3}}?(?:过|了|有)?|过)\s*(?P<n_zh>(?<!\d)\d{{1,3}}|{CHINESE_COUNT})(?=\s*[个篇份项])",
 )
 """Of what there is so much, and no more: "only one report", 只写过一个."""
-
-# Fields that are asked for without their name.
-WHICH_DOCUMENT = _pattern(r"^\W*(?:which|what)\b", r"哪一?[个篇份项条]|哪几[个篇份]")
 
 # What must not be left out, and what is no question about how many there are, whatever else it says.
 NO_CALCULATION = _pattern(
