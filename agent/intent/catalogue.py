@@ -7,19 +7,18 @@ import re
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import dropwhile, product
+from itertools import dropwhile
 from typing import Literal
 
 from agent.intent import lexicon
-from agent.intent.numerals import in_chinese, in_english
 from agent.intent.text import has_chinese, stem, words_of
 from agent.intent.words import ordinary, table
 from retrievers.core.types import FieldValues
 
 How = Literal["exact", "alias", "stem", "short", "form", "part", "translated", "fuzzy", "code", "group", "flag"]
 """How a name is related to its value: as written, declared, in another number, without what all values share, in
-another order or with initials, a part of it, in another language, misspelt, as the word that a code is short for, with
-all others of a group (a domain of addresses), or as the name of a field that is true or false."""
+another order or with initials, a part of it, in another language, misspelt, by its initials alone, with all others of
+a group (a domain of addresses), or as the name of a field that is true or false."""
 
 _UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue"})  # as typed without them
 _CAMEL = re.compile(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[a-z]+|\d+")
@@ -29,7 +28,6 @@ _SEPARATED = re.compile(r"[a-z][-._][a-z]{3,}\d{0,3}")
 _MARKS = re.compile(r"[._+-]")
 _MAIL = re.compile(r"(?P<local>[\w.+-]+)@[\w.-]+\.\w+")
 _PATH = re.compile(r"::|/")
-_LEVEL = re.compile(r"(?P<letters>[A-Za-z]+)[\s_-]?(?P<digit>\d)")
 _LONG_NUMBER = re.compile(r"\d{3,}")
 """What is left of `CC-4100` and names it still; a shorter number counts something."""
 _LETTERED = re.compile(r"[^\W\d_]")
@@ -46,9 +44,7 @@ MARKS = "*+"
 _LONG_CHINESE = 4
 """Least characters of a Chinese value's beginning that stands for it."""
 _SHORTEST_PLURAL = 3
-_SHORTEST_CODE, _LONGEST_CODE, _MOST_CODES = 3, 5, 30
-_RARE = 2
-"""How common a code may be as a word, see `words.ordinary`."""
+_MOST_INITIALS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +165,7 @@ def add_other_names(
         cues: words that point at fields, and so at no value.
     """
     held = {value: documents for value, documents in values.values.items() if _is_nameable(value, role)}
-    for words, known in (*_short(name, held), *_forms(name, held), *_levels(name, held)):
+    for words, known in (*_short(name, held), *_forms(name, held)):
         if known.how == "code" and role not in ("label", "tag"):
             continue
         names.add(words, known)
@@ -217,15 +213,6 @@ def _groups(
         yield from (((domain,), values) for domain, values in domains.items())
     if role == "person":
         yield from (((*words[:-1], f"{words[-1]}s"), values) for words, values in owned.items() if len(values) > 1)
-
-
-def codes_of(name: str, values: FieldValues) -> Iterator[tuple[str, Known]]:
-    """The values that are no words but may be short for one, folded."""
-    for value, documents in values.values.items() if values.distinct <= _MOST_CODES else ():
-        code = value.casefold()
-        is_short = _SHORTEST_CODE <= len(value) <= _LONGEST_CODE and value.isascii() and value.isalpha()
-        if is_short and (value.isupper() or ordinary().get(stem(code), 0) <= _RARE):
-            yield code, Known(name, value, "code", documents)
 
 
 def _is_nameable(value: str, role: str) -> bool:
@@ -311,7 +298,7 @@ def _forms(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...]
         if (
             value.isascii()
             and value[:1].isupper()
-            and 2 <= len(initials) <= _LONGEST_CODE
+            and 2 <= len(initials) <= _MOST_INITIALS
             and not is_surname_first(value)
         ):
             yield (initials,), Known(name, value, "code", documents)  # IT is Information Technology
@@ -319,19 +306,6 @@ def _forms(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...]
             yield tuple(word for word in words if word != "and"), known
             for other in _AND:
                 yield tuple(other if word == "and" else word for word in words), known
-
-
-def _levels(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], Known]]:
-    """SEV2 is sev 2, severity 2, level 2 and 二级, where most values are a number behind the same letters."""
-    numbered = {value: found for value in held if (found := _LEVEL.fullmatch(value))}
-    if len({found["letters"] for found in numbered.values()}) != 1 or len(numbered) < max(_LEAST_SHARED * len(held), 2):
-        return
-    for value, found in numbered.items():
-        known, digit = Known(name, value, "form", held[value]), found["digit"]
-        said = (found["letters"].casefold(), *lexicon.name_words(name), "level", "grade", "class")
-        for word, number in product(said, (digit, in_english(int(digit)))):
-            yield (word, number), known
-        yield from (((number, "级"), known) for number in (digit, in_chinese(int(digit))))
 
 
 def _parts_of_person(value: str) -> Iterator[tuple[str, ...]]:

@@ -13,7 +13,6 @@ from agent.intent.model.ground import candidates
 from agent.intent.sentence import Sentence
 from agent.intent.time.lexer import is_exchangeable
 from agent.types import Rejected
-from retrievers.core.types import FieldValues
 
 Span = tuple[int, int]
 
@@ -34,6 +33,8 @@ _NO_NAMES = frozenset(
     "same whole entire right wrong other first last next previous own responsible new old current former".split()
 )
 _MOST_WORDS = 4
+_UNCERTAIN = ("also", "doubtful")
+"""Words of negation that may deny nothing, see `Negator`."""
 _NAMED_BY_FIELD = ("label", "person")
 
 
@@ -196,7 +197,7 @@ def leaves_out(found: Found) -> bool:
     """Whether the words deny something, or offer a choice, of which no constraint was made."""
     sentence = found.sentence
     denies = any(one.negated for one in found.constraints) or any(map(_denies, (*found.pieces, *found.lengths)))
-    if wording.DENYING.search(sentence.text) and not denies:
+    if not denies and any(one.kind not in _UNCERTAIN for one in sentence.negators.values()):
         return True
     fields = {one.field for one in found.constraints}
     chooses = any(len(one.values) > 1 or one.also for one in found.constraints) or len(found.dates) > 1
@@ -209,81 +210,76 @@ def _is_outside(filter: Json) -> bool:
 
 
 def unknown_values(found: Found) -> tuple[RejectedValue, ...]:
-    """What is written with capitals beside the word for a field, and is no value of it.
+    """Names beside the word for a field, "the department of Geology", that are no value of it.
 
     Only fields whose values are all known are judged; a value of another field, a date and a word for the
     documents are what they are.
     """
     sentence = found.sentence
-    taken = [(piece.start, piece.end) for piece in found.pieces] + [(one.start, one.end) for one in found.dates]
     rejected: dict[str, RejectedValue] = {}
     for index in range(len(sentence.tokens)):
         fields, behind = sentence.cue(index)
-        if len(fields) != 1 or sentence.vocabulary.roles.get(fields[0]) not in _NAMED_BY_FIELD:
-            continue
-        values = sentence.vocabulary.catalogue.fields[fields[0]]
-        if values.distinct > len(values.values):
-            continue
-        words = _after(sentence, behind) or _before(sentence, index)
-        start, end = (words[0], words[-1]) if words else (0, 0)
-        if not words or any(
-            first < sentence.tokens[end].end and sentence.tokens[start].start < last for first, last in taken
-        ):
-            continue
-        name = sentence.text[sentence.tokens[start].start : sentence.tokens[end].end]
-        rejected[name] = _no_value(fields[0], name, values)
-    return tuple(rejected.values()) or _strangers(found)
+        if len(fields) == 1 and sentence.vocabulary.roles.get(fields[0]) in _NAMED_BY_FIELD:
+            name = _unread_name(found, _after(sentence, behind) or _before(sentence, index))
+            rejected |= _no_value(found, fields, name)
+    return tuple((rejected or _strangers(found)).values())
 
 
-def _strangers(found: Found) -> tuple[RejectedValue, ...]:
+def _strangers(found: Found) -> dict[str, RejectedValue]:
     """ "reports by [Zoe Quinn]", "what did [Zoe Quinn] write": nobody whom a document names."""
     sentence = found.sentence
     everybody = sentence.vocabulary.of_role("person")
     cued = [name for index, names in sentence.cued if not sentence.mention_at(index) for name in names]
     people = tuple(dict.fromkeys(name for name in cued if name in everybody)) or everybody
-    taken = [(piece.start, piece.end) for piece in found.pieces] + [(one.start, one.end) for one in found.dates]
-    fields = [sentence.vocabulary.catalogue.fields[name] for name in people]
-    if not people or any(one.distinct > len(one.values) for one in fields):
-        return ()
-    for place in range(len(sentence.tokens) - 2):
-        if sentence.folded(place) not in _BEFORE_PEOPLE:
-            continue
-        words: list[int] = []
-        while _is_name(sentence, place + 1 + len(words)):
-            words.append(place + 1 + len(words))
-        if 1 < len(words) < _MOST_WORDS:
-            start, end = sentence.tokens[words[0]].start, sentence.tokens[words[-1]].end
-            if not any(first < end and start < last for first, last in taken):
-                name = sentence.text[start:end]
-                return (_no_value(people[0], name, fields[0]),)
-    return ()
+    for place in range(len(sentence.tokens) - 2) if people else ():
+        words = _names_from(sentence, place + 1)
+        if sentence.folded(place) in _BEFORE_PEOPLE and 1 < len(words) < _MOST_WORDS:
+            return _no_value(found, people, _unread_name(found, words))
+    return {}
 
 
-def _no_value(field: str, name: str, values: FieldValues) -> RejectedValue:
-    reason = f'"{field}" has no such value'
-    return RejectedValue(what=f"{field} = {name}"[:200], reason=reason, valid=candidates(name, values), fields=(field,))
+def _unread_name(found: Found, places: range) -> str:
+    """What stands at some places; "" where something was read there."""
+    if not places:
+        return ""
+    start, end = found.sentence.tokens[places[0]].start, found.sentence.tokens[places[-1]].end
+    taken = [(one.start, one.end) for one in found.pieces] + [(one.start, one.end) for one in found.dates]
+    return "" if any(first < end and start < last for first, last in taken) else found.sentence.text[start:end]
 
 
-def _after(sentence: Sentence, place: int) -> list[int]:
+def _no_value(found: Found, fields: Sequence[str], name: str) -> dict[str, RejectedValue]:
+    """What is said of a name that is no value of a field, unless not all values are known."""
+    known = found.sentence.vocabulary.catalogue.fields
+    if not name or any(known[field].distinct > len(known[field].values) for field in fields):
+        return {}
+    field, reason = fields[0], f'"{fields[0]}" has no such value'
+    valid = candidates(name, known[field])
+    return {name: RejectedValue(what=f"{field} = {name}"[:200], reason=reason, valid=valid, fields=(field,))}
+
+
+def _names_from(sentence: Sentence, place: int) -> range:
+    """The places of words written as a name, from one on."""
+    last = place
+    while _is_name(sentence, last) and last - place < _MOST_WORDS:
+        last += 1
+    return range(place, last)
+
+
+def _after(sentence: Sentence, place: int) -> range:
     """The name that follows: "department of Geology", "status: Frozen"."""
     while sentence.folded(place) in _BETWEEN:
         place += 1
-    words: list[int] = []
-    while _is_name(sentence, place) and len(words) < _MOST_WORDS:
-        words.append(place)
-        place += 1
-    return words
+    return _names_from(sentence, place)
 
 
-def _before(sentence: Sentence, place: int) -> list[int]:
+def _before(sentence: Sentence, place: int) -> range:
     """The name that leads: "the Geology department". The first word of a question has a capital anyway."""
-    words: list[int] = []
-    while place > 1 and _is_name(sentence, place - 1) and len(words) < _MOST_WORDS:
-        place -= 1
-        words.insert(0, place)
-    if not words and place > 2 and _is_typed_small(sentence, place - 1):
-        return [place - 1]
-    return words
+    first = place
+    while first > 1 and _is_name(sentence, first - 1) and place - first < _MOST_WORDS:
+        first -= 1
+    if first == place and place > 2 and _is_typed_small(sentence, place - 1):
+        first -= 1
+    return range(first, place)
 
 
 def _is_typed_small(sentence: Sentence, place: int) -> bool:

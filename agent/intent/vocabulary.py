@@ -66,7 +66,6 @@ class Vocabulary:
         concepts: what each field is about, see `concepts_of`.
         plainness: share of each field's values that are made of ordinary words alone.
         spellings: by field, see `catalogue.spellings_of`.
-        codes: values of labels that are short for a word, folded: `trv`, `apt`.
     """
 
     catalogue: FieldCatalogue
@@ -81,7 +80,6 @@ class Vocabulary:
     concepts: Mapping[str, frozenset[str]]
     plainness: Mapping[str, float]
     spellings: Mapping[str, Mapping[str, tuple[str, ...]]]
-    codes: tuple[tuple[str, Known], ...] = ()
     _people: _Fuzzy = field(default=((), ()))
     _labels: _Fuzzy = field(default=((), ()))
 
@@ -210,7 +208,6 @@ def _built(key: Same[FieldCatalogue]) -> Vocabulary:
         {name: concepts_of(name) for name in catalogue.fields},
         {name: _plainness(values) for name, values in catalogue.fields.items()},
         {name: value_names.spellings_of(values.values) for name, values in catalogue.fields.items()},
-        tuple(code for name in chosen["label"] for code in value_names.codes_of(name, catalogue.fields[name])),
         _misspellable(names, chosen["person"]),
         _misspellable(names, chosen["label"], chosen["person"]),
     )

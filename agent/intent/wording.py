@@ -126,10 +126,6 @@ NO_CALCULATION = _pattern(
     r"\b(?:by|per|each|every)\s+half\b",
     r"为什么|为何|[高低]于平均",
 )
-DENYING = _pattern(
-    r"\b(?:not|never|without|neither|nor|cannot|except|excluding)\b(?!\s+(?:only|just))|n['’]t\b|\bno\b(?!\s+(?:matter|longer|more|fewer|less))",
-    r"(?<!有)没(?!有?问题)|未(?!来)|(?<!是)不(?!同|常|少于|超过|管|论|多于|低于|止|分|足|到|及|要重复)|除了|以外|之外",
-)
 CHOOSING = _pattern(r"\bor\b(?!\s+(?:more|less|fewer|later|earlier|so|not))", r"或者?|要么")
 LEAVING_OUT = _pattern(r"\b(?:leaving|apart)\s+(?:out|aside|from)\b")
 
