@@ -17,8 +17,8 @@ from retrievers.core.types import FieldValues
 
 How = Literal["exact", "alias", "stem", "short", "form", "part", "translated", "fuzzy", "code", "group", "flag"]
 """How a name is related to its value: as written, declared, in another number, without what all values share, in
-another order or with initials, a part of it, in another language, misspelt, by its initials alone, with all others of
-a group (a domain of addresses), or as the name of a field that is true or false."""
+another order or with initials, a part of it, in another language, misspelt, as the word that a code is short for, with
+all others of a group (a domain of addresses), or as the name of a field that is true or false."""
 
 _UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue"})  # as typed without them
 _CAMEL = re.compile(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[a-z]+|\d+")
@@ -44,7 +44,9 @@ MARKS = "*+"
 _LONG_CHINESE = 4
 """Least characters of a Chinese value's beginning that stands for it."""
 _SHORTEST_PLURAL = 3
-_MOST_INITIALS = 5
+_SHORTEST_CODE, _LONGEST_CODE, _MOST_CODES = 3, 5, 30
+_RARE = 2
+"""How common a code may be as a word, see `words.ordinary`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +217,15 @@ def _groups(
         yield from (((*words[:-1], f"{words[-1]}s"), values) for words, values in owned.items() if len(values) > 1)
 
 
+def codes_of(name: str, values: FieldValues) -> Iterator[tuple[str, Known]]:
+    """The values that are no words but may be short for one, folded."""
+    for value, documents in values.values.items() if values.distinct <= _MOST_CODES else ():
+        code = value.casefold()
+        is_short = _SHORTEST_CODE <= len(value) <= _LONGEST_CODE and value.isascii() and value.isalpha()
+        if is_short and (value.isupper() or ordinary().get(stem(code), 0) <= _RARE):
+            yield code, Known(name, value, "code", documents)
+
+
 def _is_nameable(value: str, role: str) -> bool:
     """A number alone says nothing, unless it is a version; "10%" is meant where it is written so."""
     is_name = role == "version" or _LETTERED.search(value) is not None or (role == "label" and _SIGNED.search(value))
@@ -298,7 +309,7 @@ def _forms(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...]
         if (
             value.isascii()
             and value[:1].isupper()
-            and 2 <= len(initials) <= _MOST_INITIALS
+            and 2 <= len(initials) <= _LONGEST_CODE
             and not is_surname_first(value)
         ):
             yield (initials,), Known(name, value, "code", documents)  # IT is Information Technology

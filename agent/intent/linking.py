@@ -8,7 +8,7 @@ from itertools import pairwise
 from agent.intent import lexicon
 from agent.intent.catalogue import MARKS, Known
 from agent.intent.foreign import translated_values
-from agent.intent.text import Token, has_chinese, words_of
+from agent.intent.text import Token, code_closeness, has_chinese, words_of
 from agent.intent.vocabulary import Vocabulary
 from agent.intent.words import ordinary
 
@@ -16,6 +16,8 @@ MOST_COMPARISONS = 40_000
 """Names that the unknown words of one turn are compared with, in all: some 10 ms."""
 _RARE = 1
 """How common a word may be, see `words.ordinary`, that is a surname without a capital."""
+_LEAST_SAID = 4
+"""Letters of a word that a code may stand for."""
 _VERSION = re.compile(r"\d\.\d")
 _BREAKS = frozenset(',.;:?!，。；：？！、()（）"“”‘’「」『』《》|/')
 _SURNAME_FIRST = re.compile(r"[^\W\d_][^\d,]*,\s*(?P<initial>[^\W\d_])\.?(?:[\s-]*[^\W\d_]\.?){0,3}")
@@ -75,6 +77,7 @@ def find_mentions(
     for first, last, meant in translated_values(tokens, vocabulary, _covered(found)):
         found.append(Mention(first, last, tokens[first].start, tokens[last - 1].end, (meant,)))
     found += _misspelt(tokens, vocabulary, _covered(found))
+    found += _coded(tokens, vocabulary, _covered(found))
     return sorted(found, key=lambda mention: mention.first)
 
 
@@ -280,3 +283,24 @@ def _similar(tokens: Sequence[Token], places: range, speller: _Speller, taken: s
     roles = speller.vocabulary.roles
     similar = speller.similar(words, person=False)
     return tuple(one for one in similar if run[0].is_capital or roles[one.field] != "person")
+
+
+def _coded(tokens: Sequence[Token], vocabulary: Vocabulary, taken: set[int]) -> list[Mention]:
+    """Everyday words that one code of a field stands for: "travel" of TRV, "apartments" of `apt`."""
+    found = []
+    for index, token in enumerate(tokens if vocabulary.codes else ()):
+        word = token.folded
+        if (
+            index in taken or token.kind != "word" or len(word) < _LEAST_SAID or not word.isascii()
+            or token.stem not in ordinary() or word in lexicon.STOP_WORDS or word in lexicon.DOCUMENT_NOUNS
+        ):  # fmt: skip
+            continue
+        by_field: dict[str, list[Known]] = {}
+        for code, known in vocabulary.codes:
+            near = max(code_closeness(one, code) for one in (word, word.removesuffix("s"), token.stem))
+            if near:
+                by_field.setdefault(known.field, []).append(replace(known, share=near))
+        meant = tuple(known[0] for known in by_field.values() if len(known) == 1)
+        if meant:
+            found.append(Mention(index, index + 1, token.start, token.end, meant))
+    return found

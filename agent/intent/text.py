@@ -137,3 +137,13 @@ def leaves_out(said: str, word: str) -> bool:
 def _skeleton(word: str) -> str:
     """The first letter and the consonants behind it."""
     return word[:1] + "".join(letter for letter in word[1:] if letter not in "aeiouy")
+
+
+def code_closeness(said: str, code: str) -> float:
+    """How well a code stands for a word, see `closeness`: `hom` of home, `trv` of travel; `apt` of apartment less."""
+    skeleton = _skeleton(said)
+    if said == code or said[:1] != code[:1]:
+        return 0.0
+    if said.startswith(code) or skeleton.startswith(code):
+        return CUT
+    return LOOSE if code[-1] == skeleton[-1] and skeleton.startswith(code[:-1]) else 0.0

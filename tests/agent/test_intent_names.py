@@ -9,7 +9,7 @@ import pytest
 from agent.intent.derived import nouns_of
 from agent.intent.reading import SURE
 from agent.intent.rules import Context, RulesReading, read_rules
-from agent.intent.text import closeness
+from agent.intent.text import closeness, code_closeness
 from agent.intent.time.periods import Calendar
 from agent.intent.vocabulary import in_chinese
 from agent.types import Message
@@ -104,6 +104,8 @@ def test_a_flag_s_word_as_a_topic_is_no_sure_condition(text: str):
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
+        ("sand camps", {"terrain": "SND"}),
+        ("camps on grass", {"terrain": "GRS"}),
         ("波兰的营地", {"owner_land": "Polish"}),
         ("有山羊奶酪的营地", {"menu": "goat cheese"}),
         ("有牛肉的营地", {"menu": "beef"}),
@@ -139,6 +141,14 @@ def test_a_person_at_a_domain_is_that_person():
 )
 def test_a_word_is_told_from_another_by_its_letters(said: str, word: str, wanted: float):
     assert closeness(said, word) == wanted
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "wanted"),
+    [("home", "hom", 0.9), ("travel", "trv", 0.9), ("apartment", "apt", 0.8), ("precedent", "pet", 0.0)],
+)
+def test_a_code_stands_for_a_word_that_it_cuts_short(said: str, code: str, wanted: float):
+    assert code_closeness(said, code) == wanted
 
 
 def test_a_field_s_name_in_latin_letters_is_known_as_the_chinese_word():
