@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Collection, Mapping, Sequence
 
 from agent.fusion import Fused
-from agent.intent.off import question_language
+from agent.intent.reading import question_language
 from agent.retrieve import Answer
 from retrievers.core.types import ChunkId, Scope
 from retrievers.postgres.catalogue import Catalogue

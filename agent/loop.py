@@ -14,7 +14,7 @@ from agent import sufficiency
 from agent.breaker import Breaker
 from agent.coverage import coverage, stands_out
 from agent.fusion import Fused, take_turns
-from agent.intent.parts import parts_perhaps
+from agent.intent.asking import parts_perhaps
 from agent.intent.text import readable
 from agent.llm import Calls, Model, ModelFailed
 from agent.retrieve import Answer

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 
 from agent import router, transform
 from agent.breaker import Breakers
-from agent.intent.off import Off, question_language
-from agent.intent.reading import Reading
+from agent.intent.reading import Off, Reading, question_language
 from agent.llm import no_answer
 from agent.retrieve import Answer, MakeQuery, Sources, climb, retrieve
 from agent.router import Constraints, Limits, Plan, Rung

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from agent.app import Service
-from agent.intent.off import question_language
+from agent.intent.reading import question_language
 from agent.opening import open_service
 from agent.settings import Settings
 from evals import provenance

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from agent.intent import rules
+from agent.intent.derived import nouns_of
 from agent.intent.reader import terms_of
 from agent.intent.rules import Context
 from agent.intent.time.periods import Calendar
@@ -61,7 +61,7 @@ def ground_of_corpus(path: Path) -> Ground:
     if schema.is_file():
         fields = {name: _declared(one, json.loads(schema.read_text(encoding="utf-8"))) for name, one in fields.items()}
     catalogue = FieldCatalogue(((1, 1),), len(corpus.documents), fields)
-    nouns = rules.nouns_of([path.parent.name], catalogue)
+    nouns = nouns_of([path.parent.name], catalogue)
     # As ingesting counts them: a long document is many passages, and a common word is not in all of them.
     prepared = [prepare(one, {}, b"") for one in documents]
     passages = sum(len(one.passages) for one in prepared)
@@ -107,7 +107,7 @@ def ground_of_catalogue(path: Path) -> Ground:
     catalogue = FieldCatalogue(((1, 1),), given["documents"], fields)
     known = {name: Field(name, kind, kind) for name, kind in RESERVED.items()} | {n: v.field for n, v in fields.items()}
     whole = frozenset(name for name, field in known.items() if field.item in ("number", "date"))
-    return Ground(catalogue, Corpus(known, {}, whole), rules.nouns_of(given["nouns"]), {})
+    return Ground(catalogue, Corpus(known, {}, whole), nouns_of(given["nouns"]), {})
 
 
 def moment(text: str | None) -> datetime:

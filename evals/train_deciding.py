@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agent.intent import vocabulary, wording
+from agent.intent.asking import parts_of
 from agent.intent.deciding import candidates
 from agent.intent.evidence import evidence
 from agent.intent.flags import flags_with_evidence
 from agent.intent.found import find
-from agent.intent.parts import parts_of
 from agent.intent.reading import LIKELY, SURE
 from evals.grounds import Ground, ground_of_catalogue, ground_of_corpus, moment
 from evals.reading import calibration_error

@@ -12,7 +12,6 @@ from functools import cache
 from agent.intent import lexicon
 from agent.intent.bounds import Comparison, comparing_words
 from agent.intent.columns import Columns
-from agent.intent.fitting import chosen, field_range, is_broken, is_inside, possible
 from agent.intent.numbered import holds_years, is_key
 from agent.intent.numbers import CURRENCIES, Measure, Unit
 from agent.intent.sentence import ENDS, Sentence
@@ -28,6 +27,8 @@ _BY_CHARACTER = 0.08
 """What a word counts less for each character between it and the amount."""
 _NEAR = 28
 """Characters within which a word for a field is of an amount."""
+_BESIDE = 4
+"""Characters between a word for a field and an amount behind it that it is of, whatever is counted."""
 _ELSEWHERE = 1.5
 """What a word for a kind of amount counts less where it stands in another clause: "too dear. under 300?"."""
 _MARGIN = 0.6
@@ -38,7 +39,6 @@ _LEAST_BARE = 100
 """Least number that tells its field by lying in the range of that field alone: smaller ones lie in any."""
 _LINKS = frozenset("of is = : ： was at 为 是 等 于".split())
 _HAVING = frozenset("with of for worth having has have had".split())
-_UNCOUNTED = frozenset("top first last next no 前 哪 第".split())
 _JOINING = frozenset("and but yet , 、 ， 且 但 并".split())
 _CHOOSING = frozenset(["or", "或", "或者"])
 _NO_CHOICE = "alternatives of numbers are not read, so no condition was made of it"
@@ -85,7 +85,7 @@ def assign(
         fit
         for place, one in enumerate(comparisons)
         for name in columns.measures
-        if (fit := _fit(sentence, columns, comparisons, place, name, words)) is not None
+        if (fit := _fit(sentence, columns, one, place, name, words)) is not None
     ]
     made: dict[int, Assigned] = {}
     unclear: dict[int, str] = {}
@@ -94,23 +94,15 @@ def assign(
         for beside in (place - 1, place + 1):
             if place not in made and place not in unclear and beside in made:
                 _share(sentence, columns, made, place, one, made[beside])
-    for place, name in {(fit.place, fit.field) for fit in fits if comparisons[fit.place].is_bare}:
-        for beside in (place - 1, place + 1):
-            if place not in made and beside in made and made[beside].field == name:
-                _merge(sentence, columns, made, place, comparisons[place], made[beside], unclear)
     # By their size alone, what nothing else speaks for.
     left = {fit.place for fit in fits} - {fit.place for fit in fits if fit.score} - made.keys()
     taken = {one.field for one in made.values()}
     _choose(columns, comparisons, [fit for fit in fits if fit.place in left and fit.field not in taken], made, unclear)
     for place in range(1, len(comparisons)):
         is_made = place in made or place - 1 in made
-        if (
-            is_made
-            and made.get(place) is not made.get(place - 1)
-            and _is_choice(sentence, comparisons[place - 1], comparisons[place])
-        ):
+        if is_made and _is_choice(sentence, comparisons[place - 1], comparisons[place]):
             unclear |= dict.fromkeys((place - 1, place), _NO_CHOICE)
-    return list({id(made[place]): made[place] for place in sorted(made.keys() - unclear.keys())}.values()), unclear
+    return [made[place] for place in sorted(made.keys() - unclear.keys())], unclear
 
 
 def _is_choice(sentence: Sentence, one: Comparison, other: Comparison) -> bool:
@@ -152,31 +144,6 @@ def _choose(
         ]
 
 
-def _merge(
-    sentence: Sentence,
-    columns: Columns,
-    made: dict[int, Assigned],
-    place: int,
-    one: Comparison,
-    beside: Assigned,
-    unclear: dict[int, str],
-) -> None:
-    """Put two levels of a field in one choice: "between 3 star and 5 star hotels"; apart neither of them is read."""
-    other, numbers = beside.comparison, chosen(columns, one, beside.field)
-    start, end = min(one.start, other.start), max(one.end, other.end)
-    between = range(sentence.index_from(min(one.end, other.end)), sentence.index_from(max(one.start, other.start)))
-    are_beside = all(
-        sentence.folded(index) in _JOINING | _CHOOSING | {"-"} or beside.field in sentence.cue_fields(index)
-        for index in between
-    )
-    if numbers is None or not (other.is_bare and are_beside) or one.negated or other.negated:
-        unclear |= dict.fromkeys((at for at in (place, *made) if at == place or made[at] is beside), _NO_CHOICE)
-        return
-    both = replace(other, start=start, end=end, values=(*other.values, *one.values))
-    merged = Assigned(both, beside.field, (*beside.numbers, *numbers[0]), beside.unit)
-    made |= dict.fromkeys((at for at in (place, *made) if at == place or made[at] is beside), merged)
-
-
 def _rivals(best: _Fit, fits: Sequence[_Fit]) -> list[str]:
     """Other fields of a comparison that fit it as well, or better."""
     return [
@@ -211,21 +178,17 @@ def _share(
 def _fit(
     sentence: Sentence,
     columns: Columns,
-    comparisons: Sequence[Comparison],
+    one: Comparison,
     place: int,
     name: str,
     words: Sequence[Word],
 ) -> _Fit | None:
     """How well a field fits a comparison; None where nothing speaks for it."""
-    one, measure = comparisons[place], columns.measures[name]
+    measure = columns.measures[name]
     numbers = possible(columns, one, name)
     if not numbers:
         return None
-    near = [
-        (weight, word)
-        for word in words
-        if name in word.fields and (weight := _weight(sentence, comparisons, place, word, name)) > 0
-    ]
+    near = [(weight, word) for word in words if name in word.fields and (weight := _weight(sentence, one, word)) > 0]
     best = max(near, key=lambda pair: pair[0], default=(0.0, None))
     is_named = best[1] is not None and (best[1].weight >= _WORD[5.0] or best[1].fields == (name,))
     if is_key(sentence.vocabulary, name) and not is_named:
@@ -242,27 +205,25 @@ def _fit(
         score = max(score - _FRACTION, 0.1)
     lies_inside = is_inside(columns, name, numbers)
     if score <= 0:
-        alone = lies_inside and not holds_years(sentence.vocabulary, name) and _tells_field(sentence, one, words)
+        alone = lies_inside and not holds_years(sentence.vocabulary, name) and _tells_field(sentence, one)
         return _Fit(0.0, place, name, None) if alone else None
     score += _INSIDE if lies_inside else _OUTSIDE
     return _Fit(score, place, name, best[1]) if score > 0 else None
 
 
-def _tells_field(sentence: Sentence, one: Comparison, words: Sequence[Word]) -> bool:
+def _tells_field(sentence: Sentence, one: Comparison) -> bool:
     """Whether an amount may tell its field by its size, nothing else being compared: "under 400k, ..."."""
     if one.by or any(amount.is_worded or amount.readings[0].value < _LEAST_BARE for amount in one.amounts):
         return False
-    if any(one.start <= word.start < one.end for word in words) or _counts_other(sentence, one):
-        return False  # "cheaper than 300" where nothing has a price
+    if _counts_other(sentence, one):
+        return False
     return _is_plain(sentence, sentence.index_from(one.start) - 1) and _is_plain(sentence, sentence.index_from(one.end))
 
 
 def _is_plain(sentence: Sentence, place: int) -> bool:
     """Whether what stands there is nothing that a number would be of."""
     token = sentence.token(place)
-    if token is None or token.kind == "mark" or sentence.is_noun(place) or sentence.mention_at(place) is not None:
-        return True
-    return token.folded in lexicon.STOP_WORDS or (token.kind == "cjk" and token.text in "的吗呢吧了有")
+    return token is None or token.kind == "mark" or token.folded in lexicon.STOP_WORDS
 
 
 def _counts_other(sentence: Sentence, one: Comparison) -> bool:
@@ -270,31 +231,26 @@ def _counts_other(sentence: Sentence, one: Comparison) -> bool:
     if any(amount.has_unit for amount in one.amounts):
         return False
     place = sentence.index_from(one.amounts[-1].end)
-    if sentence.folded(place) == "-":
-        place += 1
     token = sentence.token(place)
     if token is None or token.kind == "mark":
         return False
     if token.kind == "cjk" and token.start < one.end:
         return sentence.text[one.amounts[-1].end : one.end].strip("个的 ") not in comparing_words()
     if token.kind == "cjk":
-        counts = token.text in "个篇份条" and (sentence.ends_with_noun(one.start) or sentence.is_noun(place + 1))
-        return counts or token.text in "人位名"
+        return token.text in "个篇份条" and sentence.is_noun(place + 1)
     return token.folded not in (lexicon.STOP_WORDS | lexicon.AUXILIARIES | comparing_words())
 
 
 def _of_level(
     sentence: Sentence, columns: Columns, one: Comparison, place: int, name: str, word: Word | None
 ) -> _Fit | None:
-    """ "2 bed", "5-star", 4学分的: a number right beside the word for a field of few numbers that has it."""
+    """ "2 bed", "5-star": a number right beside the word for a field of few numbers that has it."""
     known, measure = columns.vocabulary.catalogue.fields[name], columns.measures[name]
     if word is None or word.elsewhere or measure.units or known.distinct > _LEVELS or is_key(sentence.vocabulary, name):
         return None
     numbers = chosen(columns, one, name)
     low, high = field_range(columns, name)
     if numbers is None or low is None or high is None or not all(low <= number <= high for number in numbers[0]):
-        return None
-    if measure.texts and not set(measure.numbers) >= set(numbers[0]):
         return None
     between = range(sentence.index_from(min(one.end, word.end)), sentence.index_from(max(one.start, word.start)))
     if word.start >= one.end:
@@ -309,46 +265,30 @@ def _of_level(
 
 
 def _states_level(sentence: Sentence, one: Comparison, word: Word) -> bool:
-    """Whether a number before a word tells which documents: "2 bed flats", "with 3 beds", 4学分的; not "the 2 beds"."""
-    before, behind = sentence.index_from(one.amounts[0].start) - 1, sentence.index_from(word.end)
-    if sentence.folded(before) in _UNCOUNTED:
+    """Whether a number before a word tells which documents: "2 bed flats", "with 3 beds"; not "the 2 beds"."""
+    before = sentence.index_from(one.amounts[0].start) - 1
+    first, following = sentence.token(before), sentence.token(sentence.index_from(word.end))
+    if not sentence.text[word.start : word.end].isascii():
         return False
-    if sentence.text[word.start : word.end].isascii():
-        first = sentence.token(before)
-        if first is None or first.kind == "mark":
-            return True
-        following = sentence.token(behind)
-        is_attribute = not sentence.text[word.start : word.end].casefold().endswith("s")
-        is_attribute = is_attribute and following is not None and following.kind == "word"
-        return is_attribute or sentence.folded(before) in _HAVING
-    return sentence.folded(behind) == "的" or sentence.is_noun(behind) or sentence.folded(before) == "有"
+    is_plural = sentence.text[word.start : word.end].casefold().endswith("s")
+    is_attribute = not is_plural and following is not None and following.kind == "word"
+    return first is None or first.kind == "mark" or is_attribute or first.folded in _HAVING
 
 
-def _weight(sentence: Sentence, comparisons: Sequence[Comparison], place: int, word: Word, name: str) -> float:
-    """What a word counts for a comparison: less with the distance, nothing from another clause."""
-    one = comparisons[place]
+def _weight(sentence: Sentence, one: Comparison, word: Word) -> float:
+    """What a word counts for a comparison: less with the distance, little or nothing from another clause."""
     if word.start >= one.start and word.end <= one.end:
         return word.weight
-    first, last = (word.end, one.start) if word.end <= one.start else (one.end, word.start)
+    is_before = word.end <= one.start
+    first, last = (word.end, one.start) if is_before else (one.end, word.start)
+    marks = ENDS - {":", "："} if is_before else ENDS  # "prep time: at most 15 min"
     gap = last - first
-    if any(first <= amount.start < last for other in comparisons if other is not one for amount in other.amounts):
-        return 0.0
-    marks = ENDS - {":", "："} if word.end <= one.start else ENDS  # "prep time: at most 15 min"
-    is_apart = gap > _NEAR or not marks.isdisjoint(sentence.text[first:last])
-    if is_apart and not word.elsewhere:
-        return 0.0
-    if is_apart:
-        return max(word.weight - _ELSEWHERE, 0.0)
-    if (word.start >= one.end - 1 and gap > 0) or word.end <= one.start:
-        is_before = word.end <= one.start
-        if _counts_other(sentence, one) and not (is_before and gap <= 4) and not _is_counted(sentence, one, word):
-            return 0.0
-    return word.weight - min(gap, _NEAR) * _BY_CHARACTER
-
-
-def _is_counted(sentence: Sentence, one: Comparison, word: Word) -> bool:
-    """Whether the word is what stands right behind the amount."""
-    return 0 <= word.start - one.amounts[-1].end <= 1
+    if gap > _NEAR or not marks.isdisjoint(sentence.text[first:last]):
+        return max(word.weight - _ELSEWHERE, 0.0) if word.elsewhere else 0.0
+    is_near = gap <= _BESIDE if is_before else word.start - one.amounts[-1].end <= 1
+    if not is_near and _counts_other(sentence, one):
+        return 0.0  # "a budget for more than 5 people"
+    return word.weight - gap * _BY_CHARACTER
 
 
 def _words(sentence: Sentence, columns: Columns, comparisons: Sequence[Comparison]) -> Iterator[Word]:
@@ -384,3 +324,71 @@ def _speaking() -> Mapping[str, frozenset[str]]:
         for word in one["words"].split():
             found[word] = found.get(word, frozenset()) | kinds | (_MONEY_KINDS if "money" in kinds else frozenset())
     return found
+
+
+def possible(columns: Columns, one: Comparison, name: str) -> list[tuple[float, ...]]:
+    """What the amounts may be in the field's unit; none where the field holds no amounts of their units."""
+    measure = columns.measures[name]
+    found: list[tuple[float, ...]] = []
+    for amount in one.amounts:
+        values = {
+            reading.value * scale
+            for reading in amount.readings
+            if (scale := _scale(columns, measure, name, reading.unit)) is not None
+        }
+        if not values:
+            return []
+        found.append(tuple(sorted(values)))
+    return found
+
+
+def _scale(columns: Columns, measure: Measure, name: str, unit: Unit | None) -> float | None:
+    known = columns.vocabulary.catalogue.fields[name]
+    if unit is not None and unit.kind == "share" and not measure.units and isinstance(known.high, int | float):
+        return 0.01 if known.high <= 1 else 1.0 if known.high <= 100 else None
+    return measure.scale(unit, money="money" in concepts_of(name))
+
+
+def chosen(columns: Columns, one: Comparison, name: str) -> tuple[tuple[float, ...], Unit | None] | None:
+    """The field's numbers for the amounts, and the unit that they are said in.
+
+    None where it is not clear which of several readings is meant, none or some of them being among the field's numbers.
+    """
+    low, high = field_range(columns, name)
+    numbers: list[float] = []
+    for values in possible(columns, one, name):
+        inside = [value for value in values if low is not None and high is not None and low <= value <= high]
+        if len(values) > 1 and len(inside) != 1:
+            return None
+        numbers.append(inside[0] if len(values) > 1 else values[0])
+    if one.low is not None and one.high is not None and numbers[0] > numbers[1]:
+        return None
+    units = columns.measures[name].units
+    if not one.kinds and len(units) > len({unit.kind for unit in units}):
+        return None  # 300 of what, where some are in MB and some in kB?
+    return tuple(numbers), next((unit for unit in units if unit.kind in one.kinds), None)
+
+
+def field_range(columns: Columns, name: str) -> tuple[float | None, float | None]:
+    """The least and the largest number of a field."""
+    if numbers := columns.measures[name].numbers:
+        return min(numbers), max(numbers)
+    known = columns.vocabulary.catalogue.fields[name]
+    if isinstance(known.low, int | float) and isinstance(known.high, int | float):
+        return known.low, known.high
+    return None, None
+
+
+def is_broken(columns: Columns, name: str, numbers: Sequence[Sequence[float]]) -> bool:
+    """Whether broken numbers are compared with a field that holds nothing but whole ones, as far as is known."""
+    (low, high), texts = field_range(columns, name), columns.measures[name].texts
+    known = columns.measures[name].numbers if texts else [one for one in (low, high) if one is not None]
+    is_whole = all(one == int(one) for one in known)
+    if not texts and low is not None and high is not None:
+        is_whole = is_whole and columns.vocabulary.catalogue.fields[name].distinct <= high - low + 1
+    return is_whole and any(one != int(one) for values in numbers for one in values)
+
+
+def is_inside(columns: Columns, name: str, numbers: Sequence[Sequence[float]]) -> bool:
+    low, high = field_range(columns, name)
+    return low is not None and high is not None and any(low <= one <= high for values in numbers for one in values)

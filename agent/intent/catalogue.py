@@ -7,11 +7,10 @@ import re
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import dropwhile, product
+from itertools import dropwhile
 from typing import Literal
 
 from agent.intent import lexicon
-from agent.intent.numerals import in_chinese, in_english
 from agent.intent.text import has_chinese, stem, words_of
 from agent.intent.words import ordinary, table
 from retrievers.core.types import FieldValues
@@ -29,7 +28,6 @@ _SEPARATED = re.compile(r"[a-z][-._][a-z]{3,}\d{0,3}")
 _MARKS = re.compile(r"[._+-]")
 _MAIL = re.compile(r"(?P<local>[\w.+-]+)@[\w.-]+\.\w+")
 _PATH = re.compile(r"::|/")
-_LEVEL = re.compile(r"(?P<letters>[A-Za-z]+)[\s_-]?(?P<digit>\d)")
 _LONG_NUMBER = re.compile(r"\d{3,}")
 """What is left of `CC-4100` and names it still; a shorter number counts something."""
 _LETTERED = re.compile(r"[^\W\d_]")
@@ -169,18 +167,24 @@ def add_other_names(
         cues: words that point at fields, and so at no value.
     """
     held = {value: documents for value, documents in values.values.items() if _is_nameable(value, role)}
-    for words, known in (*_short(name, held), *_forms(name, held), *_levels(name, held)):
+    for words, known in (*_short(name, held), *_forms(name, held)):
         if known.how == "code" and role not in ("label", "tag"):
             continue
         names.add(words, known)
         if role in ("label", "tag"):
             stems.add(tuple(map(stem, words)), known)
+    if role != "version":
+        _add_parts(name, role, held, names, stems, cues)
+
+
+def _add_parts(
+    name: str, role: str, held: Mapping[str, int], names: Names, stems: Names, cues: Container[tuple[str, ...]]
+) -> None:
+    """Values by a part of them, and several that share one by that."""
     if role == "person":
         owned = _owned((part, value) for value in held for part in _parts_of_person(value))
-    elif role != "version":
-        owned = {part: owners for part, owners in _owned(_parts(held)).items() if len(owners) == 1}
     else:
-        return
+        owned = {part: owners for part, owners in _owned(_parts(held)).items() if len(owners) == 1}
     for words, owners in owned.items():
         if words in cues:
             continue
@@ -313,19 +317,6 @@ def _forms(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...]
             yield tuple(word for word in words if word != "and"), known
             for other in _AND:
                 yield tuple(other if word == "and" else word for word in words), known
-
-
-def _levels(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], Known]]:
-    """SEV2 is sev 2, severity 2, level 2 and 二级, where most values are a number behind the same letters."""
-    numbered = {value: found for value in held if (found := _LEVEL.fullmatch(value))}
-    if len({found["letters"] for found in numbered.values()}) != 1 or len(numbered) < max(_LEAST_SHARED * len(held), 2):
-        return
-    for value, found in numbered.items():
-        known, digit = Known(name, value, "form", held[value]), found["digit"]
-        said = (found["letters"].casefold(), *lexicon.name_words(name), "level", "grade", "class")
-        for word, number in product(said, (digit, in_english(int(digit)))):
-            yield (word, number), known
-        yield from (((number, "级"), known) for number in (digit, in_chinese(int(digit))))
 
 
 def _parts_of_person(value: str) -> Iterator[tuple[str, ...]]:

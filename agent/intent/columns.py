@@ -10,10 +10,9 @@ from agent.intent import lexicon
 from agent.intent.catalogue import truth_of
 from agent.intent.measures import measure_of
 from agent.intent.numbers import CURRENCIES, Measure
-from agent.intent.people import looks_like_name
 from agent.intent.sentence import Sentence
 from agent.intent.text import chinese_words, has_chinese, stem
-from agent.intent.vocabulary import PEOPLE, Vocabulary
+from agent.intent.vocabulary import PEOPLE, Vocabulary, looks_like_name
 from agent.intent.words import table
 from retrievers.text.glosses import pinyin_of, senses_of
 

@@ -1,15 +1,17 @@
 """What the reading takes the words of a collection to mean, shown beside what its schema declares."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agent.intent import rules, vocabulary
+from agent.intent import lexicon, vocabulary
 from agent.intent.measures import measure_of
-from agent.intent.text import has_chinese
+from agent.intent.text import has_chinese, stem
 from retrievers.core.types import FieldCatalogue
 
 _MOST_NAMES = 16
+_WHOLES = frozenset("source collection corpus dataset series".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class Derived:
 
 def derive(catalogue: FieldCatalogue, called: Sequence[str]) -> Derived:
     """What is read from the names of the fields and from what documents are called."""
-    words = rules.nouns_of(called, catalogue) - rules.forms_of(catalogue.records)
+    words = nouns_of(called, catalogue) - forms_of(catalogue.records)
     names: dict[str, list[str]] = {}
     for cue, fields in vocabulary.build(catalogue).cues.items():
         for name in fields:
@@ -39,6 +41,40 @@ def derive(catalogue: FieldCatalogue, called: Sequence[str]) -> Derived:
         {name: unit for name in catalogue.fields if (unit := _unit_of(catalogue, name))},
         {name: tuple(words[:_MOST_NAMES]) for name, words in names.items()},
     )
+
+
+def nouns_of(called: Sequence[str], catalogue: FieldCatalogue | None = None) -> frozenset[str]:
+    """Words for documents, by what these are called: "peps" are peps, one of them a pep.
+
+    Args:
+        catalogue: a label that every document carries says what they are as well: "source: peps". So do the words
+            that a schema declares, which no other reading overrules.
+    """
+    names = [*called, *(_said_of_all(catalogue) if catalogue is not None else ())]
+    words = {word for name in names for word in re.findall(r"[^\W\d_]+", name.casefold()) if len(word) > 1}
+    nouns = forms_of(words)
+    # A collection "hotel" with a field "hotel": the word points at the field.
+    fields = {stem(word) for name in (catalogue.fields if catalogue else ()) for word in lexicon.name_words(name)}
+    declared = forms_of(catalogue.records) if catalogue is not None else frozenset()
+    return declared | {word for word in nouns if stem(word) not in fields}
+
+
+def forms_of(words: Collection[str]) -> frozenset[str]:
+    """Nouns with their plural and singular forms."""
+    known = {word.casefold() for word in words}
+    singular = {word[:-1] for word in known if len(word) > 3 and word.endswith("s") and not word.endswith("ss")}
+    return frozenset(known | singular | {f"{word}s" for word in known if word.isascii() and not word.endswith("s")})
+
+
+def _said_of_all(catalogue: FieldCatalogue) -> Iterator[str]:
+    """The values of one word that all documents have in common, in fields that say what these are."""
+    for name, values in catalogue.fields.items():
+        says_what = "kind" in vocabulary.concepts_of(name) or not _WHOLES.isdisjoint(lexicon.name_words(name))
+        if not says_what or values.distinct != 1 or values.documents < catalogue.documents:
+            continue
+        value = next(iter(values.values), "")
+        if re.fullmatch(r"[^\W\d_]{2,20}", value):
+            yield value
 
 
 def _unit_of(catalogue: FieldCatalogue, name: str) -> str | None:

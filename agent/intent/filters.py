@@ -87,3 +87,24 @@ def either(parts: Sequence[Json]) -> Json:
 def excludes(filter: Json) -> bool:
     """Whether a filter states what is not wanted."""
     return filter["type"] in ("ne", "nin", "not")
+
+
+def keys_named(filter: Json) -> set[str]:
+    """The fields that a filter names."""
+    inner = filter.get("filters") or ([filter["filter"]] if "filter" in filter else [])
+    return {key for one in inner for key in keys_named(one)} if inner else {str(filter["key"])}
+
+
+def keyed(filter: Json, field: str) -> Json:
+    """The filter on another field."""
+    if "filters" in filter:
+        return {**filter, "filters": [keyed(one, field) for one in filter["filters"]]}
+    return {**filter, "filter": keyed(filter["filter"], field)} if "filter" in filter else {**filter, "key": field}
+
+
+def of_years_later(filter: Json, years: int) -> Json:
+    """A filter on a range of days, so many years later."""
+    if "filters" in filter:
+        return {**filter, "filters": [of_years_later(one, years) for one in filter["filters"]]}
+    value = str(filter["value"])
+    return {**filter, "value": f"{int(value[:4]) + years:04d}{value[4:]}"}

@@ -8,37 +8,27 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from agent.intent import lexicon, pointing, replacing
+from agent.intent import lexicon, pointing, wording
 from agent.intent.calculation import find_calculation, read_calculation
 from agent.intent.deciding import Constraint
-from agent.intent.filters import excludes, of_constraint
+from agent.intent.filters import excludes, keyed, keys_named, of_constraint, of_years_later
 from agent.intent.found import Found, Piece
+from agent.intent.linking import Mention
 from agent.intent.negation import is_denied_mention
-from agent.intent.reading import SURE
+from agent.intent.reading import LIKELY, SURE
+from agent.intent.rejected import SEARCHED, unread
 from agent.intent.text import readable
 from agent.intent.topic import topic_of
-from agent.intent.unread import SEARCHED, unread
+from agent.intent.versions import version_numbers
 from agent.types import Message
 
 _RECORDS = {"how many": "documents", "多少": "份文档", "几": "份文档"}
 _REFINES = re.compile(
-    r"\b(?:only|just|those|the\s+(?:\w+\s+)?ones|these|of\s+them|among\s+(?:them|those|these)|narrow|restrict|limit|"
+    r"\b(?:only|just|those|the\s+(?:\w+\s+)?ones|these|of\s+them|among\s+(?:them|those|these)|narrow|restrict|limit|instead|"
     r"exclude|excluding|leave\s+out|drop|remove|skip|ignore|without|except|filter)\b|"
     r"去掉|排除|只要|只看|只保留|仅|其中|除了|不要|剔除|筛|里面",
     re.IGNORECASE,
 )
-_EXCLUDES = re.compile(
-    r"\b(?:exclude|excluding|leave\s+out|drop|remove|skip|ignore|without|except|not)\b(?!\s+(?:all|everything)\b)|"
-    r"去掉|排除|除了|不要|剔除",
-    re.IGNORECASE,
-)
-_BEGINS_EXCLUDING = re.compile(
-    r"^\W*(?:(?:ok(?:ay)?|and|now|but|please|then|also|can\s+you|请|那|再)\W+)*"
-    r"(?:exclude|leave\s+out|drop|remove|skip|ignore|without|去掉|排除|剔除|不要)(?!\w*\s+(?:all|everything)\s+(?:but|except))",
-    re.IGNORECASE,
-)
-_KEEPS = re.compile(r"\b(?:all|everything|anything)\s+(?:but|except)\b|以外的?(?:都|全)", re.IGNORECASE)
-_TURNS = re.compile(r"[,，;；]|\b(?:and|but|only|show|just)\b|[只]|要的", re.IGNORECASE)
 _SAME = re.compile(
     r"也(?:查|看|来|要|给|列)|(?:^|[.!?]\s)\W*(?:(?:and|but|so|or|then|ok(?:ay)?)\W*)?(?:what|how)\s+about\b|"
     r"\b(?:make|change|switch)\s+(?:that|it|this)\b|\bsame\b\W+(?:for|thing|question|with|again|but|in|by|from|on|only)\b|"
@@ -52,11 +42,10 @@ _LEADS = re.compile(
 )
 _LEAD_WORDS = re.compile(r"^\W*(?:and|but|so|then|also|what\s+about|how\s+about|那么?|还有)(?![a-z])", re.IGNORECASE)
 _AMONG = re.compile(r"\b(?:of|among|in)\s+(?:them|those|these)\b|其中|里面|这些(?:里|中)", re.IGNORECASE)
-_INSTEAD = re.compile(r"\binstead\b", re.IGNORECASE)
-_ONES = re.compile(r"\b(?:ones|them|those|these)\b|列出来|哪些|哪几", re.IGNORECASE)
 _BEGINS_REFINING = re.compile(
     r"^\W*(?:(?:ok(?:ay)?|and|now|but|please|then|那|再)\W+)*(?:only|just|只要|只看|只保留|仅)", re.IGNORECASE
 )
+_ONES = re.compile(r"\b(?:ones|them|those|these)\b|列出来|哪些|哪几", re.IGNORECASE)
 _VALUES = ("label", "tag", "language", "person", "version")
 _SHORT_WORDS = 12
 _SHORT_CHARACTERS = 24
@@ -65,6 +54,15 @@ _LONGEST_FOLLOWUP = 200
 _LONGEST_CONTEXT = 240
 _MOST_TOPIC_WORDS = 3
 _MOST_TURNS = 4
+_BESIDE = re.compile(
+    r"\b(?:(?P<before>previous|preceding|prior)|next|following)\s+(?P<unit>year|version|release)\b|"
+    r"\b(?P<unit2>year|version|release)\s+(?:(?:right|just|directly)\s+)?(?:(?P<before2>before|earlier|prior)|after|later)\b|"
+    r"(?P<before3>[上前])一个?(?P<unit3>年|版)|[下后]一个?(?P<unit4>年|版)",
+    re.IGNORECASE,
+)
+_VERSION = re.compile(r"\d+(?:\.\d+)*")
+_PLAIN = ("eq", "in")
+_OPPOSITE = {"ne": "eq", "nin": "in"}
 
 Finder = Callable[[str], Found]
 
@@ -112,12 +110,12 @@ def carry(found: Found, history: Sequence[Message], find: Finder, *, turns: int 
     found = measured or found
     text = found.sentence.text
     context = _context(before, answered, thing=pointing.THING.search(text) is not None)
-    found = replacing.in_the_same_fields(replacing.on_the_same_date(found, before), before)
+    found = _in_the_same_fields(_on_the_same_date(found, before), before)
     # After a list a bare value is a constraint: "the rejected ones", 那护士用的呢.
     bare = _with_bare_values(found, before)
-    if any(one.search(text) for one in (_REFINES, _SAME, _INSTEAD)) or _is_fragment(bare):
+    if any(one.search(text) for one in (_REFINES, _SAME)) or _is_fragment(bare):
         # Who changes a question says nothing but conditions.
-        found = replace(bare, pieces=replacing.firm(bare.pieces))
+        found = replace(bare, pieces=_firm(bare.pieces))
     return (
         _of_the_same(found, before, said, context)
         or _narrowing(found, before, context, same=measured is not None)
@@ -156,13 +154,13 @@ def _of_what_was_measured(found: Found, before: Found, find: Finder) -> Found | 
 def _narrowing(found: Found, before: Found, context: str, *, same: bool) -> Carried | None:
     """A turn that keeps the question before and changes its constraints: "only the rejected ones", "and in 2022?"."""
     text = found.sentence.text
-    before = replace(before, pieces=replacing.firm(before.pieces))
-    beside = replacing.year_beside(found, before) or replacing.version_beside(found, before)
+    before = replace(before, pieces=_firm(before.pieces))
+    beside = _beside(found, before)
     if beside is not None:
-        return Carried(found, before, replacing.overridden(before.pieces, (beside,)), context, lists=True, again=True)
-    pieces = replacing.overridden(before.pieces, found.pieces, _grouped(found))
+        return Carried(found, before, _overridden(before.pieces, (beside,)), context, lists=True, again=True)
+    pieces = _overridden(before.pieces, found.pieces, _grouped(found))
     refines = _REFINES.search(text)
-    same = same or bool(_SAME.search(text) or _is_fragment(found) or (found.pieces and _INSTEAD.search(text)))
+    same = same or bool(_SAME.search(text) or _is_fragment(found))
     if (refines and found.pieces) or (same and (found.pieces or before.pieces)):
         return Carried(found, before, pieces, context, lists=True, again=same)
     if before.pieces and (_BEGINS_REFINING.match(text) or (not found.pieces and _comparison(found))):
@@ -170,11 +168,7 @@ def _narrowing(found: Found, before: Found, context: str, *, same: bool) -> Carr
         return Carried(found, before, before.pieces, context, lists=False)
     if _AMONG.search(text) and topic_of(found) and before.pieces:
         return Carried(found, before, pieces, "", lists=False)
-    if topic_of(found):
-        return None
-    if _AMONG.search(text) and not found.pieces and find_calculation(found) is not None:
-        return Carried(found, before, before.pieces, context, lists=True)
-    if _LEADS.search(text) and found.pieces and before.pieces:
+    if _LEADS.search(text) and found.pieces and before.pieces and not topic_of(found):
         return Carried(found, before, pieces, context, lists=True)
     return None
 
@@ -195,7 +189,7 @@ def _of_the_same(found: Found, before: Found, said: Found, context: str) -> Carr
     piece = piece or pointing.last_named(said, fields)
     if piece is None:
         return None
-    own = found.pieces if topic_of(found) else replacing.firm(found.pieces)  # "same author, but rejected"
+    own = found.pieces if topic_of(found) else _firm(found.pieces)  # "same author, but rejected"
     pieces = (replace(piece, start=0, end=0), *(one for one in own if one.field != piece.field))
     return Carried(found, before, pieces, context, lists=not topic_of(found))
 
@@ -204,12 +198,7 @@ def _of_person(found: Found, before: Found, said: Found) -> Carried | None:
     """ "what else did she write": about the person that the answer or the question named last."""
     people = found.sentence.vocabulary.of_role("person")
     named = any(piece.field in people for piece in found.pieces)
-    if not people or named or not pointing.PERSON.search(found.sentence.text):
-        return None
-    of_many = pointing.OF_MANY.search(found.sentence.text) and not any(piece.field in people for piece in before.pieces)
-    if of_many and before.pieces and not pointing.WHO_OR_WHEN.search(before.sentence.text):
-        return None  # after a list of documents "their" is of those
-    if of_many_records(found, before):
+    if named or not pointing.PERSON.search(found.sentence.text) or _is_of_records(found, before):
         return None
     person = pointing.last_named(said, people) or pointing.last_named(before, people)
     if person is None:
@@ -218,7 +207,7 @@ def _of_person(found: Found, before: Found, said: Found) -> Carried | None:
     return Carried(found, before, pieces, "", lists=not topic_of(found))
 
 
-def of_many_records(found: Found, before: Found) -> bool:
+def _is_of_records(found: Found, before: Found) -> bool:
     """Whether "they" of a calculation may be the records before, which other conditions than a person's describe."""
     people = found.sentence.vocabulary.of_role("person")
     others = any(piece.field not in people for piece in before.pieces)
@@ -230,16 +219,11 @@ def _of_document(found: Found, before: Found, said: Found, answered: str, contex
     text = found.sentence.text
     document = pointing.document_meant(found, before, said, answered) if pointing.THING.search(text) else None
     if document is None:
-        plain = not found.pieces and not topic_of(found) and not topic_of(before)
-        if pointing.IT.search(text) and before.pieces and plain and pointing.asks_field(found):
-            # Documents without numbers: what found it finds it again.
-            return Carried(found, before, before.pieces, context, lists=True)
         return None
     # "which older proposal did it grow out of" asks for another.
     others = any(found.sentence.is_noun(index) for index in range(len(found.sentence.tokens)))
-    if pointing.SAYS.search(text) or (
-        pointing.IT.search(text) and not others and pointing.is_spoken_of(document, before)
-    ):
+    is_spoken_of = [piece.filter for piece in before.pieces] == [document.filter]
+    if pointing.IT.search(text) and not others and is_spoken_of:
         return Carried(found, before, (document,), "", lists=False)
     if not topic_of(found) and pointing.asks_field(found):
         return Carried(found, before, (document,), context, lists=False)
@@ -248,9 +232,9 @@ def _of_document(found: Found, before: Found, said: Found, answered: str, contex
 
 def _counting(found: Found, before: Found, context: str) -> Carried | None:
     """ "how many is that": a calculation over what was asked before."""
-    if found.pieces or topic_of(found) or not (find_calculation(found) or _ONES.search(found.sentence.text)):
+    if topic_of(found) or not (find_calculation(found) or _ONES.search(found.sentence.text)):
         return None
-    return Carried(found, before, replacing.overridden(before.pieces, (), _grouped(found)), context, lists=True)
+    return Carried(found, before, _overridden(before.pieces, (), _grouped(found)), context, lists=True)
 
 
 def _grouped(found: Found) -> str | None:
@@ -272,46 +256,22 @@ def _is_fragment(found: Found) -> bool:
 
 def _with_bare_values(found: Found, before: Found) -> Found:
     """The turn with the values it names and does nothing else with as constraints."""
-    roles = found.sentence.vocabulary.roles
-    text = found.sentence.text
-    negated = _EXCLUDES.search(text) is not None
-    fields = found.sentence.vocabulary.catalogue.fields
-    # "without EMEA, only infrastructure": what comes after is wanted.
-    turned = _TURNS.search(text) if _BEGINS_EXCLUDING.match(text) else None
-    end = turned.start() if turned else len(text)
-    keeps = _KEEPS.search(text) is not None
-    if _BEGINS_EXCLUDING.match(text):
-        found = replace(
-            found, pieces=tuple(replacing.excluded(piece) if piece.start < end else piece for piece in found.pieces)
-        )
-    if keeps:
-        found = replace(found, pieces=tuple(replacing.included(piece) for piece in found.pieces))
-    stated = {piece.field for piece in found.pieces}
-    asked = {piece.field for piece in before.pieces}
-    more = []
-    for mention in found.left:
-        known = [one for one in mention.known if roles[one.field] in _VALUES and one.field not in stated]
-        # Of several fields the one that was spoken of; of several people nobody.
-        known = [one for one in known if one.field in asked] or known
-        alone = len({one.value for one in known}) == 1
-        if known and (alone or roles[known[0].field] != "person"):
-            own = is_denied_mention(found.sentence, mention)
-            if own is None:
-                continue  # "those far from Lyon": neither it nor its opposite
-            denied = not keeps and ((negated and mention.start < end) or own)
-            one = Constraint(known[0].field, (known[0].value,), mention.start, mention.end, negated=denied)
-            more.append(Piece(one.field, of_constraint(one, fields), one.start, one.end, SURE))
-    for name in found.sentence.vocabulary.of_role("boolean"):
-        if name not in stated and _names_boolean(found.sentence.text.casefold(), name):
-            more.append(Piece(name, {"type": "eq", "key": name, "value": not negated}, 0, 0, SURE))
+    stated, asked = {piece.field for piece in found.pieces}, {piece.field for piece in before.pieces}
+    more = [piece for mention in found.left if (piece := _bare(found, mention, stated, asked)) is not None]
     return replace(found, pieces=(*found.pieces, *more)) if more else found
 
 
-def _names_boolean(text: str, name: str) -> bool:
-    """ "the public ones" of a field "is_public"."""
-    own = lexicon.name_words(name)
-    words = [*own, *lexicon.bilingual().get(" ".join(own), ())]
-    return any(word in text for word in words if len(word) > 1 and word not in ("is", "has"))
+def _bare(found: Found, mention: Mention, stated: set[str], asked: set[str]) -> Piece | None:
+    """The constraint that a named value makes in a turn of which no other part says anything of its field."""
+    roles = found.sentence.vocabulary.roles
+    known = [one for one in mention.known if roles[one.field] in _VALUES and one.field not in stated]
+    # Of several fields the one that was spoken of; of several people nobody.
+    known = [one for one in known if one.field in asked] or known
+    denied = is_denied_mention(found.sentence, mention)
+    if not known or denied is None or (roles[known[0].field] == "person" and len({one.value for one in known}) > 1):
+        return None
+    one = Constraint(known[0].field, (known[0].value,), mention.start, mention.end, negated=denied)
+    return Piece(one.field, of_constraint(one, found.sentence.vocabulary.catalogue.fields), one.start, one.end, SURE)
 
 
 def leans(found: Found) -> bool:
@@ -338,3 +298,82 @@ def stripped(text: str) -> str:
     plain = _LEAD_WORDS.sub(" ", plain)
     words = [word for word in plain.split() if word.casefold().strip("?.,!") not in lexicon.STOP_WORDS]
     return " ".join(words) or text
+
+
+def _on_the_same_date(found: Found, before: Found) -> Found:
+    """The turn with its days in the field of those before, unless a word says another: "denied in 2023", "2024?"."""
+    dates = found.sentence.vocabulary.of_role("date")
+    field = next((piece.field for piece in before.pieces if piece.field in dates), None)
+    if field is None:
+        return found
+    others = set(dates) - {name for _, names in found.sentence.cued for name in names}
+    pieces = (
+        replace(one, field=field, filter=keyed(one.filter, field)) if one.field in others else one
+        for one in found.pieces
+    )
+    return replace(found, pieces=tuple(pieces))
+
+
+def _in_the_same_fields(found: Found, before: Found) -> Found:
+    """The turn with its values in the fields of those before, unless a word says another: "same for Ito" of authors."""
+    cued = {name for _, names in found.sentence.cued for name in names}
+    fields = found.sentence.vocabulary.catalogue.fields
+    asked = [one.field for one in before.pieces if one.filter["type"] in _PLAIN]
+    pieces = []
+    for piece in found.pieces:
+        inner = piece.filter.get("filters", [piece.filter])
+        values = {str(one.get("value")) for one in inner if one["type"] == "eq"}
+        keys = {one.get("key") for one in inner}
+        field = next((name for name in asked if name in keys or values <= fields[name].values.keys()), None)
+        if len(values) == 1 and field is not None and keys != {field} and keys.isdisjoint(cued - {field}):
+            piece = replace(piece, field=field, filter={"type": "eq", "key": field, "value": inner[0]["value"]})
+        pieces.append(piece)
+    return replace(found, pieces=tuple(pieces))
+
+
+def _overridden(before: Sequence[Piece], now: Sequence[Piece], grouped: str | None = None) -> tuple[Piece, ...]:
+    """Constraints taken over, but for fields that are stated anew or counted by; what is excluded now stays beside."""
+    stated = {grouped, *(key for piece in now if not excludes(piece.filter) for key in keys_named(piece.filter))}
+    denied = [
+        {**piece.filter, "type": _OPPOSITE[piece.filter["type"]]} for piece in now if piece.filter["type"] in _OPPOSITE
+    ]
+    kept = (one for one in before if stated.isdisjoint(keys_named(one.filter)) and one.filter not in denied)
+    return (*kept, *now)
+
+
+def _beside(found: Found, before: Found) -> Piece | None:
+    """ "and the year before?", "and the next version?": what stands beside what the question before asked for."""
+    said = _BESIDE.search(found.sentence.text)
+    if said is None or wording.YES_OR_NO.search(found.sentence.text):
+        return None  # "was it in the next release?" asks about what was found
+    names = said.groupdict()
+    unit = next(names[one] for one in names if one.startswith("unit") and names[one])
+    step = -1 if any(names[one] for one in names if one.startswith("before")) else 1
+    if unit.casefold() not in ("year", "年"):
+        return _version_beside(before, step)
+    dates = before.sentence.vocabulary.of_role("date")
+    piece = next((piece for piece in before.pieces if piece.field in dates), None)
+    if piece is None or len(before.dates) != 1 or not before.dates[0].period.is_bounded:
+        return None
+    return replace(piece, filter=of_years_later(piece.filter, step), start=0, end=0)
+
+
+def _version_beside(before: Found, step: int) -> Piece | None:
+    """The version some steps from that of the question before, among those that there are."""
+    vocabulary = before.sentence.vocabulary
+    versions = vocabulary.of_role("version")
+    piece = next((one for one in before.pieces if one.field in versions and one.filter["type"] == "eq"), None)
+    if piece is None:
+        return None
+    known = sorted(filter(_VERSION.fullmatch, vocabulary.catalogue.fields[piece.field].values), key=version_numbers)
+    place = known.index(piece.filter["value"]) + step if piece.filter["value"] in known else -1
+    if not 0 <= place < len(known):
+        return None
+    return replace(piece, filter={**piece.filter, "value": known[place]}, start=0, end=0)
+
+
+def _firm(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
+    """The conditions, the likely ones as sure: who goes on from them takes them as such."""
+    return tuple(
+        replace(one, confidence=max(one.confidence, SURE)) if one.confidence >= LIKELY else one for one in pieces
+    )

@@ -10,9 +10,9 @@ from functools import cache
 from agent.intent import lexicon, wording
 from agent.intent.comparing import Unclear, find_quantities
 from agent.intent.deciding import Constraint, read_constraints
-from agent.intent.existence import read_existence
 from agent.intent.filters import Json, both, either, of_constraint, of_date, of_number, outside
-from agent.intent.flags import read_flags
+from agent.intent.flags import read_existence, read_flags
+from agent.intent.foreign import translated_cues
 from agent.intent.lengths import find_lengths
 from agent.intent.linking import Mention, find_mentions
 from agent.intent.negation import denials_of, is_negated
@@ -20,10 +20,9 @@ from agent.intent.negators import find_negators
 from agent.intent.numbered import NumberRange, holds_years, is_key, year_ranges
 from agent.intent.reading import SURE
 from agent.intent.sentence import Sentence, about_regions
-from agent.intent.text import chinese_words, tokenize
+from agent.intent.text import CUT, Token, chinese_words, closeness, tokenize
 from agent.intent.time.dates import DateRange, read_dates
 from agent.intent.time.periods import Calendar
-from agent.intent.translating import translated_cues
 from agent.intent.versions import version_ranges
 from agent.intent.vocabulary import Vocabulary, concepts_of
 from agent.intent.words import table
@@ -188,7 +187,7 @@ _TOLD = 0.8
 _SAID = 0.9
 _NEAR = 40
 """Characters between a date and the word for its field."""
-_LEAST_SHORTENED, _SHORTEST_PAST = 3, 4
+_SHORTEST_PAST = 4
 _DONE_THEN = re.compile(r"([\u4e00-\u9fff]{2})的")
 _LONGEST_PHRASE = 60
 _LEADING = re.compile(
@@ -280,14 +279,11 @@ def _date_pieces(sentence: Sentence, dates: Sequence[DateRange], now: datetime) 
     return pieces
 
 
-def _shortened(word: str, fields: Sequence[str]) -> list[str]:
-    """The field whose name shortens a word: `dt_intro` of "introduced"; none where several do."""
-    names = [name for name in fields if any(_is_short_for(part, word) for part in lexicon.name_words(name))]
+def _shortened(token: Token, fields: Sequence[str]) -> list[str]:
+    """The field whose name shortens a word: `dt_intro` of "introduced"; none where several do, or of a name."""
+    word = token.folded if not token.is_capital else ""
+    names = [name for name in fields if any(CUT <= closeness(word, part) < 1 for part in lexicon.name_words(name))]
     return names if len(names) == 1 else []
-
-
-def _is_short_for(part: str, word: str) -> bool:
-    return len(part) >= _LEAST_SHORTENED and part.isascii() and word != part and word.startswith(part)
 
 
 def date_field(sentence: Sentence, one: DateRange) -> str | None:
@@ -310,7 +306,7 @@ def _named_date(sentence: Sentence, one: DateRange, fields: Sequence[str], *, by
             break
         if token.kind != "mark" and gap >= 0 and (by_noun or not sentence.is_noun(index)):
             named = [name for name in sentence.cue_fields(index) if name in fields]
-            near += [(gap, _rank_of_date(name), name) for name in named or _shortened(token.folded, fields)]
+            near += [(gap, _rank_of_date(name), name) for name in named or _shortened(token, fields)]
     return min(near)[2] if near else None
 
 

@@ -7,9 +7,8 @@ from itertools import pairwise
 
 from agent.intent import lexicon
 from agent.intent.catalogue import MARKS, Known
-from agent.intent.forms import code_closeness
-from agent.intent.text import Token, has_chinese, words_of
-from agent.intent.translating import translated_values
+from agent.intent.foreign import translated_values
+from agent.intent.text import Token, code_closeness, has_chinese, words_of
 from agent.intent.vocabulary import Vocabulary
 from agent.intent.words import ordinary
 
@@ -86,8 +85,6 @@ def _with_given_name(tokens: Sequence[Token], mention: Mention, vocabulary: Voca
     """A surname with the given name before it: "Petra van Dijk" is "van Dijk, P."; "Paul van Dijk" is somebody else."""
     initials = {one.value: _initial_of(one.value) for one in mention.known if one.how == "part"}
     place = mention.first - 1
-    if place >= 1 and tokens[place].text == "." and len(tokens[place - 1].text) == 1:
-        place -= 1
     if not any(initials.values()) or place < 0 or not _is_given_name(tokens, place):
         return mention
     first = tokens[place].folded[:1]
@@ -108,7 +105,7 @@ def _is_given_name(tokens: Sequence[Token], place: int) -> bool:
     token = tokens[place]
     opens = place == 0 or tokens[place - 1].text in ".?!"
     is_word = token.folded in lexicon.STOP_WORDS or token.folded in lexicon.TITLES
-    is_near = 0 < tokens[place + 1].start - token.end <= 1 or tokens[place + 1].text == "."
+    is_near = 0 < tokens[place + 1].start - token.end <= 1
     common = ordinary().get(token.stem, 0) > _RARE
     return token.kind == "word" and token.is_capital and not is_word and is_near and not (opens and common)
 
@@ -152,8 +149,6 @@ def _longest(
                 break
             passed |= {token.text} & _IN_NAMES if not initial else set()
             continue
-        if _in_identifier(tokens, last):
-            break
         # "SEV1s" are those of SEV1.
         words.append(_PLURAL_CODE.sub("", token.folded))
         stems.append(token.stem)
@@ -198,23 +193,6 @@ def _is_cut(tokens: Sequence[Token], first: int, last: int) -> bool:
     return False
 
 
-def _in_identifier(tokens: Sequence[Token], index: int) -> bool:
-    """Whether a word is part of a name in code: process_time, os.process, process()."""
-    token = tokens[index]
-    if index and tokens[index - 1].text in ("_", "`") and tokens[index - 1].end == token.start:
-        return True
-    following = tokens[index + 1 : index + 3]
-    if not following or following[0].start != token.end:
-        return False
-    if following[0].text in ("_", "`"):
-        return True
-    if len(following) < 2:
-        return False
-    is_called = following[0].text == "(" and following[1].text == ")"
-    is_dotted = following[0].text == "." and following[1].kind == "word" and following[1].start == following[0].end
-    return is_called or (is_dotted and not token.is_capital)
-
-
 def _is_meant(known: Known, tokens: Sequence[Token], first: int, last: int, vocabulary: Vocabulary) -> bool:
     """Whether the word can be that value here: a first name alone must be written as a name."""
     behind = tokens[last].text if last < len(tokens) and tokens[last].start == tokens[last - 1].end else ""
@@ -235,9 +213,8 @@ def _is_meant(known: Known, tokens: Sequence[Token], first: int, last: int, voca
         return False
     if word.folded in _EVERYDAY and not is_by:
         return False
-    is_introduced = is_by or (first == 0 and _heads(tokens, last))
     is_rare = ordinary().get(word.stem, 0) <= _RARE and len(word.text) > 3
-    if not word.is_capital and not is_rare and not (len(word.text) > 4 and is_introduced):
+    if not word.is_capital and not is_rare and not (len(word.text) > 4 and is_by):
         return False
     following = tokens[last] if last < len(tokens) else None
     if following is None or following.kind != "word" or not following.is_capital or following.text.isupper():
@@ -254,13 +231,6 @@ def _is_written(value: str, tokens: Sequence[Token], first: int) -> bool:
     if after is not None and after.start == tokens[first].end and said + after.text == value:
         return True
     return before is not None and before.end == tokens[first].start and before.text + said == value
-
-
-def _heads(tokens: Sequence[Token], last: int) -> bool:
-    """ "hettinger on iteration": a name that stands at the head, in whatever case."""
-    return last < len(tokens) and (
-        tokens[last].folded in ("on", "about", ":", "and", "or", "写", "的") or tokens[last].text in ("'", "’")
-    )
 
 
 @dataclass(slots=True)

@@ -7,9 +7,8 @@ the field. Where another word stops it, it is not clear what is denied: neither 
 from collections.abc import Collection, Iterator, Sequence
 
 from agent.intent import lexicon
-from agent.intent.deeds import JOINING, UNCLEAR, acting_words, is_deed_denied
 from agent.intent.linking import Mention
-from agent.intent.negators import Negator, phrase_at, words_of_kind
+from agent.intent.negators import JOINING, UNCLEAR, Negator, acting_words, is_deed_denied, phrase_at, words_of_kind
 from agent.intent.sentence import ENDS, Sentence
 from agent.intent.text import Token, has_chinese, stem
 
@@ -94,7 +93,7 @@ def _is_doubly_denied(sentence: Sentence, negator: Negator) -> bool | None:
             break
         place -= 1
     outer = sentence.negators.get(place + 1)
-    return outer is not None and outer.first < negator.first and outer.kind != "excluding"
+    return outer is not None and outer.first < negator.first
 
 
 def _reaching(sentence: Sentence, first: int, fields: Collection[str]) -> tuple[Negator | None, int, bool]:

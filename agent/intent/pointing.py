@@ -21,20 +21,10 @@ _NEWEST = re.compile(r"\b(?:latest|newest|last|most\s+recent|second|latter)\b|�
 _OLDEST = re.compile(r"\b(?:first|oldest|earliest|former)\b|最早|第一|前者", re.IGNORECASE)
 _ID = re.compile(r"\b[a-z][a-z0-9]*(?:-[a-z0-9]+)*-\d[\w-]*\b")
 IT = re.compile(r"\b(?:it|its)\b|它|该(?:提案|文档|文件|方案)", re.IGNORECASE)
-SAYS = re.compile(
-    r"\b(?:does|did)\s+it\s+(?:say|mention|cover|explain|support|allow|define|describe|list)\b|"
-    r"\bwhat\s+does\s+it\s+say\b|它(?:里面)?(?:说|提到|讲|有没有|支持)",
-    re.IGNORECASE,
-)
-WHO_OR_WHEN = re.compile(r"\b(?:who|when)\b|谁|什么时候|何时", re.IGNORECASE)
+_WHO_OR_WHEN = re.compile(r"\b(?:who|when)\b|谁|什么时候|何时", re.IGNORECASE)
 THE_SAME = re.compile(
     r"\bthe\s+same\s+|\bsame\s+|\bthat\s+same\s+|同一(?:个|位|名|家|款|类|份)?|相同的?", re.IGNORECASE
 )
-
-
-def is_spoken_of(document: Piece, before: Found) -> bool:
-    """Whether the question before is about that document and no other: "what is PEP 667 about?"."""
-    return [piece.filter for piece in before.pieces] == [document.filter]
 
 
 def last_named(found: Found, fields: Sequence[str]) -> Piece | None:
@@ -97,4 +87,4 @@ def asks_field(found: Found) -> bool:
     """Whether a turn asks for what a field holds: "who sponsored it"."""
     sentence = found.sentence
     cued = any(sentence.cue_fields(index) for index in range(len(sentence.tokens)))
-    return cued or WHO_OR_WHEN.search(sentence.text) is not None
+    return cued or _WHO_OR_WHEN.search(sentence.text) is not None

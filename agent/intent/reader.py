@@ -16,12 +16,11 @@ from typing import TypeVar
 from agent import sqlwriter, transform
 from agent.breaker import Breaker
 from agent.intent import rules, turn
+from agent.intent.caller import Offered, Stating, ignored_by
+from agent.intent.derived import nouns_of
 from agent.intent.model import ask as model_step
-from agent.intent.off import question_language
-from agent.intent.offered import Offered
-from agent.intent.reading import Reading, Transforms
+from agent.intent.reading import Reading, Transforms, question_language
 from agent.intent.rules import Context, RulesReading
-from agent.intent.stating import Stating, ignored_by
 from agent.intent.text import readable, tokenize
 from agent.intent.time.periods import Calendar
 from agent.llm import Calls, Model, ModelFailed
@@ -128,7 +127,7 @@ class Cascade:
         if any(one.distinct > _LARGE for one in fields.fields.values()):
             more = await self.catalogue.find_values(scope, _spans(question, request))
         called = await _in_time(self.catalogue.called(scope), None, deadline)
-        nouns = rules.nouns_of((called,) if called else (), fields)
+        nouns = nouns_of((called,) if called else (), fields)
         frequencies = await _in_time(self._frequencies(question, request, scope), {}, deadline)
         return Context(fields, nouns, self.cards, calendar, now, more, frequencies)
 

@@ -1,6 +1,41 @@
-"""A value that does not exist, with those that do."""
+"""What of a question had no effect: values that no document has, names of several people, words not read."""
 
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+
+from agent.intent import lexicon, wording, words
+from agent.intent.bounds import find_comparisons
+from agent.intent.filters import Json
+from agent.intent.found import Found, Piece
+from agent.intent.model.ground import candidates
+from agent.intent.sentence import Sentence
+from agent.intent.time.lexer import is_exchangeable
 from agent.types import Rejected
+
+Span = tuple[int, int]
+
+SEARCHED = "no condition was made of it, so it is only searched for as words"
+NOT_EXCLUDED = "it was not read as a condition, so nothing is excluded by it"
+
+_QUOTED = re.compile(r"\"[^\"]{2,80}\"|“[^”]{2,80}”|「[^」]{2,80}」|《[^》]{2,80}》|(?<!\w)'[^']{2,80}'(?!\w)")
+_EXACT = re.compile(r"[\d_@/.:-]|(?<=[a-z])[A-Z]|\s")
+_NUMBER = re.compile(r"(?<![A-Za-z\d_.:/#-])[$€£¥]?\d+(?:[.,:]\d+)*(?![A-Za-z\d_/-])")
+"""A number that is no part of a code."""
+_CLAUSE = re.compile(r"[,;:.?!，；：。？！]")
+_REACH, _REACH_BACK = 40, 12
+_MOST = 5
+_BETWEEN = frozenset(["of", "is", "=", ":", "called", "named", "the"])
+_BEFORE_PEOPLE = frozenset(["by", "did", "does", "has"])
+_BEFORE_GROUPS = frozenset(["by", "of", "from", "in"])
+_NO_NAMES = frozenset(
+    "same whole entire right wrong other first last next previous own responsible new old current former".split()
+)
+_MOST_WORDS = 4
+_UNCERTAIN = ("also", "doubtful")
+"""Words of negation that may deny nothing, see `Negator`."""
+_NAMED_BY_FIELD = ("label", "person")
 
 
 class RejectedValue(Rejected):
@@ -14,3 +49,253 @@ class RejectedValue(Rejected):
 
     fields: tuple[str, ...]
     instead: "tuple[RejectedValue, ...] | None" = None
+
+
+def rejected_of(found: Found) -> tuple[Rejected, ...]:
+    """Names that were given and mean several values, or none: said with what there is."""
+    people = tuple(found.sentence.vocabulary.of_role("person"))
+    several = [mention for mention in found.left if len({known.value for known in mention.of(*people)}) > 1]
+    unknown: tuple[Rejected, ...] = (*unknown_values(found), *_unread_dates(found))
+    if not several:
+        return unknown
+    # As the question reads where nobody has these names.
+    only = [mention for mention in several if len(mention.of(*people)) == len(mention.known)]
+    strange = set(unknown_values(replace(found, sentence=found.sentence.without(only)))) - set(unknown)
+    rejected = []
+    for mention in several:
+        name, valid = found.sentence.text[mention.start : mention.end], {one.value for one in mention.of(*people)}
+        rejected.append(
+            RejectedValue(
+                what=name,
+                reason="it may mean several people",
+                valid=tuple(sorted(valid)),
+                fields=people,
+                instead=tuple(one for one in strange if name in one.what),
+            )
+        )
+    return (*rejected, *unknown)
+
+
+def _unread_dates(found: Found) -> Iterator[Rejected]:
+    """Words of dates that could not be read whole, by which nothing is filtered, and dates that may be others."""
+    for start, end in found.unread_dates:
+        phrase = found.sentence.text[start:end]
+        yield Rejected(what=phrase[:200], reason="it could not be read as a date, so no date was filtered by it")
+    for one in found.dates:
+        if is_exchangeable(one.phrase, found.sentence.text):
+            reason = "its day and its month may be the other way round; a month in letters tells"
+            yield Rejected(what=one.phrase[:200], reason=reason)
+
+
+def with_unread(rejected: tuple[Rejected, ...], found: Found) -> tuple[Rejected, ...]:
+    """With what had no effect and is not told of yet."""
+    return (*rejected, *(one for one in unread(found) if not any(one.what in told.what for told in rejected)))
+
+
+def unread(found: Found) -> tuple[Rejected, ...]:
+    """The numbers, dates, quoted and exact values and negations of a question that no piece covers."""
+    sentence = found.sentence
+    pieces = (*found.pieces, *found.lengths)
+    meant = {(one.field, value) for one in found.constraints for value in one.values}
+    stated = {piece.field for piece in pieces}
+    read = [(one.start, one.end) for one in pieces]
+    read += [(one.start, one.end) for one in sentence.mentions if {(k.field, k.value) for k in one.known} & meant]
+    if stated & set(sentence.vocabulary.of_role("date")):
+        read += [(one.start, one.end) for one in found.dates]  # of ranges far apart a piece covers the first
+    named = [(one.start, one.end) for one in sentence.mentions]
+    exact = [
+        (one.start, one.end)
+        for one in found.left
+        if any(one_of.value == sentence.text[one.start : one.end] for one_of in one.known)
+        and _EXACT.search(sentence.text[one.start : one.end])
+    ]
+    dates = [(one.start, one.end) for one in found.dates]
+    denied = [(one.start, one.end) for one in pieces if _denies(one)]
+    stays = [*_compared(found, read), *_positive(sentence.text, [*exact, *dates], read)]
+    stays += _negative(sentence, [*named, *dates], read, denied)
+    return tuple(_rejected(sentence.text, stays))
+
+
+def _positive(text: str, more: Sequence[Span], read: Sequence[Span]) -> Iterator[tuple[Span, str]]:
+    """What is quoted, exact, a number or a day, and was not read; a number with the comparison before it."""
+    quoted = [match.span() for match in _QUOTED.finditer(text)]
+    days = [match.span() for match in _words("day").finditer(text)]
+    numbers = [match.span() for match in _NUMBER.finditer(text)]
+    for start, end in (*quoted, *more, *days, *numbers):
+        if any(start < last and first < end for first, last in read):
+            continue
+        near = max(start - _REACH, 0)
+        before = _comparing().search(text[near:start])
+        yield (near + before.start() if before else start, end), SEARCHED
+
+
+def _compared(found: Found, read: Sequence[Span]) -> Iterator[tuple[Span, str]]:
+    """Amounts of which no condition was made, with their comparison; in words alone "two" is hardly a condition."""
+    compared, unclear = find_comparisons(found.sentence)
+    why = {(start, end): reason for start, end, reason in found.unclear}
+    said = (one for one in compared if not one.is_bare or not all(amount.is_worded for amount in one.amounts))
+    spans = [*unclear, *((one.start, one.end) for one in said)]
+    for span in spans:
+        if not any(span[0] < last and first < span[1] for first, last in read):
+            yield span, why.get(span, SEARCHED)
+
+
+def _negative(
+    sentence: Sentence, named: Sequence[Span], stated: Sequence[Span], denied: Sequence[Span]
+) -> Iterator[tuple[Span, str]]:
+    """Words that exclude, and negations of something named, that no condition goes with."""
+    text = sentence.text
+    for negator in sentence.negators.values():
+        start, end = sentence.tokens[negator.first].start, sentence.tokens[negator.last - 1].end
+        clause = _CLAUSE.search(text, end)
+        until = min(end + _REACH, clause.start() if clause else len(text))
+        near = any(start - _REACH_BACK <= last and first <= until for first, last in denied)
+        if near or any(first <= start < last for first, last in stated):
+            continue
+        excluded = [last for first, last in named if end <= first < until]
+        names = text[start:end].casefold() in words.table("negation")["naming"]
+        if excluded or names or negator.kind in ("excluding", "lacking", "prefix"):
+            yield (start, min(excluded) if excluded else until), NOT_EXCLUDED
+
+
+def _rejected(text: str, stays: Iterable[tuple[Span, str]]) -> Iterator[Rejected]:
+    """Each place once, in the order of the question; of places that overlap the first and longest."""
+    last, count = 0, 0
+    for (start, end), reason in sorted(stays, key=lambda one: (one[0][0], -one[0][1])):
+        said = text[start:end].strip()
+        if start >= last and said and count < _MOST:
+            yield Rejected(what=said[:200], reason=reason)
+            last, count = end, count + 1
+
+
+@cache
+def _words(name: str) -> re.Pattern[str]:
+    """The words of a list, the longest first."""
+    listed = sorted(words.table("unread")[name], key=len, reverse=True)
+    said = (rf"(?<![A-Za-z]){re.escape(one)}(?![A-Za-z])" if one.isascii() else re.escape(one) for one in listed)
+    return re.compile("|".join(said), re.IGNORECASE)
+
+
+@cache
+def _comparing() -> re.Pattern[str]:
+    """A comparison right before a number."""
+    return re.compile(rf"(?:{_words('comparison').pattern}|[<>≥≤]=?)\s*$", re.IGNORECASE)
+
+
+def _denies(piece: Piece) -> bool:
+    """Whether a condition says what is not to be."""
+    one = piece.filter
+    return (
+        one["type"] in ("ne", "nin", "not", "lt", "lte")
+        or (one["type"] in ("exists", "eq") and one.get("value") is False)
+        or (one["type"] == "and" and any(inner["type"] in ("ne", "nin", "not") for inner in one["filters"]))
+        or _is_outside(one)
+    )
+
+
+def leaves_out(found: Found) -> bool:
+    """Whether the words deny something, or offer a choice, of which no constraint was made."""
+    sentence = found.sentence
+    denies = any(one.negated for one in found.constraints) or any(map(_denies, (*found.pieces, *found.lengths)))
+    if not denies and any(one.kind not in _UNCERTAIN for one in sentence.negators.values()):
+        return True
+    fields = {one.field for one in found.constraints}
+    chooses = any(len(one.values) > 1 or one.also for one in found.constraints) or len(found.dates) > 1
+    return len(fields) > 1 and not chooses and wording.CHOOSING.search(sentence.text) is not None
+
+
+def _is_outside(filter: Json) -> bool:
+    """Whether it is what lies outside of a range: "not in 2025"."""
+    return filter["type"] == "or" and [one["type"] for one in filter["filters"]] == ["lt", "gte"]
+
+
+def unknown_values(found: Found) -> tuple[RejectedValue, ...]:
+    """Names beside the word for a field, "the department of Geology", that are no value of it.
+
+    Only fields whose values are all known are judged; a value of another field, a date and a word for the
+    documents are what they are.
+    """
+    sentence = found.sentence
+    rejected: dict[str, RejectedValue] = {}
+    for index in range(len(sentence.tokens)):
+        fields, behind = sentence.cue(index)
+        if len(fields) == 1 and sentence.vocabulary.roles.get(fields[0]) in _NAMED_BY_FIELD:
+            name = _unread_name(found, _after(sentence, behind) or _before(sentence, index))
+            rejected |= _no_value(found, fields, name)
+    return tuple((rejected or _strangers(found)).values())
+
+
+def _strangers(found: Found) -> dict[str, RejectedValue]:
+    """ "reports by [Zoe Quinn]", "what did [Zoe Quinn] write": nobody whom a document names."""
+    sentence = found.sentence
+    everybody = sentence.vocabulary.of_role("person")
+    cued = [name for index, names in sentence.cued if not sentence.mention_at(index) for name in names]
+    people = tuple(dict.fromkeys(name for name in cued if name in everybody)) or everybody
+    for place in range(len(sentence.tokens) - 2) if people else ():
+        words = _names_from(sentence, place + 1)
+        if sentence.folded(place) in _BEFORE_PEOPLE and 1 < len(words) < _MOST_WORDS:
+            return _no_value(found, people, _unread_name(found, words))
+    return {}
+
+
+def _unread_name(found: Found, places: range) -> str:
+    """What stands at some places; "" where something was read there."""
+    if not places:
+        return ""
+    start, end = found.sentence.tokens[places[0]].start, found.sentence.tokens[places[-1]].end
+    taken = [(one.start, one.end) for one in found.pieces] + [(one.start, one.end) for one in found.dates]
+    return "" if any(first < end and start < last for first, last in taken) else found.sentence.text[start:end]
+
+
+def _no_value(found: Found, fields: Sequence[str], name: str) -> dict[str, RejectedValue]:
+    """What is said of a name that is no value of a field, unless not all values are known."""
+    known = found.sentence.vocabulary.catalogue.fields
+    if not name or any(known[field].distinct > len(known[field].values) for field in fields):
+        return {}
+    field, reason = fields[0], f'"{fields[0]}" has no such value'
+    valid = candidates(name, known[field])
+    return {name: RejectedValue(what=f"{field} = {name}"[:200], reason=reason, valid=valid, fields=(field,))}
+
+
+def _names_from(sentence: Sentence, place: int) -> range:
+    """The places of words written as a name, from one on."""
+    last = place
+    while _is_name(sentence, last) and last - place < _MOST_WORDS:
+        last += 1
+    return range(place, last)
+
+
+def _after(sentence: Sentence, place: int) -> range:
+    """The name that follows: "department of Geology", "status: Frozen"."""
+    while sentence.folded(place) in _BETWEEN:
+        place += 1
+    return _names_from(sentence, place)
+
+
+def _before(sentence: Sentence, place: int) -> range:
+    """The name that leads: "the Geology department". The first word of a question has a capital anyway."""
+    first = place
+    while first > 1 and _is_name(sentence, first - 1) and place - first < _MOST_WORDS:
+        first -= 1
+    if first == place and place > 2 and _is_typed_small(sentence, place - 1):
+        first -= 1
+    return range(first, place)
+
+
+def _is_typed_small(sentence: Sentence, place: int) -> bool:
+    """ "by the [marketing] team"."""
+    named = sentence.folded(place - 1) in ("the", "our") and sentence.folded(place - 2) in _BEFORE_GROUPS
+    return named and _is_name(sentence, place, small=True) and sentence.folded(place) not in _NO_NAMES
+
+
+def _is_name(sentence: Sentence, place: int, *, small: bool = False) -> bool:
+    token = sentence.token(place)
+    return (
+        token is not None
+        and token.kind == "word"
+        and (small or token.is_capital)
+        and token.folded not in lexicon.STOP_WORDS
+        and sentence.mention_at(place) is None
+        and not sentence.is_noun(place)
+        and not sentence.cue_fields(place)
+    )

@@ -1,26 +1,22 @@
 """Rules: a question as it reads without a model, checked against the field catalogue."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
-from agent.intent import breadth, followup, lexicon, pointing, smalltalk, turn, vocabulary, wording
+from agent.intent import asking, followup, pointing, smalltalk, turn, vocabulary, wording
 from agent.intent import calculation as calculations
+from agent.intent.asking import parts_of
 from agent.intent.calculation import MOST_LISTED, Calculation, fields_shown
 from agent.intent.filters import Json, both, either, excludes
 from agent.intent.found import Found, Piece, find
-from agent.intent.parts import parts_of
 from agent.intent.reading import SURE
-from agent.intent.rejected import RejectedValue
-from agent.intent.text import MOST_CHARACTERS, has_chinese, readable, stem
-from agent.intent.time.lexer import is_exchangeable
+from agent.intent.rejected import leaves_out, rejected_of, with_unread
+from agent.intent.text import MOST_CHARACTERS, has_chinese, readable
 from agent.intent.time.periods import Calendar
 from agent.intent.topic import plain_words, topic_of
-from agent.intent.unknown import unknown_values
-from agent.intent.unread import leaves_out, unread
-from agent.intent.words import table
 from agent.types import Message, Rejected, SourceChoice
 from retrievers.core.aggregates import MAX_LIMIT
 from retrievers.core.types import Card, FieldCatalogue
@@ -37,7 +33,6 @@ _IDENTIFIER = re.compile(
 _HEAD = re.compile(
     r"\W*(?:(?:for|in|of|about|regarding|concerning)\s|关于|针对|在)[^?？:：]{1,80}[:：](?=\D)", re.IGNORECASE
 )
-_WHOLES = frozenset("source collection corpus dataset series".split())
 _MOST_SEARCHES = 4
 _LEAST_COUNTED = 0.6
 """Least probability of a constraint of a calculation all of whose words are accounted for."""
@@ -66,7 +61,7 @@ class RulesReading:
     complete: bool
     mentioned: turn.Mentioned | None = None
     is_listing: bool = False
-    wants: breadth.Wants = "passages"
+    wants: asking.Wants = "passages"
 
     @property
     def filter(self) -> Json | None:
@@ -86,7 +81,7 @@ class Context:
     """What a question is read against.
 
     Attributes:
-        nouns: words for the documents ("pep", "peps"), see `nouns_of`.
+        nouns: words for the documents ("pep", "peps"), see `derived.nouns_of`.
         now: in the time zone of who asks.
         more: values looked up in fields too large to know.
         frequencies: see `Sentence`.
@@ -104,7 +99,7 @@ class Context:
 def read_rules(question: str, history: Sequence[Message], context: Context) -> RulesReading:
     """The reading of a question."""
     reading = _with_breadth(
-        _read(readable(question), history, context), breadth.wants_of(readable(question), context.nouns)
+        _read(readable(question), history, context), asking.wants_of(readable(question), context.nouns)
     )
     if len(question) > MOST_CHARACTERS and reading.kind != "none":
         # Rules read a part of a long question; the whole question is searched for.
@@ -112,7 +107,7 @@ def read_rules(question: str, history: Sequence[Message], context: Context) -> R
     return reading
 
 
-def _with_breadth(reading: RulesReading, wants: breadth.Wants) -> RulesReading:
+def _with_breadth(reading: RulesReading, wants: asking.Wants) -> RulesReading:
     """The reading with what the answer is to be made of; a list that is to be whole ends at the most rows there are."""
     aggregate = reading.aggregate
     if wants == "all" and aggregate is not None and aggregate["op"] == "list" and aggregate.get("limit") == MOST_LISTED:
@@ -173,40 +168,6 @@ def without(made: RulesReading, pieces: Sequence[Piece], context: Context) -> Ru
     )
 
 
-def nouns_of(called: Sequence[str], catalogue: FieldCatalogue | None = None) -> frozenset[str]:
-    """Words for documents, by what these are called: "peps" are peps, one of them a pep.
-
-    Args:
-        catalogue: a label that every document carries says what they are as well: "source: peps". So do the words
-            that a schema declares, which no other reading overrules.
-    """
-    names = [*called, *(_said_of_all(catalogue) if catalogue is not None else ())]
-    words = {word for name in names for word in re.findall(r"[^\W\d_]+", name.casefold()) if len(word) > 1}
-    nouns = forms_of(words)
-    # A collection "hotel" with a field "hotel": the word points at the field.
-    fields = {stem(word) for name in (catalogue.fields if catalogue else ()) for word in lexicon.name_words(name)}
-    declared = forms_of(catalogue.records) if catalogue is not None else frozenset()
-    return declared | {word for word in nouns if stem(word) not in fields}
-
-
-def forms_of(words: Collection[str]) -> frozenset[str]:
-    """Nouns with their plural and singular forms."""
-    known = {word.casefold() for word in words}
-    singular = {word[:-1] for word in known if len(word) > 3 and word.endswith("s") and not word.endswith("ss")}
-    return frozenset(known | singular | {f"{word}s" for word in known if word.isascii() and not word.endswith("s")})
-
-
-def _said_of_all(catalogue: FieldCatalogue) -> Iterator[str]:
-    """The values of one word that all documents have in common, in fields that say what these are."""
-    for name, values in catalogue.fields.items():
-        says_what = "kind" in vocabulary.concepts_of(name) or not _WHOLES.isdisjoint(lexicon.name_words(name))
-        if not says_what or values.distinct != 1 or values.documents < catalogue.documents:
-            continue
-        value = next(iter(values.values), "")
-        if re.fullmatch(r"[^\W\d_]{2,20}", value):
-            yield value
-
-
 def _counted(found: Found, finder: Finder) -> tuple[Found, Calculation | None]:
     """What was found, with the calculation that it asks for.
 
@@ -226,24 +187,11 @@ def _counted(found: Found, finder: Finder) -> tuple[Found, Calculation | None]:
 
 def _single(question: str, found: Found, calculation: Calculation | None, context: Context) -> RulesReading:
     """One question: calculated from metadata, or searched for within its constraints."""
-    rejected = _rejected(found)
+    rejected = rejected_of(found)
     left = calculations.read_calculation(found).unread if calculation is None else ()
     if calculation is not None:
         calculation = replace(calculation, pieces=tuple(map(_meant, calculation.pieces)))
         left = tuple(question[one.start : one.end] for one in calculation.pieces if one.confidence < SURE)
-        if left:
-            # A word that is hardly a condition may say something else: 哪个团队发布的文档最多.
-            sure = tuple(one for one in found.pieces if one.confidence >= _LEAST_COUNTED)
-            again = calculations.find_calculation(replace(found, pieces=sure))
-            dropped = [one for one in found.pieces if one not in sure]
-            if again is not None and all(_says_else(found, one, again) for one in dropped):
-                calculation, left = replace(again, pieces=tuple(map(_meant, again.pieces))), ()
-            elif calculation.aggregate["op"] != "list" and all(
-                one.confidence >= SURE or _is_of_one_field(found, one) for one in calculation.pieces
-            ):
-                # It is what is counted, or nothing is.
-                pieces = tuple(replace(one, confidence=SURE) for one in calculation.pieces)
-                calculation, left = replace(calculation, pieces=pieces), ()
     if left:
         # A number that leaves out a condition would be a wrong answer: the documents may tell.
         reason = "metadata says nothing of it, so nothing was calculated"
@@ -265,7 +213,7 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
         sources=_choices(context, exact=exact),
         aggregate=None,
         confidence=0.9 if exact else _confidence(found.pieces, 0.6),
-        rejected=_with_unread(rejected, found),
+        rejected=with_unread(rejected, found),
         complete=exact and not rejected,
         is_listing=is_listing,
     )
@@ -274,23 +222,6 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
 def _meant(piece: Piece) -> Piece:
     """A likely constraint of a calculation that says nothing else: what would it be said for?"""
     return replace(piece, confidence=SURE) if _LEAST_COUNTED <= piece.confidence < SURE else piece
-
-
-def _says_else(found: Found, piece: Piece, calculation: Calculation) -> bool:
-    """Whether the words of what is hardly a condition point at a field of the calculation, or at making documents."""
-    sentence = found.sentence
-    places = [place for place, one in enumerate(sentence.tokens) if piece.start <= one.start < piece.end]
-    cued = {field for place in places for field in sentence.cue_fields(place)}
-    shown = calculation.aggregate.get("show") or ()
-    used = {str(calculation.aggregate.get(key)) for key in ("of", "group_by")} | {str(one) for one in shown}
-    said = sentence.text[piece.start : piece.end].casefold()
-    return not cued.isdisjoint(used) or said in table("dated")["makes"]
-
-
-def _is_of_one_field(found: Found, piece: Piece) -> bool:
-    """Whether a name can be a value of one field alone."""
-    named = [one for one in found.sentence.mentions if piece.start <= one.start < piece.end]
-    return {known.field for one in named for known in one.known} == {piece.field}
 
 
 def _aggregated(
@@ -325,7 +256,7 @@ def _followed(carried: followup.Carried, question: str, context: Context) -> Rul
     whole = f'{question} (said after: "{carried.before.sentence.text}")'
     calculation = _carried_calculation(carried)
     if calculation is not None and "sql" in context.cards:
-        made = _aggregated(whole, calculation, context, 0.7, _rejected(found), complete=False)
+        made = _aggregated(whole, calculation, context, 0.7, rejected_of(found), complete=False)
         return replace(made, searches=(search,))
     return RulesReading(
         kind="retrieve",
@@ -335,7 +266,7 @@ def _followed(carried: followup.Carried, question: str, context: Context) -> Rul
         sources=_choices(context),
         aggregate=None,
         confidence=0.6,
-        rejected=_with_unread(_rejected(found), found),
+        rejected=with_unread(rejected_of(found), found),
         complete=False,
         is_listing=bool(carried.pieces and carried.lists) and not (said or about),
     )
@@ -381,7 +312,7 @@ def _several(question: str, parts: Sequence[Found], whole: Found, context: Conte
     together = calculations.merged(made)
     if together is not None and "sql" in context.cards:
         confidence = _confidence(together.pieces, 0.9)
-        return _aggregated(question, together, context, confidence, _rejected(whole), complete=True)
+        return _aggregated(question, together, context, confidence, rejected_of(whole), complete=True)
     aggregate: Json | None = None
     filters: list[Json | None] = []
     searches: list[str] = []
@@ -408,7 +339,7 @@ def _several(question: str, parts: Sequence[Found], whole: Found, context: Conte
         sources=_choices(context, sql="a part of it is answered by metadata" if aggregate else None),
         aggregate=aggregate,
         confidence=0.6,
-        rejected=_rejected(whole) if aggregate else _with_unread(_rejected(whole), whole),
+        rejected=rejected_of(whole) if aggregate else with_unread(rejected_of(whole), whole),
         complete=False,
     )
 
@@ -467,44 +398,3 @@ def _is_identifier(found: Found) -> bool:
     rest = _IDENTIFIER.sub(" ", text)
     words = plain_words(rest)
     return len(words) <= (2 if not has_chinese(text) else 3)
-
-
-def _unread_dates(found: Found) -> Iterator[Rejected]:
-    """Words of dates that could not be read whole, by which nothing is filtered, and dates that may be others."""
-    for start, end in found.unread_dates:
-        phrase = found.sentence.text[start:end]
-        yield Rejected(what=phrase[:200], reason="it could not be read as a date, so no date was filtered by it")
-    for one in found.dates:
-        if is_exchangeable(one.phrase, found.sentence.text):
-            reason = "its day and its month may be the other way round; a month in letters tells"
-            yield Rejected(what=one.phrase[:200], reason=reason)
-
-
-def _with_unread(rejected: tuple[Rejected, ...], found: Found) -> tuple[Rejected, ...]:
-    """With what had no effect and is not told of yet."""
-    return (*rejected, *(one for one in unread(found) if not any(one.what in told.what for told in rejected)))
-
-
-def _rejected(found: Found) -> tuple[Rejected, ...]:
-    """Names that were given and mean several values, or none: said with what there is."""
-    people = tuple(found.sentence.vocabulary.of_role("person"))
-    several = [mention for mention in found.left if len({known.value for known in mention.of(*people)}) > 1]
-    unknown: tuple[Rejected, ...] = (*unknown_values(found), *_unread_dates(found))
-    if not several:
-        return unknown
-    # As the question reads where nobody has these names.
-    only = [mention for mention in several if len(mention.of(*people)) == len(mention.known)]
-    strange = set(unknown_values(replace(found, sentence=found.sentence.without(only)))) - set(unknown)
-    rejected = []
-    for mention in several:
-        name, valid = found.sentence.text[mention.start : mention.end], {one.value for one in mention.of(*people)}
-        rejected.append(
-            RejectedValue(
-                what=name,
-                reason="it may mean several people",
-                valid=tuple(sorted(valid)),
-                fields=people,
-                instead=tuple(one for one in strange if name in one.what),
-            )
-        )
-    return (*rejected, *unknown)

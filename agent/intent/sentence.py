@@ -172,17 +172,6 @@ class Sentence:
             for one in mention.known
         )
 
-    def ends_with_noun(self, end: int) -> bool:
-        """Whether a word for documents stands right before a place: 文件[超过 40 份]."""
-        before = self.text[:end].rstrip().casefold()
-        return before.endswith((*self.nouns, *lexicon.CHINESE_DOCUMENT_NOUNS))
-
-    def has_document_noun(self, text: str) -> bool:
-        """Whether a part of the question holds a Chinese word for documents, or one of the collection's."""
-        return any(noun in text for noun in lexicon.CHINESE_DOCUMENT_NOUNS) or any(
-            noun in text.casefold() for noun in self.nouns
-        )
-
     def in_about(self, start: int) -> bool:
         """Whether a place lies in what the documents are about.
 

@@ -1,14 +1,13 @@
 """Turns that ask for nothing to be looked up: every word of them is accounted for by the lists of `words/*.toml`."""
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agent.intent.text import has_chinese
+from agent.intent.words import LANGUAGES, table
 
 _WORD = re.compile(r"[\u3400-\u9fff]|\d+(?:[.,]\d+)*|[^\W\d_\u3400-\u9fff]+(?:['’-][^\W\d_\u3400-\u9fff]+)*")
 _KEYBOARD_RUN = re.compile(r"\W*(?:asdf|qwer|zxcv|hjkl|dfgh)\w{0,12}\W*", re.IGNORECASE)
@@ -53,10 +52,8 @@ def _lists() -> _Lists:
 
 
 def _phrases(name: str) -> Iterable[tuple[str, ...]]:
-    folder = files("agent.intent") / "words"
-    for language in ("en", "zh"):
-        table: dict[str, Any] = tomllib.loads((folder / f"{language}.toml").read_text(encoding="utf-8"))
-        for phrase in re.split(r"[,\n]", table["turn"].get(name, "")):
+    for language in LANGUAGES:
+        for phrase in re.split(r"[,\n]", table("turn", language).get(name, "")):
             words = tuple("_" if word == "_" else _plain(word) for word in re.findall(rf"_|{_WORD.pattern}", phrase))
             if words:
                 yield words

@@ -2,20 +2,32 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 
-from agent.intent import lexicon, plain, wording
+from agent.intent import lexicon, wording
 from agent.intent.found import Found
 from agent.intent.sentence import Sentence
 from agent.intent.text import has_chinese
+from agent.intent.words import table
 
 # Whatever is done the most is asked of who does it: "who has piled up the most".
 _DEED = re.compile(
     r"\b\w+(?:\s+(?:up|out|in|on|off|of)){0,2}(?=\s+the\s+(?:most|fewest|least|highest\s+number)\b)|\bmost\s+often\b",
     re.IGNORECASE,
 )
+_OF_NUMBERS = (
+    wording.AT_LEAST, wording.AT_MOST, wording.EXACTLY, wording.TOP_N, wording.LEAVING_OUT, wording.NTH,
+    wording.ORDERED, wording.PERIODICAL, wording.MERELY, wording.NAMING,
+)  # fmt: skip
 _OPENED = re.compile(r"[\u4e00-\u9fff]{2,6}\s*[（(]\s*$")
 _NO_CHINESE = re.compile(r"[^\u4e00-\u9fff]+")
 _LETTERS = re.compile(r"[^\W\d_]+")
+
+
+@cache
+def plain_of(language: str, kind: str) -> frozenset[str]:
+    """Words of a language that say nothing of what documents are about: anywhere, or where something is counted."""
+    return frozenset(table("plain", language)[kind].split())
 
 
 def topic_of(found: Found) -> list[str]:
@@ -23,10 +35,28 @@ def topic_of(found: Found) -> list[str]:
 
     Of "how many accepted PEPs about packaging are there" that is "packaging".
     """
-    sentence = found.sentence
-    taken = [(one.start, one.end) for one in (*found.pieces, *found.lengths)] + [
-        (one.start, one.end) for one in found.dates
+    sentence, taken = found.sentence, _taken(found)
+    counts = wording.is_calculating(sentence.text)
+    words = [
+        token.folded
+        for index, token in enumerate(sentence.tokens)
+        if token.kind == "word"
+        and not any(first <= token.start < last for first, last in taken)
+        and _is_topic(found, index, counts=counts)
     ]
+    text = list(sentence.text)
+    for first, last in taken:
+        text[first:last] = "，" * (last - first)
+    cues = ["".join(cue) for cue in sentence.vocabulary.cues if cue and has_chinese(cue[0])]
+    cues += [noun for noun in sentence.nouns if has_chinese(noun)]
+    return words + _chinese_words("".join(text), (*cues, *plain_of("zh", "of_numbers")) if counts else cues)
+
+
+def _taken(found: Found) -> list[tuple[int, int]]:
+    """The characters [first, last) of what constrains, and of what says how much or in which order."""
+    sentence = found.sentence
+    taken = [(one.start, one.end) for one in (*found.pieces, *found.lengths)]
+    taken += [(one.start, one.end) for one in found.dates]
     # Of "more permits than Anders Holm" the second name is part of the constraint that stands at the first.
     meant = {(one.field, value) for one in found.constraints for value in one.values}
     taken += [
@@ -34,54 +64,27 @@ def topic_of(found: Found) -> list[str]:
         for one in sentence.mentions
         if any((name.field, name.value) in meant for name in one.known)
     ]
-    taken += [match.span() for match in _DEED.finditer(sentence.text)]
     # What is not made of these is told by the numbers in them.
-    for pattern in (wording.AT_LEAST, wording.AT_MOST, wording.EXACTLY, wording.TOP_N, wording.LEAVING_OUT):
+    for pattern in (_DEED, *_OF_NUMBERS):
         taken += [match.span() for match in pattern.finditer(sentence.text)]
-    for pattern in (wording.NTH, wording.ORDERED, wording.PERIODICAL, wording.MERELY, wording.NAMING):
-        taken += [match.span() for match in pattern.finditer(sentence.text)]
-    taken += list(_explained(sentence))
-    counts = wording.is_calculating(sentence.text) or _asks_for_an_end(sentence)
-    words = []
-    for index, token in enumerate(sentence.tokens):
-        if token.kind != "word" or any(first <= token.start < last for first, last in taken):
-            continue
-        is_plain = token.folded in lexicon.STOP_WORDS or token.folded in plain.WORDS
-        # "3.9 or 3.10, which [release] had more", "how many did Grace Kim [inspect]"
-        asks = index > 0 and (sentence.folded(index - 1) in ("which", "what") or _is_deed_of(sentence, index))
-        is_plain = (
-            is_plain
-            or (counts and asks)
-            or (counts and (token.folded in plain.OF_NUMBERS or token.stem in plain.DEEDS))
-        )
-        # "about typing" names a topic, although types are a field.
-        is_subject = sentence.in_about(token.start) and (
-            any(one.first <= index < one.last for one in found.left) or _is_counted_subject(sentence, index)
-        )
-        if (is_subject and not (counts and asks)) or (
-            not is_plain and not sentence.is_noun(index) and not sentence.cue_fields(index)
-        ):
-            words.append(token.folded)
-    text = list(sentence.text)
-    for first, last in taken:
-        text[first:last] = "，" * (last - first)
-    cues = ["".join(cue) for cue in sentence.vocabulary.cues if cue and has_chinese(cue[0])]
-    cues += [noun for noun in sentence.nouns if has_chinese(noun)]
-    if wording.HOW_MANY_ZH.search(sentence.text):
-        cues = [cue for cue in cues if not re.search(rf"(?:关于|有关|涉及){re.escape(cue)}", sentence.text)]
-    return words + _chinese_words("".join(text), (*cues, *plain.OF_NUMBERS_ZH) if counts else cues)
+    return [*taken, *_explained(sentence)]
 
 
-def _is_counted_subject(sentence: Sentence, index: int) -> bool:
-    """ "how many reports [about costs]" counts those, although they have a field of costs."""
-    about = sentence.folded(index - 1) in ("about", "regarding", "concerning")
-    return about and bool(sentence.cue_fields(index)) and wording.HOW_MANY.search(sentence.text) is not None
+def _is_topic(found: Found, index: int, *, counts: bool) -> bool:
+    """Whether a word is of what documents would say.
 
-
-def _asks_for_an_end(sentence: Sentence) -> bool:
-    """ "what is the newest report that is already final", 最近一个被拒绝的提案是哪个."""
-    ends = (wording.NEWEST, wording.OLDEST, wording.LARGEST, wording.SMALLEST)
-    return wording.WHICH_DOCUMENT.search(sentence.text) is not None and any(one.search(sentence.text) for one in ends)
+    Args:
+        counts: something is counted or compared, of which more words speak.
+    """
+    sentence, token = found.sentence, found.sentence.tokens[index]
+    # "3.9 or 3.10, which [release] had more", "how many did Grace Kim [inspect]"
+    asks = counts and (sentence.folded(index - 1) in ("which", "what") or _is_deed_of(sentence, index))
+    if sentence.in_about(token.start) and any(one.first <= index < one.last for one in found.left):
+        return not asks  # "about typing" names a topic, although types are a field
+    is_plain = asks or token.folded in lexicon.STOP_WORDS or token.folded in plain_of("en", "words")
+    if counts:
+        is_plain |= token.folded in plain_of("en", "of_numbers") or token.stem in plain_of("en", "deeds")
+    return not is_plain and not sentence.is_noun(index) and not sentence.cue_fields(index)
 
 
 def _is_deed_of(sentence: Sentence, index: int) -> bool:
@@ -115,6 +118,6 @@ def _chinese_words(text: str, more: Iterable[str] = ()) -> list[str]:
     if not has_chinese(text):
         return []
     rest = _NO_CHINESE.sub("，", text)
-    for word in sorted((*lexicon.CHINESE_DOCUMENT_NOUNS, *plain.WORDS_ZH, *more), key=len, reverse=True):
+    for word in sorted((*lexicon.CHINESE_DOCUMENT_NOUNS, *plain_of("zh", "words"), *more), key=len, reverse=True):
         rest = rest.replace(word, "，")
     return [run for run in rest.split("，") if run]

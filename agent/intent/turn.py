@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 import rjieba
 
-from agent.intent import lexicon, plain, smalltalk
+from agent.intent import lexicon, smalltalk
 from agent.intent.reading import LIKELY
 from agent.intent.text import has_chinese, stem
+from agent.intent.topic import plain_of
 from agent.intent.words import ordinary
 from agent.types import SourceChoice
 from retrievers.core.errors import RetrievalError
@@ -67,7 +68,8 @@ _JOINED = re.compile(r"([A-Za-z]+(?:[-_.][A-Za-z0-9]+)+|[A-Za-z]+\d(?:\w*\w(?<!s
 _CAPITALS = re.compile(rf"\b(?!(?:{_MONTHS})\b)[A-Z][\w'&]+(?: [A-Z][\w'&]+)*")
 _CODE = re.compile(r"[A-Za-z]+-?\d")
 _CALENDAR = frozenset(one.casefold() for one in (*calendar.day_name, *calendar.month_name))
-_EMPTY = _CALENDAR | STOP_WORDS["en"] | lexicon.STOP_WORDS | plain.WORDS
+_EMPTY = _CALENDAR | STOP_WORDS["en"] | lexicon.STOP_WORDS | plain_of("en", "words")
+_EMPTY_ZH = plain_of("zh", "words")
 # Pronouns, adverbs, conjunctions, numbers, times and other words of grammar, as rjieba tags them.
 _EMPTY_KINDS_ZH = frozenset("rdcmtupyfq")
 # Documents are asked for: "which reports name the capital of Mongolia?".
@@ -269,7 +271,7 @@ def subjects(text: str) -> tuple[list[str], list[str]]:
             (names if chinese else others)[word] = None
     if chinese:
         for word, kind in rjieba.tag(text):
-            if len(word) > 1 and has_chinese(word) and kind[0] not in _EMPTY_KINDS_ZH and word not in plain.WORDS_ZH:
+            if len(word) > 1 and has_chinese(word) and kind[0] not in _EMPTY_KINDS_ZH and word not in _EMPTY_ZH:
                 (names if kind in _NAMES_ZH else others)[word] = None
     return list(names)[:_MOST_NAMES], list(others)[:_MOST_NAMES]
 

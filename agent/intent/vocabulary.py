@@ -7,20 +7,19 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from rapidfuzz import fuzz, process
 
 from agent.intent import catalogue as value_names
 from agent.intent import foreign, lexicon
-from agent.intent.catalogue import Known, Names
-from agent.intent.people import are_people, looks_like_name
-from agent.intent.same import Same
+from agent.intent.catalogue import Known, Names, is_surname_first, without_titles
 from agent.intent.text import has_chinese, stem, words_of
 from agent.intent.words import ordinary, table
 from retrievers.core.types import FieldCatalogue, FieldValues
 from retrievers.text.glosses import chinese_of, senses_of
 
+Held = TypeVar("Held")
 Role = Literal["person", "label", "tag", "version", "number", "date", "boolean", "language", "text"]
 LANGUAGE = "language"
 """The field that ingestion adds: the language that was detected."""
@@ -34,7 +33,29 @@ _SAME_PEOPLE = 0.8
 _FUZZY_CUTOFF = 89
 _FUZZY_MARGIN = 4
 _LEAST_FUZZY_CHARACTERS = 6
+_NAME_OF_PERSON = re.compile(r"(?:[^\W\d_][\w.'’-]*\s+){1,4}[^\W\d_][\w.'’-]*")
+_CHINESE_NAME_OF_PERSON = re.compile(r"[\u4e00-\u9fff]{2,4}(?:·[\u4e00-\u9fff]+)*")
+_INITIAL = re.compile(r"(?:[^\W\d_]\.\s*)+[^\W\d_][\w'’-]+")
+"""An initial before a surname: "K. Ho"."""
+_LONGEST_CHINESE, _FEW_NAMES = 3, 2
+_NAMES, _SIGNED = 0.7, 0.3
+"""Shares of a field's values that look like names of people, and that are written as nothing else is."""
+_MANY = 6
+"""Values from which on their looks alone tell people, whatever the field is called."""
 _Fuzzy = tuple[tuple[str, ...], tuple[tuple[Known, ...], ...]]
+
+
+class Same(Generic[Held]):
+    """A key that is equal to one of the same object alone: two databases may hold catalogues with equal numbers."""
+
+    def __init__(self, held: Held) -> None:
+        self.held = held
+
+    def __hash__(self) -> int:
+        return id(self.held)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.held is other.held
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +145,41 @@ def role_of(values: FieldValues) -> Role:
         return "tag"
     repeated = values.distinct * 2 <= max(values.documents, 1) or values.distinct <= 12
     return "label" if values.distinct <= _MOST_LABELS and repeated else "text"
+
+
+def looks_like_name(text: str) -> bool:
+    """Whether a text may be the name of a person, by how it is written."""
+    if _CHINESE_NAME_OF_PERSON.fullmatch(text):
+        return "·" in text or text[0] in table("link", "zh")["surnames"]
+    if is_surname_first(text):
+        return True
+    parts = text.split()
+    capital = sum(part[:1].isupper() for part in parts)
+    return _NAME_OF_PERSON.fullmatch(text) is not None and capital >= 2 and not any(c.isdigit() for c in text)
+
+
+def are_people(name: str, texts: Sequence[str]) -> bool:
+    """Whether a field whose name tells nothing holds people: by many names, by titles and initials, by who acts."""
+    if len(texts) < _FEW_NAMES or sum(map(looks_like_name, texts)) < _NAMES * len(texts):
+        return False
+    signed = sum(map(_is_signed, texts))
+    return len(texts) >= _MANY or signed >= _SIGNED * len(texts) or _says_who_acts(name)
+
+
+def _is_signed(text: str) -> bool:
+    """Whether a name is written as those of people alone are: with a title, an initial, or a Chinese surname."""
+    words = words_of(text)
+    is_chinese = _CHINESE_NAME_OF_PERSON.fullmatch(text) is not None and len(text) <= _LONGEST_CHINESE
+    return (
+        is_chinese or is_surname_first(text) or without_titles(words) != words or _INITIAL.fullmatch(text) is not None
+    )
+
+
+def _says_who_acts(name: str) -> bool:
+    """ "surveyor", "leadAttorney", 独奏家."""
+    words = lexicon.name_words(name)
+    agents = (*table("link", "en")["agents"].split(), *table("link", "zh")["agents"].split())
+    return bool(words) and words[-1].endswith(agents)
 
 
 def _holds_languages(values: FieldValues) -> bool:

@@ -85,15 +85,6 @@ NEWEST = _pattern(
     rf"最新|最近(?:的)?(?:一|{CHINESE_COUNT}\s*[个篇份项条])|最近(?=[^，。？?]{{1,12}}是哪一?[个篇份项条])|最晚|最后(?:一)?",
 )
 OLDEST = _pattern(r"\b(?:oldest|earliest|first)\b", r"最早|最老|最旧|第一(?:个|篇|份)|首个")
-LARGEST = _pattern(
-    r"\b(?:longest|largest|tallest|highest|biggest|greatest|maximum|max|most\s+expensive|costliest|"
-    r"(?<!at )most(?!\s+recent))\b",
-    r"最长|最大|最高|最多|最贵",
-)
-SMALLEST = _pattern(
-    r"\b(?:shortest|smallest|lowest|minimum|min|cheapest|fewest|(?<!at )least)\b",
-    r"最短|最小|最低|最少|最便宜",
-)
 TOP_N = _pattern(
     rf"\b(?:top|the)\s+(?P<n>{COUNT})\b",
     rf"\blast\s+(?P<n3>{COUNT})\b",
@@ -128,19 +119,12 @@ EXACTLY = _pattern(
 )
 """Of what there is so much, and no more: "only one report", 只写过一个."""
 
-# Fields that are asked for without their name.
-WHICH_DOCUMENT = _pattern(r"^\W*(?:which|what)\b", r"哪一?[个篇份项条]|哪几[个篇份]")
-
 # What must not be left out, and what is no question about how many there are, whatever else it says.
 NO_CALCULATION = _pattern(
     r"^\W*(?:why|how(?!\s+(?:many|often|much|few)\b|\s+do(?:es)?\s+the\s+numbers?\s+of\b))\b|\bhow\s+many\s+\w+\s+(?:can|could|must|should|may|might|need)\b",
     r"\b(?:above|below|than)[\s-]+(?:the\s+)?(?:average|mean)\b|\babove-average\b|\bbelow-average\b|,\s*why\b",
     r"\b(?:by|per|each|every)\s+half\b",
     r"为什么|为何|[高低]于平均",
-)
-DENYING = _pattern(
-    r"\b(?:not|never|without|neither|nor|cannot|except|excluding)\b(?!\s+(?:only|just))|n['’]t\b|\bno\b(?!\s+(?:matter|longer|more|fewer|less))",
-    r"(?<!有)没(?!有?问题)|未(?!来)|(?<!是)不(?!同|常|少于|超过|管|论|多于|低于|止|分|足|到|及|要重复)|除了|以外|之外",
 )
 CHOOSING = _pattern(r"\bor\b(?!\s+(?:more|less|fewer|later|earlier|so|not))", r"或者?|要么")
 LEAVING_OUT = _pattern(r"\b(?:leaving|apart)\s+(?:out|aside|from)\b")

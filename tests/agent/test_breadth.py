@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.intent.breadth import wants_of
+from agent.intent.asking import wants_of
 
 NOUNS = frozenset({"pep", "peps", "upload", "uploads", "上传"})
 

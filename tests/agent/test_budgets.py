@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from agent.intent.readingered import Offered
 
 from agent.advisors.rules import plain
 from agent.faithfulness import read
 from agent.fusion import Fused
 from agent.highlight import MOST_TERMS, Highlighter
 from agent.intent import linking, offered, rules, vocabulary
-from agent.intent.offered import Offered
-from agent.intent.parts import parts_perhaps
+from agent.intent.asking import parts_perhaps
 from agent.intent.text import MOST_CHARACTERS, readable
 from agent.rerank.base import MOST_TOTAL_CHARACTERS, cut_longest
 from agent.rerank.hybrid import Hybrid

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from agent.intent.rules import Context, RulesReading, nouns_of, read_rules
+from agent.intent.derived import nouns_of
+from agent.intent.rules import Context, RulesReading, read_rules
 from agent.intent.time.periods import Calendar
 from agent.types import Message
 from retrievers.core.fields import Field

@@ -273,7 +273,7 @@ def test_a_question_shows_its_filters_with_where_they_came_from_its_route_and_it
 def test_what_is_only_likely_is_shown_apart_from_the_filters_with_its_boost(
     visit: Callable[..., Page], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.intent.stating.SURE", 1.01)
+    monkeypatch.setattr("agent.intent.caller.SURE", 1.01)
     page = visit()
     ask(page, "Which documents of kind incident of the mobile team name maps that were drawn without harbours?")
 

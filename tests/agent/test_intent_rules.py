@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from agent.intent.derived import nouns_of
 from agent.intent.filters import both
 from agent.intent.reading import SURE
-from agent.intent.rules import RulesReading, nouns_of
+from agent.intent.rules import RulesReading
 from retrievers.core.fields import Field
 from retrievers.core.types import FieldCatalogue, FieldValues
 

@@ -5,13 +5,12 @@ from datetime import UTC, date, datetime
 
 import pytest
 
+from agent.intent.derived import nouns_of
 from agent.intent.found import find
 from agent.intent.linking import find_mentions
-from agent.intent.people import are_people
-from agent.intent.rules import nouns_of
 from agent.intent.text import tokenize
 from agent.intent.time.periods import Calendar
-from agent.intent.vocabulary import build, role_of
+from agent.intent.vocabulary import are_people, build, role_of
 from retrievers.core.fields import Field, FieldType, ScalarType
 from retrievers.core.types import FieldCatalogue, FieldValues
 from retrievers.text.glosses import composed_senses, senses_of

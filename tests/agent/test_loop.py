@@ -16,7 +16,7 @@ from agent import Service, open_service
 from agent.breaker import FAILURES, Breaker
 from agent.coverage import coverage, stands_out
 from agent.fusion import Fused
-from agent.intent.parts import parts_perhaps
+from agent.intent.asking import parts_perhaps
 from agent.llm import Calls, ModelFailed, open_model
 from agent.loop import answers_first, next_searches, searches_by_part
 from agent.pipeline import Decision

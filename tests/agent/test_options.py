@@ -12,8 +12,7 @@ from mcp import Client
 
 from agent import Service, open_service
 from agent.fusion import Fused
-from agent.intent import off
-from agent.intent.reading import Reading
+from agent.intent.reading import Reading, stated_alone
 from agent.pipeline import RERANK_POOL
 from agent.serve.http.app import create_app
 from agent.serve.mcp import build_server
@@ -167,7 +166,7 @@ class Likely:
     team: Filter = Compare("eq", "team", "red")  # noqa: RUF009 - it is frozen
 
     async def read(self, request: Request, scope: Scope, wanted: Filter | None, deadline: float) -> Reading:
-        plain = off.read(request, scope, wanted, ("fulltext", "vector"))
+        plain = stated_alone(request, scope, wanted, ("fulltext", "vector"))
         intent = plain.model_copy(update={"by": "rules", "soft_filter": to_json(self.team)})
         return Reading(intent, soft=(self.team,))
 

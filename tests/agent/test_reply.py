@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from agent.intent.model.aggregate import to_aggregate
 from agent.intent.model.ask import ask, fields_text, key_of
+from agent.intent.model.ground import to_aggregate
 from agent.intent.model.reply import ModelReading, Time, read_reply
 from agent.intent.model.schema import Form
 from agent.llm import Model, ModelFailed, open_model

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent.breaker import FAILURES, Breakers
-from agent.intent.off import Off, question_language, read
+from agent.intent.reading import Off, question_language, read
 from agent.retrieve import Answer, Sources, climb, retrieve
 from agent.router import Rung
 from agent.types import Relaxed, Request, Step

@@ -21,8 +21,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from agent import Service, open_service
-from agent.intent import off
-from agent.intent.reading import Reading, Transforms
+from agent.intent.reading import Reading, Transforms, stated_alone
 from agent.pipeline import Pipeline
 from agent.router import joined
 from agent.settings import Settings
@@ -152,7 +151,7 @@ class Scripted:
     async def read(self, request: Request, scope: Scope, wanted: Filter | None, deadline: float) -> Reading:
         if self.error:
             raise self.error
-        plain = off.read(request, scope, wanted, ("fulltext", "vector"))
+        plain = stated_alone(request, scope, wanted, ("fulltext", "vector"))
 
         def intent(given: Mapping[str, Any]) -> Intent:
             return Intent(**{**plain.model_dump(), "by": "rules", **given})

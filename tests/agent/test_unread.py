@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from agent.intent.rejected import NOT_EXCLUDED, SEARCHED
 from agent.intent.rules import Context, RulesReading, read_rules
 from agent.intent.time.periods import Calendar
-from agent.intent.unread import NOT_EXCLUDED, SEARCHED
 from retrievers.core.fields import Field
 from retrievers.core.types import Card, FieldCatalogue, FieldValues
 

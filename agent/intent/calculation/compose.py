@@ -19,8 +19,8 @@ from agent.intent.calculation.slots import ENDS, read_operand, read_order, read_
 from agent.intent.columns import Columns, columns_of
 from agent.intent.filters import Json, both
 from agent.intent.found import Found, Piece
-from agent.intent.same import Same
 from agent.intent.text import words_of
+from agent.intent.vocabulary import Same
 from agent.intent.words import table
 
 _OF_GROUPS = frozenset(["of", "group_by", "order", "limit", "ties", "between", "where", "decimals"])

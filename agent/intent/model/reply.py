@@ -64,7 +64,7 @@ class ModelReading:
         question: self-contained; None when the model gave none.
         searches: at most three, cleaned, no two alike.
         filter: an expression of the filter grammar, small enough to be walked, not yet grounded.
-        aggregate: as the model wrote it, see `agent.intent.model.aggregate`.
+        aggregate: as the model wrote it, see `agent.intent.model.ground`.
         confidence: 0.5 when the model gave none.
     """
 

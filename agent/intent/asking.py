@@ -1,0 +1,221 @@
+"""What a turn asks for: one thing or several, and the passages that fit best, a list of documents, or all of them.
+
+"Which proposals change the parser?" asks for documents, "list all rejected proposals" for all of them, "what do
+proposals say of the parser?" for passages, and "who leads Atlas, and when does it end?" for two things.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from functools import cache
+from itertools import islice
+from typing import Literal
+
+from agent.intent import lexicon
+from agent.intent.text import Token, has_chinese, tokenize
+from agent.intent.topic import plain_words
+from agent.intent.words import table
+
+Wants = Literal["passages", "documents", "all"]
+
+_CLAUSES = re.compile(r"[.!?;:,，。！？；：\n]\s*")
+_MOST_MODIFIERS = 7
+_PARTS = re.compile(
+    r"(?<!\s)(?:\s*[,;，；])?\s*\b(?:and\s+separately|and\s+also|also|"
+    r"(?<!\bhow\s)(?<!\bwho\s)(?<!\bwhy\s)(?<!\bwhat\s)(?<!\bwhen\s)(?<!\bwhere\s)"
+    # "and are still active" says more of the same.
+    r"and\s+(?=(?:how|what|who|where|when|why|which|is|are|do|does|did|can)\b)"
+    r"(?!(?:is|are)\s+(?!(?:there|it|they|the|any)\b)(?-i:(?:[a-z]+\s+){0,2}[a-z]+)\s*[?？.]*$)|"
+    r"plus|on\s+top\s+of\s+that|besides|as\s+well\s+as\s+(?=how|what))\W*|"
+    r"(?<!\s)\s*[，,；;。？?]\s*(?:另外|还有|此外|同时|以及|顺便|再问|再说)[，,]?\s*|(?<=[?？])\s*(?=\S)|(?<!\s)\s*[;；]\s*",
+    re.IGNORECASE,
+)
+_LEANS = re.compile(
+    r"\b(?:it|them|they|its|their|those|these|this|he|she|his|her)\b(?!\s+\w+\s+(?:is|are)\b)|"
+    # "a library that turns a script into a daemon" points back at nothing
+    r"\bthat\b(?=\s*(?:[?,.;]|$|(?:one|same|is|was|mean|count|number|change)\b))|\bhow\s+many\s+(?:are|were)\s+(?:there|those)\b|"
+    r"^\s*how\s+many(?:\s+\w+)?\s*[?？]*$|"
+    r"它|他|她|分别|各|^(?:写|有|用|花|一共)?了?(?:多少|几)|什么时候能|呢[?？]*$",
+    re.IGNORECASE,
+)
+_ASKS = re.compile(
+    r"\b(?:who|what|where|when|why|how|which|is|are|do|does|did|can|could|should|tell|explain|list|show|became)\b|"
+    r"怎么|什么|多少|几|谁|哪|如何|是否|吗|为何|为什么|呢|应该|还是|能不能|可不可以",
+    re.IGNORECASE,
+)
+# "two things: this and that", 一是……，二是……: what follows is counted out.
+_COUNTED_OUT = re.compile(
+    r"^[^:：?？]{0,60}\b(?:both|two|three|four|several|following|few)\b[^:：?？]{0,30}[:：](?P<list>.+)$", re.IGNORECASE
+)
+_BETWEEN_LISTED = re.compile(r"\s*[,;，；]\s*(?:and\s+|以及)?|\s+and\s+|以及", re.IGNORECASE)
+_COUNTER_ZH = re.compile(r"(?:^|[，,；;。：:\s])(?:[一二三四]是|第[一二三四](?:[个点，,、]|是)|其[一二三四][，,是]?)")
+_SENTENCE_END = re.compile(r"(?<=[?？!！。;；])\s*(?=\S)|(?<=\w\.)\s+(?=[A-Z])")
+_WANTS = re.compile(
+    r"^\W*(?:please\s+)?(?:point|show|give|tell|find|explain|describe|list|compare|summari[sz]e|difference)\b|"
+    r"^\W*(?:请|介绍|说明|解释|比较|对比|列出)",
+    re.IGNORECASE,
+)
+_MOST_PARTS = 5
+
+
+def wants_of(text: str, nouns: Collection[str]) -> Wants:
+    """What a turn asks for.
+
+    Args:
+        nouns: the collections' own words for a document ("pep", "peps"), see `derived.nouns_of`.
+    """
+    read = _of_chinese if has_chinese(text) else _of_english
+    found = {read(clause, nouns) for clause in _CLAUSES.split(text) if clause.strip()}
+    return "all" if "all" in found else "documents" if "documents" in found else "passages"
+
+
+def _of_english(clause: str, nouns: Collection[str]) -> Wants:
+    words = [token for token in tokenize(clause) if token.kind != "mark"]
+    said = table("listing", "en")
+    place, openers = _opened(words)
+    is_listing = not openers.isdisjoint(said["listing"])
+    if is_listing and words[place - 1].folded == "what":
+        return "all"  # "list what Roe inspected"
+    first, determiners = place, _determiners()
+    while place < len(words) and (words[place].folded in determiners or words[place].kind == "number"):
+        place += 1
+    before = {word.folded for word in words[first:place]}
+    if place < len(words) and words[place].folded in (said["whole"], said["anything"]):
+        if place + 1 < len(words) and words[place + 1].folded in said["of_one"].split():
+            return "passages"  # "everything about the night ferry" is asked of what is written, not of a list
+        return "all" if words[place].folded == said["whole"] else "documents"
+    is_all = not before.isdisjoint(said["quantifiers"].split())
+    is_number = any(
+        word.kind == "number" or word.folded in said["numbers"].split() for word in words[first : place + 1]
+    )
+    is_some = not before.isdisjoint(said["some"].split())
+    noun = _noun(words[place:], nouns, singular=is_all or is_some)
+    if noun is None:
+        # "all the brutalism" is a list, "all the details of the brutalist house" is not.
+        is_told = is_all and not openers.isdisjoint(said["imperatives"]) and place < len(words)
+        is_of_one = any(word.folded in said["of_one"].split() for word in words[place + 1 :])
+        return "all" if is_told and not is_of_one and words[place].folded not in _stops() else "passages"
+    if is_all or (is_listing and not is_number):
+        return "all"
+    # A phrase alone may name its subject: "vacation rules".
+    is_head = noun in nouns or noun in said["heads"].split()
+    return "documents" if openers or is_some or is_head else "passages"
+
+
+def _opened(words: Sequence[Token]) -> tuple[int, set[str]]:
+    """Behind the words that ask for something, and these."""
+    polite = table("listing", "en")["polite"].split()
+    place, openers = 0, set[str]()
+    while True:
+        while place < len(words) and words[place].folded in polite:
+            place += 1
+        phrase = next((one for one in _openers() if _stands(one, words, place)), None)
+        if phrase is None:
+            return place, openers
+        place += len(phrase)
+        openers.add(" ".join(phrase))
+
+
+@cache
+def _determiners() -> frozenset[str]:
+    said = table("listing", "en")
+    return frozenset(word for kind in ("determiners", "quantifiers", "some") for word in said[kind].split())
+
+
+@cache
+def _stops() -> frozenset[str]:
+    return frozenset(table("listing", "en")["stops"].split())
+
+
+@cache
+def _openers() -> tuple[tuple[str, ...], ...]:
+    """The phrases, the longest first."""
+    said = table("listing", "en")
+    phrases = (tuple(phrase.split()) for phrase in (*said["openers"], *said["imperatives"], *said["listing"]))
+    return tuple(sorted(phrases, key=len, reverse=True))
+
+
+def _stands(phrase: Sequence[str], words: Sequence[Token], place: int) -> bool:
+    return [word.folded for word in words[place : place + len(phrase)]] == list(phrase)
+
+
+def _noun(words: Sequence[Token], nouns: Collection[str], *, singular: bool) -> str | None:
+    """The word for documents that a phrase begins with, behind what describes them; a plural unless told."""
+    for word in words[: _MOST_MODIFIERS + 1]:
+        if word.folded in _stops():
+            return None
+        is_noun = word.folded in nouns or word.folded in lexicon.DOCUMENT_NOUNS
+        if is_noun and (singular or word.folded.endswith("s")):
+            return word.folded
+    return None
+
+
+def _of_chinese(clause: str, nouns: Collection[str]) -> Wants:
+    said = table("listing", "zh")
+    if _has_any(clause, said["asking"]):
+        return "passages"
+    if _enumerating().match(clause) or clause.rstrip().endswith(tuple(said["enumerated"])):
+        return "all"
+    if not _has_any(clause.casefold(), {*nouns, *lexicon.CHINESE_DOCUMENT_NOUNS}):
+        return "passages"
+    if _has_any(clause, said["every"]):
+        return "all"
+    is_head = clause.casefold().rstrip(" 呢啊的").endswith((*nouns, *said["heads"]))
+    return "documents" if is_head or _has_any(clause, said["some"]) else "passages"
+
+
+@cache
+def _enumerating() -> re.Pattern[str]:
+    """A clause that begins with being asked to list: 枚举 alone may be what documents are about."""
+    said = table("listing", "zh")
+    return re.compile(rf"\s*(?:{'|'.join(said['polite'])})*\s*(?:{'|'.join(said['enumerate'])})")
+
+
+def _has_any(clause: str, words: Iterable[str]) -> bool:
+    return any(word in clause for word in words)
+
+
+def parts_of(text: str) -> list[str]:
+    """The separate questions of one turn; one when it asks one thing."""
+    pieces = [piece.strip(" ,;，；。") for piece in _PARTS.split(text) if piece and piece.strip(" ,;，；。?？")]
+    if not 1 < len(pieces) <= _MOST_PARTS or not all(map(_is_question, pieces)):
+        return [text]
+    # What leans on the question before it ("how many is that?") is the same question.
+    return [text] if any(_LEANS.search(piece) for piece in pieces[1:]) else pieces
+
+
+def parts_perhaps(text: str) -> list[str]:
+    """What may be the separate things one turn asks for, read more generously than by `parts_of`; [] for only one.
+
+    Too generous to be searched for alone, but good enough to look whether each of them was found.
+    """
+    counted = _COUNTED_OUT.match(text)
+    if counted is not None:
+        pieces = _BETWEEN_LISTED.split(counted["list"])
+    elif len(pieces := _COUNTER_ZH.split(text)) > 2:
+        pieces = pieces[1:]
+    else:
+        sentences = _SENTENCE_END.split(text)
+        pieces = [piece for sentence in sentences for piece in _PARTS.split(sentence) if _may_ask(sentence, piece)]
+    pieces = [piece.strip(" ,;:.，；：。?？!！") for piece in pieces]
+    # What leans on the question before it asks more of the same.
+    alone = [piece for place, piece in enumerate(pieces) if not place or not _LEANS.search(piece)]
+    # One part too many says as much as a thousand.
+    parts = list(islice((piece for piece in dict.fromkeys(alone) if _has_subject(piece)), _MOST_PARTS + 1))
+    return parts if 1 < len(parts) <= _MOST_PARTS else []
+
+
+def _may_ask(sentence: str, piece: str) -> bool:
+    """Whether a sentence ends as a question, or one of its pieces begins as one: "list" also stands in statements."""
+    if sentence.rstrip().endswith(("?", "？")) or _WANTS.match(piece):
+        return True
+    return (_ASKS.search(piece) if has_chinese(piece) else _ASKS.match(piece.lstrip())) is not None
+
+
+def _has_subject(piece: str) -> bool:
+    """Whether it can be searched for: two words that carry meaning, or one of Chinese."""
+    words = plain_words(piece)
+    return len(words) > 1 or any(len(word) > 1 for word in words if has_chinese(word))
+
+
+def _is_question(piece: str) -> bool:
+    return _ASKS.search(piece) is not None and len(piece) >= (5 if has_chinese(piece) else 12)
