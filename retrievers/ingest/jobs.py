@@ -295,7 +295,7 @@ class Jobs:
         async with self._database.transaction(whole(lease.tenant)) as connection:
             await connection.execute(_GIVE_BACK, _held(lease) | values)
 
-    async def job(self, who: Viewer, id: str) -> Job:
+    async def job(self, who: str | Viewer, id: str) -> Job:
         """One job with the documents that failed, but those whose readers the viewer is not among.
 
         Raises:
@@ -303,30 +303,31 @@ class Jobs:
         """
         number = _number(id)
         async with self._database.transaction(who) as connection:
-            row = await (await connection.execute(_JOB, (who.tenant, number))).fetchone()
+            row = await (await connection.execute(_JOB, (Viewer.of(who).tenant, number))).fetchone()
             if row is None:
                 raise _unknown(id)
             job = _job(row)
             if not job.failed:
                 return job  # what failed before is being tried again
-            cursor = await connection.execute(_FAILURES, (who.tenant, number))
+            cursor = await connection.execute(_FAILURES, (Viewer.of(who).tenant, number))
             return replace(job, failures=tuple(DeadLetter(*one) for one in await cursor.fetchall()))
 
-    async def recent(self, who: Viewer, limit: int) -> list[Job]:
+    async def recent(self, who: str | Viewer, limit: int) -> list[Job]:
         """The tenant's last jobs, newest first, without the documents that failed."""
-        rows = await self._database.fetch(who, _RECENT, (who.tenant, min(limit, MAX_LISTED)))
+        rows = await self._database.fetch(who, _RECENT, (Viewer.of(who).tenant, min(limit, MAX_LISTED)))
         return [_job(row) for row in rows]
 
-    async def retry(self, who: Viewer, id: str) -> Job:
+    async def retry(self, who: str | Viewer, id: str) -> Job:
         """Have the documents that failed tried again; all of them when the job as a whole failed.
 
         Raises:
             NotFound: the tenant has no such job.
             BadRequest: nothing of it failed, it is not over yet, or what failed was deleted since.
         """
-        async with self._database.transaction(whole(who.tenant)) as connection:
+        tenant = Viewer.of(who).tenant
+        async with self._database.transaction(whole(tenant)) as connection:
             await connection.execute(_DURABLE)
-            again = await connection.execute(_RETRY, (who.tenant, _number(id)))
+            again = await connection.execute(_RETRY, (tenant, _number(id)))
         job = await self.job(who, id)
         if not again.rowcount:
             if job.status in ("queued", "running"):

@@ -167,8 +167,9 @@ def test_the_service_can_call_only_what_it_needs(world: str):
         " AND has_function_privilege('signalbox_app', oid, 'EXECUTE') ORDER BY 1",
     )
     assert [row[0] for row in allowed] == [
-        "expired_documents", "matching", "nearest", "passages", "refresh_statistics", "register_embedder", "sweep",
-        "take_job", "tenant", "term_counts", "verified_key", "verified_tenant",
+        "access_changed", "concealed", "expired_documents", "matching", "narrowed", "nearest", "parts", "parts",
+        "passages", "principals", "readable", "refresh_statistics", "register_embedder", "sweep", "take_job", "tenant",
+        "term_counts", "verified_key", "verified_principals", "verified_tenant",
     ]  # fmt: skip
 
 
@@ -195,7 +196,7 @@ FORBIDDEN = {
     "table": "CREATE TABLE signalbox.mine ()",
     "public table": "CREATE TABLE public.mine ()",
     "function": "CREATE FUNCTION signalbox.mine() RETURNS int LANGUAGE sql AS 'SELECT 1'",
-    "few_passages": "SELECT signalbox.few_passages('tenant2', '{1,2,3}', '$')",
+    "few_passages": "SELECT signalbox.few_passages('tenant2', '{1,2,3}', '$', '{}')",
     "search role": "SET ROLE signalbox_search",
     "search role by set_config": "SELECT set_config('role', 'signalbox_search', true)",
     "superuser": "SET ROLE postgres",

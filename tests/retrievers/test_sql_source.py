@@ -623,7 +623,7 @@ ESCAPES = [
     "SELECT * FROM signalbox.passages('{forged}', '{globex}', '{2}', '{x}', '{0}')",
     "SELECT signalbox.verified_tenant('{forged}')", "SELECT signalbox.tenant()",
     "SELECT signalbox.refresh_statistics()",
-    "SELECT signalbox.few_passages('globex', '{1,2,3}', '$')", "SELECT signalbox.register_embedder('x', 3)",
+    "SELECT signalbox.few_passages('globex', '{1,2,3}', '$', '{}')", "SELECT signalbox.register_embedder('x', 3)",
     "SELECT nextval('signalbox.collection_number')", "SELECT setval('signalbox.collection_number', 1)",
     "SELECT lo_create(0)", "SELECT lo_from_bytea(0, 'x')", "SELECT lo_import('/etc/passwd')",
     "SELECT pg_read_file('/etc/passwd')", "SELECT pg_ls_dir('.')", "SELECT pg_stat_file('PG_VERSION')",
