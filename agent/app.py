@@ -86,7 +86,8 @@ class Service:
     """The open service: what every door calls.
 
     Every method takes `tenant`; None is the tenant of the settings. A tenant by its name reads what has no readers, a
-    `Viewer` also what its principals read; methods that write, write for the tenant. The `observers` are told of every question.
+    `Viewer` also what its principals read; methods that write, write for the tenant. The `observers` are told of
+    every question.
     """
 
     settings: Settings

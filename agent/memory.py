@@ -41,7 +41,8 @@ _SWEEP_BATCH = 100
 _log = logging.getLogger(__name__)
 
 _READ = """
-    SELECT CASE WHEN c.as_of >= signalbox.narrowed() THEN c.summary END, m.role, m.content FROM signalbox.conversation c LEFT JOIN LATERAL (
+    SELECT CASE WHEN c.as_of >= signalbox.narrowed() THEN c.summary END, m.role, m.content
+    FROM signalbox.conversation c LEFT JOIN LATERAL (
         SELECT number, role, content FROM signalbox.message
         WHERE tenant = c.tenant AND conversation = c.id AND number > c.summarised ORDER BY number DESC LIMIT %s
     ) m ON true

@@ -376,8 +376,8 @@ class TraceStore:
         return {"trace_id": id.hex, "request": request, **_unpacked(record)} | _times(created, expires)
 
     async def recent(self, who: str | Viewer, limit: int) -> list[Json]:
-        """The latest traces that the viewer sees, newest first: `trace_id`, `created_at`, `expires_at`, and of what was asked
-        and answered `kind`, `query`, `collection`, `status`, `replay_of` and `hits`, their number.
+        """The latest traces that the viewer sees, newest first: `trace_id`, `created_at`, `expires_at`, and of what was
+        asked and answered `kind`, `query`, `collection`, `status`, `replay_of` and `hits`, their number.
 
         Raises:
             Unavailable: the database cannot be asked.

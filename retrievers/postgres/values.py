@@ -35,8 +35,10 @@ VISIBLE_FIELDS = """
             jsonb_set(f.described, '{aliases}', (
                 SELECT coalesce(jsonb_object_agg(a.value, a.names), '{}')
                 FROM jsonb_each(f.described -> 'aliases') AS a (value, names)
-                WHERE EXISTS (SELECT FROM signalbox.field_value v WHERE v.tenant = k.tenant
-                              AND v.collection = ANY (seen.parts) AND v.field = f.name AND v.value = a.value))) END), '{}')
+                WHERE EXISTS (
+                    SELECT FROM signalbox.field_value v
+                    WHERE v.tenant = k.tenant AND v.collection = ANY (seen.parts) AND v.field = f.name
+                      AND v.value = a.value))) END), '{}')
         FROM jsonb_each(k.fields) AS f (name, described), (
             SELECT k.number || ARRAY(SELECT p.number FROM signalbox.collection p
                                      WHERE p.tenant = k.tenant AND p.part_of = k.number) AS parts) AS seen
@@ -52,10 +54,12 @@ _HELD = f"""
             WHEN 'number' THEN (
                 SELECT json_build_array(min(least.number), max(most.number)) FROM (
                     SELECT v.number FROM signalbox.field_value v
-                    WHERE v.tenant = k.tenant AND v.collection = part.number AND v.field = f.field AND v.number IS NOT NULL
+                    WHERE v.tenant = k.tenant AND v.collection = part.number AND v.field = f.field
+                      AND v.number IS NOT NULL
                     ORDER BY v.number LIMIT 1) least, (
                     SELECT v.number FROM signalbox.field_value v
-                    WHERE v.tenant = k.tenant AND v.collection = part.number AND v.field = f.field AND v.number IS NOT NULL
+                    WHERE v.tenant = k.tenant AND v.collection = part.number AND v.field = f.field
+                      AND v.number IS NOT NULL
                     ORDER BY v.number DESC LIMIT 1) most)
             WHEN 'date' THEN (
                 SELECT json_build_array(min(least.value), max(most.value)) FROM (

@@ -844,7 +844,9 @@ def test_the_role_of_statements_has_no_other_rights(world: str):
             """SELECT proname FROM pg_proc WHERE pronamespace = 'signalbox'::regnamespace
                AND has_function_privilege('signalbox_sql', oid, 'EXECUTE') ORDER BY 1"""
         ).fetchall()
-        assert functions == [("tenant",), ("verified_tenant",)]
+        assert [row[0] for row in functions] == [
+            "parts", "parts", "principals", "readable", "tenant", "verified_principals", "verified_tenant",
+        ]  # fmt: skip
         role = owner.execute(
             """SELECT rolcanlogin, rolsuper, rolbypassrls, rolcreaterole, rolcreatedb,
                       has_schema_privilege(oid, 'signalbox', 'CREATE'), has_schema_privilege(oid, 'public', 'CREATE'),
