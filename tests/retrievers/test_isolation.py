@@ -539,11 +539,11 @@ def hide_every_third(url: str, tenant: str) -> None:
             " RETURNING number"
         ).fetchone()
         assert part is not None
-        for table, id in (("document", "id"), ("chunk", "document_id")):
-            connection.execute(
-                f"UPDATE signalbox.{table} SET part = %s WHERE tenant = %s AND substr({id}, 2)::integer %% 3 = 1".encode(),
-                (part[0], tenant),
-            )
+        for statement in (
+            "UPDATE signalbox.document SET part = %s WHERE tenant = %s AND substr(id, 2)::integer %% 3 = 1",
+            "UPDATE signalbox.chunk SET part = %s WHERE tenant = %s AND substr(document_id, 2)::integer %% 3 = 1",
+        ):
+            connection.execute(statement.encode(), (part[0], tenant))
         connection.execute("SELECT pg_stat_force_next_flush()")
 
 
@@ -616,8 +616,8 @@ async def test_the_searches_use_their_indexes(owner_url: str, service_url: str, 
     # A connection that has counted nothing yet.
     async with Database(owner_url, service_url, size=1) as fresh:
         found, plan = await used(fresh, owner_url, A, "word7", "fulltext")
-        # A word by itself may also be an id: there is no such document, and no passage of one is looked for.
-        assert (found, plan) == (6, {"chunk_lexemes": 1})
+        # A word by itself may also be an id: a passage of such a document is looked for by its key.
+        assert (found, plan.pop("chunk_lexemes"), set(plan) <= {"chunk_pkey"}) == (6, 1, True)
         # So few vectors are all scored: the hits follow from them alone, whatever the database holds beside them.
         found, plan = await used(fresh, owner_url, A, "word7", "vector")
         # PostgreSQL 16 counts a scan for each tenant that is looked for, 18 one for all.
@@ -630,7 +630,7 @@ async def test_the_searches_use_their_indexes(owner_url: str, service_url: str, 
         hide_every_third(owner_url, A)
         for who, seen in ((A, 4), (Viewer(A, ("user:1",)), 6)):
             found, plan = await used(fresh, owner_url, who, "word7", "fulltext")
-            assert (found, plan) == (seen, {"chunk_lexemes": 1})
+            assert (found, plan.pop("chunk_lexemes"), set(plan) <= {"chunk_pkey"}) == (seen, 1, True)
             found, plan = await used(fresh, owner_url, who, "word7", "vector")
             assert (found, plan["chunk_embedding_1"]) == (100, 1)
 
