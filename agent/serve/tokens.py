@@ -12,7 +12,7 @@ import jwt
 
 from agent.errors import BadSetting
 from retrievers.core.errors import BadRequest
-from retrievers.core.principals import check_principals
+from retrievers.core.principals import check_principals, check_tenant
 from retrievers.core.types import Viewer
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ class Tokens:
             principals = [said] if isinstance(said, str) else said
             if not isinstance(tenant, str) or not isinstance(principals, list):
                 return None
+            check_tenant(tenant)
             return Viewer(tenant, check_principals(map(_text, principals)))
         except (jwt.PyJWTError, BadRequest, KeyError, OSError, ValueError, TypeError):
             return None

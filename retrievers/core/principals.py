@@ -1,4 +1,4 @@
-"""Principals: the users and groups of a tenant that may read a document, such as "user:7" and "group:legal"."""
+"""Names of who reads: tenants, and their principals, which are users and groups such as "user:7" and "group:legal"."""
 
 import re
 from collections.abc import Iterable
@@ -6,9 +6,18 @@ from collections.abc import Iterable
 from retrievers.core.errors import BadRequest
 from retrievers.core.types import EVERYTHING
 
+MAX_TENANT_CHARACTERS = 128
 MOST_PRINCIPALS = 500
 # In lists and headers they stand between commas; in a signed scope, on lines.
 _PRINCIPAL = re.compile(r"[^\s,;*]{1,128}")
+
+
+def check_tenant(tenant: str) -> None:
+    """Raises:
+    BadRequest: no tenant has this name.
+    """
+    if not tenant or len(tenant) > MAX_TENANT_CHARACTERS or not tenant.isprintable():
+        raise BadRequest("a tenant is a name of 1 to 128 printable characters", where="tenant")
 
 
 def check_principals(said: Iterable[str], *, everything: bool = False) -> tuple[str, ...]:

@@ -211,7 +211,7 @@ class _Run:
                     f"delete it (`signalbox delete --collection {self._collection}`) and ingest it again"
                 )
             await self._use_embedder(connection, embedder, dimension)
-            await self._learn_fields(connection, inferred, self._declared)
+            await self._learn_fields(connection, inferred, self._declared, documents.values())
         return True
 
     async def _flattened(self, items: Sequence[tuple[int, Document | Rejected]]) -> dict[int, Mapping[str, Any]]:
@@ -258,12 +258,21 @@ class _Run:
         )
 
     async def _learn_fields(
-        self, connection: store.Connection, inferred: Mapping[str, Field], declared: Mapping[str, Field]
+        self,
+        connection: store.Connection,
+        inferred: Mapping[str, Field],
+        declared: Mapping[str, Field],
+        documents: Iterable[Document],
     ) -> None:
-        """Add the fields that the collection does not know yet."""
+        """Add the fields of documents that the collection does not know yet.
+
+        With them come the parts of the collection that the documents belong to: by these it is known that some see
+        not all of its fields.
+        """
         self._fields = await learn(
             connection, self._tenant, self._number, self._collection, declared=declared, inferred=inferred
         )
+        await store.open_parts(connection, self._tenant, self._number, {one.readers for one in documents})
 
     async def _batches(self, items: Iterator[tuple[int, Document | Rejected]]) -> Any:
         """Batches of changed documents, prepared; everything else is counted here."""
@@ -301,7 +310,7 @@ class _Run:
     async def _changed(self, items: Sequence[tuple[int, Document | Rejected]]) -> list[tuple[int, Prepared]]:
         # The sample was flattened before, and its fields are known.
         flat = await self._flattened([one for one in items if one[0] >= self._sampled])
-        await self._learn_new_keys(flat.values())
+        await self._learn_new_keys(flat.values(), [item for _, item in items if isinstance(item, Document)])
         judged = []
         for index, item in items:
             if isinstance(item, Document):
@@ -339,11 +348,11 @@ class _Run:
         self._existing.update(stored)
         return changed
 
-    async def _learn_new_keys(self, flat: Collection[Mapping[str, Any]]) -> None:
+    async def _learn_new_keys(self, flat: Collection[Mapping[str, Any]], documents: Iterable[Document]) -> None:
         if any(key not in self._fields for one in flat for key in one):
             inferred = await asyncio.to_thread(infer_fields, flat)
             async with self._database.transaction(self._writer) as connection:
-                await self._learn_fields(connection, inferred, {})
+                await self._learn_fields(connection, inferred, {}, documents)
 
     async def _vectors(self, batch: Sequence[tuple[int, Prepared]]) -> dict[bytes, Vectors]:
         """A vector per passage: those already stored for the same text, the rest from the embedder."""

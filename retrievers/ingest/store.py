@@ -194,7 +194,7 @@ async def replace_documents(
     )
     newer = frozenset(row[0] for row in await cursor.fetchall())
     documents = [item for item in documents if item.document.id not in newer]
-    parts = await _parts(connection, tenant, number, {item.document.readers for item in documents})
+    parts = await open_parts(connection, tenant, number, {item.document.readers for item in documents})
     await _note_readers(connection, tenant, number, documents, parts)
     changes: _ByPart = defaultdict(values.Changes)
     await _remove(connection, tenant, number, [item.document.id for item in documents], changes)
@@ -248,7 +248,7 @@ async def _apply(connection: Connection, tenant: str, changes: _ByPart) -> None:
         await values.apply(connection, tenant, counted, its)
 
 
-async def _parts(
+async def open_parts(
     connection: Connection, tenant: str, number: int, wanted: Iterable[tuple[str, ...]]
 ) -> dict[tuple[str, ...], int | None]:
     """The parts of a locked collection for documents with these readers, made when missing; None without readers."""

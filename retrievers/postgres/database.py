@@ -22,15 +22,14 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from retrievers.core.errors import BadRequest, Unavailable
-from retrievers.core.principals import check_principals
+from retrievers.core.errors import Unavailable
+from retrievers.core.principals import check_principals, check_tenant
 from retrievers.core.types import Viewer
 from retrievers.postgres.faults import faults_explained, first_line
 from retrievers.postgres.migrate import SERVICE_ROLE, check_address, is_current, migrate, service_address
 
 Row = tuple[Any, ...]
 Returned = TypeVar("Returned")
-MAX_TENANT_CHARACTERS = 128
 # A server that does not end a statement within these is taken for lost, with the connection.
 _CANCELS, _CANCEL_EVERY_S = 50, 0.1
 
@@ -124,8 +123,7 @@ class Database:
             BadRequest: no tenant, or none that could be; so of principals.
         """
         tenant, principals = Viewer.of(who)
-        if not tenant or len(tenant) > MAX_TENANT_CHARACTERS or not tenant.isprintable():
-            raise BadRequest("a tenant is a name of 1 to 128 printable characters", where="tenant")
+        check_tenant(tenant)
         return self._signed("\n".join((tenant, *check_principals(principals, everything=True))))
 
     def worker_pass(self) -> str:

@@ -30,6 +30,7 @@ from agent.settings import Settings
 from agent.testing import ScriptedServer
 from retrievers.core.errors import BadRequest, NotFound
 from retrievers.core.types import Viewer, whole
+from retrievers.ingest import store
 from retrievers.ingest.documents import Document, Rejected
 from retrievers.ingest.read import read, read_record
 
@@ -345,6 +346,22 @@ def _without(value: Any) -> Any:
     if isinstance(value, float):
         return round(value, 3)
     return [_without(one) for one in value] if isinstance(value, list) else value
+
+
+async def test_a_field_of_hidden_documents_is_known_at_no_moment(world: World, monkeypatch: pytest.MonkeyPatch):
+    await world.write("acme", 20, (), "fresh")
+    who, write, shown = Viewer("acme"), store.replace_documents, []
+
+    async def watched(*given: Any, **options: Any) -> Any:
+        shown.append((await world.call(who, "GET", "/v1/collections/fresh")).json())
+        return await write(*given, **options)
+
+    monkeypatch.setattr(store, "replace_documents", watched)
+    await world.write("acme", 21, ("user:1",), "fresh")
+    shown.append((await world.call(who, "GET", "/v1/collections/fresh")).json())
+    assert [world.shown(who, json.dumps(one)) for one in shown] == [[], []]
+    seen = (await world.call(Viewer("acme", ("user:1",)), "GET", "/v1/collections/fresh")).text
+    assert f"field_{mark('acme', 21)}" in seen
 
 
 async def test_only_changed_readers_count_as_updated_and_embed_nothing(world: World):
