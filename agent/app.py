@@ -39,9 +39,10 @@ from agent.trace import Trace, TraceStore
 from agent.types import Answer, AskRequest, AugmentRequest, ChatRequest, Prompt, Request, Result
 from retrievers.core.errors import BadDocument, BadRequest, NotFound, Unavailable, UnknownCollection
 from retrievers.core.fields import Field
+from retrievers.core.principals import check_principals
 from retrievers.core.schema import read_schema
 from retrievers.core.tasks import within
-from retrievers.core.types import ChunkId, Collection, FieldValues
+from retrievers.core.types import ChunkId, Collection, FieldValues, Viewer, whole
 from retrievers.embed import Embedder
 from retrievers.ingest import delivery as deliveries
 from retrievers.ingest import jobs as queue
@@ -84,7 +85,9 @@ def _in_time(
 class Service:
     """The open service: what every door calls.
 
-    Every method takes `tenant`; None is the tenant of the settings. The `observers` are told of every question.
+    Every method takes `tenant`; None is the tenant of the settings. A tenant by its name reads what has no readers, a
+    `Viewer` also what its principals read; methods that write, write for the tenant. The `observers` are told of
+    every question.
     """
 
     settings: Settings
@@ -101,7 +104,7 @@ class Service:
     records: Records | None = None
     observers: Observers = field(default_factory=Observers)
 
-    async def retrieve(self, query: str | None = None, *, tenant: str | None = None, **options: Any) -> Result:
+    async def retrieve(self, query: str | None = None, *, tenant: str | Viewer | None = None, **options: Any) -> Result:
         """Ranked hits for a question.
 
         Args:
@@ -112,24 +115,24 @@ class Service:
             Unavailable: the database or every source failed.
         """
         at = datetime.now(UTC)
-        request = _request(Request, query, options)
+        who, request = self._asked(tenant, _request(Request, query, options))
         with self.observers.question():
-            result, decision = await self.pipeline.decide(self._tenant(tenant), self._as_of(request, at))
+            result, decision = await self.pipeline.decide(who, self._as_of(request, at))
         trace = self._keep(self.settings, result, decision, at, clocked=request.now is None)
         result = self.traces.noted(result)
         return result.model_copy(update={"explanation": trace.json()}) if request.explain else result
 
-    async def augment(self, query: str | None = None, *, tenant: str | None = None, **options: Any) -> Prompt:
+    async def augment(self, query: str | None = None, *, tenant: str | Viewer | None = None, **options: Any) -> Prompt:
         """The single prompt with numbered citations; options of `agent.types.AugmentRequest`, raises as `retrieve`."""
         at = datetime.now(UTC)
-        request = _request(AugmentRequest, query, options)
+        who, request = self._asked(tenant, _request(AugmentRequest, query, options))
         with self.observers.question():
-            prompt, decision = await self.pipeline.decide_prompt(self._tenant(tenant), self._as_of(request, at))
+            prompt, decision = await self.pipeline.decide_prompt(who, self._as_of(request, at))
         trace = self._keep(self.settings, prompt, decision, at, clocked=request.now is None)
         prompt = self.traces.noted(prompt)
         return prompt.model_copy(update={"explanation": trace.json()}) if request.explain else prompt
 
-    async def ask(self, query: str | None = None, *, tenant: str | None = None, **options: Any) -> Answer:
+    async def ask(self, query: str | None = None, *, tenant: str | Viewer | None = None, **options: Any) -> Answer:
         """The answer with its citations; options of `agent.types.AskRequest`, raises as `retrieve`.
 
         Without a model, or when it fails, the prompt's passages are the answer and `degraded` says so.
@@ -141,12 +144,12 @@ class Service:
         raise AssertionError("a stream ends with its answer")
 
     async def ask_stream(
-        self, query: str | None = None, *, tenant: str | None = None, **options: Any
+        self, query: str | None = None, *, tenant: str | Viewer | None = None, **options: Any
     ) -> AsyncGenerator[str | Answer]:
         """The answer as it comes: pieces of its text, then the `Answer`, whose text is the pieces together."""
         at = datetime.now(UTC)
-        request = self._as_of(_request(AskRequest, query, options), at)
-        async with aclosing(self._answered(self.pipeline, self.answerer, self._tenant(tenant), request)) as pieces:
+        who, request = self._asked(tenant, _request(AskRequest, query, options))
+        async with aclosing(self._answered(self.pipeline, self.answerer, who, self._as_of(request, at))) as pieces:
             async for piece in pieces:
                 if isinstance(piece, str):
                     yield piece
@@ -157,12 +160,12 @@ class Service:
                 yield answer.model_copy(update={"explanation": trace.json()}) if request.explain else answer
 
     async def _answered(
-        self, pipeline: Pipeline, answerer: Answerer, tenant: str, request: AskRequest
+        self, pipeline: Pipeline, answerer: Answerer, who: Viewer, request: AskRequest
     ) -> AsyncGenerator[str | tuple[Answer, Decision]]:
         """The pieces of an answer, then the answer with how it came about."""
         started = time.monotonic()
         with self.observers.question():
-            prompt, decision = await pipeline.decide_prompt(tenant, request)
+            prompt, decision = await pipeline.decide_prompt(who, request)
         found_ms = (time.monotonic() - started) * 1000
         async with aclosing(answerer.stream(request, prompt, decision, started)) as pieces:
             async for piece in pieces:
@@ -174,7 +177,7 @@ class Service:
                 answer = piece.model_copy(update={"took_ms": round(took_ms, 3)})
                 yield answer, replace(decision, elapsed_ms=elapsed_ms)
 
-    async def chat(self, query: str | None = None, *, tenant: str | None = None, **options: Any) -> ChatAnswer:
+    async def chat(self, query: str | None = None, *, tenant: str | Viewer | None = None, **options: Any) -> ChatAnswer:
         """The answer to a turn of a conversation; options of `agent.types.ChatRequest`, raises as `retrieve`.
 
         As `ask`, with the advisors around it: with `conversation`, the turns before come from there and this one
@@ -187,45 +190,50 @@ class Service:
         raise AssertionError("a stream ends with its answer")
 
     async def chat_stream(
-        self, query: str | None = None, *, tenant: str | None = None, **options: Any
+        self, query: str | None = None, *, tenant: str | Viewer | None = None, **options: Any
     ) -> AsyncGenerator[str | ChatAnswer]:
         """The answer as it comes: pieces of its text, then the `ChatAnswer`."""
-        request = _request(ChatRequest, query, options)
-        async with aclosing(self.chats.stream(self._tenant(tenant), request, datetime.now(UTC))) as pieces:
+        who, request = self._asked(tenant, _request(ChatRequest, query, options))
+        async with aclosing(self.chats.stream(who, request, datetime.now(UTC))) as pieces:
             async for piece in pieces:
                 yield piece
 
     @_in_time
     async def asked(
-        self, *, tenant: str | None = None, conversation: str | None = None, user: str | None = None, limit: int = 50
+        self,
+        *,
+        tenant: str | Viewer | None = None,
+        conversation: str | None = None,
+        user: str | None = None,
+        limit: int = 50,
     ) -> list[Exchange]:
         """What was asked in chats, the newest first, with answers and feedback; none while CHAT_DAYS is 0."""
         if self.records is None:
             return []
-        return await self.records.newest(self._tenant(tenant), conversation=conversation, asker=user, limit=limit)
+        return await self.records.newest(self.viewer(tenant), conversation=conversation, asker=user, limit=limit)
 
     @_in_time
-    async def forget(self, conversation: str, *, tenant: str | None = None) -> None:
+    async def forget(self, conversation: str, *, tenant: str | Viewer | None = None) -> None:
         """Delete the turns of a conversation.
 
         Raises:
             NotFound: the tenant has none of that id.
         """
-        if self.memory is None or not await self.memory.forget(self._tenant(tenant), conversation):
+        if self.memory is None or not await self.memory.forget(self.viewer(tenant), conversation):
             raise NotFound(f'there is no conversation "{conversation[:80]}"', where="conversation")
 
     @_in_time
-    async def explain(self, trace_id: str, *, tenant: str | None = None) -> dict[str, Any]:
+    async def explain(self, trace_id: str, *, tenant: str | Viewer | None = None) -> dict[str, Any]:
         """How an answer came about: the record of `agent.trace.Trace.record`, with `trace_id` and `request`.
 
         Raises:
             BadRequest: the tenant has no trace of that id, or no more.
             Unavailable: the database cannot be asked.
         """
-        return await self.traces.load(self._tenant(tenant), trace_id)
+        return await self.traces.load(self.viewer(tenant), trace_id)
 
     async def replay(
-        self, trace_id: str, *, tenant: str | None = None, changes: Mapping[str, Any] | None = None
+        self, trace_id: str, *, tenant: str | Viewer | None = None, changes: Mapping[str, Any] | None = None
     ) -> Result:
         """The request of a trace again, as of its own day, without calling a model: its recorded replies are used.
 
@@ -244,10 +252,10 @@ class Service:
         return (await self.replay_compared(trace_id, tenant=tenant, changes=changes))[0]
 
     async def replay_compared(
-        self, trace_id: str, *, tenant: str | None = None, changes: Mapping[str, Any] | None = None
+        self, trace_id: str, *, tenant: str | Viewer | None = None, changes: Mapping[str, Any] | None = None
     ) -> tuple[Result, dict[str, Any]]:
         """As `replay`, with what came out differently, see `agent.replay.compare`."""
-        who, at = self._tenant(tenant), datetime.now(UTC)
+        who, at = self.viewer(tenant), datetime.now(UTC)
         changes = changes or {}
         before = await self.explain(trace_id, tenant=who)
         settings = replaying.settings_for(before, self.settings, changes)
@@ -285,7 +293,7 @@ class Service:
 
     @_in_time
     async def feedback(
-        self, trace_id: str, score: int, comment: str | None = None, *, tenant: str | None = None
+        self, trace_id: str, score: int, comment: str | None = None, *, tenant: str | Viewer | None = None
     ) -> None:
         """Keep what somebody thought of an answer; the rank feature `feedback` learns from it.
 
@@ -295,11 +303,15 @@ class Service:
             BadRequest: the tenant has no such trace, or the score is none.
             Unavailable: the database cannot be asked.
         """
-        who = self._tenant(tenant)
+        viewer = self.viewer(tenant)
+        who = viewer.tenant
         if isinstance(score, bool) or not isinstance(score, int) or not 0 <= score <= 10:
             raise BadRequest("a score is a whole number from 0 to 10", where="score")
-        trace = await self.traces.load(who, trace_id)
-        scope = await self.catalogue.scope(who, None, fresh=True)
+        # Nothing of it is shown: of an answer that is shown no more, an opinion is welcome as well.
+        trace = await self.traces.load(whole(who), trace_id)
+        if not viewer.sees_all_of(trace.get("principals", ())):
+            raise self.traces.unknown(trace_id)
+        scope = await self.catalogue.scope(whole(who), None, fresh=True)
         collections = {str(ChunkId(one.tenant, one.name, "", 0))[:-3]: one for one in scope.collections}
         documents = []
         for hit in trace["hits"]:
@@ -327,7 +339,7 @@ class Service:
         items: Iterable[Document | Rejected],
         collection: str,
         *,
-        tenant: str | None = None,
+        tenant: str | Viewer | None = None,
         schema: Mapping[str, Field] | None = None,
         progress: Progress | None = None,
     ) -> Report:
@@ -346,10 +358,10 @@ class Service:
             )
         finally:
             # What was written is found at once by this process.
-            await self.catalogue.collections(who, fresh=True)
+            self.catalogue.forget(who)
 
     async def submit(
-        self, collection: str, documents: Sequence[object], *, wait: bool = True, tenant: str | None = None
+        self, collection: str, documents: Sequence[object], *, wait: bool = True, tenant: str | Viewer | None = None
     ) -> Job:
         """Store documents given as records, see `retrievers.ingest.read.read_record`; a bad one loses no other.
 
@@ -371,7 +383,7 @@ class Service:
         data: bytes,
         *,
         wait: bool = True,
-        tenant: str | None = None,
+        tenant: str | Viewer | None = None,
         within_s: float | None = None,
     ) -> Job:
         """As `submit`, for the documents of a file of any form that `signalbox ingest` reads.
@@ -384,14 +396,15 @@ class Service:
         return await self._submit(deliveries.of_file(collection, name, data), wait, tenant, within_s)
 
     async def _submit(
-        self, delivery: deliveries.Delivery, wait: bool, tenant: str | None, within_s: float | None = None
+        self, delivery: deliveries.Delivery, wait: bool, tenant: str | Viewer | None, within_s: float | None = None
     ) -> Job:
         who = self._tenant(tenant)
         if wait:
             id, _ = await self.worker.deliver(who, delivery, within_s=within_s)
         else:
             id = await self._accept(who, delivery)
-        return await self.job(id, tenant=who)
+        # Who has sent the documents is told what is wrong with them, whoever their readers are.
+        return await self.job(id, tenant=whole(who))
 
     @_in_time
     async def _accept(self, tenant: str, delivery: deliveries.Delivery) -> str:
@@ -401,51 +414,53 @@ class Service:
         return id
 
     @_in_time
-    async def jobs(self, *, limit: int = 50, tenant: str | None = None) -> list[Job]:
+    async def jobs(self, *, limit: int = 50, tenant: str | Viewer | None = None) -> list[Job]:
         """The last ingestion jobs, newest first, at most 100, each without its `failures`."""
-        return await self.worker.jobs.recent(self._tenant(tenant), limit)
+        return await self.worker.jobs.recent(self.viewer(tenant), limit)
 
     @_in_time
-    async def job(self, job_id: str, *, tenant: str | None = None) -> Job:
+    async def job(self, job_id: str, *, tenant: str | Viewer | None = None) -> Job:
         """One ingestion job with the documents that failed.
 
         Raises:
             NotFound: the tenant has none of that id, or no more.
         """
-        return await self.worker.jobs.job(self._tenant(tenant), job_id)
+        return await self.worker.jobs.job(self.viewer(tenant), job_id)
 
     @_in_time
-    async def retry_job(self, job_id: str, *, tenant: str | None = None) -> Job:
+    async def retry_job(self, job_id: str, *, tenant: str | Viewer | None = None) -> Job:
         """Have the documents of a job that failed stored by a worker after all; what came later is not replaced.
 
         Raises:
             NotFound: the tenant has no such job.
             BadRequest: nothing of it failed, or it is not over yet.
         """
-        job = await self.worker.jobs.retry(self._tenant(tenant), job_id)
+        job = await self.worker.jobs.retry(self.viewer(tenant), job_id)
         self.worker.wake()
         return job
 
     @_in_time
-    async def collections(self, *, tenant: str | None = None) -> Sequence[Collection]:
+    async def collections(self, *, tenant: str | Viewer | None = None) -> Sequence[Collection]:
         """The collections the tenant can see."""
-        return await self.catalogue.collections(self._tenant(tenant), fresh=True)
+        return await self.catalogue.collections(self.viewer(tenant), fresh=True)
 
     @_in_time
-    async def describe(self, collection: str, *, tenant: str | None = None) -> dict[str, Any]:
+    async def describe(self, collection: str, *, tenant: str | Viewer | None = None) -> dict[str, Any]:
         """A collection's field catalogue: per field its type, ranges, and its commonest values with counts; with what
         is declared and what the reading derives: words for a document, units, words for a field.
 
         Raises:
             UnknownCollection: the tenant sees none of that name.
         """
-        scope = await self.catalogue.scope(self._tenant(tenant), collection, fresh=True)
+        scope = await self.catalogue.scope(self.viewer(tenant), collection, fresh=True)
         described, fields = await self.catalogue.describe(scope), await self.catalogue.fields(scope)
         called = await self.catalogue.called(scope)
         return with_derived(described, derive(fields, [called] if called else []))
 
     @_in_time
-    async def declare(self, collection: str, schema: Mapping[str, Any], *, tenant: str | None = None) -> dict[str, Any]:
+    async def declare(
+        self, collection: str, schema: Mapping[str, Any], *, tenant: str | Viewer | None = None
+    ) -> dict[str, Any]:
         """Declare a collection's fields and what its documents are called, see `retrievers.core.schema.read_schema`.
 
         The collection is made when it is missing; what the schema does not name stays as it is.
@@ -462,25 +477,25 @@ class Service:
         except BadDocument as error:
             raise BadRequest(str(error), where="schema") from error
         await declare(self.database, who, collection, declared)
-        await self.catalogue.collections(who, fresh=True)
-        scope = await self.catalogue.scope(who, collection, fresh=True)
-        await self.catalogue.fields(scope, fresh=True)
-        return await self.describe(collection, tenant=who)
+        self.catalogue.forget(who)
+        viewer = self.viewer(tenant)
+        await self.catalogue.fields(await self.catalogue.scope(viewer, collection, fresh=True), fresh=True)
+        return await self.describe(collection, tenant=viewer)
 
     @_in_time
     async def fields(
-        self, collection: str, *, tenant: str | None = None
+        self, collection: str, *, tenant: str | Viewer | None = None
     ) -> tuple[Mapping[str, Field], Mapping[str, FieldValues]]:
         """The fields that a filter on a collection may name, and what those of its documents hold.
 
         Raises:
             UnknownCollection: the tenant sees none of that name.
         """
-        scope = await self.catalogue.scope(self._tenant(tenant), collection)
+        scope = await self.catalogue.scope(self.viewer(tenant), collection)
         return filterable(scope), (await self.catalogue.fields(scope)).fields
 
     @_in_time
-    async def document(self, collection: str, id: str, *, tenant: str | None = None) -> StoredDocument:
+    async def document(self, collection: str, id: str, *, tenant: str | Viewer | None = None) -> StoredDocument:
         """One document as it is stored.
 
         Raises:
@@ -488,18 +503,18 @@ class Service:
             NotFound: the collection holds no such document that the tenant can see.
         """
         _check_id(id)
-        scope = await self.catalogue.scope(self._tenant(tenant), collection, fresh=True)
+        scope = await self.catalogue.scope(self.viewer(tenant), collection, fresh=True)
         found = await read_document(self.database, scope, id)
         if found is None:
             raise NotFound(f'collection "{collection}" holds no document "{id[:80]}"', where="id")
         return found
 
     @_in_time
-    async def recent_traces(self, limit: int = 50, *, tenant: str | None = None) -> list[dict[str, Any]]:
+    async def recent_traces(self, limit: int = 50, *, tenant: str | Viewer | None = None) -> list[dict[str, Any]]:
         """The latest traces in short, newest first, see `agent.trace.TraceStore.recent`."""
-        return await self.traces.recent(self._tenant(tenant), limit)
+        return await self.traces.recent(self.viewer(tenant), limit)
 
-    async def delete(self, collection: str, document: str | None = None, *, tenant: str | None = None) -> int:
+    async def delete(self, collection: str, document: str | None = None, *, tenant: str | Viewer | None = None) -> int:
         """Delete one document, or a collection with all of them; returns how many documents went.
 
         Raises:
@@ -509,41 +524,59 @@ class Service:
         if document is not None:
             return await self._delete_document(who, collection, document)
         own = await self._own(who, collection)
-        async with self.database.transaction(who) as connection:
+        async with self.database.transaction(whole(who)) as connection:
             await queue.cancel(connection, who, collection)
             count = await store.delete_collection(connection, who, own.number)
-        await self.catalogue.collections(who, fresh=True)
+        self.catalogue.forget(who)
         return count
 
     @_in_time
     async def _delete_document(self, tenant: str, collection: str, document: str) -> int:
         _check_id(document)
         own = await self._own(tenant, collection)
-        async with self.database.transaction(tenant) as connection:
+        async with self.database.transaction(whole(tenant)) as connection:
             count = await store.remove_documents(connection, tenant, own.number, [document])
             await queue.forget(connection, tenant, collection, document)
             await store.settle(connection, tenant, own.number)
-        await self.catalogue.collections(tenant, fresh=True)
+        self.catalogue.forget(tenant)
         return count
 
     @_in_time
     async def _own(self, tenant: str, collection: str) -> Collection:
         """The tenant's collection of that name, not the platform's."""
-        scope = await self.catalogue.scope(tenant, collection, fresh=True)
+        scope = await self.catalogue.scope(whole(tenant), collection, fresh=True)
         own = next((one for one in scope.collections if one.tenant == tenant), None)
         if own is None:
             raise UnknownCollection(f'collection "{collection}" belongs to the platform', where="collection")
         return own
 
-    def _tenant(self, given: str | None) -> str:
-        """The tenant of a call. An empty one is no tenant, and an error further down: never the default."""
-        return self.settings.tenant if given is None else given
+    def viewer(self, given: str | Viewer | None, principals: Sequence[str] | None = None) -> Viewer:
+        """On whose behalf a call reads. An empty tenant is none, and an error further down: never the default.
+
+        Args:
+            principals: in place of the given viewer's.
+        """
+        viewer = Viewer.of(self.settings.tenant if given is None else given)
+        if principals is None:
+            return viewer
+        return Viewer(viewer.tenant, check_principals(principals, everything=True))
+
+    def _tenant(self, given: str | Viewer | None) -> str:
+        """The tenant of a call that writes."""
+        return self.viewer(given).tenant
+
+    def _asked(self, tenant: str | Viewer | None, request: AnyRequest) -> tuple[Viewer, AnyRequest]:
+        """On whose behalf a question is asked, and the question without that: no trace lets others ask as them."""
+        viewer = self.viewer(tenant, request.principals)
+        if request.principals is None:
+            return viewer, request
+        return viewer, request.model_copy(update={"principals": None})
 
     def as_tool(self, api: Literal["chat", "responses"] = "chat") -> dict[str, Any]:
         """The OpenAI function schema of `call_tool`, strict, for a model's tool list; see `agent.tool.schema`."""
         return tool.schema(api)
 
-    async def call_tool(self, arguments: str | Mapping[str, Any], *, tenant: str | None = None) -> str:
+    async def call_tool(self, arguments: str | Mapping[str, Any], *, tenant: str | Viewer | None = None) -> str:
         """What a model's call of the tool finds, as the JSON it is to be answered with.
 
         Args:

@@ -12,6 +12,7 @@ from typing import Self
 from agent.advisors.base import Advisor, Call, ChatAnswer, End
 from agent.answer import Answerer
 from agent.types import Answer, ChatRequest
+from retrievers.core.types import Viewer
 
 _DRAIN_S = 3.0
 
@@ -46,7 +47,7 @@ class Chat:
         """Returns when what is done after the answers so far is done."""
         await asyncio.gather(*self._ending)
 
-    async def stream(self, tenant: str, request: ChatRequest, at: datetime) -> AsyncGenerator[str | ChatAnswer]:
+    async def stream(self, viewer: Viewer, request: ChatRequest, at: datetime) -> AsyncGenerator[str | ChatAnswer]:
         """Pieces of the answer's text, then the answer, whose text is those pieces together.
 
         Args:
@@ -56,7 +57,7 @@ class Chat:
             Unavailable: the database or every source failed.
         """
         timeout_s = request.timeout_s or self._answerer.settings.timeout_s
-        call = Call(tenant, request, at, time.monotonic(), timeout_s)
+        call = Call(viewer, request, at, time.monotonic(), timeout_s)
         entered: list[Advisor] = []
         said: list[str] = []
         answer: Answer | None = None

@@ -22,6 +22,7 @@ from agent.tokens import estimate_tokens
 from agent.trace import storable
 from agent.types import Message
 from retrievers.core.errors import Unavailable
+from retrievers.core.types import Viewer
 from retrievers.postgres.database import Database
 
 WINDOW = 20
@@ -40,7 +41,8 @@ _SWEEP_BATCH = 100
 _log = logging.getLogger(__name__)
 
 _READ = """
-    SELECT c.summary, m.role, m.content FROM signalbox.conversation c LEFT JOIN LATERAL (
+    SELECT CASE WHEN c.as_of >= signalbox.narrowed() THEN c.summary END, m.role, m.content
+    FROM signalbox.conversation c LEFT JOIN LATERAL (
         SELECT number, role, content FROM signalbox.message
         WHERE tenant = c.tenant AND conversation = c.id AND number > c.summarised ORDER BY number DESC LIMIT %s
     ) m ON true
@@ -54,18 +56,24 @@ _SWEEP = """
         FOR UPDATE SKIP LOCKED)
 """
 _BEGIN = """
-    INSERT INTO signalbox.conversation (tenant, id, expires_at) VALUES (%s, %s, now() + make_interval(days => %s))
+    INSERT INTO signalbox.conversation (tenant, id, principals, expires_at)
+    VALUES (%s, %s, %s, now() + make_interval(days => %s))
     ON CONFLICT (tenant, id) DO UPDATE SET expires_at = excluded.expires_at RETURNING messages, summarised
 """
-_ADD = "INSERT INTO signalbox.message (tenant, conversation, number, role, content) VALUES (%s, %s, %s, %s, %s)"
+_ADD = """
+    INSERT INTO signalbox.message (tenant, conversation, number, role, content, as_of) VALUES (%s, %s, %s, %s, %s, %s)
+"""
 _COUNT = "UPDATE signalbox.conversation SET messages = %s WHERE id = %s"
 _OLDER = """
-    SELECT c.summary, c.summarised, m.number, m.role, m.content
+    SELECT CASE WHEN c.as_of >= signalbox.narrowed() THEN c.summary END, c.summarised, m.number, m.role, m.content,
+           coalesce((SELECT changed FROM signalbox.access), 0)
     FROM signalbox.conversation c JOIN signalbox.message m ON (m.tenant, m.conversation) = (c.tenant, c.id)
     WHERE c.id = %s AND m.number > c.summarised AND m.number <= c.messages - %s ORDER BY m.number LIMIT %s
 """
 # Another process may have made the same summary, or somebody may have deleted the conversation.
-_SUMMARISE = "UPDATE signalbox.conversation SET summary = %s, summarised = %s WHERE id = %s AND summarised = %s"
+_SUMMARISE = """
+    UPDATE signalbox.conversation SET summary = %s, summarised = %s, as_of = %s WHERE id = %s AND summarised = %s
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +98,7 @@ class Memory:
     ) -> None:
         self._database, self._days = database, days
         self._model, self._breaker = model, breaker or Breaker()
-        self._summarising: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._summarising: dict[tuple[Viewer, str], asyncio.Task[None]] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -105,7 +113,7 @@ class Memory:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
 
-    async def read(self, tenant: str, conversation: str) -> tuple[Message, ...]:
+    async def read(self, who: str | Viewer, conversation: str) -> tuple[Message, ...]:
         """The summary, as a turn of the assistant, and the newest turns, oldest first; empty when there is none.
 
         As many as a prompt takes, so that the summary is never what has to give way.
@@ -113,7 +121,7 @@ class Memory:
         Raises:
             Unavailable: the database cannot be asked.
         """
-        rows = await self._database.fetch(tenant, _READ, (WINDOW, conversation))
+        rows = await self._database.fetch(who, _READ, (WINDOW, _stored_id(who, conversation)))
         summary = str(rows[0][0]) if rows and rows[0][0] else ""
         head = [Message(role="assistant", content=f"Notes on the conversation so far: {summary}")] if summary else []
         left = MOST_HISTORY_TOKENS - sum(estimate_tokens(one.content) for one in head)
@@ -125,67 +133,79 @@ class Memory:
             turns.insert(0, Message.model_construct(role=role, content=content))
         return (*head, *turns)
 
-    async def add(self, tenant: str, conversation: str, turns: Sequence[Turn], *, before: Sequence[Turn] = ()) -> None:
+    async def add(
+        self,
+        who: str | Viewer,
+        conversation: str,
+        turns: Sequence[Turn],
+        *,
+        before: Sequence[Turn] = (),
+        as_of: int = 0,
+    ) -> None:
         """Add turns, all of them or none, with numbers that follow each other.
 
         Args:
             before: what was said before them elsewhere; kept where the conversation is new.
+            as_of: changes of readers (`Scope.changed`) before the question was answered. After a later one that took
+                a document from somebody, the turns are remembered no more.
         Raises:
             Unavailable: the database cannot be asked.
         """
-        async with self._database.transaction(tenant) as connection:
-            await connection.execute(_EXPIRE, (conversation,))
-            cursor = await connection.execute(_BEGIN, (tenant, conversation, self._days))
+        viewer = Viewer.of(who)
+        id = _stored_id(viewer, conversation)
+        async with self._database.transaction(viewer) as connection:
+            await connection.execute(_EXPIRE, (id,))
+            cursor = await connection.execute(_BEGIN, (viewer.tenant, id, list(viewer.principals), self._days))
             row = await cursor.fetchone()
             assert row is not None
             count, summarised = int(row[0]), int(row[1])
             added = [*before, *turns] if count == 0 else list(turns)
             rows = [
-                (tenant, conversation, number, turn.role, storable(turn.content))
+                (viewer.tenant, id, number, turn.role, storable(turn.content), as_of)
                 for number, turn in enumerate(added, count + 1)
             ]
             await connection.cursor().executemany(_ADD, rows)
             count += len(added)
-            await connection.execute(_COUNT, (count, conversation))
+            await connection.execute(_COUNT, (count, id))
             await connection.execute(_SWEEP, (_SWEEP_BATCH,))
         if self._model is not None and count - summarised > WINDOW:
-            self._summarise_soon(self._model, tenant, conversation)
+            self._summarise_soon(self._model, viewer, id)
 
-    async def forget(self, tenant: str, conversation: str) -> bool:
-        """Delete a conversation; False when the tenant has none of that id."""
-        async with self._database.transaction(tenant) as connection:
-            return (await connection.execute(_FORGET, (conversation,))).rowcount > 0
+    async def forget(self, who: str | Viewer, conversation: str) -> bool:
+        """Delete a conversation; False when the viewer has none of that id."""
+        async with self._database.transaction(who) as connection:
+            return (await connection.execute(_FORGET, (_stored_id(who, conversation),))).rowcount > 0
 
     async def settled(self) -> None:
         """Returns when every summary that is being made is there, or has failed."""
         await asyncio.gather(*self._summarising.values())
 
-    def _summarise_soon(self, model: Model, tenant: str, conversation: str) -> None:
-        key = tenant, conversation
+    def _summarise_soon(self, model: Model, viewer: Viewer, id: str) -> None:
+        key = viewer, id
         if key in self._summarising:
             return
-        self._summarising[key] = task = asyncio.create_task(self._summarise(model, tenant, conversation))
+        self._summarising[key] = task = asyncio.create_task(self._summarise(model, viewer, id))
         task.add_done_callback(lambda _: self._summarising.pop(key, None))
 
-    async def _summarise(self, model: Model, tenant: str, conversation: str) -> None:
+    async def _summarise(self, model: Model, viewer: Viewer, id: str) -> None:
         """Have the turns before the window told in the summary; where that fails, the window alone goes on."""
         if not self._breaker.admit():
             return
         works: bool | None = None
         try:
-            rows = await self._database.fetch(tenant, _OLDER, (conversation, KEPT, _MOST_SUMMARISED))
+            rows = await self._database.fetch(viewer, _OLDER, (id, KEPT, _MOST_SUMMARISED))
             if not rows:
                 return
-            before, summarised, last = rows[0][0] or "", rows[0][1], rows[-1][2]
-            said = "\n".join(f"{role}: {without_citations(content)[:_LONGEST_TURN]}" for *_, role, content in rows)
+            before, summarised, last, as_of = rows[0][0] or "", rows[0][1], rows[-1][2], rows[0][5]
+            said = "\n".join(f"{row[3]}: {without_citations(row[4])[:_LONGEST_TURN]}" for row in rows)
             values = {"summary": before, "turns": said, "fence": prompts.fence(before, said)}
             key = {"summary": before, "turns": said}
             deadline = time.monotonic() + _SUMMARY_S
             reply = await model.complete(prompts.load(STAGE).messages(values), stage=STAGE, deadline=deadline, key=key)
             works = True
             text = storable(without_thoughts(reply.text))[:_LONGEST_SUMMARY]
-            async with self._database.transaction(tenant) as connection:
-                await connection.execute(_SUMMARISE, (text, last, conversation, summarised))
+            async with self._database.transaction(viewer) as connection:
+                await connection.execute(_SUMMARISE, (text, last, as_of, id, summarised))
         except ModelFailed as error:
             works = False if error.fault == "down" else None
             _log.warning("a conversation was not summarised: %s", error.reason)
@@ -193,6 +213,11 @@ class Memory:
             _log.warning("a conversation was not summarised: %s", error)
         finally:
             self._breaker.ended(works)
+
+
+def _stored_id(who: str | Viewer, conversation: str) -> str:
+    """A conversation belongs to the principals it is held with: of the same id, others have one of their own."""
+    return "\n".join((conversation, *Viewer.of(who).principals))
 
 
 def joined(stored: Sequence[Message], sent: Sequence[Message]) -> tuple[Message, ...]:

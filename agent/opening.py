@@ -138,7 +138,7 @@ def worker_over(settings: Settings, database: Database, embedder: Embedder, cata
             )
         finally:
             # What was written is found at once by this process.
-            await catalogue.collections(tenant, fresh=True)
+            catalogue.forget(tenant)
 
     return Worker(Jobs(database), stored, at_once=settings.workers)
 

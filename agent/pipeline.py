@@ -35,7 +35,7 @@ from retrievers.core.errors import BadDocument, BadRequest, Unavailable, Unknown
 from retrievers.core.fields import Field, Values, flatten, normalise
 from retrievers.core.filters import Filter, in_words, parse
 from retrievers.core.tasks import within
-from retrievers.core.types import Chunk, ChunkId, Hit, Holder, Retriever, Scope
+from retrievers.core.types import Chunk, ChunkId, Hit, Holder, Retriever, Scope, Viewer
 from retrievers.embed import Embedder
 from retrievers.postgres.catalogue import Catalogue, filterable
 from retrievers.postgres.documents import Phrases
@@ -152,7 +152,7 @@ class Pipeline:
     model: Model | None = None
     model_breaker: Breaker = field(default_factory=Breaker)
 
-    async def retrieve(self, tenant: str, request: Request) -> Result:
+    async def retrieve(self, who: str | Viewer, request: Request) -> Result:
         """Hits for a question.
 
         Raises:
@@ -160,16 +160,16 @@ class Pipeline:
             Unavailable: the database cannot even say what the tenant may read, or give the texts of hits. When
                 sources fail, the result says which.
         """
-        return (await self.decide(tenant, request))[0]
+        return (await self.decide(who, request))[0]
 
-    async def augment(self, tenant: str, request: AugmentRequest) -> Prompt:
+    async def augment(self, who: str | Viewer, request: AugmentRequest) -> Prompt:
         """The single prompt made of the hits; raises as `retrieve` does."""
-        return (await self.decide_prompt(tenant, request))[0]
+        return (await self.decide_prompt(who, request))[0]
 
-    async def decide_prompt(self, tenant: str, request: AugmentRequest) -> tuple[Prompt, Decision]:
+    async def decide_prompt(self, who: str | Viewer, request: AugmentRequest) -> tuple[Prompt, Decision]:
         """The prompt with how it came about; raises as `retrieve` does."""
         started = time.monotonic()
-        result, decision = await self.decide(tenant, request)
+        result, decision = await self.decide(who, request)
         clock = _Clock(dict(decision.elapsed_ms))
         chunks = [hit.chunk for hit in decision.page if hit.chunk is not None]
         left_s = started + (request.timeout_s or self.settings.timeout_s) - time.monotonic()
@@ -231,22 +231,22 @@ class Pipeline:
                 chunks.update(source.load([id for id in known if id[:2] in held], wanted))
         return chunks
 
-    async def decide(self, tenant: str, request: Request) -> tuple[Result, Decision]:
+    async def decide(self, who: str | Viewer, request: Request) -> tuple[Result, Decision]:
         """The result with how it came about; raises as `retrieve` does."""
         started, clock = time.monotonic(), _Clock()
         timeout_s = request.timeout_s or self.settings.timeout_s
         try:
             pipeline = replace(self, settings=options.settings_for(request, self.settings))
-            return await within(pipeline._stages(tenant, request, started, timeout_s, clock), timeout_s)
+            return await within(pipeline._stages(Viewer.of(who), request, started, timeout_s, clock), timeout_s)
         except TimeoutError as error:
             reason = f"no answer within {timeout_s:g} s: {clock.unfinished()}"
             raise Unavailable("the service", reason, retry_after_s=5) from error
 
     async def _stages(
-        self, tenant: str, request: Request, started: float, timeout_s: float, clock: _Clock
+        self, who: Viewer, request: Request, started: float, timeout_s: float, clock: _Clock
     ) -> tuple[Result, Decision]:
         self._check(request)
-        scope, wanted = await self._scope(tenant, request)
+        scope, wanted = await self._scope(who, request)
         options.check_fields(request, scope)
         if glosses.is_chinese(request.question):
             await glosses.loaded()
@@ -324,7 +324,7 @@ class Pipeline:
             complete=shown.complete,
         )
         decision = Decision(
-            tenant, request, scope, reading.first, found.later, found.answers, tuple(ranking), tuple(page),
+            who.tenant, request, scope, reading.first, found.later, found.answers, tuple(ranking), tuple(page),
             reading.stated, reading.calls, weights, clock.elapsed_ms, held, reranking, found=found,
             rounds=looped.rounds,
         )  # fmt: skip
@@ -357,30 +357,32 @@ class Pipeline:
             )
         self._reranker(request, Calls())
 
-    async def _scope(self, tenant: str, request: Request) -> tuple[Scope, Filter | None]:
+    async def _scope(self, who: Viewer, request: Request) -> tuple[Scope, Filter | None]:
         try:
-            scope = await self._visible(tenant, request.collection)
+            scope = await self._visible(who, request.collection)
         except UnknownCollection:
             outside = {self.sources[one].card.kind for one in request.sources or ()} == {"outside"}
             if not outside or request.collection is not None or request.filter is not None:
                 raise
-            scope = Scope(tenant, ())  # what lies outside can be asked before there is any collection
+            scope = Scope(
+                who.tenant, (), principals=who.principals
+            )  # what lies outside can be asked before there is any collection
         if request.filter is None:
             return scope, None
         try:
             return scope, parse(request.filter, filterable(scope))
         except BadRequest:
             # The field may have come since the catalogue was read.
-            scope = await self._visible(tenant, request.collection, fresh=True)
+            scope = await self._visible(who, request.collection, fresh=True)
             return scope, parse(request.filter, filterable(scope))
 
-    async def _visible(self, tenant: str, collection: str | None, *, fresh: bool = False) -> Scope:
+    async def _visible(self, who: Viewer, collection: str | None, *, fresh: bool = False) -> Scope:
         """What the request may read: collections of the database, and what sources hold beside it."""
         holders = {name: source for name, source in self.sources.items() if isinstance(source, Holder)}
         asked = [one for name, one in holders.items() if collection in (None, name)]
         beside = tuple([await one.collection(fresh=fresh) for one in asked])
         try:
-            scope = await self.catalogue.scope(tenant, collection, fresh=fresh)
+            scope = await self.catalogue.scope(who, collection, fresh=fresh)
         except UnknownCollection as error:
             if not holders:
                 raise
@@ -388,7 +390,7 @@ class Pipeline:
                 names = {*error.valid, *holders}
                 what = f'there is no collection "{collection}"; there are: {listing(names)}'
                 raise UnknownCollection(what, where="collection", valid=names) from None
-            scope = Scope(tenant, ())
+            scope = Scope(who.tenant, (), principals=who.principals)
         return replace(scope, beside=beside)
 
     async def _looped(

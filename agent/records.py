@@ -6,13 +6,15 @@ from datetime import datetime
 from typing import Any
 
 from agent.trace import storable
+from retrievers.core.types import Viewer, whole
 from retrievers.postgres.database import Database
 
 _SWEEP_BATCH = 100
 
 _BEGIN = """
-    INSERT INTO signalbox.exchange (tenant, id, conversation, asker, question, expires_at)
-    VALUES (%s, %s, %s, %s, %s, now() + make_interval(days => %s)) RETURNING id
+    INSERT INTO signalbox.exchange (tenant, id, conversation, asker, question, principals, as_of, expires_at)
+    VALUES (%s, %s, %s, %s, %s, %s, coalesce((SELECT changed FROM signalbox.access), 0),
+            now() + make_interval(days => %s)) RETURNING id
 """
 _END = """
     UPDATE signalbox.exchange SET status = %s, answer = %s, trace = %s, ended_at = now() WHERE id = %s
@@ -67,30 +69,30 @@ class Records:
     days: int
 
     async def begin(
-        self, tenant: str, id: str, question: str, *, conversation: str | None = None, asker: str | None = None
+        self, who: Viewer, id: str, question: str, *, conversation: str | None = None, asker: str | None = None
     ) -> None:
         """Keep a question that is about to be answered.
 
         Raises:
             Unavailable: the database cannot be asked; so do the others.
         """
-        values = (tenant, uuid.UUID(id), conversation, asker, storable(question), self.days)
-        await self.database.fetch(tenant, _BEGIN, values)
+        values = (who.tenant, uuid.UUID(id), conversation, asker, storable(question), list(who.principals), self.days)
+        await self.database.fetch(whole(who.tenant), _BEGIN, values)
 
     async def end(self, tenant: str, id: str, status: str, answer: str | None, trace_id: str | None) -> None:
         """Keep what became of a question. `trace_id` is the answer's, which feedback is about."""
         trace = uuid.UUID(trace_id) if trace_id else None
-        async with self.database.transaction(tenant) as connection:
+        async with self.database.transaction(whole(tenant)) as connection:
             values = (status, storable(answer) if answer else None, trace, uuid.UUID(id))
             await connection.execute(_END, values)
             await connection.execute(_SWEEP, (_SWEEP_BATCH,))
 
     async def newest(
-        self, tenant: str, *, conversation: str | None = None, asker: str | None = None, limit: int = 50
+        self, who: Viewer, *, conversation: str | None = None, asker: str | None = None, limit: int = 50
     ) -> list[Exchange]:
-        """Records, the newest first; of one conversation, of one asker, or all."""
+        """Records that the viewer sees, the newest first; of one conversation, of one asker, or all."""
         values = {"conversation": conversation, "asker": asker, "limit": limit}
-        rows = await self.database.fetch(tenant, _LIST, values)
+        rows = await self.database.fetch(who, _LIST, values)
         return [_exchange(*row) for row in rows]
 
 

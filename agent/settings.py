@@ -5,10 +5,10 @@ import os
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import from_json
 
 from agent import rank_features, rerank
@@ -148,6 +148,12 @@ class Settings(BaseModel):
         None, description="keys: whoever calls over HTTP needs one; off, on loopback alone; by the address when unset"
     )
 
+    jwt_issuer: str | None = Field(None, description="issuer of tokens that name callers; none does when unset")
+    jwt_audience: str | None = Field(None, description="whom these tokens must be for")
+    jwt_keys: Path | None = Field(None, description="file of the issuer's public keys, as a JWKS")
+    jwt_claim: str = Field("principals", description="claim that holds the caller's users and groups")
+    jwt_tenant_claim: str | None = Field(None, description="claim that holds the tenant; TENANT for all when unset")
+
     @field_validator("home", "local", mode="before")
     @classmethod
     def _default_when_empty(cls, value: object, info: ValidationInfo) -> object:
@@ -193,6 +199,13 @@ class Settings(BaseModel):
         if unknown := parse_weights(value).keys() - set(registry.names()):
             raise ValueError(f"there is no source {listing(unknown)}; there are: {listing(registry.names())}")
         return value
+
+    @model_validator(mode="after")
+    def _whole_tokens(self) -> Self:
+        given = (self.jwt_issuer, self.jwt_audience, self.jwt_keys)
+        if any(given) and not all(given):
+            raise ValueError("JWT_ISSUER, JWT_AUDIENCE and JWT_KEYS go together")
+        return self
 
     @property
     def zone(self) -> ZoneInfo:

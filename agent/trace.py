@@ -34,7 +34,7 @@ from agent.settings import Settings
 from agent.types import Answer, AskRequest, AugmentRequest, Prompt, Request, Result
 from retrievers import vector
 from retrievers.core.errors import NotFound
-from retrievers.core.types import ChunkId
+from retrievers.core.types import ChunkId, Viewer, whole
 from retrievers.postgres.database import Database
 
 Json = dict[str, Any]
@@ -72,10 +72,10 @@ _ELSEWHERE_S = 0.3
 
 _PARAMETERS = {"lock_timeout": _LOCK_TIMEOUT, "synchronous_commit": "off"}
 _INSERT = """
-    INSERT INTO signalbox.trace (tenant, id, created_at, expires_at, request, record)
-    SELECT %s, id, at, until, request::jsonb, record::jsonb
-    FROM unnest(%b::uuid[], %b::timestamptz[], %b::timestamptz[], %b::text[], %b::text[])
-        AS new (id, at, until, request, record)
+    INSERT INTO signalbox.trace (tenant, id, created_at, expires_at, principals, as_of, request, record)
+    SELECT %s, id, at, until, string_to_array(principals, E'\n'), as_of, request::jsonb, record::jsonb
+    FROM unnest(%b::uuid[], %b::timestamptz[], %b::timestamptz[], %b::text[], %b::bigint[], %b::text[], %b::text[])
+        AS new (id, at, until, principals, as_of, request, record)
     ON CONFLICT DO NOTHING RETURNING id
 """
 _SWEEP = """
@@ -128,6 +128,15 @@ class Trace:
     def tenant(self) -> str:
         return self.decision.tenant
 
+    def shows_to(self, viewer: Viewer, narrowed: int) -> bool:
+        """Whether it holds only what the viewer sees, as the row security of stored traces has it.
+
+        Args:
+            narrowed: the last change of readers, as of the viewer, that took a document from somebody.
+        """
+        scope = self.decision.scope
+        return viewer.sees_all_of(scope.principals) and scope.changed >= narrowed
+
     def request(self) -> Json:
         """The request, as `request_of` reads it back."""
         kinds: tuple[tuple[type[Request], str], ...] = ((AskRequest, "ask"), (AugmentRequest, "augment"))
@@ -150,9 +159,15 @@ class Trace:
             "settings": shown_settings(self.settings),
             "versions": {"signalbox": _version(), "embedder": self.embedder},
             "scope": [
-                {"tenant": one.tenant, "name": one.name, "version": one.version, "chunks": one.chunks}
+                {
+                    "tenant": one.tenant,
+                    "name": one.name,
+                    "version": one.version + sum(version for _, version in one.parts),
+                    "chunks": one.chunks,
+                }
                 for one in decision.scope.all
             ],
+            "principals": decision.scope.principals,
             "query": result.query,
             "intent": result.intent.model_dump(),
             "readings": [reading.model_dump() for reading in readings],
@@ -336,48 +351,55 @@ class TraceStore:
             return result
         return result.model_copy(update={"degraded": (*result.degraded, "trace_unavailable")})
 
-    async def load(self, tenant: str, trace_id: str) -> Json:
+    async def load(self, who: str | Viewer, trace_id: str) -> Json:
         """One trace: `trace_id`, `created_at`, `expires_at`, `request`, and the keys of `Trace.record`.
 
         Raises:
-            NotFound: the tenant has none of that id, or no more.
+            NotFound: the tenant has none of that id, or no more, or it may show what the viewer does not see.
             Unavailable: the database cannot be asked.
         """
         try:
             id = uuid.UUID(trace_id)
         except ValueError:
-            raise self._unknown(trace_id) from None
-        waiting = self._waiting.get((tenant, id.hex))
-        if waiting is not None:
+            raise self.unknown(trace_id) from None
+        viewer = Viewer.of(who)
+        waiting = self._waiting.get((viewer.tenant, id.hex))
+        if waiting is not None and waiting.shows_to(viewer, await self._narrowed(viewer)):
             return waiting.json() | _times(waiting.at, waiting.at + timedelta(days=self.days))
-        rows = await self._database.fetch(tenant, _LOAD, (id,))
+        rows = await self._database.fetch(viewer, _LOAD, (id,))
         if not rows:
             await asyncio.sleep(_ELSEWHERE_S)
-            rows = await self._database.fetch(tenant, _LOAD, (id,))
+            rows = await self._database.fetch(viewer, _LOAD, (id,))
         if not rows:
-            raise self._unknown(trace_id)
+            raise self.unknown(trace_id)
         request, record, created, expires = rows[0]
         return {"trace_id": id.hex, "request": request, **_unpacked(record)} | _times(created, expires)
 
-    async def recent(self, tenant: str, limit: int) -> list[Json]:
-        """The latest traces of a tenant, newest first: `trace_id`, `created_at`, `expires_at`, and of what was asked
-        and answered `kind`, `query`, `collection`, `status`, `replay_of` and `hits`, their number.
+    async def recent(self, who: str | Viewer, limit: int) -> list[Json]:
+        """The latest traces that the viewer sees, newest first: `trace_id`, `created_at`, `expires_at`, and of what was
+        asked and answered `kind`, `query`, `collection`, `status`, `replay_of` and `hits`, their number.
 
         Raises:
             Unavailable: the database cannot be asked.
         """
         found: dict[str, Json] = {}
+        viewer = Viewer.of(who)
+        narrowed = await self._narrowed(viewer) if self._waiting else 0
         for (owner, id), trace in reversed(self._waiting.items()):
-            if owner == tenant:
+            if owner == viewer.tenant and trace.shows_to(viewer, narrowed):
                 request, record = trace.request(), trace.record()
                 said = (request.get("kind"), request.get("collection"), *(record[name] for name in _SUMMARY[2:5]))
                 times = _times(trace.at, trace.at + timedelta(days=self.days))
                 found[id] = dict(zip(_SUMMARY, (*said, len(record["hits"])), strict=True)) | times
-        for id, created, expires, *stored in await self._database.fetch(tenant, _RECENT, (limit,)):
+        for id, created, expires, *stored in await self._database.fetch(viewer, _RECENT, (limit,)):
             found.setdefault(id.hex, dict(zip(_SUMMARY, stored, strict=True)) | _times(created, expires))
         return [{"trace_id": id, **summary} for id, summary in islice(found.items(), limit)]
 
-    def _unknown(self, trace_id: str) -> NotFound:
+    async def _narrowed(self, viewer: Viewer) -> int:
+        """Traces of questions before this change of readers may show what the viewer sees no more."""
+        return int((await self._database.fetch(viewer, "SELECT signalbox.narrowed()", ()))[0][0])
+
+    def unknown(self, trace_id: str) -> NotFound:
         kept = f"traces are kept for {self.days} days" if self.days else "none is kept while TRACE_DAYS is 0"
         return NotFound(f'there is no trace "{trace_id[:80]}"; {kept}', where="trace_id")
 
@@ -438,7 +460,7 @@ class TraceStore:
                 await asyncio.sleep(0)
             if rows:
                 values = (tenant, *map(list, zip(*rows, strict=True)))
-                await self._database.fetch(tenant, _INSERT, values, parameters=_PARAMETERS)
+                await self._database.fetch(whole(tenant), _INSERT, values, parameters=_PARAMETERS)
             self._forget(own)
 
     def _row(self, trace: Trace) -> list[tuple[object, ...]]:
@@ -452,7 +474,9 @@ class TraceStore:
         if sum(map(len, texts)) > _LONGEST_RECORD:
             _log.warning("a trace was not stored: it has more than %d characters", _LONGEST_RECORD)
             return []
-        return [(uuid.UUID(trace.id), trace.at, trace.at + timedelta(days=self.days), *texts)]
+        scope = trace.decision.scope
+        until = trace.at + timedelta(days=self.days)
+        return [(uuid.UUID(trace.id), trace.at, until, "\n".join(scope.principals), scope.changed, *texts)]
 
     def _sweep_is_due(self, tenant: str) -> bool:
         return time.monotonic() - self._swept.get(tenant, -_SWEEP_EVERY_S) >= _SWEEP_EVERY_S
@@ -461,7 +485,7 @@ class TraceStore:
         """Delete what has expired, a batch at a time; where more is left, the next writing goes on with it."""
         if not self._sweep_is_due(tenant):
             return
-        gone = await self._database.fetch(tenant, _SWEEP, (_SWEEP_BATCH,), parameters=_PARAMETERS)
+        gone = await self._database.fetch(whole(tenant), _SWEEP, (_SWEEP_BATCH,), parameters=_PARAMETERS)
         if len(gone) < _SWEEP_BATCH:
             self._swept[tenant] = time.monotonic()
             while len(self._swept) > _MOST_TENANTS:

@@ -10,6 +10,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from agent.context import Context
 from agent.fusion import LEAST_DEPTH, MOST_DEPTH, Method
 from agent.rank_features import parse as parse_rank_features
+from retrievers.core.errors import BadRequest
+from retrievers.core.principals import check_principals
 
 MAX_QUERY_CHARACTERS = 8000
 MOST_TOOLS = 128
@@ -56,6 +58,16 @@ def _rank_features(value: str) -> str:
     return value
 
 
+def _principals(said: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        return check_principals(said, everything=True)
+    except BadRequest as error:
+        raise ValueError(str(error)) from None
+
+
+Principals = Annotated[tuple[str, ...], AfterValidator(_principals)]
+
+
 class Message(Shape):
     """One turn of a conversation."""
 
@@ -74,6 +86,7 @@ class Request(Shape):
         per_document: most passages of one document while others are relevant; the setting when None.
         complete: list every document that satisfies the filter, `MAX_COMPLETE` a page whatever `top_k` says, each with
             its `per_document` best passages, 1 when None; as the question asks when None.
+        principals: users and groups on whose behalf is asked; documents with other readers are not there.
     """
 
     query: Text | None = None
@@ -98,6 +111,7 @@ class Request(Shape):
     min_relevance: Annotated[float, Field(ge=0, le=1)] | None = None
     per_document: PerDocument | None = None
     complete: bool | None = None
+    principals: Principals | None = None
 
     @property
     def question(self) -> str:

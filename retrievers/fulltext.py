@@ -110,7 +110,7 @@ class FullText:
         rows = await self.database.search(
             _SEARCH,
             {
-                "scope": self.database.scope(query.scope.tenant),
+                "scope": self.database.scope(query.scope.viewer),
                 "among": [collection.number for collection in query.scope.collections],
                 "candidates": candidates,
                 "wider": wider,

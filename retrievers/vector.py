@@ -49,7 +49,7 @@ class Vector:
         rows = await self.database.search(
             _SEARCH,
             {
-                "scope": self.database.scope(query.scope.tenant),
+                "scope": self.database.scope(query.scope.viewer),
                 "among": [collection.number for collection in collections],
                 "model": collections[0].embedder_number,
                 "question": HalfVector(vector.astype(np.float16)),

@@ -31,6 +31,7 @@ from agent.pipeline import Decision
 from agent.types import Answer, ChatRequest, Citation, FinishReason, Prompt, Usage
 from retrievers.core.errors import Unavailable
 from retrievers.core.tasks import within
+from retrievers.core.types import Viewer
 
 Status = Literal["answered", "refused", "failed", "abandoned"]
 
@@ -52,7 +53,7 @@ class Call:
         prompt: what the model is asked, with the decision that it came about by.
     """
 
-    tenant: str
+    viewer: Viewer
     request: ChatRequest
     at: datetime
     started: float
@@ -62,6 +63,10 @@ class Call:
     refusal: str | None = None
     prompt: Prompt | None = None
     decision: Decision | None = None
+
+    @property
+    def tenant(self) -> str:
+        return self.viewer.tenant
 
     def without(self, what: str) -> "Call":
         """The call, whose answer says that something was not at hand."""

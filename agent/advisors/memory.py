@@ -25,7 +25,7 @@ class Remember:
         if request.conversation is None:
             return call
         try:
-            stored = await call.stored(self.memory.read(call.tenant, request.conversation))
+            stored = await call.stored(self.memory.read(call.viewer, request.conversation))
         except Unavailable:
             return call.without("memory")
         turns = (*joined(stored, request.history), Message.model_construct(role="user", content=request.question))
@@ -40,5 +40,7 @@ class Remember:
         turns = [Turn("user", request.question), Turn("assistant", end.text)]
         sent = end.call.context.pop("memory.sent", request.history)
         before = [Turn(turn.role, turn.content) for turn in sent if turn.role != "system"]
-        await end.call.stored(self.memory.add(end.call.tenant, request.conversation, turns, before=before))
+        as_of = end.call.decision.scope.changed if end.call.decision is not None else 0
+        added = self.memory.add(end.call.viewer, request.conversation, turns, before=before, as_of=as_of)
+        await end.call.stored(added)
         return end

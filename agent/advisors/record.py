@@ -21,7 +21,7 @@ class Record:
         id = uuid.uuid4().hex
         request = call.request
         begun = self.records.begin(
-            call.tenant, id, request.question, conversation=request.conversation, asker=request.user
+            call.viewer, id, request.question, conversation=request.conversation, asker=request.user
         )
         try:
             await call.stored(begun)

@@ -43,7 +43,7 @@ class Retrieval:
         """The prompt, within the time that those before have left."""
         try:
             async with asyncio.timeout(call.started + call.timeout_s - time.monotonic()):
-                return await self.pipeline.decide_prompt(call.tenant, request)
+                return await self.pipeline.decide_prompt(call.viewer, request)
         except TimeoutError as error:
             raise Unavailable("the service", f"no answer within {call.timeout_s:g} s", retry_after_s=5) from error
 

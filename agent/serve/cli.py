@@ -57,6 +57,12 @@ def _options(
 
 Question = Annotated[str, typer.Argument(help="the question")]
 Tenant = Annotated[str | None, typer.Option(help="whose documents; the setting TENANT when left out")]
+Principal = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--principal", help="read as this user or group, such as user:7; may be repeated; everything when left out"
+    ),
+]
 OneCollection = Annotated[str | None, typer.Option("--collection", help="one collection; all when left out")]
 FilterJson = Annotated[str | None, typer.Option("--filter", help="a filter expression as JSON")]
 TopK = Annotated[
@@ -144,6 +150,7 @@ def retrieve(
     fallback: Fallback = None,
     min_relevance: MinRelevance = None,
     tenant: Tenant = None,
+    principal: Principal = None,
     explain: Annotated[bool, typer.Option("--explain", help="also show how the hits were found")] = False,
     as_json: AsJson = False,
 ) -> int:
@@ -156,6 +163,7 @@ def retrieve(
         result = await service.retrieve(
             question,
             tenant=tenant,
+            principals=_principals(principal),
             collection=collection,
             filter=given,
             **_said(top_k=top_k),
@@ -203,6 +211,7 @@ def augment(
     fallback: Fallback = None,
     min_relevance: MinRelevance = None,
     tenant: Tenant = None,
+    principal: Principal = None,
     template: Annotated[str | None, typer.Option(help="prompt template, answer when left out")] = None,
     budget_tokens: Annotated[int, typer.Option(help="most tokens of passages")] = 3000,
     context: ContextName = None,
@@ -217,6 +226,7 @@ def augment(
         prompt = await service.augment(
             question,
             tenant=tenant,
+            principals=_principals(principal),
             collection=collection,
             filter=given,
             **_said(top_k=top_k),
@@ -265,6 +275,7 @@ def ask(
     fallback: Fallback = None,
     min_relevance: MinRelevance = None,
     tenant: Tenant = None,
+    principal: Principal = None,
     template: Annotated[str | None, typer.Option(help="prompt template, answer when left out")] = None,
     budget_tokens: Annotated[int, typer.Option(help="most tokens of passages")] = 3000,
     context: ContextName = None,
@@ -282,6 +293,7 @@ def ask(
             service,
             question,
             tenant=tenant,
+            principals=_principals(principal),
             as_json=as_json,
             messages=asking.read_history(history) if history else None,
             collection=collection,
@@ -309,11 +321,15 @@ def ask(
 
 
 @app.command()
-def explain(trace_id: TraceId, tenant: Tenant = None, as_json: AsJson = False) -> int:
+def explain(trace_id: TraceId, tenant: Tenant = None, principal: Principal = None, as_json: AsJson = False) -> int:
     """How an answer came about: what was understood, asked, found, ranked and left out."""
     from agent.serve import explaining
 
-    return _with_service(lambda service: explaining.explain(service, trace_id, tenant=tenant, as_json=as_json))
+    return _with_service(
+        lambda service: explaining.explain(
+            service, trace_id, viewer=service.viewer(tenant, _principals(principal)), as_json=as_json
+        )
+    )
 
 
 @app.command()
@@ -323,13 +339,16 @@ def replay(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="a setting that differs; may be repeated")
     ] = None,
     tenant: Tenant = None,
+    principal: Principal = None,
     as_json: AsJson = False,
 ) -> int:
     """The same request again, with other settings and without calling a model; shows what is different."""
     from agent.serve import explaining
 
     return _with_service(
-        lambda service: explaining.replay(service, trace_id, changes or (), tenant=tenant, as_json=as_json)
+        lambda service: explaining.replay(
+            service, trace_id, changes or (), viewer=service.viewer(tenant, _principals(principal)), as_json=as_json
+        )
     )
 
 
@@ -340,6 +359,7 @@ def collections(
     ] = None,
     name: Annotated[str | None, typer.Argument(help="its name", metavar="[NAME]")] = None,
     tenant: Tenant = None,
+    principal: Principal = None,
     as_json: AsJson = False,
 ) -> int:
     """The collections, or with `show NAME` one collection's field catalogue."""
@@ -349,11 +369,12 @@ def collections(
     async def run(service: "Service") -> int:
         from agent.serve import output
 
+        viewer = service.viewer(tenant, _principals(principal))
         if name is None:
-            found = await service.collections(tenant=tenant)
+            found = await service.collections(tenant=viewer)
             output.show_collections(found, as_json=as_json)
         else:
-            output.show_fields(await service.describe(name, tenant=tenant), as_json=as_json)
+            output.show_fields(await service.describe(name, tenant=viewer), as_json=as_json)
         return DONE
 
     return _with_service(run)
@@ -396,7 +417,11 @@ def jobs(
     from agent.serve import jobscommand
 
     jobscommand.check_arguments(action, id)
-    return _with_service(lambda service: jobscommand.run(service, action, id, tenant=tenant, as_json=as_json))
+    return _with_service(
+        lambda service: jobscommand.run(
+            service, action, id, viewer=service.viewer(tenant, _principals(None)), as_json=as_json
+        )
+    )
 
 
 @app.command()
@@ -405,13 +430,15 @@ def sql(
     collection: Annotated[str, typer.Option(help="the collection behind the view documents")],
     check: Annotated[bool, typer.Option("--check", help="judge only, do not run")] = False,
     tenant: Tenant = None,
+    principal: Principal = None,
     as_json: AsJson = False,
 ) -> int:
     """A guarded read-only SELECT over a collection's view `documents`: one row per document, a column per field."""
     from agent.serve import sqlcommand
 
     async def run(service: "Service") -> int:
-        return await sqlcommand.run(service, statement, collection, check=check, as_json=as_json, tenant=tenant)
+        viewer = service.viewer(tenant, _principals(principal))
+        return await sqlcommand.run(service, statement, collection, check=check, as_json=as_json, viewer=viewer)
 
     return _with_service(run)
 
@@ -429,13 +456,13 @@ def fetch(
 
 
 @app.command()
-def mcp(tenant: Tenant = None) -> int:
+def mcp(tenant: Tenant = None, principal: Principal = None) -> int:
     """MCP server over stdio: tools and collections for an agent, until its input ends."""
 
     async def run(service: "Service") -> int:
         from agent.serve.mcp_stdio import serve_stdio
 
-        await serve_stdio(service, service.settings.tenant if tenant is None else tenant)
+        await serve_stdio(service, service.viewer(tenant, _principals(principal)))
         return DONE
 
     return _with_service(run)
@@ -491,6 +518,11 @@ def doctor(as_json: AsJson = False) -> int:
 
 
 app.add_typer(keys.app, name="keys")
+
+
+def _principals(said: list[str] | None) -> tuple[str, ...]:
+    """On whose behalf is read: whoever holds the database reads everything, unless they say as whom."""
+    return tuple(said) if said else ("*",)
 
 
 def _with_service(action: Callable[["Service"], Awaitable[Returned]]) -> Returned:

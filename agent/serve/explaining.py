@@ -18,6 +18,7 @@ from retrievers.core.filters import in_words
 
 if TYPE_CHECKING:
     from agent.app import Service
+    from retrievers.core.types import Viewer
 
 Json = dict[str, Any]
 
@@ -57,27 +58,25 @@ _STOPPED = {
 _COLOURS = {"ok": "green", "empty": "yellow", "timeout": "red", "error": "red", "skipped": "dim"}
 
 
-async def explain(service: "Service", trace_id: str, *, tenant: str | None, as_json: bool) -> int:
+async def explain(service: "Service", trace_id: str, *, viewer: "Viewer", as_json: bool) -> int:
     """Show how an answer came about; returns the exit code.
 
     Raises:
         BadRequest: there is no such trace.
     """
-    trace = await service.explain(trace_id, tenant=tenant)
+    trace = await service.explain(trace_id, tenant=viewer)
     output.write_json(trace) if as_json else show_trace(trace)
     return 0
 
 
-async def replay(
-    service: "Service", trace_id: str, changes: Sequence[str], *, tenant: str | None, as_json: bool
-) -> int:
+async def replay(service: "Service", trace_id: str, changes: Sequence[str], *, viewer: "Viewer", as_json: bool) -> int:
     """Run a request again with other settings and show what is different; returns the exit code.
 
     Raises:
         BadRequest: there is no such trace, or a setting that cannot be changed.
     """
     given = _changes(changes)
-    result, difference = await service.replay_compared(trace_id, tenant=tenant, changes=given)
+    result, difference = await service.replay_compared(trace_id, tenant=viewer, changes=given)
     if as_json:
         shown = {**result.model_dump(mode="json"), "replay_of": trace_id, "changes": given, "difference": difference}
         output.write_json(shown)
@@ -85,7 +84,9 @@ async def replay(
     show_difference(difference, title=_title(trace_id, result.query, given))
     found = f"{len(result.hits)} hits" if len(result.hits) != 1 else "1 hit"
     output.note(f"{found} in {result.took_ms:.1f} ms, no model was called")
-    output.note_trace(service.traces, result.trace_id, tenant)
+    output.note_trace(
+        service.traces, result.trace_id, viewer.tenant if viewer.tenant != service.settings.tenant else None
+    )
     return 0
 
 

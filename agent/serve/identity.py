@@ -1,14 +1,16 @@
-"""Who calls: an Authorization header becomes a tenant, or nobody."""
+"""Who calls: an Authorization header becomes a tenant and its principals, or nobody."""
 
 import hashlib
 import ipaddress
 import re
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from agent.errors import BadSetting
+from retrievers.core.principals import check_principals
+from retrievers.core.types import EVERYTHING, Viewer
 from retrievers.postgres.keys import BadKey
 
 if TYPE_CHECKING:
@@ -27,11 +29,40 @@ class Caller:
     """On whose behalf a request is answered.
 
     Attributes:
-        key: the id of the key, which is no secret; None where nobody has to have one.
+        key: the id of the key, which is no secret; None where nobody has to have one, or a token names the caller.
+        principals: as whom documents are read, see `retrievers.core.types.Viewer`.
+        trusted: whether the caller may say other principals.
+        writes: whether documents may be stored and deleted, and jobs be seen: not by who reads as some alone.
     """
 
     tenant: str
     key: str | None
+    principals: tuple[str, ...] = ()
+    trusted: bool = False
+    writes: bool = True
+
+    @property
+    def viewer(self) -> Viewer:
+        """On whose behalf documents are read."""
+        return Viewer(self.tenant, self.principals)
+
+    def on_behalf_of(self, principals: Iterable[str] | None) -> "Caller":
+        """The caller of a request that says its principals; None says nothing.
+
+        Raises:
+            Forbidden: the caller may not say them.
+            BadRequest: one of them cannot be.
+        """
+        if principals is None:
+            return self
+        if not self.trusted:
+            raise Forbidden("this key may not say principals: it was not made with `--trusted`")
+        said = check_principals(principals, everything=True)
+        return replace(self, principals=said, writes=said == EVERYTHING)
+
+
+class Forbidden(Exception):
+    """The caller is known and may not do this."""
 
 
 class Unauthenticated(Exception):
@@ -74,19 +105,22 @@ class Seen:
 
 
 def check_exposure(settings: "Settings", host: str) -> Auth:
-    """Whether callers on that address need a key: the setting AUTH; by default they do unless it is loopback.
+    """Whether callers on that address need a key: the setting AUTH; by default they do unless it is loopback, and
+    there too where tokens name callers.
 
     Raises:
         BadSetting: AUTH=off where others than this machine can call.
     """
     loopback = _is_loopback(host)
+    if settings.auth == "off" and settings.jwt_issuer:
+        raise BadSetting("AUTH=off asks nobody for a token: unset AUTH, or JWT_ISSUER", where="auth")
     if settings.auth == "off" and not loopback:
         raise BadSetting(
             f"AUTH=off is for loopback alone, and {host or 'an empty host'} is not: unset AUTH and make a key with "
             "`signalbox keys create --tenant T`, or serve on 127.0.0.1",
             where="auth",
         )
-    return settings.auth or ("off" if loopback else "keys")
+    return settings.auth or ("off" if loopback and not settings.jwt_issuer else "keys")
 
 
 async def identifier(service: "Service", auth: Auth) -> Identify | None:
@@ -98,7 +132,7 @@ async def identifier(service: "Service", auth: Auth) -> Identify | None:
     """
     if auth == "off":
         return None
-    if not await service.keys.any_live():
+    if not service.settings.jwt_issuer and not await service.keys.any_live():
         raise BadSetting(
             "callers need a key (AUTH=keys) and there is none yet: make one with `signalbox keys create --tenant T`",
             where="auth",
@@ -110,24 +144,34 @@ def everyone(tenant: str) -> Identify:
     """With AUTH=off every caller is that tenant, whatever the header says: clients send one when they need not."""
 
     async def identify(authorization: str | None) -> Caller:
-        return Caller(tenant, None)
+        return Caller(tenant, None, trusted=True)
 
     return identify
 
 
 def _holder(service: "Service") -> Identify:
-    """The caller is the tenant of the key."""
+    """The caller is the tenant of the key, or whom a token names."""
+    tokens = None
+    if service.settings.jwt_issuer:
+        from agent.serve.tokens import Tokens
+
+        tokens = Tokens.of(service.settings)
 
     async def identify(authorization: str | None) -> Caller:
         if authorization is None or not authorization.strip():
             raise NoKey(f"no key was sent; {_HOW}")
+        if tokens is not None and (token := tokens.in_header(authorization)):
+            if (holder := tokens.verify(token)) is None:
+                raise Unauthenticated("the token is refused")
+            return Caller(holder.tenant, None, holder.principals, writes=False)
         sent = _BEARER.fullmatch(authorization.strip(" \t")) if len(authorization) <= _MOST_HEADER_CHARACTERS else None
         if sent is None:
             raise NoKey(f"the Authorization header holds no key; {_HOW}")
         try:
-            return Caller(*await service.keys.verify(sent[1]))
+            key = await service.keys.verify(sent[1])
         except BadKey as error:
             raise Unauthenticated(f"the key is refused: {error}") from None
+        return Caller(*key, writes=key.trusted or key.principals in ((), EVERYTHING))
 
     return identify
 

@@ -10,22 +10,23 @@ from retrievers.core.errors import BadRequest
 
 if TYPE_CHECKING:
     from agent.app import Service
+    from retrievers.core.types import Viewer
     from retrievers.ingest.jobs import Job
 
 _LOOK_EVERY_S = 0.1
 _USAGE = "say `signalbox jobs`, `signalbox jobs show ID` or `signalbox jobs retry ID`"
 
 
-async def run(service: "Service", action: str | None, id: str | None, *, tenant: str | None, as_json: bool) -> int:
+async def run(service: "Service", action: str | None, id: str | None, *, viewer: "Viewer", as_json: bool) -> int:
     """The latest jobs, or one; 2 when another try left a document that failed."""
     if action is None:
-        _show_all(await service.jobs(tenant=tenant), as_json=as_json)
+        _show_all(await service.jobs(tenant=viewer), as_json=as_json)
         return 0
     assert id is not None
     if action == "show":
-        _show(await service.job(id, tenant=tenant), as_json=as_json)
+        _show(await service.job(id, tenant=viewer), as_json=as_json)
         return 0
-    job = await _retry(service, id, tenant)
+    job = await _retry(service, id, viewer)
     _show(job, as_json=as_json)
     return 2 if job.failures or job.status == "failed" else 0
 
@@ -38,15 +39,15 @@ def check_arguments(action: str | None, id: str | None) -> None:
         raise BadRequest(_USAGE, where="jobs")
 
 
-async def _retry(service: "Service", id: str, tenant: str | None) -> "Job":
+async def _retry(service: "Service", id: str, viewer: "Viewer") -> "Job":
     """Try again and stay until that is over, or waits for something; another process may be the one that does it."""
-    job = await service.retry_job(id, tenant=tenant)
+    job = await service.retry_job(id, tenant=viewer)
     if not service.settings.workers:
         return job
     async with service.worker:
         while job.status in ("queued", "running") and job.next_try_at is None:
             await asyncio.sleep(_LOOK_EVERY_S)
-            job = await service.job(id, tenant=tenant)
+            job = await service.job(id, tenant=viewer)
     return job
 
 

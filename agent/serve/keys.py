@@ -23,6 +23,13 @@ def create(
     expires: Annotated[
         float | None, typer.Option(metavar="DAYS", help="days it is valid; for good when left out")
     ] = None,
+    principal: Annotated[
+        list[str] | None,
+        typer.Option(help="user or group that the key reads as, such as user:7; may be repeated; * reads everything"),
+    ] = None,
+    trusted: Annotated[
+        bool, typer.Option("--trusted", help="requests with the key may say on whose behalf they read")
+    ] = False,
     as_json: AsJson = False,
 ) -> int:
     """Make a key and print it: this once, for only its digest is stored."""
@@ -30,7 +37,7 @@ def create(
     async def run(keys: "Keys") -> int:
         from agent.serve import output
 
-        made, key = await keys.create(tenant, name, days=expires)
+        made, key = await keys.create(tenant, name, days=expires, principals=principal or (), trusted=trusted)
         if as_json:
             output.write_json({"key": key, **made.json()})
         else:
@@ -101,7 +108,9 @@ def _lines(keys: list["Key"]) -> Iterator[str]:
     from agent.serve.output import plain
 
     for key in keys:
-        parts = [key.id, f"{key.state:7}", key.tenant, key.name, f"made {_day(key.created_at)}"]
+        reads = [f"reads as {' '.join(key.principals)}"] if key.principals else []
+        reads += ["trusted"] if key.trusted else []
+        parts = [key.id, f"{key.state:7}", key.tenant, key.name, *reads, f"made {_day(key.created_at)}"]
         parts += [f"{word} {_day(at)}" for word, at in (("expires", key.expires_at), ("used", key.last_used_at)) if at]
         yield plain("  ".join(filter(None, parts)))
 

@@ -21,10 +21,11 @@ from agent.errors import readable
 from agent.serve.tools import TOOLS, Tool, for_a_model, sizes
 from agent.types import Shape
 from retrievers.core.errors import BadRequest, Unavailable, listing
+from retrievers.core.types import Viewer
 from retrievers.ingest.clean import plain_line
 from retrievers.text.visible import prompt_text, prompt_value
 
-TenantOf = Callable[[ServerRequestContext[Any]], str]
+ViewerOf = Callable[[ServerRequestContext[Any]], Viewer]
 """Whose documents a request may see."""
 WaitedS = Callable[[ServerRequestContext[Any]], float]
 """How long a request has waited for its turn, in seconds."""
@@ -44,14 +45,14 @@ _MOST_ERROR_CHARACTERS = 4000
 _log = logging.getLogger(__name__)
 
 
-def build_server(service: Service, tenant_of: TenantOf, waited_s: WaitedS = lambda context: 0.0) -> Server[Any]:
+def build_server(service: Service, viewer_of: ViewerOf, waited_s: WaitedS = lambda context: 0.0) -> Server[Any]:
     """The MCP server over an open service.
 
     Args:
-        tenant_of: tells the tenant of each request; what it raises refuses the request.
+        viewer_of: tells the viewer of each request; what it raises refuses the request.
         waited_s: tells how much of the time of each request is gone already.
     """
-    door = _Door(service, tenant_of, waited_s)
+    door = _Door(service, viewer_of, waited_s)
     server: Server[Any] = Server(
         "signalbox",
         version=version("signalbox-retrieval"),
@@ -89,7 +90,7 @@ class _Door:
     """The answers to MCP requests."""
 
     service: Service
-    tenant_of: TenantOf
+    viewer_of: ViewerOf
     waited_s: WaitedS
 
     async def list_tools(self, context: ServerRequestContext[Any], params: object) -> types.ListToolsResult:
@@ -128,8 +129,8 @@ class _Door:
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"there is no such tool; there are: {listing(TOOLS)}")
         try:
-            tenant, waited_s = self.tenant_of(context), self.waited_s(context)
-            answer = await tool.call(self.service, tenant, params.arguments or {}, waited_s=waited_s)
+            viewer, waited_s = self.viewer_of(context), self.waited_s(context)
+            answer = await tool.call(self.service, viewer, params.arguments or {}, waited_s=waited_s)
         except BadRequest as error:
             return _refusal(str(error))
         except Unavailable as error:
@@ -143,7 +144,7 @@ class _Door:
     async def list_resources(self, context: ServerRequestContext[Any], params: object) -> types.ListResourcesResult:
         """The list of collections, and each of them."""
         with _told():
-            held = await sizes(self.service, self.tenant_of(context))
+            held = await sizes(self.service, self.viewer_of(context))
         every = _resource(RESOURCES, "collections", "every collection, with the number of its documents")
         each = (
             _resource(f"{RESOURCES}/{quote(name, safe='')}", _line(name), f"fields and values of {count:,} documents")
@@ -172,12 +173,12 @@ class _Door:
         """
         name = _collection_of(params.uri)
         with _told():
-            tenant = self.tenant_of(context)
+            viewer = self.viewer_of(context)
             if name is None:
-                held = await sizes(self.service, tenant)
+                held = await sizes(self.service, viewer)
                 content: object = {"collections": [{"name": one, "documents": held[one]} for one in held]}
             else:
-                content = await self.service.describe(name, tenant=tenant)
+                content = await self.service.describe(name, tenant=viewer)
         text = await asyncio.to_thread(lambda: json.dumps(prompt_value(content), ensure_ascii=False))
         return types.ReadResourceResult(
             contents=[types.TextResourceContents(uri=params.uri, mime_type=_JSON, text=text)]
@@ -186,7 +187,7 @@ class _Door:
     async def _held(self, context: ServerRequestContext[Any]) -> str:
         """The collections in a sentence for a tool's description; "" where there is nothing to tell."""
         try:
-            held = await sizes(self.service, self.tenant_of(context))
+            held = await sizes(self.service, self.viewer_of(context))
         except (BadRequest, Unavailable):
             return ""  # The tools are the same without it.
         named = [f"{json.dumps(_line(name), ensure_ascii=False)} ({held[name]:,} documents)" for name in held]

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from agent.app import Service
 from agent.serve.mcp import build_server, unreadable
+from retrievers.core.types import Viewer
 from retrievers.text import glosses
 
 if TYPE_CHECKING:
@@ -24,15 +25,15 @@ if TYPE_CHECKING:
 Incoming = SessionMessage | Exception
 
 
-async def serve_stdio(service: Service, tenant: str) -> None:
+async def serve_stdio(service: Service, viewer: Viewer) -> None:
     """Serve until the input ends. Meanwhile what anything else prints goes to standard error.
 
     Raises:
         BadRequest: there can be no such tenant.
     """
-    service.database.scope(tenant)
+    service.database.scope(viewer)
     glosses.read_ahead()  # the first Chinese question would wait for it
-    server = build_server(service, lambda context: tenant)
+    server = build_server(service, lambda context: viewer)
     try:
         async with stdio_server(cast("AsyncFile[str]", _Input())) as (read, write):
             asked = _Asked()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.serve import output
 from retrievers.core.errors import BadRequest, RetrievalError
-from retrievers.core.types import Scope, Table
+from retrievers.core.types import Scope, Table, Viewer
 from retrievers.postgres import sql_run
 from retrievers.postgres.guard import Verdict, judge
 from retrievers.postgres.sql_view import View, Views
@@ -21,7 +21,7 @@ _CELL_CHARACTERS = 60
 
 
 async def run(
-    service: "Service", statement: str, collection: str, *, check: bool, as_json: bool, tenant: str | None
+    service: "Service", statement: str, collection: str, *, check: bool, as_json: bool, viewer: Viewer
 ) -> int:
     """Judge a statement and, unless only asked to check, run it; `-` takes one after another from stdin.
 
@@ -31,8 +31,7 @@ async def run(
         BadRequest: the statement is refused.
         Unavailable: it took too long, or the database is not there.
     """
-    who = service.settings.tenant if tenant is None else tenant
-    scope = await service.catalogue.scope(who, collection, fresh=True)
+    scope = await service.catalogue.scope(viewer, collection, fresh=True)
     view = await Views(service.database).of(scope)
     if statement == "-":
         await _each(service, scope, view, check=check)

@@ -22,6 +22,7 @@ from retrievers.text.visible import prompt_text, prompt_value
 
 if TYPE_CHECKING:
     from agent.app import Service
+    from retrievers.core.types import Viewer
 
 MOST_DESCRIBED = 20
 """Collections that are described with their fields at once, the largest first; the others by name and size."""
@@ -169,7 +170,7 @@ class Tool:
     """One tool.
 
     Attributes:
-        answer: of a service and a tenant, for arguments that `arguments` has read and a call that has waited for so
+        answer: of a service and a viewer, for arguments that `arguments` has read and a call that has waited for so
             many seconds.
         searches: whether it looks at documents, so that its description should say which there are.
     """
@@ -178,10 +179,12 @@ class Tool:
     description: str
     arguments: type[Shape]
     output: type[Shape]
-    answer: Callable[["Service", str, dict[str, Any], float], Awaitable[Shape]]
+    answer: Callable[["Service", "Viewer", dict[str, Any], float], Awaitable[Shape]]
     searches: bool = True
 
-    async def call(self, service: "Service", tenant: str, given: Mapping[str, Any], *, waited_s: float = 0.0) -> Shape:
+    async def call(
+        self, service: "Service", viewer: "Viewer", given: Mapping[str, Any], *, waited_s: float = 0.0
+    ) -> Shape:
         """The answer.
 
         Args:
@@ -190,7 +193,7 @@ class Tool:
             BadRequest: an argument that does not fit, with what would.
             Unavailable: the database or every source failed.
         """
-        return await self.answer(service, tenant, read_arguments(self.arguments, given), waited_s)
+        return await self.answer(service, viewer, read_arguments(self.arguments, given), waited_s)
 
 
 def read_arguments(shape: type[Shape], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -246,35 +249,35 @@ def _shown_places(text: str, places: set[int]) -> dict[int, int]:
     return dict(zip(ordered, accumulate(lengths, initial=0), strict=True))
 
 
-async def _search(service: "Service", tenant: str, arguments: dict[str, Any], waited_s: float) -> Result:
+async def _search(service: "Service", viewer: "Viewer", arguments: dict[str, Any], waited_s: float) -> Result:
     timeout_s = left_s(None, service.settings, waited_s, by_model=False)
-    return await service.retrieve(tenant=tenant, timeout_s=timeout_s, **arguments)
+    return await service.retrieve(tenant=viewer, timeout_s=timeout_s, **arguments)
 
 
-async def _answer(service: "Service", tenant: str, arguments: dict[str, Any], waited_s: float) -> CitedAnswer:
+async def _answer(service: "Service", viewer: "Viewer", arguments: dict[str, Any], waited_s: float) -> CitedAnswer:
     by_model = service.answerer.model is not None
     write = service.ask if by_model else service.augment
     timeout_s = left_s(None, service.settings, waited_s, by_model=by_model)
-    made: Prompt = await write(tenant=tenant, timeout_s=timeout_s, **arguments)
+    made: Prompt = await write(tenant=viewer, timeout_s=timeout_s, **arguments)
     return CitedAnswer(**{name: getattr(made, name) for name in CitedAnswer.model_fields if hasattr(made, name)})
 
 
-async def sizes(service: "Service", tenant: str) -> dict[str, int]:
-    """Documents of each collection that the tenant may search, the largest first."""
+async def sizes(service: "Service", viewer: "Viewer") -> dict[str, int]:
+    """Documents of each collection that the viewer may search, the largest first."""
     documents: Counter[str] = Counter()
-    for one in await service.collections(tenant=tenant):
+    for one in await service.collections(tenant=viewer):
         documents[one.name] += one.documents
     return dict(documents.most_common())
 
 
-async def _describe(service: "Service", tenant: str, arguments: dict[str, Any], waited_s: float) -> Collections:
+async def _describe(service: "Service", viewer: "Viewer", arguments: dict[str, Any], waited_s: float) -> Collections:
     found: list[dict[str, Any]] = []
-    for name, documents in (await sizes(service, tenant)).items():
+    for name, documents in (await sizes(service, viewer)).items():
         summary: dict[str, Any] = {"name": name, "documents": documents}
         if len(found) < MOST_DESCRIBED:
             # One that has been deleted meanwhile has nothing to describe.
             with suppress(UnknownCollection):
-                known = await service.describe(name, tenant=tenant)
+                known = await service.describe(name, tenant=viewer)
                 summary |= {key: known[key] for key in ("languages", "fields")}
         found.append(summary)
     return Collections.model_validate({"collections": found})

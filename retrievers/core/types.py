@@ -13,6 +13,35 @@ PLATFORM = "0"
 """The tenant whose public documents every tenant may read."""
 
 
+EVERYTHING = ("*",)
+"""In place of principals: reads what has readers, whoever they are."""
+
+
+class Viewer(NamedTuple):
+    """On whose behalf something is read.
+
+    Attributes:
+        principals: users and groups of the tenant, sorted; without any, only what has no readers is seen.
+    """
+
+    tenant: str
+    principals: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, who: "str | Viewer") -> "Viewer":
+        """A tenant by its name alone is without principals."""
+        return cls(who) if isinstance(who, str) else who
+
+    def sees_all_of(self, principals: Iterable[str]) -> bool:
+        """Whether everything that these principals see is seen."""
+        return self.principals == EVERYTHING or set(principals) <= set(self.principals)
+
+
+def whole(tenant: str) -> Viewer:
+    """Who sees everything of a tenant: the operator, and ingestion."""
+    return Viewer(tenant, EVERYTHING)
+
+
 class ChunkId(NamedTuple):
     """Identity of a chunk. Its order breaks ties between equal scores, so it holds no serial number."""
 
@@ -91,7 +120,8 @@ class Collection:
         mean_length: BM25's average chunk length in use, in words.
         languages: how many documents were analysed as each language.
         documents, chunks: what is stored, expired ones included.
-        version: raised by every change of the collection.
+        version: raised by every change of the collection, but of its parts.
+        parts: number and version of those that are seen of its parts: the documents with the same readers each.
         records: words for one of its documents, as a schema declares them ("upload", "uploads", "上传").
     """
 
@@ -108,6 +138,7 @@ class Collection:
     fields: Mapping[str, Field] = field(default_factory=dict)
     version: int = 0
     records: tuple[str, ...] = ()
+    parts: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,11 +189,20 @@ class Scope:
     Attributes:
         collections: of the database.
         beside: what sources hold themselves, each as a collection whose number means nothing.
+        principals: as of `Viewer`.
+        changed: how often readers of the tenant's documents had changed when the collections were read.
     """
 
     tenant: str
     collections: tuple[Collection, ...]
     beside: tuple[Collection, ...] = ()
+    principals: tuple[str, ...] = ()
+    changed: int = 0
+
+    @property
+    def viewer(self) -> Viewer:
+        """On whose behalf the request reads."""
+        return Viewer(self.tenant, self.principals)
 
     @property
     def all(self) -> tuple[Collection, ...]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from retrievers.core.errors import BadRequest
 from retrievers.core.fields import Field, from_catalogue
 from retrievers.core.schema import Schema
+from retrievers.core.types import whole
 from retrievers.ingest import store
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ async def declare(database: "Database", tenant: str, collection: str, schema: Sc
     Raises:
         BadRequest: the collection has documents, and the schema changes the type of one of their fields.
     """
-    async with database.transaction(tenant) as connection:
+    async with database.transaction(whole(tenant)) as connection:
         number = (await store.open_collection(connection, tenant, collection))[0]
         await learn(connection, tenant, number, collection, declared=schema)
 
@@ -64,6 +65,7 @@ async def learn(
 
 async def _has_documents(connection: store.Connection, tenant: str, number: int) -> bool:
     cursor = await connection.execute(
-        "SELECT documents > 0 FROM signalbox.collection WHERE tenant = %s AND number = %s", (tenant, number)
+        "SELECT sum(documents) > 0 FROM signalbox.collection WHERE tenant = %s AND %s IN (number, part_of)",
+        (tenant, number),
     )
     return bool((await cursor.fetchone() or (False,))[0])

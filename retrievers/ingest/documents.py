@@ -19,6 +19,7 @@ class Document:
         important: key terms that weigh more than the text (BM25F).
         questions: questions the document answers; they weigh most.
         public: readable by every tenant when it belongs to the platform tenant.
+        readers: users and groups that may read it; everybody of the tenant where there are none.
         enabled: False stores it and no more: nobody finds it, and it counts nowhere.
         notes: what was mended on the way ("3 NUL characters removed").
     """
@@ -32,6 +33,7 @@ class Document:
     important: tuple[str, ...] = ()
     questions: tuple[str, ...] = ()
     public: bool = False
+    readers: tuple[str, ...] = ()
     enabled: bool = True
     expires_at: datetime | None = None
     notes: tuple[str, ...] = ()
@@ -46,8 +48,13 @@ def says_something(document: Document) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """An input item that is no document, with the reason in one line."""
+    """An input item that is no document, with the reason in one line.
+
+    Attributes:
+        readers: as of the document it would have been; what is wrong with others is none of their business.
+    """
 
     where: str
     id: str | None
     reason: str
+    readers: tuple[str, ...] = ()

@@ -101,9 +101,9 @@ def read_to_messages(
 def item_of(message: Mapping[str, Any]) -> Item:
     """The item that `read_to_messages` made a message of."""
     if "rejected" in message:
-        return Rejected(**message["rejected"])
+        return Rejected(**{**message["rejected"], "readers": tuple(message["rejected"]["readers"])})
     given = dict(message["document"])
-    for name in ("important", "questions", "notes"):
+    for name in ("important", "questions", "readers", "notes"):
         given[name] = tuple(given[name])
     if given["expires_at"] is not None:
         given["expires_at"] = datetime.fromisoformat(given["expires_at"])

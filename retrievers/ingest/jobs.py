@@ -9,6 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from retrievers.core.errors import BadRequest, NotFound, Unavailable
 from retrievers.core.tasks import within
+from retrievers.core.types import Viewer, whole
 from retrievers.ingest import store
 from retrievers.ingest.delivery import Delivery
 from retrievers.ingest.run import Failure
@@ -201,7 +202,7 @@ class Jobs:
         """
 
         async def settled() -> None:
-            async with self._database.transaction(tenant) as connection:
+            async with self._database.transaction(whole(tenant)) as connection:
                 await store.settle(connection, tenant, number)
 
         await within(settled(), _SETTLE_S)
@@ -211,7 +212,7 @@ class Jobs:
         """Raises:
         LostLease: it is not the caller's any more.
         """
-        async with self._database.transaction(lease.tenant) as connection:
+        async with self._database.transaction(whole(lease.tenant)) as connection:
             # A document that is still in hand is the one the last worker died of.
             await connection.execute(_PARK, _held(lease))
             row = await (await connection.execute(_LOAD, _held(lease))).fetchone()
@@ -229,14 +230,14 @@ class Jobs:
     async def keep(self, lease: Lease, *, done: int, failed: int) -> bool:
         """Hold the lease for longer and say how many documents are dealt with; False when it is lost."""
         values = {"seconds": self.lease_s, "done": done, "failed": failed}
-        async with self._database.transaction(lease.tenant) as connection:
+        async with self._database.transaction(whole(lease.tenant)) as connection:
             kept = await connection.execute(_KEEP, _held(lease) | values)
         return kept.rowcount == 1
 
     @_in_time
     async def take_in_hand(self, lease: Lease, index: int) -> None:
         """Note which document comes next: should this worker die, it was of that one. Raises LostLease."""
-        async with self._database.transaction(lease.tenant) as connection:
+        async with self._database.transaction(whole(lease.tenant)) as connection:
             _one(await connection.execute(_IN_HAND, _held(lease) | {"index": index}))
 
     async def record(self, connection: Connection, lease: Lease, **counts: int) -> None:
@@ -261,12 +262,21 @@ class Jobs:
         """
         error = "none of its documents could be stored" if failed and len(failed) == documents else None
         counts = {"documents": documents, "failed": len(failed), "keep": bool(failed) and not payloads, "error": error}
-        async with self._database.transaction(lease.tenant) as connection:
+        async with self._database.transaction(whole(lease.tenant)) as connection:
             await connection.execute(_DURABLE)
             _one(await connection.execute(_FINISH, _held(lease) | counts | {"days": KEPT_DAYS}))
             await connection.execute(_FORGET, (lease.tenant, lease.id))
             rows = [
-                (lease.tenant, lease.id, one.index, one.where, one.id, one.reason, payloads.get(one.index))
+                (
+                    lease.tenant,
+                    lease.id,
+                    one.index,
+                    one.where,
+                    one.id,
+                    one.reason,
+                    payloads.get(one.index),
+                    list(one.readers) or None,
+                )
                 for one in failed
             ]
             await connection.cursor().executemany(_BURY, rows)
@@ -275,49 +285,50 @@ class Jobs:
     @_in_time
     async def fail(self, lease: Lease, reason: str) -> None:
         """The job as a whole cannot be done; `retry` tries it again."""
-        async with self._database.transaction(lease.tenant) as connection:
+        async with self._database.transaction(whole(lease.tenant)) as connection:
             await connection.execute(_FAIL, _held(lease) | {"reason": reason, "days": KEPT_DAYS})
 
     @_in_time
     async def give_back(self, lease: Lease, *, reason: str | None = None, delay_s: float = 0.0) -> None:
         """Let another worker have the job, after a while when a dependency failed it."""
         values = {"reason": reason, "seconds": delay_s, "tried": int(reason is not None)}
-        async with self._database.transaction(lease.tenant) as connection:
+        async with self._database.transaction(whole(lease.tenant)) as connection:
             await connection.execute(_GIVE_BACK, _held(lease) | values)
 
-    async def job(self, tenant: str, id: str) -> Job:
-        """One job with the documents that failed.
+    async def job(self, who: str | Viewer, id: str) -> Job:
+        """One job with the documents that failed, but those whose readers the viewer is not among.
 
         Raises:
             NotFound: the tenant has none of that id, or no more.
         """
         number = _number(id)
-        async with self._database.transaction(tenant) as connection:
-            row = await (await connection.execute(_JOB, (tenant, number))).fetchone()
+        async with self._database.transaction(who) as connection:
+            row = await (await connection.execute(_JOB, (Viewer.of(who).tenant, number))).fetchone()
             if row is None:
                 raise _unknown(id)
             job = _job(row)
             if not job.failed:
                 return job  # what failed before is being tried again
-            cursor = await connection.execute(_FAILURES, (tenant, number))
+            cursor = await connection.execute(_FAILURES, (Viewer.of(who).tenant, number))
             return replace(job, failures=tuple(DeadLetter(*one) for one in await cursor.fetchall()))
 
-    async def recent(self, tenant: str, limit: int) -> list[Job]:
+    async def recent(self, who: str | Viewer, limit: int) -> list[Job]:
         """The tenant's last jobs, newest first, without the documents that failed."""
-        rows = await self._database.fetch(tenant, _RECENT, (tenant, min(limit, MAX_LISTED)))
+        rows = await self._database.fetch(who, _RECENT, (Viewer.of(who).tenant, min(limit, MAX_LISTED)))
         return [_job(row) for row in rows]
 
-    async def retry(self, tenant: str, id: str) -> Job:
+    async def retry(self, who: str | Viewer, id: str) -> Job:
         """Have the documents that failed tried again; all of them when the job as a whole failed.
 
         Raises:
             NotFound: the tenant has no such job.
             BadRequest: nothing of it failed, it is not over yet, or what failed was deleted since.
         """
-        async with self._database.transaction(tenant) as connection:
+        tenant = Viewer.of(who).tenant
+        async with self._database.transaction(whole(tenant)) as connection:
             await connection.execute(_DURABLE)
             again = await connection.execute(_RETRY, (tenant, _number(id)))
-        job = await self.job(tenant, id)
+        job = await self.job(who, id)
         if not again.rowcount:
             if job.status in ("queued", "running"):
                 why = f"it is {job.status} already"
@@ -421,8 +432,8 @@ _FINISH = """
 """
 _FORGET = "DELETE FROM signalbox.dead_letter WHERE tenant = %s AND job = %s"
 _BURY = """
-    INSERT INTO signalbox.dead_letter (tenant, job, index, place, document_id, reason, payload)
-    VALUES (%s, %s, %s, %s, %s, %s, %s)
+    INSERT INTO signalbox.dead_letter (tenant, job, index, place, document_id, reason, payload, readers)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
 """
 _SWEEP = """
     DELETE FROM signalbox.job WHERE tenant = %s AND id IN (

@@ -76,8 +76,9 @@ def digest_of(document: Document, values: Mapping[str, Any]) -> bytes:
         "questions": document.questions,
         "public": document.public,
         "expires_at": document.expires_at,
-        # Not in the others', whose stored digests were made before documents could be disabled.
+        # Not in the others', whose stored digests were made before documents could be disabled or have readers.
         **({} if document.enabled else {"enabled": False}),
+        **({"readers": document.readers} if document.readers else {}),
     }
     return hashlib.sha256(json.dumps(given, sort_keys=True, default=str).encode()).digest()
 

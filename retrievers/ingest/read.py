@@ -230,7 +230,7 @@ def _items(source: Source, messages: Iterator[dict[str, Any]]) -> Iterator[tuple
             failures += isinstance(item, Rejected)
             if failures > MOST_FAILURES:
                 reason = f"{MOST_FAILURES:,} documents before this one are bad: the rest was not read"
-                yield message["read"], Rejected(item.where, item.id, reason)
+                yield message["read"], Rejected(item.where, item.id, reason, item.readers)
                 return
             yield message["read"], item
     except BadDocument as error:

@@ -8,7 +8,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from retrievers.core.errors import BadDocument
+from retrievers.core.errors import BadDocument, BadRequest
+from retrievers.core.principals import check_principals
+from retrievers.core.types import EVERYTHING
 from retrievers.ingest.clean import Cleaner, kind, one_line, printable, trimmed
 from retrievers.ingest.documents import NOTHING_TO_FIND, Document, Rejected, says_something
 
@@ -27,7 +29,7 @@ def read_record(record: object, where: str, *, notes: tuple[str, ...] = ()) -> D
 
     Args:
         record: `text` (or `content`, `body`) or `title` is required; `id` or `_id`, `title`, `url`, `metadata`,
-            `important`, `questions`, `public`, `enabled` and `expires_at` are known; null means not given.
+            `important`, `questions`, `public`, `readers`, `enabled` and `expires_at` are known; null means not given.
             Other keys are metadata and win over those inside `metadata`. Without an id, one is made from
             title and text.
         where: its place in the input, for messages.
@@ -59,9 +61,12 @@ def build_document(
     """
     cleaner = cleaner or Cleaner()
     known_id = None
+    readers: tuple[str, ...] = EVERYTHING  # until they are known
     try:
+        readers = _given_readers(given)
         known_id = _given_id(given) or id
         fields = cleaner.mapping(given)
+        fields.pop("readers", None)
         _drop_id(fields)
         body = _take_text(fields) if text is None else cleaner.text(text)
         if body is None and not fields.get("title"):
@@ -79,6 +84,8 @@ def build_document(
         important, questions = _take_phrases(fields, "important"), _take_phrases(fields, "questions")
         public, enabled = _take_flag(fields, "public", False), _take_flag(fields, "enabled", True)
         expires_at = _take_moment(fields, "expires_at")
+        if public and readers:
+            raise BadDocument("a public document is for everybody: it has no readers")
         inner = fields.pop("metadata", None)
         if inner is not None and not isinstance(inner, dict):
             raise BadDocument(f'"metadata" is {kind(inner)}; it must be an object')
@@ -93,6 +100,7 @@ def build_document(
             important=important,
             questions=questions,
             public=public,
+            readers=readers,
             enabled=enabled,
             expires_at=expires_at,
             notes=(*notes, *cleaner.notes()),
@@ -102,12 +110,25 @@ def build_document(
             raise BadDocument(NOTHING_TO_FIND if is_record else "the text is empty")
         return made if stated else replace(made, title=named)
     except BadDocument as error:
-        return rejected(where, known_id, str(error))
+        return rejected(where, known_id, str(error), readers)
 
 
-def rejected(where: str, id: str | None, reason: str) -> Rejected:
+def rejected(where: str, id: str | None, reason: str, readers: tuple[str, ...] = ()) -> Rejected:
     """A Rejected whose reason is one short line, whatever went into it."""
-    return Rejected(printable(where), id, one_line(reason, MAX_REASON_CHARACTERS))
+    return Rejected(printable(where), id, one_line(reason, MAX_REASON_CHARACTERS), readers)
+
+
+def _given_readers(given: Mapping[Any, Any]) -> tuple[str, ...]:
+    """A list of users and groups, or one text with commas between them, checked before anything is cleaned: what
+    cannot be read must not become a document for everybody."""
+    said = given.get("readers")
+    said = re.split(r"[\s,;]+", said.strip()) if isinstance(said, str) and said.strip() else said or []
+    if not isinstance(said, list | tuple) or not all(isinstance(one, str) for one in said):
+        raise BadDocument(f'"readers" is {kind(given["readers"])}; it must be a list like ["user:7", "group:legal"]')
+    try:
+        return check_principals(said)
+    except BadRequest as error:
+        raise BadDocument(f'"readers": {error}') from None
 
 
 def _given_id(given: Mapping[Any, Any]) -> str | None:

@@ -15,7 +15,7 @@ import psycopg
 
 from retrievers.core.errors import BadDocument, BadRequest, EmbedderMismatch
 from retrievers.core.fields import Field, Scalar, flatten, from_catalogue, infer_fields
-from retrievers.core.types import PLATFORM
+from retrievers.core.types import PLATFORM, whole
 from retrievers.embed import Embedder, Vectors
 from retrievers.ingest import store
 from retrievers.ingest.declare import learn
@@ -46,6 +46,7 @@ class Failure:
     where: str
     id: str | None
     reason: str
+    readers: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -134,6 +135,7 @@ class _Run:
     ) -> None:
         self._database, self._embedder = database, embedder
         self._tenant, self._collection, self._declared = tenant, collection, declared
+        self._writer = whole(tenant)
         self._progress = progress
         self._report = Report()
         self._seen: dict[str, tuple[int, str, bytes]] = {}  # id to index and place where it came first, and its digest
@@ -152,7 +154,7 @@ class _Run:
         # While nothing can be stored, no collection is made, and none learns a field.
         while not await self._open(sample := list(islice(documents, _SAMPLE_DOCUMENTS)), delivery):
             for index, item in sample:
-                self._fail(index, item.where, item.id, self._faults.pop(index))
+                self._fail(index, item, self._faults.pop(index))
             if len(sample) < _SAMPLE_DOCUMENTS:
                 return self._report
         tasks: list[asyncio.Task[Any]] = []
@@ -175,10 +177,10 @@ class _Run:
     async def _admitted(self, items: Iterable[Document | Rejected]) -> Iterable[Document | Rejected]:
         """For the platform: items that are as public as the collection; counts, words and field names of a
         collection with public documents are seen by all, so it holds no others."""
-        async with self._database.transaction(self._tenant) as connection:
+        async with self._database.transaction(self._writer) as connection:
             cursor = await connection.execute(
                 "SELECT public_documents > 0 FROM signalbox.collection"
-                " WHERE tenant = %s AND name = %s AND documents > 0",
+                " WHERE tenant = %s AND name = %s AND part_of IS NULL AND documents > 0",
                 (self._tenant, self._collection),
             )
             row = await cursor.fetchone()
@@ -191,7 +193,7 @@ class _Run:
         if not flat:
             return False
         inferred = await asyncio.to_thread(infer_fields, flat.values())
-        async with self._database.transaction(self._tenant) as connection:
+        async with self._database.transaction(self._writer) as connection:
             stored = from_catalogue(await store.fields_of(connection, self._tenant, self._collection))
         documents = {index: item for index, item in sample if isinstance(item, Document) and index in flat}
         misfits = await asyncio.to_thread(_misfits, documents, {**inferred, **stored, **self._declared})
@@ -199,7 +201,7 @@ class _Run:
         if len(misfits) == len(documents):
             return False
         dimension = await self._embedder.dimension()
-        async with self._database.transaction(self._tenant) as connection:
+        async with self._database.transaction(self._writer) as connection:
             self._delivery = await store.next_delivery(connection) if delivery is None else delivery
             row = await store.open_collection(connection, self._tenant, self._collection)
             self._number, embedder, self._mean_length, version = row
@@ -209,7 +211,7 @@ class _Run:
                     f"delete it (`signalbox delete --collection {self._collection}`) and ingest it again"
                 )
             await self._use_embedder(connection, embedder, dimension)
-            await self._learn_fields(connection, inferred, self._declared)
+            await self._learn_fields(connection, inferred, self._declared, documents.values())
         return True
 
     async def _flattened(self, items: Sequence[tuple[int, Document | Rejected]]) -> dict[int, Mapping[str, Any]]:
@@ -256,12 +258,21 @@ class _Run:
         )
 
     async def _learn_fields(
-        self, connection: store.Connection, inferred: Mapping[str, Field], declared: Mapping[str, Field]
+        self,
+        connection: store.Connection,
+        inferred: Mapping[str, Field],
+        declared: Mapping[str, Field],
+        documents: Iterable[Document],
     ) -> None:
-        """Add the fields that the collection does not know yet."""
+        """Add the fields of documents that the collection does not know yet.
+
+        With them come the parts of the collection that the documents belong to: by these it is known that some see
+        not all of its fields.
+        """
         self._fields = await learn(
             connection, self._tenant, self._number, self._collection, declared=declared, inferred=inferred
         )
+        await store.open_parts(connection, self._tenant, self._number, {one.readers for one in documents})
 
     async def _batches(self, items: Iterator[tuple[int, Document | Rejected]]) -> Any:
         """Batches of changed documents, prepared; everything else is counted here."""
@@ -299,20 +310,20 @@ class _Run:
     async def _changed(self, items: Sequence[tuple[int, Document | Rejected]]) -> list[tuple[int, Prepared]]:
         # The sample was flattened before, and its fields are known.
         flat = await self._flattened([one for one in items if one[0] >= self._sampled])
-        await self._learn_new_keys(flat.values())
+        await self._learn_new_keys(flat.values(), [item for _, item in items if isinstance(item, Document)])
         judged = []
         for index, item in items:
             if isinstance(item, Document):
                 self._report.notes += [f"{item.where}: {note}" for note in item.notes]
             if isinstance(item, Rejected) or index in self._faults:
-                self._fail(index, item.where, item.id, self._faults.pop(index))
+                self._fail(index, item, self._faults.pop(index))
                 continue
             try:
                 values, digest = await asyncio.to_thread(_judged, item, self._fields)
                 judged.append((index, item, values, digest))
             except BadDocument as error:
-                self._fail(index, item.where, item.id, str(error))
-        async with self._database.transaction(self._tenant) as connection:
+                self._fail(index, item, str(error))
+        async with self._database.transaction(self._writer) as connection:
             given = {document.id: digest for _, document, _, digest in reversed(judged)}
             stored = await store.stored(
                 connection, self._tenant, self._number, given, self._delivery, name=self._collection
@@ -323,7 +334,7 @@ class _Run:
             if first != index:
                 if known != digest:
                     reason = f'the id "{document.id}" was already given at {where}; this one was left out'
-                    self._fail(index, document.where, document.id, reason)
+                    self._fail(index, document, reason)
                 else:
                     self._report.unchanged += 1
                     self._report.notes.append(f"{document.where}: the same document as at {where}")
@@ -331,17 +342,17 @@ class _Run:
                 self._report.unchanged += 1
             elif stored.get(document.id, (b"", 0))[1] == self._delivery:
                 reason = f'the id "{document.id}" was already given in this delivery; this one was left out'
-                self._fail(index, document.where, document.id, reason)
+                self._fail(index, document, reason)
             else:
                 changed.append((index, await asyncio.to_thread(prepare, document, values, digest)))
         self._existing.update(stored)
         return changed
 
-    async def _learn_new_keys(self, flat: Collection[Mapping[str, Any]]) -> None:
+    async def _learn_new_keys(self, flat: Collection[Mapping[str, Any]], documents: Iterable[Document]) -> None:
         if any(key not in self._fields for one in flat for key in one):
             inferred = await asyncio.to_thread(infer_fields, flat)
-            async with self._database.transaction(self._tenant) as connection:
-                await self._learn_fields(connection, inferred, {})
+            async with self._database.transaction(self._writer) as connection:
+                await self._learn_fields(connection, inferred, {}, documents)
 
     async def _vectors(self, batch: Sequence[tuple[int, Prepared]]) -> dict[bytes, Vectors]:
         """A vector per passage: those already stored for the same text, the rest from the embedder."""
@@ -349,7 +360,7 @@ class _Run:
         replaced = [item.document.id for _, item in batch if item.document.id in self._existing]
         vectors: dict[bytes, Vectors] = {}
         if replaced:
-            async with self._database.transaction(self._tenant) as connection:
+            async with self._database.transaction(self._writer) as connection:
                 known = await store.known_vectors(connection, self._tenant, self._number, replaced)
             vectors = {digest: vector for digest, vector in known.items() if digest in texts}
         missing = [digest for digest in texts if digest not in vectors]
@@ -372,17 +383,17 @@ class _Run:
                     await self._replace([(index, item)], known)
                 except _REFUSED as error:
                     reason = str(error).strip().splitlines()[0]
-                    self._fail(index, item.document.where, item.document.id, f"the database refused it: {reason}")
+                    self._fail(index, item.document, f"the database refused it: {reason}")
         self._progress(self._report)
 
     async def _replace(self, batch: Sequence[tuple[int, Prepared]], vectors: Mapping[bytes, Vectors]) -> None:
-        async with self._database.transaction(self._tenant) as connection:
+        async with self._database.transaction(self._writer) as connection:
             if self._tenant == PLATFORM:
                 # Another delivery may have filled the collection since this one was admitted to it.
                 public = await store.lock_public(connection, self._tenant, self._number)
                 if public is not None and public != batch[0][1].document.public:
                     for index, item in batch:
-                        self._fail(index, item.document.where, item.document.id, _OF_THEIR_OWN)
+                        self._fail(index, item.document, _OF_THEIR_OWN)
                     return
             newer = await store.replace_documents(
                 connection,
@@ -405,14 +416,14 @@ class _Run:
         self._report.chunks += sum(len(item.passages) for item in stored)
 
     async def _settle(self) -> None:
-        async with self._database.transaction(self._tenant) as connection:
+        async with self._database.transaction(self._writer) as connection:
             await store.settle(connection, self._tenant, self._number)
         if self._report.inserted + self._report.updated >= _STATISTICS_AFTER:
-            async with self._database.transaction(self._tenant) as connection:
+            async with self._database.transaction(self._writer) as connection:
                 await connection.execute("SELECT signalbox.refresh_statistics()")
 
-    def _fail(self, index: int, where: str, id: str | None, reason: str) -> None:
-        self._report.failed.append(Failure(index, where, id, reason))
+    def _fail(self, index: int, item: Document | Rejected, reason: str) -> None:
+        self._report.failed.append(Failure(index, item.where, item.id, reason, item.readers))
 
 
 def _checked(
@@ -458,5 +469,5 @@ def _as_public_as(public: bool | None, items: Iterable[Document | Rejected]) -> 
         if isinstance(item, Document):
             public = item.public if public is None else public
             if item.public != public:
-                item = Rejected(item.where, item.id, _OF_THEIR_OWN)
+                item = Rejected(item.where, item.id, _OF_THEIR_OWN, item.readers)
         yield item

@@ -1,8 +1,9 @@
 """Writing documents: every function here runs inside a transaction that carries the tenant."""
 
 import asyncio
+import hashlib
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -29,7 +30,10 @@ _ROWS_AT_ONCE, _TERMS_AT_ONCE = 64, 4000
 
 async def open_collection(connection: Connection, tenant: str, name: str) -> Row:
     """(number, embedder number, mean length, analysis version) of a collection, created when missing."""
-    select = "SELECT number, embedder, mean_length, analysis FROM signalbox.collection WHERE tenant = %s AND name = %s"
+    select = """
+        SELECT number, embedder, mean_length, analysis FROM signalbox.collection
+        WHERE tenant = %s AND name = %s AND part_of IS NULL
+    """
     row = await (await connection.execute(select, (tenant, name))).fetchone()
     if row is None:
         await connection.execute(
@@ -45,7 +49,7 @@ async def open_collection(connection: Connection, tenant: str, name: str) -> Row
 async def fields_of(connection: Connection, tenant: str, name: str) -> dict[str, Any]:
     """The field catalogue of a collection; {} when there is none."""
     cursor = await connection.execute(
-        "SELECT fields FROM signalbox.collection WHERE tenant = %s AND name = %s", (tenant, name)
+        "SELECT fields FROM signalbox.collection WHERE tenant = %s AND name = %s AND part_of IS NULL", (tenant, name)
     )
     row = await cursor.fetchone()
     return dict(row[0]) if row is not None else {}
@@ -190,45 +194,134 @@ async def replace_documents(
     )
     newer = frozenset(row[0] for row in await cursor.fetchall())
     documents = [item for item in documents if item.document.id not in newer]
-    changes = values.Changes()
+    parts = await open_parts(connection, tenant, number, {item.document.readers for item in documents})
+    await _note_readers(connection, tenant, number, documents, parts)
+    changes: _ByPart = defaultdict(values.Changes)
     await _remove(connection, tenant, number, [item.document.id for item in documents], changes)
     async with connection.cursor() as writer:
         await writer.executemany(
-            _INSERT_DOCUMENT, [_document_row(tenant, number, item, delivery) for item in documents]
+            _INSERT_DOCUMENT,
+            [_document_row(tenant, number, item, parts[item.document.readers], delivery) for item in documents],
         )
         passages = ((item, n, passage) for item in documents for n, passage in enumerate(item.passages))
         while some := list(islice(passages, _ROWS_AT_ONCE)):
             rows = await asyncio.to_thread(
                 lambda some: [
-                    _chunk_row(tenant, number, item, n, passage, vectors[passage.digest], embedder, mean_length)
+                    _chunk_row(
+                        tenant,
+                        number,
+                        item,
+                        parts[item.document.readers],
+                        n,
+                        passage,
+                        vectors[passage.digest],
+                        embedder,
+                        mean_length,
+                    )
                     for item, n, passage in some
                 ],
                 some,
             )
             await writer.executemany(_INSERT_CHUNK, rows)
-    await _count_terms(connection, tenant, number, await asyncio.to_thread(term_counts, documents))
-    shown = [item for item in documents if item.document.enabled]
-    await _count_documents(connection, tenant, number, shown, mean_length)
-    for item in shown:
-        changes.add(item.document.id, item.document.title, item.fields, 1)
-    await values.apply(connection, tenant, number, changes)
+    for readers, part in parts.items():
+        own = [item for item in documents if item.document.readers == readers]
+        counted = part or number
+        await _count_terms(connection, tenant, counted, await asyncio.to_thread(term_counts, own))
+        shown = [item for item in own if item.document.enabled]
+        await _count_documents(connection, tenant, counted, shown)
+        for item in shown:
+            changes[counted].add(item.document.id, item.document.title, item.fields, 1)
+    await connection.execute(
+        "UPDATE signalbox.collection SET mean_length = %s WHERE tenant = %s AND number = %s AND mean_length = 0",
+        (mean_length, tenant, number),
+    )
+    await _apply(connection, tenant, changes)
     return newer
+
+
+_ByPart = defaultdict[int, values.Changes]
+"""Differences by the number of the collection, or of the part of it, that they belong to."""
+
+
+async def _apply(connection: Connection, tenant: str, changes: _ByPart) -> None:
+    for counted, its in changes.items():
+        await values.apply(connection, tenant, counted, its)
+
+
+async def open_parts(
+    connection: Connection, tenant: str, number: int, wanted: Iterable[tuple[str, ...]]
+) -> dict[tuple[str, ...], int | None]:
+    """The parts of a locked collection for documents with these readers, made when missing; None without readers."""
+    parts: dict[tuple[str, ...], int | None] = {}
+    for readers in sorted(wanted):
+        parts[readers] = None
+        if readers:
+            name = hashlib.sha256("\n".join(readers).encode()).hexdigest()
+            which = {"tenant": tenant, "number": number, "name": name, "readers": list(readers)}
+            await connection.execute(_INSERT_PART, which)
+            row = await (await connection.execute(_PART, which)).fetchone()
+            parts[readers] = (row or (None,))[0]
+    return parts
+
+
+_INSERT_PART = """
+    INSERT INTO signalbox.collection (tenant, number, part_of, name, readers, analysis, folding)
+    SELECT tenant, -nextval('signalbox.collection_number'), number, %(name)s, %(readers)s, analysis, folding
+    FROM signalbox.collection k WHERE tenant = %(tenant)s AND number = %(number)s
+      AND NOT EXISTS (SELECT FROM signalbox.collection p WHERE p.tenant = k.tenant AND p.part_of = k.number
+                      AND p.name = %(name)s)
+"""
+_PART = """
+    SELECT number FROM signalbox.collection WHERE tenant = %(tenant)s AND part_of = %(number)s AND name = %(name)s
+"""
+
+
+async def _note_readers(
+    connection: Connection,
+    tenant: str,
+    number: int,
+    documents: Sequence[Prepared],
+    parts: Mapping[tuple[str, ...], int | None],
+) -> None:
+    """Count a change of readers, before the documents as they were are gone."""
+    values = {
+        "tenant": tenant,
+        "number": number,
+        "ids": [item.document.id for item in documents],
+        "parts": [parts[item.document.readers] for item in documents],
+    }
+    await connection.execute(_NOTE_READERS, values)
+
+
+_NOTE_READERS = """
+    INSERT INTO signalbox.access AS a (tenant, changed, narrowed)
+    SELECT %(tenant)s, 1, narrows::integer FROM (
+        SELECT bool_or(now.readers IS NOT NULL AND (was.readers IS NULL OR NOT was.readers <@ now.readers)) AS narrows
+        FROM unnest(%(ids)s::text[], %(parts)s::integer[]) AS new (id, part)
+        JOIN signalbox.document d ON d.tenant = %(tenant)s AND d.collection = %(number)s AND d.id = new.id
+        LEFT JOIN signalbox.collection was ON was.tenant = d.tenant AND was.number = d.part
+        LEFT JOIN signalbox.collection now ON now.tenant = d.tenant AND now.number = new.part
+        WHERE d.part IS DISTINCT FROM new.part) change
+    WHERE narrows IS NOT NULL
+    ON CONFLICT (tenant) DO UPDATE
+    SET changed = a.changed + 1, narrowed = CASE WHEN excluded.narrowed > 0 THEN a.changed + 1 ELSE a.narrowed END
+"""
 
 
 _INSERT_DOCUMENT = """
     INSERT INTO signalbox.document (tenant, collection, id, title, url, body, metadata, fields, important, questions,
-                                    language, digest, chunks, words, public, enabled, expires_at, delivery)
-    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+                                    language, digest, chunks, words, public, part, enabled, expires_at, delivery)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 """
 _INSERT_CHUNK = """
-    INSERT INTO signalbox.chunk (tenant, collection, document_id, ordinal, embedder, public, expires_at,
+    INSERT INTO signalbox.chunk (tenant, collection, document_id, ordinal, embedder, public, part, expires_at,
                                  start_character, end_character, length, embedding, bm25, fields, heading, digest,
                                  lexemes, body, gap)
-    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %b, %b, %s, %s, %s, %s, %s, %s)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %b, %b, %s, %s, %s, %s, %s, %s)
 """
 
 
-def _document_row(tenant: str, number: int, item: Prepared, delivery: int) -> Row:
+def _document_row(tenant: str, number: int, item: Prepared, part: int | None, delivery: int) -> Row:
     document = item.document
     return (
         tenant,
@@ -246,6 +339,7 @@ def _document_row(tenant: str, number: int, item: Prepared, delivery: int) -> Ro
         len(item.passages),
         sum(passage.length for passage in item.passages),
         document.public,
+        part,
         document.enabled,
         document.expires_at,
         delivery,
@@ -260,6 +354,7 @@ def _chunk_row(
     tenant: str,
     number: int,
     item: Prepared,
+    part: int | None,
     ordinal: int,
     passage: Passage,
     vector: Vectors,
@@ -274,6 +369,7 @@ def _chunk_row(
         ordinal,
         embedder,
         item.document.public,
+        part,
         item.document.expires_at,
         passage.start,
         passage.end,
@@ -301,16 +397,16 @@ def to_tsvector(number: int, lexemes: weights.Positions) -> str:
 
 async def remove_documents(connection: Connection, tenant: str, number: int, ids: Sequence[str]) -> int:
     """Delete documents with everything derived from them; returns how many there were."""
-    changes = values.Changes()
+    changes: _ByPart = defaultdict(values.Changes)
     count = await _remove(connection, tenant, number, ids, changes)
-    await values.apply(connection, tenant, number, changes)
+    await _apply(connection, tenant, changes)
     await connection.execute(
         "DELETE FROM signalbox.feedback_document WHERE collection = %s AND document_id = ANY (%s)", (number, list(ids))
     )
     return count
 
 
-async def _remove(connection: Connection, tenant: str, number: int, ids: Sequence[str], changes: values.Changes) -> int:
+async def _remove(connection: Connection, tenant: str, number: int, ids: Sequence[str], changes: _ByPart) -> int:
     """Delete documents; what their fields held is added to the changes, which the caller applies."""
     await _locked(connection, tenant, number)
     which = {"tenant": tenant, "collection": number, "ids": list(ids)}
@@ -319,12 +415,12 @@ async def _remove(connection: Connection, tenant: str, number: int, ids: Sequenc
         """
         DELETE FROM signalbox.document
         WHERE tenant = %(tenant)s AND collection = %(collection)s AND id = ANY (%(ids)s)
-        RETURNING id, title, fields, language, chunks, words, public, enabled
+        RETURNING id, title, fields, language, chunks, words, public, coalesce(part, collection), enabled
         """,
         which,
     )
     gone = await cursor.fetchall()
-    await _uncount(connection, tenant, number, [row[:-1] for row in gone if row[-1]], changes)
+    await _uncount(connection, tenant, [row[:-1] for row in gone if row[-1]], changes)
     return len(gone)
 
 
@@ -337,7 +433,8 @@ async def _withdraw_expired(connection: Connection, tenant: str, number: int) ->
         which = {"tenant": tenant, "collection": number, "most": _EXPIRED_AT_ONCE}
         cursor = await connection.execute(
             """
-            SELECT id, title, fields, language, chunks, words, public FROM signalbox.document
+            SELECT id, title, fields, language, chunks, words, public, coalesce(part, collection)
+            FROM signalbox.document
             WHERE tenant = %(tenant)s AND collection = %(collection)s AND enabled AND expires_at <= now()
             LIMIT %(most)s
             """,
@@ -358,38 +455,39 @@ async def _withdraw_expired(connection: Connection, tenant: str, number: int) ->
             " WHERE tenant = %(tenant)s AND collection = %(collection)s AND id = ANY (%(ids)s)",
             which,
         )
-        changes = values.Changes()
-        await _uncount(connection, tenant, number, rows, changes)
-        await values.apply(connection, tenant, number, changes)
+        changes: _ByPart = defaultdict(values.Changes)
+        await _uncount(connection, tenant, rows, changes)
+        await _apply(connection, tenant, changes)
 
 
 _EXPIRED_AT_ONCE = 1000
 _UNCOUNT_TERMS = """
     WITH gone AS (
-        SELECT substr(word.lexeme, position(':' IN word.lexeme) + 1) AS term, count(*) AS chunks
+        SELECT coalesce(c.part, c.collection) AS counted,
+               substr(word.lexeme, position(':' IN word.lexeme) + 1) AS term, count(*) AS chunks
         FROM signalbox.chunk c, unnest(c.lexemes) AS word
         WHERE c.tenant = %(tenant)s AND c.collection = %(collection)s AND c.document_id = ANY (%(ids)s)
-        GROUP BY 1)
+        GROUP BY 1, 2)
     UPDATE signalbox.term t SET chunks = t.chunks - gone.chunks FROM gone
-    WHERE t.tenant = %(tenant)s AND t.collection = %(collection)s AND t.term = gone.term
+    WHERE t.tenant = %(tenant)s AND t.collection = gone.counted AND t.term = gone.term
 """
 
 
-async def _uncount(
-    connection: Connection, tenant: str, number: int, rows: Sequence[Row], changes: values.Changes
-) -> None:
-    """Take documents out of the collection's counts, and add what their fields held to the changes.
+async def _uncount(connection: Connection, tenant: str, rows: Sequence[Row], changes: _ByPart) -> None:
+    """Take documents out of the counts, and add what their fields held to the changes.
 
     Args:
-        rows: id, title, fields, language, chunks, words, whether it is public.
+        rows: id, title, fields, language, chunks, words, whether it is public, number of what counts it.
     """
-    if not rows:
-        return
-    for id, title, fields, *_ in rows:
-        changes.add(id, title, fields, -1)
-    chunks, words, public = (sum(row[place] for row in rows) for place in (4, 5, 6))
-    languages = Counter(row[3] for row in rows)
-    await _add_to_counts(connection, tenant, number, -len(rows), -chunks, -words, -public, Counter(), languages)
+    by_part: dict[int, list[Row]] = {}
+    for row in rows:
+        by_part.setdefault(row[7], []).append(row)
+    for counted, own in by_part.items():
+        for id, title, fields, *_ in own:
+            changes[counted].add(id, title, fields, -1)
+        chunks, words, public = (sum(row[place] for row in own) for place in (4, 5, 6))
+        languages = Counter(row[3] for row in own)
+        await _add_to_counts(connection, tenant, counted, -len(own), -chunks, -words, -public, Counter(), languages)
 
 
 async def _count_terms(connection: Connection, tenant: str, number: int, counts: Sequence[tuple[str, int]]) -> None:
@@ -405,10 +503,7 @@ async def _count_terms(connection: Connection, tenant: str, number: int, counts:
         )
 
 
-async def _count_documents(
-    connection: Connection, tenant: str, number: int, documents: Iterable[Prepared], mean_length: float
-) -> None:
-    documents = list(documents)
+async def _count_documents(connection: Connection, tenant: str, number: int, documents: Sequence[Prepared]) -> None:
     passages = [passage for item in documents for passage in item.passages]
     await _add_to_counts(
         connection,
@@ -420,10 +515,6 @@ async def _count_documents(
         sum(item.document.public for item in documents),
         Counter(item.language for item in documents),
         Counter(),
-    )
-    await connection.execute(
-        "UPDATE signalbox.collection SET mean_length = %s WHERE tenant = %s AND number = %s AND mean_length = 0",
-        (mean_length, tenant, number),
     )
 
 
@@ -472,16 +563,22 @@ async def settle(connection: Connection, tenant: str, number: int) -> int:
     await _withdraw_expired(connection, tenant, number)
     row = await (
         await connection.execute(
-            "SELECT chunks, words, mean_length FROM signalbox.collection WHERE tenant = %s AND number = %s",
-            (tenant, number),
+            """
+            SELECT sum(chunks)::bigint, sum(words)::bigint, sum(mean_length) FILTER (WHERE part_of IS NULL),
+                   array_agg(number)
+            FROM signalbox.collection WHERE tenant = %(tenant)s AND %(number)s IN (number, part_of)
+            HAVING count(*) > 0
+            """,
+            {"tenant": tenant, "number": number},
         )
     ).fetchone()
-    await connection.execute(
-        "DELETE FROM signalbox.term WHERE tenant = %s AND collection = %s AND chunks <= 0", (tenant, number)
-    )
     if row is None:
         return 0
-    await values.refold(connection, tenant, number)
+    await connection.execute(
+        "DELETE FROM signalbox.term WHERE tenant = %s AND collection = ANY (%s) AND chunks <= 0", (tenant, row[3])
+    )
+    for counted in row[3]:
+        await values.refold(connection, tenant, counted)
     # An empty collection is as it was made: the next documents bring their own mean.
     mean = weights.on_grid(row[1] / row[0]) if row[0] else 0.0
     if abs(mean - row[2]) < 1e-6:
@@ -522,7 +619,9 @@ async def delete_collection(connection: Connection, tenant: str, number: int) ->
     """Delete a collection with everything in it; returns how many documents it had."""
     await connection.execute("DELETE FROM signalbox.feedback_document WHERE collection = %s", (number,))
     cursor = await connection.execute(
-        "DELETE FROM signalbox.collection WHERE tenant = %s AND number = %s RETURNING documents", (tenant, number)
+        "SELECT sum(documents)::bigint FROM signalbox.collection WHERE tenant = %s AND %s IN (number, part_of)",
+        (tenant, number),
     )
     row = await cursor.fetchone()
-    return int(row[0]) if row else 0
+    await connection.execute("DELETE FROM signalbox.collection WHERE tenant = %s AND number = %s", (tenant, number))
+    return int(row[0] or 0) if row else 0

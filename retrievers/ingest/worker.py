@@ -403,7 +403,7 @@ def _file_items(name: str, data: bytes, stopped: Stopped) -> list[tuple[int, Ite
     if len(items) > MOST_DOCUMENTS:
         index, item = items[-1]
         reason = f"a file has at most {MOST_DOCUMENTS:,} documents: send the rest in another one"
-        items[-1] = index, Rejected(item.where, item.id, reason)
+        items[-1] = index, Rejected(item.where, item.id, reason, item.readers)
     return items
 
 

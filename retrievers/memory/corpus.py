@@ -173,6 +173,8 @@ def _distinct(
             continue
         try:
             check(item)
+            if item.readers:
+                raise BadDocument("it has readers, and everybody reads this folder: ingest it into a collection")
             flatten(item.metadata)
         except BadDocument as error:
             failed.append(rejected(item.where, item.id, str(error)))

@@ -2,22 +2,23 @@
 
 import asyncio
 import json
+import math
 import re
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Collection as Collected
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from retrievers.core.errors import UnknownCollection, listing
 from retrievers.core.fields import Field, from_catalogue
 from retrievers.core.filters import Filter, matches
-from retrievers.core.types import Chunk, ChunkId, Collection, FieldCatalogue, FieldValues, Scope
+from retrievers.core.types import Chunk, ChunkId, Collection, FieldCatalogue, FieldValues, Scope, Viewer
 from retrievers.postgres import feedback
 from retrievers.postgres import listing as listing_of
-from retrievers.postgres.database import Database
+from retrievers.postgres.database import Database, Row
 from retrievers.postgres.documents import Named, Phrases, read_phrases
 from retrievers.postgres.values import VISIBLE_FIELDS, FieldReader, merged, shared_records
 from retrievers.postgres.values import filterable as filterable
@@ -25,10 +26,12 @@ from retrievers.postgres.values_within import values_within
 
 _COLLECTIONS = f"""
     SELECT k.number, k.tenant, k.name, e.name, e.number, e.dimension, k.documents, k.chunks, k.mean_length, k.languages,
-           ({VISIBLE_FIELDS})::text, k.version, k.records
+           CASE WHEN k.part_of IS NULL THEN ({VISIBLE_FIELDS})::text END, k.version, k.records, k.part_of,
+           coalesce((SELECT changed FROM signalbox.access), 0)
     FROM signalbox.collection k LEFT JOIN signalbox.embedder e ON e.number = k.embedder
-    ORDER BY k.name, k.tenant
+    ORDER BY k.name, k.tenant, k.number
 """  # noqa: S608 - constants both
+_CHANGED = "SELECT signalbox.access_changed(%(scope)s)"
 _TERMS = "SELECT * FROM signalbox.term_counts(%(scope)s, %(tenants)s, %(among)s, %(terms)s)"
 _PASSAGES = """
     SELECT tenant, collection, document_id, ordinal, title, body, url, heading, start_character, end_character,
@@ -51,67 +54,86 @@ _MOST_TENANTS = 1024
 _MOST_TERMS = 65_536
 
 
+class _Visible(NamedTuple):
+    """The collections that a viewer sees, and how often readers had changed before they were read."""
+
+    read_at: float
+    changed: int
+    collections: tuple[Collection, ...]
+
+
 class Catalogue:
-    """Reads of what the database holds, each within a tenant's scope."""
+    """Reads of what the database holds, each within a viewer's scope."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._collections: OrderedDict[str, tuple[float, tuple[Collection, ...]]] = OrderedDict()
-        self._reading: dict[str, asyncio.Lock] = {}
-        self._terms: OrderedDict[tuple[str, int, int, str], int] = OrderedDict()
+        self._collections: OrderedDict[Viewer, _Visible] = OrderedDict()
+        self._reading: dict[Viewer, asyncio.Lock] = {}
+        self._written: OrderedDict[str, float] = OrderedDict()
+        self._terms: OrderedDict[tuple[Hashable, ...], int] = OrderedDict()
         self._fields = FieldReader(database)
-        self._called: OrderedDict[tuple[tuple[int, int], ...], str | None] = OrderedDict()
+        self._called: OrderedDict[tuple[tuple[int, ...], ...], str | None] = OrderedDict()
 
-    async def collections(self, tenant: str, *, fresh: bool = False) -> tuple[Collection, ...]:
-        """Every collection the tenant can see: its own, and the platform's with public documents."""
-        known = self._collections.get(tenant)
-        if known and not fresh and _is_new(known[0]):
-            return known[1]
-        asked_at = time.monotonic()
+    async def collections(self, who: str | Viewer, *, fresh: bool = False) -> tuple[Collection, ...]:
+        """Every collection the viewer can see: those of the tenant, and the platform's with public documents."""
+        return (await self._visible(who, fresh=fresh)).collections
+
+    async def _visible(self, who: str | Viewer, *, fresh: bool) -> "_Visible":
+        """What the viewer sees; after a change of readers nothing that was read before it."""
+        viewer = Viewer.of(who)
+        known = self._collections.get(viewer)
+        if known and not fresh and self._is_new(viewer, known) and known.changed == await self._changed(viewer):
+            return known
+        outdated, asked_at = known, time.monotonic()
         # Those who ask at once wait for one reading: what is old by now is so for all of them.
-        async with self._reading.setdefault(tenant, asyncio.Lock()):
-            known = self._collections.get(tenant)
-            if known and (known[0] > asked_at or (not fresh and _is_new(known[0]))):
-                return known[1]
-            read_at = time.monotonic()
-            found = await self._read_collections(tenant)
-            self._collections[tenant] = (read_at, found)
-            self._collections.move_to_end(tenant)
+        async with self._reading.setdefault(viewer, asyncio.Lock()):
+            known = self._collections.get(viewer)
+            if known and (
+                known.read_at > asked_at or (known is not outdated and not fresh and self._is_new(viewer, known))
+            ):
+                return known
+            self._collections[viewer] = found = await self._read(viewer)
+            self._collections.move_to_end(viewer)
         while len(self._collections) > _MOST_TENANTS:
             self._reading.pop(self._collections.popitem(last=False)[0], None)
         return found
 
-    async def _read_collections(self, tenant: str) -> tuple[Collection, ...]:
-        rows = await self._database.fetch(tenant, _COLLECTIONS, {})
-        return tuple(
-            Collection(
-                number=row[0],
-                tenant=row[1],
-                name=row[2],
-                embedder=row[3],
-                embedder_number=row[4],
-                dimension=row[5],
-                documents=row[6],
-                chunks=row[7],
-                mean_length=row[8],
-                languages=row[9],
-                fields=_fields(row[10]),
-                version=row[11],
-                records=tuple(row[12]),
-            )
-            for row in rows
-        )
+    async def _changed(self, viewer: Viewer) -> int:
+        """How often readers of the tenant's documents have changed."""
+        return int((await self._database.search(_CHANGED, {"scope": self._database.scope(viewer)}))[0][0])
 
-    async def scope(self, tenant: str, collection: str | None, *, fresh: bool = False) -> Scope:
+    def forget(self, tenant: str) -> None:
+        """Have what the tenant's viewers see read anew: it was written to."""
+        self._written[tenant] = time.monotonic()
+        self._written.move_to_end(tenant)
+        while len(self._written) > _MOST_TENANTS:
+            self._written.popitem(last=False)
+
+    def _is_new(self, viewer: Viewer, known: "_Visible") -> bool:
+        age_s = time.monotonic() - known.read_at
+        return age_s < _FRESH_S and known.read_at > self._written.get(viewer.tenant, -math.inf)
+
+    async def _read(self, viewer: Viewer) -> "_Visible":
+        read_at = time.monotonic()
+        rows = await self._database.fetch(viewer, _COLLECTIONS, {})
+        parts: dict[int, list[Row]] = {}
+        for row in rows:
+            if row[13] is not None:
+                parts.setdefault(row[13], []).append(row)
+        found = tuple(_collection(row, parts.get(row[0], ())) for row in rows if row[13] is None)
+        return _Visible(read_at, rows[0][14] if rows else 0, found)
+
+    async def scope(self, who: str | Viewer, collection: str | None, *, fresh: bool = False) -> Scope:
         """The scope of a request: one collection (the tenant's and the platform's of that name), or all.
 
         Raises:
             UnknownCollection: none of that name is visible; never a wider scope.
         """
-        visible = await self.collections(tenant, fresh=fresh)
+        known = await self._visible(who, fresh=fresh)
+        visible = known.collections
         chosen = tuple(one for one in visible if collection is None or one.name == collection)
         if not chosen and not fresh:
-            return await self.scope(tenant, collection, fresh=True)
+            return await self.scope(who, collection, fresh=True)
         if not chosen:
             names = {one.name for one in visible}
             what = f'there is no collection "{collection}"' if collection is not None else "there is no collection yet"
@@ -121,7 +143,8 @@ class Catalogue:
                 else ": add documents with `signalbox ingest` or POST /v1/documents"
             )
             raise UnknownCollection(what + mend, where="collection", valid=names)
-        return Scope(tenant, chosen)
+        tenant, principals = Viewer.of(who)
+        return Scope(tenant, chosen, principals=principals, changed=known.changed)
 
     async def term_counts(self, scope: Scope, terms: Iterable[str]) -> dict[int, dict[str, int]]:
         """In how many passages each term occurs, per collection number; absent terms are left out."""
@@ -133,7 +156,7 @@ class Catalogue:
         missing = {term for counts in known.values() for term, count in counts.items() if count is None}
         if missing:
             values = {
-                "scope": self._database.scope(scope.tenant),
+                "scope": self._database.scope(scope.viewer),
                 "tenants": [collection.tenant for collection in scope.collections],
                 "among": [collection.number for collection in scope.collections],
                 "terms": sorted(missing),
@@ -162,14 +185,16 @@ class Catalogue:
 
         It is kept as long as the collections are what they were: their size is of no account.
         """
-        key = tuple((one.number, one.documents.bit_length()) for one in scope.collections)
+        key = tuple(
+            (one.number, one.documents.bit_length(), *(part for part, _ in one.parts)) for one in scope.collections
+        )
         if key not in self._called:
             values = {
                 "tenants": [one.tenant for one in scope.collections],
                 "among": [one.number for one in scope.collections],
                 "each": _MOST_IDS,
             }
-            ids = [row[0] for row in await self._database.fetch(scope.tenant, _IDS, values)]
+            ids = [row[0] for row in await self._database.fetch(scope.viewer, _IDS, values)]
             words = Counter(found[1].casefold() for id in ids if (found := _NUMBERED.fullmatch(id)) is not None)
             word, count = words.most_common(1)[0] if words else ("", 0)
             self._called[key] = word if count >= _ALIKE * len(ids) and count else None
@@ -245,7 +270,7 @@ class Catalogue:
         if not wanted:
             return {}
         values = {
-            "scope": self._database.scope(scope.tenant),
+            "scope": self._database.scope(scope.viewer),
             "tenants": [id.tenant for id in wanted],
             "among": [numbers[id.tenant, id.collection] for id in wanted],
             "documents": [id.document_id for id in wanted],
@@ -262,10 +287,6 @@ class Catalogue:
 def _fields(described: str) -> Mapping[str, Field]:
     """The fields of a collection. They hardly ever change, and collections are read several times a second."""
     return from_catalogue(json.loads(described))
-
-
-def _is_new(read_at: float) -> bool:
-    return time.monotonic() - read_at < _FRESH_S
 
 
 def _described(field: Field, values: FieldValues) -> dict[str, Any]:
@@ -286,5 +307,28 @@ def _described(field: Field, values: FieldValues) -> dict[str, Any]:
     }
 
 
-def _key(collection: Collection, term: str) -> tuple[str, int, int, str]:
-    return (collection.tenant, collection.number, collection.version, term)
+def _collection(row: Row, parts: Sequence[Row]) -> Collection:
+    """A collection as the parts that are seen of it make it."""
+    languages: Counter[str] = Counter()
+    for one in (row, *parts):
+        languages.update(one[9])
+    return Collection(
+        number=row[0],
+        tenant=row[1],
+        name=row[2],
+        embedder=row[3],
+        embedder_number=row[4],
+        dimension=row[5],
+        documents=sum(one[6] for one in (row, *parts)),
+        chunks=sum(one[7] for one in (row, *parts)),
+        mean_length=row[8],
+        languages=dict(languages),
+        fields=_fields(row[10]),
+        version=row[11],
+        records=tuple(row[12]),
+        parts=tuple((one[0], one[11]) for one in parts),
+    )
+
+
+def _key(collection: Collection, term: str) -> tuple[Hashable, ...]:
+    return (collection.tenant, collection.number, collection.version, collection.parts, term)

@@ -22,13 +22,14 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from retrievers.core.errors import BadRequest, Unavailable
+from retrievers.core.errors import Unavailable
+from retrievers.core.principals import check_principals, check_tenant
+from retrievers.core.types import Viewer
 from retrievers.postgres.faults import faults_explained, first_line
 from retrievers.postgres.migrate import SERVICE_ROLE, check_address, is_current, migrate, service_address
 
 Row = tuple[Any, ...]
 Returned = TypeVar("Returned")
-MAX_TENANT_CHARACTERS = 128
 # A server that does not end a statement within these is taken for lost, with the connection.
 _CANCELS, _CANCEL_EVERY_S = 50, 0.1
 
@@ -113,15 +114,17 @@ class Database:
         idle = stats["pool_available"]
         return Usage(stats["pool_size"] - idle, idle, self._size, stats["requests_waiting"])
 
-    def scope(self, tenant: str) -> str:
-        """The tenant with its signature, as the database verifies it.
+    def scope(self, who: str | Viewer) -> str:
+        """The tenant and its principals with a signature, as the database verifies it.
 
+        Args:
+            who: a tenant by its name alone sees what has no readers.
         Raises:
-            BadRequest: no tenant, or none that could be.
+            BadRequest: no tenant, or none that could be; so of principals.
         """
-        if not tenant or len(tenant) > MAX_TENANT_CHARACTERS or not tenant.isprintable():
-            raise BadRequest("a tenant is a name of 1 to 128 printable characters", where="tenant")
-        return self._signed(tenant)
+        tenant, principals = Viewer.of(who)
+        check_tenant(tenant)
+        return self._signed("\n".join((tenant, *check_principals(principals, everything=True))))
 
     def worker_pass(self) -> str:
         """What functions for workers ask for in place of a tenant's scope; no tenant's scope can be mistaken for it."""
@@ -198,28 +201,28 @@ class Database:
             task.exception()  # has been seen: whoever wanted it may be gone
 
     @asynccontextmanager
-    async def transaction(self, tenant: str) -> AsyncIterator[AsyncConnection[Row]]:
-        """A transaction that sees and writes what the tenant may."""
-        scope = self.scope(tenant)
+    async def transaction(self, who: str | Viewer) -> AsyncIterator[AsyncConnection[Row]]:
+        """A transaction that sees what the viewer may, and writes for the tenant."""
+        scope = self.scope(who)
         async with self.connection() as connection, connection.transaction():
             await connection.execute(_ENTER, (SERVICE_ROLE, scope))
             yield connection
 
     async def fetch(
         self,
-        tenant: str,
+        who: str | Viewer,
         statement: LiteralString,
         values: dict[str, Any] | Sequence[Any],
         *,
         parameters: Mapping[str, str] | None = None,
     ) -> list[Row]:
-        """Rows of one statement within the tenant's scope, sent with all that it needs at once.
+        """Rows of one statement within the viewer's scope, sent with all that it needs at once.
 
         Args:
             statement: one that gives rows, if only by RETURNING.
             parameters: of PostgreSQL, for this transaction alone.
         """
-        scope = self.scope(tenant)
+        scope = self.scope(who)
 
         async def rows(connection: AsyncConnection[Row]) -> list[Row]:
             async with connection.pipeline(), connection.transaction():

@@ -22,6 +22,7 @@ class StoredDocument:
     language: str
     chunks: int
     public: bool
+    readers: list[str]
     expires_at: datetime | None
     created_at: datetime
     updated_at: datetime
@@ -33,7 +34,7 @@ async def read_document(database: Database, scope: Scope, id: str) -> StoredDocu
     What is disabled or has expired is not there, and of the platform's only what is public is.
     """
     values = {"among": [one.number for one in scope.collections], "id": id, "tenant": scope.tenant}
-    rows = await database.fetch(scope.tenant, _READ, values)
+    rows = await database.fetch(scope.viewer, _READ, values)
     return StoredDocument(*rows[0]) if rows else None
 
 
@@ -57,7 +58,7 @@ async def read_phrases(database: Database, scope: Scope, documents: Collection[N
         return {}
     tenants, among, ids = zip(*asked, strict=True)
     values = {"tenants": list(tenants), "among": list(among), "ids": list(ids)}
-    rows = await database.fetch(scope.tenant, _PHRASES, values)
+    rows = await database.fetch(scope.viewer, _PHRASES, values)
     return {asked[row[0], row[1], row[2]]: Phrases(tuple(row[3]), tuple(row[4])) for row in rows}
 
 
@@ -68,9 +69,10 @@ _PHRASES = """
     WHERE d.important <> '{}' OR d.questions <> '{}'
 """
 _READ = """
-    SELECT d.id, c.name, d.title, d.body, d.url, d.metadata, d.language, d.chunks, d.public, d.expires_at,
-           d.created_at, d.updated_at
+    SELECT d.id, c.name, d.title, d.body, d.url, d.metadata, d.language, d.chunks, d.public,
+           coalesce(p.readers, '{}'), d.expires_at, d.created_at, d.updated_at
     FROM signalbox.document d JOIN signalbox.collection c ON c.tenant = d.tenant AND c.number = d.collection
+    LEFT JOIN signalbox.collection p ON p.tenant = d.tenant AND p.number = d.part
     WHERE d.collection = ANY (%(among)s) AND d.id = %(id)s AND d.enabled
       AND (d.expires_at IS NULL OR d.expires_at > now())
     ORDER BY d.tenant <> %(tenant)s

@@ -51,7 +51,7 @@ async def of_documents(database: Database, scope: Scope, documents: Collection[D
     if not asked:
         return {}
     among, ids = zip(*asked, strict=True)
-    rows = await database.fetch(scope.tenant, _SUMS, {"among": list(among), "documents": list(ids)})
+    rows = await database.fetch(scope.viewer, _SUMS, {"among": list(among), "documents": list(ids)})
     return {
         asked[number, document]: float(weighted) / (float(shares) + _PRIOR)
         for number, document, weighted, shares in rows

@@ -7,18 +7,19 @@ import re
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import AsyncConnection
 
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
+from retrievers.core.principals import check_principals
 from retrievers.ingest.clean import printable
-from retrievers.postgres.database import Database
+from retrievers.postgres.database import Database, Row
 from retrievers.postgres.faults import faults_explained
 
 FRESH_S = 0.5
@@ -42,12 +43,16 @@ class Key:
     """What is known of a key; the key itself is known to its holder alone.
 
     Attributes:
+        principals: as whom its holder reads; by default what has no readers.
+        trusted: whether its holder may say as whom a request reads.
         last_used_at: to the minute.
     """
 
     tenant: str
     id: str
     name: str
+    principals: tuple[str, ...]
+    trusted: bool
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
@@ -66,12 +71,21 @@ class Key:
         return {**asdict(self), **moments, "state": self.state}
 
 
+class KeyHolder(NamedTuple):
+    """Who holds a live key, see `Key`."""
+
+    tenant: str
+    id: str
+    principals: tuple[str, ...]
+    trusted: bool
+
+
 @dataclass(frozen=True, slots=True)
 class _Asked:
     """A question to the database about a key, answered or under way."""
 
     at: float
-    answer: "asyncio.Task[str]"
+    answer: "asyncio.Task[KeyHolder]"
 
 
 class Keys:
@@ -81,28 +95,40 @@ class Keys:
         self._database = database
         self._asked: OrderedDict[bytes, _Asked] = OrderedDict()
 
-    async def create(self, tenant: str, name: str = "", *, days: float | None = None) -> tuple[Key, str]:
+    async def create(
+        self,
+        tenant: str,
+        name: str = "",
+        *,
+        days: float | None = None,
+        principals: Iterable[str] = (),
+        trusted: bool = False,
+    ) -> tuple[Key, str]:
         """A new key of the tenant: its record, and the key as text, which nobody can tell again.
 
         Args:
             name: what it is for, up to 200 printable characters.
             days: how long it is valid; for good when None.
+            principals, trusted: see `Key`.
         Raises:
-            BadRequest: the tenant, the name or the days cannot be.
+            BadRequest: the tenant, the name, the days or the principals cannot be.
             Unavailable: the database cannot be asked.
         """
         if len(name) > MOST_NAME_CHARACTERS or name != printable(name):
             raise BadRequest(f"a key's name has at most {MOST_NAME_CHARACTERS} printable characters", where="name")
         if days is not None and not 0 < days <= MOST_DAYS:
             raise BadRequest(f"a key expires after more than 0 and at most {MOST_DAYS:,} days", where="expires")
+        reads_as = check_principals(principals, everything=True)
         id, random = secrets.token_hex(8), secrets.token_hex(32)
         key = f"sbx_{id}_{random}{self._seal(id, random)}"
         expires_at = datetime.now(UTC) + timedelta(days=days) if days is not None else None
         async with self._database.transaction(tenant) as connection:
-            cursor = await connection.execute(_CREATE, (tenant, id, name, _digest(key), expires_at))
+            cursor = await connection.execute(
+                _CREATE, (tenant, id, name, list(reads_as), trusted, _digest(key), expires_at)
+            )
             row = await cursor.fetchone()
         assert row is not None
-        return Key(*row), key
+        return _key(row), key
 
     async def stored(self, tenant: str | None = None) -> list[Key]:
         """The keys of a tenant, or of all, oldest first; those that were revoked or have expired too.
@@ -112,9 +138,9 @@ class Keys:
             Unavailable: the database cannot be asked, or its owner may not act as `signalbox_keys`.
         """
         if tenant is not None:
-            return [Key(*row) for row in await self._database.fetch(tenant, _LIST, ())]
+            return [_key(row) for row in await self._database.fetch(tenant, _LIST, ())]
         async with self._all_tenants() as connection:
-            return [Key(*row) for row in await (await connection.execute(_LIST)).fetchall()]
+            return [_key(row) for row in await (await connection.execute(_LIST)).fetchall()]
 
     async def revoke(self, id: str) -> Key:
         """End a key for good; once more does nothing.
@@ -129,14 +155,14 @@ class Keys:
         if found is None:
             raise BadRequest("there is no key of that id; `signalbox keys list` shows them all", where="id")
         rows = await self._database.fetch(found[0], _REVOKE, (id,))
-        return Key(*rows[0])
+        return _key(rows[0])
 
     async def any_live(self) -> bool:
         """Whether some tenant has a key that opens something."""
         return any(key.state == "live" for key in await self.stored())
 
-    async def verify(self, key: str) -> tuple[str, str]:
-        """The tenant of a key, and the key's id.
+    async def verify(self, key: str) -> KeyHolder:
+        """Whose a key is.
 
         What was not made here is refused without asking the database: nobody else can seal a key. What the database
         said is believed for `FRESH_S`, also that it could not be asked, and asked for once at a time.
@@ -160,10 +186,10 @@ class Keys:
             if len(self._asked) > MOST_CACHED:
                 self._asked.popitem(last=False)
         # Others may wait for the same answer when this caller gives up.
-        return await asyncio.shield(asked.answer), parts["id"]
+        return await asyncio.shield(asked.answer)
 
-    async def _ask(self, id: str, digest: bytes) -> str:
-        """The tenant of a live key."""
+    async def _ask(self, id: str, digest: bytes) -> KeyHolder:
+        """The holder of a live key."""
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 rows = await self._database.search(_VERIFY, {"id": id, "digest": digest})
@@ -171,10 +197,10 @@ class Keys:
             raise Unavailable("the database", f"it did not say within {TIMEOUT_S:g} s whose key it is") from error
         if not rows:
             raise BadKey("it is no key of this service")
-        tenant, ended = rows[0]
+        tenant, ended, principals, trusted = rows[0]
         if ended is not None:
             raise BadKey(f"the key {id} {'has been' if ended == 'revoked' else 'has'} {ended}")
-        return str(tenant)
+        return KeyHolder(tenant, id, tuple(principals), trusted)
 
     def _seal(self, id: str, random: str) -> str:
         return self._database.seal(f"{id}_{random}")[:16]
@@ -198,22 +224,28 @@ def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode()).digest()
 
 
-def _seen(answer: "asyncio.Task[str]") -> None:
+def _key(row: Row) -> Key:
+    tenant, id, name, principals, *more = row
+    return Key(tenant, id, name, tuple(principals), *more)
+
+
+def _seen(answer: "asyncio.Task[KeyHolder]") -> None:
     """All who asked may be gone by the time it fails."""
     if not answer.cancelled():
         answer.exception()
 
 
 _CREATE = """
-    INSERT INTO signalbox.api_key (tenant, id, name, digest, expires_at) VALUES (%s, %s, %s, %s, %s)
-    RETURNING tenant, id, name, created_at, expires_at, revoked_at, last_used_at
+    INSERT INTO signalbox.api_key (tenant, id, name, principals, trusted, digest, expires_at)
+    VALUES (%s, %s, %s, %s, %s, %s, %s)
+    RETURNING tenant, id, name, principals, trusted, created_at, expires_at, revoked_at, last_used_at
 """
 _LIST = """
-    SELECT tenant, id, name, created_at, expires_at, revoked_at, last_used_at
+    SELECT tenant, id, name, principals, trusted, created_at, expires_at, revoked_at, last_used_at
     FROM signalbox.api_key ORDER BY created_at, tenant, id
 """
 _REVOKE = """
     UPDATE signalbox.api_key SET revoked_at = coalesce(revoked_at, now()) WHERE id = %s
-    RETURNING tenant, id, name, created_at, expires_at, revoked_at, last_used_at
+    RETURNING tenant, id, name, principals, trusted, created_at, expires_at, revoked_at, last_used_at
 """
-_VERIFY = "SELECT tenant, ended FROM signalbox.verified_key(%(id)s, %(digest)s)"
+_VERIFY = "SELECT tenant, ended, principals, trusted FROM signalbox.verified_key(%(id)s, %(digest)s)"

@@ -67,6 +67,6 @@ async def list_documents(
         "skip": skip,
         "most": most,
     }
-    rows = await database.fetch(scope.tenant, _LIST, values)
+    rows = await database.fetch(scope.viewer, _LIST, values)
     first = [ChunkId(row[2], names[row[2], row[3]], row[4], 0) for row in rows if row[4] is not None]
     return Listed(rows[0][0], rows[0][1], first)

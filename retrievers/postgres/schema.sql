@@ -1,5 +1,29 @@
 CREATE SCHEMA signalbox;
 
+CREATE FUNCTION signalbox.access_changed(scope text) RETURNS bigint
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'signalbox', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    who text := verified_tenant(scope);
+BEGIN
+    RETURN coalesce((SELECT a.changed FROM access a WHERE a.tenant = who), 0);
+END $$;
+
+CREATE FUNCTION signalbox.concealed(wholly boolean) RETURNS integer[]
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'signalbox', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    who text := tenant();
+    mine text[] := principals();
+BEGIN
+    RETURN ARRAY(SELECT k.part_of FROM collection k
+                 WHERE k.tenant = who AND k.part_of IS NOT NULL AND (k.documents > 0 OR NOT wholly)
+                 GROUP BY k.part_of
+                 HAVING NOT CASE WHEN wholly THEN bool_or(readable(k.readers, mine)) ELSE bool_and(readable(k.readers, mine)) END);
+END $$;
+
 CREATE FUNCTION signalbox.expired_documents(pass text, most integer) RETURNS TABLE(tenant text, collection integer)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'signalbox', 'public', 'pg_temp'
@@ -14,13 +38,14 @@ BEGIN
               WHERE d.enabled AND d.expires_at <= now() ORDER BY d.expires_at LIMIT most) old;
 END $$;
 
-CREATE FUNCTION signalbox.few_passages(who text, among integer[], wanted jsonpath, OUT documents bigint, OUT passages bigint) RETURNS record
+CREATE FUNCTION signalbox.few_passages(who text, among integer[], wanted jsonpath, seen integer[], OUT documents bigint, OUT passages bigint) RETURNS record
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'signalbox', 'public', 'pg_temp'
     AS $$
     SELECT count(*), coalesce(sum(chunks), 0) FROM (
         SELECT d.chunks FROM document d
-        WHERE d.tenant IN (who, '0') AND d.collection = ANY (among) AND (d.tenant = who OR d.public) AND d.fields @@ wanted
+        WHERE d.tenant IN (who, '0') AND d.collection = ANY (among) AND (d.tenant = who OR d.public)
+          AND (d.part IS NULL OR d.part = ANY (seen)) AND d.fields @@ wanted
         LIMIT 2001) found
 $$;
 
@@ -33,12 +58,13 @@ CREATE FUNCTION signalbox.matching(scope text, among integer[], candidates tsque
 #variable_conflict use_column
 DECLARE
     who text := verified_tenant(scope);
+    seen integer[] := parts(scope);
     counted record;
     found bigint := 0;
     round tsquery;
 BEGIN
     IF wanted IS NOT NULL THEN
-        counted := few_passages(who, among, wanted);
+        counted := few_passages(who, among, wanted, seen);
         IF counted.documents <= 2000 AND counted.passages <= 20000 THEN
             -- Who holds a term of the question has a score: no need to look at the lexemes, which cost more.
             RETURN QUERY EXECUTE format(
@@ -46,11 +72,12 @@ BEGIN
                      SELECT c.tenant, c.collection, c.document_id, c.ordinal, -(c.bm25 <#> $3) AS score
                      FROM document d JOIN chunk c ON c.tenant = d.tenant AND c.collection = d.collection AND c.document_id = d.id
                      WHERE d.tenant IN ($1, ''0'') AND d.collection = ANY ($2) AND d.fields @@ $4
-                       AND (c.tenant = $1 OR c.public) AND (c.expires_at IS NULL OR c.expires_at > now()) %s
+                       AND (c.tenant = $1 OR c.public) AND (c.part IS NULL OR c.part = ANY ($6))
+                       AND (c.expires_at IS NULL OR c.expires_at > now()) %s
                      OFFSET 0) found
                  WHERE score > 0 ORDER BY score DESC, tenant, collection, document_id, ordinal LIMIT %s',
                 CASE WHEN wider IS NULL THEN 'AND c.lexemes @@ $5' ELSE '' END, amount)
-            USING who, among, question, wanted, candidates;
+            USING who, among, question, wanted, candidates, seen;
             RETURN;
         END IF;
     END IF;
@@ -62,11 +89,23 @@ BEGIN
         FROM chunk c
         WHERE c.lexemes @@ round AND c.collection + 0 = ANY (among)
           AND (c.tenant || '' = who OR (c.tenant || '' = '0' AND c.public))
+          AND (c.part IS NULL OR c.part = ANY (seen))
           AND (c.expires_at IS NULL OR c.expires_at > now()) AND (wanted IS NULL OR c.fields @@ wanted)
         ORDER BY score DESC, tenant, collection, document_id, ordinal LIMIT amount;
         GET DIAGNOSTICS found = ROW_COUNT;
     END LOOP;
 END $_$;
+
+CREATE FUNCTION signalbox.narrowed() RETURNS bigint
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'signalbox', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    who text := tenant();
+BEGIN
+    RETURN CASE WHEN '*' = ANY (principals()) THEN 0
+           ELSE coalesce((SELECT a.narrowed FROM access a WHERE a.tenant = who), 0) END;
+END $$;
 
 CREATE FUNCTION signalbox.nearest(scope text, among integer[], model smallint, question public.halfvec, wanted jsonpath, amount integer) RETURNS TABLE(tenant text, collection integer, document_id text, ordinal integer, score double precision)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -80,6 +119,7 @@ CREATE FUNCTION signalbox.nearest(scope text, among integer[], model smallint, q
 #variable_conflict use_column
 DECLARE
     who text := verified_tenant(scope);
+    seen integer[] := parts(scope);
     size integer := vector_dims(question);
     indexed double precision;
     available bigint;
@@ -88,12 +128,12 @@ DECLARE
     -- The same scope in a form that no other index serves: scanning the primary key of a whole collection
     -- beside the index that finds the candidates would make every search as slow as the collection is large.
     within text := 'c.collection + 0 = ANY ($2) AND (c.tenant || '''' = $1 OR (c.tenant || '''' = ''0'' AND c.public))
-                    AND (c.expires_at IS NULL OR c.expires_at > now())';
+                    AND (c.part IS NULL OR c.part = ANY ($5)) AND (c.expires_at IS NULL OR c.expires_at > now())';
 BEGIN
     SELECT coalesce(sum(k.chunks), 0) INTO available FROM collection k
-    WHERE k.tenant IN (who, '0') AND k.number = ANY (among);
+    WHERE k.tenant IN (who, '0') AND (k.number = ANY (among) OR (k.part_of = ANY (among) AND k.number = ANY (seen)));
     IF wanted IS NOT NULL AND available > 0 THEN
-        counted := few_passages(who, among, wanted);
+        counted := few_passages(who, among, wanted, seen);
         IF counted.documents <= 2000 THEN
             available := counted.passages;
         END IF;
@@ -110,7 +150,7 @@ BEGIN
                  WHERE c.embedder = %2$s AND %3$s %4$s
                  ORDER BY c.embedding::halfvec(%1$s) <#> $3 LIMIT %5$s',
                 size, model, within, CASE WHEN wanted IS NULL THEN '' ELSE 'AND c.fields @@ $4' END, amount)
-            USING who, among, question, wanted;
+            USING who, among, question, wanted, seen;
             GET DIAGNOSTICS found = ROW_COUNT;
             IF found >= least(amount, available) THEN
                 RETURN;
@@ -125,7 +165,8 @@ BEGIN
             SELECT c.tenant, c.collection, c.document_id, c.ordinal, c.embedding <#> question AS distance
             FROM chunk c
             WHERE c.embedder = model AND c.tenant IN (who, '0') AND c.collection = ANY (among)
-              AND (c.tenant = who OR c.public) AND (c.expires_at IS NULL OR c.expires_at > now())
+              AND (c.tenant = who OR c.public) AND (c.part IS NULL OR c.part = ANY (seen))
+              AND (c.expires_at IS NULL OR c.expires_at > now())
             ORDER BY distance, c.tenant, c.collection, c.document_id, c.ordinal LIMIT amount) n;
     ELSE
         RETURN QUERY EXECUTE format(
@@ -133,11 +174,29 @@ BEGIN
                  SELECT c.tenant, c.collection, c.document_id, c.ordinal, c.embedding <#> $3 AS distance
                  FROM document d JOIN chunk c ON c.tenant = d.tenant AND c.collection = d.collection AND c.document_id = d.id
                  WHERE d.tenant IN ($1, ''0'') AND d.collection = ANY ($2) AND d.fields @@ $4 AND c.embedder = %s
-                   AND (c.tenant = $1 OR c.public) AND (c.expires_at IS NULL OR c.expires_at > now())
+                   AND (c.tenant = $1 OR c.public) AND (c.part IS NULL OR c.part = ANY ($5))
+                   AND (c.expires_at IS NULL OR c.expires_at > now())
                  ORDER BY distance, c.tenant, c.collection, c.document_id, c.ordinal LIMIT %s) n', model, amount)
-        USING who, among, question, wanted;
+        USING who, among, question, wanted, seen;
     END IF;
 END $_$;
+
+CREATE FUNCTION signalbox.parts() RETURNS integer[]
+    LANGUAGE sql STABLE
+    SET search_path TO 'signalbox', 'public', 'pg_temp'
+    AS $$ SELECT parts(current_setting('signalbox.scope', true)) $$;
+
+CREATE FUNCTION signalbox.parts(scope text) RETURNS integer[]
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'signalbox', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    who text := verified_tenant(scope);
+    mine text[] := verified_principals(scope);
+BEGIN
+    RETURN ARRAY(SELECT k.number FROM collection k
+                 WHERE k.tenant = who AND k.part_of IS NOT NULL AND readable(k.readers, mine));
+END $$;
 
 CREATE FUNCTION signalbox.passages(scope text, tenants text[], among integer[], documents text[], ordinals integer[]) RETURNS TABLE(tenant text, collection integer, document_id text, ordinal integer, title text, body text, url text, heading text, start_character integer, end_character integer, metadata jsonb, gap text, fields jsonb)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -146,6 +205,7 @@ CREATE FUNCTION signalbox.passages(scope text, tenants text[], among integer[], 
 #variable_conflict use_column
 DECLARE
     who text := verified_tenant(scope);
+    seen integer[] := parts(scope);
 BEGIN
     -- In this language the plan of the statement is kept from call to call.
     RETURN QUERY SELECT c.tenant, c.collection, c.document_id, c.ordinal, d.title, c.body, d.url, c.heading, c.start_character,
@@ -153,8 +213,18 @@ BEGIN
     FROM unnest(tenants, among, documents, ordinals) AS wanted (tenant, collection, document_id, ordinal)
     JOIN chunk c USING (tenant, collection, document_id, ordinal)
     JOIN document d ON d.tenant = c.tenant AND d.collection = c.collection AND d.id = c.document_id
-    WHERE (c.tenant = who OR (c.tenant = '0' AND c.public)) AND (c.expires_at IS NULL OR c.expires_at > now());
+    WHERE (c.tenant = who OR (c.tenant = '0' AND c.public)) AND (c.part IS NULL OR c.part = ANY (seen))
+      AND (c.expires_at IS NULL OR c.expires_at > now());
 END $$;
+
+CREATE FUNCTION signalbox.principals() RETURNS text[]
+    LANGUAGE sql STABLE
+    SET search_path TO 'signalbox', 'public', 'pg_temp'
+    AS $$ SELECT verified_principals(current_setting('signalbox.scope', true)) $$;
+
+CREATE FUNCTION signalbox.readable(readers text[], principals text[]) RETURNS boolean
+    LANGUAGE sql IMMUTABLE
+    RETURN ((readers IS NULL) OR (readers && principals) OR ('*'::text = ANY (principals)));
 
 CREATE FUNCTION signalbox.refresh_statistics() RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -263,16 +333,19 @@ CREATE FUNCTION signalbox.term_counts(scope text, tenants text[], among integer[
 #variable_conflict use_column
 DECLARE
     who text := verified_tenant(scope);
+    seen integer[] := parts(scope);
 BEGIN
     -- The collections that row security would show.
-    RETURN QUERY SELECT t.collection, t.term, t.chunks
+    RETURN QUERY SELECT one.number, t.term, sum(t.chunks)::integer
     FROM unnest(tenants, among) AS one (tenant, number)
-    JOIN collection k USING (tenant, number)
+    JOIN collection k ON k.tenant = one.tenant
+                     AND (k.number = one.number OR (k.part_of = one.number AND k.number = ANY (seen)))
     JOIN term t ON t.tenant = k.tenant AND t.collection = k.number AND t.term = ANY (terms)
-    WHERE k.tenant = who OR (k.tenant = '0' AND k.public_documents > 0);
+    WHERE k.tenant = who OR (k.tenant = '0' AND k.public_documents > 0)
+    GROUP BY one.number, t.term;
 END $$;
 
-CREATE FUNCTION signalbox.verified_key(wanted text, presented bytea) RETURNS TABLE(tenant text, ended text)
+CREATE FUNCTION signalbox.verified_key(wanted text, presented bytea) RETURNS TABLE(tenant text, ended text, principals text[], trusted boolean)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'signalbox', 'public', 'pg_temp'
     AS $$
@@ -291,11 +364,13 @@ BEGIN
             FOR UPDATE SKIP LOCKED) key
         WHERE used.tenant = key.tenant AND used.id = key.id;
     END IF;
-    RETURN QUERY SELECT k.tenant, CASE WHEN k.revoked_at IS NOT NULL THEN 'revoked' WHEN k.expires_at <= now() THEN 'expired' END
-    FROM api_key k WHERE k.id = wanted AND sha256(k.digest || salt) = sha256(presented || salt);
+    RETURN QUERY
+        SELECT k.tenant, CASE WHEN k.revoked_at IS NOT NULL THEN 'revoked' WHEN k.expires_at <= now() THEN 'expired' END,
+               k.principals, k.trusted
+        FROM api_key k WHERE k.id = wanted AND sha256(k.digest || salt) = sha256(presented || salt);
 END $$;
 
-CREATE FUNCTION signalbox.verified_tenant(scope text) RETURNS text
+CREATE FUNCTION signalbox.verified_name(scope text) RETURNS text
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'signalbox', 'public', 'pg_temp'
     AS $$
@@ -313,6 +388,35 @@ BEGIN
     RETURN named;
 END $$;
 
+CREATE FUNCTION signalbox.verified_principals(scope text) RETURNS text[]
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'signalbox', 'public', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN (string_to_array(verified_name(scope), E'\n'))[2:];
+END $$;
+
+CREATE FUNCTION signalbox.verified_tenant(scope text) RETURNS text
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'signalbox', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    named text := verified_name(scope);
+BEGIN
+    RETURN CASE WHEN left(named, 1) = E'\n' THEN named ELSE split_part(named, E'\n', 1) END;
+END $$;
+
+CREATE TABLE signalbox.access (
+    tenant text NOT NULL,
+    changed bigint NOT NULL,
+    narrowed bigint NOT NULL,
+    CONSTRAINT access_tenant_check CHECK ((tenant <> ''::text))
+);
+
+ALTER TABLE ONLY signalbox.access FORCE ROW LEVEL SECURITY;
+
+COMMENT ON TABLE signalbox.access IS 'changes of readers; what was answered before the last that took a document from somebody is shown to nobody but the operator';
+
 CREATE TABLE signalbox.api_key (
     tenant text NOT NULL,
     id text NOT NULL COLLATE pg_catalog."C",
@@ -322,6 +426,8 @@ CREATE TABLE signalbox.api_key (
     expires_at timestamp with time zone,
     revoked_at timestamp with time zone,
     last_used_at timestamp with time zone,
+    principals text[] DEFAULT '{}'::text[] NOT NULL,
+    trusted boolean DEFAULT false NOT NULL,
     CONSTRAINT api_key_digest_check CHECK ((length(digest) = 32)),
     CONSTRAINT api_key_id_check CHECK ((id <> ''::text)),
     CONSTRAINT api_key_tenant_check CHECK ((tenant <> ''::text))
@@ -332,6 +438,10 @@ ALTER TABLE ONLY signalbox.api_key FORCE ROW LEVEL SECURITY;
 COMMENT ON COLUMN signalbox.api_key.digest IS 'SHA-256 of the whole key, which holds 256 random bits; the key itself is stored nowhere';
 
 COMMENT ON COLUMN signalbox.api_key.last_used_at IS 'to the minute';
+
+COMMENT ON COLUMN signalbox.api_key.principals IS 'as whom its holder reads';
+
+COMMENT ON COLUMN signalbox.api_key.trusted IS 'whether its holder may say as whom a request reads';
 
 CREATE TABLE signalbox.chunk (
     tenant text NOT NULL,
@@ -351,7 +461,8 @@ CREATE TABLE signalbox.chunk (
     digest bytea NOT NULL,
     lexemes tsvector NOT NULL,
     body text NOT NULL,
-    gap text DEFAULT ''::text NOT NULL
+    gap text DEFAULT ''::text NOT NULL,
+    part integer
 )
 WITH (toast_tuple_target='2800');
 ALTER TABLE ONLY signalbox.chunk ALTER COLUMN embedding SET STORAGE MAIN;
@@ -369,6 +480,8 @@ COMMENT ON COLUMN signalbox.chunk.digest IS 'of the text that was embedded: a pa
 COMMENT ON COLUMN signalbox.chunk.lexemes IS 'terms as "<collection>:<term>", so that one index keeps collections apart; labels A title, B important, C questions, D text';
 
 COMMENT ON COLUMN signalbox.chunk.gap IS 'the white space between this passage and the next one of the document';
+
+COMMENT ON COLUMN signalbox.chunk.part IS 'as of the document';
 
 CREATE SEQUENCE signalbox.collection_number
     AS integer
@@ -395,7 +508,10 @@ CREATE TABLE signalbox.collection (
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     folding integer DEFAULT 0 NOT NULL,
     records text[] DEFAULT '{}'::text[] NOT NULL,
+    part_of integer,
+    readers text[],
     CONSTRAINT collection_name_check CHECK ((name <> ''::text)),
+    CONSTRAINT collection_part_check CHECK ((((part_of IS NULL) = (readers IS NULL)) AND ((part_of IS NULL) = (number > 0)))),
     CONSTRAINT collection_tenant_check CHECK ((tenant <> ''::text))
 );
 
@@ -413,6 +529,10 @@ COMMENT ON COLUMN signalbox.collection.folding IS 'version of the folding that f
 
 COMMENT ON COLUMN signalbox.collection.records IS 'words for one of its documents, as declared';
 
+COMMENT ON COLUMN signalbox.collection.part_of IS 'number of the collection whose documents with these readers it counts; its name is their digest';
+
+COMMENT ON COLUMN signalbox.collection.readers IS 'users and groups, sorted';
+
 CREATE TABLE signalbox.conversation (
     tenant text NOT NULL,
     id text NOT NULL COLLATE pg_catalog."C",
@@ -420,6 +540,8 @@ CREATE TABLE signalbox.conversation (
     summary text,
     summarised integer DEFAULT 0 NOT NULL,
     expires_at timestamp with time zone NOT NULL,
+    principals text[] DEFAULT '{}'::text[] NOT NULL,
+    as_of bigint DEFAULT 0 NOT NULL,
     CONSTRAINT conversation_id_check CHECK ((id <> ''::text)),
     CONSTRAINT conversation_tenant_check CHECK ((tenant <> ''::text))
 );
@@ -430,6 +552,8 @@ COMMENT ON COLUMN signalbox.conversation.messages IS 'number of the last message
 
 COMMENT ON COLUMN signalbox.conversation.summarised IS 'number of the last message that the summary tells of';
 
+COMMENT ON COLUMN signalbox.conversation.as_of IS 'of the summary: access.changed when the turns that it tells of were read';
+
 CREATE TABLE signalbox.dead_letter (
     tenant text NOT NULL,
     job uuid NOT NULL,
@@ -438,7 +562,8 @@ CREATE TABLE signalbox.dead_letter (
     document_id text,
     reason text NOT NULL,
     payload bytea,
-    failed_at timestamp with time zone DEFAULT now() NOT NULL
+    failed_at timestamp with time zone DEFAULT now() NOT NULL,
+    readers text[]
 );
 
 ALTER TABLE ONLY signalbox.dead_letter FORCE ROW LEVEL SECURITY;
@@ -475,6 +600,7 @@ CREATE TABLE signalbox.document (
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
     enabled boolean DEFAULT true NOT NULL,
     delivery bigint DEFAULT 0 NOT NULL,
+    part integer,
     CONSTRAINT document_id_check CHECK ((id <> ''::text))
 )
 WITH (toast_tuple_target='256');
@@ -487,6 +613,8 @@ COMMENT ON COLUMN signalbox.document.fields IS 'metadata in the normal form that
 COMMENT ON COLUMN signalbox.document.digest IS 'of everything that was given: an equal one means nothing to do';
 
 COMMENT ON COLUMN signalbox.document.delivery IS 'number of the delivery it came with: one carried out late does not replace what a later one brought';
+
+COMMENT ON COLUMN signalbox.document.part IS 'number of the part of the collection that it belongs to; null where everybody of the tenant reads it';
 
 CREATE TABLE signalbox.embedder (
     number smallint NOT NULL,
@@ -516,6 +644,8 @@ CREATE TABLE signalbox.exchange (
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     ended_at timestamp with time zone,
     expires_at timestamp with time zone NOT NULL,
+    principals text[] DEFAULT '{}'::text[] NOT NULL,
+    as_of bigint DEFAULT 0 NOT NULL,
     CONSTRAINT exchange_status_check CHECK ((status = ANY (ARRAY['unanswered'::text, 'answered'::text, 'refused'::text, 'failed'::text, 'abandoned'::text]))),
     CONSTRAINT exchange_tenant_check CHECK ((tenant <> ''::text))
 );
@@ -662,6 +792,7 @@ CREATE TABLE signalbox.message (
     role text NOT NULL,
     content text NOT NULL,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
+    as_of bigint DEFAULT 0 NOT NULL,
     CONSTRAINT message_role_check CHECK ((role = ANY (ARRAY['user'::text, 'assistant'::text])))
 );
 
@@ -702,6 +833,8 @@ CREATE TABLE signalbox.trace (
     expires_at timestamp with time zone NOT NULL,
     request jsonb NOT NULL,
     record jsonb NOT NULL,
+    principals text[] DEFAULT '{}'::text[] NOT NULL,
+    as_of bigint DEFAULT 0 NOT NULL,
     CONSTRAINT trace_tenant_check CHECK ((tenant <> ''::text))
 );
 
@@ -711,6 +844,11 @@ COMMENT ON TABLE signalbox.trace IS 'decision records (agent.trace); what has ex
 
 COMMENT ON COLUMN signalbox.trace.request IS 'what was asked, with the moment it was asked as of, so that it can be asked again';
 
+COMMENT ON COLUMN signalbox.trace.as_of IS 'access.changed when it was asked';
+
+ALTER TABLE ONLY signalbox.access
+    ADD CONSTRAINT access_pkey PRIMARY KEY (tenant);
+
 ALTER TABLE ONLY signalbox.api_key
     ADD CONSTRAINT api_key_pkey PRIMARY KEY (tenant, id);
 
@@ -718,10 +856,10 @@ ALTER TABLE ONLY signalbox.chunk
     ADD CONSTRAINT chunk_pkey PRIMARY KEY (tenant, collection, document_id, ordinal);
 
 ALTER TABLE ONLY signalbox.collection
-    ADD CONSTRAINT collection_pkey PRIMARY KEY (tenant, number);
+    ADD CONSTRAINT collection_name_key UNIQUE NULLS NOT DISTINCT (tenant, part_of, name);
 
 ALTER TABLE ONLY signalbox.collection
-    ADD CONSTRAINT collection_tenant_name_key UNIQUE (tenant, name);
+    ADD CONSTRAINT collection_pkey PRIMARY KEY (tenant, number);
 
 ALTER TABLE ONLY signalbox.conversation
     ADD CONSTRAINT conversation_pkey PRIMARY KEY (tenant, id);
@@ -813,6 +951,9 @@ ALTER TABLE ONLY signalbox.chunk
 ALTER TABLE ONLY signalbox.collection
     ADD CONSTRAINT collection_embedder_fkey FOREIGN KEY (embedder) REFERENCES signalbox.embedder(number);
 
+ALTER TABLE ONLY signalbox.collection
+    ADD CONSTRAINT collection_part_fkey FOREIGN KEY (tenant, part_of) REFERENCES signalbox.collection(tenant, number) ON DELETE CASCADE;
+
 ALTER TABLE ONLY signalbox.dead_letter
     ADD CONSTRAINT dead_letter_tenant_job_fkey FOREIGN KEY (tenant, job) REFERENCES signalbox.job(tenant, id) ON DELETE CASCADE;
 
@@ -836,6 +977,8 @@ ALTER TABLE ONLY signalbox.message
 
 ALTER TABLE ONLY signalbox.term
     ADD CONSTRAINT term_tenant_collection_fkey FOREIGN KEY (tenant, collection) REFERENCES signalbox.collection(tenant, number) ON DELETE CASCADE;
+
+ALTER TABLE signalbox.access ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE signalbox.api_key ENABLE ROW LEVEL SECURITY;
 
@@ -875,43 +1018,47 @@ ALTER TABLE signalbox.job ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE signalbox.message ENABLE ROW LEVEL SECURITY;
 
+CREATE POLICY own ON signalbox.access TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+
 CREATE POLICY own ON signalbox.api_key TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
-CREATE POLICY own ON signalbox.chunk TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+CREATE POLICY own ON signalbox.chunk TO signalbox_app USING (((tenant = ( SELECT signalbox.tenant() AS tenant)) AND ((part IS NULL) OR (part = ANY (( SELECT signalbox.parts() AS parts)::integer[]))))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
-CREATE POLICY own ON signalbox.collection TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+CREATE POLICY own ON signalbox.collection TO signalbox_app USING (((tenant = ( SELECT signalbox.tenant() AS tenant)) AND signalbox.readable(readers, ( SELECT signalbox.principals() AS principals)) AND ((documents > 0) OR (part_of IS NOT NULL) OR (NOT (number = ANY (( SELECT signalbox.concealed(true) AS concealed)::integer[])))))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
-CREATE POLICY own ON signalbox.conversation TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+CREATE POLICY own ON signalbox.conversation TO signalbox_app USING (((tenant = ( SELECT signalbox.tenant() AS tenant)) AND ((principals <@ ( SELECT signalbox.principals() AS principals)) OR ('*'::text = ANY (( SELECT signalbox.principals() AS principals)::text[]))))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
-CREATE POLICY own ON signalbox.dead_letter TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+CREATE POLICY own ON signalbox.dead_letter TO signalbox_app USING (((tenant = ( SELECT signalbox.tenant() AS tenant)) AND signalbox.readable(readers, ( SELECT signalbox.principals() AS principals)))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
-CREATE POLICY own ON signalbox.document TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+CREATE POLICY own ON signalbox.document TO signalbox_app USING (((tenant = ( SELECT signalbox.tenant() AS tenant)) AND ((part IS NULL) OR (part = ANY (( SELECT signalbox.parts() AS parts)::integer[]))))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
-CREATE POLICY own ON signalbox.exchange TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+CREATE POLICY own ON signalbox.exchange TO signalbox_app USING (((tenant = ( SELECT signalbox.tenant() AS tenant)) AND (as_of >= ( SELECT signalbox.narrowed() AS narrowed)) AND ((principals <@ ( SELECT signalbox.principals() AS principals)) OR ('*'::text = ANY (( SELECT signalbox.principals() AS principals)::text[]))))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
 CREATE POLICY own ON signalbox.feedback TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
 CREATE POLICY own ON signalbox.feedback_document TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
-CREATE POLICY own ON signalbox.field_count TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+CREATE POLICY own ON signalbox.field_count TO signalbox_app USING (((tenant = ( SELECT signalbox.tenant() AS tenant)) AND ((collection > 0) OR (collection = ANY (( SELECT signalbox.parts() AS parts)::integer[]))))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
-CREATE POLICY own ON signalbox.field_value TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+CREATE POLICY own ON signalbox.field_value TO signalbox_app USING (((tenant = ( SELECT signalbox.tenant() AS tenant)) AND ((collection > 0) OR (collection = ANY (( SELECT signalbox.parts() AS parts)::integer[]))))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
-CREATE POLICY own ON signalbox.field_word TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+CREATE POLICY own ON signalbox.field_word TO signalbox_app USING (((tenant = ( SELECT signalbox.tenant() AS tenant)) AND ((collection > 0) OR (collection = ANY (( SELECT signalbox.parts() AS parts)::integer[]))))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
 CREATE POLICY own ON signalbox.job TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
-CREATE POLICY own ON signalbox.message TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+CREATE POLICY own ON signalbox.message TO signalbox_app USING (((tenant = ( SELECT signalbox.tenant() AS tenant)) AND (as_of >= ( SELECT signalbox.narrowed() AS narrowed)) AND (EXISTS ( SELECT
+   FROM signalbox.conversation c
+  WHERE ((c.tenant = message.tenant) AND (c.id = message.conversation)))))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
-CREATE POLICY own ON signalbox.term TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+CREATE POLICY own ON signalbox.term TO signalbox_app USING (((tenant = ( SELECT signalbox.tenant() AS tenant)) AND ((collection > 0) OR (collection = ANY (( SELECT signalbox.parts() AS parts)::integer[]))))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
-CREATE POLICY own ON signalbox.trace TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+CREATE POLICY own ON signalbox.trace TO signalbox_app USING (((tenant = ( SELECT signalbox.tenant() AS tenant)) AND (as_of >= ( SELECT signalbox.narrowed() AS narrowed)) AND ((principals <@ ( SELECT signalbox.principals() AS principals)) OR ('*'::text = ANY (( SELECT signalbox.principals() AS principals)::text[]))))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
-CREATE POLICY platform ON signalbox.chunk FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND public AND ((expires_at IS NULL) OR (expires_at > now())) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
+CREATE POLICY platform ON signalbox.chunk FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND public AND (part IS NULL) AND ((expires_at IS NULL) OR (expires_at > now())) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
 
 CREATE POLICY platform ON signalbox.collection FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND (public_documents > 0) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
 
-CREATE POLICY platform ON signalbox.document FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND public AND enabled AND ((expires_at IS NULL) OR (expires_at > now())) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
+CREATE POLICY platform ON signalbox.document FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND public AND (part IS NULL) AND enabled AND ((expires_at IS NULL) OR (expires_at > now())) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
 
 CREATE POLICY platform ON signalbox.field_count FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text) AND (EXISTS ( SELECT
    FROM signalbox.collection c
@@ -929,6 +1076,8 @@ CREATE POLICY platform ON signalbox.term FOR SELECT TO signalbox_app USING (((te
    FROM signalbox.collection c
   WHERE ((c.tenant = '0'::text) AND (c.number = term.collection))))));
 
+CREATE POLICY search ON signalbox.access FOR SELECT TO signalbox_search USING (true);
+
 CREATE POLICY search ON signalbox.chunk FOR SELECT TO signalbox_search USING (true);
 
 CREATE POLICY search ON signalbox.collection FOR SELECT TO signalbox_search USING (true);
@@ -937,9 +1086,9 @@ CREATE POLICY search ON signalbox.document FOR SELECT TO signalbox_search USING 
 
 CREATE POLICY search ON signalbox.term FOR SELECT TO signalbox_search USING (true);
 
-CREATE POLICY sql_own ON signalbox.document FOR SELECT TO signalbox_sql USING (((tenant = ( SELECT signalbox.tenant() AS tenant)) AND enabled));
+CREATE POLICY sql_own ON signalbox.document FOR SELECT TO signalbox_sql USING (((tenant = ( SELECT signalbox.tenant() AS tenant)) AND enabled AND ((part IS NULL) OR (part = ANY (( SELECT signalbox.parts() AS parts)::integer[])))));
 
-CREATE POLICY sql_platform ON signalbox.document FOR SELECT TO signalbox_sql USING (((tenant = '0'::text) AND public AND enabled AND ((expires_at IS NULL) OR (expires_at > now())) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
+CREATE POLICY sql_platform ON signalbox.document FOR SELECT TO signalbox_sql USING (((tenant = '0'::text) AND public AND (part IS NULL) AND enabled AND ((expires_at IS NULL) OR (expires_at > now())) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
 
 CREATE POLICY sweep ON signalbox.conversation TO signalbox_search USING ((expires_at <= now()));
 
@@ -958,19 +1107,46 @@ GRANT USAGE ON SCHEMA signalbox TO signalbox_app;
 GRANT USAGE ON SCHEMA signalbox TO signalbox_sql;
 GRANT USAGE ON SCHEMA signalbox TO signalbox_keys;
 
+REVOKE ALL ON FUNCTION signalbox.access_changed(scope text) FROM PUBLIC;
+GRANT ALL ON FUNCTION signalbox.access_changed(scope text) TO signalbox_app;
+
+REVOKE ALL ON FUNCTION signalbox.concealed(wholly boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION signalbox.concealed(wholly boolean) TO signalbox_app;
+
 REVOKE ALL ON FUNCTION signalbox.expired_documents(pass text, most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.expired_documents(pass text, most integer) TO signalbox_app;
 
-REVOKE ALL ON FUNCTION signalbox.few_passages(who text, among integer[], wanted jsonpath, OUT documents bigint, OUT passages bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION signalbox.few_passages(who text, among integer[], wanted jsonpath, seen integer[], OUT documents bigint, OUT passages bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION signalbox.matching(scope text, among integer[], candidates tsquery, wider tsquery, question public.sparsevec, wanted jsonpath, amount integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.matching(scope text, among integer[], candidates tsquery, wider tsquery, question public.sparsevec, wanted jsonpath, amount integer) TO signalbox_app;
 
+REVOKE ALL ON FUNCTION signalbox.narrowed() FROM PUBLIC;
+GRANT ALL ON FUNCTION signalbox.narrowed() TO signalbox_app;
+
 REVOKE ALL ON FUNCTION signalbox.nearest(scope text, among integer[], model smallint, question public.halfvec, wanted jsonpath, amount integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.nearest(scope text, among integer[], model smallint, question public.halfvec, wanted jsonpath, amount integer) TO signalbox_app;
 
+REVOKE ALL ON FUNCTION signalbox.parts() FROM PUBLIC;
+GRANT ALL ON FUNCTION signalbox.parts() TO signalbox_app;
+GRANT ALL ON FUNCTION signalbox.parts() TO signalbox_sql;
+
+REVOKE ALL ON FUNCTION signalbox.parts(scope text) FROM PUBLIC;
+GRANT ALL ON FUNCTION signalbox.parts(scope text) TO signalbox_app;
+GRANT ALL ON FUNCTION signalbox.parts(scope text) TO signalbox_sql;
+
 REVOKE ALL ON FUNCTION signalbox.passages(scope text, tenants text[], among integer[], documents text[], ordinals integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.passages(scope text, tenants text[], among integer[], documents text[], ordinals integer[]) TO signalbox_app;
+
+REVOKE ALL ON FUNCTION signalbox.principals() FROM PUBLIC;
+GRANT ALL ON FUNCTION signalbox.principals() TO signalbox_app;
+GRANT ALL ON FUNCTION signalbox.principals() TO signalbox_search;
+GRANT ALL ON FUNCTION signalbox.principals() TO signalbox_sql;
+
+REVOKE ALL ON FUNCTION signalbox.readable(readers text[], principals text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION signalbox.readable(readers text[], principals text[]) TO signalbox_app;
+GRANT ALL ON FUNCTION signalbox.readable(readers text[], principals text[]) TO signalbox_search;
+GRANT ALL ON FUNCTION signalbox.readable(readers text[], principals text[]) TO signalbox_sql;
 
 REVOKE ALL ON FUNCTION signalbox.refresh_statistics() FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.refresh_statistics() TO signalbox_app;
@@ -995,10 +1171,20 @@ GRANT ALL ON FUNCTION signalbox.term_counts(scope text, tenants text[], among in
 REVOKE ALL ON FUNCTION signalbox.verified_key(wanted text, presented bytea) FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.verified_key(wanted text, presented bytea) TO signalbox_app;
 
+REVOKE ALL ON FUNCTION signalbox.verified_name(scope text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION signalbox.verified_principals(scope text) FROM PUBLIC;
+GRANT ALL ON FUNCTION signalbox.verified_principals(scope text) TO signalbox_app;
+GRANT ALL ON FUNCTION signalbox.verified_principals(scope text) TO signalbox_search;
+GRANT ALL ON FUNCTION signalbox.verified_principals(scope text) TO signalbox_sql;
+
 REVOKE ALL ON FUNCTION signalbox.verified_tenant(scope text) FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.verified_tenant(scope text) TO signalbox_app;
 GRANT ALL ON FUNCTION signalbox.verified_tenant(scope text) TO signalbox_search;
 GRANT ALL ON FUNCTION signalbox.verified_tenant(scope text) TO signalbox_sql;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.access TO signalbox_app;
+GRANT SELECT ON TABLE signalbox.access TO signalbox_search;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.api_key TO signalbox_app;
 GRANT SELECT ON TABLE signalbox.api_key TO signalbox_keys;

@@ -26,7 +26,7 @@ from psycopg.adapt import Loader
 from psycopg.pq import Format, TransactionStatus
 
 from retrievers.core.errors import BadRequest, TooCostly, Unavailable
-from retrievers.core.types import Scope, Table
+from retrievers.core.types import Scope, Table, Viewer
 from retrievers.postgres.database import Database, Row
 from retrievers.postgres.guard import MAX_ROWS
 from retrievers.postgres.migrate import SQL_ROLE
@@ -81,7 +81,7 @@ async def run(database: Database, scope: Scope, view: View, statement: str, *, t
     full = {short: name for name in (*view.columns, *named) if (short := short_name(name)) != name}
     rows: list[Row] = []
     size = 0
-    entered = _entered(database, scope.tenant, timeout_s, full)
+    entered = _entered(database, scope.viewer, timeout_s, full)
     async with entered as connection, AsyncRawCursor(connection) as cursor:
         cursor.adapters.register_loader("interval", _IntervalLoader)
         async for row in cursor.stream(_wrapped(view.body(named), written), values, binary=True):
@@ -108,14 +108,14 @@ LIMIT {MAX_ROWS}""".encode()  # noqa: S608
 
 @asynccontextmanager
 async def _entered(
-    database: Database, tenant: str, timeout_s: float, full: Mapping[str, str]
+    database: Database, who: Viewer, timeout_s: float, full: Mapping[str, str]
 ) -> AsyncIterator[AsyncConnection[Row]]:
-    """A transaction that can do nothing but read documents of the tenant; it is always rolled back.
+    """A transaction that can do nothing but read documents that the viewer sees; it is always rolled back.
 
     Args:
         full: what the short names in the server's messages stand for.
     """
-    settings = {**_SETTINGS, "signalbox.scope": database.scope(tenant), "statement_timeout": f"{timeout_s * 1000:.0f}"}
+    settings = {**_SETTINGS, "signalbox.scope": database.scope(who), "statement_timeout": f"{timeout_s * 1000:.0f}"}
     enter = "SELECT " + ", ".join("set_config(%s, %s, true)" for _ in settings)
     async with database.connection() as connection:
         try:

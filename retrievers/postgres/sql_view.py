@@ -11,9 +11,10 @@ and longer names travel under short ones, which no reader of a statement or an a
 import hashlib
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Any
 
 from retrievers.core.errors import BadRequest
 from retrievers.core.fields import RESERVED, Field
@@ -173,29 +174,33 @@ class Views:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._known: OrderedDict[tuple[bool, tuple[tuple[str, int, int], ...]], View] = OrderedDict()
+        self._known: OrderedDict[tuple[Hashable, ...], View] = OrderedDict()
 
     async def of(self, scope: Scope) -> View:
         """The view over the collections of a scope."""
         # The platform knows more of its collections than others do.
-        key = (scope.tenant == PLATFORM, tuple((one.tenant, one.number, one.version) for one in scope.collections))
+        key = (
+            scope.tenant == PLATFORM,
+            *((one.tenant, one.number, one.version, one.parts) for one in scope.collections),
+        )
         if key not in self._known:
             fields = filterable(replace(scope, beside=()))
             dates = [name for name, field in fields.items() if field.item == "date"]
             own = {name for one in scope.collections for name in one.fields}
             timed: list[str] = []
-            among = {
+            among: dict[str, Any] = {
                 "tenants": sorted({one.tenant for one in scope.collections}),
                 "among": [one.number for one in scope.collections],
             }
             if dates:
                 # A date column must hold times of day when there are any: rarely, and only the data tell.
                 values = {**among, "names": dates}
-                timed = [row[0] for row in await self._database.fetch(scope.tenant, _TIMES, values)]
+                timed = [row[0] for row in await self._database.fetch(scope.viewer, _TIMES, values)]
             rare: set[str] = set()
             if len(own) > _MOST_FIELDS:
-                values = {**among, "own": sorted(own), "most": _MOST_FIELDS}
-                rows = await self._database.fetch(scope.tenant, _COUNTS, values)
+                counted = [*among["among"], *(part for one in scope.collections for part, _ in one.parts)]
+                values = {**among, "among": counted, "own": sorted(own), "most": _MOST_FIELDS}
+                rows = await self._database.fetch(scope.viewer, _COUNTS, values)
                 rare = own - {row[0] for row in rows}
             collation = await self._collation(scope.tenant)
             self._known[key] = make_view(fields, own, timed, rare, collation=collation)

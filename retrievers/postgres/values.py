@@ -29,51 +29,66 @@ _MOST_SCOPES = 64
 _TEXTUAL = ("string", "boolean")
 
 VISIBLE_FIELDS = """
-    CASE WHEN k.tenant = (SELECT signalbox.tenant()) THEN k.fields ELSE (
-        SELECT coalesce(jsonb_object_agg(f.name, f.described), '{}') FROM jsonb_each(k.fields) AS f (name, described)
+    CASE WHEN k.tenant = (SELECT signalbox.tenant()) AND NOT k.number = ANY ((SELECT signalbox.concealed(false))::int[])
+    THEN k.fields ELSE (
+        SELECT coalesce(jsonb_object_agg(f.name, CASE WHEN NOT f.described ? 'aliases' THEN f.described ELSE
+            jsonb_set(f.described, '{aliases}', (
+                SELECT coalesce(jsonb_object_agg(a.value, a.names), '{}')
+                FROM jsonb_each(f.described -> 'aliases') AS a (value, names)
+                WHERE EXISTS (
+                    SELECT FROM signalbox.field_value v
+                    WHERE v.tenant = k.tenant AND v.collection = ANY (seen.parts) AND v.field = f.name
+                      AND v.value = a.value))) END), '{}')
+        FROM jsonb_each(k.fields) AS f (name, described), (
+            SELECT k.number || ARRAY(SELECT p.number FROM signalbox.collection p
+                                     WHERE p.tenant = k.tenant AND p.part_of = k.number) AS parts) AS seen
         WHERE EXISTS (SELECT FROM signalbox.field_count n
-                      WHERE n.tenant = k.tenant AND n.collection = k.number AND n.field = f.name)) END
+                      WHERE n.tenant = k.tenant AND n.collection = ANY (seen.parts) AND n.field = f.name)) END
 """
-"""The fields of a collection `k` as a tenant may know them. The platform knows all of its own; others know those that
-documents hold which are found: fields of disabled, expired and former documents, or only declared, are not theirs."""
+"""The fields of a collection `k` as a viewer may know them. Who sees all documents of a collection of its tenant knows
+all of them; others know those, and the aliases of those values, that documents hold which they find: fields of hidden,
+disabled, expired and former documents, or only declared, are not theirs."""
 _HELD = f"""
-    SELECT k.number, k.version, k.documents, k.records, {VISIBLE_FIELDS}, (
+    SELECT part.number, part.version, part.documents, k.records, {VISIBLE_FIELDS}, (
         SELECT json_agg(json_build_array(f.field, f.documents, f.kept + f.long, top.held, CASE f.item
             WHEN 'number' THEN (
                 SELECT json_build_array(min(least.number), max(most.number)) FROM (
                     SELECT v.number FROM signalbox.field_value v
-                    WHERE v.tenant = k.tenant AND v.collection = k.number AND v.field = f.field AND v.number IS NOT NULL
+                    WHERE v.tenant = k.tenant AND v.collection = part.number AND v.field = f.field
+                      AND v.number IS NOT NULL
                     ORDER BY v.number LIMIT 1) least, (
                     SELECT v.number FROM signalbox.field_value v
-                    WHERE v.tenant = k.tenant AND v.collection = k.number AND v.field = f.field AND v.number IS NOT NULL
+                    WHERE v.tenant = k.tenant AND v.collection = part.number AND v.field = f.field
+                      AND v.number IS NOT NULL
                     ORDER BY v.number DESC LIMIT 1) most)
             WHEN 'date' THEN (
                 SELECT json_build_array(min(least.value), max(most.value)) FROM (
                     SELECT v.value FROM signalbox.field_value v
-                    WHERE v.tenant = k.tenant AND v.collection = k.number AND v.field = f.field
+                    WHERE v.tenant = k.tenant AND v.collection = part.number AND v.field = f.field
                     ORDER BY v.value LIMIT 1) least, (
                     SELECT v.value FROM signalbox.field_value v
-                    WHERE v.tenant = k.tenant AND v.collection = k.number AND v.field = f.field
+                    WHERE v.tenant = k.tenant AND v.collection = part.number AND v.field = f.field
                     ORDER BY v.value DESC LIMIT 1) most)
             END) ORDER BY f.documents DESC, f.field)
         FROM (SELECT c.*, item, CASE WHEN row_number() OVER (ORDER BY c.documents DESC, c.field) > %(fields)s THEN 0
                                      WHEN item IN ('string', 'boolean') THEN %(values)s ELSE %(shown)s END AS wanted
               FROM signalbox.field_count c, coalesce(k.fields -> c.field ->> 'item', 'string') AS item
-              WHERE c.tenant = k.tenant AND c.collection = k.number) f
+              WHERE c.tenant = k.tenant AND c.collection = part.number) f
         CROSS JOIN LATERAL (
             WITH often AS MATERIALIZED (
                 SELECT v.value, v.documents FROM signalbox.field_value v
-                WHERE v.tenant = k.tenant AND v.collection = k.number AND v.field = f.field AND v.documents > 1
+                WHERE v.tenant = k.tenant AND v.collection = part.number AND v.field = f.field AND v.documents > 1
                 ORDER BY v.documents DESC, v.value LIMIT f.wanted),
             once AS (
                 SELECT v.value, v.documents FROM signalbox.field_value v
-                WHERE v.tenant = k.tenant AND v.collection = k.number AND v.field = f.field AND v.documents = 1
+                WHERE v.tenant = k.tenant AND v.collection = part.number AND v.field = f.field AND v.documents = 1
                   AND (SELECT count(*) FROM often) < least(f.kept, f.wanted)
                 ORDER BY v.value LIMIT f.wanted)
             SELECT json_agg(json_build_array(value, documents)) AS held
             FROM (SELECT * FROM often UNION ALL SELECT * FROM once LIMIT f.wanted) AS either) top)
     FROM unnest(%(tenants)s::text[], %(among)s::integer[]) AS one (tenant, number)
-    JOIN signalbox.collection k USING (tenant, number)
+    JOIN signalbox.collection part USING (tenant, number)
+    JOIN signalbox.collection k ON k.tenant = part.tenant AND k.number = coalesce(part.part_of, part.number)
 """  # noqa: S608 - constants both
 # The words of a span and what goes on after a blank lie between "span" and "span!": "!" follows the blank.
 _FIND = """
@@ -93,7 +108,7 @@ _FIND = """
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What one collection holds, as of one version.
+    """What one collection holds for everybody, or one of its parts, as of one version.
 
     Attributes:
         records: words for one of its documents, as declared.
@@ -115,8 +130,9 @@ class _Known:
     held: tuple[Held, ...]
 
 
-_Which = tuple[bool, tuple[tuple[str, int], ...]]
-"""Whether the platform asks, which knows more of its collections than others do; then the collections."""
+_Which = tuple[bool, int, tuple[tuple[str, int], ...]]
+"""Whether the platform asks, which knows more of its collections than others do; the changes of readers; then the
+collections and their parts."""
 
 
 class FieldReader:
@@ -141,12 +157,12 @@ class FieldReader:
         ]
         spans = [span for span in dict.fromkeys(folded_spans) if span and "\0" not in span][:_MOST_SPANS]
         numbers = {one.number for one in known.held if not one.values.keys().isdisjoint(large)}
-        among = [one for one in scope.collections if one.number in numbers]
+        among = [one for one in _counted(scope) if one[1] in numbers]
         if not spans or not among:
             return []
         values = {
-            "tenants": [one.tenant for one in among],
-            "among": [one.number for one in among],
+            "tenants": [tenant for tenant, _ in among],
+            "among": [number for _, number in among],
             "words": spans,
             "beyond": [f"{span}!" for span in spans],
             "fields": large,
@@ -154,7 +170,7 @@ class FieldReader:
         }
         documents: Counter[tuple[str, str]] = Counter()
         whole: set[tuple[str, str]] = set()
-        for _, name, value, count, is_whole in await self._database.fetch(scope.tenant, _FIND, values):
+        for _, name, value, count, is_whole in await self._database.fetch(scope.viewer, _FIND, values):
             documents[name, value] += count
             if is_whole:
                 whole.add((name, value))
@@ -162,20 +178,21 @@ class FieldReader:
         return [(name, value, count) for (name, value), count in ranked[:MAX_FOUND]]
 
     async def read(self, scope: Scope) -> tuple[Held, ...]:
-        """What every collection of the scope holds now, in the scope's order; one query."""
+        """What every collection of the scope and every part holds now, in the scope's order; one query."""
+        counted = _counted(scope)
         values = {
-            "tenants": [one.tenant for one in scope.collections],
-            "among": [one.number for one in scope.collections],
+            "tenants": [tenant for tenant, _ in counted],
+            "among": [number for _, number in counted],
             "fields": _MOST_FIELDS,
             "values": MAX_VALUES,
             "shown": _SHOWN,
         }
-        rows = {row[0]: row for row in await self._database.fetch(scope.tenant, _HELD, values)}
+        rows = {row[0]: row for row in await self._database.fetch(scope.viewer, _HELD, values)}
         # One that was deleted meanwhile holds nothing.
-        return tuple(_held(rows[one.number]) for one in scope.collections if one.number in rows)
+        return tuple(_held(rows[number]) for _, number in counted if number in rows)
 
     async def _current(self, scope: Scope, *, fresh: bool = False) -> _Known:
-        which = (scope.tenant == PLATFORM, tuple((one.tenant, one.number) for one in scope.collections))
+        which = (scope.tenant == PLATFORM, scope.changed, tuple(_counted(scope)))
         known = self._known.get(which)
         if known and not fresh and _is_good(known, scope):
             return known
@@ -207,10 +224,18 @@ class FieldReader:
         return known
 
 
+def _counted(scope: Scope) -> list[tuple[str, int]]:
+    """Tenant and number of the collections of a scope and of their parts, which are counted by themselves."""
+    return [
+        (one.tenant, number) for one in scope.collections for number in (one.number, *(part for part, _ in one.parts))
+    ]
+
+
 def _is_good(known: _Known, scope: Scope) -> bool:
     """Whether it is as new as the scope, or was read a moment ago."""
     read = dict(known.catalogue.key)
-    if all(read.get(one.number, -1) >= one.version for one in scope.collections):
+    versions = [pair for one in scope.collections for pair in ((one.number, one.version), *one.parts)]
+    if all(read.get(number, -1) >= version for number, version in versions):
         return True
     return time.monotonic() - known.read_at < _FRESH_S
 

@@ -51,6 +51,6 @@ async def values_within(
         "values": [value for _, value in pairs],
     }
     held: dict[str, dict[str, int]] = {}
-    for field, value, count in await database.fetch(scope.tenant, _WITHIN, values):
+    for field, value, count in await database.fetch(scope.viewer, _WITHIN, values):
         held.setdefault(field, {})[value] = count
     return held

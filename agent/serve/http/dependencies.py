@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from agent.app import Service
-from agent.serve.identity import Caller, Unauthenticated
+from agent.serve.identity import Caller, Forbidden, Unauthenticated
 
 _NOTABLE_WAIT_S = 0.05
 
@@ -26,6 +26,13 @@ async def _caller(request: Request) -> Caller:
     return caller
 
 
+async def _writer(request: Request) -> Caller:
+    caller = await _caller(request)
+    if not caller.writes:
+        raise Forbidden("who reads as certain principals alone stores and deletes nothing, and sees no jobs")
+    return caller
+
+
 async def _waited_s(request: Request) -> float:
     return waited_s(request)
 
@@ -38,5 +45,6 @@ def waited_s(request: Request) -> float:
 
 TheService = Annotated[Service, Depends(_service)]
 TheCaller = Annotated[Caller, Depends(_caller)]
+TheWriter = Annotated[Caller, Depends(_writer)]
 WaitedS = Annotated[float, Depends(_waited_s)]
 """See `waited_s`."""

@@ -14,6 +14,7 @@ from agent.serve.http.native import answer, asked
 from agent.serve.http.problems import Problem
 from agent.types import MAX_TOP_K, RankedHit, Request
 from retrievers.core.errors import UnknownCollection
+from retrievers.core.types import Viewer
 
 MOST_CONDITIONS = 64
 
@@ -104,9 +105,9 @@ async def retrieval(
 ) -> Response:
     """Passages of a collection in the shape of Dify's external knowledge API."""
     setting = body.retrieval_setting
-    wanted = await _filter(service, caller.tenant, body)
+    wanted = await _filter(service, caller.viewer, body)
     asks = Request(query=body.query, collection=body.knowledge_id, filter=wanted, top_k=setting.top_k)
-    result = await service.retrieve(tenant=caller.tenant, **asked(asks, service.settings, waited_s))
+    result = await service.retrieve(**asked(caller, asks, service.settings, waited_s))
     return answer(
         Records(
             records=[
@@ -122,12 +123,12 @@ def _metadata(hit: RankedHit) -> dict[str, Any]:
     return own | hit.metadata
 
 
-async def _filter(service: Service, tenant: str, body: Retrieval) -> dict[str, Any] | None:
+async def _filter(service: Service, viewer: Viewer, body: Retrieval) -> dict[str, Any] | None:
     wanted = body.metadata_condition
     if wanted is None or not wanted.conditions:
         return None
     try:
-        fields, held = await service.fields(body.knowledge_id, tenant=tenant)
+        fields, held = await service.fields(body.knowledge_id, tenant=viewer)
     except UnknownCollection:
         if body.knowledge_id not in service.pipeline.sources:
             raise

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from agent.serve.http import shapes
 from agent.serve.http.bodies import JsonBody
-from agent.serve.http.dependencies import TheCaller, TheService
+from agent.serve.http.dependencies import TheCaller, TheService, TheWriter
 from agent.serve.http.native import Name, answer, gives
 from agent.serve.http.problems import Problem
 from retrievers.core.errors import NotFound
@@ -42,21 +42,21 @@ def router() -> APIRouter:
 
 async def add_documents(
     service: TheService,
-    caller: TheCaller,
+    caller: TheWriter,
     body: Annotated[shapes.NewDocuments, Depends(JsonBody(shapes.NewDocuments, items="documents", example=_EXAMPLE))],
 ) -> Response:
     """Store documents; those that are stored already, unchanged, cost nothing.
 
     A bad document loses no other. Where each of them is bad, the answer is a 422 with the same list `failed`.
     """
-    job = await service.submit(body.collection, body.documents, wait=body.wait, tenant=caller.tenant)
+    job = await service.submit(body.collection, body.documents, wait=body.wait, tenant=caller.viewer)
     return _answer(job, wait=body.wait)
 
 
 async def upload_file(
     request: Request,
     service: TheService,
-    caller: TheCaller,
+    caller: TheWriter,
     collection: Name,
     name: FileName,
     wait: Annotated[bool, Query(description="answer when its documents are stored, not when it is accepted")] = True,
@@ -66,19 +66,19 @@ async def upload_file(
     One that is not stored within the service's TIMEOUT_S is answered with 202, and its job goes on.
     """
     data, within_s = await request.body(), service.settings.timeout_s
-    job = await service.submit_file(collection, name, data, wait=wait, tenant=caller.tenant, within_s=within_s)
+    job = await service.submit_file(collection, name, data, wait=wait, tenant=caller.viewer, within_s=within_s)
     return _answer(job, wait=wait and job.status not in ("queued", "running"))
 
 
 async def get_document(service: TheService, caller: TheCaller, collection: Name, id: Id) -> Response:
     """One document as it is stored."""
-    found = await service.document(collection, id, tenant=caller.tenant)
+    found = await service.document(collection, id, tenant=caller.viewer)
     return answer(shapes.DocumentBody(**asdict(found)))
 
 
-async def delete_document(service: TheService, caller: TheCaller, collection: Name, id: Id) -> Response:
+async def delete_document(service: TheService, caller: TheWriter, collection: Name, id: Id) -> Response:
     """Delete one document with everything derived from it."""
-    count = await service.delete(collection, id, tenant=caller.tenant)
+    count = await service.delete(collection, id, tenant=caller.viewer)
     if not count:
         raise NotFound(f'collection "{collection}" holds no document "{id[:80]}" of yours', where="id")
     return answer(shapes.Deleted(collection=collection, deleted=count))
@@ -86,22 +86,22 @@ async def delete_document(service: TheService, caller: TheCaller, collection: Na
 
 async def list_jobs(
     service: TheService,
-    caller: TheCaller,
+    caller: TheWriter,
     limit: Annotated[int, Query(ge=1, le=MAX_LISTED, description="how many")] = 50,
 ) -> Response:
     """The latest ingestion jobs, newest first."""
-    found = await service.jobs(limit=limit, tenant=caller.tenant)
+    found = await service.jobs(limit=limit, tenant=caller.viewer)
     return answer(shapes.Jobs(jobs=[shapes.JobSummary(**_summary(job)) for job in found]))
 
 
-async def get_job(service: TheService, caller: TheCaller, id: JobId) -> Response:
+async def get_job(service: TheService, caller: TheWriter, id: JobId) -> Response:
     """How far an ingestion job is, and which of its documents failed."""
-    return answer(_body(await service.job(id, tenant=caller.tenant)))
+    return answer(_body(await service.job(id, tenant=caller.viewer)))
 
 
-async def retry_job(service: TheService, caller: TheCaller, id: JobId) -> Response:
+async def retry_job(service: TheService, caller: TheWriter, id: JobId) -> Response:
     """Have the documents of a job that failed stored after all; what came later is not replaced."""
-    return answer(_body(await service.retry_job(id, tenant=caller.tenant)), 202)
+    return answer(_body(await service.retry_job(id, tenant=caller.viewer)), 202)
 
 
 def _answer(job: Job, *, wait: bool) -> Response:

@@ -16,10 +16,12 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.serve.http.problems import Problem, logged_problem, problem_of, respond, unavailable
-from agent.serve.identity import Identify, Seen, Unauthenticated
+from agent.serve.identity import Forbidden, Identify, Seen, Unauthenticated
 from retrievers.core.errors import BadRequest, Unavailable
 
 MAX_BODY_BYTES = 8 << 20
+PRINCIPALS = "X-Signalbox-Principals"
+"""The header in which a trusted caller says on whose behalf it reads, with commas between them."""
 _MOST_HELD_BYTES, _FOR_SMALL_BYTES = 80 << 20, 16 << 20
 """Of all bodies together, from their first byte to the end of their requests; and how much of it is for small ones
 alone. What is made of a body takes several times as much again."""
@@ -144,14 +146,20 @@ class Callers:
             sent = Headers(scope=scope).getlist("authorization")  # of several, none is the one that counts
             header = ", ".join(sent)
             try:
-                caller = await self._identify(header or None)
-            except (Unauthenticated, Unavailable, BadRequest) as error:
+                caller = (await self._identify(header or None)).on_behalf_of(_principals(scope))
+            except (Unauthenticated, Forbidden, Unavailable, BadRequest) as error:
                 await respond(scope, problem_of(error))(scope, receive, send)
                 return
             if "caller" not in scope["state"]:
                 self._seen.add(header, caller.tenant)
             scope["state"]["caller"] = caller
         await self._app(scope, receive, send)
+
+
+def _principals(scope: Scope) -> list[str] | None:
+    """What the header of the principals says; None where there is none."""
+    said = Headers(scope=scope).getlist(PRINCIPALS)
+    return [one.strip() for line in said for one in line.split(",") if one.strip()] if said else None
 
 
 class Bodies:

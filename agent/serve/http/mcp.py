@@ -18,6 +18,7 @@ from agent.serve.http.dependencies import waited_s
 from agent.serve.http.limits import MAX_BODY_BYTES
 from agent.serve.http.problems import Problem
 from agent.serve.identity import Caller
+from retrievers.core.types import Viewer
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
@@ -89,7 +90,7 @@ class Endpoint:
 
             from agent.serve.mcp import build_server
 
-            server = build_server(service, _tenant_of, _waited_s)
+            server = build_server(service, _viewer_of, _waited_s)
             # Whoever calls here has passed the checks of Host and Origin that hold for every path.
             manager = StreamableHTTPSessionManager(
                 server, json_response=True, stateless=True, max_request_body_size=MAX_BODY_BYTES
@@ -103,10 +104,10 @@ class Endpoint:
             ready.set_exception(error)  # for who waits; the next request tries again
 
 
-def _tenant_of(context: "ServerRequestContext[Any]") -> str:
-    """The tenant of the key that the request came with."""
+def _viewer_of(context: "ServerRequestContext[Any]") -> Viewer:
+    """On whose behalf the request reads, by the key that it came with."""
     caller: Caller = _request_of(context).state.caller
-    return caller.tenant
+    return caller.viewer
 
 
 def _waited_s(context: "ServerRequestContext[Any]") -> float:

@@ -16,8 +16,9 @@ from pydantic_core import to_json
 from agent.serve.deadline import left_s
 from agent.serve.http import shapes
 from agent.serve.http.bodies import JsonBody
-from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
+from agent.serve.http.dependencies import TheCaller, TheService, TheWriter, WaitedS
 from agent.serve.http.problems import logged_problem, problem_body
+from agent.serve.identity import Caller
 from agent.settings import Settings
 from agent.types import Answer, AskRequest, AugmentRequest, Prompt, Request, Result
 
@@ -62,7 +63,7 @@ async def retrieve(
     body: Annotated[Request, Depends(JsonBody(Request, example=_QUESTION))],
 ) -> Response:
     """Ranked hits for a question, with how they were found."""
-    return answer(await service.retrieve(tenant=caller.tenant, **asked(body, service.settings, waited_s)))
+    return answer(await service.retrieve(**asked(caller, body, service.settings, waited_s)))
 
 
 async def augment(
@@ -72,7 +73,7 @@ async def augment(
     body: Annotated[AugmentRequest, Depends(JsonBody(AugmentRequest, example=_QUESTION))],
 ) -> Response:
     """The single prompt for a question, with numbered citations."""
-    return answer(await service.augment(tenant=caller.tenant, **asked(body, service.settings, waited_s)))
+    return answer(await service.augment(**asked(caller, body, service.settings, waited_s)))
 
 
 async def ask(
@@ -87,7 +88,7 @@ async def ask(
     `text`: a piece of the answer as a JSON string. `answer`: the last one, the whole answer with its citations.
     `error`: in its place when something failed on the way, a problem.
     """
-    pieces = service.ask_stream(tenant=caller.tenant, **asked(body, service.settings, waited_s))
+    pieces = service.ask_stream(**asked(caller, body, service.settings, waited_s))
     try:
         first = await anext(pieces)  # what fails before anything is said has a status of its own
     except BaseException:
@@ -100,7 +101,7 @@ async def ask(
 
 async def list_collections(service: TheService, caller: TheCaller) -> Response:
     """The collections that the caller sees."""
-    found = await service.collections(tenant=caller.tenant)
+    found = await service.collections(tenant=caller.viewer)
     names = shapes.CollectionSummary.model_fields
     summaries = [shapes.CollectionSummary(**{name: getattr(one, name) for name in names}) for one in found]
     return answer(shapes.Collections(collections=summaries))
@@ -108,24 +109,24 @@ async def list_collections(service: TheService, caller: TheCaller) -> Response:
 
 async def get_collection(service: TheService, caller: TheCaller, name: Name) -> Response:
     """One collection with its field catalogue."""
-    return answer(shapes.CollectionBody(**await service.describe(name, tenant=caller.tenant)))
+    return answer(shapes.CollectionBody(**await service.describe(name, tenant=caller.viewer)))
 
 
 async def declare_collection(
     service: TheService,
-    caller: TheCaller,
+    caller: TheWriter,
     name: Name,
     body: Annotated[shapes.Declaration, Depends(JsonBody(shapes.Declaration, example=_DECLARATION))],
 ) -> Response:
     """Declare the fields of a collection, their units and other names, and what a document is called."""
     said = {name: getattr(body, name) for name in body.model_fields_set}
     schema = {name: value for name, value in said.items() if value is not None}
-    return answer(shapes.CollectionBody(**await service.declare(name, schema, tenant=caller.tenant)))
+    return answer(shapes.CollectionBody(**await service.declare(name, schema, tenant=caller.viewer)))
 
 
-async def delete_collection(service: TheService, caller: TheCaller, name: Name) -> Response:
+async def delete_collection(service: TheService, caller: TheWriter, name: Name) -> Response:
     """Delete a collection with all of its documents."""
-    return answer(shapes.Deleted(collection=name, deleted=await service.delete(name, tenant=caller.tenant)))
+    return answer(shapes.Deleted(collection=name, deleted=await service.delete(name, tenant=caller.viewer)))
 
 
 async def list_traces(
@@ -134,13 +135,13 @@ async def list_traces(
     limit: Annotated[int, Query(ge=1, le=_MOST_TRACES, description="how many")] = 50,
 ) -> Response:
     """The latest traces, newest first."""
-    found = await service.recent_traces(limit, tenant=caller.tenant)
+    found = await service.recent_traces(limit, tenant=caller.viewer)
     return answer(shapes.Traces(traces=[shapes.TraceSummary(**one) for one in found]))
 
 
 async def get_trace(service: TheService, caller: TheCaller, id: TraceId) -> Response:
     """How an answer came about."""
-    return _json(await service.explain(id, tenant=caller.tenant))
+    return _json(await service.explain(id, tenant=caller.viewer))
 
 
 async def replay_trace(
@@ -150,7 +151,7 @@ async def replay_trace(
     body: Annotated[shapes.Replay, Depends(JsonBody(shapes.Replay, optional=True, example={"changes": {"depth": 50}}))],
 ) -> Response:
     """The request of a trace again, with other settings and without calling a model."""
-    result, difference = await service.replay_compared(id, tenant=caller.tenant, changes=body.changes)
+    result, difference = await service.replay_compared(id, tenant=caller.viewer, changes=body.changes)
     more = {"replay_of": id, "changes": body.changes, "difference": difference}
     return _json({**result.model_dump(mode="json"), **more})
 
@@ -161,17 +162,18 @@ async def give_feedback(
     body: Annotated[shapes.Judgement, Depends(JsonBody(shapes.Judgement, example={"trace_id": "0" * 32, "score": 8}))],
 ) -> Response:
     """Say how good an answer was."""
-    await service.feedback(body.trace_id, body.score, body.comment, tenant=caller.tenant)
+    await service.feedback(body.trace_id, body.score, body.comment, tenant=caller.viewer)
     return answer(shapes.Judged(trace_id=body.trace_id, score=body.score))
 
 
-def asked(body: Request, settings: Settings, waited_s: float = 0.0) -> dict[str, Any]:
-    """What the caller said of a question, as arguments of the service.
+def asked(caller: Caller, body: Request, settings: Settings, waited_s: float = 0.0) -> dict[str, Any]:
+    """Who asks, and what was said of the question, as arguments of the service.
 
     Args:
         waited_s: how much of its time is gone already.
     """
-    given = {name: getattr(body, name) for name in body.model_fields_set}
+    given = {name: getattr(body, name) for name in body.model_fields_set - {"principals"}}
+    given["tenant"] = caller.on_behalf_of(body.principals).viewer
     left = left_s(body.timeout_s, settings, waited_s, by_model=isinstance(body, AskRequest))
     return given if left is None else given | {"timeout_s": left}
 

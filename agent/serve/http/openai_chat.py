@@ -100,7 +100,7 @@ async def create_chat_completion(
     if left is not None:
         options["timeout_s"] = left
     ask = _answered if by_model else _prompted
-    pieces = ask(service, caller, body, options)
+    pieces = ask(service, caller.on_behalf_of(options.pop("principals", None)), body, options)
     try:
         if body.stream:
             # Until the first piece is there, an error still has a status of its own.
@@ -135,7 +135,7 @@ class _End:
 
 async def _answered(service: Service, caller: Caller, body: ChatBody, options: Json) -> AsyncGenerator[str | _End]:
     asked = {**options, **question_of(body), "model_options": body.for_model, "user": body.user}
-    async with aclosing(service.chat_stream(tenant=caller.tenant, **asked)) as pieces:
+    async with aclosing(service.chat_stream(tenant=caller.viewer, **asked)) as pieces:
         async for piece in pieces:
             if isinstance(piece, ChatAnswer):
                 extra = _extra(piece.trace_id, piece.citations, piece.status, piece.degraded, piece.details)
@@ -148,7 +148,7 @@ async def _answered(service: Service, caller: Caller, body: ChatBody, options: J
 async def _prompted(service: Service, caller: Caller, body: ChatBody, options: Json) -> AsyncGenerator[str | _End]:
     if foreign := sorted(set(options) - set(AugmentRequest.model_fields)):
         raise field_problem(f"signalbox.{foreign[0]}", f"{PROMPTS} asks no model and keeps no conversation")
-    prompt = await service.augment(tenant=caller.tenant, **options, messages=question_of(body)["messages"])
+    prompt = await service.augment(tenant=caller.viewer, **options, messages=question_of(body)["messages"])
     yield prompt.prompt
     yield _End(prompt.prompt, _extra(prompt.trace_id, prompt.citations, prompt.status, prompt.degraded, prompt))
 

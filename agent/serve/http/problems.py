@@ -19,7 +19,7 @@ from starlette.types import Scope
 from agent.errors import plain
 from agent.observe.logs import Sparing
 from agent.serve.http.shapes import FailedDocument
-from agent.serve.identity import NoKey, Unauthenticated
+from agent.serve.identity import Forbidden, NoKey, Unauthenticated
 from retrievers.core.errors import BadRequest, EmbedderMismatch, NotFound, RetrievalError, Unavailable
 from retrievers.ingest.clean import plain_line
 
@@ -114,6 +114,8 @@ def problem_of(error: Exception | CancelledError) -> Problem:
                 [ProblemError(where="Authorization", detail=detail, valid=None)] if isinstance(error, NoKey) else []
             )
             return Problem(401, "unauthenticated", detail, errors=errors, headers=headers)
+        case Forbidden():
+            return Problem(403, "forbidden", str(error))
         case ValidationError() | RequestValidationError():
             return validation_problem(error)
         case HTTPException():
@@ -216,7 +218,7 @@ def install(app: FastAPI) -> None:
             error = Problem(405, "method-not-allowed", f"{what}: use {allowed}", headers={"Allow": allowed})
         return respond(request.scope, problem_of(error))
 
-    for kind in (Problem, RetrievalError, Unauthenticated, RequestValidationError):
+    for kind in (Problem, RetrievalError, Unauthenticated, Forbidden, RequestValidationError):
         app.add_exception_handler(kind, answer)
     app.add_exception_handler(HTTPException, no_route)
 

@@ -24,7 +24,7 @@ class NewDocuments(Shape):
             min_length=1,
             max_length=MAX_DOCUMENTS,
             description="objects with text and, if given, id, title, url, metadata, important, questions, public, "
-            "enabled and expires_at; other keys are metadata",
+            "readers, enabled and expires_at; other keys are metadata",
         ),
     ]
     wait: Annotated[bool, Field(description="answer when they are stored, not when they are accepted")] = True
@@ -102,6 +102,7 @@ class DocumentBody(Shape):
     language: str
     chunks: int
     public: bool
+    readers: list[str]
     expires_at: datetime | None
     created_at: datetime
     updated_at: datetime

@@ -138,7 +138,7 @@ async def search_vector_store(
         )
         gone_s = waited_s + (time.monotonic() - started if searched else 0.0)
         try:
-            result = await service.retrieve(tenant=caller.tenant, **asked(asks, service.settings, gone_s))
+            result = await service.retrieve(**asked(caller, asks, service.settings, gone_s))
         except BadFilter as error:
             where = error.where.replace("filter", "filters", 1)  # as OpenAI calls it
             raise BadFilter(str(error), where=where, valid=error.valid) from None

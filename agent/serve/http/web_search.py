@@ -49,7 +49,7 @@ async def web_search(
 ) -> Response:
     """Passages in the shape of Open WebUI's external web search; `?collection=NAME` searches one collection."""
     asks = Request(query=body.query, collection=collection, top_k=body.count)
-    result = await service.retrieve(tenant=caller.tenant, **asked(asks, service.settings, waited_s))
+    result = await service.retrieve(**asked(caller, asks, service.settings, waited_s))
     found = [
         WebSearchResult(link=hit.url or _place(http, hit), title=name_of(hit), snippet=hit.text).model_dump()
         for hit in result.hits

@@ -1,0 +1,125 @@
+"""Tokens (JWT) that name callers: signed by an issuer whose public keys stand in a file, as a JWKS.
+
+What is wrong with a token is told to nobody: its sender is refused, and no more.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jwt
+
+from agent.errors import BadSetting
+from retrievers.core.errors import BadRequest
+from retrievers.core.principals import check_principals, check_tenant
+from retrievers.core.types import Viewer
+
+if TYPE_CHECKING:
+    from agent.settings import Settings
+
+_MOST_CHARACTERS = 16_000
+_BEARER = re.compile(r"bearer +([A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*)", re.IGNORECASE)
+# Keys that are shared in secret have no place in a file of public ones, and would let a token choose its algorithm.
+_PUBLIC = ("RSA", "EC", "OKP")
+
+
+class Tokens:
+    """Verifies tokens of one issuer.
+
+    Args:
+        keys: the JWKS file; read again when it changes, as issuers do with their keys.
+        claim: of the principals, a list or one text.
+        tenant, tenant_claim: the tenant of the callers, unless a claim names it.
+    Raises:
+        BadSetting: the file holds no keys.
+    """
+
+    def __init__(
+        self, *, issuer: str, audience: str, keys: Path, claim: str, tenant: str, tenant_claim: str | None
+    ) -> None:
+        self._issuer, self._audience, self._path = issuer, audience, keys
+        self._claim, self._tenant, self._tenant_claim = claim, tenant, tenant_claim
+        self._written_ns, self._keys = 0, dict[str | None, jwt.PyJWK]()
+        try:
+            self._read()
+        except (OSError, ValueError) as error:
+            raise BadSetting(f"the keys of JWT_KEYS cannot be read: {error}", where="jwt_keys") from error
+
+    @classmethod
+    def of(cls, settings: "Settings") -> "Tokens | None":
+        """As the settings say; None where no token names anybody."""
+        if settings.jwt_issuer is None or settings.jwt_audience is None or settings.jwt_keys is None:
+            return None
+        return cls(
+            issuer=settings.jwt_issuer,
+            audience=settings.jwt_audience,
+            keys=settings.jwt_keys,
+            claim=settings.jwt_claim,
+            tenant=settings.tenant,
+            tenant_claim=settings.jwt_tenant_claim,
+        )
+
+    def in_header(self, authorization: str) -> str | None:
+        """The token in an Authorization header, None where there is another thing in it."""
+        found = _BEARER.fullmatch(authorization.strip()) if len(authorization) <= _MOST_CHARACTERS else None
+        return found[1] if found else None
+
+    def verify(self, token: str) -> Viewer | None:
+        """Its holder; None where it is of another issuer, for somebody else, over, signed by no key of the file or not
+        at all, or does not say whose it is."""
+        try:
+            self._read()
+            key = self._keys[jwt.get_unverified_header(token).get("kid")]
+            claims = jwt.decode(
+                token,
+                key,
+                algorithms=[key.algorithm_name],
+                issuer=self._issuer,
+                audience=self._audience,
+                options={"require": ["exp", "iss", "aud"]},
+            )
+            said = claims[self._claim]
+            tenant = claims[self._tenant_claim] if self._tenant_claim else self._tenant
+            principals = [said] if isinstance(said, str) else said
+            if not isinstance(tenant, str) or not isinstance(principals, list):
+                return None
+            check_tenant(tenant)
+            return Viewer(tenant, check_principals(map(_text, principals)))
+        except (jwt.PyJWTError, BadRequest, KeyError, OSError, ValueError, TypeError):
+            return None
+
+    def _read(self) -> None:
+        """Read the keys, unless they are as they were."""
+        written_ns = self._path.stat().st_mtime_ns
+        if written_ns == self._written_ns:
+            return
+        given = json.loads(self._path.read_text(encoding="utf-8"))
+        keys: dict[str | None, jwt.PyJWK] = {}
+        for one in _listed(given):
+            if one.get("use", "sig") != "sig":
+                continue
+            if one.get("kty") not in _PUBLIC:
+                raise ValueError("one is no public key (RSA, EC or OKP)")
+            try:
+                keys[one.get("kid")] = jwt.PyJWK(one)
+            except jwt.PyJWTError as error:
+                raise ValueError(str(error)) from error
+        if not keys:
+            raise ValueError("there is none in it")
+        if len(keys) == 1:
+            keys.setdefault(None, next(iter(keys.values())))  # a token need not say which it is signed by
+        self._keys, self._written_ns = keys, written_ns
+
+
+def _listed(given: Any) -> list[dict[str, Any]]:
+    keys = given.get("keys") if isinstance(given, dict) else None
+    if not isinstance(keys, list) or not all(isinstance(one, dict) for one in keys):
+        raise ValueError('it is no JWKS: {"keys": [...]}')
+    return keys
+
+
+def _text(principal: Any) -> str:
+    if not isinstance(principal, str):
+        raise TypeError
+    return principal

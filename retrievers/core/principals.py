@@ -1,0 +1,41 @@
+"""Names of who reads: tenants, and their principals, which are users and groups such as "user:7" and "group:legal"."""
+
+import re
+from collections.abc import Iterable
+
+from retrievers.core.errors import BadRequest
+from retrievers.core.types import EVERYTHING
+
+MAX_TENANT_CHARACTERS = 128
+MOST_PRINCIPALS = 500
+# In lists and headers they stand between commas; in a signed scope, on lines.
+_PRINCIPAL = re.compile(r"[^\s,;*]{1,128}")
+
+
+def check_tenant(tenant: str) -> None:
+    """Raises:
+    BadRequest: no tenant has this name.
+    """
+    if not tenant or len(tenant) > MAX_TENANT_CHARACTERS or not tenant.isprintable():
+        raise BadRequest("a tenant is a name of 1 to 128 printable characters", where="tenant")
+
+
+def check_principals(said: Iterable[str], *, everything: bool = False) -> tuple[str, ...]:
+    """The principals sorted, each once.
+
+    Args:
+        everything: whether "*" may stand in their place.
+    Raises:
+        BadRequest: there are too many, or one cannot be; what was said is not repeated.
+    """
+    principals = tuple(sorted(set(said)))
+    if everything and principals == EVERYTHING:
+        return principals
+    if len(principals) > MOST_PRINCIPALS:
+        raise BadRequest(f"there are more than {MOST_PRINCIPALS} principals", where="principals")
+    if not all(_PRINCIPAL.fullmatch(one) and one.isprintable() for one in principals):
+        raise BadRequest(
+            'a principal has 1 to 128 printable characters and no blank, comma, semicolon or asterisk: "user:7"',
+            where="principals",
+        )
+    return principals
