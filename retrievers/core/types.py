@@ -93,6 +93,7 @@ class Collection:
         documents, chunks: what is stored, expired ones included.
         version: raised by every change of the collection.
         records: words for one of its documents, as a schema declares them ("upload", "uploads", "上传").
+        description: what it holds, as somebody has said it; "" where nobody has.
     """
 
     number: int
@@ -108,6 +109,7 @@ class Collection:
     fields: Mapping[str, Field] = field(default_factory=dict)
     version: int = 0
     records: tuple[str, ...] = ()
+    description: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,14 @@ from retrievers.postgres import feedback
 from retrievers.postgres import listing as listing_of
 from retrievers.postgres.database import Database
 from retrievers.postgres.documents import Named, Phrases, read_phrases
-from retrievers.postgres.values import VISIBLE_FIELDS, FieldReader, merged, shared_records
+from retrievers.postgres.drafts import draft, read_sample
+from retrievers.postgres.values import VISIBLE_FIELDS, FieldReader, Held, merged, shared_records
 from retrievers.postgres.values import filterable as filterable
 from retrievers.postgres.values_within import values_within
 
 _COLLECTIONS = f"""
     SELECT k.number, k.tenant, k.name, e.name, e.number, e.dimension, k.documents, k.chunks, k.mean_length, k.languages,
-           {VISIBLE_FIELDS}, k.version, k.records
+           {VISIBLE_FIELDS}, k.version, k.records, k.description
     FROM signalbox.collection k LEFT JOIN signalbox.embedder e ON e.number = k.embedder
     ORDER BY k.name, k.tenant
 """  # noqa: S608 - constants both
@@ -59,6 +60,7 @@ class Catalogue:
         self._terms: OrderedDict[tuple[str, int, int, str], int] = OrderedDict()
         self._fields = FieldReader(database)
         self._called: OrderedDict[tuple[tuple[int, int], ...], str | None] = OrderedDict()
+        self._drafts: OrderedDict[tuple[str, tuple[tuple[int, int], ...]], str] = OrderedDict()
 
     async def collections(self, tenant: str, *, fresh: bool = False) -> tuple[Collection, ...]:
         """Every collection the tenant can see: its own, and the platform's with public documents."""
@@ -96,6 +98,7 @@ class Catalogue:
                 fields=from_catalogue(row[10]),
                 version=row[11],
                 records=tuple(row[12]),
+                description=row[13],
             )
             for row in rows
         )
@@ -155,12 +158,16 @@ class Catalogue:
         """
         return await self._fields.catalogue(scope, fresh=fresh)
 
+    async def held(self, scope: Scope) -> tuple[Held, ...]:
+        """What the fields of each collection hold, as of `fields`."""
+        return await self._fields.held(scope)
+
     async def called(self, scope: Scope) -> str | None:
         """What documents are called by their ids, "pep" of "pep-1" and "pep-2"; None where the ids have no such word.
 
         It is kept as long as the collections are what they were: their size is of no account.
         """
-        key = tuple((one.number, one.documents.bit_length()) for one in scope.collections)
+        key = _size_of(scope)
         if key not in self._called:
             values = {
                 "tenants": [one.tenant for one in scope.collections],
@@ -174,6 +181,29 @@ class Catalogue:
             while len(self._called) > _MOST_TENANTS:
                 self._called.popitem(last=False)
         return self._called[key]
+
+    async def description(self, scope: Scope) -> tuple[str, bool]:
+        """What the collections of one name hold, and whether that is a draft, kept as `called` is."""
+        given = next((one.description for one in scope.collections if one.description), "")
+        if given:
+            return given, False
+        key = (scope.tenant, _size_of(scope))
+        if key not in self._drafts:
+            numbers = {one.number for one in scope.collections}
+            others = tuple(one for one in await self.collections(scope.tenant) if one.number not in numbers)
+            drawn = await read_sample(
+                self._database, scope.tenant, [(one.tenant, one.number) for one in scope.collections]
+            )
+            counts = Counter[str]()
+            if others:
+                for held in (await self.term_counts(Scope(scope.tenant, others), drawn.words)).values():
+                    counts.update(held)
+            passages = max(sum(one.chunks for one in others), 1)
+            fields = (await self.fields(scope)).fields.values()
+            self._drafts[key] = draft(drawn, fields, {term: count / passages for term, count in counts.items()})
+            while len(self._drafts) > _MOST_TENANTS:
+                self._drafts.popitem(last=False)
+        return self._drafts[key], True
 
     async def find_values(self, scope: Scope, folded_spans: Sequence[str]) -> list[tuple[str, str, int]]:
         """Values by their names, in the fields that have too many for `fields` to give all of them.
@@ -204,8 +234,11 @@ class Catalogue:
         fields = {name: field for one in held for name, field in one.fields.items()}
         described = [_described(fields[name], values) for name, values in sorted(merged(held, fields).items())]
         first = scope.collections[0]
+        description, is_draft = await self.description(scope)
         return {
             "name": first.name,
+            "description": description,
+            "draft": is_draft,
             "documents": sum(one.documents for one in scope.collections),
             "chunks": sum(one.chunks for one in scope.collections),
             "embedder": first.embedder,
@@ -254,6 +287,11 @@ class Catalogue:
         kept = [row[:-1] for row in rows if wanted_by is None or matches(wanted_by, row[-1])]
         chunks = (Chunk(ChunkId(row[0], names[row[1]], row[2], row[3]), *row[4:]) for row in kept)
         return {chunk.id: chunk for chunk in chunks}
+
+
+def _size_of(scope: Scope) -> tuple[tuple[int, int], ...]:
+    """The collections with their sizes, which change when one has twice or half as many documents."""
+    return tuple((one.number, one.documents.bit_length()) for one in scope.collections)
 
 
 def _is_new(read_at: float) -> bool:

@@ -131,6 +131,10 @@ class FieldReader:
         """See `Catalogue.fields`."""
         return (await self._current(scope, fresh=fresh)).catalogue
 
+    async def held(self, scope: Scope) -> tuple[Held, ...]:
+        """See `Catalogue.held`."""
+        return (await self._current(scope)).held
+
     async def find(self, scope: Scope, folded_spans: Sequence[str]) -> list[tuple[str, str, int]]:
         """See `Catalogue.find_values`."""
         known = await self._current(scope)
@@ -186,7 +190,7 @@ class FieldReader:
             if known and (known.read_at > asked_at or (not fresh and _is_good(known, scope))):
                 return known
             read_at = time.monotonic()
-            held = await self.read(scope)
+            held = (() if fresh else self._within(scope)) or await self.read(scope)
             current = {one.number: one for one in held}
             stored = tuple(
                 replace(one, fields=current[one.number].fields) for one in scope.collections if one.number in current
@@ -205,6 +209,15 @@ class FieldReader:
         while len(self._known) > _MOST_SCOPES:
             self._reading.pop(self._known.popitem(last=False)[0], None)
         return known
+
+    def _within(self, scope: Scope) -> tuple[Held, ...]:
+        """What was read of the scope as part of a wider one, if that is as new as the scope; else ()."""
+        wanted = [(one.number, one.version) for one in scope.collections]
+        for (is_platform, _), known in reversed(self._known.items()):
+            read = {(one.number, one.version): one for one in known.held}
+            if is_platform == (scope.tenant == PLATFORM) and all(one in read for one in wanted):
+                return tuple(read[one] for one in wanted)
+        return ()
 
 
 def _is_good(known: _Known, scope: Scope) -> bool:
