@@ -260,21 +260,21 @@ class Pipeline:
             await glosses.loaded()
         choice = await self._chosen(request, scope, started + timeout_s)
         clock.ended("scope")
-        if not choice.collections:
-            return await self._within(tenant, Asked(request, scope, wanted, started, timeout_s), choice, clock)
-        # What the other collections hold is looked for before anybody outside is asked.
-        inside = replace(self, settings=self.settings.model_copy(update={"outside_fallback": False}))
+        inside = self
+        if choice.collections:
+            # What the other collections hold is looked for before anybody outside is asked.
+            inside = replace(self, settings=self.settings.model_copy(update={"outside_fallback": False}))
         asked = Asked(request, choice.scope, wanted, started, timeout_s)
         result, decision = await inside._within(tenant, asked, choice, clock)
         left_s = started + timeout_s - time.monotonic()
-        if _found_all(result) or left_s < _AGAIN_SHARE * timeout_s:
+        if not result.intent.scope or _rank(result) == _FOUND or left_s < _AGAIN_SHARE * timeout_s:
             return result, decision
-        asked = Asked(request, scope, wanted, time.monotonic(), left_s)
+        asked = Asked(request, scope, wanted, time.monotonic(), left_s, narrows=False)
         wider, decided = await self._within(tenant, asked, Choice(scope), clock)
         decided.calls.records[:0] = decision.calls.records
-        if not _is_better(wider, result):
+        if _rank(wider) <= _rank(result):
             return result, replace(decision, calls=decided.calls)
-        dropped = {"type": "in", "key": "collection", "value": [one.name for one in choice.collections]}
+        dropped = {"type": "in", "key": "collection", "value": [one.name for one in result.intent.scope]}
         relaxed = (Relaxed(dropped=dropped, reason=scoping.LET_GO), *wider.relaxed)
         took_ms = round((time.monotonic() - started) * 1000, 3)
         return wider.model_copy(update={"relaxed": relaxed, "took_ms": took_ms}), decided
@@ -296,7 +296,8 @@ class Pipeline:
         search = Search(self.settings, self.catalogue, self.sources, self.embedder, self.breakers)
         found = await search.run(asked, reading)
         clock.ended("search")
-        intent = found.course.intent.model_copy(update={"scope": choice.collections})
+        intent = found.course.intent
+        intent = intent.model_copy(update={"scope": intent.scope or choice.collections})
         refused = [answer.error for answer in found.answers if isinstance(answer.error, BadRequest)]
         if intent.by == "caller" and refused and len(refused) == len(found.answers):
             raise refused[0]  # nothing was read into the question: what the caller asked for is at fault
@@ -643,15 +644,12 @@ class Pipeline:
         return [hit for hit in loaded if hit.chunk is not None]
 
 
-def _found_all(result: Result) -> bool:
-    """Whether something was found with all that the question states, or nothing was to be."""
-    return result.status in ("found", "no_retrieval_needed") and not result.relaxed
+_FOUND = 2
 
 
-def _is_better(one: Result, other: Result) -> bool:
-    """Whether a result answers the question rather than another."""
-    ranks = {"nothing_found": 0, "weak": 1}
-    return (ranks.get(one.status, 2), not one.relaxed) > (ranks.get(other.status, 2), not other.relaxed)
+def _rank(result: Result) -> int:
+    """How much was found, `_FOUND` where it is enough."""
+    return {"nothing_found": 0, "weak": 1}.get(result.status, _FOUND)
 
 
 def _values(hit: Fused, fields: Mapping[str, Field]) -> Values:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import minimize
 
-from agent.intent.scope import EVIDENCE, Numbers
+from agent.intent.scope import WEIGHTS, Evidence, Numbers
 from agent.opening import open_service
 from agent.settings import load_settings
 from agent.types import Request
@@ -23,9 +23,9 @@ from retrievers.core.types import Scope
 
 GROUPS, SIZES, EACH = 60, (2, 4, 6, 8), 12
 """Groups that are drawn, how many collections each has, and questions of each of these."""
-_DECAY = 1e-3
+_DECAY = 1e-4
 
-Example = tuple[Numbers, int]
+Example = tuple[Evidence, int]
 """The evidence for each collection of a group, and the place of the right one."""
 
 
@@ -51,16 +51,17 @@ async def examples_of(folders: Sequence[Path]) -> list[Example]:
 
 def fit(examples: Sequence[Example]) -> list[float]:
     """The weights of the columns."""
-    scale = np.vstack([evidence for evidence, _ in examples]).std(axis=0) + 1e-9
+    scale = np.vstack([evidence.columns for evidence, _ in examples]).std(axis=0) + 1e-9
 
     def loss(weights: Numbers) -> tuple[float, Numbers]:
         total, slope = 0.0, np.zeros_like(weights)
         for evidence, right in examples:
-            told = (evidence / scale) @ weights
+            columns = evidence.columns / scale
+            told = columns @ weights
             shares = np.exp(told - told.max())
             shares /= shares.sum()
             total -= np.log(shares[right])
-            slope += (shares - np.eye(len(shares))[right]) @ (evidence / scale)
+            slope += (shares - np.eye(len(shares))[right]) @ columns
         size = len(examples)
         return float(total / size + _DECAY * weights @ weights), slope / size + 2 * _DECAY * weights
 
@@ -70,5 +71,6 @@ def fit(examples: Sequence[Example]) -> list[float]:
 
 
 if __name__ == "__main__":
-    for said, weight in zip(EVIDENCE, fit(asyncio.run(examples_of([Path(one) for one in sys.argv[1:]]))), strict=True):
-        print(f"{weight:8.2f}  {said}")
+    every = asyncio.run(examples_of([Path(one) for one in sys.argv[1:]]))
+    for source in WEIGHTS:
+        print(source, fit([(evidence, right) for evidence, right in every if evidence.near == source]))

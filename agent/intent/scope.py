@@ -29,11 +29,12 @@ from retrievers.postgres.catalogue import Catalogue
 from retrievers.postgres.values import Held
 from retrievers.text import glosses
 from retrievers.text.analysis import analyse
-from retrievers.text.folding import fold
 from retrievers.text.languages import detect
 from retrievers.text.questions import question_terms
 
-_SURE = 0.8
+_SURE = {"vector": 0.85, "fulltext": 0.95}
+"""Least probability together of the collections that are searched, by the source that says which passages are near: by
+words alone, and across languages, it is overestimated for collections that the weights were not learned from."""
 _NEAREST = 50
 """Passages that are looked at for their collections."""
 _FEW = 0.03
@@ -41,8 +42,6 @@ _FEW = 0.03
 _MOST_VALUES = 2000
 """Of a collection, shared among its fields."""
 _MOST_PROFILES = 256
-_LONGEST_SPAN, _LONGEST_RUN = 4, 8
-"""Words, and Chinese characters, of the longest value that is looked for as a whole."""
 _TURNS = 2
 """Earlier turns of the asker that a question may rest on."""
 _SHARE = 0.2
@@ -56,13 +55,17 @@ EVIDENCE = (
     "its passages hold the question's words",
     "its fields hold the question's words",
     "the question names it",
-    "the question names its fields",
-    "the question names a value that it holds",
-    "its passages are near in meaning",
+    "the question names its fields or what it is described by",
+    "its passages are near",
     "its description is near in meaning",
 )
 """What each column of `features` says."""
-WEIGHTS = (0.26, 1.07, 2.18, 2.30, 1.02, 14.43, 8.62)
+WEIGHTS: Mapping[str, Sequence[float]] = {
+    "vector": (0.4, 1.15, 4.2, 2.1, 16.2, 7.8),
+    "fulltext": (0.0, 1.2, 4.4, 0.85, 0.17, 6.3),
+}
+"""Of the columns, by the source that says which passages are near: vectors may not know the question's language, and
+some of the collections may have others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,25 +75,29 @@ class Profile:
     Attributes:
         passages: how many there are.
         values: share of the documents that have a value with a term, by term.
-        whole: whole values, folded.
-        called, fields: terms of its name and of what its documents are called; of the names of its fields.
+        called, fields: terms of its name and of what its documents are called; of the names of its fields and of its
+            description.
         card: it in a line, of which a vector is made.
     """
 
     numbers: tuple[int, ...]
     passages: int
     values: Mapping[str, float]
-    whole: frozenset[str]
     called: frozenset[str]
     fields: frozenset[str]
     card: str
 
 
-class Said(NamedTuple):
-    """What a question says: its terms with their shares, and the runs of words that may be values."""
+class Evidence(NamedTuple):
+    """What speaks for each of the collections `names`: columns as of `EVIDENCE`, shape (collections, columns).
 
-    terms: Mapping[str, float]
-    spans: frozenset[str]
+    Attributes:
+        near: the source that said which passages are near.
+    """
+
+    names: Sequence[str]
+    columns: Numbers
+    near: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +113,12 @@ class Chooser:
     """Chooses among the collections of a scope.
 
     Args:
-        nearest: the source that searches by meaning; None where there is none.
+        sources: of documents, by name.
     """
 
     catalogue: Catalogue
     embedder: Embedder
-    nearest: Retriever | None
+    sources: Mapping[str, Retriever]
     _profiles: OrderedDict[tuple[bool, str, tuple[tuple[int, int], ...]], Profile] = field(default_factory=OrderedDict)
     _cards: OrderedDict[str, Numbers] = field(default_factory=OrderedDict)
 
@@ -123,40 +130,42 @@ class Chooser:
         Args:
             deadline: end of the whole request, on the clock of `time.monotonic`.
         """
-        names = names_of(scope)
-        if request.collection is not None or request.complete or len(names) < 2:
+        several = len({one.name for one in scope.collections if one.chunks}) > 1
+        if request.collection is not None or request.complete or not several:
             return Choice(scope)
         try:
             telling = self.evidence(request, scope)
-            return decided(scope, names, await within(telling, _SHARE * (deadline - time.monotonic())))
+            return decided(scope, await within(telling, _SHARE * (deadline - time.monotonic())))
         except (TimeoutError, Unavailable, OSError):
             return Choice(scope)
 
-    async def evidence(self, request: Request, scope: Scope) -> Numbers:
-        """What speaks for each of `names_of` the scope, see `features`."""
-        names = names_of(scope)
+    async def evidence(self, request: Request, scope: Scope) -> Evidence:
+        """What speaks for each collection that holds something."""
+        names = list(dict.fromkeys(one.name for one in scope.collections if one.chunks))
         turns = [turn.content for turn in request.history if turn.role == "user"][-_TURNS:]
         text = readable(" ".join((*turns, request.question)))
         gloss = glosses.in_english(text) if glosses.is_chinese(text) else ""
-        said = said_in(text, gloss)
+        terms = question_terms(text, detect(text), gloss)
         held = {one.number: one for one in await self.catalogue.held(scope)}
         profiles = []
         for name in names:
             profiles.append(await self._profile(scope, [one for one in scope.collections if one.name == name], held))
-        counts = await self.catalogue.term_counts(scope, said.terms)
-        knows = self.embedder.languages is None or "zh" in self.embedder.languages
-        asked = Query(text, "en" if gloss else detect(text), scope, limit=_NEAREST, gloss="" if knows else gloss)
-        near = await self._near(asked, names)
-        return features(said, profiles, counts, near, await self._likeness(asked, profiles))
+        counts = await self.catalogue.term_counts(scope, terms)
+        knows = not gloss or self.embedder.languages is None or "zh" in self.embedder.languages
+        asked = Query(text, detect(text), scope, limit=_NEAREST, gloss="" if knows else gloss)
+        same = all(one.embedder == self.embedder.name for one in scope.collections if one.chunks)
+        source = "vector" if knows and same else "fulltext"
+        near, likeness = await self._near(asked, names, source), await self._likeness(asked, profiles)
+        return Evidence(names, np.column_stack((named(terms, profiles, counts), near, likeness)), source)
 
-    async def _near(self, asked: Query, names: Sequence[str]) -> Numbers:
-        """Cosine of the nearest passage of each collection; of one that has none of the nearest, at most theirs."""
+    async def _near(self, asked: Query, names: Sequence[str], source: str) -> Numbers:
+        """The score of the best passage of each collection; of one that has none of the first, at most theirs."""
         hits: Sequence[Hit] = ()
-        if self.nearest is not None:
+        if source in self.sources:
             with suppress(Unavailable):
-                hits = await self.nearest.search(asked)
+                hits = await self.sources[source].search(asked)
         best = {hit.id.collection: hit.score for hit in reversed(hits)}
-        lowest = min(best.values(), default=0.0) if len(hits) < _NEAREST else hits[-1].score
+        lowest = hits[-1].score if len(hits) == _NEAREST else 0.0
         return np.array([best.get(name, lowest) for name in names])
 
     async def _likeness(self, asked: Query, profiles: Sequence[Profile]) -> Numbers:
@@ -178,22 +187,19 @@ class Chooser:
         known = [held[one.number] for one in same if one.number in held]
         key = (scope.tenant == same[0].tenant, same[0].name, tuple((one.number, one.version) for one in known))
         if key not in self._profiles:
-            self._profiles[key] = await asyncio.to_thread(profile_of, same, known)
+            called = await self.catalogue.called(replace(scope, collections=tuple(same)))
+            self._profiles[key] = await asyncio.to_thread(profile_of, same, known, called or "")
             while len(self._profiles) > _MOST_PROFILES:
                 self._profiles.popitem(last=False)
         return self._profiles[key]
 
 
-def names_of(scope: Scope) -> list[str]:
-    """The names of the collections that hold something."""
-    return list(dict.fromkeys(one.name for one in scope.collections if one.chunks))
-
-
-def profile_of(same: Sequence[Collection], held: Sequence[Held]) -> Profile:
+def profile_of(same: Sequence[Collection], held: Sequence[Held], called: str = "") -> Profile:
     """The profile of collections of one name.
 
     Args:
         held: what their fields hold.
+        called: what their documents are called by their ids.
     """
     languages = Counter[str]()
     for collection in same:
@@ -201,83 +207,56 @@ def profile_of(same: Sequence[Collection], held: Sequence[Held]) -> Profile:
     language = next((name for name, _ in languages.most_common(1)), "en")
     documents = max(sum(one.documents for one in held), 1)
     shares: dict[str, float] = {}
-    whole: set[str] = set()
     names = dict.fromkeys(name for one in held for name in one.values if name not in RESERVED)
     values = [one for known in held for one in known.values.values() if one.field.item == "string"]
     each = max(_MOST_VALUES // max(len(values), 1), 1)
     for one in values:
         own = Counter[str]()
         for value, count in list(one.values.items())[:each]:
-            whole.update(name for name in map(fold, (value, *one.field.aliases.get(value, ()))) if len(name) > 2)
-            for term in {term.text for term in analyse(value, language)}:
+            names_of_it = " ".join((value, *one.field.aliases.get(value, ())))
+            for term in {term.text for term in analyse(names_of_it, language)}:
                 own[term] += count
         for term, count in own.items():
             shares[term] = max(shares.get(term, 0.0), min(count / documents, 1.0))
-    said = next((one.description for one in same if one.description), "") or ", ".join(names)
+    description = next((one.description for one in same if one.description), "")
     return Profile(
         tuple(one.number for one in same),
         max(sum(one.chunks for one in same), 1),
         shares,
-        frozenset(whole),
-        _terms((same[0].name, *(word for one in held for word in one.records)), language),
-        _terms(names, language),
-        f"{same[0].name}. {said}",
+        _terms((same[0].name, called, *(word for one in held for word in one.records)), language),
+        _terms((*names, description), language),
+        f"{same[0].name}. {description or ', '.join(names)}",
     )
 
 
-def _terms(names: Sequence[str] | Mapping[str, None], language: str) -> frozenset[str]:
+def _terms(names: Sequence[str], language: str) -> frozenset[str]:
     words = " ".join(word for name in names for word in lexicon.name_words(name))
     return frozenset(term.text for term in analyse(words, language))
 
 
-def said_in(text: str, gloss: str = "") -> Said:
-    """What a question says.
+def named(terms: Mapping[str, float], profiles: Sequence[Profile], counts: Mapping[int, Mapping[str, int]]) -> Numbers:
+    """The evidence of words; shape (collections, 4).
 
     Args:
-        gloss: it in English, word by word, when it is Chinese.
-    """
-    words = fold(text).split()
-    spans = {" ".join(words[i : i + size]) for size in range(1, _LONGEST_SPAN + 1) for i in range(len(words))}
-    for run in words:
-        if glosses.is_chinese(run):
-            spans |= {run[i : i + size] for size in range(2, _LONGEST_RUN + 1) for i in range(len(run))}
-    return Said(question_terms(text, detect(text), gloss), frozenset(spans))
-
-
-def features(
-    said: Said,
-    profiles: Sequence[Profile],
-    counts: Mapping[int, Mapping[str, int]],
-    near: Numbers,
-    likeness: Numbers,
-) -> Numbers:
-    """The evidence for each collection, in columns as of `EVIDENCE`; shape (collections, columns).
-
-    Args:
+        terms: of the question, with their shares.
         counts: in how many passages each term occurs, by the number of the collection.
     """
     rows = []
     for one in profiles:
         words = values = called = fields = 0.0
-        for term, share in said.terms.items():
+        for term, share in terms.items():
             holding = sum(counts.get(number, {}).get(term, 0) for number in one.numbers) / one.passages
             words += share * math.log(holding + _FEW)
             values += share * math.log((max(holding, one.values.get(term, 0.0)) + _FEW) / (holding + _FEW))
             called += share * (term in one.called)
             fields += share * (term in one.fields)
-        named = said.spans & one.whole
-        longest = sum(not any(name in other for other in named if name != other) for name in named)
-        rows.append((words, values, called, fields, longest))
-    return np.column_stack((np.array(rows), near, likeness))
+        rows.append((words, values, called, fields))
+    return np.array(rows)
 
 
-def decided(scope: Scope, names: Sequence[str], evidence: Numbers) -> Choice:
-    """The likeliest collections that are right with `_SURE` together, each with the evidence that says most for it.
-
-    Args:
-        names: those of the rows of the evidence.
-    """
-    weighed = evidence * np.array(WEIGHTS)
+def decided(scope: Scope, evidence: Evidence) -> Choice:
+    """The likeliest collections that are right with `_SURE` together, each with the evidence that says most for it."""
+    weighed = evidence.columns * np.array(WEIGHTS[evidence.near])
     logits = weighed.sum(axis=1)
     probabilities = np.exp(logits - logits.max())
     probabilities /= probabilities.sum()
@@ -286,13 +265,11 @@ def decided(scope: Scope, names: Sequence[str], evidence: Numbers) -> Choice:
     chosen: list[SourceChoice] = []
     reached = 0.0
     for place in np.argsort(-probabilities, kind="stable"):
-        if reached >= _SURE:
+        if reached >= _SURE[evidence.near]:
             break
         reached += float(probabilities[place])
         confidence = round(float(probabilities[place]), 4)
-        chosen.append(SourceChoice(name=names[place], confidence=confidence, reason=EVIDENCE[reasons[place]]))
-    if len(chosen) == len(names):
+        chosen.append(SourceChoice(name=evidence.names[place], confidence=confidence, reason=EVIDENCE[reasons[place]]))
+    if len(chosen) == len(evidence.names):
         return Choice(scope)
-    kept = {one.name for one in chosen}
-    narrowed = tuple(one for one in scope.collections if one.name in kept)
-    return Choice(replace(scope, collections=narrowed), tuple(chosen))
+    return Choice(scope.only(one.name for one in chosen), tuple(chosen))

@@ -150,10 +150,11 @@ class CollectionField(Shape):
 
 
 class CollectionSummary(Shape):
-    """A collection. Beyond the largest `MOST_DESCRIBED`, `languages` and `fields` are None: its resource has them."""
+    """A collection. Beyond the largest `MOST_DESCRIBED`, its resource alone has what is None."""
 
     name: str
     documents: int
+    description: str | None = None
     languages: dict[str, int] | None = None
     fields: tuple[CollectionField, ...] | None = None
 
@@ -275,7 +276,7 @@ async def _describe(service: "Service", tenant: str, arguments: dict[str, Any], 
             # One that has been deleted meanwhile has nothing to describe.
             with suppress(UnknownCollection):
                 known = await service.describe(name, tenant=tenant)
-                summary |= {key: known[key] for key in ("languages", "fields")}
+                summary |= {key: known[key] for key in ("description", "languages", "fields")}
         found.append(summary)
     return Collections.model_validate({"collections": found})
 

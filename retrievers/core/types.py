@@ -171,6 +171,12 @@ class Scope:
         """Everything that is searched."""
         return (*self.collections, *self.beside)
 
+    def only(self, names: Iterable[str]) -> "Scope":
+        """The scope with the collections of these names alone; what sources hold themselves stays."""
+        wanted = frozenset(names)
+        kept = tuple(one for one in self.collections if one.name in wanted)
+        return self if len(kept) == len(self.collections) else dataclasses.replace(self, collections=kept)
+
     def allows(self, chunk: ChunkId) -> bool:
         """Whether the chunk belongs to the tenant or to the platform. The database has checked before."""
         return chunk.tenant in (self.tenant, PLATFORM)

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from retrievers.core.errors import UnknownCollection, listing
-from retrievers.core.fields import Field, from_catalogue
+from retrievers.core.fields import RESERVED, Field, from_catalogue
 from retrievers.core.filters import Filter, matches
 from retrievers.core.types import Chunk, ChunkId, Collection, FieldCatalogue, FieldValues, Scope
 from retrievers.postgres import feedback
@@ -199,7 +199,7 @@ class Catalogue:
                 for held in (await self.term_counts(Scope(scope.tenant, others), drawn.words)).values():
                     counts.update(held)
             passages = max(sum(one.chunks for one in others), 1)
-            fields = (await self.fields(scope)).fields.values()
+            fields = [one for name, one in (await self.fields(scope)).fields.items() if name not in RESERVED]
             self._drafts[key] = draft(drawn, fields, {term: count / passages for term, count in counts.items()})
             while len(self._drafts) > _MOST_TENANTS:
                 self._drafts.popitem(last=False)

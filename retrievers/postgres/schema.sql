@@ -395,6 +395,7 @@ CREATE TABLE signalbox.collection (
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     folding integer DEFAULT 0 NOT NULL,
     records text[] DEFAULT '{}'::text[] NOT NULL,
+    description text DEFAULT ''::text NOT NULL,
     CONSTRAINT collection_name_check CHECK ((name <> ''::text)),
     CONSTRAINT collection_tenant_check CHECK ((tenant <> ''::text))
 );
@@ -412,6 +413,8 @@ COMMENT ON COLUMN signalbox.collection.version IS 'raised by every change: what 
 COMMENT ON COLUMN signalbox.collection.folding IS 'version of the folding that field_word was made with; another one is made anew at the end of the next ingestion';
 
 COMMENT ON COLUMN signalbox.collection.records IS 'words for one of its documents, as declared';
+
+COMMENT ON COLUMN signalbox.collection.description IS 'as given; where it is empty, a draft is made of the documents when it is asked for';
 
 CREATE TABLE signalbox.conversation (
     tenant text NOT NULL,
