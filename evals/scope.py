@@ -59,7 +59,8 @@ def questions_of(folder: Path) -> Iterator[Asked]:
 
 def every_nth(questions: Sequence[Asked], count: int) -> list[Asked]:
     """So many questions, evenly spread."""
-    return [questions[place * len(questions) // count] for place in range(min(count, len(questions)))]
+    count = min(count, len(questions))
+    return [questions[place * len(questions) // count] for place in range(count)]
 
 
 class Only(Catalogue):

@@ -109,7 +109,8 @@ async def test_the_choice_costs_one_statement_and_none_where_there_is_one_collec
         ask = getattr(Database, name)
 
         async def noted(self: Database, *given: object, ask=ask, **more: object) -> object:  # type: ignore[no-untyped-def]
-            counted.append(str(given))
+            if "signalbox.trace" not in str(given):  # the records of answers are written when it suits
+                counted.append(str(given))
             return await ask(self, *given, **more)
 
         monkeypatch.setattr(Database, name, noted)
@@ -117,10 +118,11 @@ async def test_the_choice_costs_one_statement_and_none_where_there_is_one_collec
     async def statements(question: str, **fixed: object) -> int:
         await service.retrieve(question, **fixed)
         counted.clear()
-        await service.retrieve(f"{question} really", **fixed)  # other words, all else is known by now
+        await service.retrieve(f"{question} quickly", **fixed)  # another word, all else is known by now
         return len(counted)
 
     named = await statements("what did Okafor hand in?", collection="expenses")
+    assert named
     assert await statements("what did Lindqvist hand in?") <= named + 1
     await service.delete("recipes")
     assert await statements("what did Dubois hand in?") <= named
