@@ -34,7 +34,8 @@ async def test_questions_are_judged_by_the_collections_that_were_searched(
     ovens = write(
         tmp_path / "ovens",
         [{"id": "b", "text": "Bread bakes in the oven.", "baker": "Brandt"}],
-        [{"id": "1", "text": "does the lamp of the lighthouse turn?", "relevant": {"b": 1}}],  # of the other folder, so it goes wrong
+        # It is of the other folder, so it goes wrong.
+        [{"id": "1", "text": "does the lamp of the lighthouse turn?", "relevant": {"b": 1}}],
     )
     settings = Settings(database_url=owner_url, service_url=service_url)
     found = await measure([lamps, ovens], 10, settings, lambda line: None)
@@ -43,8 +44,9 @@ async def test_questions_are_judged_by_the_collections_that_were_searched(
     assert [found["figures"]["lamps"][one] for one in shares] == [1, 1, 1, 0, 1, 1]
     assert [found["figures"]["ovens"][one] for one in shares] == [1, 0, 0, 1, 1, 0]
     assert found["figures"]["all"]["alone"] == 0.5
+    world = [{"id": "1", "text": "will it rain?", "sources": ["web"]}]
     with pytest.raises(BadRequest, match="it has no questions"):
-        await measure([write(tmp_path / "none", [{"id": "c", "text": "x"}], [{"id": "1", "text": "rain?", "sources": ["web"]}])], 10, settings, lambda line: None)
+        await measure([write(tmp_path / "none", [{"id": "c", "text": "x"}], world)], 10, settings, lambda line: None)
 
 
 def test_so_many_questions_are_taken_evenly(tmp_path: Path):

@@ -91,7 +91,8 @@ class ModelReading:
             "filter": self.filter,
             "time": time and {"key": time.key, "phrase": time.phrase, "from": time.start, "to": time.end},
             "sources": list(self.sources),
-            "collections": list(self.collections),
+            # A reply to the first version of the prompt has none.
+            **({"collections": list(self.collections)} if self.collections else {}),
             "aggregate": self.aggregate,
             "confidence": self.confidence,
         }
