@@ -23,6 +23,7 @@ from agent.answer import Answerer
 from agent.app import Service
 from agent.chat import Chat
 from agent.intent.reader import Cascade
+from agent.intent.scope import Chooser
 from agent.llm import open_model
 from agent.memory import Memory
 from agent.observe.observer import Observers
@@ -90,9 +91,11 @@ async def open_service(
                 cards = {name: one.card for name, one in sources.items()}
                 columns = getattr(sources.get("sql"), "columns", None)
                 reader = Cascade(settings, catalogue, cards, embedder, model, columns)
+                chooser = Chooser(catalogue, embedder, sources)
                 pipeline = Pipeline(
-                    settings, catalogue, sources, embedder, reader, reranker, model=model, model_breaker=reader.breaker
-                )
+                    settings, catalogue, sources, embedder, reader, chooser, reranker,
+                    model=model, model_breaker=reader.breaker,
+                )  # fmt: skip
                 answerer = Answerer(settings, embedder, model, reader.breaker)
                 memory, records, observers = None, None, Observers()
                 async with AsyncExitStack() as stack:

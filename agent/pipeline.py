@@ -18,7 +18,9 @@ from agent.breaker import Breaker, Breakers
 from agent.context import Around, surroundings
 from agent.fusion import Fused
 from agent.highlight import Highlighter
+from agent.intent import scope as scoping
 from agent.intent.reading import IntentReader, Reading, Stated
+from agent.intent.scope import Choice, Chooser
 from agent.llm import Calls, Model
 from agent.loop import Loop, Looped, Round, searches_by_part
 from agent.paging import COMPLETE_DEPTH, Page, Window, asks_for_all, page_of, window_of
@@ -30,7 +32,7 @@ from agent.rerank.stage import Patience, Reranking, rerank
 from agent.retrieve import Answer
 from agent.search import MODEL_UNAVAILABLE, Asked, Found, Search, unread
 from agent.settings import Settings
-from agent.types import AugmentRequest, Intent, Prompt, RankedHit, Request, Result, Status, Table
+from agent.types import AugmentRequest, Intent, Prompt, RankedHit, Relaxed, Request, Result, Status, Table
 from retrievers.core.errors import BadDocument, BadRequest, Unavailable, UnknownCollection, listing
 from retrievers.core.fields import Field, Values, flatten, normalise
 from retrievers.core.filters import Filter, in_words, parse
@@ -54,6 +56,9 @@ _RERANK_SHARE, _RERANK_PATIENCE = 0.4, 0.2
 
 _READ_BY = 0.5
 """Share of the request's time at which the first reading must have ended."""
+
+_AGAIN_SHARE = 0.5
+"""Share of the request's time that must be left to search more collections than were chosen."""
 
 _FEATURED_BY = 0.95
 """Share of the request's time at which feedback must have been read: the page is still to be loaded."""
@@ -120,7 +125,7 @@ class _Clock:
 
     def ended(self, stage: str) -> None:
         now = time.monotonic()
-        self.elapsed_ms[stage] = round((now - self._last) * 1000, 3)
+        self.elapsed_ms[stage] = round(self.elapsed_ms.get(stage, 0.0) + (now - self._last) * 1000, 3)
         self._last = now
 
     def unfinished(self) -> str:
@@ -137,6 +142,7 @@ class Pipeline:
         sources: retrievers by name, in the order of preference.
         embedder: of the questions; its languages tell how far vectors can be trusted.
         reader: of questions; without one, and for requests with intent "off", nothing is read into them.
+        chooser: of collections, for questions that name none; without one all are searched.
         reranker: the one of the settings; "none" and "hybrid" are at hand without.
         model: judges what was found; None leaves that to rules.
         model_breaker: the model's, shared with whoever else asks it.
@@ -147,6 +153,7 @@ class Pipeline:
     sources: Mapping[str, Retriever]
     embedder: Embedder
     reader: IntentReader | None = None
+    chooser: Chooser | None = None
     reranker: Reranker | None = None
     breakers: Breakers = field(default_factory=Breakers)
     model: Model | None = None
@@ -174,7 +181,8 @@ class Pipeline:
         chunks = [hit.chunk for hit in decision.page if hit.chunk is not None]
         left_s = started + (request.timeout_s or self.settings.timeout_s) - time.monotonic()
         around, degraded = await self._surroundings(request, decision, chunks, left_s)
-        relaxed = _distinct(*(in_words(one.dropped) for one in result.relaxed))
+        # Of collections that were chosen for it a question says nothing.
+        relaxed = _distinct(*(in_words(one.dropped) for one in result.relaxed if one.reason != scoping.LET_GO))
         rung = decision.found.rung if decision.found is not None else None
         # What later rounds left out, the first may well have found something with.
         left_out = _distinct(*(in_words(one.dropped) for one in (rung.dropped if rung else ())))
@@ -250,8 +258,35 @@ class Pipeline:
         options.check_fields(request, scope)
         if glosses.is_chinese(request.question):
             await glosses.loaded()
+        choice = await self._chosen(request, scope, started + timeout_s)
         clock.ended("scope")
-        asked = Asked(request, scope, wanted, started, timeout_s)
+        inside = self
+        if choice.collections:
+            # What the other collections hold is looked for before anybody outside is asked.
+            inside = replace(self, settings=self.settings.model_copy(update={"outside_fallback": False}))
+        asked = Asked(request, choice.scope, wanted, started, timeout_s)
+        result, decision = await inside._within(who, asked, choice, clock)
+        left_s = started + timeout_s - time.monotonic()
+        if not result.intent.scope or _rank(result) == _FOUND or left_s < _AGAIN_SHARE * timeout_s:
+            return result, decision
+        asked = Asked(request, scope, wanted, time.monotonic(), left_s, narrows=False)
+        wider, decided = await self._within(who, asked, Choice(scope), clock)
+        decided.calls.records[:0] = decision.calls.records
+        if _rank(wider) <= _rank(result):
+            return result, replace(decision, calls=decided.calls)
+        dropped = {"type": "in", "key": "collection", "value": [one.name for one in result.intent.scope]}
+        relaxed = (Relaxed(dropped=dropped, reason=scoping.LET_GO), *wider.relaxed)
+        took_ms = round((time.monotonic() - started) * 1000, 3)
+        return wider.model_copy(update={"relaxed": relaxed, "took_ms": took_ms}), decided
+
+    async def _chosen(self, request: Request, scope: Scope, deadline: float) -> Choice:
+        if self.chooser is None or (request.intent or self.settings.intent) == "off":
+            return Choice(scope)
+        return await self.chooser.choose(request, scope, deadline)
+
+    async def _within(self, who: Viewer, asked: Asked, choice: Choice, clock: _Clock) -> tuple[Result, Decision]:
+        """The result over the scope of `asked`, which `choice` explains."""
+        request, scope, wanted = asked.request, asked.scope, asked.wanted
         reading = await self._read(asked)
         if request.complete and reading.first.kind == "none":
             reading = await unread(asked, self.sources)  # the caller asks for documents, whatever the words are
@@ -262,6 +297,7 @@ class Pipeline:
         found = await search.run(asked, reading)
         clock.ended("search")
         intent = found.course.intent
+        intent = intent.model_copy(update={"scope": intent.scope or choice.collections})
         refused = [answer.error for answer in found.answers if isinstance(answer.error, BadRequest)]
         if intent.by == "caller" and refused and len(refused) == len(found.answers):
             raise refused[0]  # nothing was read into the question: what the caller asked for is at fault
@@ -319,7 +355,7 @@ class Pipeline:
                 *unjudged,
             ),
             status=_status(intent, table, final, page, judged, least=least, listed=is_listed),
-            took_ms=round((time.monotonic() - started) * 1000, 3),
+            took_ms=round((time.monotonic() - asked.started) * 1000, 3),
             total=shown.total,
             complete=shown.complete,
         )
@@ -602,6 +638,14 @@ class Pipeline:
         chunks = await self._chunks(scope, [hit.id for hit in hits if hit.chunk is None], wanted)
         loaded = (hit._replace(chunk=hit.chunk or chunks.get(hit.id)) for hit in hits)
         return [hit for hit in loaded if hit.chunk is not None]
+
+
+_FOUND = 2
+
+
+def _rank(result: Result) -> int:
+    """How much was found, `_FOUND` where it is enough."""
+    return {"nothing_found": 0, "weak": 1}.get(result.status, _FOUND)
 
 
 def _values(hit: Fused, fields: Mapping[str, Field]) -> Values:

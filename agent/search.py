@@ -46,6 +46,7 @@ class Asked:
 
     Attributes:
         depth: least hits asked of each source of documents.
+        narrows: whether a reading may choose among the collections of the scope.
     """
 
     request: Request
@@ -54,6 +55,7 @@ class Asked:
     started: float
     timeout_s: float
     depth: int = 0
+    narrows: bool = True
 
     def at(self, share: float) -> float:
         """The moment at which that share of the time is used up."""
@@ -304,7 +306,7 @@ class Search:
             and (one.step.source, one.step.search) not in places
             and self.sources[one.step.source].card.kind != "metadata"
         ]
-        return rung, more, [*same, *more, *await self._satisfying(asked, others, rung.filter)]
+        return rung, more, [*same, *more, *await self._satisfying(asked, second, others, rung.filter)]
 
     def _affordable(self, steps: Sequence[Step], answers: Sequence[Answer]) -> tuple[Step, ...]:
         """The steps without those at a source outside that was asked as often for this question as it may be."""
@@ -333,8 +335,14 @@ class Search:
             one.step.source for one in answers if one.query is not None and not isinstance(one.error, BadRequest)
         )
 
-    async def _satisfying(self, asked: Asked, answers: Sequence[Answer], wanted: Filter | None) -> list[Answer]:
-        """The answers without the hits that do not satisfy the filter, or of which that cannot be known."""
+    async def _satisfying(
+        self, asked: Asked, course: Course, answers: Sequence[Answer], wanted: Filter | None
+    ) -> list[Answer]:
+        """The answers without the hits that do not satisfy the filter, or of which that cannot be known, and without
+        those of collections that the course leaves out."""
+        kept = {(one.tenant, one.name) for one in asked.scope.only(course.intent.collections).collections}
+        left_out = {(one.tenant, one.name) for one in asked.scope.collections} - kept
+        answers = [replace(one, hits=[hit for hit in one.hits if hit.id[:2] not in left_out]) for one in answers]
         needed = router.conjuncts(wanted)
         unsure = [one.query is None or not needed <= router.conjuncts(one.query.filter) for one in answers]
         ids = [hit.id for one, check in zip(answers, unsure, strict=True) if check for hit in one.hits if not hit.chunk]
@@ -365,6 +373,9 @@ class Search:
             BadRequest: the intent names what does not exist.
             Unavailable: no source can be chosen, and the fallback strategy is to fail.
         """
+        if intent.scope and not asked.narrows:
+            every = tuple(sorted({one.name for one in asked.scope.all}))
+            intent = intent.model_copy(update={"collections": every, "scope": ()})
         named = asked.request.sources
         if named:
             choices = [SourceChoice(name=one, confidence=1.0, reason="named by the caller") for one in named]
@@ -407,6 +418,7 @@ class Search:
     def _queries(self, asked: Asked, course: Course) -> MakeQuery:
         """How the query of a step is made."""
         intent = course.intent
+        scope = asked.scope.only(intent.collections)
 
         def make(step: Step, wanted: Filter | None) -> Query:
             language = intent.language
@@ -417,8 +429,8 @@ class Search:
             depth = max(self.settings.depth, asked.depth) if kind == "documents" else self.settings.depth
             if kind != "metadata":
                 gloss = gloss_for(step.search, [one.languages for one in asked.scope.all])
-                return Query(step.search, language, asked.scope, wanted, depth, gloss=gloss)
-            return Query(step.search, language, asked.scope, wanted, depth, course.aggregate, course.statement)
+                return Query(step.search, language, scope, wanted, depth, gloss=gloss)
+            return Query(step.search, language, scope, wanted, depth, course.aggregate, course.statement)
 
         return make
 
@@ -446,4 +458,6 @@ def _unsearched(course: Course, reading: Reading) -> tuple[str, ...]:
 
 def _key(step: Step, query: Query) -> tuple[object, ...]:
     """What makes two searches the same one."""
-    return (step.source, query.text, query.language, router.conjuncts(query.filter), query.aggregate, query.statement)
+    among = tuple(one.number for one in query.scope.collections)
+    wanted = router.conjuncts(query.filter)
+    return (step.source, query.text, query.language, among, wanted, query.aggregate, query.statement)

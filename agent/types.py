@@ -218,6 +218,8 @@ class Intent(Shape):
 
     Attributes:
         wants: what the answer is made of: the passages that fit best, a list of documents, or all documents.
+        scope: of `collections`, where the request named none and not all were asked: how sure it is that each is meant,
+            and why.
     """
 
     kind: Literal["retrieve", "aggregate", "none"] = "retrieve"
@@ -233,6 +235,7 @@ class Intent(Shape):
     confidence: Annotated[float, Field(ge=0, le=1)] = 1.0
     rejected: tuple[Rejected, ...] = ()
     wants: Literal["passages", "documents", "all"] = "passages"
+    scope: tuple[SourceChoice, ...] = ()
 
 
 class Step(Shape):

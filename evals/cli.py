@@ -102,6 +102,36 @@ def bench(
 
 
 @app.command()
+def scope(
+    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="datasets, each a collection")],
+    changes: Changes = None,
+    questions: Annotated[int, typer.Option(min=1, help="how many of all folders together, evenly spread")] = 200,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="keep what was chosen in this file")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Whether questions that name no collection find theirs among those of the folders."""
+    from agent.serve.output import note, write_json
+    from agent.settings import load_settings
+    from evals import scope
+
+    _check_writable(out)
+    given = load_settings(_settings(changes))
+    found = asyncio.run(scope.measure([one for one in folders if one.is_dir()], questions, given, note))
+    if out is not None:
+        _write(out, found)
+    if as_json:
+        write_json(found)
+        return 0
+    names = list(found["figures"]["all"])
+    rows = [
+        (name, *("-" if figures[one] is None else str(figures[one]) for one in names))
+        for name, figures in found["figures"].items()
+    ]
+    _show_table("collections that questions find", ("questions of", *names), rows)
+    return 0
+
+
+@app.command()
 def reading(
     folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="folders with questions, see README.md")],
     changes: Changes = None,

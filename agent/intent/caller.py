@@ -120,7 +120,8 @@ class Stating:
         rejected += [Rejected(what=problem.what[:200], reason=problem.reason[:300]) for problem in said.problems]
         question = said.question or self.request.question
         sources, unknown = self._sources(said.sources)
-        rejected += unknown
+        collections, others = self._collections(said.collections, said.confidence)
+        rejected += [*unknown, *others]
         aggregate = None
         if said.aggregate is not None and "sql" in self.cards:
             try:
@@ -146,13 +147,13 @@ class Stating:
             searches=() if kind == "none" else said.searches or (question,),
             filter=self._joined([one for part in parts if (one := parse(part, self.fields)) not in self.ignored]),
             soft_filter=None, sources=sources, aggregate=aggregate, confidence=said.confidence, rejected=rejected,
-            wants=made.wants,
+            wants=made.wants, scope=collections,
         )  # fmt: skip
 
     def _intent(
         self, *, by: str, kind: str, question: str, language: str, searches: Sequence[str], filter: Json | None,
         soft_filter: Json | None, sources: Sequence[SourceChoice], aggregate: Json | None, confidence: float,
-        rejected: Sequence[Rejected], wants: Wants,
+        rejected: Sequence[Rejected], wants: Wants, scope: Sequence[SourceChoice] = (),
     ) -> Intent:  # fmt: skip
         if self.request.sources:
             sources = [
@@ -163,14 +164,31 @@ class Stating:
         return Intent(
             kind=kind, question=question, language=language,  # type: ignore[arg-type]
             searches=tuple(searches) or ((question,) if kind != "none" else ()),
-            collections=tuple(sorted({one.name for one in self.scope.all})),
+            collections=tuple(sorted({one.name for one in (*(scope or self.scope.collections), *self.scope.beside)})),
             filter=filter, soft_filter=soft_filter, sources=tuple(sources), aggregate=aggregate,
             by=by, confidence=max(0.0, min(1.0, confidence)), rejected=tuple(rejected), wants=wants,  # type: ignore[arg-type]
+            scope=tuple(scope),
         )  # fmt: skip
 
     def _joined(self, inferred: Sequence[Filter]) -> Json | None:
         parts = [to_json(one) for one in ((self.wanted,) if self.wanted else ())] + [to_json(one) for one in inferred]
         return both(parts) if parts else None
+
+    def _collections(self, named: Sequence[str], confidence: float) -> tuple[tuple[SourceChoice, ...], list[Rejected]]:
+        """The model's choice where it leaves some out, and what does not exist."""
+        known = sorted({one.name for one in self.scope.collections})
+        chosen = [name for name in dict.fromkeys(named) if name in known]
+        unknown = [
+            Rejected(
+                what=f"collection {name}"[:200], reason="there is no such collection", valid=tuple(sorted(known))[:40]
+            )
+            for name in dict.fromkeys(named)
+            if name not in known
+        ]
+        if len(chosen) == len(known):
+            return (), unknown
+        reason = "chosen by the model"
+        return tuple(SourceChoice(name=name, confidence=confidence, reason=reason) for name in chosen), unknown
 
     def _sources(self, named: Sequence[str]) -> tuple[list[SourceChoice], list[Rejected]]:
         """The model's choice; a name that does not exist is reported and never widens anything."""

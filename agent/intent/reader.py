@@ -50,6 +50,8 @@ _LONGEST_SPAN = 4
 _MOST_SPANS = 400
 _MOST_WORDS = 80
 """Words of a question whose number of passages is asked for."""
+_MOST_COLLECTIONS = 40
+"""Of which a model is told what they hold."""
 _NONE, _WEB = "none", "web"
 # Share of the time left at its start by which a model has answered: so there is time to join what it says, and
 # what it was asked first is not lost with what it was asked last.
@@ -173,6 +175,7 @@ class Cascade:
                     by,
                     collection,
                     languages=_languages(stating.scope),
+                    collections=await self._held(stating.scope, by),
                 )
                 works = True
             except ModelFailed as error:
@@ -195,6 +198,17 @@ class Cascade:
             return await self._transformed(intent, model, history, stating, by, transforms)
 
         return reading()
+
+    async def _held(self, scope: Scope, deadline: float) -> Mapping[str, str]:
+        """What each of several collections holds, as far as the database tells it in time; {} of one."""
+        names = list(dict.fromkeys(one.name for one in scope.collections if one.chunks))[:_MOST_COLLECTIONS]
+        if len(names) < 2:
+            return {}
+
+        async def described(name: str) -> str:
+            return (await self.catalogue.description(scope.only([name])))[0]
+
+        return {name: await _in_time(described(name), "", deadline) for name in names}
 
     async def _transformed(
         self,

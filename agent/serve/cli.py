@@ -117,6 +117,9 @@ def ingest(
     collection: Annotated[str, typer.Option(help="where the documents go; made when missing")],
     tenant: Tenant = None,
     schema: Annotated[Path | None, typer.Option(help="JSON file with field types; inferred when left out")] = None,
+    description: Annotated[
+        str | None, typer.Option(help="what the collection holds; a draft is made of its documents when left out")
+    ] = None,
     as_json: AsJson = False,
 ) -> int:
     """Store documents: JSONL, CSV, Markdown, HTML, text, PDF and DOCX files or folders.
@@ -126,7 +129,9 @@ def ingest(
     from agent.serve import ingesting
 
     return _with_service(
-        lambda service: ingesting.run(service, paths, collection, tenant=tenant, schema=schema, as_json=as_json)
+        lambda service: ingesting.run(
+            service, paths, collection, tenant=tenant, schema=schema, description=description, as_json=as_json
+        )
     )
 
 
@@ -355,16 +360,21 @@ def replay(
 @app.command()
 def collections(
     action: Annotated[
-        str | None, typer.Argument(help="`show` for one collection's fields", metavar="[list|show]")
+        str | None, typer.Argument(help="`show` or `describe` one collection", metavar="[list|show|describe]")
     ] = None,
     name: Annotated[str | None, typer.Argument(help="its name", metavar="[NAME]")] = None,
+    text: Annotated[
+        str | None, typer.Argument(help='what it holds; "" for a draft made of its documents', metavar="[TEXT]")
+    ] = None,
     tenant: Tenant = None,
     principal: Principal = None,
     as_json: AsJson = False,
 ) -> int:
-    """The collections, or with `show NAME` one collection's field catalogue."""
-    if action not in (None, "list", "show") or (action == "show") != (name is not None):
-        raise BadRequest("say `signalbox collections`, or `signalbox collections show NAME`", where="collections")
+    """The collections; with `show NAME` one of them; with `describe NAME TEXT` questions find it by the text."""
+    given = 1 + (name is not None) + (text is not None)
+    if {None: 1, "list": 1, "show": 2, "describe": 3}.get(action) != given:
+        usage = "say `signalbox collections`, `signalbox collections show NAME` or `... describe NAME TEXT`"
+        raise BadRequest(usage, where="collections")
 
     async def run(service: "Service") -> int:
         from agent.serve import output
@@ -373,8 +383,11 @@ def collections(
         if name is None:
             found = await service.collections(tenant=viewer)
             output.show_collections(found, as_json=as_json)
-        else:
-            output.show_fields(await service.describe(name, tenant=viewer), as_json=as_json)
+            return DONE
+        described = await service.describe(name, tenant=viewer)
+        if text is not None:
+            described = await service.declare(name, {"description": text}, tenant=viewer)
+        output.show_fields(described, as_json=as_json)
         return DONE
 
     return _with_service(run)

@@ -238,6 +238,8 @@ def _understood(trace: Json) -> Iterable[tuple[str, str]]:
         asked = [key for key, value in sorted(intent["aggregate"].items()) if value not in (None, [], False)]
         asked.sort(key=lambda key: key != "op")
         yield "calculate", ", ".join(f"{key} {_listed(intent['aggregate'][key])}" for key in asked)
+    for chosen in intent.get("scope", ()):  # earlier records have none
+        yield "collection", f"{chosen['name']} {chosen['confidence']:.2f}  {chosen['reason']}"
     for source in intent["sources"]:
         yield "source", f"{source['name']} {source['confidence']:.2f}  {source['reason']}"
 

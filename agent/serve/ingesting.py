@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from agent.serve import output
+from retrievers.core.errors import BadDocument, BadRequest
+from retrievers.core.schema import Schema, read_description
 from retrievers.ingest.documents import Document, Rejected
 from retrievers.ingest.read import input_bytes, read
 from retrievers.ingest.run import Report
@@ -22,11 +24,19 @@ _MOST_FAILURES_SHOWN = 100
 
 
 async def run(
-    service: "Service", paths: Sequence[str], collection: str, *, tenant: str | None, schema: Path | None, as_json: bool
+    service: "Service",
+    paths: Sequence[str],
+    collection: str,
+    *,
+    tenant: str | None,
+    schema: Path | None,
+    description: str | None = None,
+    as_json: bool,
 ) -> int:
     """Ingest the paths; 0 when every document was stored, 2 when one was bad.
 
-    Without a schema, that of the folder is used when one folder is given and has a `schema.json`.
+    Without a schema, that of the folder is used when one folder is given and has a `schema.json`; `description` comes
+    before that of a schema.
     """
     started = time.monotonic()
     sources: list[Path | Literal["-"]] = ["-" if path == "-" else Path(path) for path in paths]
@@ -34,7 +44,9 @@ async def run(
         schema = schema_of(sources[0])
         if schema:
             output.note(f"fields as declared in {schema}")
-    declared = read_schema_file(schema) if schema else None
+    declared = read_schema_file(schema) if schema else Schema()
+    if description is not None:
+        declared.description = _checked(description)
     with _progress(sources) as meter:
         report = await service.ingest(
             meter.watch(read(sources, stdin=sys.stdin.buffer, progress=meter.read_more)),
@@ -54,6 +66,13 @@ async def run(
     else:
         print(_summary(collection, report, time.monotonic() - started))
     return 2 if report.failed else 0
+
+
+def _checked(description: str) -> str:
+    try:
+        return read_description(description)
+    except BadDocument as error:
+        raise BadRequest(str(error), where="--description") from error
 
 
 def _summary(collection: str, report: Report, elapsed_s: float) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from agent.serve.check import Check
-from agent.types import Intent, Prompt, Rejected, Result, Table
+from agent.types import Intent, Prompt, Rejected, Result, SourceChoice, Table
 from retrievers.core.filters import in_words
 from retrievers.core.types import Collection
 from retrievers.text.visible import visible_text
@@ -125,7 +125,7 @@ def intent_lines(intent: Intent) -> list[tuple[str, str]]:
         ("language", intent.language),
         ("read by", f"{intent.by}, confidence {intent.confidence:.2f}"),
         ("kind", intent.kind),
-        ("collection", ", ".join(intent.collections)),
+        ("collection", ", ".join(map(_chosen, intent.scope)) or ", ".join(intent.collections)),
         ("filter", _chips(intent.filter)),
     ]
     if intent.soft_filter:
@@ -139,6 +139,10 @@ def intent_lines(intent: Intent) -> list[tuple[str, str]]:
     lines += [("source", f"{one.name} ({one.reason})") for one in intent.sources]
     lines += [("ignored", _ignored(one)) for one in intent.rejected]
     return lines
+
+
+def _chosen(one: SourceChoice) -> str:
+    return f"{one.name} ({one.reason}, confidence {one.confidence:.2f})"
 
 
 def _ignored(one: Rejected) -> str:
@@ -251,6 +255,8 @@ def show_fields(described: Mapping[str, Any], *, as_json: bool) -> None:
         return
     print(f"{described['name']}: {described['documents']:,} documents, {described['chunks']:,} passages, "
           f"embedder {described['embedder']}")  # fmt: skip
+    if described["description"]:
+        print(f"{'draft of a description: ' if described['draft'] else ''}{plain(described['description'])}")
     for said, words in (("is called", described["records"]), ("is taken to be called", described["derived_records"])):
         if words:
             print(f"a document {said}: {plain(', '.join(words))}")

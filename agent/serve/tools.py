@@ -151,10 +151,11 @@ class CollectionField(Shape):
 
 
 class CollectionSummary(Shape):
-    """A collection. Beyond the largest `MOST_DESCRIBED`, `languages` and `fields` are None: its resource has them."""
+    """A collection. Beyond the largest `MOST_DESCRIBED`, its resource alone has what is None."""
 
     name: str
     documents: int
+    description: str | None = None
     languages: dict[str, int] | None = None
     fields: tuple[CollectionField, ...] | None = None
 
@@ -278,7 +279,7 @@ async def _describe(service: "Service", viewer: "Viewer", arguments: dict[str, A
             # One that has been deleted meanwhile has nothing to describe.
             with suppress(UnknownCollection):
                 known = await service.describe(name, tenant=viewer)
-                summary |= {key: known[key] for key in ("languages", "fields")}
+                summary |= {key: known[key] for key in ("description", "languages", "fields")}
         found.append(summary)
     return Collections.model_validate({"collections": found})
 

@@ -1,4 +1,4 @@
-"""What a schema declares of a collection: its fields, and the words for one of its documents."""
+"""What a schema declares of a collection: its fields, the words for one of its documents, and what it holds."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, get_args
@@ -13,6 +13,7 @@ MAX_RECORDS = 40
 """Most words for a document."""
 MAX_RECORD_CHARACTERS = 60
 MAX_UNIT_CHARACTERS = 20
+MAX_DESCRIPTION_CHARACTERS = 1000
 
 _FORM = 'a schema is an object like {"fields": {"published": "date"}, "records": ["upload", "uploads"]}'
 _KEYS = {"type", "item", "separator", "description", "aliases", "unit"}
@@ -23,11 +24,18 @@ class Schema(dict[str, Field]):
 
     Attributes:
         records: what a document of the collection is called ("upload", "uploads", "上传"); None where nothing is said.
+        description: what the collection holds, "" to have a draft made; None where nothing is said.
     """
 
-    def __init__(self, fields: Mapping[str, Field] | None = None, records: Iterable[str] | None = None) -> None:
+    def __init__(
+        self,
+        fields: Mapping[str, Field] | None = None,
+        records: Iterable[str] | None = None,
+        description: str | None = None,
+    ) -> None:
         super().__init__(fields or {})
         self.records = None if records is None else tuple(records)
+        self.description = description
 
 
 def read_schema(data: object) -> Schema:
@@ -36,17 +44,30 @@ def read_schema(data: object) -> Schema:
     Args:
         data: `{"fields": {"published": "date", "size": {"type": "number", "unit": "kb"}, "tags": {"type": "list",
             "item": "string", "separator": ",", "description": "...", "aliases": {"kubernetes": ["k8s"]}}},
-            "records": ["upload", "uploads"]}`; either key may be left out.
+            "records": ["upload", "uploads"], "description": "What customers sent in"}`; any key may be left out.
     Raises:
         BadDocument: not of that form.
     """
-    if not isinstance(data, Mapping) or not data.keys() & {"fields", "records"}:
+    if not isinstance(data, Mapping) or not data.keys() & {"fields", "records", "description"}:
         raise BadDocument(_FORM)
     given = data.get("fields", {})
     if not isinstance(given, Mapping):
         raise BadDocument(_FORM)
     records = _read_records(data["records"]) if "records" in data else None
-    return Schema({str(name): _read_field(name, spec) for name, spec in given.items()}, records)
+    description = read_description(data["description"]) if "description" in data else None
+    return Schema({str(name): _read_field(name, spec) for name, spec in given.items()}, records, description)
+
+
+def read_description(given: object) -> str:
+    """The description of a collection, on one line.
+
+    Raises:
+        BadDocument: it is no text, too long, or holds what cannot be printed.
+    """
+    text = " ".join(given.split()) if isinstance(given, str) else None
+    if text is None or not text.isprintable() or len(text) > MAX_DESCRIPTION_CHARACTERS:
+        raise BadDocument(f"a description is text of at most {MAX_DESCRIPTION_CHARACTERS:,} printable characters")
+    return text
 
 
 def _read_records(given: object) -> tuple[str, ...]:

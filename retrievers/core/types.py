@@ -123,6 +123,7 @@ class Collection:
         version: raised by every change of the collection, but of its parts.
         parts: number and version of those that are seen of its parts: the documents with the same readers each.
         records: words for one of its documents, as a schema declares them ("upload", "uploads", "上传").
+        description: what it holds, as somebody has said it; "" where nobody has.
     """
 
     number: int
@@ -139,6 +140,7 @@ class Collection:
     version: int = 0
     records: tuple[str, ...] = ()
     parts: tuple[tuple[int, int], ...] = ()
+    description: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +210,12 @@ class Scope:
     def all(self) -> tuple[Collection, ...]:
         """Everything that is searched."""
         return (*self.collections, *self.beside)
+
+    def only(self, names: Iterable[str]) -> "Scope":
+        """The scope with the collections of these names alone; what sources hold themselves stays."""
+        wanted = frozenset(names)
+        kept = tuple(one for one in self.collections if one.name in wanted)
+        return self if len(kept) == len(self.collections) else dataclasses.replace(self, collections=kept)
 
     def allows(self, chunk: ChunkId) -> bool:
         """Whether the chunk belongs to the tenant or to the platform. The database has checked before."""

@@ -1,4 +1,4 @@
-"""What a collection is told of its documents: the types of their fields, and what one of them is called."""
+"""What a collection is told of its documents: the types of their fields, what one is called, what all are about."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -38,7 +38,7 @@ async def learn(
     """Add the fields that the collection does not know yet, and what is declared.
 
     Args:
-        declared: a `Schema` also says what a document is called.
+        declared: a `Schema` also says what a document is called and what the collection holds.
         inferred: fields as the documents have them: what is known or declared comes before.
     Returns:
         All of the collection's fields.
@@ -60,6 +60,8 @@ async def learn(
         await store.set_fields(connection, tenant, number, fields)
     if isinstance(declared, Schema) and declared.records is not None:
         await store.set_records(connection, tenant, number, declared.records)
+    if isinstance(declared, Schema) and declared.description is not None:
+        await store.set_description(connection, tenant, number, declared.description)
     return fields
 
 

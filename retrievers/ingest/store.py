@@ -113,6 +113,15 @@ async def set_records(connection: Connection, tenant: str, number: int, records:
     )
 
 
+async def set_description(connection: Connection, tenant: str, number: int, description: str) -> None:
+    """Write what the collection holds."""
+    await connection.execute(
+        "UPDATE signalbox.collection SET description = %(description)s, version = version + 1"
+        " WHERE tenant = %(tenant)s AND number = %(number)s AND description <> %(description)s",
+        {"description": description, "tenant": tenant, "number": number},
+    )
+
+
 async def next_delivery(connection: Connection) -> int:
     """The number of a delivery that is accepted now; it is higher than all before."""
     row = await (await connection.execute("SELECT nextval('signalbox.delivery')")).fetchone()

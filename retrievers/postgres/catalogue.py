@@ -13,20 +13,21 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from retrievers.core.errors import UnknownCollection, listing
-from retrievers.core.fields import Field, from_catalogue
+from retrievers.core.fields import RESERVED, Field, from_catalogue
 from retrievers.core.filters import Filter, matches
 from retrievers.core.types import Chunk, ChunkId, Collection, FieldCatalogue, FieldValues, Scope, Viewer
 from retrievers.postgres import feedback
 from retrievers.postgres import listing as listing_of
 from retrievers.postgres.database import Database, Row
 from retrievers.postgres.documents import Named, Phrases, read_phrases
-from retrievers.postgres.values import VISIBLE_FIELDS, FieldReader, merged, shared_records
+from retrievers.postgres.drafts import draft, read_sample
+from retrievers.postgres.values import VISIBLE_FIELDS, FieldReader, Held, merged, shared_records
 from retrievers.postgres.values import filterable as filterable
 from retrievers.postgres.values_within import values_within
 
 _COLLECTIONS = f"""
     SELECT k.number, k.tenant, k.name, e.name, e.number, e.dimension, k.documents, k.chunks, k.mean_length, k.languages,
-           CASE WHEN k.part_of IS NULL THEN ({VISIBLE_FIELDS})::text END, k.version, k.records, k.part_of,
+           CASE WHEN k.part_of IS NULL THEN ({VISIBLE_FIELDS})::text END, k.version, k.records, k.description, k.part_of,
            coalesce((SELECT changed FROM signalbox.access), 0)
     FROM signalbox.collection k LEFT JOIN signalbox.embedder e ON e.number = k.embedder
     ORDER BY k.name, k.tenant, k.number
@@ -73,6 +74,7 @@ class Catalogue:
         self._terms: OrderedDict[tuple[Hashable, ...], int] = OrderedDict()
         self._fields = FieldReader(database)
         self._called: OrderedDict[tuple[tuple[int, ...], ...], str | None] = OrderedDict()
+        self._drafts: OrderedDict[tuple[Viewer, tuple[tuple[int, ...], ...]], str] = OrderedDict()
 
     async def collections(self, who: str | Viewer, *, fresh: bool = False) -> tuple[Collection, ...]:
         """Every collection the viewer can see: those of the tenant, and the platform's with public documents."""
@@ -118,10 +120,10 @@ class Catalogue:
         rows = await self._database.fetch(viewer, _COLLECTIONS, {})
         parts: dict[int, list[Row]] = {}
         for row in rows:
-            if row[13] is not None:
-                parts.setdefault(row[13], []).append(row)
-        found = tuple(_collection(row, parts.get(row[0], ())) for row in rows if row[13] is None)
-        return _Visible(read_at, rows[0][14] if rows else 0, found)
+            if row[14] is not None:
+                parts.setdefault(row[14], []).append(row)
+        found = tuple(_collection(row, parts.get(row[0], ())) for row in rows if row[14] is None)
+        return _Visible(read_at, rows[0][15] if rows else 0, found)
 
     async def scope(self, who: str | Viewer, collection: str | None, *, fresh: bool = False) -> Scope:
         """The scope of a request: one collection (the tenant's and the platform's of that name), or all.
@@ -180,14 +182,16 @@ class Catalogue:
         """
         return await self._fields.catalogue(scope, fresh=fresh)
 
+    async def held(self, scope: Scope) -> tuple[Held, ...]:
+        """What the fields of each collection hold, as of `fields`."""
+        return await self._fields.held(scope)
+
     async def called(self, scope: Scope) -> str | None:
         """What documents are called by their ids, "pep" of "pep-1" and "pep-2"; None where the ids have no such word.
 
         It is kept as long as the collections are what they were: their size is of no account.
         """
-        key = tuple(
-            (one.number, one.documents.bit_length(), *(part for part, _ in one.parts)) for one in scope.collections
-        )
+        key = _size_of(scope)
         if key not in self._called:
             values = {
                 "tenants": [one.tenant for one in scope.collections],
@@ -201,6 +205,31 @@ class Catalogue:
             while len(self._called) > _MOST_TENANTS:
                 self._called.popitem(last=False)
         return self._called[key]
+
+    async def description(self, scope: Scope) -> tuple[str, bool]:
+        """What the collections of one name hold, and whether that is a draft, kept as `called` is."""
+        given = next((one.description for one in scope.collections if one.description), "")
+        if given:
+            return given, False
+        key = (scope.viewer, _size_of(scope))
+        if key not in self._drafts:
+            numbers = {one.number for one in scope.collections}
+            others = tuple(one for one in await self.collections(scope.viewer) if one.number not in numbers)
+            drawn = await read_sample(
+                self._database, scope.viewer, [(one.tenant, one.number) for one in scope.collections]
+            )
+            counts = Counter[str]()
+            if others:
+                for held in (
+                    await self.term_counts(replace(scope, collections=others, beside=()), drawn.words)
+                ).values():
+                    counts.update(held)
+            passages = max(sum(one.chunks for one in others), 1)
+            fields = [one for name, one in (await self.fields(scope)).fields.items() if name not in RESERVED]
+            self._drafts[key] = draft(drawn, fields, {term: count / passages for term, count in counts.items()})
+            while len(self._drafts) > _MOST_TENANTS:
+                self._drafts.popitem(last=False)
+        return self._drafts[key], True
 
     async def find_values(self, scope: Scope, folded_spans: Sequence[str]) -> list[tuple[str, str, int]]:
         """Values by their names, in the fields that have too many for `fields` to give all of them.
@@ -231,8 +260,11 @@ class Catalogue:
         fields = {name: field for one in held for name, field in one.fields.items()}
         described = [_described(fields[name], values) for name, values in sorted(merged(held, fields).items())]
         first = scope.collections[0]
+        description, is_draft = await self.description(scope)
         return {
             "name": first.name,
+            "description": description,
+            "draft": is_draft,
             "documents": sum(one.documents for one in scope.collections),
             "chunks": sum(one.chunks for one in scope.collections),
             "embedder": first.embedder,
@@ -289,6 +321,13 @@ def _fields(described: str) -> Mapping[str, Field]:
     return from_catalogue(json.loads(described))
 
 
+def _size_of(scope: Scope) -> tuple[tuple[int, ...], ...]:
+    """The collections with their sizes, which change when one has twice or half as many documents, and their parts."""
+    return tuple(
+        (one.number, one.documents.bit_length(), *(part for part, _ in one.parts)) for one in scope.collections
+    )
+
+
 def _described(field: Field, values: FieldValues) -> dict[str, Any]:
     return {
         "name": field.name,
@@ -326,6 +365,7 @@ def _collection(row: Row, parts: Sequence[Row]) -> Collection:
         fields=_fields(row[10]),
         version=row[11],
         records=tuple(row[12]),
+        description=row[13],
         parts=tuple((one[0], one[11]) for one in parts),
     )
 

@@ -510,6 +510,7 @@ CREATE TABLE signalbox.collection (
     records text[] DEFAULT '{}'::text[] NOT NULL,
     part_of integer,
     readers text[],
+    description text DEFAULT ''::text NOT NULL,
     CONSTRAINT collection_name_check CHECK ((name <> ''::text)),
     CONSTRAINT collection_part_check CHECK ((((part_of IS NULL) = (readers IS NULL)) AND ((part_of IS NULL) = (number > 0)))),
     CONSTRAINT collection_tenant_check CHECK ((tenant <> ''::text))
@@ -532,6 +533,8 @@ COMMENT ON COLUMN signalbox.collection.records IS 'words for one of its document
 COMMENT ON COLUMN signalbox.collection.part_of IS 'number of the collection whose documents with these readers it counts; its name is their digest';
 
 COMMENT ON COLUMN signalbox.collection.readers IS 'users and groups, sorted';
+
+COMMENT ON COLUMN signalbox.collection.description IS 'as given; where it is empty, a draft is made of the documents when it is asked for';
 
 CREATE TABLE signalbox.conversation (
     tenant text NOT NULL,

@@ -147,6 +147,10 @@ class FieldReader:
         """See `Catalogue.fields`."""
         return (await self._current(scope, fresh=fresh)).catalogue
 
+    async def held(self, scope: Scope) -> tuple[Held, ...]:
+        """See `Catalogue.held`."""
+        return (await self._current(scope)).held
+
     async def find(self, scope: Scope, folded_spans: Sequence[str]) -> list[tuple[str, str, int]]:
         """See `Catalogue.find_values`."""
         known = await self._current(scope)
@@ -203,7 +207,7 @@ class FieldReader:
             if known and (known.read_at > asked_at or (not fresh and _is_good(known, scope))):
                 return known
             read_at = time.monotonic()
-            held = await self.read(scope)
+            held = (() if fresh else self._within(scope)) or await self.read(scope)
             current = {one.number: one for one in held}
             stored = tuple(
                 replace(one, fields=current[one.number].fields) for one in scope.collections if one.number in current
@@ -223,6 +227,15 @@ class FieldReader:
             self._reading.pop(self._known.popitem(last=False)[0], None)
         return known
 
+    def _within(self, scope: Scope) -> tuple[Held, ...]:
+        """What was read of the scope as part of a wider one, if that is as new as the scope; else ()."""
+        wanted = _versions(scope)
+        for (*asked, _), known in reversed(self._known.items()):
+            read = {(one.number, one.version): one for one in known.held}
+            if asked == [scope.tenant == PLATFORM, scope.changed] and all(one in read for one in wanted):
+                return tuple(read[one] for one in wanted)
+        return ()
+
 
 def _counted(scope: Scope) -> list[tuple[str, int]]:
     """Tenant and number of the collections of a scope and of their parts, which are counted by themselves."""
@@ -231,10 +244,15 @@ def _counted(scope: Scope) -> list[tuple[str, int]]:
     ]
 
 
+def _versions(scope: Scope) -> list[tuple[int, int]]:
+    """Number and version of the collections of a scope and of their parts."""
+    return [pair for one in scope.collections for pair in ((one.number, one.version), *one.parts)]
+
+
 def _is_good(known: _Known, scope: Scope) -> bool:
     """Whether it is as new as the scope, or was read a moment ago."""
     read = dict(known.catalogue.key)
-    versions = [pair for one in scope.collections for pair in ((one.number, one.version), *one.parts)]
+    versions = _versions(scope)
     if all(read.get(number, -1) >= version for number, version in versions):
         return True
     return time.monotonic() - known.read_at < _FRESH_S

@@ -170,7 +170,7 @@ async def test_the_largest_collections_are_described_and_the_others_named(
         answer = await client.call_tool("describe_collections")
         large, small = answer.structured_content["collections"]
         assert (large["name"], large["fields"][0]["name"]) == ("large", "team")
-        assert small == {"name": "small", "documents": 1, "languages": None, "fields": None}
+        assert small == {"name": "small", "documents": 1, "description": None, "languages": None, "fields": None}
 
 
 async def test_the_collections_are_resources(filled: Service) -> None:

@@ -31,6 +31,7 @@ GOOD: dict[str, Any] = {
     "filter": {"type": "eq", "key": "status", "value": "Draft"},
     "time": {"key": "created", "phrase": "last year", "from": "2025-01-01", "to": "2026-01-01"},
     "sources": ["vector", "fulltext"],
+    "collections": ["peps"],
     "aggregate": None,
     "confidence": 0.9,
 }
@@ -374,7 +375,7 @@ async def test_values_and_questions_are_fenced_data():
     assert json.dumps(evil) in system
     assert f"{fence}\n{question}\n{fence}" in user
     assert user.count(fence) == 4
-    assert system.count(fence) == 5
+    assert system.count(fence) == 7
 
 
 def test_the_fields_stay_within_their_budget_and_share_it():

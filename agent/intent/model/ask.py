@@ -37,6 +37,7 @@ async def ask(
     collection: str | None,
     *,
     languages: Sequence[str] = (),
+    collections: Mapping[str, str] | None = None,
 ) -> ModelReading:
     """The model's reading of a question; what it names is not yet checked against the catalogue.
 
@@ -47,21 +48,24 @@ async def ask(
         deadline: moment of `time.monotonic()`.
         collection: name of the one searched, None for all.
         languages: ISO 639-1 codes of what the documents are written in, commonest first.
+        collections: those it may choose from, each with what it holds.
     Raises:
         ModelFailed: no usable reply in time.
     """
     fields = fields_text(catalogue)
     sources = "\n".join(f"- {json.dumps(card.name)}: {card.good_for}" for card in cards)
     turns = _turns(history)
+    held = "\n".join(f"- {_quoted(name)}: {_quoted(text)}" for name, text in (collections or {}).items())
     values = {
         "languages": ", ".join(languages[:_MOST_LANGUAGES]) or "unknown",
         "called": json.dumps(catalogue.records, ensure_ascii=False) if catalogue.records else "unknown",
         "sources": sources or "none",
+        "collections": held or "none",
         "fields": fields or "none",
         "today": day(now),
         "history": turns or "none",
         "question": question,
-        "fence": prompts.fence(fields, turns, question, *catalogue.records),
+        "fence": prompts.fence(fields, held, turns, question, *catalogue.records),
     }
     reply = await model.complete(
         prompts.load(STAGE).messages(values),

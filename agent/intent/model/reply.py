@@ -1,7 +1,7 @@
 """A model's reading of a question: its parts, each checked alone, so that a bad one costs only itself.
 
     {"kind": "retrieve|aggregate|none", "question": "...", "language": "en", "searches": ["..."],
-     "filter": FILTER|null, "time": {"key", "phrase", "from", "to"}|null, "sources": ["..."],
+     "filter": FILTER|null, "time": {"key", "phrase", "from", "to"}|null, "sources": ["..."], "collections": ["..."],
      "aggregate": {"op", "field", "group_by", "order", "limit"}|null, "confidence": 0.0-1.0}
 
 Here only form and size are judged. Whether fields, values, sources and dates exist is for the catalogue.
@@ -28,7 +28,7 @@ MAX_SEARCHES = 3
 _LONGEST_SEARCH = 500
 _LONGEST_QUESTION = 2000
 _LONGEST_PHRASE = 200
-_MOST_SOURCES = 16
+_MOST_NAMES = 16
 _MOST_PROBLEMS = 20
 _LARGEST_NUMBER = 2**53
 
@@ -75,6 +75,7 @@ class ModelReading:
     filter: dict[str, Any] | None = None
     time: Time | None = None
     sources: tuple[str, ...] = ()
+    collections: tuple[str, ...] = ()
     aggregate: dict[str, Any] | None = None
     confidence: float = 0.5
     problems: tuple[Problem, ...] = ()
@@ -90,6 +91,8 @@ class ModelReading:
             "filter": self.filter,
             "time": time and {"key": time.key, "phrase": time.phrase, "from": time.start, "to": time.end},
             "sources": list(self.sources),
+            # A reply to the first version of the prompt has none.
+            **({"collections": list(self.collections)} if self.collections else {}),
             "aggregate": self.aggregate,
             "confidence": self.confidence,
         }
@@ -126,6 +129,7 @@ def read_reply(given: object) -> ModelReading:
         filter=part("filter", _filter, None),
         time=part("time", _time, None),
         sources=part("sources", _sources, ()),
+        collections=part("collections", _collections, ()),
         aggregate=part("aggregate", _aggregate, None),
         confidence=part("confidence", _confidence, 0.5),
     )
@@ -192,12 +196,20 @@ def _searches(value: object, problems: list[Problem]) -> tuple[str, ...]:
 
 
 def _sources(value: object, problems: list[Problem]) -> tuple[str, ...]:
+    return _names("sources", value, problems)
+
+
+def _collections(value: object, problems: list[Problem]) -> tuple[str, ...]:
+    return _names("collections", value, problems)
+
+
+def _names(part: str, value: object, problems: list[Problem]) -> tuple[str, ...]:
     names: dict[str, None] = {}
-    for number, item in enumerate(_list(value)[:_MOST_SOURCES]):
+    for number, item in enumerate(_list(value)[:_MOST_NAMES]):
         if isinstance(item, str) and 0 < len(item.strip()) <= MAX_KEY_CHARACTERS and item.isprintable():
             names[item.strip()] = None
         else:
-            problems.append(Problem(f"sources.{number}", f"a source's name is expected, not {_named(item)}"))
+            problems.append(Problem(f"{part}.{number}", f"a name is expected, not {_named(item)}"))
     return tuple(names)
 
 

@@ -10,7 +10,9 @@ from retrievers.core.filters import OPERATORS
 KINDS = ("retrieve", "aggregate", "none")
 OPS = ("count", "distinct", "list", "sum", "avg", "median", "min", "max", "group", "top", "share", "difference")
 ORDERS = ("asc", "desc")
-PARTS = ("kind", "question", "language", "searches", "filter", "time", "sources", "aggregate", "confidence")
+PARTS = (
+    "kind", "question", "language", "searches", "filter", "time", "sources", "collections", "aggregate", "confidence",
+)  # fmt: skip
 
 
 class Form(RootModel[dict[str, Any]]):
@@ -58,6 +60,7 @@ _SCHEMA: dict[str, Any] = {
             }
         ),
         "sources": {"type": "array", "items": _STRING},
+        "collections": {"type": "array", "items": _STRING},
         "aggregate": _nullable(
             {
                 "type": "object",

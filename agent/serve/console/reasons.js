@@ -1,6 +1,14 @@
 // The service gives reasons in English; these are the ones it gives often, in Chinese. Any other is shown as it came.
 
 export const REASONS = {
+  "its passages hold the question's words": "其段落含有问题中的词",
+  "its fields hold the question's words": "其字段的值含有问题中的词",
+  "the question names it": "问题提到了它",
+  "the question names its fields or what it is described by": "问题提到了它的字段或描述",
+  "its passages are near": "其段落与问题相近",
+  "its description is near in meaning": "其描述与问题含义相近",
+  "the question names no collection, and what it asks for was not found in those that were chosen for it":
+    "问题没有指明集合，在为它选中的集合中没有找到所问的内容",
   "documents may answer it": "文档中可能有答案",
   "it is answered by metadata": "可由元数据回答",
   "it names an identifier": "提到了编号",

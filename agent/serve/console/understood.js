@@ -43,7 +43,8 @@ export function understood(trace, actions) {
     facts.push([t("understood.searches"), h("ul", { class: "plain" }, intent.searches.map((one) => h("li", {}, one)))]);
   }
   if (intent.aggregate) facts.push([t("understood.calculate"), aggregateText(intent.aggregate)]);
-  if (intent.sources.length) facts.push([t("understood.sources"), h("ul", { class: "plain" }, intent.sources.map(sourceLine))]);
+  if (intent.scope?.length) facts.push([t("understood.scope"), h("ul", { class: "plain" }, intent.scope.map(choiceLine(String)))]);
+  if (intent.sources.length) facts.push([t("understood.sources"), h("ul", { class: "plain" }, intent.sources.map(choiceLine(sourceName)))]);
   return section(
     t("understood"),
     { class: "card understood" },
@@ -97,8 +98,10 @@ function ignoredChip(filter, actions) {
   );
 }
 
-function sourceLine({ name, confidence, reason }) {
-  return h("li", {}, h("span", { class: "strong" }, sourceName(name)), ` ${number(confidence * 100)} %`, h("span", { class: "soft" }, ` · ${reasonText(reason)}`));
+/** A line for a source or a collection that was chosen. */
+function choiceLine(shown) {
+  return ({ name, confidence, reason }) =>
+    h("li", {}, h("span", { class: "strong" }, shown(name)), ` ${number(confidence * 100)} %`, h("span", { class: "soft" }, ` · ${reasonText(reason)}`));
 }
 
 function aggregateText(aggregate) {

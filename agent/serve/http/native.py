@@ -118,7 +118,7 @@ async def declare_collection(
     name: Name,
     body: Annotated[shapes.Declaration, Depends(JsonBody(shapes.Declaration, example=_DECLARATION))],
 ) -> Response:
-    """Declare the fields of a collection, their units and other names, and what a document is called."""
+    """Declare the fields of a collection, what a document is called, and what the collection holds."""
     said = {name: getattr(body, name) for name in body.model_fields_set}
     schema = {name: value for name, value in said.items() if value is not None}
     return answer(shapes.CollectionBody(**await service.declare(name, schema, tenant=caller.viewer)))

@@ -133,13 +133,15 @@ class Collections(Shape):
 class CollectionBody(CollectionSummary):
     """A collection with its field catalogue: per field its type, ranges and commonest values with counts."""
 
+    description: Annotated[str, Field(description="what it holds: questions that name no collection find it by this")]
+    draft: Annotated[bool, Field(description="whether the description was made of the documents, for want of another")]
     records: Annotated[list[str], Field(description="what a document is called, as declared")]
     derived_records: Annotated[list[str], Field(description="what a document is taken to be called beside that")]
     fields: list[dict[str, Any]]
 
 
 class Declaration(Shape):
-    """A collection's schema. Fields that it does not name stay as they are; so do `records` where it has none."""
+    """A collection's schema. Fields that it does not name stay as they are; so does what else it does not say."""
 
     fields: Annotated[
         dict[str, Any] | None,
@@ -147,6 +149,9 @@ class Declaration(Shape):
     ] = None
     records: Annotated[
         list[Any] | None, Field(description='what a document is called: ["upload", "uploads", "上传"]')
+    ] = None
+    description: Annotated[
+        str | None, Field(description='what the collection holds; "" to have a draft made of its documents')
     ] = None
 
 

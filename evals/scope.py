@@ -1,0 +1,154 @@
+"""Whether questions that name no collection find theirs among several."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from agent.app import Service
+from agent.intent.scope import LET_GO
+from agent.opening import open_service
+from agent.settings import Settings
+from evals import metrics
+from evals.corpus import TENANT, Note, store_corpus
+from evals.datasets import CORPUS, EVERY_SPLIT, QRELS, QUERIES, Dataset, lines, load
+from retrievers.core.errors import BadRequest
+from retrievers.core.types import Collection, Viewer
+from retrievers.postgres.catalogue import Catalogue
+
+Json = dict[str, Any]
+
+_ELSEWHERE = frozenset(["none", "web"])
+_TOP_K = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question with the collection that it is about.
+
+    Attributes:
+        relevant: document id to grade; empty where that is not judged.
+    """
+
+    id: str
+    text: str
+    collection: str
+    history: tuple[Mapping[str, str], ...] = ()
+    now: str | None = None
+    relevant: Mapping[str, int] = field(default_factory=dict)
+
+    def request(self) -> Json:
+        """The keys of `agent.types.Request`, without the collection."""
+        said = (*self.history, {"role": "user", "content": self.text})
+        return {"messages": said, "now": self.now, "top_k": _TOP_K}
+
+
+def questions_of(folder: Path) -> Iterator[Asked]:
+    """The questions of a folder that its own documents can answer."""
+    if (folder / QRELS).is_dir():
+        for one in load(folder).questions:
+            yield Asked(one.id, one.text, folder.name, relevant=one.relevant)
+        return
+    for _, line in lines(folder / QUERIES):
+        sources = [name for one in line.get("sources") or () for name in ([one] if isinstance(one, str) else one)]
+        if line.get("collection", folder.name) == folder.name and not _ELSEWHERE & set(sources):
+            relevant = line.get("relevant") or {}
+            history = tuple(line.get("history") or ())
+            yield Asked(line["id"], line["text"], folder.name, history, line.get("now"), relevant)
+
+
+def every_nth(questions: Sequence[Asked], count: int) -> list[Asked]:
+    """So many questions, evenly spread."""
+    count = min(count, len(questions))
+    return [questions[place * len(questions) // count] for place in range(count)]
+
+
+class Only(Catalogue):
+    """The catalogue of a service in which some collections alone are seen."""
+
+    def __init__(self, service: Service, names: Sequence[str]) -> None:
+        super().__init__(service.database)
+        self._names = frozenset(names)
+
+    async def collections(self, who: str | Viewer, *, fresh: bool = False) -> tuple[Collection, ...]:
+        """See `Catalogue.collections`."""
+        return tuple(one for one in await super().collections(who, fresh=fresh) if one.name in self._names)
+
+
+async def measure(folders: Sequence[Path], count: int, settings: Settings, note: Note) -> Json:
+    """Ask questions of every folder with and without naming the collection, among the folders' collections.
+
+    Args:
+        count: of all questions together.
+    Returns:
+        `figures`: of `all` questions and by folder the shares for which the right collection is `among` those searched,
+        is the only one (`alone`), or is not and one other is (`wrong`); how many were `searched`; nDCG@10 of the judged
+        questions without the name (`found`) and with it (`given`); and how much of the first ten documents of both is
+        the `same`. `questions`: each with what was chosen.
+    Raises:
+        BadRequest: a folder is no dataset.
+    """
+    metrics.require_ir_measures()
+    rows: list[Json] = []
+    async with open_service(settings) as service:
+        for folder in folders:
+            await store(service, folder, note)
+        # Of other measurements the tenant has other collections.
+        only = Only(service, [folder.name for folder in folders])
+        service = replace(service, pipeline=replace(service.pipeline, catalogue=only))
+        for folder in folders:
+            questions = list(questions_of(folder))
+            if not questions:
+                raise BadRequest(f"{folder}: it has no questions of its documents", where="dataset")
+            for one in every_nth(questions, max(count // len(folders), 1)):
+                rows.append(await _row(service, one))
+            note(f"{folder.name}: asked")
+    figures = {"all": _figures(rows)}
+    figures |= {one.name: _figures([row for row in rows if row["collection"] == one.name]) for one in folders}
+    return {"figures": figures, "questions": rows}
+
+
+async def store(service: Service, folder: Path, note: Note) -> Collection:
+    """The folder's documents, in a collection of its name."""
+    files = load(folder).corpus if (folder / QRELS).is_dir() else (folder / CORPUS,)
+    return await store_corpus(service, Dataset(folder.name, folder, "routed", EVERY_SPLIT, files, ()), note)
+
+
+async def _row(service: Service, one: Asked) -> Json:
+    found = await service.retrieve(tenant=TENANT, **one.request())
+    given = await service.retrieve(tenant=TENANT, collection=one.collection, **one.request())
+    ranked = [metrics.documents_of(hit.document_id for hit in result.hits) for result in (found, given)]
+    row: Json = {
+        "id": one.id,
+        "text": one.text,
+        "collection": one.collection,
+        "collections": list(found.intent.collections),
+        "scope": [choice.model_dump() for choice in found.intent.scope],
+        "let_go": any(relaxed.reason == LET_GO for relaxed in found.relaxed),
+        "same": len({*ranked[0]} & {*ranked[1]}) / len(ranked[1]) if ranked[1] else None,
+        "took_ms": found.took_ms,
+    }
+    for name, documents in zip(("found", "given"), ranked, strict=True):
+        scores = metrics.ranking_scores({one.id: documents}, {one.id: one.relevant})
+        row[name] = scores[one.id]["nDCG@10"] if one.id in scores else None
+    return row
+
+
+def _figures(rows: Sequence[Json]) -> Json:
+    chosen = [(row["collection"], row["collections"]) for row in rows]
+
+    def mean(values: Iterable[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        return round(sum(known) / len(known), 4) if known else None
+
+    return {
+        "questions": len(rows),
+        "among": mean(right in names for right, names in chosen),
+        "alone": mean(names == [right] for right, names in chosen),
+        "wrong": mean(len(names) == 1 and names != [right] for right, names in chosen),
+        "let go": mean(row["let_go"] for row in rows),
+        "searched": mean(len(names) for _, names in chosen),
+        "found": mean(row["found"] for row in rows),
+        "given": mean(row["given"] for row in rows),
+        "same": mean(row["same"] for row in rows),
+    }

@@ -1,0 +1,110 @@
+"""Drafts of what a collection holds, for one that nobody has described: telling words, titles and fields.
+
+A draft is made of documents that whoever asks may read, and stored nowhere.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from retrievers.core.types import FieldValues, Viewer
+from retrievers.postgres.database import Database
+from retrievers.text.analysis import analyse
+from retrievers.text.glosses import is_chinese
+
+_MOST_DOCUMENTS, _MOST_CHARACTERS = 200, 1000
+"""Documents that a draft is made of, and characters of each."""
+_SAMPLE = """
+    SELECT d.title, left(d.body, %(characters)s)
+    FROM unnest(%(tenants)s::text[], %(among)s::integer[]) AS one (tenant, number)
+    CROSS JOIN LATERAL (SELECT title, body FROM signalbox.document
+                        WHERE tenant = one.tenant AND collection = one.number AND enabled
+                          AND (expires_at IS NULL OR expires_at > now())
+                        ORDER BY id LIMIT %(documents)s) d
+"""
+_RUN = re.compile(r"[\u4e00-\u9fff]+|[^\W\d_]{3,}")
+_FEW = 0.01
+"""Share of documents below which a word is as good as missing."""
+_CANDIDATES = 200
+_WORDS, _TITLES, _FIELDS, _VALUES = 12, 3, 6, 4
+_LONGEST = 60
+
+
+class Sample(NamedTuple):
+    """Beginnings of a collection's documents.
+
+    Attributes:
+        words: term to the share of the documents that hold it, the commonest first, with its commonest spelling.
+    """
+
+    titles: tuple[str, ...]
+    words: Mapping[str, tuple[float, str]]
+
+
+async def read_sample(database: Database, viewer: Viewer, collections: Sequence[tuple[str, int]]) -> Sample:
+    """A sample of collections of one name, given by owner and number."""
+    values = {
+        "tenants": [tenant for tenant, _ in collections],
+        "among": [number for _, number in collections],
+        "documents": _MOST_DOCUMENTS,
+        "characters": _MOST_CHARACTERS,
+    }
+    return sample(await database.fetch(viewer, _SAMPLE, values))
+
+
+def sample(documents: Sequence[tuple[str, str]]) -> Sample:
+    """The sample of titles with texts."""
+    holding: Counter[str] = Counter()
+    spelled: dict[str, Counter[str]] = {}
+    for title, text in documents:
+        said = list(_words(f"{title}\n{text}"))
+        holding.update({term for term, _ in said})
+        for term, spelling in said:
+            spelled.setdefault(term, Counter())[spelling] += 1
+    common = sorted(holding, key=lambda term: (-holding[term], term))[:_CANDIDATES]
+    words = {term: (holding[term] / len(documents), spelled[term].most_common(1)[0][0]) for term in common}
+    return Sample(tuple(dict.fromkeys(title for title, _ in documents if title))[:_TITLES], words)
+
+
+def draft(drawn: Sample, fields: Iterable[FieldValues], elsewhere: Mapping[str, float]) -> str:
+    """A collection in a line; "" for one without documents.
+
+    Args:
+        elsewhere: the share of the passages of other collections that hold each word.
+    """
+
+    def tells(term: str) -> float:
+        share, other = drawn.words[term][0], elsewhere.get(term, 0.0)
+        return share * math.log((share + _FEW) / (other + _FEW))
+
+    telling = [term for term in sorted(drawn.words, key=lambda term: (-tells(term), term)) if tells(term) > 0]
+    words = [drawn.words[term][1] for term in telling[:_WORDS]]
+    shown = sorted(fields, key=lambda one: (-one.documents, one.field.name))[:_FIELDS]
+    parts = (
+        ("about ", ", ".join(words)),
+        ("titles such as ", "; ".join(_short(title) for title in drawn.titles)),
+        ("fields: ", ", ".join(_field(one) for one in shown)),
+    )
+    return ". ".join(f"{said}{text}" for said, text in parts if text)
+
+
+def _field(one: FieldValues) -> str:
+    """A field with its commonest values, where they repeat: `Status (Paid, Rejected)`."""
+    repeated = [value for value, count in one.values.items() if count > 1][:_VALUES]
+    return f"{one.field.name} ({', '.join(map(_short, repeated))})" if repeated else one.field.name
+
+
+def _short(text: str) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= _LONGEST else f"{flat[: _LONGEST - 1]}…"
+
+
+def _words(text: str) -> Iterator[tuple[str, str]]:
+    """The terms of a text with how they are spelled."""
+    for run in _RUN.findall(text):
+        chinese = is_chinese(run)
+        for term in analyse(run, "zh" if chinese else "en"):
+            if not term.extra and len(term.text) > 1:
+                yield term.text, term.text if chinese else run.lower()

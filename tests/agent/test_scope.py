@@ -1,0 +1,177 @@
+"""Questions that name no collection: where they are asked, why, and how a wrong choice is let go of."""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+
+import pytest
+
+from agent import Service, open_service
+from agent.intent import scope
+from agent.intent.scope import LET_GO
+from agent.settings import Settings
+from agent.testing import ScriptedServer
+from agent.types import Result
+from retrievers.core.errors import BadRequest
+from retrievers.ingest.documents import Document
+from retrievers.postgres.database import Database
+
+CLAIMS = [
+    ("taxi", "A taxi from the airport, with a receipt.", {"claimant": "Dubois", "status": "paid"}),
+    ("hotel", "Two nights in a hotel near the fair.", {"claimant": "Okafor", "status": "refused"}),
+    ("dinner", "Dinner with a customer after the fair.", {"claimant": "Lindqvist", "status": "paid"}),
+]
+RECIPES = [
+    ("soup", "Simmer the lentils with cumin for half an hour.", {"cuisine": "Lebanese"}),
+    ("cake", "Beat butter and sugar, add the eggs, bake until golden.", {"cuisine": "French"}),
+    ("stew", "Brown the lamb, add apricots and cook it slowly.", {"cuisine": "Moroccan"}),
+]
+
+
+def documents(rows: list[tuple[str, str, dict[str, str]]]) -> list[Document]:
+    return [Document(id, id, id, text, metadata=metadata) for id, text, metadata in rows]
+
+
+async def fill(service: Service) -> None:
+    await service.ingest(documents(CLAIMS), "expenses")
+    await service.ingest(documents(RECIPES), "recipes")
+
+
+@pytest.fixture
+async def service(owner_url: str, service_url: str) -> AsyncIterator[Service]:
+    async with open_service(Settings(database_url=owner_url, service_url=service_url)) as service:
+        await fill(service)
+        yield service
+
+
+def chosen(result: Result) -> list[str]:
+    return [one.name for one in result.intent.scope]
+
+
+@pytest.mark.parametrize(
+    ("question", "name", "reason"),
+    [
+        ("what did Okafor hand in?", "expenses", "its fields hold the question's words"),
+        ("which expenses are there?", "expenses", "the question names it"),
+        ("how long do I boil pulses with spices?", "recipes", "its passages are near"),
+    ],
+)
+async def test_a_question_is_asked_of_the_collection_that_it_means(
+    service: Service, question: str, name: str, reason: str
+):
+    result = await service.retrieve(question)
+
+    assert (result.intent.collections, chosen(result)) == ((name,), [name])
+    assert result.intent.scope[0].reason == reason
+    assert 0.85 <= result.intent.scope[0].confidence <= 1
+    assert {hit.id.split("/")[0] for hit in result.hits} == {name}
+
+
+async def test_a_question_that_says_nothing_of_any_collection_is_asked_of_all(service: Service):
+    result = await service.retrieve("is there anything new since last week?")
+
+    assert (result.intent.collections, result.intent.scope) == (("expenses", "recipes"), ())
+
+
+@pytest.mark.parametrize("fixed", [{"collection": "recipes"}, {"intent": "off"}])
+async def test_what_the_caller_fixes_is_not_chosen(service: Service, fixed: Mapping[str, str]):
+    result = await service.retrieve("what did Okafor hand in?", **fixed)
+
+    assert result.intent.scope == ()
+    assert result.intent.collections == ((fixed["collection"],) if "collection" in fixed else ("expenses", "recipes"))
+
+
+async def test_a_description_draws_questions_that_nothing_else_tells(service: Service):
+    question = "anything about reimbursement of travel costs?"
+    await service.declare("recipes", {"description": "How the staff ask for reimbursement of travel costs"})
+
+    assert chosen(await service.retrieve(question)) == ["recipes"]
+
+
+async def test_a_choice_that_gives_nothing_relevant_is_let_go_of_and_that_is_said(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+):
+    # By their names alone collections are chosen wrongly.
+    monkeypatch.setitem(scope.WEIGHTS, "vector", (0, 0, 9, 0, 0, 0))
+    await service.ingest([Document("x", "x", "Opening hours", "Closed on Mondays.")], "lentils")
+    result = await service.augment("lentils: how long do they simmer with cumin?")
+
+    assert [one.reason for one in result.relaxed] == [LET_GO]
+    assert result.relaxed[0].dropped == {"type": "in", "key": "collection", "value": ["lentils"]}
+    assert (result.status, result.hits[0].document_id, result.intent.scope) == ("found", "soup", ())
+    assert "collection" not in result.prompt.split("Simmer")[0]
+
+
+async def test_the_choice_costs_one_statement_and_none_where_there_is_one_collection(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+):
+    counted: list[str] = []
+    for name in ("fetch", "search"):
+        ask = getattr(Database, name)
+
+        async def noted(self: Database, *given: object, ask=ask, **more: object) -> object:  # type: ignore[no-untyped-def]
+            if "signalbox.trace" not in str(given):  # the records of answers are written when it suits
+                counted.append(str(given))
+            return await ask(self, *given, **more)
+
+        monkeypatch.setattr(Database, name, noted)
+
+    async def statements(question: str, **fixed: object) -> int:
+        await service.retrieve(question, **fixed)
+        counted.clear()
+        await service.retrieve(f"{question} quickly", **fixed)  # another word, all else is known by now
+        return len(counted)
+
+    named = await statements("what did Okafor hand in?", collection="expenses")
+    assert named
+    assert await statements("what did Lindqvist hand in?") <= named + 1
+    await service.delete("recipes")
+    assert await statements("what did Dubois hand in?") <= named
+
+
+async def test_a_model_chooses_by_what_the_collections_hold(owner_url: str, service_url: str):
+    reply = {
+        "kind": "retrieve",
+        "question": "What is new?",
+        "searches": ["what is new"],
+        "collections": ["recipes", "x"],
+    }
+    with ScriptedServer([json.dumps(reply)]) as server:
+        model = {"llm": "openai/scripted", "llm_base_url": server.base_url, "llm_api_key": "any", "max_rounds": 1}
+        async with open_service(Settings(database_url=owner_url, service_url=service_url, **model)) as service:
+            await fill(service)
+            await service.declare("recipes", {"description": "What we cook"})
+            result = await service.retrieve("is there anything new?", intent="llm")
+        prompt = "\n".join(message["content"] for message in server.requests[0].body["messages"])
+
+    assert '- "recipes": "What we cook"' in prompt
+    assert '- "expenses": "about ' in prompt
+    assert result.intent.by == "llm"
+    assert (result.intent.collections, chosen(result)) == (("recipes",), ["recipes"])
+    assert {hit.id.split("/")[0] for hit in result.hits} == {"recipes"}
+    assert [(one.what, one.valid) for one in result.intent.rejected] == [("collection x", ("expenses", "recipes"))]
+
+
+async def test_a_collection_nobody_has_described_has_a_draft_that_is_marked_as_one(service: Service):
+    drafted = await service.describe("recipes")
+    assert drafted["draft"]
+    assert drafted["description"] == (
+        "about add, apricots, bake, beat, brown, butter, cake, cook, cumin, eggs, golden, half. "
+        "titles such as cake; soup; stew. fields: cuisine"
+    )
+
+    said = await service.declare("recipes", {"description": " What we\ncook "})
+    assert (said["description"], said["draft"]) == ("What we cook", False)
+    assert (await service.declare("recipes", {"description": ""}))["draft"]
+    with pytest.raises(BadRequest, match="at most 1,000 printable characters"):
+        await service.declare("recipes", {"description": "x" * 1001})
+
+
+async def test_a_draft_shows_a_tenant_nothing_that_it_may_not_read(service: Service):
+    await service.ingest([Document("p", "p", "Public notice", "For everybody.", public=True)], "shared", tenant="0")
+    await service.ingest(
+        [Document("s", "s", "Secret", "For nobody.", enabled=False, public=True)], "shared", tenant="0"
+    )
+    drafted = await service.describe("shared")
+
+    assert "Public notice" in drafted["description"]
+    assert "Secret" not in drafted["description"]
