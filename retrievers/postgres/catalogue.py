@@ -8,6 +8,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Collection as Collected
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
@@ -27,8 +28,8 @@ from retrievers.postgres.values_within import values_within
 
 _COLLECTIONS = f"""
     SELECT k.number, k.tenant, k.name, e.name, e.number, e.dimension, k.documents, k.chunks, k.mean_length, k.languages,
-           CASE WHEN k.part_of IS NULL THEN ({VISIBLE_FIELDS})::text END, k.version, k.records, k.description, k.part_of,
-           coalesce((SELECT changed FROM signalbox.access), 0)
+           CASE WHEN k.part_of IS NULL THEN ({VISIBLE_FIELDS})::text END, k.version, k.records, k.description,
+           k.part_of, coalesce((SELECT changed FROM signalbox.access), 0)
     FROM signalbox.collection k LEFT JOIN signalbox.embedder e ON e.number = k.embedder
     ORDER BY k.name, k.tenant, k.number
 """  # noqa: S608 - constants both
@@ -74,7 +75,7 @@ class Catalogue:
         self._terms: OrderedDict[tuple[Hashable, ...], int] = OrderedDict()
         self._fields = FieldReader(database)
         self._called: OrderedDict[tuple[tuple[int, ...], ...], str | None] = OrderedDict()
-        self._drafts: OrderedDict[tuple[Viewer, tuple[tuple[int, ...], ...]], str] = OrderedDict()
+        self._drafts: OrderedDict[tuple[Viewer, int, tuple[tuple[int, ...], ...]], str] = OrderedDict()
 
     async def collections(self, who: str | Viewer, *, fresh: bool = False) -> tuple[Collection, ...]:
         """Every collection the viewer can see: those of the tenant, and the platform's with public documents."""
@@ -211,7 +212,7 @@ class Catalogue:
         given = next((one.description for one in scope.collections if one.description), "")
         if given:
             return given, False
-        key = (scope.viewer, _size_of(scope))
+        key = (scope.viewer, scope.changed, _size_of(scope))
         if key not in self._drafts:
             numbers = {one.number for one in scope.collections}
             others = tuple(one for one in await self.collections(scope.viewer) if one.number not in numbers)
@@ -220,9 +221,8 @@ class Catalogue:
             )
             counts = Counter[str]()
             if others:
-                for held in (
-                    await self.term_counts(replace(scope, collections=others, beside=()), drawn.words)
-                ).values():
+                beside = replace(scope, collections=others, beside=())
+                for held in (await self.term_counts(beside, drawn.words)).values():
                     counts.update(held)
             passages = max(sum(one.chunks for one in others), 1)
             fields = [one for name, one in (await self.fields(scope)).fields.items() if name not in RESERVED]
