@@ -456,8 +456,7 @@ def stated(text: str, history: Any = ()) -> dict[str, Any]:
         ("还没关闭的事故有几起？", {"kind": ("eq", "incident"), "status": ("ne", "closed")}),
         ("why wasn't it closed?", {}),
         ("每个酒店的事故数量", {"kind": ("eq", "incident")}),
-        # The learned weights are wrongly sure that closed payments are wanted.
-        pytest.param("My payment was closed with PAY-4031", {}, marks=pytest.mark.xfail(strict=True)),
+        ("My payment was closed with PAY-4031", {}),
     ],
 )
 def test_what_the_words_state_of_hotels(text: str, wanted: dict[str, Any]):
