@@ -91,7 +91,7 @@ async def open_service(
                 cards = {name: one.card for name, one in sources.items()}
                 columns = getattr(sources.get("sql"), "columns", None)
                 reader = Cascade(settings, catalogue, cards, embedder, model, columns)
-                chooser = Chooser(catalogue, embedder, sources)
+                chooser = Chooser(catalogue, embedder, sources) if settings.choose_collections else None
                 pipeline = Pipeline(
                     settings, catalogue, sources, embedder, reader, chooser, reranker,
                     model=model, model_breaker=reader.breaker,

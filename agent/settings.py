@@ -136,6 +136,9 @@ class Settings(BaseModel):
     chat_days: int = Field(
         30, ge=0, le=3650, description="how long conversations and records of questions are kept; 0 keeps none"
     )
+    choose_collections: bool = Field(
+        False, description="ask a question that names no collection of those alone that it seems to mean"
+    )
     guard: tuple[str, ...] = Field(
         (), description="words and phrases that a chat's question must not hold, and patterns as re:PATTERN"
     )

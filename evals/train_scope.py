@@ -33,7 +33,7 @@ async def examples_of(folders: Sequence[Path]) -> list[Example]:
     """Questions with the evidence for every collection of their groups."""
     chosen, made = random.Random(1), []
     questions = {folder.name: list(questions_of(folder)) for folder in folders}
-    async with open_service(load_settings({})) as service:
+    async with open_service(load_settings({"choose_collections": True})) as service:
         chooser = service.pipeline.chooser
         assert chooser is not None
         stored = [await store(service, folder, lambda line: None) for folder in folders]

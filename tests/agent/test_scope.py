@@ -38,7 +38,9 @@ async def fill(service: Service) -> None:
 
 @pytest.fixture
 async def service(owner_url: str, service_url: str) -> AsyncIterator[Service]:
-    async with open_service(Settings(database_url=owner_url, service_url=service_url)) as service:
+    async with open_service(
+        Settings(choose_collections=True, database_url=owner_url, service_url=service_url)
+    ) as service:
         await fill(service)
         yield service
 
@@ -137,7 +139,9 @@ async def test_a_model_chooses_by_what_the_collections_hold(owner_url: str, serv
     }
     with ScriptedServer([json.dumps(reply)]) as server:
         model = {"llm": "openai/scripted", "llm_base_url": server.base_url, "llm_api_key": "any", "max_rounds": 1}
-        async with open_service(Settings(database_url=owner_url, service_url=service_url, **model)) as service:
+        async with open_service(
+            Settings(choose_collections=True, database_url=owner_url, service_url=service_url, **model)
+        ) as service:
             await fill(service)
             await service.declare("recipes", {"description": "What we cook"})
             result = await service.retrieve("is there anything new?", intent="llm")

@@ -37,7 +37,7 @@ async def test_questions_are_judged_by_the_collections_that_were_searched(
         # It is of the other folder, so it goes wrong.
         [{"id": "1", "text": "does the lamp of the lighthouse turn?", "relevant": {"b": 1}}],
     )
-    settings = Settings(database_url=owner_url, service_url=service_url)
+    settings = Settings(choose_collections=True, database_url=owner_url, service_url=service_url)
     found = await measure([lamps, ovens], 10, settings, lambda line: None)
 
     shares = ("questions", "among", "alone", "wrong", "searched", "found")
