@@ -69,15 +69,16 @@ class Records:
     days: int
 
     async def begin(
-        self, who: Viewer, id: str, question: str, *, conversation: str | None = None, asker: str | None = None
+        self, who: str | Viewer, id: str, question: str, *, conversation: str | None = None, asker: str | None = None
     ) -> None:
         """Keep a question that is about to be answered.
 
         Raises:
             Unavailable: the database cannot be asked; so do the others.
         """
-        values = (who.tenant, uuid.UUID(id), conversation, asker, storable(question), list(who.principals), self.days)
-        await self.database.fetch(whole(who.tenant), _BEGIN, values)
+        tenant, principals = Viewer.of(who)
+        values = (tenant, uuid.UUID(id), conversation, asker, storable(question), list(principals), self.days)
+        await self.database.fetch(whole(tenant), _BEGIN, values)
 
     async def end(self, tenant: str, id: str, status: str, answer: str | None, trace_id: str | None) -> None:
         """Keep what became of a question. `trace_id` is the answer's, which feedback is about."""
@@ -88,7 +89,7 @@ class Records:
             await connection.execute(_SWEEP, (_SWEEP_BATCH,))
 
     async def newest(
-        self, who: Viewer, *, conversation: str | None = None, asker: str | None = None, limit: int = 50
+        self, who: str | Viewer, *, conversation: str | None = None, asker: str | None = None, limit: int = 50
     ) -> list[Exchange]:
         """Records that the viewer sees, the newest first; of one conversation, of one asker, or all."""
         values = {"conversation": conversation, "asker": asker, "limit": limit}

@@ -33,8 +33,9 @@ from agent.retrieve import Answer as Found
 from agent.settings import Settings
 from agent.types import Answer, AskRequest, AugmentRequest, Prompt, Request, Result
 from retrievers import vector
-from retrievers.core.errors import NotFound
-from retrievers.core.types import ChunkId, Viewer, whole
+from retrievers.core.errors import NotFound, Unavailable
+from retrievers.core.tasks import within
+from retrievers.core.types import EVERYTHING, ChunkId, Viewer, whole
 from retrievers.postgres.database import Database
 
 Json = dict[str, Any]
@@ -84,6 +85,9 @@ _SWEEP = """
     RETURNING id
 """
 _LOAD = "SELECT request, record, created_at, expires_at FROM signalbox.trace WHERE id = %s AND expires_at > now()"
+
+_NARROWED_S = 1.0
+"""How long the database may take to say whether readers have changed."""
 
 # Kept equally long, what came last expires last; that order has an index.
 _RECENT = """
@@ -364,7 +368,7 @@ class TraceStore:
             raise self.unknown(trace_id) from None
         viewer = Viewer.of(who)
         waiting = self._waiting.get((viewer.tenant, id.hex))
-        if waiting is not None and waiting.shows_to(viewer, await self._narrowed(viewer)):
+        if waiting is not None and await self._may_show(waiting, viewer):
             return waiting.json() | _times(waiting.at, waiting.at + timedelta(days=self.days))
         rows = await self._database.fetch(viewer, _LOAD, (id,))
         if not rows:
@@ -396,8 +400,20 @@ class TraceStore:
         return [{"trace_id": id, **summary} for id, summary in islice(found.items(), limit)]
 
     async def _narrowed(self, viewer: Viewer) -> int:
-        """Traces of questions before this change of readers may show what the viewer sees no more."""
+        """Before this change of readers an answer may show what the viewer sees no more."""
+        if viewer.principals == EVERYTHING:
+            return 0
         return int((await self._database.fetch(viewer, "SELECT signalbox.narrowed()", ()))[0][0])
+
+    async def _may_show(self, trace: Trace, viewer: Viewer) -> bool:
+        """See `Trace.shows_to`."""
+        try:
+            return trace.shows_to(viewer, await within(self._narrowed(viewer), _NARROWED_S))
+        except (Unavailable, TimeoutError):
+            # Where readers never changed, none do while the database does not answer.
+            if trace.decision.scope.changed:
+                raise
+            return trace.shows_to(viewer, 0)
 
     def unknown(self, trace_id: str) -> NotFound:
         kept = f"traces are kept for {self.days} days" if self.days else "none is kept while TRACE_DAYS is 0"

@@ -34,6 +34,7 @@ from agent.settings import Settings
 from agent.testing import ScriptedServer
 from agent.types import AskRequest, Request
 from retrievers.core.errors import Unavailable
+from retrievers.core.types import Viewer
 from retrievers.ingest.documents import Document
 
 TEXTS = {
@@ -651,10 +652,11 @@ async def test_a_database_that_does_not_answer_is_a_503_after_the_time_of_a_ques
 
 def test_only_a_model_may_take_longer_than_the_settings_give_a_question():
     settings = Settings(timeout_s=10)
-    assert asked(Request(query="x"), settings, 4) == {"query": "x", "timeout_s": 6}
-    assert asked(AskRequest(query="x"), settings, 4) == {"query": "x"}
-    assert asked(AskRequest(query="x", timeout_s=5), settings, 4) == {"query": "x", "timeout_s": 1}
-    assert asked(Request(query="x"), settings, 11)["timeout_s"] > 0
+    caller, who = Caller("acme", None), {"tenant": Viewer("acme")}
+    assert asked(caller, Request(query="x"), settings, 4) == {"query": "x", "timeout_s": 6, **who}
+    assert asked(caller, AskRequest(query="x"), settings, 4) == {"query": "x", **who}
+    assert asked(caller, AskRequest(query="x", timeout_s=5), settings, 4) == {"query": "x", "timeout_s": 1, **who}
+    assert asked(caller, Request(query="x"), settings, 11)["timeout_s"] > 0
 
 
 def test_the_command_line_and_the_service_load_no_web_framework():

@@ -288,7 +288,7 @@ async def test_without_keys_every_caller_is_the_tenant_of_the_settings(service: 
     assert await identifier(service, "off") is None
     identify = everyone("acme")
     for header in (None, "", "Bearer none", "Basic x", "Bearer " + "x" * 100_000):
-        assert await identify(header) == Caller("acme", None)
+        assert await identify(header) == Caller("acme", None, trusted=True)
 
 
 async def test_who_calls_is_told_by_the_key_s_id_and_never_by_the_key(service: Service):
