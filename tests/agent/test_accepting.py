@@ -16,7 +16,7 @@ from agent.serve.listening import listening
 
 async def test_an_accepted_connection_that_cannot_be_handled_is_closed_and_not_counted(monkeypatch: pytest.MonkeyPatch):
     app = FastAPI()
-    app.state.gates = Gates(has_model=False)
+    app.state.gates, app.state.grace_s = Gates(has_model=False), 2.0
     monkeypatch.setattr(SharingServer, "capture_signals", lambda self: nullcontext())
 
     async def fail(*given: Any) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from agent.intent.readingered import Offered
+from agent.intent.caller import Offered
 
 from agent.advisors.rules import plain
 from agent.faithfulness import read

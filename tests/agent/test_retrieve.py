@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent.breaker import FAILURES, Breakers
-from agent.intent.reading import Off, question_language, read
+from agent.intent.reading import Off, question_language, stated_alone
 from agent.retrieve import Answer, Sources, climb, retrieve
 from agent.router import Rung
 from agent.types import Relaxed, Request, Step
@@ -365,7 +365,9 @@ async def test_what_fails_in_time_fails_as_itself_and_what_is_late_does_not_matt
 
 
 def test_without_reading_the_question_is_its_own_search_and_the_callers_filter_stands():
-    found = read(Request(query="Who wrote it?"), SCOPE, Compare("eq", "status", "Final"), ("vector", "fulltext"))
+    found = stated_alone(
+        Request(query="Who wrote it?"), SCOPE, Compare("eq", "status", "Final"), ("vector", "fulltext")
+    )
     assert found.searches == ("Who wrote it?",)
     assert found.collections == ("notes", "peps")
     assert found.filter == {"type": "eq", "key": "status", "value": "Final"}
@@ -377,7 +379,7 @@ def test_without_reading_the_question_is_its_own_search_and_the_callers_filter_s
 
 
 def test_sources_the_caller_names_twice_are_asked_once():
-    found = read(Request(query="Q", sources=("fulltext", "fulltext")), SCOPE, None, ("vector", "fulltext"))
+    found = stated_alone(Request(query="Q", sources=("fulltext", "fulltext")), SCOPE, None, ("vector", "fulltext"))
     assert [(choice.name, choice.reason) for choice in found.sources] == [("fulltext", "named by the caller")]
 
 
@@ -388,7 +390,7 @@ def test_the_last_turn_of_the_user_is_the_question():
         {"role": "user", "content": "Last"},
     ]
     messages.append({"role": "assistant", "content": "B"})
-    assert read(Request(messages=messages), SCOPE, None, ()).question == "Last"
+    assert stated_alone(Request(messages=messages), SCOPE, None, ()).question == "Last"
 
 
 def test_the_language_of_a_question_is_one_of_its_collections():
@@ -399,4 +401,4 @@ def test_the_language_of_a_question_is_one_of_its_collections():
 async def test_the_reader_that_reads_nothing_is_done_at_once():
     reading = await Off(("vector",)).read(Request(query="Q"), SCOPE, None, 0.0)
     assert (reading.later, reading.firm, reading.soft, reading.degraded) == (None, (), (), ())
-    assert reading.first == read(Request(query="Q"), SCOPE, None, ("vector",))
+    assert reading.first == stated_alone(Request(query="Q"), SCOPE, None, ("vector",))

@@ -46,7 +46,7 @@ export function collectionsView(root, _parameters, name) {
         h("p", {}, counted("documents", found.documents), " · ", counted("chunks", found.chunks), " · ", t("collections.embedder", { name: found.embedder ?? "–" })),
         h("p", { class: "soft" }, Object.entries(found.languages).map(([language, n]) => `${language} ${number(n)}`).join(" · ")),
         recordsLine(found),
-        found.description ? h("p", { class: "records" }, t(found.draft ? "collections.draft" : "collections.described", { text: found.description })) : null,
+        found.description ? h("p", { class: "soft" }, t(found.draft ? "collections.draft" : "collections.described", { text: found.description })) : null,
         h(
           "div",
           { class: "row" },
