@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from agent.intent.caller import Offered
 
 from agent.advisors.rules import plain
 from agent.faithfulness import read
 from agent.fusion import Fused
 from agent.highlight import MOST_TERMS, Highlighter
-from agent.intent import linking, offered, rules, vocabulary
+from agent.intent import caller, linking, rules, vocabulary
 from agent.intent.asking import parts_perhaps
+from agent.intent.caller import Offered
 from agent.intent.text import MOST_CHARACTERS, readable
 from agent.rerank.base import MOST_TOTAL_CHARACTERS, cut_longest
 from agent.rerank.hybrid import Hybrid
@@ -105,7 +105,7 @@ async def test_under_a_filter_a_bounded_part_of_each_turn_is_folded_and_not_on_t
         folded.append((len(text), threading.current_thread()))
         return fold(text)
 
-    monkeypatch.setattr(offered, "fold", noting)
+    monkeypatch.setattr(caller, "fold", noting)
     known: Any = None
     judge = Offered(catalogue=known, scope=known, wanted=known, deadline=0)
     history = [Message(role=role, content="words " * 16_000) for _ in range(20) for role in ("user", "assistant")]

@@ -261,7 +261,7 @@ def test_a_question_shows_its_filters_with_where_they_came_from_its_route_and_it
     assert re.search(r"Vectors: 2 hits · [\d.]+ ms", route)
     groups = page.locator(".ranking .groups th").all_inner_texts()
     assert groups == ["", "Before fusion", "After fusion"]
-    assert len(page.locator(".ranking tbody tr").all()) == 3
+    assert len(page.locator(".ranking tbody tr").all()) == 2
     first = page.locator(".ranking tbody tr").first
     assert first.locator("td[data-label='Vectors'] .soft").inner_text() == "#1"
     # Of the two hits the first has the longest bar.
