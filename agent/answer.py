@@ -173,7 +173,9 @@ class Answerer:
                     assert self.model is not None
                     model = decision.calls.watch(self.model)
                     key = _key(request, answer)
-                    found = await judge.judge(model, found, decision.passages, deadline, key)
+                    found = await judge.judge(
+                        model, found, decision.passages, deadline, key, templates=decision.templates
+                    )
                     by = "llm"
                 except ModelFailed:
                     degraded = (*degraded, "judge_unavailable")

@@ -18,7 +18,6 @@ from agent.types import Citation, Message
 from retrievers.core.types import Chunk, ChunkId
 from retrievers.text.visible import prompt_text
 
-DEFAULT_TEMPLATE = "answer"
 EMPTY_TEMPLATE = "empty"
 DIRECT_TEMPLATE = "direct"
 """Where nothing was looked for, as opposed to: nothing was found."""
@@ -69,6 +68,7 @@ def assemble(
     *,
     budget_tokens: int,
     template: str | None = None,
+    templates: prompts.Library | None = None,
     left_out: Sequence[str] = (),
     left_out_in_part: Sequence[str] = (),
     unread: Sequence[str] = (),
@@ -82,8 +82,9 @@ def assemble(
         chunks: the ranked hits' chunks, best first; they may repeat each other.
         budget_tokens: most tokens of passages with their titles and metadata, by `estimate_tokens`;
             the first passage is kept, cut to the budget, however long it is.
-        template: a prompt template with the inputs question, passages and fence; without passages the
-            template for empty context is used instead.
+        template: an answer template by its name, the newest when None; without passages the template for empty
+            context is used instead.
+        templates: those of the tenant; the packaged ones when None.
         left_out: conditions that the request states and no passage satisfies, in words.
         left_out_in_part: those that only some of the passages satisfy.
         unread: words of the request that may state conditions, and of which none was made.
@@ -92,19 +93,21 @@ def assemble(
             passage that fits is there.
         total: how many documents satisfy the request's conditions, where all of them are asked for.
     Raises:
-        prompts.BadTemplate: the template does not exist or has other inputs.
+        prompts.BadTemplate: there is no such answer template.
     """
+    templates = templates or prompts.packaged()
+    answer = templates.answer(template)
     found = {chunk.id: chunk for chunk in reversed(chunks)}
     passages = _within(join_adjacent(distinct(chunks)), budget_tokens)
     if around:
         passages = _surrounded(passages, found, around, budget_tokens)
     blocks = tuple(_block(n, passage) for n, passage in enumerate(passages, 1))
-    system = prompts.load(SYSTEM_TEMPLATE).render({})
+    system = templates.load(SYSTEM_TEMPLATE).render({})
     if passages:
         fence = prompts.fence(question, *blocks)
         fenced = "\n\n".join(f"{fence} {block}" for block in blocks)
         values = {"question": question, "passages": fenced, "fence": fence}
-        prompt = prompts.load(template or DEFAULT_TEMPLATE).render(values)
+        prompt = answer.render(values)
         # An answer from them would be an answer to another request.
         told = ((_UNREAD, unread), (_LEFT_OUT_IN_PART, left_out_in_part), (_LEFT_OUT, left_out))
         for said, conditions in told:
@@ -114,7 +117,7 @@ def assemble(
             shown = len({chunk.id[:3] for passage in passages for chunk in passage.chunks})
             prompt = f"{_TOTAL.format(min(shown, total), total)}\n\n{prompt}"
     else:
-        prompt = prompts.load(EMPTY_TEMPLATE if looked else DIRECT_TEMPLATE).render({"question": question})
+        prompt = templates.load(EMPTY_TEMPLATE if looked else DIRECT_TEMPLATE).render({"question": question})
     return Assembled(
         messages=(Message(role="system", content=system), Message.model_construct(role="user", content=prompt)),
         prompt=prompt,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import prompts
-from agent import assemble, fusion, options, rank_features, relevance, transform
+from agent import assemble, fusion, options, prompt_fields, rank_features, relevance, transform
 from agent.breaker import Breaker, Breakers
 from agent.context import Around, surroundings
 from agent.fusion import Fused
@@ -95,6 +95,7 @@ class Decision:
         reranking: what a reranker made of the ranking; None where none was to.
         passages: what stands under each number of the prompt, when one was made.
         found: what `Pipeline.fuse` made the ranking of.
+        templates: of prompts, as they are in force for the tenant.
     """
 
     tenant: str
@@ -114,6 +115,7 @@ class Decision:
     passages: tuple[str, ...] = ()
     found: Found | None = None
     rounds: tuple[Round, ...] = ()
+    templates: prompts.Library = field(default_factory=prompts.packaged)
 
 
 class _Clock:
@@ -146,6 +148,7 @@ class Pipeline:
         reranker: the one of the settings; "none" and "hybrid" are at hand without.
         model: judges what was found; None leaves that to rules.
         model_breaker: the model's, shared with whoever else asks it.
+        templates: of prompts, for all tenants.
     """
 
     settings: Settings
@@ -158,6 +161,7 @@ class Pipeline:
     breakers: Breakers = field(default_factory=Breakers)
     model: Model | None = None
     model_breaker: Breaker = field(default_factory=Breaker)
+    templates: prompts.Library = field(default_factory=prompts.packaged)
 
     async def retrieve(self, who: str | Viewer, request: Request) -> Result:
         """Hits for a question.
@@ -176,6 +180,7 @@ class Pipeline:
     async def decide_prompt(self, who: str | Viewer, request: AugmentRequest) -> tuple[Prompt, Decision]:
         """The prompt with how it came about; raises as `retrieve` does."""
         started = time.monotonic()
+        self._check_template(who, request)
         result, decision = await self.decide(who, request)
         clock = _Clock(dict(decision.elapsed_ms))
         chunks = [hit.chunk for hit in decision.page if hit.chunk is not None]
@@ -186,29 +191,37 @@ class Pipeline:
         rung = decision.found.rung if decision.found is not None else None
         # What later rounds left out, the first may well have found something with.
         left_out = _distinct(*(in_words(one.dropped) for one in (rung.dropped if rung else ())))
-        try:
-            made = assemble.assemble(
-                _in_own_words(request.question, result.query),
-                chunks,
-                budget_tokens=request.budget_tokens,
-                template=request.template,
-                left_out=left_out,
-                left_out_in_part=[one for one in relaxed if one not in left_out],
-                unread=[one.what for one in result.intent.rejected] if result.intent.by == "rules" else (),
-                looked=result.status != "no_retrieval_needed",
-                around=around,
-                total=result.total,
-            )
-        except prompts.BadTemplate as error:
-            raise BadRequest(str(error), where="template", valid=prompts.names()) from error
-        fields = {name: getattr(result, name) for name in Result.model_fields}
-        fields["degraded"] = _distinct(*result.degraded, *degraded)
-        fields["took_ms"] = round((time.monotonic() - started) * 1000, 3)
+        fields = prompt_fields.parse(self.settings.prompt_fields)
+        made = assemble.assemble(
+            _in_own_words(request.question, result.query),
+            [prompt_fields.shown(chunk, fields) for chunk in chunks],
+            budget_tokens=request.budget_tokens,
+            template=request.template,
+            templates=decision.templates,
+            left_out=left_out,
+            left_out_in_part=[one for one in relaxed if one not in left_out],
+            unread=[one.what for one in result.intent.rejected] if result.intent.by == "rules" else (),
+            looked=result.status != "no_retrieval_needed",
+            around={
+                id: {other: prompt_fields.shown(chunk, fields) for other, chunk in beside.items()}
+                for id, beside in around.items()
+            },
+            total=result.total,
+        )
+        given = {name: getattr(result, name) for name in Result.model_fields}
+        given["degraded"] = _distinct(*result.degraded, *degraded)
+        given["took_ms"] = round((time.monotonic() - started) * 1000, 3)
         prompt = Prompt.model_construct(
-            **fields, messages=made.messages, prompt=made.prompt, citations=made.citations, tokens=made.tokens
+            **given, messages=made.messages, prompt=made.prompt, citations=made.citations, tokens=made.tokens
         )
         clock.ended("assemble")
         return prompt, replace(decision, elapsed_ms=clock.elapsed_ms, passages=made.passages)
+
+    def _check_template(self, who: str | Viewer, request: AugmentRequest) -> None:
+        try:
+            self.templates.of(Viewer.of(who).tenant).answer(request.template)
+        except prompts.BadTemplate as error:
+            raise BadRequest(str(error), where="template", valid=error.valid) from error
 
     async def _surroundings(
         self, request: AugmentRequest, decision: Decision, chunks: Sequence[Chunk], left_s: float
@@ -244,8 +257,9 @@ class Pipeline:
         started, clock = time.monotonic(), _Clock()
         timeout_s = request.timeout_s or self.settings.timeout_s
         try:
-            pipeline = replace(self, settings=options.settings_for(request, self.settings))
-            return await within(pipeline._stages(Viewer.of(who), request, started, timeout_s, clock), timeout_s)
+            viewer, settings = Viewer.of(who), options.settings_for(request, self.settings)
+            pipeline = replace(self, settings=settings, templates=self.templates.of(viewer.tenant))
+            return await within(pipeline._stages(viewer, request, started, timeout_s, clock), timeout_s)
         except TimeoutError as error:
             reason = f"no answer within {timeout_s:g} s: {clock.unfinished()}"
             raise Unavailable("the service", reason, retry_after_s=5) from error
@@ -362,7 +376,7 @@ class Pipeline:
         decision = Decision(
             who.tenant, request, scope, reading.first, found.later, found.answers, tuple(ranking), tuple(page),
             reading.stated, reading.calls, weights, clock.elapsed_ms, held, reranking, found=found,
-            rounds=looped.rounds,
+            rounds=looped.rounds, templates=self.templates,
         )  # fmt: skip
         return result, decision
 
@@ -440,8 +454,9 @@ class Pipeline:
         asks = mode != "rules" and MODEL_UNAVAILABLE not in found.degraded
         model = self.model if asks else None
         loop = Loop(
-            self.settings, search, model, self.model_breaker, lambda *given: self._fused(*given)[0], self._loaded
-        )
+            self.settings, search, model, self.model_breaker, lambda *given: self._fused(*given)[0], self._loaded,
+            self.templates,
+        )  # fmt: skip
         return await loop.run(asked, found, ranking, reading.calls)
 
     async def _judged(
@@ -539,7 +554,9 @@ class Pipeline:
         if name == "none":
             return None
         if self.reranker is not None and name == configured:
-            return self.reranker.noted(calls) if isinstance(self.reranker, ListwiseReranker) else self.reranker
+            if isinstance(self.reranker, ListwiseReranker):
+                return self.reranker.noted(calls, self.templates)
+            return self.reranker
         if name == "hybrid":
             return Hybrid()
         valid = tuple(dict.fromkeys(("none", "hybrid", configured)))

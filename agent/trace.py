@@ -24,7 +24,6 @@ from typing import Any, Self, TypeVar
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-import prompts
 from agent import answer as answering
 from agent import assemble
 from agent.pipeline import Decision
@@ -32,6 +31,7 @@ from agent.rerank.stage import Reranking
 from agent.retrieve import Answer as Found
 from agent.settings import Settings
 from agent.types import Answer, AskRequest, AugmentRequest, Prompt, Request, Result
+from prompts import ANSWER
 from retrievers import vector
 from retrievers.core.errors import NotFound, Unavailable
 from retrievers.core.tasks import within
@@ -234,12 +234,12 @@ class Trace:
         used = [call.stage for call in self.decision.calls.records if call.stage != answering.STAGE]
         request = self.decision.request
         if isinstance(self.result, Prompt) and isinstance(request, AugmentRequest):
-            answer = request.template or assemble.DEFAULT_TEMPLATE
             looked = self.result.status != "no_retrieval_needed"
             empty = assemble.EMPTY_TEMPLATE if looked else assemble.DIRECT_TEMPLATE
-            used += [assemble.SYSTEM_TEMPLATE, answer if self.result.citations else empty]
-        stages = {name.rpartition("/")[0] for name in prompts.names()} if used else set()
-        loaded = [prompts.load(one) for one in dict.fromkeys(used) if one in stages or "/" in one]
+            used += [assemble.SYSTEM_TEMPLATE, (request.template or ANSWER) if self.result.citations else empty]
+        templates = self.decision.templates
+        stages = {name.rpartition("/")[0] for name in templates.names()} if used else set()
+        loaded = [templates.load(one) for one in dict.fromkeys(used) if one in stages or "/" in one]
         return {one.name: one.digest for one in loaded}
 
 
