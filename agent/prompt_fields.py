@@ -41,7 +41,7 @@ def parse(text: str) -> Mapping[str, tuple[str, ...]]:
 
 
 def shown(chunk: Chunk, fields: Mapping[str, tuple[str, ...]]) -> Chunk:
-    """The chunk with the metadata that the setting has shown, in the setting's order; all of it where it says nothing."""
+    """The chunk with the metadata that the setting names, in its order; with all of it where it says nothing."""
     wanted = fields.get(chunk.id.collection, fields.get(_ALL))
     if wanted is None:
         return chunk

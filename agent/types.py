@@ -131,7 +131,11 @@ class Request(Shape):
 
 
 class AugmentRequest(Request):
-    """A request for the prompt instead of the hits."""
+    """A request for the prompt instead of the hits.
+
+    Attributes:
+        template: an answer template by its name, "answer/v1"; the newest one when None.
+    """
 
     template: Annotated[str, Field(max_length=100)] | None = None
     budget_tokens: Annotated[int, Field(ge=50, le=1_000_000)] = 3000

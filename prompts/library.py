@@ -104,7 +104,8 @@ def open_library(folder: Path | None) -> Library:
     folder = folder.expanduser()
     own = dict(_templates(folder, standards, beside=_TENANTS))
     tenants: dict[str, Layer] = {}
-    for one in _folders(folder / _TENANTS) if (folder / _TENANTS).exists() else ():
+    held = _listed(folder / _TENANTS, hidden=True) if (folder / _TENANTS).exists() else []
+    for one in (one for one in held if one.is_dir()):
         # A name that is none of a file's, such as "a/b", is written as in an address: a%2Fb.
         tenant = unquote(one.name)
         if tenant in tenants:
@@ -120,9 +121,8 @@ def _templates(folder: Path, standards: Mapping[str, Prompt], beside: str = "") 
         standards: of every stage the packaged template, which says what a template there is given.
         beside: a folder that is no stage.
     """
-    for stage in _folders(folder):
-        if stage.name == beside:
-            continue
+    # Files beside the stages, such as a README, are passed over.
+    for stage in (one for one in _listed(folder) if one.is_dir() and one.name != beside):
         if stage.name not in standards:
             raise BadTemplate(f"{stage}: there is no such stage; there are: {', '.join(sorted(standards))}")
         for file in _listed(stage):
@@ -153,14 +153,11 @@ def _checked(prompt: Prompt, standard: Prompt, file: Path) -> Prompt:
     return prompt.offered(standard.inputs)
 
 
-def _folders(folder: Path) -> list[Path]:
-    """The folders in a folder; hidden ones, and files such as a README, are passed over."""
-    return [one for one in _listed(folder) if one.is_dir()]
-
-
-def _listed(folder: Path) -> list[Path]:
+def _listed(folder: Path, *, hidden: bool = False) -> list[Path]:
+    """What is in a folder; of files and folders that begin with a dot, and an editor's copies, only if asked for."""
     try:
-        return sorted(one for one in folder.iterdir() if not one.name.startswith(".") and one.name[-1] != "~")
+        found = sorted(folder.iterdir())
+        return [one for one in found if hidden or not (one.name.startswith(".") or one.name.endswith("~"))]
     except OSError as error:
         raise BadTemplate(f"{folder} cannot be read as a folder: {error.strerror or error}") from error
 
