@@ -152,7 +152,8 @@ class Trace:
 
     def record(self) -> Json:
         """What is stored beside the request, see `_unpacked`. Values are plain Python; `encoded` makes JSON of them."""
-        result, decision = self.result, self.decision
+        result, searches = self.result, self.decision.lookups
+        decision = self.decision if searches is None else searches.whole(self.decision)
         names = _Names()
         readings = [decision.first, *([decision.later] if decision.later is not None else [])]
         return {
@@ -190,6 +191,7 @@ class Trace:
                 for answer in decision.answers
             ],
             "rounds": [one.to_json() for one in decision.rounds],
+            "lookups": [one.to_json() for one in searches.records] if searches is not None else [],
             "lexical_weights": dict(decision.weights),
             "ranked": len(decision.ranking),
             "reranking": _reranking(decision.reranking),
@@ -233,7 +235,9 @@ class Trace:
         # The template of an answer is the request's.
         used = [call.stage for call in self.decision.calls.records if call.stage != answering.STAGE]
         request = self.decision.request
-        if isinstance(self.result, Prompt) and isinstance(request, AugmentRequest):
+        if self.decision.lookups is not None:
+            used += [assemble.TOOL_SYSTEM_TEMPLATE, assemble.TOOL_TEMPLATE]
+        elif isinstance(self.result, Prompt) and isinstance(request, AugmentRequest):
             looked = self.result.status != "no_retrieval_needed"
             empty = assemble.EMPTY_TEMPLATE if looked else assemble.DIRECT_TEMPLATE
             used += [assemble.SYSTEM_TEMPLATE, (request.template or ANSWER) if self.result.citations else empty]

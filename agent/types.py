@@ -176,11 +176,14 @@ class AskRequest(AugmentRequest):
     Attributes:
         judge: whether a model checks the answer as well; the setting when None.
         model_options: of the call that answers; no other call of the request takes them.
+        mode: `retrieve` searches once, before the model is asked; in `tool` the model searches itself, as often as it
+            needs and MAX_ROUNDS allows, within the request's own bounds.
         following: turns after the question, as OpenAI's API has them: the model's tool calls and what they gave.
     """
 
     judge: Literal["off", "llm"] | None = None
     model_options: ModelOptions | None = None
+    mode: Literal["retrieve", "tool"] = "retrieve"
     following: Annotated[tuple[dict[str, Any], ...], Field(max_length=200)] = ()
 
 
