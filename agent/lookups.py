@@ -236,8 +236,10 @@ class Lookups:
         """
         request = self.request
         fixed = request.model_dump(include=set(_FIXED), exclude_unset=True, exclude_none=True)
-        names = [name for name in _ARGUMENTS if name != "collection" or request.collection is None]
-        said = tool.read_arguments(arguments, names=names)
+        said = tool.read_arguments(arguments, names=_ARGUMENTS)
+        if request.collection is not None and said.get("collection", request.collection) != request.collection:
+            what = f'only the collection "{request.collection}" can be searched'
+            raise BadRequest(what, where="collection", valid=(request.collection,))
         if not str(said.get("query") or "").strip():
             raise BadRequest("the query is empty: give a self-contained question or search text", where="query")
         if said.get("filter") is not None and request.filter is not None:

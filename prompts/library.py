@@ -111,7 +111,7 @@ def open_library(folder: Path | None) -> Library:
         if tenant in tenants:
             raise BadTemplate(f'{one}: another folder beside it is that of the tenant "{tenant}", too')
         tenants[tenant] = dict(_templates(one, standards))
-    return Library((own, *library.layers), tenants)
+    return Library((own, *library.layers), {tenant: layer for tenant, layer in tenants.items() if layer})
 
 
 def _templates(folder: Path, standards: Mapping[str, Prompt], beside: str = "") -> Iterator[tuple[str, Prompt]]:
@@ -128,7 +128,9 @@ def _templates(folder: Path, standards: Mapping[str, Prompt], beside: str = "") 
         for file in _listed(stage):
             name = f"{stage.name}/{file.stem}"
             _check_name(file, stage.name)
-            yield name, _checked(parse(name, _text(file), where=str(file)), standards[stage.name], file)
+            standard = standards[stage.name]
+            prompt = parse(name, _text(file), where=str(file), valid=standard.inputs)
+            yield name, _checked(prompt, standard, file)
 
 
 def _check_name(file: Path, stage: str) -> None:

@@ -84,11 +84,12 @@ def fence(*texts: str) -> str:
     return f"-----{mark}-----"
 
 
-def parse(name: str, text: str, *, where: str | None = None) -> Prompt:
+def parse(name: str, text: str, *, where: str | None = None, valid: Collection[str] = ()) -> Prompt:
     """A template from its text: TOML between `+++` lines, then the prompt.
 
     Args:
         where: the file, for errors; the name when None.
+        valid: inputs that it may declare, for errors.
     Raises:
         BadTemplate: the head is missing or wrong, or the text uses other names than it declares.
     """
@@ -107,7 +108,8 @@ def parse(name: str, text: str, *, where: str | None = None) -> Prompt:
     used = set(body.get_identifiers())
     if not body.is_valid() or used != set(inputs):
         what = f"{where} declares {sorted(inputs)} and uses {sorted(used)}"
-        raise BadTemplate(f"{what}{_odd_placeholder(body, set(inputs))}")
+        more = f"; valid: {', '.join(valid)}" if valid else ""
+        raise BadTemplate(f"{what}{_odd_placeholder(body, set(inputs))}{more}")
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     purpose, output = str(head.get("purpose", "")), str(head.get("output", ""))
     return Prompt(name, purpose, tuple(inputs), found[2].strip(), digest, output)

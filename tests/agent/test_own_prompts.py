@@ -190,7 +190,10 @@ async def test_the_stages_before_the_answer_use_the_tenants_templates(
         (
             "answer/v2",
             OWN + "$question $passage $fence",
-            ['"$passage" is not among its inputs', "declares ['fence', 'passages', 'question']"],
+            [
+                '"$passage" is not among its inputs; valid: question, passages, fence',
+                "declares ['fence', 'passages', 'question']",
+            ],
         ),
         ("answer/v2", OWN + "$question $passages $fence costs $5", ['"$5" is no placeholder', "$$"]),
         (

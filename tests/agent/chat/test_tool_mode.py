@@ -282,8 +282,12 @@ async def test_the_model_cannot_search_beyond_the_callers_filter_collection_sour
 async def test_the_model_cannot_name_another_collection_than_the_callers(chatting):
     chatting.script.replies.extend([calls(search("bees", collection="bees")), TEXT])
     got = await ask(chatting, signalbox={"collection": "docs"})
-    assert 'there is no argument \\"collection\\"' in told(chatting, 1)[0]
+    assert 'only the collection \\"docs\\" can be searched' in told(chatting, 1)[0]
     assert got.cited == []
+    for same in ("docs", None):
+        chatting.script.clear()
+        chatting.script.replies.extend([calls(search("storm of Denmark", collection=same, top_k=1)), TEXT])
+        assert (await ask(chatting, signalbox={"collection": "docs"})).cited == ["storm"]
     # Where the caller leaves it open, the model may choose.
     chatting.script.clear()
     chatting.script.replies.extend([calls(search("bees", collection="bees")), TEXT])
