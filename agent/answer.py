@@ -92,7 +92,7 @@ class Answerer:
                 else:
                     yield piece
         assert said is not None
-        prompt, decision, reply, calls = said.prompt, said.decision, said.reply, said.calls
+        prompt, decision, reply, calls = said.prompt, said.decision, said.turn.reply, said.calls
         text = without_thoughts(said.text)
         dropped = "tool_call_dropped" if said.dropped else None
         if not text and not calls:
@@ -102,9 +102,9 @@ class Answerer:
             yield text
             yield _made(prompt, decision, text, degraded=dropped or "model_unavailable")
             return
-        cut = "answer_cut" if said.broken else dropped
+        cut = "answer_cut" if said.turn.error else dropped
         answer = _made(prompt, decision, text, degraded=cut, model=reply.model or self.model.name)
-        reason = "length" if said.broken or reply.finish_reason == "length" else "tool_calls" if calls else "stop"
+        reason = "length" if said.turn.error or reply.finish_reason == "length" else "tool_calls" if calls else "stop"
         answer = answer.model_copy(update={"finish_reason": reason, "tool_calls": calls})
         # A call of a tool is no answer yet: there is nothing to check.
         yield await self._checked(answer, request, decision, self._ends_at(request, started)) if text else answer
@@ -120,42 +120,56 @@ class Answerer:
         searches = decision.lookups
         if searches is not None:
             searches.begin(started, self._ends_at(request, started))
+        # An answer of a form is its last turn alone, and which one that is, is known at its end.
+        is_held = searches is not None and bool(request.model_options and request.model_options.response_format)
         turns: list[dict[str, Any]] = []
         parts: list[str] = []
-        dropped = False
-        while True:
-            guard, reply, broken, before = LinkGuard(_addresses(prompt)), Reply(""), False, len(parts)
-            try:
-                async with aclosing(self._spoken(request, prompt, decision, started, turns)) as spoken:
-                    async for piece in spoken:
-                        if isinstance(piece, Reply):
-                            reply = piece
-                        elif shown := guard.feed(piece):
-                            # Two turns are two paragraphs.
-                            parts.append(f"\n\n{shown}" if before and len(parts) == before else shown)
-                            yield parts[-1]
-            except ModelFailed:
-                if not parts and _takes_a_form(request):
-                    raise
-                broken = True
-            if shown := guard.end():
-                parts.append(shown)
-                yield shown
-            ours, others = split(reply.tool_calls) if searches is not None else ([], reply.tool_calls)
+        dropped, goes_on = False, True
+        while goes_on:
+            turn, before = _Turn(), 0 if is_held else len(parts)
+            parts = parts[:before]
+            async with aclosing(self._turn(request, prompt, decision, started, turns)) as pieces:
+                async for piece in pieces:
+                    if isinstance(piece, _Turn):
+                        turn = piece
+                        continue
+                    # Two turns are two paragraphs.
+                    parts.append(f"\n\n{piece}" if before and len(parts) == before else piece)
+                    if not is_held:
+                        yield parts[-1]
+            if turn.error is not None and not parts and _takes_a_form(request):
+                raise turn.error
+            ours, others = split(turn.reply.tool_calls) if searches is not None else ([], turn.reply.tool_calls)
             calls = await _permitted(others, request)
-            dropped |= len(calls) < len(others)
-            if searches is None or not ours:
-                break
-            if calls or not searches.open:
-                dropped = True
-                searches.dropped(ours, "a tool of the caller was called as well" if calls else "it was not offered")
-                break
-            found, prompt = await searches.answer(ours, reply, prompt, decision)
-            turns += found
+            goes_on = searches is not None and searches.goes_on(ours, beside=bool(calls))
+            dropped |= len(calls) < len(others) or (bool(ours) and not goes_on)
+            if searches is not None and goes_on:
+                found, prompt = await searches.answer(ours, turn.reply, prompt, decision)
+                turns += found
+        for part in parts if is_held else ():
+            yield part
         if searches is not None:
             prompt, decision = searches.ended(prompt), replace(decision, passages=tuple(searches.passages))
             dropped |= searches.is_misled
-        yield _Said("".join(parts), prompt, decision, reply, calls, broken, dropped)
+        yield _Said("".join(parts), prompt, decision, turn, calls, dropped)
+
+    async def _turn(
+        self, request: AskRequest, prompt: Prompt, decision: Decision, started: float, turns: Sequence[dict[str, Any]]
+    ) -> AsyncGenerator["str | _Turn"]:
+        """What the model says in one turn, its links made safe; then what it called, or why it broke off."""
+        guard, turn = LinkGuard(_addresses(prompt)), _Turn()
+        try:
+            async with aclosing(self._spoken(request, prompt, decision, started, turns)) as spoken:
+                async for piece in spoken:
+                    if isinstance(piece, Reply):
+                        turn = _Turn(piece)
+                    elif shown := guard.feed(piece):
+                        yield shown
+        except ModelFailed as error:
+            turn = _Turn(error=error)
+        if shown := guard.end():
+            yield shown
+        yield turn
 
     async def _spoken(
         self, request: AskRequest, prompt: Prompt, decision: Decision, started: float, turns: Sequence[dict[str, Any]]
@@ -237,24 +251,30 @@ class Answerer:
 
 
 @dataclass(frozen=True, slots=True)
+class _Turn:
+    """One turn of the model; without a reply where it broke off."""
+
+    reply: Reply = field(default_factory=lambda: Reply(""))
+    error: ModelFailed | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class _Said:
     """What the model said.
 
     Attributes:
         text: of all its turns, as it was streamed.
         prompt, decision: with what its own searches have found.
-        reply: its last one.
+        turn: its last one.
         calls: of the caller's tools, as they may be passed on.
-        broken: whether it broke off.
         dropped: whether it called a tool that it may not call, or not so.
     """
 
     text: str
     prompt: Prompt
     decision: Decision
-    reply: Reply
+    turn: _Turn
     calls: tuple[dict[str, Any], ...]
-    broken: bool
     dropped: bool
 
 

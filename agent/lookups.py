@@ -7,7 +7,7 @@ no argument of a call can widen them. Numbers of passages go on from search to s
 import json
 import re
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -107,6 +107,7 @@ class Lookups:
     Args:
         request: the caller's, whose options hold for every search.
         scope: what the caller may read.
+        outside: names of the sources that are paid by the search.
     Attributes:
         records: every call of the tool.
         passages: what stands under each number, over all searches.
@@ -116,6 +117,7 @@ class Lookups:
     request: AskRequest
     settings: "Settings"
     scope: Scope
+    outside: Collection[str] = ()
     records: list[Lookup] = field(default_factory=list)
     passages: list[str] = field(default_factory=list)
     _rounds: int = 0
@@ -156,6 +158,9 @@ class Lookups:
         is_forced = isinstance(choice, dict) and choice.get("function") == {"name": NAME}
         if choice == "none" or ((is_forced or (choice == "required" and not own)) and self._rounds):
             choice = None
+        if isinstance(choice, dict) and isinstance(allowed := choice.get("allowed_tools"), dict):
+            among = [*(allowed.get("tools") or ()), {"type": "function", "function": {"name": NAME}}]
+            choice = {**choice, "allowed_tools": {**allowed, "tools": among}} if self.open else choice
         if not self.open:
             # Servers take turns that hold calls of tools beside tools alone.
             tools, choice = (own, choice) if own else ([self._schema()], "none")
@@ -172,9 +177,17 @@ class Lookups:
         about += f" Collections: {collections}." if collections and self.request.collection is None else ""
         return tool.schema(names=names, about=about)
 
-    def dropped(self, calls: Sequence[Json], reason: str) -> None:
-        """Note calls of the tool that are not executed."""
-        self.records += [Lookup(self.round, _arguments(call), "dropped", reason) for call in calls]
+    def goes_on(self, calls: Sequence[Json], *, beside: bool) -> bool:
+        """Whether calls of the tool are to be answered; notes those that are not.
+
+        Args:
+            beside: whether a tool of the caller is called as well, which ends the rounds.
+        """
+        goes_on = bool(calls) and not beside and self.open
+        if calls and not goes_on:
+            reason = "a tool of the caller was called as well" if beside else "it was not offered any more"
+            self.records += [Lookup(self.round, _arguments(call), "dropped", reason) for call in calls]
+        return goes_on
 
     async def answer(
         self, calls: Sequence[Json], reply: Reply, prompt: Prompt, base: "Decision"
@@ -214,7 +227,8 @@ class Lookups:
             return tool.refusal(error), Lookup(self.round, arguments, "dropped", str(error))
         try:
             request = self._asked(arguments)
-            paid = sum(one.prompt is not None for one in self.records)
+            made = [one.prompt for one in self.records if one.prompt is not None]
+            paid = sum(one.source in self.outside and one.status != "skipped" for it in made for one in it.outcomes)
             outside = paid < self.settings.metered_searches
             prompt, decision = await self.look(request, shown=shown, outside=outside)
         except BadRequest as error:
@@ -282,8 +296,8 @@ class Lookups:
         )
 
 
-def opened(look: Look, request: AskRequest, settings: "Settings", scope: Scope) -> Lookups:
-    """The searches for a request, none of them made yet.
+def opened(look: Look, request: AskRequest, settings: "Settings", scope: Scope, outside: Collection[str]) -> Lookups:
+    """The searches for a request, none of them made yet; arguments as of `Lookups`.
 
     Raises:
         BadRequest: the request has options that mean nothing here, or a tool of the same name.
@@ -296,7 +310,7 @@ def opened(look: Look, request: AskRequest, settings: "Settings", scope: Scope) 
         if isinstance(function, Mapping) and function.get("name") == NAME:
             what = f'"{NAME}" is the search of mode "tool": give your tool another name'
             raise BadRequest(what, where=f"tools.{place}.function.name")
-    return Lookups(look, request, settings, scope)
+    return Lookups(look, request, settings, scope, outside)
 
 
 def split(calls: Sequence[Json]) -> tuple[list[Json], list[Json]]:

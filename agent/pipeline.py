@@ -215,9 +215,20 @@ class Pipeline:
             outside: whether sources outside may be asked, which are paid by the search.
         """
         started = time.monotonic()
-        inside = {name: source for name, source in self.sources.items() if source.card.kind != "outside"}
-        pipeline = self if outside else replace(self, sources=inside)
+        pipeline = self
+        if not outside:
+            paid = self._outside
+            pipeline = replace(self, sources={name: one for name, one in self.sources.items() if name not in paid})
+            left = tuple(name for name in request.sources or () if name not in paid)
+            if request.sources and not left:
+                raise BadRequest("the sources outside are not searched again for one answer", where="sources")
+            request = request.model_copy(update={"sources": left or None})
         return await self._assembled(request, *await pipeline.decide(who, request), started, shown=shown)
+
+    @property
+    def _outside(self) -> frozenset[str]:
+        """The sources that are paid by the search."""
+        return frozenset(name for name, source in self.sources.items() if source.card.kind == "outside")
 
     async def _assembled(
         self,
@@ -359,7 +370,7 @@ class Pipeline:
             trace_id=uuid.uuid4().hex, query=request.question, intent=intent, plan=(), hits=(), outcomes=(),
             status="no_retrieval_needed", took_ms=0.0, degraded=transform.skipped(self.settings.transforms),
         )  # fmt: skip
-        searches = lookups.opened(partial(self.look_up, who), request, self.settings, scope)
+        searches = lookups.opened(partial(self.look_up, who), request, self.settings, scope, self._outside)
         decision = Decision(
             who.tenant, request, scope, intent, None, (), (), (), elapsed_ms=clock.elapsed_ms, wanted=wanted,
             templates=self.templates, lookups=searches,

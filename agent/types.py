@@ -137,7 +137,9 @@ class AugmentRequest(Request):
         template: an answer template by its name, "answer/v1"; the newest one when None.
     """
 
-    template: Annotated[str, Field(max_length=100)] | None = None
+    template: Annotated[str, Field(max_length=100)] | None = Field(
+        None, description="an answer template by its name, such as answer/v1; the newest when null"
+    )
     budget_tokens: Annotated[int, Field(ge=50, le=1_000_000)] = 3000
 
 
@@ -183,7 +185,9 @@ class AskRequest(AugmentRequest):
 
     judge: Literal["off", "llm"] | None = None
     model_options: ModelOptions | None = None
-    mode: Literal["retrieve", "tool"] = "retrieve"
+    mode: Literal["retrieve", "tool"] = Field(
+        "retrieve", description="retrieve: one retrieval before the answer; tool: the model searches itself"
+    )
     following: Annotated[tuple[dict[str, Any], ...], Field(max_length=200)] = ()
 
 

@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 
 from agent.lookups import MOST_AT_ONCE, Lookups
+from agent.opening import open_service
 from agent.settings import Settings
 from agent.testing import Fault
 from agent.types import AskRequest
@@ -61,6 +62,11 @@ def search(query: Any, id: str = "call_1", **more: Any) -> dict[str, Any]:
 
 def weather(id: str = "call_9", arguments: str = '{"town": "Ribe"}') -> dict[str, Any]:
     return {"id": id, "type": "function", "function": {"name": "weather", "arguments": arguments}}
+
+
+def among(*names: str) -> dict[str, Any]:
+    tools = [{"type": "function", "function": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": tools}}
 
 
 def calls(*made: dict[str, Any], text: str | None = None) -> dict[str, Any]:
@@ -365,6 +371,7 @@ CHOICES = {
     "the search": ([WEATHER], {"type": "function", "function": {"name": "search_knowledge"}}, ["same", None]),
     "auto": ([WEATHER], "auto", ["auto", "auto"]),
     "none": ([WEATHER], "none", [None, None]),
+    "among": ([WEATHER], among("weather"), [among("weather", "search_knowledge")] * 2),
 }
 
 
@@ -378,6 +385,39 @@ async def test_the_callers_choice_of_tools_holds_and_forces_no_search_for_ever(c
     names = [one["function"]["name"] for one in chatting.script.bodies[0]["tools"]]
     # Of the caller's tools none may be called where it says so; they are not even shown.
     assert names == ([] if choice == "none" or not tools else ["weather"]) + ["search_knowledge"]
+
+
+@BOTH
+async def test_an_answer_of_a_form_is_the_last_turn_alone(chatting, stream):
+    chatting.script.replies.extend([calls(search("rotor", top_k=1), text='{"let": "me look"}'), '{"wind": 25}'])
+    got = await ask(chatting, stream, response_format={"type": "json_object"})
+    assert json.loads(got.text) == {"wind": 25}
+    assert got.cited == ["rotor"]
+
+
+async def test_a_source_that_is_paid_by_the_search_is_searched_once_for_an_answer(chatting):
+    chatting.script.server._other = lambda request: {
+        "results": [{"url": "https://w.example/a", "title": "Web", "content": "Rotor news."}]
+    }
+    address = f"searxng:{chatting.script.server.root_url}"
+    web = chatting.service.settings.model_copy(update={"web_provider": address})
+    async with open_service(web) as service:
+        for n, (metered, sources) in enumerate(((1, ("web",)), (1, ("web", "fulltext")), (2, ("web",)))):
+            chatting.script.clear()
+            chatting.script.replies.extend(
+                [calls(search(f"rotor {n} news", "a")), calls(search(f"rotor {n} more", "b")), TEXT]
+            )
+            limited = service.pipeline.settings.model_copy(update={"metered_searches": metered})
+            pipeline = replace(service.pipeline, settings=limited)
+            request = AskRequest(query="Why?", mode="tool", sources=sources)
+            prompt, decision = await pipeline.decide_prompt("default", request)
+            async for piece in service.answerer.stream(request, prompt, decision, time.monotonic()):
+                answer = piece
+            paid = [one.path for one in chatting.script.server.requests if one.path.startswith("/search")]
+            assert len(paid) == metered
+            outcomes = [one.outcome for one in decision.lookups.records]
+            assert outcomes == ["searched", "refused" if (metered, sources) == (1, ("web",)) else "searched"]
+            assert ("rotor" in {one.document_id for one in answer.citations}) == ("fulltext" in sources)
 
 
 async def test_what_has_no_meaning_in_the_mode_is_refused_and_so_is_a_tool_of_the_same_name(chatting):
