@@ -91,13 +91,21 @@ class Memory:
         days: how long a conversation is kept after its last turn, > 0.
         model: summarises; without one the window alone is remembered.
         breaker: of the model, the same as that of everybody who calls it.
+        templates: of prompts; the packaged ones when None.
     """
 
     def __init__(
-        self, database: Database, *, days: int, model: Model | None = None, breaker: Breaker | None = None
+        self,
+        database: Database,
+        *,
+        days: int,
+        model: Model | None = None,
+        breaker: Breaker | None = None,
+        templates: prompts.Library | None = None,
     ) -> None:
         self._database, self._days = database, days
         self._model, self._breaker = model, breaker or Breaker()
+        self._templates = templates or prompts.packaged()
         self._summarising: dict[tuple[Viewer, str], asyncio.Task[None]] = {}
 
     async def __aenter__(self) -> Self:
@@ -201,7 +209,8 @@ class Memory:
             values = {"summary": before, "turns": said, "fence": prompts.fence(before, said)}
             key = {"summary": before, "turns": said}
             deadline = time.monotonic() + _SUMMARY_S
-            reply = await model.complete(prompts.load(STAGE).messages(values), stage=STAGE, deadline=deadline, key=key)
+            messages = self._templates.of(viewer.tenant).load(STAGE).messages(values)
+            reply = await model.complete(messages, stage=STAGE, deadline=deadline, key=key)
             works = True
             text = storable(without_thoughts(reply.text))[:_LONGEST_SUMMARY]
             async with self._database.transaction(viewer) as connection:

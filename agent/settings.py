@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import from_json
 
-from agent import rank_features, rerank
+from agent import prompt_fields, rank_features, rerank
 from agent.advisors import rules
 from agent.errors import BadSetting, readable
 from agent.fusion import LEAST_DEPTH, MOST_DEPTH, WEIGHTS, Method, parse_weights
@@ -98,6 +98,12 @@ class Settings(BaseModel):
         "passage",
         description="what a prompt shows: the passages found; window: also those beside them; section: all of theirs",
     )
+    prompts: Path | None = Field(
+        None, description="a folder of prompt templates that stand in place of the packaged ones; none when unset"
+    )
+    prompt_fields: str = Field(
+        "", max_length=4000, description=f"metadata that a prompt shows: {prompt_fields.FORM}; all of it when unset"
+    )
     intent: Literal["auto", "rules", "llm", "off"] = Field(
         "auto",
         description="auto: rules at once, a model where it can help; rules; llm: a model for every question; off",
@@ -157,7 +163,7 @@ class Settings(BaseModel):
     jwt_claim: str = Field("principals", description="claim that holds the caller's users and groups")
     jwt_tenant_claim: str | None = Field(None, description="claim that holds the tenant; TENANT for all when unset")
 
-    @field_validator("home", "local", mode="before")
+    @field_validator("home", "local", "prompts", mode="before")
     @classmethod
     def _default_when_empty(cls, value: object, info: ValidationInfo) -> object:
         """An empty path would be the working folder, with all that happens to lie there."""
@@ -194,6 +200,12 @@ class Settings(BaseModel):
     @classmethod
     def _parsed(cls, value: str) -> str:
         rank_features.parse(value)
+        return value
+
+    @field_validator("prompt_fields")
+    @classmethod
+    def _of_fields(cls, value: str) -> str:
+        prompt_fields.parse(value)
         return value
 
     @field_validator("fusion_weights")

@@ -24,7 +24,6 @@ from typing import Any, Self, TypeVar
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-import prompts
 from agent import answer as answering
 from agent import assemble
 from agent.pipeline import Decision
@@ -32,6 +31,7 @@ from agent.rerank.stage import Reranking
 from agent.retrieve import Answer as Found
 from agent.settings import Settings
 from agent.types import Answer, AskRequest, AugmentRequest, Prompt, Request, Result
+from prompts import ANSWER
 from retrievers import vector
 from retrievers.core.errors import NotFound, Unavailable
 from retrievers.core.tasks import within
@@ -48,8 +48,8 @@ _LONGEST_TITLE = 200
 
 REPLAYABLE = (
     "intent", "transforms", "fusion", "fusion_weights", "lexical_weight", "depth", "per_document", "rank_features",
-    "reranker", "rerank_min_score", "rerank_blend", "min_relevance", "context", "fallback", "timeout_s",
-    "source_timeout_s", "max_rounds", "loop_calls", "loop_tokens", "loop_share", "time_zone", "week_start",
+    "reranker", "rerank_min_score", "rerank_blend", "min_relevance", "context", "prompt_fields", "fallback",
+    "timeout_s", "source_timeout_s", "max_rounds", "loop_calls", "loop_tokens", "loop_share", "time_zone", "week_start",
     "fiscal_year_start", "llm", "judge",
 )  # fmt: skip
 """Settings that decide what is found, and that a replay may change. No other is recorded, but the embedder."""
@@ -152,7 +152,8 @@ class Trace:
 
     def record(self) -> Json:
         """What is stored beside the request, see `_unpacked`. Values are plain Python; `encoded` makes JSON of them."""
-        result, decision = self.result, self.decision
+        result, searches = self.result, self.decision.lookups
+        decision = self.decision if searches is None else searches.whole(self.decision)
         names = _Names()
         readings = [decision.first, *([decision.later] if decision.later is not None else [])]
         return {
@@ -190,6 +191,7 @@ class Trace:
                 for answer in decision.answers
             ],
             "rounds": [one.to_json() for one in decision.rounds],
+            "lookups": [one.to_json() for one in searches.records] if searches is not None else [],
             "lexical_weights": dict(decision.weights),
             "ranked": len(decision.ranking),
             "reranking": _reranking(decision.reranking),
@@ -233,13 +235,15 @@ class Trace:
         # The template of an answer is the request's.
         used = [call.stage for call in self.decision.calls.records if call.stage != answering.STAGE]
         request = self.decision.request
-        if isinstance(self.result, Prompt) and isinstance(request, AugmentRequest):
-            answer = request.template or assemble.DEFAULT_TEMPLATE
+        if self.decision.lookups is not None:
+            used += [assemble.TOOL_SYSTEM_TEMPLATE, assemble.TOOL_TEMPLATE]
+        elif isinstance(self.result, Prompt) and isinstance(request, AugmentRequest):
             looked = self.result.status != "no_retrieval_needed"
             empty = assemble.EMPTY_TEMPLATE if looked else assemble.DIRECT_TEMPLATE
-            used += [assemble.SYSTEM_TEMPLATE, answer if self.result.citations else empty]
-        stages = {name.rpartition("/")[0] for name in prompts.names()} if used else set()
-        loaded = [prompts.load(one) for one in dict.fromkeys(used) if one in stages or "/" in one]
+            used += [assemble.SYSTEM_TEMPLATE, (request.template or ANSWER) if self.result.citations else empty]
+        templates = self.decision.templates
+        stages = {name.rpartition("/")[0] for name in templates.names()} if used else set()
+        loaded = [templates.load(one) for one in dict.fromkeys(used) if one in stages or "/" in one]
         return {one.name: one.digest for one in loaded}
 
 

@@ -131,9 +131,15 @@ class Request(Shape):
 
 
 class AugmentRequest(Request):
-    """A request for the prompt instead of the hits."""
+    """A request for the prompt instead of the hits.
 
-    template: Annotated[str, Field(max_length=100)] | None = None
+    Attributes:
+        template: an answer template by its name, "answer/v1"; the newest one when None.
+    """
+
+    template: Annotated[str, Field(max_length=100)] | None = Field(
+        None, description="an answer template by its name, such as answer/v1; the newest when null"
+    )
     budget_tokens: Annotated[int, Field(ge=50, le=1_000_000)] = 3000
 
 
@@ -172,11 +178,16 @@ class AskRequest(AugmentRequest):
     Attributes:
         judge: whether a model checks the answer as well; the setting when None.
         model_options: of the call that answers; no other call of the request takes them.
+        mode: `retrieve` searches once, before the model is asked; in `tool` the model searches itself, as often as it
+            needs and MAX_ROUNDS allows, within the request's own bounds.
         following: turns after the question, as OpenAI's API has them: the model's tool calls and what they gave.
     """
 
     judge: Literal["off", "llm"] | None = None
     model_options: ModelOptions | None = None
+    mode: Literal["retrieve", "tool"] = Field(
+        "retrieve", description="retrieve: one retrieval before the answer; tool: the model searches itself"
+    )
     following: Annotated[tuple[dict[str, Any], ...], Field(max_length=200)] = ()
 
 

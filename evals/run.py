@@ -58,6 +58,7 @@ async def run(
         await warm_up(service, dataset, questions)
         rows = await _ask_all(service, dataset, questions, filters, note)
         versions = await provenance.versions(service.database)
+        templates = service.pipeline.templates
     scores = metrics.ranking_scores(
         {row["id"]: row["documents"] for row in rows}, {question.id: question.relevant for question in questions}
     )
@@ -77,7 +78,7 @@ async def run(
         "documents": collection.documents,
         "chunks": collection.chunks,
         "settings": provenance.public_settings(settings),
-        "prompts": provenance.prompt_digests(),
+        "prompts": provenance.prompt_digests(templates),
         "versions": versions,
         "started_at": started_at,
     }

@@ -288,6 +288,7 @@ def ask(
         Path | None, typer.Option(help="the conversation before: JSON list or JSONL of {role, content}")
     ] = None,
     judge: Annotated[str | None, typer.Option(help="off, or llm: a model also checks the answer")] = None,
+    mode: Annotated[str, typer.Option(help="retrieve, or tool: the model searches itself")] = "retrieve",
     as_json: AsJson = False,
 ) -> int:
     """The answer, streamed, with the passages it cites; without a model: the passages."""
@@ -320,6 +321,7 @@ def ask(
             budget_tokens=budget_tokens,
             context=context,
             judge=judge,
+            mode=mode,
         )
 
     return _with_service(run)

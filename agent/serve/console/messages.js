@@ -134,6 +134,7 @@ export const MESSAGES = {
   "degraded.all_below_min_score": ["The reranker scored every hit below the least score that is set.", "所有结果的重排分数都低于所设下限。"],
   "degraded.judge_unavailable": ["The model did not check the answer: it was checked by its wording.", "模型未能核查回答：改按措辞核查。"],
   "degraded.sufficiency_unavailable": ["It could not be judged whether the passages are enough.", "无法判断检索到的段落是否足够。"],
+  "degraded.search_unavailable": ["A search that the model asked for could not be made.", "模型请求的一次检索未能执行。"],
   "degraded.check_cut": ["There was no time to check the whole answer.", "没有足够时间核查全部回答。"],
   "degraded.context_unavailable": ["What stands around the passages could not be read.", "无法读取段落的上下文。"],
   "degraded.feedback_unavailable": ["Feedback could not be read: the ranking does without it.", "无法读取反馈：排序未使用反馈。"],
