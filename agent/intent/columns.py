@@ -251,8 +251,10 @@ def _holds(words: Sequence[str], run: Sequence[str]) -> bool:
 
 def _abbreviate(words: Sequence[str], run: Sequence[str], texts: Sequence[str]) -> bool:
     """Whether a field's name is a run of words, some of them shortened: alt_supp of "alternative supplier"."""
-    alike = [stem(one) == said or _is_short_in_a_form(one, text) for one, said, text in zip(words, run, texts, strict=False)]
-    return len(words) == len(run) and all(alike)
+    if len(words) != len(run):
+        return False
+    said = zip(words, run, texts, strict=True)
+    return all(stem(one) == stemmed or _is_short_in_a_form(one, text) for one, stemmed, text in said)
 
 
 @lru_cache(maxsize=1 << 15)
