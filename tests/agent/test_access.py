@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from agent.app import Service
+from agent.erasure import Erased
 from agent.errors import BadSetting
 from agent.opening import open_service
 from agent.serve.http.app import create_app
@@ -411,8 +412,7 @@ async def test_a_conversation_belongs_to_the_principals_it_is_held_with(world: W
     follows = {**asks, "messages": [{"role": "user", "content": "Tell me more"}]}
     assert mark("acme", 2) not in (await world.call(other, "POST", "/v1/chat/completions", follows)).text
     assert mark("acme", 2) in (await world.call(who, "POST", "/v1/chat/completions", follows)).text
-    with pytest.raises(NotFound):
-        await world.service.forget("same", tenant=Viewer("acme", ("user:3",)))
+    assert await world.service.erase(conversation="same", tenant=Viewer("acme", ("user:3",))) == Erased(0, 0, 0, 0, 0)
     assert [one.question for one in await world.service.asked(tenant=other)] == ["Tell me more"]
 
 
