@@ -49,6 +49,7 @@ def _using(advisor: Parametrised, choice: AdvisorChoice, where: str) -> Advisor:
         return advisor.using(shape.model_validate(choice.parameters))
     except ValidationError as error:
         problem = readable(error)
+        reason = str(problem)
     except BadRequest as error:
-        problem = error
-    raise BadRequest(f'the advisor "{choice.name}": {problem}', where=f"{where}.{problem.where}", valid=problem.valid)
+        problem, reason = error, f"{error.where}: {error}"
+    raise BadRequest(f'the advisor "{choice.name}": {reason}', where=f"{where}.{problem.where}", valid=problem.valid)
