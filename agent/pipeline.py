@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import prompts
-from agent import assemble, fusion, options, rank_features, relevance, transform
+from agent import assemble, fusion, options, rank_features, relevance, routes, transform
 from agent.breaker import Breaker, Breakers
 from agent.context import Around, surroundings
 from agent.fusion import Fused
@@ -244,6 +244,7 @@ class Pipeline:
         started, clock = time.monotonic(), _Clock()
         timeout_s = request.timeout_s or self.settings.timeout_s
         try:
+            request = routes.routed(request, self.settings.routes, self.sources)
             pipeline = replace(self, settings=options.settings_for(request, self.settings))
             return await within(pipeline._stages(Viewer.of(who), request, started, timeout_s, clock), timeout_s)
         except TimeoutError as error:
