@@ -30,6 +30,18 @@ _TRACES = """
 """
 _FEEDBACK = "DELETE FROM signalbox.feedback WHERE trace = ANY (%(traces)s)"
 _TRACE = "DELETE FROM signalbox.trace WHERE id = ANY (%(traces)s)"
+# A question asked in a conversation is recorded with the turns before it: others' traces repeat what this user said.
+_QUOTING = """
+    WITH taken_part (conversation, since) AS (
+        SELECT conversation, min(created_at) FROM (
+            SELECT conversation, created_at FROM signalbox.exchange WHERE asker = %(user)s
+            UNION ALL SELECT conversation, created_at FROM signalbox.trace WHERE asker = %(user)s
+            UNION ALL
+            SELECT split_part(conversation, E'\n', 1), created_at FROM signalbox.message WHERE asker = %(user)s
+        ) said WHERE conversation IS NOT NULL GROUP BY conversation)
+    DELETE FROM signalbox.trace t USING taken_part p
+    WHERE t.conversation = p.conversation AND t.created_at >= p.since AND signalbox.erases(%(own)s, t.principals)
+"""
 _RECORDS = """
     DELETE FROM signalbox.exchange
     WHERE (asker = %(user)s OR conversation = %(conversation)s) AND signalbox.erases(%(own)s, principals)
@@ -63,6 +75,7 @@ class Erased:
     """How many of each were erased; all 0 where there was nothing (any more).
 
     Attributes:
+        traces: also those of others that repeat the user's turns, from the same conversation.
         conversations: of which no turn is left.
         feedback: judgements of the answers.
     """
@@ -106,11 +119,12 @@ async def erase(database: Database, viewer: Viewer, *, user: str | None, convers
         await count(_EXPIRE)
         values["conversations"] = await ids(_CONVERSATIONS)
         values["traces"] = await ids(_TRACES)
+        quoting = await count(_QUOTING) if user is not None else 0
         turns = await count(_TURNS)
         await count(_SUMMARIES)
         return Erased(
             records=await count(_RECORDS),
-            traces=await count(_TRACE),
+            traces=quoting + await count(_TRACE),
             turns=turns,
             conversations=await count(_EMPTY),
             feedback=await count(_FEEDBACK),

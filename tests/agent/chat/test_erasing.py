@@ -59,34 +59,48 @@ EVERYTHING = {"exchange": 3, "trace": 4, "message": 4, "feedback": 1}
 
 
 async def test_erasing_one_person_leaves_nothing_of_theirs_and_all_of_others(chatting, person, conversation):
-    other = f"not {person}"
+    other = f"other {uuid.uuid4().hex}"
     trace = await live(chatting, person, conversation=conversation)
-    await live(chatting, other, conversation=conversation)  # in the same conversation
+    await live(chatting, other, conversation=f"{conversation} of the other")
     assert await held(chatting, person) == await held(chatting, other) == EVERYTHING
-    with psycopg.connect(chatting.service.settings.database_url) as owner:
-        owner.execute(
-            "UPDATE signalbox.conversation SET summary = 'both asked', summarised = 2 WHERE id = %s", (conversation,)
-        )
-    assert await chatting.service.erase(user=person) == Erased(
-        records=3, traces=4, turns=4, conversations=0, feedback=1
-    )
+    expected = Erased(records=3, traces=4, turns=4, conversations=1, feedback=1)
+    assert await chatting.service.erase(user=person) == expected
     assert await held(chatting, person) == dict.fromkeys(TABLES, 0)
     assert await held(chatting, other) == EVERYTHING
     with pytest.raises(NotFound):
         await chatting.service.explain(trace, tenant=ALL)
-    turns = await chatting.service.memory.read("default", conversation)
-    assert [turn.content for turn in turns] == [ASKED, GOOD, ASKED, ASKED]  # of the other, and no summary
     assert await chatting.service.erase(user=person) == NOTHING
     with psycopg.connect(chatting.service.settings.database_url) as owner:
-        for table, column in (
-            ("trace", "request"),
-            ("trace", "record"),
-            ("exchange", "metadata"),
-            ("erasure", "subject"),
-        ):
-            statement = f"SELECT count(*) FROM signalbox.{table} t WHERE {column}::text LIKE %s"  # noqa: S608
-            assert owner.execute(statement, (f'%"{person}"%',)).fetchone() == (0,)
-    assert (await chatting.service.erase(user=other)).conversations == 1
+        for table in ("trace", "exchange", "message", "feedback", "erasure"):
+            statement = f"SELECT count(*) FROM signalbox.{table} t WHERE t::text LIKE %s"  # noqa: S608
+            assert owner.execute(statement, (f"%{person}%",)).fetchone() == (0,)
+
+
+async def test_in_a_conversation_of_two_the_others_words_stay_and_what_repeats_the_persons_goes(
+    chatting, person, conversation
+):
+    other, secret = f"the other of {uuid.uuid4().hex}", f"secret{uuid.uuid4().hex}"
+    shared: dict[str, Any] = {"conversation": conversation}
+    first = await chatting.service.ask(ASKED, user=other, **shared)
+    await chatting.service.ask(f"Is {secret} a rotor?", user=person, **shared)
+    second = await chatting.service.ask(ASKED, user=other, **shared)
+    await chatting.service.feedback(second.trace_id, 3)
+    await held(chatting, person)
+    database_url = chatting.service.settings.database_url
+    with psycopg.connect(database_url) as owner:
+        owner.execute(
+            "UPDATE signalbox.conversation SET summary = %s, summarised = 2 WHERE id = %s", (secret, conversation)
+        )
+    expected = Erased(records=1, traces=2, turns=2, conversations=0, feedback=0)
+    assert await chatting.service.erase(user=person) == expected
+    assert await held(chatting, other) == {"exchange": 2, "trace": 1, "message": 4, "feedback": 1}
+    assert (await chatting.service.explain(first.trace_id))["request"]["user"] == other
+    turns = await chatting.service.memory.read("default", conversation)
+    assert [turn.content for turn in turns] == [ASKED, GOOD, ASKED, GOOD]  # and no summary
+    with psycopg.connect(database_url) as owner:
+        for table in ("trace", "exchange", "message", "conversation", "feedback"):
+            statement = f"SELECT count(*) FROM signalbox.{table} t WHERE t::text LIKE %s"  # noqa: S608
+            assert owner.execute(statement, (f"%{secret}%",)).fetchone() == (0,)
 
 
 async def test_erasing_holds_against_tenants_and_principals(chatting, person, conversation):
@@ -176,7 +190,7 @@ async def test_a_summary_begun_before_an_erasure_is_not_stored_after_it(chatting
 
 async def test_over_http_questions_are_listed_and_erased_with_counts(chatting, person, conversation):
     await live(chatting, person, conversation=conversation)
-    await live(chatting, f"not {person}", conversation=conversation)
+    await live(chatting, f"not {person}", conversation=f"{conversation}/2")
     headers = {"Authorization": "Bearer key-a"}
     async with httpx2.AsyncClient(base_url=chatting.url, headers=headers, timeout=60) as client:
         listed = (await client.get("/v1/records", params={"user": person})).json()["records"]
@@ -184,13 +198,13 @@ async def test_over_http_questions_are_listed_and_erased_with_counts(chatting, p
         assert (listed[2]["answer"], listed[2]["score"], listed[2]["user"]) == (GOOD, 9, person)
         other = {"Authorization": "Bearer key-b"}
         assert (await client.get("/v1/records", params={"user": person}, headers=other)).json() == {"records": []}
-        counts = {"records": 3, "traces": 4, "turns": 4, "conversations": 0, "feedback": 1}
+        counts = {"records": 3, "traces": 4, "turns": 4, "conversations": 1, "feedback": 1}
         none = dict.fromkeys(counts, 0)
         for headers, expected in ((other, none), ({}, counts), ({}, none)):
             answer = await client.delete("/v1/records", params={"user": person}, headers=headers)
             assert (answer.status_code, answer.json()["erased"]) == (200, expected)
-        for expected in (counts | {"conversations": 1}, none):
-            answer = await client.delete(f"/v1/conversations/{conversation}")
+        for expected in (counts, none):
+            answer = await client.delete(f"/v1/conversations/{conversation}/2")
             assert (answer.status_code, answer.json()["erased"]) == (200, expected)
         assert (await client.delete("/v1/records")).status_code == 422
         assert (await client.delete("/v1/records", params={"user": "a\nb"})).status_code == 422
