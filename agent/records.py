@@ -32,8 +32,12 @@ _BEGIN = """
 _END = """
     UPDATE signalbox.exchange SET status = %s, answer = %s, trace = %s, ended_at = now() WHERE id = %s
 """
-# What was erased while it was answered is not kept.
+# What was erased while it was answered is not kept. In one round trip, as there is one for every search.
 _KEEP = """
+    WITH gone AS (
+        DELETE FROM signalbox.exchange WHERE (tenant, id) IN (
+            SELECT tenant, id FROM signalbox.exchange WHERE expires_at <= now() ORDER BY expires_at LIMIT %(sweep)s
+            FOR UPDATE SKIP LOCKED))
     INSERT INTO signalbox.exchange
         (tenant, id, kind, conversation, asker, question, metadata, principals, as_of, created_at, expires_at,
          status, answer, trace, ended_at)
@@ -41,7 +45,9 @@ _KEEP = """
            coalesce((SELECT changed FROM signalbox.access), 0), %(at)s, now() + make_interval(days => %(days)s),
            %(status)s, %(answer)s, %(trace)s, now()
     WHERE NOT signalbox.erased(%(asker)s, %(conversation)s, %(principals)s, %(at)s)
+    RETURNING id
 """
+_KEPT = {"synchronous_commit": "off"}
 _SWEEP = """
     DELETE FROM signalbox.exchange WHERE (tenant, id) IN (
         SELECT tenant, id FROM signalbox.exchange WHERE expires_at <= now() ORDER BY expires_at LIMIT %s
@@ -185,9 +191,7 @@ class Records:
             await connection.execute(_SWEEP, (_SWEEP_BATCH,))
 
     async def _keep(self, viewer: Viewer, values: dict[str, Any]) -> None:
-        async with self.database.transaction(whole(viewer.tenant)) as connection:
-            await connection.execute(_KEEP, values)
-            await connection.execute(_SWEEP, (_SWEEP_BATCH,))
+        await self.database.fetch(whole(viewer.tenant), _KEEP, values | {"sweep": _SWEEP_BATCH}, parameters=_KEPT)
 
     def _soon(self, work: Coroutine[Any, Any, None]) -> None:
         """Do it behind the answer's back; when more comes than can be written, the newest are lost."""
