@@ -46,11 +46,13 @@ class Retrieval:
         # The pipeline ends by itself in time, and says what it waited for.
         left_s = call.timeout_s - passed_s if passed_s > _NOTABLE_S else None
         try:
-            async with asyncio.timeout(left_s):
+            async with asyncio.timeout(left_s) as limit:
                 if isinstance(request, AugmentRequest):
                     return await self.pipeline.decide_prompt(call.viewer, request)
                 return await self.pipeline.decide(call.viewer, request)
         except TimeoutError as error:
+            if not limit.expired():
+                raise  # it is none of ours, but a mistake somewhere
             raise Unavailable("the service", f"no answer within {call.timeout_s:g} s", retry_after_s=5) from error
 
     async def after(self, end: End) -> End:
