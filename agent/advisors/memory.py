@@ -47,6 +47,9 @@ class Remember:
             stored = await call.stored(self.memory.read(call.viewer, request.conversation, self.window))
         except Unavailable:
             return call.without("memory")
+        # Asked again, for another page or for an answer, a question is no follow-up of itself.
+        while stored and (stored[-1].role, stored[-1].content) == ("user", request.question):
+            stored = stored[:-1]
         turns = (*joined(stored, request.history), Message.model_construct(role="user", content=request.question))
         call.context["memory.sent"] = request.history
         return replace(call, request=request.model_copy(update={"query": None, "messages": turns}))
@@ -54,7 +57,7 @@ class Remember:
     async def after(self, end: End) -> End:
         request = end.call.request
         awaits_tools = end.answer is not None and end.answer.finish_reason == "tool_calls"
-        is_found = request.kind != "ask" and end.status == "answered"
+        is_found = request.kind != "ask" and end.status == "answered" and request.page == 1
         if request.conversation is None or awaits_tools or not (is_found or end.text) or end.status == "refused":
             return end
         turns = [Turn("user", request.question), *([Turn("assistant", end.text)] if end.text else [])]

@@ -278,3 +278,15 @@ async def test_a_request_may_have_fewer_turns_remembered_and_its_record_kept_for
     with psycopg.connect(doors.service.settings.database_url) as owner:
         statement = "SELECT expires_at - created_at < interval '25 hours' FROM signalbox.exchange WHERE asker = %s"
         assert owner.execute(statement, (user,)).fetchall() == [(True,)]
+
+
+async def test_another_page_of_a_follow_up_and_its_answer_are_read_as_the_first_page(doors, conversation, stored):
+    search = doors.service.retrieve
+    await search(FIRST, conversation=conversation)
+    pages = [await search(SECOND, conversation=conversation, top_k=1, page=page) for page in (1, 2)]
+    both = await search(SECOND, conversation=conversation, top_k=2)
+    assert [hit.id for page in pages for hit in page.hits] == [hit.id for hit in both.hits]
+    answer = await doors.service.ask(SECOND, conversation=conversation)
+    assert {one.query for one in (*pages, both, answer)} == {answer.query}
+    assert "Xaver" in answer.query
+    assert [text for _, _, text in stored(conversation)] == [FIRST, SECOND, SECOND, SECOND, GOOD]
