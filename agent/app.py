@@ -21,12 +21,14 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from pydantic import ValidationError
 
+from agent import erasure, tool
 from agent import replay as replaying
-from agent import tool
 from agent.advisors.base import ChatAnswer
+from agent.advisors.retrieval import Retrieval
 from agent.answer import Answerer
 from agent.breaker import Breaker, Breakers
-from agent.chat import Chat
+from agent.chat import Chat, result_of
+from agent.erasure import Erased
 from agent.errors import readable
 from agent.intent.derived import derive, with_derived
 from agent.intent.reader import Cascade
@@ -36,7 +38,7 @@ from agent.pipeline import Decision, Pipeline
 from agent.records import Exchange, Records
 from agent.settings import Settings
 from agent.trace import Trace, TraceStore
-from agent.types import Answer, AskRequest, AugmentRequest, ChatRequest, Prompt, Request, Result
+from agent.types import Answer, AskRequest, AugmentRequest, Prompt, Request, Result
 from retrievers.core.errors import BadDocument, BadRequest, NotFound, Unavailable, UnknownCollection
 from retrievers.core.fields import Field
 from retrievers.core.principals import check_principals
@@ -114,23 +116,19 @@ class Service:
             BadRequest: the request is malformed or names what does not exist.
             Unavailable: the database or every source failed.
         """
-        at = datetime.now(UTC)
-        who, request = self._asked(tenant, _request(Request, query, options))
-        with self.observers.question():
-            result, decision = await self.pipeline.decide(who, self._as_of(request, at))
-        trace = self._keep(self.settings, result, decision, at, clocked=request.now is None)
-        result = self.traces.noted(result)
-        return result.model_copy(update={"explanation": trace.json()}) if request.explain else result
+        async with aclosing(self._results(Request, query, tenant, options)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, Result):
+                    return piece
+        raise AssertionError("a stream ends with its result")
 
     async def augment(self, query: str | None = None, *, tenant: str | Viewer | None = None, **options: Any) -> Prompt:
         """The single prompt with numbered citations; options of `agent.types.AugmentRequest`, raises as `retrieve`."""
-        at = datetime.now(UTC)
-        who, request = self._asked(tenant, _request(AugmentRequest, query, options))
-        with self.observers.question():
-            prompt, decision = await self.pipeline.decide_prompt(who, self._as_of(request, at))
-        trace = self._keep(self.settings, prompt, decision, at, clocked=request.now is None)
-        prompt = self.traces.noted(prompt)
-        return prompt.model_copy(update={"explanation": trace.json()}) if request.explain else prompt
+        async with aclosing(self._results(AugmentRequest, query, tenant, options)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, Prompt):
+                    return piece
+        raise AssertionError("a stream ends with its prompt")
 
     async def ask(self, query: str | None = None, *, tenant: str | Viewer | None = None, **options: Any) -> Answer:
         """The answer with its citations; options of `agent.types.AskRequest`, raises as `retrieve`.
@@ -147,17 +145,24 @@ class Service:
         self, query: str | None = None, *, tenant: str | Viewer | None = None, **options: Any
     ) -> AsyncGenerator[str | Answer]:
         """The answer as it comes: pieces of its text, then the `Answer`, whose text is the pieces together."""
-        at = datetime.now(UTC)
-        who, request = self._asked(tenant, _request(AskRequest, query, options))
-        async with aclosing(self._answered(self.pipeline, self.answerer, who, self._as_of(request, at))) as pieces:
+        async with aclosing(self._results(AskRequest, query, tenant, options)) as pieces:
             async for piece in pieces:
-                if isinstance(piece, str):
+                if isinstance(piece, str | Answer):
                     yield piece
-                    continue
-                answer, decision = piece
-                trace = self._keep(self.settings, answer, decision, at, clocked=options.get("now") is None)
-                answer = self.traces.noted(answer)
-                yield answer.model_copy(update={"explanation": trace.json()}) if request.explain else answer
+
+    async def _results(
+        self, shape: type[AnyRequest], query: str | None, tenant: str | Viewer | None, options: Mapping[str, Any]
+    ) -> AsyncGenerator[str | Result]:
+        """Pieces of text, then the result that the request asks for."""
+        who, request = self._asked(tenant, _request(shape, query, options))
+        async with aclosing(self._advised(who, request)) as pieces:
+            async for piece in pieces:
+                yield piece if isinstance(piece, str) else result_of(request, piece)
+
+    def _advised(self, who: Viewer, request: Request) -> AsyncGenerator[str | ChatAnswer]:
+        """The request on its way through the advisors; see `Chat.stream`."""
+        retrieval = Retrieval(self.pipeline, self.traces, self.observers)
+        return self.chats.stream(who, request, datetime.now(UTC), more=[retrieval], answerer=self.answerer)
 
     async def _answered(
         self, pipeline: Pipeline, answerer: Answerer, who: Viewer, request: AskRequest
@@ -178,11 +183,7 @@ class Service:
                 yield answer, replace(decision, elapsed_ms=elapsed_ms)
 
     async def chat(self, query: str | None = None, *, tenant: str | Viewer | None = None, **options: Any) -> ChatAnswer:
-        """The answer to a turn of a conversation; options of `agent.types.ChatRequest`, raises as `retrieve`.
-
-        As `ask`, with the advisors around it: with `conversation`, the turns before come from there and this one
-        joins them.
-        """
+        """As `ask`, with what the advisors left for the asker (`ChatAnswer.context`); a refusal has no `details`."""
         async with aclosing(self.chat_stream(query, tenant=tenant, **options)) as pieces:
             async for piece in pieces:
                 if isinstance(piece, ChatAnswer):
@@ -193,8 +194,8 @@ class Service:
         self, query: str | None = None, *, tenant: str | Viewer | None = None, **options: Any
     ) -> AsyncGenerator[str | ChatAnswer]:
         """The answer as it comes: pieces of its text, then the `ChatAnswer`."""
-        who, request = self._asked(tenant, _request(ChatRequest, query, options))
-        async with aclosing(self.chats.stream(who, request, datetime.now(UTC))) as pieces:
+        who, request = self._asked(tenant, _request(AskRequest, query, options))
+        async with aclosing(self._advised(who, request)) as pieces:
             async for piece in pieces:
                 yield piece
 
@@ -207,20 +208,38 @@ class Service:
         user: str | None = None,
         limit: int = 50,
     ) -> list[Exchange]:
-        """What was asked in chats, the newest first, with answers and feedback; none while CHAT_DAYS is 0."""
+        """What was asked, the newest first, with answers and feedback; none while CHAT_DAYS is 0."""
         if self.records is None:
             return []
         return await self.records.newest(self.viewer(tenant), conversation=conversation, asker=user, limit=limit)
 
     @_in_time
-    async def forget(self, conversation: str, *, tenant: str | Viewer | None = None) -> None:
-        """Delete the turns of a conversation.
+    async def erase(
+        self, *, user: str | None = None, conversation: str | None = None, tenant: str | Viewer | None = None
+    ) -> Erased:
+        """Erase what one user asked, or what was asked in one conversation, with all that was derived from it.
 
+        Of a question that is under way meanwhile nothing is kept either. A second time, there is nothing to erase.
+
+        Args:
+            tenant: by its name, all of what it was asked; a `Viewer`, what was asked as principals of its own.
+        Returns:
+            How many of each were erased.
         Raises:
-            NotFound: the tenant has none of that id.
+            BadRequest: not one of the two is given.
+            Unavailable: the database cannot be asked.
         """
-        if self.memory is None or not await self.memory.forget(self.viewer(tenant), conversation):
-            raise NotFound(f'there is no conversation "{conversation[:80]}"', where="conversation")
+        if (user is None) == (conversation is None):
+            raise BadRequest(
+                "say whose questions are erased, or of which conversation: user or conversation", where="user"
+            )
+        who = tenant if isinstance(tenant, Viewer) else whole(self._tenant(tenant))
+        subject = {"user": user, "conversation": conversation}
+        await erasure.note(self.database, who, **subject)
+        self.traces.forget(who, **subject)
+        if self.records is not None:
+            await self.records.settled()
+        return await erasure.erase(self.database, who, **subject)
 
     @_in_time
     async def explain(self, trace_id: str, *, tenant: str | Viewer | None = None) -> dict[str, Any]:
@@ -319,13 +338,8 @@ class Service:
             name = hit["id"][: hit["id"].rindex("#") - len(hit["document_id"]) - 1]
             if name in collections:
                 documents.append((collections[name].number, hit["document_id"]))
-        await feedback.record(self.database, who, trace["trace_id"], score, comment, documents)
-
-    def _as_of(self, request: AnyRequest, at: datetime) -> AnyRequest:
-        """The request with its moment fixed, so that it means the same when it is run again."""
-        if request.now is not None:
-            return request
-        return request.model_copy(update={"now": at.astimezone(self.settings.zone)})
+        asked_by = {"asker": trace["request"].get("user"), "conversation": trace["request"].get("conversation")}
+        await feedback.record(self.database, who, trace["trace_id"], score, comment, documents, **asked_by)
 
     def _keep(self, settings: Settings, result: Result, decision: Decision, at: datetime, **more: Any) -> Trace:
         """Have the decision stored behind the answer's back, and tell the observers."""

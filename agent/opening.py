@@ -18,7 +18,6 @@ from agent.advisors.guard import Guard
 from agent.advisors.log import Log
 from agent.advisors.memory import Remember
 from agent.advisors.record import Record
-from agent.advisors.retrieval import Retrieval
 from agent.answer import Answerer
 from agent.app import Service
 from agent.chat import Chat
@@ -67,7 +66,7 @@ async def open_service(
 
     Args:
         settings: all of them; read from the environment and `signalbox.toml` when None.
-        advisors: of the caller's own, around chats; see `agent.advisors.base`.
+        advisors: of the caller's own, around every question; see `agent.advisors.base`.
         cores: how many the models that run in this process may keep busy; all of them when None.
         changes: single settings that win over those.
     Raises:
@@ -100,23 +99,23 @@ async def open_service(
                     model=model, model_breaker=reader.breaker, templates=templates,
                 )  # fmt: skip
                 answerer = Answerer(settings, embedder, model, reader.breaker)
-                memory, records, observers = None, None, Observers()
+                memory, records = None, None
                 async with AsyncExitStack() as stack:
                     await stack.enter_async_context(_closing(sources.values()))
                     traces = await stack.enter_async_context(TraceStore(database, days=settings.trace_days))
-                    around: list[Advisor] = [Log(), Guard(settings.guard), Retrieval(pipeline, traces, observers)]
+                    around: list[Advisor] = [Log(), Guard(settings.guard)]
                     around += advisors
                     if days := settings.chat_days:
                         memory = Memory(database, days=days, model=model, breaker=reader.breaker, templates=templates)
                         await stack.enter_async_context(memory)
-                        records = Records(database, days)
+                        records = await stack.enter_async_context(Records(database, days))
                         around += [Record(records), Remember(memory)]
                     chats = await stack.enter_async_context(Chat(answerer, around))
                     _settle_heap()
                     keys, worker = Keys(database), worker_over(settings, database, embedder, catalogue)
                     yield Service(
                         settings, database, embedder, catalogue, pipeline, answerer, traces, worker, keys, chats,
-                        memory, records, observers,
+                        memory, records, Observers(),
                     )  # fmt: skip
     finally:
         await embedder.aclose()

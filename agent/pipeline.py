@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 import prompts
-from agent import assemble, fusion, lookups, options, prompt_fields, rank_features, relevance, transform
+from agent import assemble, fusion, lookups, options, prompt_fields, rank_features, relevance, routes, transform
 from agent.breaker import Breaker, Breakers
 from agent.context import Around, surroundings
 from agent.fusion import Fused
@@ -322,6 +322,7 @@ class Pipeline:
         started, clock = time.monotonic(), _Clock()
         timeout_s = request.timeout_s or self.settings.timeout_s
         try:
+            request = routes.routed(request, self.settings.routes, self.sources)
             viewer, settings = Viewer.of(who), options.settings_for(request, self.settings)
             pipeline = replace(self, settings=settings, templates=self.templates.of(viewer.tenant))
             return await within(pipeline._stages(viewer, request, started, timeout_s, clock), timeout_s)

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import from_json
 
-from agent import prompt_fields, rank_features, rerank
+from agent import prompt_fields, rank_features, rerank, routes
 from agent.advisors import rules
 from agent.errors import BadSetting, readable
 from agent.fusion import LEAST_DEPTH, MOST_DEPTH, WEIGHTS, Method, parse_weights
@@ -146,7 +146,10 @@ class Settings(BaseModel):
         False, description="ask a question that names no collection of those alone that it seems to mean"
     )
     guard: tuple[str, ...] = Field(
-        (), description="words and phrases that a chat's question must not hold, and patterns as re:PATTERN"
+        (), description="words and phrases that a question must not hold, and patterns as re:PATTERN"
+    )
+    routes: tuple[str, ...] = Field(
+        (), description=f"sources by what a request's metadata says, {routes.FORM}: the first that fits counts"
     )
     log_format: Literal["text", "json"] = Field("text", description="log lines of `signalbox serve`: text or json")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
@@ -241,6 +244,13 @@ class Settings(BaseModel):
             rules.compiled(rule)
         return value
 
+    @field_validator("routes")
+    @classmethod
+    def _routes(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for rule in value:
+            routes.parse(rule)
+        return value
+
     @field_validator("*")
     @classmethod
     def _can_be_passed_on(cls, value: object) -> object:
@@ -248,7 +258,7 @@ class Settings(BaseModel):
             raise ValueError("it holds a NUL character")
         return value
 
-    @field_validator("transforms", "guard", mode="before")
+    @field_validator("transforms", "guard", "routes", mode="before")
     @classmethod
     def _names(cls, value: object) -> object:
         """The environment knows no lists: names between commas."""

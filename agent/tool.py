@@ -164,6 +164,8 @@ def output(result: Result) -> str:
         for n, hit in enumerate(result.hits, 1)
     ]  # fmt: skip
     said: dict[str, Any] = {"status": result.status, "passages": passages}
+    if result.refusal is not None:
+        said["refusal"] = result.refusal
     if result.table is not None:
         said["table"] = result.table.model_dump(mode="json", include={"columns", "rows"})
     if result.complete is not None:

@@ -52,7 +52,7 @@ async def run(
     metrics.require_ir_measures()
     questions = dataset.questions[:limit]
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
-    async with open_service(settings) as service:
+    async with open_service(settings.model_copy(update={"chat_days": 0})) as service:
         collection = await store_corpus(service, dataset, note)
         judge = _Judge(dataset, questions, collection) if dataset.form == "routed" and filters == "none" else None
         await warm_up(service, dataset, questions)

@@ -208,6 +208,8 @@ def _head(trace: Json) -> Iterable[tuple[str, str]]:
             " ".join([trace["replay_of"], *(f"{key.upper()}={one}" for key, one in trace["changes"].items())]),
         )
     yield "question", request.get("query") or _last_turn(request.get("messages") or [])
+    if asked_by := {**({"user": request["user"]} if request.get("user") else {}), **(request.get("metadata") or {})}:
+        yield "asked by", ", ".join(f"{name} {value}" for name, value in asked_by.items())
     if not trace["clocked"]:
         yield "as of", str(request["now"])
     fixed = [f"{name} {_listed(request[name])}" for name in _FIXED if request.get(name)]

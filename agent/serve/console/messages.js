@@ -331,6 +331,7 @@ export const MESSAGES = {
   "result.weak": ["only weak matches", "仅有弱匹配"],
   "result.nothing_found": ["nothing found", "无结果"],
   "result.no_retrieval_needed": ["no search needed", "无需检索"],
+  "result.refused": ["refused", "已拒绝"],
   replay: ["Replay with other settings", "用其他设置重放"],
   "replay.said": ["The same request on its own day. No model is called: its recorded replies are used.", "在原提问时间重新执行同一请求。不调用模型，使用已记录的回复。"],
   "replay.setting": ["Setting", "设置"],
