@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import prompts
-from agent import assemble, fusion, options, rank_features, relevance, transform
+from agent import assemble, fusion, options, rank_features, relevance, sources, transform
 from agent.breaker import Breaker, Breakers
 from agent.context import Around, surroundings
 from agent.fusion import Fused
@@ -260,17 +260,19 @@ class Pipeline:
             await glosses.loaded()
         choice = await self._chosen(request, scope, started + timeout_s)
         clock.ended("scope")
-        inside = self
+        everywhere = self._over(scope, request)
+        partial = sources.partial(everywhere.sources, scope)
+        inside = everywhere
         if choice.collections:
             # What the other collections hold is looked for before anybody outside is asked.
-            inside = replace(self, settings=self.settings.model_copy(update={"outside_fallback": False}))
-        asked = Asked(request, choice.scope, wanted, started, timeout_s)
+            inside = replace(everywhere, settings=self.settings.model_copy(update={"outside_fallback": False}))
+        asked = Asked(request, choice.scope, wanted, started, timeout_s, partial=partial)
         result, decision = await inside._within(who, asked, choice, clock)
         left_s = started + timeout_s - time.monotonic()
         if not result.intent.scope or _rank(result) == _FOUND or left_s < _AGAIN_SHARE * timeout_s:
             return result, decision
-        asked = Asked(request, scope, wanted, time.monotonic(), left_s, narrows=False)
-        wider, decided = await self._within(who, asked, Choice(scope), clock)
+        asked = Asked(request, scope, wanted, time.monotonic(), left_s, narrows=False, partial=partial)
+        wider, decided = await everywhere._within(who, asked, Choice(scope), clock)
         decided.calls.records[:0] = decision.calls.records
         if _rank(wider) <= _rank(result):
             return result, replace(decision, calls=decided.calls)
@@ -278,6 +280,14 @@ class Pipeline:
         relaxed = (Relaxed(dropped=dropped, reason=scoping.LET_GO), *wider.relaxed)
         took_ms = round((time.monotonic() - started) * 1000, 3)
         return wider.model_copy(update={"relaxed": relaxed, "took_ms": took_ms}), decided
+
+    def _over(self, scope: Scope, request: Request) -> "Pipeline":
+        """The stages over what the request may be put to."""
+        offered = sources.offered(self.sources, scope, request.sources or ())
+        if offered.keys() == self.sources.keys():
+            return self
+        cards = {name: source.card for name, source in offered.items()}
+        return replace(self, sources=offered, reader=self.reader.over(cards) if self.reader else None)
 
     async def _chosen(self, request: Request, scope: Scope, deadline: float) -> Choice:
         if self.chooser is None or (request.intent or self.settings.intent) == "off":
@@ -314,6 +324,7 @@ class Pipeline:
         is_bounded = minimum is not None and not reading.is_listing
         if minimum is not None:
             ranking = [hit for hit in ranking if judged.get(hit.id, 1.0) >= minimum]
+        ranking = self._relevant(ranking, judged)
         final: list[Fused] = ranking
         reranking: Reranking | None = None
         unfeatured: tuple[str, ...] = ()
@@ -385,7 +396,7 @@ class Pipeline:
         unknown = [name for name in request.sources or () if name not in self.sources]
         if unknown:
             setting = _SETTINGS.get(unknown[0])
-            mend = f"; it comes with the setting {setting}" if setting else ""
+            mend = f"; it comes with the setting {setting}, or as [sources.{unknown[0]}]" if setting else ""
             raise BadRequest(
                 f'there is no source "{unknown[0]}"; there are: {listing(self.sources)}{mend}',
                 where="sources",
@@ -463,6 +474,13 @@ class Pipeline:
             return await within(judging, asked.at(_FEATURED_BY) - time.monotonic()), ()
         except (Unavailable, OSError):
             return {}, (relevance.UNAVAILABLE,)
+
+    def _relevant(self, ranking: list[Fused], judged: Mapping[ChunkId, float]) -> list[Fused]:
+        """The hits that are relevant enough for one of the sources that found them."""
+        bounds = {name: source.card.min_relevance or 0.0 for name, source in self.sources.items()}
+        if not any(bounds.values()):
+            return ranking
+        return [hit for hit in ranking if judged.get(hit.id, 1.0) >= min(bounds.get(name, 0.0) for name in hit.ranks)]
 
     def fuse(self, found: Found) -> tuple[list[Fused], dict[str, float]]:
         """The ranking of the first searches; those for separate parts of the question take turns."""

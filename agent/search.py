@@ -14,8 +14,9 @@ from agent.breaker import Breakers
 from agent.intent.reading import Off, Reading, question_language
 from agent.llm import no_answer
 from agent.retrieve import Answer, MakeQuery, Sources, climb, retrieve
-from agent.router import Constraints, Limits, Plan, Rung
+from agent.router import Constraints, Limits, Plan, RoutingFailed, Rung
 from agent.settings import Settings
+from agent.sources import is_place, usual
 from agent.types import Intent, Relaxed, Request, SourceChoice, Step
 from retrievers.core.aggregates import Aggregate, parse_aggregate
 from retrievers.core.errors import BadRequest, Unavailable
@@ -46,6 +47,7 @@ class Asked:
 
     Attributes:
         depth: least hits asked of each source of documents.
+        partial: sources of which the request may search a part only.
         narrows: whether a reading may choose among the collections of the scope.
     """
 
@@ -56,6 +58,7 @@ class Asked:
     timeout_s: float
     depth: int = 0
     narrows: bool = True
+    partial: Collection[str] = ()
 
     def at(self, share: float) -> float:
         """The moment at which that share of the time is used up."""
@@ -107,7 +110,7 @@ class Search:
         """The first reading's searches, joined by the model's reading; then the ladder, where nothing was found.
 
         Raises:
-            Unavailable: no source can be chosen, and the fallback strategy is to fail.
+            RoutingFailed: so it did, by whichever reading, and the fallback strategy is to fail.
         """
         degraded: tuple[str, ...] = ()
         sources, by = self._guarded(asked.scope), asked.at(SEARCH_BY)
@@ -226,7 +229,7 @@ class Search:
             limits=replace(self._limits(asked), outside=False),
             fallback="ordered_backoff",
             # Outside is no way round to the documents, which have a search of their own.
-            caller_sources=outside or bool(asked.request.sources),
+            caller_sources=outside or bool(asked.request.sources) or course.plan.is_held,
             number=max((one.step.step for one in found.answers), default=0) + 1,
         )
         make = self._queries(asked, replace(course, intent=intent, aggregate=None, statement=None))
@@ -264,6 +267,8 @@ class Search:
         except TimeoutError:
             _log.warning("the model's reading was not used: %s", no_answer(given_s))
             return None
+        except RoutingFailed:
+            raise  # it was asked for by the fallback strategy
         except Exception as error:
             # It would have been an improvement: whatever is wrong with it, the first reading stands.
             _log.warning("the model's reading was not used: it does not fit (%s)", type(error).__name__)
@@ -313,8 +318,8 @@ class Search:
         asked = self._paid(answers)
         kept = []
         for step in steps:
-            outside = self.sources[step.source].card.kind == "outside"
-            if not outside or asked[step.source] < self.settings.metered_searches:
+            metered = self.sources[step.source].card.is_metered
+            if not metered or asked[step.source] < self.settings.metered_searches:
                 asked[step.source] += 1
                 kept.append(step)
         return tuple(kept)
@@ -373,7 +378,9 @@ class Search:
             BadRequest: the intent names what does not exist.
             Unavailable: no source can be chosen, and the fallback strategy is to fail.
         """
-        if intent.scope and not asked.narrows:
+        fallback = asked.request.fallback or self.settings.fallback
+        astray = fallback == "route_to_all" and any(one.kind == "collection" for one in intent.missing)
+        if intent.scope and (astray or not asked.narrows):
             every = tuple(sorted({one.name for one in asked.scope.all}))
             intent = intent.model_copy(update={"collections": every, "scope": ()})
         named = asked.request.sources
@@ -381,9 +388,10 @@ class Search:
             choices = [SourceChoice(name=one, confidence=1.0, reason="named by the caller") for one in named]
             intent = intent.model_copy(update={"sources": tuple(choices)})
         elif asked.scope.beside and any(self.is_of_documents(choice.name) for choice in intent.sources):
-            # Which way the documents are searched says nothing about documents that stand elsewhere.
+            # Which way the documents are searched says nothing about documents that stand elsewhere; a place does.
             chosen = {choice.name for choice in intent.sources}
-            others = [name for name, one in self.sources.items() if isinstance(one, Holder) and name not in chosen]
+            says_where = any(is_place(self.sources[name]) for name in chosen & self.sources.keys())
+            others = [name for name, one in self.sources.items() if isinstance(one, Holder) and not says_where]
             choices = [SourceChoice(name=one, confidence=1.0, reason="it has documents of its own") for one in others]
             intent = intent.model_copy(update={"sources": (*intent.sources, *choices)})
         fields = filterable(asked.scope)
@@ -397,10 +405,11 @@ class Search:
             self.breakers.resting(self.sources),
             constraints=constraints,
             limits=self._limits(asked),
-            fallback=asked.request.fallback or self.settings.fallback,
+            fallback=fallback,
             caller_sources=bool(named),
             number=number,
             vector_only=vector_only,
+            partial=asked.partial,
         )
         asked_for = intent.aggregate or {}
         statement = asked_for.get("statement")
@@ -425,8 +434,10 @@ class Search:
             if step.search != intent.question:
                 # A model may well search in the documents' language instead of the question's.
                 language = question_language(step.search, asked.scope)
-            kind = self.sources[step.source].card.kind
+            card = self.sources[step.source].card
+            kind = card.kind
             depth = max(self.settings.depth, asked.depth) if kind == "documents" else self.settings.depth
+            depth = min(depth, card.top_k or depth)
             if kind != "metadata":
                 gloss = gloss_for(step.search, [one.languages for one in asked.scope.all])
                 return Query(step.search, language, scope, wanted, depth, gloss=gloss)
@@ -444,8 +455,9 @@ class Search:
 
 async def unread(asked: Asked, sources: Mapping[str, Retriever]) -> Reading:
     """The question as it is."""
-    documents = [name for name, source in sources.items() if source.card.kind == "documents"]
-    return await Off(documents).read(asked.request, asked.scope, asked.wanted, asked.at(1.0))
+    return await Off(usual({name: source.card for name, source in sources.items()})).read(
+        asked.request, asked.scope, asked.wanted, asked.at(1.0)
+    )
 
 
 def _unsearched(course: Course, reading: Reading) -> tuple[str, ...]:

@@ -213,10 +213,18 @@ class Rejected(Shape):
     valid: tuple[str, ...] = ()
 
 
+class Missing(Shape):
+    """A source or a collection that a reading chose, and that is not there for this request."""
+
+    kind: Literal["source", "collection"]
+    name: str
+
+
 class Intent(Shape):
     """What the question asks for, checked against what exists.
 
     Attributes:
+        missing: what the reading chose and is not there: how the router takes it is the fallback strategy's.
         wants: what the answer is made of: the passages that fit best, a list of documents, or all documents.
         scope: of `collections`, where the request named none and not all were asked: how sure it is that each is meant,
             and why.
@@ -236,6 +244,7 @@ class Intent(Shape):
     rejected: tuple[Rejected, ...] = ()
     wants: Literal["passages", "documents", "all"] = "passages"
     scope: tuple[SourceChoice, ...] = ()
+    missing: Annotated[tuple[Missing, ...], Field(exclude_if=lambda value: not value)] = ()
 
 
 class Step(Shape):
