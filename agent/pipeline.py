@@ -32,7 +32,18 @@ from agent.rerank.stage import Patience, Reranking, rerank
 from agent.retrieve import Answer
 from agent.search import MODEL_UNAVAILABLE, Asked, Found, Search, unread
 from agent.settings import Settings
-from agent.types import AugmentRequest, Intent, Prompt, RankedHit, Relaxed, Request, Result, Status, Table
+from agent.types import (
+    AugmentRequest,
+    Intent,
+    Prompt,
+    RankedHit,
+    Relaxed,
+    Request,
+    Result,
+    SourceSummary,
+    Status,
+    Table,
+)  # fmt: skip
 from retrievers.core.errors import BadDocument, BadRequest, Unavailable, UnknownCollection, listing
 from retrievers.core.fields import Field, Values, flatten, normalise
 from retrievers.core.filters import Filter, in_words, parse
@@ -288,6 +299,18 @@ class Pipeline:
             return self
         cards = {name: source.card for name, source in offered.items()}
         return replace(self, sources=offered, reader=self.reader.over(cards) if self.reader else None)
+
+    async def summaries(self, who: Viewer) -> tuple[SourceSummary, ...]:
+        """The sources that questions may be put to; raises as `retrieve` does."""
+        try:
+            scope = await self._visible(who, None)
+        except UnknownCollection:
+            scope = Scope(who.tenant, (), principals=who.principals)  # there is none yet
+        offered, timeout_s = sources.offered(self.sources, scope), self.settings.source_timeout_s
+        resting = self.breakers.resting(offered)
+        return tuple(
+            sources.summary(one, scope, timeout_s=timeout_s, resting=name in resting) for name, one in offered.items()
+        )
 
     async def _chosen(self, request: Request, scope: Scope, deadline: float) -> Choice:
         if self.chooser is None or (request.intent or self.settings.intent) == "off":

@@ -304,10 +304,14 @@ class Search:
         )
         # The same search under the right filter says all that the first one did, and more.
         places = {(one.step.source, one.step.search) for one in (*same, *more) if one.hits}
+        # Where the model says where to look, what was found elsewhere is not meant.
+        meant = {step.source for step in rung.steps}
+        anywhere = not (second.plan.is_held or self._say_where(meant))
         others = [
             one
             for one in (() if replaces and places else answers)
             if one.hits
+            and (anywhere or one.step.source in meant)
             and (one.step.source, one.step.search) not in places
             and self.sources[one.step.source].card.kind != "metadata"
         ]
@@ -390,8 +394,8 @@ class Search:
         elif asked.scope.beside and any(self.is_of_documents(choice.name) for choice in intent.sources):
             # Which way the documents are searched says nothing about documents that stand elsewhere; a place does.
             chosen = {choice.name for choice in intent.sources}
-            says_where = any(is_place(self.sources[name]) for name in chosen & self.sources.keys())
-            others = [name for name, one in self.sources.items() if isinstance(one, Holder) and not says_where]
+            holders = [name for name, one in self.sources.items() if isinstance(one, Holder)]
+            others = [] if self._say_where(chosen) else holders
             choices = [SourceChoice(name=one, confidence=1.0, reason="it has documents of its own") for one in others]
             intent = intent.model_copy(update={"sources": (*intent.sources, *choices)})
         fields = filterable(asked.scope)
@@ -415,6 +419,10 @@ class Search:
         statement = asked_for.get("statement")
         aggregate = parse_aggregate(asked_for, fields) if asked_for and statement is None else None
         return Course(intent, constraints, aggregate, statement, plan)
+
+    def _say_where(self, names: Collection[str]) -> bool:
+        """Whether choosing these sources says where to look."""
+        return any(name in self.sources and is_place(self.sources[name]) for name in names)
 
     def _limits(self, asked: Asked) -> Limits:
         return Limits(

@@ -330,8 +330,8 @@ def _read_file(path: Path) -> dict[str, Any]:
     try:
         stated = tomllib.loads(path.read_text(encoding="utf-8"))
         given = {key.lower(): value for key, value in stated.items()}
-        # Read as JSON, a text passes for a path, but for no number. No setting is a date, nor an object.
-        text = json.dumps(given, default=lambda date: {})
+        # Read as JSON, a text passes for a path, but for no number. No setting is a date, nor a list of lists.
+        text = json.dumps(given, default=lambda date: [[]])
         from_json(text)  # it has a limit of levels
     except (OSError, ValueError, RecursionError) as error:
         raise BadSetting(f"{path} cannot be read: {error}") from error

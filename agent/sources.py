@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
+from agent.types import SourceSummary
 from retrievers.core.types import Card, Holder, Retriever, Scope
 from retrievers.named.group import Group
 
@@ -43,6 +44,21 @@ def cheapest_world(cards: Mapping[str, Card]) -> str:
 def is_place(source: Retriever) -> bool:
     """Whether choosing the source says where to look, and not only how."""
     return source.card.part or isinstance(source, Holder)
+
+
+def summary(source: Retriever, scope: Scope, *, timeout_s: float, resting: bool) -> SourceSummary:
+    """What a caller is told of a source: nothing of its address, its keys, or collections outside the scope.
+
+    Args:
+        timeout_s: for one search, where the source has none of its own.
+    """
+    card, group = source.card, source if isinstance(source, Group) else None
+    return SourceSummary(
+        name=card.name, kind=card.kind, description=card.good_for, examples=tuple(card.examples), named=card.named,
+        collections=tuple(name for name in group.collections if name not in group.missing(scope)) if group else (),
+        top_k=card.top_k, min_relevance=card.min_relevance, timeout_s=card.timeout_s or timeout_s, cost=card.cost,
+        resting=resting,
+    )  # fmt: skip
 
 
 def _holds_something(source: Retriever, scope: Scope) -> bool:

@@ -247,6 +247,33 @@ class Intent(Shape):
     missing: Annotated[tuple[Missing, ...], Field(exclude_if=lambda value: not value)] = ()
 
 
+class SourceSummary(Shape):
+    """A source that questions may be put to, as `sources` of a request names it.
+
+    Attributes:
+        kind: the documents' texts, calculations over their metadata, or something outside.
+        named: whether it is a `[sources.NAME]` of the settings.
+        collections: those that a group searches, of the caller's; else empty.
+        top_k: most hits of one search; as many as are asked for when None.
+        min_relevance: its hits with a lower relevance are left out.
+        timeout_s: for one search.
+        cost: of one search, in US dollars.
+        resting: whether it failed too often lately, and is left alone for some seconds.
+    """
+
+    name: str
+    kind: Literal["documents", "metadata", "outside"]
+    description: str
+    examples: tuple[str, ...] = ()
+    named: bool = False
+    collections: tuple[str, ...] = ()
+    top_k: int | None = None
+    min_relevance: float | None = None
+    timeout_s: float
+    cost: float = 0.0
+    resting: bool = False
+
+
 class Step(Shape):
     """One source asked one search. Step 1 runs at once, later steps are fallbacks."""
 
