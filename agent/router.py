@@ -175,8 +175,8 @@ def _chosen(
 ) -> tuple[list[str], tuple[str, ...], bool]:
     """The sources of the first rung, what is to be said of those that are not there, and whether none may stand in.
 
-    A model's routing failed when any of what it chose is unknown, rests or can be searched in part only; that of
-    rules when all of it does. Then the strategy says what is asked:
+    A model's or caller's choice failed when any of it is unknown, rests or can be searched in part only; that of rules
+    when all of it does; where a model alone is to choose, so did routing when it gave no reading. Then the strategy says what is asked:
 
     - `ordered_backoff`: what is there of the choice; others when that gives nothing. Where nothing of it is there, the
       usual sources.
@@ -191,52 +191,32 @@ def _chosen(
     named = list(dict.fromkeys(choice.name for choice in intent.sources))
     unknown = [name for name in named if name not in cards]
     known = [name for name in named if name in (cards if caller_sources else usable)]
+    if not (named or caller_sources or any(one.kind != "collection" for one in intent.missing)):
+        known = [name for name in usable if cards[name].kind == "metadata"] if intent.aggregate else usual(cards)
     broken = [name for name in known if name in resting or name in partial]
-    degraded = [_unavailable(name) for name in unknown]
-    degraded += [f"{one.kind}_unavailable" for one in intent.missing]
-    degraded += [f"{name}_partial" for name in known if name in partial]
-    said = tuple(dict.fromkeys(degraded))
-    if caller_sources and not named:
-        return [], said, False
-    if not named and not intent.missing:
-        wanted = [name for name in usable if cards[name].kind == "metadata"] if intent.aggregate else usual(cards)
-        # A calculation that nothing here can make is asked of the documents.
-        return (wanted, said, False) if wanted else _instead([], usable, cards, fallback, said)
-    if caller_sources:
-        failed = bool(broken)
-    else:
-        all_of_it = bool(unknown or intent.missing or broken)
-        failed = not known or (all_of_it if intent.by == "llm" else len(broken) == len(known))
-    if not failed:
-        return known, said, False
+    said = (
+        *map(_unavailable, unknown),
+        *(f"{one.kind}_unavailable" for one in intent.missing if one.kind != "choice"),
+        *(f"{name}_partial" for name in known if name in partial),
+    )
+    degraded = tuple(dict.fromkeys(said))
+    lacks = bool(broken) or (not caller_sources and bool(unknown or intent.missing))
+    if not (lacks if caller_sources or (known and intent.by == "llm") else len(broken) == len(known)):
+        return known, degraded, False
     if fallback == "fail":
         gone = [*unknown, *(one.name for one in intent.missing), *broken] or named
         few = "not all" if len(broken) < len(known) else "none"
         raise RoutingFailed(f"{few} of the chosen sources can be asked: {listing(map(_shown, gone))}")
-    kept = [name for name in known if name not in partial] if fallback == "do_not_route" else known
-    if caller_sources:
-        return kept, said, False
-    lost = not intent.scope and any(one.kind == "collection" for one in intent.missing)
-    return _instead([] if lost and fallback == "do_not_route" else kept, usable, cards, fallback, said, resting)
-
-
-def _instead(
-    kept: list[str],
-    usable: Sequence[str],
-    cards: Mapping[str, Card],
-    fallback: Fallback,
-    degraded: tuple[str, ...],
-    resting: Collection[str] = (),
-) -> tuple[list[str], tuple[str, ...], bool]:
-    """What is asked when routing failed and `kept` is left of the choice."""
-    if fallback == "fail":
-        raise RoutingFailed("there is no source for this question")
     if fallback == "do_not_route":
-        is_nothing = all(name in resting for name in kept)
+        lost = not intent.scope and any(one.kind == "collection" for one in intent.missing)
+        kept = [] if lost else [name for name in known if name not in partial]
+        is_nothing = not caller_sources and all(name in resting for name in kept)
         return kept, (*degraded, "routing_failed") if is_nothing else degraded, True
+    if caller_sources:
+        return known, degraded, False
     if fallback == "route_to_all":
-        return list(dict.fromkeys((*kept, *(name for name in usable if not cards[name].part)))), degraded, False
-    return kept or usual(cards), degraded, False
+        return list(dict.fromkeys((*known, *(name for name in usable if not cards[name].part)))), degraded, False
+    return known or usual(cards), degraded, False
 
 
 class _Ladder:

@@ -17,7 +17,7 @@ from agent.retrieve import Answer, MakeQuery, Sources, climb, retrieve
 from agent.router import Constraints, Limits, Plan, RoutingFailed, Rung
 from agent.settings import Settings
 from agent.sources import is_place, usual
-from agent.types import Intent, Relaxed, Request, SourceChoice, Step
+from agent.types import Intent, Missing, Relaxed, Request, SourceChoice, Step
 from retrievers.core.aggregates import Aggregate, parse_aggregate
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.filters import Filter, to_json
@@ -127,17 +127,18 @@ class Search:
                 self._likely(asked, first, sources),
             )
             number = 2 if answers else 1
-            second = await self._second(asked, reading, later, number=number) if later is not None else None
+            second = said = await self._second(asked, reading, later, number=number) if later is not None else None
         finally:
             if later is not None:
                 leave(later)
         used = answers
+        if later is not None and said is None:
+            degraded += (MODEL_UNAVAILABLE,)
+            second = self._unrouted(asked, reading, number)
         if second is not None:
             replaces = reading.transforms.replaced
             rung, more, used = await self._join(asked, second, answers, sources, replaces=replaces)
             answers = [*answers, *more]
-        elif later is not None:
-            degraded += (MODEL_UNAVAILABLE,)
         course = second or first
         rungs = [replace(rung, steps=self._affordable(rung.steps, answers)) for rung in course.plan.rungs[1:]]
         # What has failed once is not asked again, whichever reading asked it.
@@ -148,7 +149,7 @@ class Search:
             last, used = again or last, [*used, *kept]
         return Found(
             course=course,
-            later=second.intent if second else None,
+            later=said.intent if said else None,
             answers=(*answers, *likely, *more),
             used=(*used, *more),
             rung=last or rung,
@@ -273,6 +274,20 @@ class Search:
             # It would have been an improvement: whatever is wrong with it, the first reading stands.
             _log.warning("the model's reading was not used: it does not fit (%s)", type(error).__name__)
             return None
+
+    def _unrouted(self, asked: Asked, reading: Reading, number: int) -> Course | None:
+        """What the fallback strategy makes of a model that was to choose and gave no reading; None for the rules' choice.
+
+        Raises:
+            RoutingFailed: it is to fail.
+        """
+        fallback = asked.request.fallback or self.settings.fallback
+        rules_may = (asked.request.intent or self.settings.intent) != "llm" or fallback == "ordered_backoff"
+        if rules_may or asked.request.sources:
+            return None
+        missing = (Missing(kind="choice", name="model"),)
+        intent = reading.first.model_copy(update={"sources": (), "missing": missing})
+        return self._course(asked, intent, reading, number=number)
 
     async def _join(
         self, asked: Asked, second: Course, answers: Sequence[Answer], sources: Sources, *, replaces: bool

@@ -214,9 +214,9 @@ class Rejected(Shape):
 
 
 class Missing(Shape):
-    """A source or a collection that a reading chose, and that is not there for this request."""
+    """A source or a collection that a reading chose, and that is not there for this request; or the choice itself."""
 
-    kind: Literal["source", "collection"]
+    kind: Literal["source", "collection", "choice"]
     name: str
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agent import rank_features
-from agent.serve import doctor
+from agent.serve import doctor, doctor_sources
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer
 from retrievers.core.fields import Field
