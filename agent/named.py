@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from retrievers.core.errors import listing
 from retrievers.named import RESERVED, Kind, Stated, card_of
@@ -70,7 +70,7 @@ class NamedSource(BaseModel):
 
     kind: Kind
     description: Line
-    examples: Annotated[tuple[Line, ...], Field(max_length=20)] = ()
+    examples: Annotated[tuple[Line, ...], Field(max_length=10)] = ()
     path: Path | None = None
     provider: Annotated[str, Field(min_length=1, max_length=2000)] | None = None
     api_key: Annotated[str | None, AfterValidator(as_sent)] = Field(None, repr=False)
@@ -83,12 +83,20 @@ class NamedSource(BaseModel):
     timeout_s: Annotated[float, Field(gt=0, le=120)] | None = None
     cost: Annotated[float, Field(ge=0, le=1000)] = 0.0
 
+    @field_validator("examples", "collections", mode="before")
+    @classmethod
+    def _texts(cls, value: object) -> object:
+        # A file knows lists alone, and is read strictly.
+        return tuple(value) if isinstance(value, list) else value
+
     @model_validator(mode="after")
     def _has_what_its_kind_needs(self) -> Self:
         own = _KEYS[self.kind]
         if not getattr(self, own[0]):
             raise ValueError(f"a source of the kind {self.kind} needs the key {own[0]}")
-        if others := sorted((self.model_fields_set & _OWN) - set(own)):
+        fields = type(self).model_fields
+        # A dump of the settings, which a replay is made from, holds every key.
+        if others := sorted(key for key in _OWN - set(own) if getattr(self, key) != fields[key].default):
             raise ValueError(f"a source of the kind {self.kind} has no key {listing(others)}; its own: {listing(own)}")
         if self.min_relevance is not None and self.kind in ("web", "cloud"):
             raise ValueError(f"the relevance of hits of the kind {self.kind} is not known, so min_relevance has no use")

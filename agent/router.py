@@ -176,7 +176,8 @@ def _chosen(
     """The sources of the first rung, what is to be said of those that are not there, and whether none may stand in.
 
     A model's or caller's choice failed when any of it is unknown, rests or can be searched in part only; that of rules
-    when all of it does; where a model alone is to choose, so did routing when it gave no reading. Then the strategy says what is asked:
+    when all of it does; where a model alone is to choose, so did routing when it gave no reading. Then the strategy
+    says what is asked:
 
     - `ordered_backoff`: what is there of the choice; others when that gives nothing. Where nothing of it is there, the
       usual sources.

@@ -276,7 +276,7 @@ class Search:
             return None
 
     def _unrouted(self, asked: Asked, reading: Reading, number: int) -> Course | None:
-        """What the fallback strategy makes of a model that was to choose and gave no reading; None for the rules' choice.
+        """What the strategy makes of a model that was to choose and gave no reading; None to keep the rules' choice.
 
         Raises:
             RoutingFailed: it is to fail.

@@ -43,7 +43,7 @@ def cheapest_world(cards: Mapping[str, Card]) -> str:
 
 def is_place(source: Retriever) -> bool:
     """Whether choosing the source says where to look, and not only how."""
-    return source.card.part or isinstance(source, Holder)
+    return source.card.named or isinstance(source, Holder)
 
 
 def summary(source: Retriever, scope: Scope, *, timeout_s: float, resting: bool) -> SourceSummary:

@@ -5,6 +5,7 @@ any of the question's words, and a learned judgement (`judge`) of its wording, a
 the documents know, is sure. The weights are made by `evals/train_turn.py`.
 """
 
+import asyncio
 import calendar
 import json
 import math
@@ -395,5 +396,5 @@ async def _like_examples(
 
 async def _likeness(question: str, texts: Sequence[str], embedder: Embedder) -> float:
     """Cosine of the question and the nearest of the texts."""
-    asked = await embedder.embed_query(question)
-    return max([float(np.dot(asked, await embedder.embed_query(text))) for text in texts])
+    asked, *told = await asyncio.gather(*map(embedder.embed_query, (question, *texts)))
+    return max(float(np.dot(asked, one)) for one in told)

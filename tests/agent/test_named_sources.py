@@ -23,6 +23,7 @@ from agent.settings import FILE, Settings, load_settings
 from agent.testing import Fault, Request, ScriptedServer
 from evals.provenance import public_settings
 from retrievers.core.errors import BadRequest
+from retrievers.core.types import Card
 from retrievers.ingest.documents import Document
 
 BIOS = {
@@ -150,6 +151,20 @@ async def test_the_caller_names_a_source(places: dict[str, Any], open_named: Any
         assert '"bios"' in problem["detail"]
         named = await retrieve(service, "first program contract", collection="terms")
         assert found_in(named) == {"terms"}
+
+
+async def test_a_trace_tells_of_named_sources_and_is_replayed_with_another_strategy(
+    places: dict[str, Any], open_named: Any
+):
+    async with choosing("bios", "wiki") as (_, model), open_named(places, **model) as service:
+        result = await retrieve(service, "What is said about the first program?")
+        trace = await service.explain(result["trace_id"])
+        replayed = await service.replay(result["trace_id"], changes={"FALLBACK": "route_to_all"})
+    assert {one["source"] for one in trace["outcomes"]} == {"fulltext", "vector", "bios", "terms"}
+    assert result["intent"]["missing"] == [{"kind": "source", "name": "wiki"}]
+    assert trace["intent"]["rejected"][0]["what"] == "source wiki"
+    assert found_in(result) == {"bios"}
+    assert {source for hit in replayed.hits for source in hit.sources} == {"bios", "terms"}
 
 
 # Groups of collections.
@@ -567,6 +582,22 @@ def test_the_command_line_lists_sources_and_asks_one_by_its_name(
     assert (listed["bios"]["named"], listed["bios"]["top_k"], listed["bios"]["cost"]) == (True, 5, 0.01)
     assert run(["retrieve", "the first compiler", "--source", "bios", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["hits"][0]["sources"] == ["bios"]
+
+
+def test_every_key_may_stand_in_the_file(tmp_path: Path):
+    (tmp_path / FILE).write_text(
+        FOLDER + 'examples = ["Who?", "When?"]\ntop_k = 3\nmin_relevance = 0.1\ntimeout_s = 2\ncost = 1\n'
+        '[sources.web]\nkind = "web"\nprovider = "searxng:http://127.0.0.1:8"\ndescription = "W"\nfetch = true\n'
+        'base_url = "http://127.0.0.1:9"\napi_key = "k"\n'
+        '[sources.group]\nkind = "collections"\ncollections = ["a", "b"]\ndescription = "G"\n'
+    )
+    found = load_settings(folder=tmp_path).sources
+    assert list(found) == ["bios", "web", "group"]
+    assert found["bios"].stated("bios").card == Card(
+        "bios", "Lives", examples=("Who?", "When?"), named=True, top_k=3, min_relevance=0.1, timeout_s=2, cost=1
+    )
+    assert (found["web"].fetch, found["web"].base_url, found["web"].api_key) == (True, "http://127.0.0.1:9", "k")
+    assert found["group"].collections == ("a", "b")
 
 
 def test_a_key_may_stand_in_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
