@@ -503,7 +503,8 @@ class Pipeline:
         bounds = {name: source.card.min_relevance or 0.0 for name, source in self.sources.items()}
         if not any(bounds.values()):
             return ranking
-        return [hit for hit in ranking if judged.get(hit.id, 1.0) >= min(bounds.get(name, 0.0) for name in hit.ranks)]
+        least = (min((bounds.get(name, 0.0) for name in hit.ranks), default=0.0) for hit in ranking)
+        return [hit for hit, bound in zip(ranking, least, strict=True) if judged.get(hit.id, 1.0) >= bound]
 
     def fuse(self, found: Found) -> tuple[list[Fused], dict[str, float]]:
         """The ranking of the first searches; those for separate parts of the question take turns."""

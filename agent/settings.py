@@ -210,7 +210,9 @@ class Settings(BaseModel):
     @field_validator("fusion_weights")
     @classmethod
     def _of_sources(cls, value: str, info: ValidationInfo) -> str:
-        known = {*registry.names(), *info.data.get("sources", {})}
+        # What searches documents is weighed by its measures, whatever its name.
+        outside = [name for name, one in info.data.get("sources", {}).items() if one.kind in ("web", "cloud")]
+        known = {*registry.names(), *outside}
         if unknown := parse_weights(value).keys() - known:
             raise ValueError(f"there is no source {listing(unknown)}; there are: {listing(known)}")
         return value

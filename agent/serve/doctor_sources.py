@@ -22,8 +22,9 @@ _CLOUD_MENDS = {
     "limit is reached": "wait, or look at the quota of the key",
 }
 """What to do, by what the reason holds."""
-_CLOUD_SILENT = "see whether its address is right and its server runs; until it answers, it is left out"
-_WEB_SILENT = "until it answers, it is left out; see whether its address is right and it runs"
+_CLOUD_SILENT = "see whether CLOUD_BASE_URL is right and its server runs; until it answers, it is left out"
+_SILENT = "see whether its address is right and its server runs; until it answers, it is left out"
+_WEB_SILENT = "until it answers, the web is left out; see whether its address is right and it runs"
 
 
 async def sources(settings: Settings) -> list[Check]:
@@ -64,11 +65,11 @@ async def _asked(title: str, source: Retriever, shown: str, timeout_s: float, se
         async with asyncio.timeout(timeout_s):
             hits = await source.search(Query("test", "en", Scope(settings.tenant, ()), limit=1))
     except TimeoutError:
-        return Check(title, False, f"{shown}: no answer within {timeout_s:g} s", _CLOUD_SILENT)
+        return Check(title, False, f"{shown}: no answer within {timeout_s:g} s", _SILENT)
     except BadRequest as error:
         return Check(title, False, str(error), "correct it in signalbox.toml")
     except Unavailable as error:
-        mend = next((mend for sign, mend in _CLOUD_MENDS.items() if sign in error.reason), _CLOUD_SILENT)
+        mend = next((mend for sign, mend in _CLOUD_MENDS.items() if sign in error.reason), _SILENT)
         return Check(title, False, f"{shown}: {error.reason}", mend)
     return Check(title, True, f"{shown} answers, {'with' if hits else 'without'} a hit; one search was made")
 

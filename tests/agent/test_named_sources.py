@@ -608,6 +608,15 @@ def test_a_key_may_stand_in_the_environment(tmp_path: Path, monkeypatch: pytest.
     assert SECRET not in repr(settings)
 
 
+def test_a_weight_is_given_to_sources_outside_by_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / FILE).write_text(FOLDER + WEB)
+    monkeypatch.setenv("SIGNALBOX_FUSION_WEIGHTS", "news=0.4")
+    assert load_settings(folder=tmp_path).fusion_weights == "news=0.4"
+    monkeypatch.setenv("SIGNALBOX_FUSION_WEIGHTS", "bios=0.4")
+    with pytest.raises(BadRequest, match='there is no source "bios"; there are: "cloud", "fulltext", "local", "news"'):
+        load_settings(folder=tmp_path)
+
+
 def test_a_source_and_its_short_form_exclude_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / FILE).write_text(WEB.replace("news", "web"))
     monkeypatch.setenv("SIGNALBOX_WEB_PROVIDER", "ddgs")
