@@ -39,6 +39,7 @@ def as_sent(key: str | None) -> str | None:
     return key or None
 
 
+Collection = Annotated[str, Field(min_length=1, max_length=128)]
 Line = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500), AfterValidator(_one_line)]
 
 
@@ -77,7 +78,7 @@ class NamedSource(BaseModel):
     api_key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
     base_url: str | None = None
     fetch: bool = False
-    collections: Annotated[tuple[str, ...], Field(max_length=100)] = ()
+    collections: Annotated[tuple[Collection, ...], Field(max_length=100)] = ()
     top_k: Annotated[int, Field(ge=1, le=1000)] | None = None
     min_relevance: Annotated[float, Field(ge=0, le=1)] | None = None
     timeout_s: Annotated[float, Field(gt=0, le=120)] | None = None
@@ -88,6 +89,14 @@ class NamedSource(BaseModel):
     def _texts(cls, value: object) -> object:
         # A file knows lists alone, and is read strictly.
         return tuple(value) if isinstance(value, list) else value
+
+    @field_validator("path", "provider", "base_url", "collections", mode="before")
+    @classmethod
+    def _can_be_passed_on(cls, value: object) -> object:
+        if any("\0" in str(one) for one in (value if isinstance(value, tuple | list) else (value,))):
+            raise ValueError("it holds a NUL character")
+        # An empty path would be the working folder, with all that happens to lie there.
+        return None if value == "" else value
 
     @model_validator(mode="after")
     def _has_what_its_kind_needs(self) -> Self:
