@@ -43,7 +43,7 @@ from agent.types import (
     SourceSummary,
     Status,
     Table,
-)  # fmt: skip
+)
 from retrievers.core.errors import BadDocument, BadRequest, Unavailable, UnknownCollection, listing
 from retrievers.core.fields import Field, Values, flatten, normalise
 from retrievers.core.filters import Filter, in_words, parse

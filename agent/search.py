@@ -67,13 +67,18 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """An intent and how it is carried out."""
+    """An intent and how it is carried out.
+
+    Attributes:
+        says_where: whether the intent's choice of sources says where to look, and not only how.
+    """
 
     intent: Intent
     constraints: Constraints
     aggregate: Aggregate | None
     statement: str | None
     plan: Plan
+    says_where: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +326,7 @@ class Search:
         places = {(one.step.source, one.step.search) for one in (*same, *more) if one.hits}
         # Where the model says where to look, what was found elsewhere is not meant.
         meant = {step.source for step in rung.steps}
-        anywhere = not (second.plan.is_held or self._say_where(meant))
+        anywhere = not (second.plan.is_held or second.says_where)
         others = [
             one
             for one in (() if replaces and places else answers)
@@ -403,14 +408,13 @@ class Search:
             every = tuple(sorted({one.name for one in asked.scope.all}))
             intent = intent.model_copy(update={"collections": every, "scope": ()})
         named = asked.request.sources
+        says_where = any(one.name in self.sources and is_place(self.sources[one.name]) for one in intent.sources)
         if named:
             choices = [SourceChoice(name=one, confidence=1.0, reason="named by the caller") for one in named]
             intent = intent.model_copy(update={"sources": tuple(choices)})
-        elif asked.scope.beside and any(self.is_of_documents(choice.name) for choice in intent.sources):
+        elif asked.scope.beside and not says_where and any(self.is_of_documents(one.name) for one in intent.sources):
             # Which way the documents are searched says nothing about documents that stand elsewhere; a place does.
-            chosen = {choice.name for choice in intent.sources}
-            holders = [name for name, one in self.sources.items() if isinstance(one, Holder)]
-            others = [] if self._say_where(chosen) else holders
+            others = [name for name, one in self.sources.items() if isinstance(one, Holder)]
             choices = [SourceChoice(name=one, confidence=1.0, reason="it has documents of its own") for one in others]
             intent = intent.model_copy(update={"sources": (*intent.sources, *choices)})
         fields = filterable(asked.scope)
@@ -433,11 +437,7 @@ class Search:
         asked_for = intent.aggregate or {}
         statement = asked_for.get("statement")
         aggregate = parse_aggregate(asked_for, fields) if asked_for and statement is None else None
-        return Course(intent, constraints, aggregate, statement, plan)
-
-    def _say_where(self, names: Collection[str]) -> bool:
-        """Whether choosing these sources says where to look."""
-        return any(name in self.sources and is_place(self.sources[name]) for name in names)
+        return Course(intent, constraints, aggregate, statement, plan, says_where)
 
     def _limits(self, asked: Asked) -> Limits:
         return Limits(

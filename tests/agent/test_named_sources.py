@@ -127,6 +127,17 @@ async def test_a_model_chooses_between_two_folders_by_their_descriptions(
     assert {one["source"] for one in result["outcomes"] if one["status"] == "ok"} >= {chosen}
 
 
+async def test_a_model_chooses_a_knowledge_base_and_what_folders_hold_is_left_out(
+    places: dict[str, Any], open_named: Any
+):
+    with ScriptedServer(other=pages) as far:
+        every = {**places, "wiki": outside(far)["wiki"]}
+        async with choosing("wiki") as (_, model), open_named(every, **model) as service:
+            result = await retrieve(service, "What is said about the first program?")
+    assert found_in(result) == {"wiki"}
+    assert {one["source"] for one in result["outcomes"] if one["hits"]} == {"bios", "terms", "wiki"}
+
+
 async def test_without_a_model_a_question_like_the_examples_of_one_goes_there(places: dict[str, Any], open_named: Any):
     async with open_named(places) as service:
         result = await retrieve(service, "How can I cancel a contract?")
