@@ -38,7 +38,7 @@ from agent.pipeline import Decision, Pipeline
 from agent.records import Exchange, Records
 from agent.settings import Settings
 from agent.trace import Trace, TraceStore
-from agent.types import Answer, AskRequest, AugmentRequest, Prompt, Request, Result
+from agent.types import Answer, AskRequest, AugmentRequest, Prompt, Request, Result, SourceSummary
 from retrievers.core.errors import BadDocument, BadRequest, NotFound, Unavailable, UnknownCollection
 from retrievers.core.fields import Field
 from retrievers.core.principals import check_principals
@@ -457,6 +457,11 @@ class Service:
     async def collections(self, *, tenant: str | Viewer | None = None) -> Sequence[Collection]:
         """The collections the tenant can see."""
         return await self.catalogue.collections(self.viewer(tenant), fresh=True)
+
+    @_in_time
+    async def sources(self, *, tenant: str | Viewer | None = None) -> tuple[SourceSummary, ...]:
+        """The sources that the tenant's questions may be put to, those of `signalbox.toml` by their names."""
+        return await self.pipeline.summaries(self.viewer(tenant))
 
     @_in_time
     async def describe(self, collection: str, *, tenant: str | Viewer | None = None) -> dict[str, Any]:

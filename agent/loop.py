@@ -192,6 +192,8 @@ class Loop:
         intent = found.course.intent
         if self.settings.max_rounds == 1 or intent.kind != "retrieve" or all(one.failed for one in found.answers):
             return []
+        if not found.course.plan.rungs:
+            return []  # nothing may be asked
         if intent.sources and not any(self.search.is_of_documents(one.name) for one in intent.sources):
             return []  # what is asked of the world, no wording finds in the documents
         if self.model is None:

@@ -33,7 +33,7 @@ from agent.rerank import open_reranker
 from agent.settings import Settings, load_settings
 from agent.trace import TraceStore
 from prompts import BadTemplate, Library, open_library
-from retrievers import registry
+from retrievers import named, registry
 from retrievers.core.errors import Unavailable
 from retrievers.core.types import Closing, Retriever
 from retrievers.embed import Embedder
@@ -88,8 +88,7 @@ async def open_service(
                 catalogue = Catalogue(database)
                 options = settings.model_dump()
                 resources = registry.Resources(database, embedder, catalogue, options)
-                built = {name: registry.build(name, resources) for name in registry.names()}
-                sources = {name: source for name, source in built.items() if source is not None}
+                sources = _sources(settings, resources)
                 cards = {name: one.card for name, one in sources.items()}
                 columns = getattr(sources.get("sql"), "columns", None)
                 reader = Cascade(settings, catalogue, cards, embedder, model, columns, templates=templates)
@@ -131,6 +130,15 @@ def _templates(settings: Settings) -> Library:
         return open_library(settings.prompts)
     except BadTemplate as error:
         raise BadSetting(f"setting PROMPTS: {error}", where="prompts") from error
+
+
+def _sources(settings: Settings, resources: registry.Resources) -> dict[str, Retriever]:
+    """Every source of the settings, in the order of preference: those of the database and the short forms first."""
+    built = {name: registry.build(name, resources) for name in registry.names()}
+    sources = {name: source for name, source in built.items() if source is not None}
+    for name, one in settings.sources.items():
+        sources[name] = named.build(one.stated(name), resources, sources, timeout_s=settings.source_timeout_s)
+    return sources
 
 
 def worker_over(settings: Settings, database: Database, embedder: Embedder, catalogue: Catalogue) -> Worker:

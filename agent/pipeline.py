@@ -14,7 +14,18 @@ from datetime import UTC, datetime
 from functools import partial
 
 import prompts
-from agent import assemble, fusion, lookups, options, prompt_fields, rank_features, relevance, routes, transform
+from agent import (
+    assemble,
+    fusion,
+    lookups,
+    options,
+    prompt_fields,
+    rank_features,
+    relevance,
+    routes,
+    sources,
+    transform,
+)
 from agent.breaker import Breaker, Breakers
 from agent.context import Around, surroundings
 from agent.fusion import Fused
@@ -46,6 +57,7 @@ from agent.types import (
     Relaxed,
     Request,
     Result,
+    SourceSummary,
     Status,
     Table,
 )
@@ -343,17 +355,19 @@ class Pipeline:
             return self._unsearched(who, request, scope, wanted, clock)
         choice = await self._chosen(request, scope, started + timeout_s)
         clock.ended("scope")
-        inside = self
+        everywhere = self._over(scope, request)
+        partial = sources.partial(everywhere.sources, scope)
+        inside = everywhere
         if choice.collections:
             # What the other collections hold is looked for before anybody outside is asked.
-            inside = replace(self, settings=self.settings.model_copy(update={"outside_fallback": False}))
-        asked = Asked(request, choice.scope, wanted, started, timeout_s)
+            inside = replace(everywhere, settings=self.settings.model_copy(update={"outside_fallback": False}))
+        asked = Asked(request, choice.scope, wanted, started, timeout_s, partial=partial)
         result, decision = await inside._within(who, asked, choice, clock)
         left_s = started + timeout_s - time.monotonic()
         if not result.intent.scope or _rank(result) == _FOUND or left_s < _AGAIN_SHARE * timeout_s:
             return result, decision
-        asked = Asked(request, scope, wanted, time.monotonic(), left_s, narrows=False)
-        wider, decided = await self._within(who, asked, Choice(scope), clock)
+        asked = Asked(request, scope, wanted, time.monotonic(), left_s, narrows=False, partial=partial)
+        wider, decided = await everywhere._within(who, asked, Choice(scope), clock)
         decided.calls.records[:0] = decision.calls.records
         if _rank(wider) <= _rank(result):
             return result, replace(decision, calls=decided.calls)
@@ -377,6 +391,26 @@ class Pipeline:
             templates=self.templates, lookups=searches,
         )  # fmt: skip
         return result, decision
+
+    def _over(self, scope: Scope, request: Request) -> "Pipeline":
+        """The stages over what the request may be put to."""
+        offered = sources.offered(self.sources, scope, request.sources or ())
+        if offered.keys() == self.sources.keys():
+            return self
+        cards = {name: source.card for name, source in offered.items()}
+        return replace(self, sources=offered, reader=self.reader.over(cards) if self.reader else None)
+
+    async def summaries(self, who: Viewer) -> tuple[SourceSummary, ...]:
+        """The sources that questions may be put to; raises as `retrieve` does."""
+        try:
+            scope = await self._visible(who, None)
+        except UnknownCollection:
+            scope = Scope(who.tenant, (), principals=who.principals)  # there is none yet
+        offered, timeout_s = sources.offered(self.sources, scope), self.settings.source_timeout_s
+        resting = self.breakers.resting(offered)
+        return tuple(
+            sources.summary(one, scope, timeout_s=timeout_s, resting=name in resting) for name, one in offered.items()
+        )
 
     async def _chosen(self, request: Request, scope: Scope, deadline: float) -> Choice:
         if self.chooser is None or (request.intent or self.settings.intent) == "off":
@@ -413,6 +447,7 @@ class Pipeline:
         is_bounded = minimum is not None and not reading.is_listing
         if minimum is not None:
             ranking = [hit for hit in ranking if judged.get(hit.id, 1.0) >= minimum]
+        ranking = self._relevant(ranking, judged)
         final: list[Fused] = ranking
         reranking: Reranking | None = None
         unfeatured: tuple[str, ...] = ()
@@ -484,7 +519,7 @@ class Pipeline:
         unknown = [name for name in request.sources or () if name not in self.sources]
         if unknown:
             setting = _SETTINGS.get(unknown[0])
-            mend = f"; it comes with the setting {setting}" if setting else ""
+            mend = f"; it comes with the setting {setting}, or as [sources.{unknown[0]}]" if setting else ""
             raise BadRequest(
                 f'there is no source "{unknown[0]}"; there are: {listing(self.sources)}{mend}',
                 where="sources",
@@ -563,6 +598,14 @@ class Pipeline:
             return await within(judging, asked.at(_FEATURED_BY) - time.monotonic()), ()
         except (Unavailable, OSError):
             return {}, (relevance.UNAVAILABLE,)
+
+    def _relevant(self, ranking: list[Fused], judged: Mapping[ChunkId, float]) -> list[Fused]:
+        """The hits that are relevant enough for one of the sources that found them."""
+        bounds = {name: source.card.min_relevance or 0.0 for name, source in self.sources.items()}
+        if not any(bounds.values()):
+            return ranking
+        least = (min((bounds.get(name, 0.0) for name in hit.ranks), default=0.0) for hit in ranking)
+        return [hit for hit, bound in zip(ranking, least, strict=True) if judged.get(hit.id, 1.0) >= bound]
 
     def fuse(self, found: Found) -> tuple[list[Fused], dict[str, float]]:
         """The ranking of the first searches; those for separate parts of the question take turns."""

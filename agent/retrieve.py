@@ -1,6 +1,7 @@
 """Execution of a plan: the steps of a rung at once, each within its time, and what became of each."""
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,8 +55,8 @@ class Sources:
     Args:
         guarded: sources whose failures count for their breakers. One that cannot serve this scope alone, and
             says so by failing, is not among them: others would be refused for it.
-        patience_s: how long a source must have been silent to count as failed. It is the operator's: breakers
-            are everybody's, and a caller in a hurry must not open them.
+        patience_s: how long a source must have been silent to count as failed, less where its own time is shorter. It
+            is the operator's: breakers are everybody's, and a caller in a hurry must not open them.
     """
 
     retrievers: Mapping[str, Retriever]
@@ -141,7 +142,8 @@ async def _run(step: Step, query: Query, sources: Sources, deadline: float) -> A
         status, error = "timeout", Unavailable(step.source, f"no answer after {timeout_s:.3g} s")
         # A calculation may be slow by itself.
         calculates = query.aggregate is not None or query.statement is not None
-        works = None if calculates or timeout_s < sources.patience_s else False
+        patience_s = min(sources.patience_s, sources.retrievers[step.source].card.timeout_s or math.inf)
+        works = None if calculates or timeout_s < patience_s else False
     except OSError as lost:
         # A connection that broke where the source did not expect it; its text may name addresses.
         status, error, works = (

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from agent.sources import usual
 from agent.types import Intent, Relaxed, Step
 from retrievers.core.errors import Unavailable, listing
 from retrievers.core.fields import Field
@@ -20,6 +21,13 @@ Fallback = Literal["ordered_backoff", "do_not_route", "route_to_all", "fail"]
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _NOTHING_FOUND = "nothing was found with it, though the question states it"
+
+
+class RoutingFailed(Unavailable):
+    """What was chosen for a question cannot be asked, and the fallback strategy is to fail."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("the router", reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +90,13 @@ class Plan:
     Attributes:
         likely: the searches of the first rung among the documents that satisfy the soft constraints as well.
         degraded: what the intent chose and is not there.
+        is_held: whether nothing may stand in for what was chosen, in later searches neither.
     """
 
     rungs: tuple[Rung, ...] = ()
     degraded: tuple[str, ...] = ()
     likely: Rung | None = None
+    is_held: bool = False
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -106,6 +116,7 @@ def plan(
     caller_sources: bool = False,
     number: int = 1,
     vector_only: Collection[str] = (),
+    partial: Collection[str] = (),
 ) -> Plan:
     """The steps for an intent.
 
@@ -114,20 +125,21 @@ def plan(
         resting: those whose breaker is open: the ladder does not turn to them. One that was chosen keeps
             its step, so that its outcome says why it was not asked.
         constraints: those of the intent, see `constraints_of`.
-        fallback: what to do when none of the chosen sources exists.
+        fallback: what to do when routing failed, see `_chosen`.
         caller_sources: the caller named the sources: no other is asked, whatever happens.
         number: of the first rung.
         vector_only: searches that no other source is to be asked: their words are made up.
+        partial: sources of which the request may search a part only.
     Returns:
         The ladder; empty when nothing is to be retrieved.
     Raises:
-        Unavailable: routing failed and `fallback` is `fail`.
+        RoutingFailed: so it did, and `fallback` is `fail`.
     """
     if intent.kind == "none":
         return Plan()
-    chosen, degraded = _chosen(intent, cards, fallback, caller_sources)
-    documents = [name for name in cards if cards[name].kind == "documents"]
-    others = [name for name in documents if name not in chosen and name not in resting and not caller_sources]
+    chosen, degraded, is_held = _chosen(intent, cards, fallback, caller_sources, resting, partial)
+    no_others = caller_sources or is_held
+    others = [name for name in usual(cards) if name not in chosen and name not in resting and not no_others]
     asked = [name for name in chosen if cards[name].kind == "documents"]
     outside = [name for name in cards if cards[name].kind == "outside" and name not in chosen and name not in resting]
     builder = _Ladder(intent, cards, constraints, limits, number, vector_only)
@@ -138,9 +150,9 @@ def plan(
         builder.add([*asked, *others], firm=count)
     # What is outside knows none of the documents' metadata: to it, the question's own words must say as much.
     builder.add([name for name in chosen if cards[name].kind == "outside"], firm=len(constraints.firm))
-    if limits.outside and not caller_sources:
+    if limits.outside and not no_others:
         builder.add(outside, firm=len(constraints.firm))
-    return Plan(tuple(builder.rungs), degraded, _likely(builder.rungs, asked, constraints))
+    return Plan(tuple(builder.rungs), degraded, _likely(builder.rungs, asked, constraints), is_held)
 
 
 def _likely(rungs: Sequence[Rung], asked: Collection[str], constraints: Constraints) -> Rung | None:
@@ -154,28 +166,58 @@ def _likely(rungs: Sequence[Rung], asked: Collection[str], constraints: Constrai
 
 
 def _chosen(
-    intent: Intent, cards: Mapping[str, Card], fallback: Fallback, caller_sources: bool
-) -> tuple[list[str], tuple[str, ...]]:
-    """The sources of the first rung, and what is to be said of those that are not there."""
+    intent: Intent,
+    cards: Mapping[str, Card],
+    fallback: Fallback,
+    caller_sources: bool,
+    resting: Collection[str],
+    partial: Collection[str],
+) -> tuple[list[str], tuple[str, ...], bool]:
+    """The sources of the first rung, what is to be said of those that are not there, and whether none may stand in.
+
+    A model's or caller's choice failed when any of it is unknown, rests or can be searched in part only; that of rules
+    when all of it does; where a model alone is to choose, so did routing when it gave no reading. Then the strategy
+    says what is asked:
+
+    - `ordered_backoff`: what is there of the choice; others when that gives nothing. Where nothing of it is there, the
+      usual sources.
+    - `do_not_route`: what is there of the choice as a whole, and no other source.
+    - `route_to_all`: every source at once.
+    - `fail`: nothing.
+
+    What the caller named is never exchanged for others.
+    """
     # A source over metadata answers calculations alone.
     usable = [name for name in cards if cards[name].kind != "metadata" or intent.aggregate]
     named = list(dict.fromkeys(choice.name for choice in intent.sources))
-    degraded = tuple(dict.fromkeys(_unavailable(name) for name in named if name not in cards))
-    if caller_sources:
-        return [name for name in named if name in cards], degraded
-    if not named:
-        wanted = "metadata" if intent.aggregate else "documents"
-        named = [name for name in usable if cards[name].kind == wanted]
-    chosen = [name for name in named if name in usable]
-    if chosen:
-        return chosen, degraded
+    unknown = [name for name in named if name not in cards]
+    known = [name for name in named if name in (cards if caller_sources else usable)]
+    if not (named or caller_sources or any(one.kind != "collection" for one in intent.missing)):
+        known = [name for name in usable if cards[name].kind == "metadata"] if intent.aggregate else usual(cards)
+    broken = [name for name in known if name in resting or name in partial]
+    said = (
+        *map(_unavailable, unknown),
+        *(f"{one.kind}_unavailable" for one in intent.missing if one.kind != "choice"),
+        *(f"{name}_partial" for name in known if name in partial),
+    )
+    degraded = tuple(dict.fromkeys(said))
+    lacks = bool(broken) or (not caller_sources and bool(unknown or intent.missing))
+    if not (lacks if caller_sources or (known and intent.by == "llm") else len(broken) == len(known)):
+        return known, degraded, False
     if fallback == "fail":
-        raise Unavailable("the router", f"none of the chosen sources can be asked: {listing(named)}")
+        gone = [*unknown, *(one.name for one in intent.missing), *broken] or named
+        few = "not all" if len(broken) < len(known) else "none"
+        raise RoutingFailed(f"{few} of the chosen sources can be asked: {listing(map(_shown, gone))}")
     if fallback == "do_not_route":
-        return [], (*degraded, "routing_failed")
+        lost = not intent.scope and any(one.kind == "collection" for one in intent.missing)
+        kept = [] if lost else [name for name in known if name not in partial]
+        is_nothing = not caller_sources and all(name in resting for name in kept)
+        return kept, (*degraded, "routing_failed") if is_nothing else degraded, True
+    if caller_sources:
+        return known, degraded, False
     if fallback == "route_to_all":
-        return usable, degraded
-    return [name for name in usable if cards[name].kind == "documents"], degraded
+        return list(dict.fromkeys((*known, *(name for name in usable if not cards[name].part)))), degraded, False
+    return known or usual(cards), degraded, False
 
 
 class _Ladder:
@@ -205,7 +247,7 @@ class _Ladder:
     ) -> None:
         if when != "first" and not self.rungs:
             return  # nothing was asked at all: no ladder leads on from there
-        constraints = self._constraints
+        constraints, limits = self._constraints, self._limits
         wanted = constraints.filter(firm=firm)
         shown = to_json(wanted) if wanted else None
         steps = []
@@ -220,7 +262,7 @@ class _Ladder:
                     source=source,
                     search=search,
                     filter=shown,
-                    timeout_s=min(self._limits.source_timeout_s, self._limits.timeout_s),
+                    timeout_s=min(self._cards[source].timeout_s or limits.source_timeout_s, limits.timeout_s),
                     step=self._number + len(self.rungs),
                 )
             )
@@ -231,14 +273,16 @@ class _Ladder:
 
     def _asked(self, sources: Sequence[str]) -> list[tuple[str, str]]:
         """Every search of every source; one that is paid by the search is asked less, one that calculates once."""
-        most = {"documents": self._limits.searches, "outside": self._limits.metered_searches, "metadata": 1}
+        limits = self._limits
+        most = {"documents": limits.searches, "outside": limits.metered_searches, "metadata": 1}
         searches = list(dict.fromkeys(self._intent.searches))[: self._limits.searches]
         searches = searches or [self._intent.question]
         return [
             (search, source)
             for place, search in enumerate(searches)
             for source in sources
-            if place < most[self._cards[source].kind] and (source == "vector" or search not in self._vector_only)
+            if place < most["outside" if self._cards[source].is_metered else self._cards[source].kind]
+            and (source == "vector" or search not in self._vector_only)
         ]
 
 
@@ -296,6 +340,10 @@ def _parts(stated: Any) -> list[Any]:
     return [stated]
 
 
-def _unavailable(name: str) -> str:
+def _shown(name: str) -> str:
     # A model may have made the name up: only what looks like one is repeated.
-    return f"{name if _NAME.fullmatch(name) else 'source'}_unavailable"
+    return name if _NAME.fullmatch(name) else "source"
+
+
+def _unavailable(name: str) -> str:
+    return f"{_shown(name)}_unavailable"

@@ -14,9 +14,10 @@ from agent.breaker import Breakers
 from agent.intent.reading import Off, Reading, question_language
 from agent.llm import no_answer
 from agent.retrieve import Answer, MakeQuery, Sources, climb, retrieve
-from agent.router import Constraints, Limits, Plan, Rung
+from agent.router import Constraints, Limits, Plan, RoutingFailed, Rung
 from agent.settings import Settings
-from agent.types import Intent, Relaxed, Request, SourceChoice, Step
+from agent.sources import is_place, usual
+from agent.types import Intent, Missing, Relaxed, Request, SourceChoice, Step
 from retrievers.core.aggregates import Aggregate, parse_aggregate
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.filters import Filter, to_json
@@ -46,6 +47,7 @@ class Asked:
 
     Attributes:
         depth: least hits asked of each source of documents.
+        partial: sources of which the request may search a part only.
         narrows: whether a reading may choose among the collections of the scope.
     """
 
@@ -56,6 +58,7 @@ class Asked:
     timeout_s: float
     depth: int = 0
     narrows: bool = True
+    partial: Collection[str] = ()
 
     def at(self, share: float) -> float:
         """The moment at which that share of the time is used up."""
@@ -64,13 +67,18 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """An intent and how it is carried out."""
+    """An intent and how it is carried out.
+
+    Attributes:
+        says_where: whether the intent's choice of sources says where to look, and not only how.
+    """
 
     intent: Intent
     constraints: Constraints
     aggregate: Aggregate | None
     statement: str | None
     plan: Plan
+    says_where: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +115,7 @@ class Search:
         """The first reading's searches, joined by the model's reading; then the ladder, where nothing was found.
 
         Raises:
-            Unavailable: no source can be chosen, and the fallback strategy is to fail.
+            RoutingFailed: so it did, by whichever reading, and the fallback strategy is to fail.
         """
         degraded: tuple[str, ...] = ()
         sources, by = self._guarded(asked.scope), asked.at(SEARCH_BY)
@@ -124,17 +132,18 @@ class Search:
                 self._likely(asked, first, sources),
             )
             number = 2 if answers else 1
-            second = await self._second(asked, reading, later, number=number) if later is not None else None
+            second = said = await self._second(asked, reading, later, number=number) if later is not None else None
         finally:
             if later is not None:
                 leave(later)
         used = answers
+        if later is not None and said is None:
+            degraded += (MODEL_UNAVAILABLE,)
+            second = self._unrouted(asked, reading, number)
         if second is not None:
             replaces = reading.transforms.replaced
             rung, more, used = await self._join(asked, second, answers, sources, replaces=replaces)
             answers = [*answers, *more]
-        elif later is not None:
-            degraded += (MODEL_UNAVAILABLE,)
         course = second or first
         rungs = [replace(rung, steps=self._affordable(rung.steps, answers)) for rung in course.plan.rungs[1:]]
         # What has failed once is not asked again, whichever reading asked it.
@@ -145,7 +154,7 @@ class Search:
             last, used = again or last, [*used, *kept]
         return Found(
             course=course,
-            later=second.intent if second else None,
+            later=said.intent if said else None,
             answers=(*answers, *likely, *more),
             used=(*used, *more),
             rung=last or rung,
@@ -226,7 +235,7 @@ class Search:
             limits=replace(self._limits(asked), outside=False),
             fallback="ordered_backoff",
             # Outside is no way round to the documents, which have a search of their own.
-            caller_sources=outside or bool(asked.request.sources),
+            caller_sources=outside or bool(asked.request.sources) or course.plan.is_held,
             number=max((one.step.step for one in found.answers), default=0) + 1,
         )
         make = self._queries(asked, replace(course, intent=intent, aggregate=None, statement=None))
@@ -264,10 +273,26 @@ class Search:
         except TimeoutError:
             _log.warning("the model's reading was not used: %s", no_answer(given_s))
             return None
+        except RoutingFailed:
+            raise  # it was asked for by the fallback strategy
         except Exception as error:
             # It would have been an improvement: whatever is wrong with it, the first reading stands.
             _log.warning("the model's reading was not used: it does not fit (%s)", type(error).__name__)
             return None
+
+    def _unrouted(self, asked: Asked, reading: Reading, number: int) -> Course | None:
+        """What the strategy makes of a model that was to choose and gave no reading; None to keep the rules' choice.
+
+        Raises:
+            RoutingFailed: it is to fail.
+        """
+        fallback = asked.request.fallback or self.settings.fallback
+        rules_may = (asked.request.intent or self.settings.intent) != "llm" or fallback == "ordered_backoff"
+        if rules_may or asked.request.sources:
+            return None
+        missing = (Missing(kind="choice", name="model"),)
+        intent = reading.first.model_copy(update={"sources": (), "missing": missing})
+        return self._course(asked, intent, reading, number=number)
 
     async def _join(
         self, asked: Asked, second: Course, answers: Sequence[Answer], sources: Sources, *, replaces: bool
@@ -299,10 +324,14 @@ class Search:
         )
         # The same search under the right filter says all that the first one did, and more.
         places = {(one.step.source, one.step.search) for one in (*same, *more) if one.hits}
+        # Where the model says where to look, what was found elsewhere is not meant.
+        meant = {step.source for step in rung.steps}
+        anywhere = not (second.plan.is_held or second.says_where)
         others = [
             one
             for one in (() if replaces and places else answers)
             if one.hits
+            and (anywhere or one.step.source in meant)
             and (one.step.source, one.step.search) not in places
             and self.sources[one.step.source].card.kind != "metadata"
         ]
@@ -313,8 +342,8 @@ class Search:
         asked = self._paid(answers)
         kept = []
         for step in steps:
-            outside = self.sources[step.source].card.kind == "outside"
-            if not outside or asked[step.source] < self.settings.metered_searches:
+            metered = self.sources[step.source].card.is_metered
+            if not metered or asked[step.source] < self.settings.metered_searches:
                 asked[step.source] += 1
                 kept.append(step)
         return tuple(kept)
@@ -373,17 +402,19 @@ class Search:
             BadRequest: the intent names what does not exist.
             Unavailable: no source can be chosen, and the fallback strategy is to fail.
         """
-        if intent.scope and not asked.narrows:
+        fallback = asked.request.fallback or self.settings.fallback
+        astray = fallback == "route_to_all" and any(one.kind == "collection" for one in intent.missing)
+        if intent.scope and (astray or not asked.narrows):
             every = tuple(sorted({one.name for one in asked.scope.all}))
             intent = intent.model_copy(update={"collections": every, "scope": ()})
         named = asked.request.sources
+        says_where = any(one.name in self.sources and is_place(self.sources[one.name]) for one in intent.sources)
         if named:
             choices = [SourceChoice(name=one, confidence=1.0, reason="named by the caller") for one in named]
             intent = intent.model_copy(update={"sources": tuple(choices)})
-        elif asked.scope.beside and any(self.is_of_documents(choice.name) for choice in intent.sources):
-            # Which way the documents are searched says nothing about documents that stand elsewhere.
-            chosen = {choice.name for choice in intent.sources}
-            others = [name for name, one in self.sources.items() if isinstance(one, Holder) and name not in chosen]
+        elif asked.scope.beside and not says_where and any(self.is_of_documents(one.name) for one in intent.sources):
+            # Which way the documents are searched says nothing about documents that stand elsewhere; a place does.
+            others = [name for name, one in self.sources.items() if isinstance(one, Holder)]
             choices = [SourceChoice(name=one, confidence=1.0, reason="it has documents of its own") for one in others]
             intent = intent.model_copy(update={"sources": (*intent.sources, *choices)})
         fields = filterable(asked.scope)
@@ -397,15 +428,16 @@ class Search:
             self.breakers.resting(self.sources),
             constraints=constraints,
             limits=self._limits(asked),
-            fallback=asked.request.fallback or self.settings.fallback,
+            fallback=fallback,
             caller_sources=bool(named),
             number=number,
             vector_only=vector_only,
+            partial=asked.partial,
         )
         asked_for = intent.aggregate or {}
         statement = asked_for.get("statement")
         aggregate = parse_aggregate(asked_for, fields) if asked_for and statement is None else None
-        return Course(intent, constraints, aggregate, statement, plan)
+        return Course(intent, constraints, aggregate, statement, plan, says_where)
 
     def _limits(self, asked: Asked) -> Limits:
         return Limits(
@@ -425,8 +457,10 @@ class Search:
             if step.search != intent.question:
                 # A model may well search in the documents' language instead of the question's.
                 language = question_language(step.search, asked.scope)
-            kind = self.sources[step.source].card.kind
+            card = self.sources[step.source].card
+            kind = card.kind
             depth = max(self.settings.depth, asked.depth) if kind == "documents" else self.settings.depth
+            depth = min(depth, card.top_k or depth)
             if kind != "metadata":
                 gloss = gloss_for(step.search, [one.languages for one in asked.scope.all])
                 return Query(step.search, language, scope, wanted, depth, gloss=gloss)
@@ -444,8 +478,9 @@ class Search:
 
 async def unread(asked: Asked, sources: Mapping[str, Retriever]) -> Reading:
     """The question as it is."""
-    documents = [name for name, source in sources.items() if source.card.kind == "documents"]
-    return await Off(documents).read(asked.request, asked.scope, asked.wanted, asked.at(1.0))
+    return await Off(usual({name: source.card for name, source in sources.items()})).read(
+        asked.request, asked.scope, asked.wanted, asked.at(1.0)
+    )
 
 
 def _unsearched(course: Course, reading: Reading) -> tuple[str, ...]:

@@ -15,7 +15,8 @@ from agent import prompt_fields, rank_features, rerank, routes
 from agent.advisors import rules
 from agent.errors import BadSetting, readable
 from agent.fusion import LEAST_DEPTH, MOST_DEPTH, WEIGHTS, Method, parse_weights
-from agent.transform import Name
+from agent.named import FORM, Name, NamedSource, as_sent, clash
+from agent.transform import Name as Transform
 from retrievers import registry
 from retrievers.core.errors import listing
 from retrievers.ingest.clean import plain_line
@@ -43,7 +44,7 @@ class Settings(BaseModel):
     )
     llm_base_url: str | None = Field(None, description="endpoint of an OpenAI-compatible model")
     llm_api_key: str | None = Field(None, repr=False, description="key of the model")
-    transforms: tuple[Name, ...] = Field((), description="what a model makes of a question before it is searched")
+    transforms: tuple[Transform, ...] = Field((), description="what a model makes of a question before it is searched")
     reranker: str = Field("none", max_length=2000, description=rerank.FORMS)
     reranker_model: str | None = Field(None, description="model that a reranker at http:URL is asked for")
     reranker_api_key: str | None = Field(None, repr=False, description="key of the reranker")
@@ -55,6 +56,12 @@ class Settings(BaseModel):
     )
     min_relevance: float | None = Field(
         None, ge=0, le=1, description="hits with a lower relevance are left out; none is when unset"
+    )
+    sources: dict[Name, NamedSource] = Field(
+        default_factory=dict,
+        max_length=32,
+        description="named sources, each a table [sources.NAME] with kind (local, web, cloud or collections), "
+        "description and what its kind needs",
     )
     fusion: Method = Field("convex", description="how rankings are merged")
     fusion_weights: str = Field(
@@ -177,10 +184,7 @@ class Settings(BaseModel):
     @classmethod
     def _fits_a_header(cls, value: str | None) -> str | None:
         """A key as it is sent: one read from a file ends in a line break."""
-        value = value.strip() if value else ""
-        if not (value.isascii() and value.isprintable()):
-            raise ValueError("it holds a character that no key has")
-        return value or None
+        return as_sent(value)
 
     @field_validator("reranker")
     @classmethod
@@ -211,12 +215,29 @@ class Settings(BaseModel):
         prompt_fields.parse(value)
         return value
 
+    @field_validator("sources", mode="before")
+    @classmethod
+    def _are_tables(cls, value: object) -> object:
+        if isinstance(value, str):
+            raise ValueError(f"named sources are tables of {FILE}: [sources.NAME]")
+        return value
+
     @field_validator("fusion_weights")
     @classmethod
-    def _of_sources(cls, value: str) -> str:
-        if unknown := parse_weights(value).keys() - set(registry.names()):
-            raise ValueError(f"there is no source {listing(unknown)}; there are: {listing(registry.names())}")
+    def _of_sources(cls, value: str, info: ValidationInfo) -> str:
+        # What searches documents is weighed by its measures, whatever its name.
+        outside = [name for name, one in info.data.get("sources", {}).items() if one.kind in ("web", "cloud")]
+        known = {*registry.names(), *outside}
+        if unknown := parse_weights(value).keys() - known:
+            raise ValueError(f"there is no source {listing(unknown)}; there are: {listing(known)}")
         return value
+
+    @model_validator(mode="after")
+    def _said_once(self) -> Self:
+        short = {"local": self.local, "web": self.web_provider, "cloud": self.cloud}
+        if wrong := clash(self.sources, short):  # type: ignore[arg-type]
+            raise ValueError(wrong)
+        return self
 
     @model_validator(mode="after")
     def _whole_tokens(self) -> Self:
@@ -235,7 +256,14 @@ class Settings(BaseModel):
         """Whether a search may wait for a service elsewhere: a model, an embedder, a reranker, the web or the cloud."""
         embedder = not self.embedder.startswith(("minilm", "onnx:", "fastembed:"))
         reranker = rerank.kind_of(self.reranker)[0] in ("http", "litellm")
-        return embedder or reranker or any((self.llm, self.web_provider, self.cloud))
+        outside = any(one.kind in ("web", "cloud") for one in self.sources.values())
+        return embedder or reranker or outside or any((self.llm, self.web_provider, self.cloud))
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Every key of the settings, which no log, trace or answer may hold."""
+        own = (getattr(self, name) for name in type(self).model_fields if name.endswith("_api_key"))
+        return tuple(filter(None, (*own, *(one.api_key for one in self.sources.values()))))
 
     @field_validator("guard")
     @classmethod
@@ -297,17 +325,37 @@ def load_settings(given: Mapping[str, Any] | None = None, *, folder: Path | None
     command = {key.lower(): value for key, value in (given or {}).items()}
     # Each by itself: what another one overrides is checked as well.
     values = _read_file(path) if path.exists() else {}
-    values |= _checked(environment, "the environment", lambda: Settings.model_validate(environment))
-    values |= _checked(command, "the command line", lambda: Settings.model_validate(command))
-    return Settings.model_validate(values)
+    # Other settings may name the sources.
+    named = {"sources": values["sources"]} if "sources" in values else {}
+    values |= _checked(environment, "the environment", lambda: Settings.model_validate(named | environment))
+    values |= _checked(command, "the command line", lambda: Settings.model_validate(named | command))
+    if "sources" in values:
+        values["sources"] = {name: _with_key(name, one, path) for name, one in values["sources"].items()}
+    # What each is right by itself may not fit together.
+    return _checked_settings(str(path), lambda: Settings.model_validate(values))
+
+
+def _with_key(name: str, source: NamedSource, path: Path) -> NamedSource:
+    """The source with the key that a variable of the environment holds."""
+    if source.api_key_env is None:
+        return source
+    wrong = "is not set"
+    try:
+        key = as_sent(os.environ.get(source.api_key_env))
+    except ValueError:
+        key, wrong = None, "holds a character that no key has"
+    if key is None:
+        where = f"sources.{name}.api_key_env"
+        raise BadSetting(f"setting {where} ({path}): the variable {source.api_key_env} {wrong}", where=where)
+    return source.model_copy(update={"api_key": key, "api_key_env": None})
 
 
 def _read_file(path: Path) -> dict[str, Any]:
     try:
         stated = tomllib.loads(path.read_text(encoding="utf-8"))
         given = {key.lower(): value for key, value in stated.items()}
-        # Read as JSON, a text passes for a path, but for no number. No setting is a date, nor an object.
-        text = json.dumps(given, default=lambda date: {})
+        # Read as JSON, a text passes for a path, but for no number. No setting is a date, nor a list of lists.
+        text = json.dumps(given, default=lambda date: [[]])
         from_json(text)  # it has a limit of levels
     except (OSError, ValueError, RecursionError) as error:
         raise BadSetting(f"{path} cannot be read: {error}") from error
@@ -324,11 +372,28 @@ def _checked(given: Mapping[str, Any], source: str, validate: Callable[[], Setti
         known = listing((key.upper() for key in Settings.model_fields), len(Settings.model_fields))
         name = plain_line(unknown[0].upper(), _LONGEST_NAME)
         raise BadSetting(f'there is no setting "{name}" ({source}); there are: {known}', where=unknown[0])
+    settings = _checked_settings(source, validate)
+    return {key: getattr(settings, key) for key in given}
+
+
+def _checked_settings(source: str, validate: Callable[[], Settings]) -> Settings:
     try:
-        settings = validate()
+        return validate()
     except ValidationError as error:
         problem = readable(error)
-        key = problem.where.partition(".")[0]
+        key, _, rest = problem.where.partition(".")
         reason = str(problem).removeprefix(f"{problem.where}: ")
+        if key == "sources" and rest:
+            where, reason = _place_of_source(rest, reason)
+            raise BadSetting(f"setting {where} ({source}): {reason}", where=where) from None
+        if key == "request":  # of several settings together
+            raise BadSetting(f"settings ({source}): {reason}") from None
         raise BadSetting(f"setting {key.upper()} ({source}): {reason}", where=key) from None
-    return {key: getattr(settings, key) for key in given}
+
+
+def _place_of_source(rest: str, reason: str) -> tuple[str, str]:
+    """Where in the tables of named sources something is wrong, and what."""
+    name, _, key = plain_line(rest, _LONGEST_NAME).partition(".")
+    if key == "[key]":  # what pydantic calls a name that does not fit
+        return f"sources.{name}", reason if reason.startswith('"') else f"the name of a source is {FORM}"
+    return ".".join(filter(None, ("sources", name, key))), reason

@@ -276,10 +276,18 @@ class Rejected(Shape):
     valid: tuple[str, ...] = ()
 
 
+class Missing(Shape):
+    """A source or a collection that a reading chose, and that is not there for this request; or the choice itself."""
+
+    kind: Literal["source", "collection", "choice"]
+    name: str
+
+
 class Intent(Shape):
     """What the question asks for, checked against what exists.
 
     Attributes:
+        missing: what the reading chose and is not there: how the router takes it is the fallback strategy's.
         wants: what the answer is made of: the passages that fit best, a list of documents, or all documents.
         scope: of `collections`, where the request named none and not all were asked: how sure it is that each is meant,
             and why.
@@ -299,6 +307,34 @@ class Intent(Shape):
     rejected: tuple[Rejected, ...] = ()
     wants: Literal["passages", "documents", "all"] = "passages"
     scope: tuple[SourceChoice, ...] = ()
+    missing: Annotated[tuple[Missing, ...], Field(exclude_if=lambda value: not value)] = ()
+
+
+class SourceSummary(Shape):
+    """A source that questions may be put to, as `sources` of a request names it.
+
+    Attributes:
+        kind: the documents' texts, calculations over their metadata, or something outside.
+        named: whether it is a `[sources.NAME]` of the settings.
+        collections: those that a group searches, of the caller's; else empty.
+        top_k: most hits of one search; as many as are asked for when None.
+        min_relevance: its hits with a lower relevance are left out.
+        timeout_s: for one search.
+        cost: of one search, in US dollars.
+        resting: whether it failed too often lately, and is left alone for some seconds.
+    """
+
+    name: str
+    kind: Literal["documents", "metadata", "outside"]
+    description: str
+    examples: tuple[str, ...] = ()
+    named: bool = False
+    collections: tuple[str, ...] = ()
+    top_k: int | None = None
+    min_relevance: float | None = None
+    timeout_s: float
+    cost: float = 0.0
+    resting: bool = False
 
 
 class Step(Shape):

@@ -19,10 +19,15 @@ _PACKAGES = ("signalbox-retrieval", "numpy", "onnxruntime", "psycopg", "ir_measu
 
 def public_settings(settings: Settings) -> dict[str, Any]:
     """The settings as JSON values, without keys and without the user part of addresses."""
-    given = settings.model_dump(mode="json")
-    shown = {name: _without_user(value) for name, value in given.items() if not _SECRET.search(name)}
+    given = settings.model_dump(mode="json", exclude={"sources"})
+    shown = _public(given)
     # A connection string has more than one place for a password.
-    return {**shown, "database_url": "given" if settings.database_url else None}
+    named = {name: _public(one.model_dump(mode="json")) for name, one in settings.sources.items()}
+    return {**shown, "sources": named, "database_url": "given" if settings.database_url else None}
+
+
+def _public(given: dict[str, Any]) -> dict[str, Any]:
+    return {name: _without_user(value) for name, value in given.items() if not _SECRET.search(name)}
 
 
 def _without_user(value: Any) -> Any:

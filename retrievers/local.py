@@ -71,8 +71,9 @@ class Local:
         fields: Callable[[], Mapping[str, Field]] = dict,
         look: Callable[[], Hashable] = lambda: None,
         named: str = "the documents",
+        card: Card = CARD,
     ) -> None:
-        self._embedder = embedder
+        self._embedder, self._card = embedder, card
         self._items, self._fields, self._look, self._named = items, fields, look, named
         self._corpus: Corpus | None = None
         self._wrong = ""
@@ -103,9 +104,12 @@ class Local:
         return cls(embedder, lambda _stopped: given, fields=lambda: fields or {})
 
     @classmethod
-    def folder(cls, path: Path, embedder: Embedder) -> Self:
+    def folder(cls, path: Path, embedder: Embedder, *, card: Card = CARD, setting: str = "LOCAL") -> Self:
         """Over the files of a folder, read as `signalbox ingest` reads them, and again when they change.
 
+        Args:
+            card: its name is also that of the collection which the passages' ids say.
+            setting: the setting that names the folder, for errors.
         Raises:
             BadRequest: there is no such folder, or it cannot be read.
         """
@@ -113,22 +117,25 @@ class Local:
         if not path.is_dir():
             what = "is not a folder" if path.exists() else "does not exist"
             raise BadRequest(
-                f'setting LOCAL: "{printable(str(path))}" {what}; it takes a folder of documents', where="local"
+                f'setting {setting}: "{printable(str(path))}" {what}; it takes a folder of documents',
+                where=setting.lower(),
             )
         if not os.access(path, os.R_OK | os.X_OK):
-            raise BadRequest(f'setting LOCAL: there is no permission to read "{printable(str(path))}"', where="local")
+            what = f'setting {setting}: there is no permission to read "{printable(str(path))}"'
+            raise BadRequest(what, where=setting.lower())
         return cls(
             embedder,
             lambda stopped: read([path], stopped=stopped),
             fields=partial(_declared, path),
             look=partial(_files, path),
             named=f'the folder "{printable(path.name)}"',
+            card=card,
         )
 
     @property
     def card(self) -> Card:
         """See `Retriever.card`."""
-        return CARD
+        return self._card
 
     @property
     def failed(self) -> tuple[Rejected, ...]:
@@ -140,7 +147,7 @@ class Local:
         self._refresh()
         if fresh:
             await _ended(self._refreshing, PATIENCE_S)
-        return self._corpus.collection if self._corpus else Collection(0, PLATFORM, CARD.name)
+        return self._corpus.collection if self._corpus else Collection(0, PLATFORM, self._card.name)
 
     def load(self, ids: Iterable[ChunkId], wanted_by: Filter | None = None) -> Mapping[ChunkId, Chunk]:
         """See `Holder.load`."""
@@ -172,7 +179,7 @@ class Local:
             self._embed()
             await _ended(self._embedding, None)
             if self._vectors is None:
-                raise Unavailable(CARD.name, "the embedder gave no vectors for the documents")
+                raise Unavailable(self._card.name, "the embedder gave no vectors for the documents")
 
     async def search(self, query: Query) -> list[Hit]:
         """Hits by words and meaning in [0, 1], with their chunks; see `Retriever.search`.
@@ -181,7 +188,7 @@ class Local:
             BadRequest: the scope does not hold these documents.
             Unavailable: they cannot be read, or not yet.
         """
-        _check_scope(query.scope)
+        _check_scope(query.scope, self._card.name)
         self._refresh()
         await _ended(self._refreshing, PATIENCE_S)
         corpus = self._read()
@@ -191,11 +198,13 @@ class Local:
         vectors = self._vectors if self._corpus is corpus else None
         question = await self._vector_of(query) if vectors is not None else None
         if question is not None and vectors is not None and len(vectors) and question.shape != vectors.shape[1:]:
-            raise Unavailable(CARD.name, f"the embedder {self._embedder.name} changed its vectors' length")
+            raise Unavailable(self._card.name, f"the embedder {self._embedder.name} changed its vectors' length")
         known = self._embedder.languages
         foreign = known is not None and ("en" if query.gloss else query.language) not in known
         lexical = _FOREIGN_LEXICAL if foreign else _LEXICAL
-        return await asyncio.to_thread(rank, corpus, query, vectors, question, lexical_weight=lexical, source=CARD.name)
+        return await asyncio.to_thread(
+            rank, corpus, query, vectors, question, lexical_weight=lexical, source=self._card.name
+        )
 
     async def _vector_of(self, query: Query) -> Vectors | None:
         """None while the embedder is down: its words are searched still."""
@@ -218,9 +227,9 @@ class Local:
     def _read(self) -> Corpus:
         """The documents as they were last read."""
         if self._wrong:
-            raise Unavailable(CARD.name, self._wrong)
+            raise Unavailable(self._card.name, self._wrong)
         if self._corpus is None:
-            raise Unavailable(CARD.name, f"{self._named} is still being read", retry_after_s=5)
+            raise Unavailable(self._card.name, f"{self._named} is still being read", retry_after_s=5)
         return self._corpus
 
     def _refresh(self) -> None:
@@ -253,7 +262,9 @@ class Local:
             self._fail(f"{self._named} cannot be read: {reason or type(error).__name__}", object())
 
     def _gather(self) -> Corpus:
-        return gather(self._items(self._stop.is_set), CARD.name, declared=self._fields(), stopped=self._stop.is_set)
+        return gather(
+            self._items(self._stop.is_set), self._card.name, declared=self._fields(), stopped=self._stop.is_set
+        )
 
     def _fail(self, reason: str, seen: Hashable) -> None:
         # What it held before may have been taken away on purpose: it is not shown any more.
@@ -306,13 +317,13 @@ async def _ended(task: asyncio.Task[None] | None, timeout_s: float | None) -> No
         task.result()  # a mistake of ours must not pass for work that is not done yet
 
 
-def _check_scope(scope: Scope) -> None:
-    if not any(one.name == CARD.name for one in scope.beside):
+def _check_scope(scope: Scope, name: str) -> None:
+    if not any(one.name == name for one in scope.beside):
         asked = listing(one.name for one in scope.collections)
         raise BadRequest(f"the local documents are no part of the collection asked for: {asked}", where="collection")
-    if any((one.tenant, one.name) == (PLATFORM, CARD.name) for one in scope.collections):
+    if any((one.tenant, one.name) == (PLATFORM, name) for one in scope.collections):
         raise BadRequest(
-            f'the platform has a collection named "{CARD.name}" as well, whose passages could not be told from those '
+            f'the platform has a collection named "{name}" as well, whose passages could not be told from those '
             "of the folder: ingest it under another name",
             where="collection",
         )

@@ -6,7 +6,7 @@ outside it: neither as candidates, nor as the full name or the right spelling of
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agent.intent import rules, vocabulary
@@ -19,7 +19,8 @@ from agent.intent.reading import LIKELY, SURE, Reading, Stated, question_languag
 from agent.intent.rejected import RejectedValue
 from agent.intent.rules import Context, RulesReading
 from agent.intent.text import readable
-from agent.types import Intent, Message, Rejected, Request, SourceChoice
+from agent.sources import WEB, cheapest_world, usual
+from agent.types import Intent, Message, Missing, Rejected, Request, SourceChoice
 from retrievers.core.aggregates import aggregate_json, parse_aggregate
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.fields import Field
@@ -30,7 +31,7 @@ from retrievers.postgres.catalogue import Catalogue
 from retrievers.text.folding import fold
 from retrievers.text.glosses import english_search
 
-_NONE, _WEB = "none", "web"
+_NONE = "none"
 _SHARE = 0.2
 """Of the time left that a look at the documents may take."""
 _MOST_READINGS = 3
@@ -98,9 +99,7 @@ class Stating:
             return made
         reason = "it is not certain that this is a condition, so nothing was calculated"
         sources = tuple(
-            SourceChoice(name=name, confidence=0.7, reason="documents may answer it")
-            for name, card in self.cards.items()
-            if card.kind == "documents"
+            SourceChoice(name=name, confidence=0.7, reason="documents may answer it") for name in usual(self.cards)
         )
         rejected = (*made.rejected, Rejected(what="; ".join(unsure)[:200], reason=reason))
         return replace(made, kind="retrieve", aggregate=None, sources=sources, rejected=rejected, complete=False)
@@ -121,7 +120,11 @@ class Stating:
         question = said.question or self.request.question
         sources, unknown = self._sources(said.sources)
         collections, others = self._collections(said.collections, said.confidence)
-        rejected += [*unknown, *others]
+        rejected += [*(_unknown("source", name, self.cards) for name in unknown), *others]
+        missing = [Missing(kind="source", name=name[:200]) for name in unknown]
+        if len(known_collections := {one.name for one in self.scope.collections}) > 1:
+            gone = dict.fromkeys(name for name in said.collections if name not in known_collections)
+            missing += [Missing(kind="collection", name=name[:200]) for name in gone]
         aggregate = None
         if said.aggregate is not None and "sql" in self.cards:
             try:
@@ -131,8 +134,7 @@ class Stating:
                 rejected.append(Rejected(what="aggregate", reason=str(error)[:300], valid=error.valid[:40]))
         if aggregate is not None and aggregate["op"] == "list" and aggregate["limit"] is None:
             # A mere list of documents is also what their texts are searched for.
-            texts = [name for name, card in self.cards.items() if card.kind == "documents"]
-            named = {choice.name for choice in sources}
+            texts, named = usual(self.cards), {choice.name for choice in sources}
             sources += [
                 SourceChoice(name=name, confidence=0.6, reason="beside the list") for name in texts if name not in named
             ]
@@ -147,13 +149,13 @@ class Stating:
             searches=() if kind == "none" else said.searches or (question,),
             filter=self._joined([one for part in parts if (one := parse(part, self.fields)) not in self.ignored]),
             soft_filter=None, sources=sources, aggregate=aggregate, confidence=said.confidence, rejected=rejected,
-            wants=made.wants, scope=collections,
+            wants=made.wants, scope=collections, missing=missing,
         )  # fmt: skip
 
     def _intent(
         self, *, by: str, kind: str, question: str, language: str, searches: Sequence[str], filter: Json | None,
         soft_filter: Json | None, sources: Sequence[SourceChoice], aggregate: Json | None, confidence: float,
-        rejected: Sequence[Rejected], wants: Wants, scope: Sequence[SourceChoice] = (),
+        rejected: Sequence[Rejected], wants: Wants, scope: Sequence[SourceChoice] = (), missing: Sequence[Missing] = (),
     ) -> Intent:  # fmt: skip
         if self.request.sources:
             sources = [
@@ -167,7 +169,7 @@ class Stating:
             collections=tuple(sorted({one.name for one in (*(scope or self.scope.collections), *self.scope.beside)})),
             filter=filter, soft_filter=soft_filter, sources=tuple(sources), aggregate=aggregate,
             by=by, confidence=max(0.0, min(1.0, confidence)), rejected=tuple(rejected), wants=wants,  # type: ignore[arg-type]
-            scope=tuple(scope),
+            scope=tuple(scope), missing=() if self.request.sources else tuple(missing),
         )  # fmt: skip
 
     def _joined(self, inferred: Sequence[Filter]) -> Json | None:
@@ -178,29 +180,26 @@ class Stating:
         """The model's choice where it leaves some out, and what does not exist."""
         known = sorted({one.name for one in self.scope.collections})
         chosen = [name for name in dict.fromkeys(named) if name in known]
-        unknown = [
-            Rejected(
-                what=f"collection {name}"[:200], reason="there is no such collection", valid=tuple(sorted(known))[:40]
-            )
-            for name in dict.fromkeys(named)
-            if name not in known
-        ]
-        if len(chosen) == len(known):
+        unknown = [_unknown("collection", name, known) for name in dict.fromkeys(named) if name not in known]
+        if len(chosen) == len(known) and (len(known) == 1 or not unknown):
             return (), unknown
         reason = "chosen by the model"
         return tuple(SourceChoice(name=name, confidence=confidence, reason=reason) for name in chosen), unknown
 
-    def _sources(self, named: Sequence[str]) -> tuple[list[SourceChoice], list[Rejected]]:
-        """The model's choice; a name that does not exist is reported and never widens anything."""
+    def _sources(self, named: Sequence[str]) -> tuple[list[SourceChoice], list[str]]:
+        """The model's choice, and the names in it that do not exist."""
         chosen, unknown = [], []
-        for name in dict.fromkeys(named):
-            if name in self.cards or name in (_NONE, _WEB):
+        world = cheapest_world(self.cards)
+        for name in dict.fromkeys(world if name == WEB else name for name in named):
+            if name in self.cards or name in (_NONE, WEB):
                 chosen.append(SourceChoice(name=name, confidence=0.8, reason="chosen by the model"))
             else:
-                unknown.append(
-                    Rejected(what=f"source {name}"[:200], reason="there is no such source", valid=tuple(self.cards))
-                )
+                unknown.append(name)
         return chosen, unknown
+
+
+def _unknown(kind: str, name: str, valid: Iterable[str]) -> Rejected:
+    return Rejected(what=f"{kind} {name}"[:200], reason=f"there is no such {kind}", valid=tuple(valid)[:40])
 
 
 def ignored_by(request: Request, fields: Mapping[str, Field]) -> Iterator[Filter]:

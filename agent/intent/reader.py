@@ -25,6 +25,7 @@ from agent.intent.text import readable, tokenize
 from agent.intent.time.periods import Calendar
 from agent.llm import Calls, Model, ModelFailed
 from agent.settings import Settings
+from agent.sources import WEB
 from agent.transform.base import Asked as Transformable
 from agent.types import Intent, Message, Request, SourceChoice
 from prompts import Library, packaged
@@ -53,7 +54,6 @@ _MOST_WORDS = 80
 """Words of a question whose number of passages is asked for."""
 _MOST_COLLECTIONS = 40
 """Of which a model is told what they hold."""
-_NONE, _WEB = "none", "web"
 # Share of the time left at its start by which a model has answered: so there is time to join what it says, and
 # what it was asked first is not lost with what it was asked last.
 _MODEL_BY = 0.75
@@ -86,6 +86,10 @@ class Cascade:
     columns: Columns | None = None
     breaker: Breaker = field(default_factory=Breaker)
     templates: Library = field(default_factory=packaged)
+
+    def over(self, cards: Mapping[str, Card]) -> "Cascade":
+        """See `IntentReader.over`."""
+        return replace(self, cards=cards)
 
     async def read(self, request: Request, scope: Scope, wanted: Filter | None, deadline: float) -> Reading:
         """See `IntentReader.read`."""
@@ -320,8 +324,8 @@ def _spans(question: str, request: Request) -> list[str]:
 
 def _offered(cards: Mapping[str, Card]) -> list[Card]:
     """The sources a model may choose from. The web is one even where none is connected: then the answer says so."""
-    web = Card(_WEB, "fresh or outside knowledge that no document of the collection can hold", "outside")
-    return [*cards.values(), *([] if _WEB in cards else [web])]
+    web = Card(WEB, "fresh or outside knowledge that no document of the collection can hold", "outside")
+    return [*cards.values(), *([] if any(card.world for card in cards.values()) else [web])]
 
 
 def _languages(scope: Scope) -> tuple[str, ...]:

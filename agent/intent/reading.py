@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from agent.llm import Calls
+from agent.sources import usual
 from agent.types import Intent, Request, SourceChoice
 from retrievers.core.filters import Filter, to_json
-from retrievers.core.types import Scope
+from retrievers.core.types import Card, Scope
 from retrievers.text.languages import detect
 
 SURE = 0.9
@@ -83,6 +84,10 @@ class Reading:
 class IntentReader(Protocol):
     """Anything that reads questions."""
 
+    def over(self, cards: Mapping[str, Card], /) -> "IntentReader":
+        """The reader of questions that may be put to these sources alone, by their cards."""
+        ...
+
     async def read(self, request: Request, scope: Scope, wanted: Filter | None, deadline: float) -> Reading:
         """The question as understood.
 
@@ -104,6 +109,10 @@ class Off:
     """
 
     sources: Sequence[str]
+
+    def over(self, cards: Mapping[str, Card], /) -> "Off":
+        """See `IntentReader.over`."""
+        return Off(usual(cards))
 
     async def read(self, request: Request, scope: Scope, wanted: Filter | None, deadline: float) -> Reading:
         """See `IntentReader.read`."""

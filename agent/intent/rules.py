@@ -17,6 +17,7 @@ from agent.intent.rejected import leaves_out, rejected_of, with_unread
 from agent.intent.text import MOST_CHARACTERS, has_chinese, readable
 from agent.intent.time.periods import Calendar
 from agent.intent.topic import plain_words, topic_of
+from agent.sources import usual
 from agent.types import Message, Rejected, SourceChoice
 from retrievers.core.aggregates import MAX_LIMIT
 from retrievers.core.types import Card, FieldCatalogue
@@ -378,7 +379,7 @@ def _choices(
         chosen.append(SourceChoice(name="sql", confidence=0.9, reason=sql))
     if sql is None or documents:
         reason = "it names an identifier" if exact else "documents may answer it"
-        names = [name for name, card in context.cards.items() if card.kind == "documents"]
+        names = usual(context.cards)
         # Words that stand for themselves are found by the words; a vector knows nothing of them.
         first = [name for name in names if name == "fulltext"] if exact else []
         chosen += [SourceChoice(name=name, confidence=0.9 if exact else 0.7, reason=reason) for name in first or names]

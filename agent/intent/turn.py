@@ -5,6 +5,7 @@ any of the question's words, and a learned judgement (`judge`) of its wording, a
 the documents know, is sure. The weights are made by `evals/train_turn.py`.
 """
 
+import asyncio
 import calendar
 import json
 import math
@@ -24,6 +25,7 @@ from agent.intent.reading import LIKELY
 from agent.intent.text import has_chinese, stem
 from agent.intent.topic import plain_of
 from agent.intent.words import ordinary
+from agent.sources import cheapest_world
 from agent.types import SourceChoice
 from retrievers.core.errors import RetrievalError
 from retrievers.core.types import Card, Scope
@@ -170,7 +172,7 @@ async def judge(
     probability = _probability(wording, told, reading.mentioned)
     if probability < SURE:
         return reading
-    web = SourceChoice(name="web", confidence=round(probability, 2), reason="it asks about the world")
+    web = SourceChoice(name=cheapest_world(cards), confidence=round(probability, 2), reason="it asks about the world")
     return replace(reading, sources=(web, *reading.sources), pieces=(), confidence=web.confidence, complete=False)
 
 
@@ -375,25 +377,24 @@ def _learned_of_all() -> Vectors:
 async def _like_examples(
     reading: "RulesReading", cards: Mapping[str, Card], embedder: Embedder, language: str
 ) -> SourceChoice | None:
-    """A source outside whose examples the question is like, and like no other's."""
-    outside = [name for name, card in cards.items() if card.kind == "outside" and card.examples]
-    if not outside or (embedder.languages is not None and language not in embedder.languages):
+    """A source that is outside or named, whose examples or description the question is like, and like no other's."""
+    told = {name: (*card.examples, *((card.good_for,) if card.named else ())) for name, card in cards.items()}
+    told = {name: texts for name, texts in told.items() if texts}
+    may_be = [name for name in told if cards[name].kind == "outside" or cards[name].named]
+    if not may_be or (embedder.languages is not None and language not in embedder.languages):
         return None
     try:
-        scores = {
-            name: await _likeness(reading.question, card, embedder) for name, card in cards.items() if card.examples
-        }
+        scores = {name: await _likeness(reading.question, texts, embedder) for name, texts in told.items()}
     except RetrievalError:
         return None
-    best = max(outside, key=lambda name: (scores[name], name))
+    best = max(may_be, key=lambda name: (scores[name], name))
     others = max((score for name, score in scores.items() if name != best), default=0.0)
     if scores[best] < _LIKE or scores[best] - others < _NEARER:
         return None
     return SourceChoice(name=best, confidence=round(scores[best], 2), reason="the question is like its examples")
 
 
-async def _likeness(question: str, card: Card, embedder: Embedder) -> float:
-    """Cosine of the question and the nearest example."""
-    asked = await embedder.embed_query(question)
-    examples = [await embedder.embed_query(example) for example in card.examples]
-    return max(float(np.dot(asked, example)) for example in examples)
+async def _likeness(question: str, texts: Sequence[str], embedder: Embedder) -> float:
+    """Cosine of the question and the nearest of the texts."""
+    asked, *told = await asyncio.gather(*map(embedder.embed_query, (question, *texts)))
+    return max(float(np.dot(asked, one)) for one in told)

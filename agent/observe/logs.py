@@ -156,8 +156,7 @@ def configure(settings: "Settings", stream: TextIO | None = None) -> None:
 
 def secrets_of(settings: "Settings") -> list[str]:
     """Values of the settings that no log may hold."""
-    values = (getattr(settings, name) for name in type(settings).model_fields if name.endswith("_api_key"))
-    return [value for value in values if value]
+    return list(settings.secrets)
 
 
 def _described(error: BaseException) -> str:

@@ -76,6 +76,11 @@ class Metrics:
             "signalbox_source_seconds", "One search of a source that was asked.", ["source"],
             buckets=_SECONDS, registry=registry,
         )  # fmt: skip
+        self._spent = Counter(
+            "signalbox_source_cost_dollars", "US dollars, by what the settings say a search costs.", ["source"],
+            registry=registry,
+        )  # fmt: skip
+        self._costs = {name: source.card.cost for name, source in service.pipeline.sources.items() if source.card.cost}
         self._degraded = Counter(
             "signalbox_degraded_answers", "Answers that went without something.", ["what"], registry=registry
         )
@@ -104,6 +109,8 @@ class Metrics:
             self._searches.labels(outcome.source, outcome.status).inc()
             if outcome.status != "skipped":
                 self._source_s.labels(outcome.source).observe(outcome.elapsed_ms / 1000)
+                if cost := self._costs.get(outcome.source):
+                    self._spent.labels(outcome.source).inc(cost)
         for what in result.degraded:
             self._degraded.labels(what).inc()
         if trace.replay_of is not None:

@@ -424,6 +424,20 @@ def collections(
 
 
 @app.command()
+def sources(tenant: Tenant = None, principal: Principal = None, as_json: AsJson = False) -> int:
+    """The sources that questions may be put to, those of `signalbox.toml` by their names."""
+
+    async def run(service: "Service") -> int:
+        from agent.serve import output
+
+        found = await service.sources(tenant=service.viewer(tenant, _principals(principal)))
+        output.show_sources(found, as_json=as_json)
+        return DONE
+
+    return _with_service(run)
+
+
+@app.command()
 def delete(
     collection: Annotated[str, typer.Option(help="the collection")],
     document: Annotated[str | None, typer.Option(help="one document's id; the whole collection when left out")] = None,

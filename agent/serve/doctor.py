@@ -18,28 +18,20 @@ from agent.opening import database_addresses
 from agent.rank_features import RankFeature
 from agent.rerank import shown
 from agent.rerank.base import Reranker, check_scores
-from agent.serve import doctor_serve
+from agent.serve import doctor_serve, doctor_sources
 from agent.serve.check import Check
 from agent.settings import PREFIX, Settings, load_settings, unknown_variables
-from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
+from retrievers.core.errors import RetrievalError, Unavailable
 from retrievers.core.fields import Field
 from retrievers.core.tasks import within
-from retrievers.core.types import Chunk, ChunkId, Query, Scope
+from retrievers.core.types import Chunk, ChunkId
 from retrievers.postgres.migrate import check_address
-from retrievers.registry import Resources
 
 _SAFE_VECTOR = (0, 8, 4)
 # litellm alone takes up to 7 s to be imported.
 _MODEL_TIMEOUT_S = 15.0
-_CLOUD_MENDS = {
-    "CLOUD": "correct that setting",
-    "pip install": "install it",
-    "limit is reached": "wait, or look at the quota of the key",
-}
-"""What to do, by what the reason holds."""
 _RANKED_BY = {"prior": ("number",), "recency": ("date",)}
 """The types of field that rank features need; tags are of any."""
-_CLOUD_SILENT = "see whether CLOUD_BASE_URL is right and its server runs; until it answers, it is left out"
 
 
 async def examine() -> list[Check]:
@@ -56,9 +48,7 @@ async def examine() -> list[Check]:
         await _reranker(settings),
         *([await _rank_features(settings)] if settings.rank_features else []),
         *([_prompts(settings.prompts)] if settings.prompts else []),
-        *([await _local(settings)] if settings.local else []),
-        *([await _web(settings)] if settings.web_provider else []),
-        *([await _cloud(settings)] if settings.cloud else []),
+        *await doctor_sources.sources(settings),
         _disk(settings),
         await doctor_serve.access(settings),
         await asyncio.to_thread(doctor_serve.port),
@@ -67,7 +57,9 @@ async def examine() -> list[Check]:
 
 
 def _settings(settings: Settings) -> Check:
-    changed = settings.model_dump(exclude_defaults=True)
+    changed = settings.model_dump(exclude_defaults=True, exclude={"sources"})
+    if settings.sources:
+        changed["sources"] = ", ".join(settings.sources)
     shown = ", ".join(f"{key.upper()}={_without_secret(key, str(value))}" for key, value in changed.items())
     mend = ""
     for name in unknown_variables():
@@ -272,80 +264,6 @@ def _useless(features: Sequence[RankFeature], fields: Sequence[Mapping[str, Fiel
             for one in fields
         )
     ]
-
-
-async def _local(settings: Settings) -> Check:
-    """Whether the folder can be read, and what in it cannot. Its texts are not embedded for that."""
-    from retrievers import local
-
-    try:
-        source = local.build(Resources(None, None, None, settings.model_dump()))
-        assert source is not None  # it is set
-        try:
-            await source.ready(vectors=False)
-            held, failed = await source.collection(), source.failed
-        finally:
-            await source.aclose()
-    except RetrievalError as error:
-        return Check("local", False, str(error), "correct LOCAL, or put the folder there")
-    found = f"{settings.local}: {_counted(held.documents, 'document')}, {_counted(held.chunks, 'passage')}"
-    if not failed:
-        return Check("local", True, found)
-    more = f", and {len(failed) - 1:,} more" if len(failed) > 1 else ""
-    return Check(
-        "local", False, f"{found}; not searched: {failed[0].where}: {failed[0].reason}{more}", "mend that file"
-    )
-
-
-def _counted(count: int, thing: str) -> str:
-    return f"{count:,} {thing}{'s' if count != 1 else ''}"
-
-
-async def _web(settings: Settings) -> Check:
-    """The web source. One that needs no key is asked; a search with a key is paid for."""
-    from retrievers import web
-
-    name = "web search"
-    try:
-        source = web.build(Resources(None, None, None, settings.model_dump()))
-    except RetrievalError as error:
-        return Check(name, False, str(error), "correct WEB_PROVIDER, WEB_API_KEY or WEB_BASE_URL")
-    if source is None:
-        return Check(name, True, "none")
-    shown = f"{source.api.name}, {'WEB_API_KEY is set' if settings.web_api_key else 'no key'}"
-    mend = "until it answers, the web is left out; see whether its address is right and it runs"
-    try:
-        if source.provider.needs_key:
-            return Check(name, True, f"{shown}; no search was made, since it may cost")
-        async with asyncio.timeout(settings.source_timeout_s):
-            found = await source.search(Query("weather", "en", Scope(settings.tenant, ())))
-    except TimeoutError:
-        return Check(name, False, f"{shown}: no answer within {settings.source_timeout_s:g} s", mend)
-    except RetrievalError as error:
-        return Check(name, False, str(error), mend)
-    finally:
-        await source.aclose()
-    return Check(name, True, f"{shown}; a search gave {len(found)} pages")
-
-
-async def _cloud(settings: Settings) -> Check:
-    """Whether the knowledge base answers a search for one passage."""
-    from retrievers.cloud import build
-
-    shown = _without_secret("cloud", settings.cloud or "")
-    try:
-        cloud = build(Resources(None, None, None, settings.model_dump()))
-        assert cloud is not None  # it is set
-        try:
-            hits = await cloud.search(Query("test", "en", Scope(settings.tenant, ()), limit=1))
-        finally:
-            await cloud.aclose()
-    except BadRequest as error:
-        return Check("cloud", False, str(error), "correct CLOUD, CLOUD_API_KEY or CLOUD_BASE_URL")
-    except Unavailable as error:
-        mend = next((mend for sign, mend in _CLOUD_MENDS.items() if sign in error.reason), _CLOUD_SILENT)
-        return Check("cloud", False, f"{shown}: {error.reason}", mend)
-    return Check("cloud", True, f"{shown} answers, {'with' if hits else 'without'} a hit; one search was made")
 
 
 def _disk(settings: Settings) -> Check:

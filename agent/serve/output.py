@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from agent.serve.check import Check
-from agent.types import Intent, Prompt, Rejected, Result, SourceChoice, Table
+from agent.types import Intent, Prompt, Rejected, Result, SourceChoice, SourceSummary, Table
 from retrievers.core.filters import in_words
 from retrievers.core.types import Collection
 from retrievers.text.visible import visible_text
@@ -237,6 +237,20 @@ def show_collections(found: Sequence[Collection], *, as_json: bool) -> None:
         print(f"{plain(one.name):<24} {counts}  {plain(one.embedder or '-')}  {languages}")
     if not found:
         print("no collection yet: add documents with `signalbox ingest PATH --collection NAME`")
+
+
+def show_sources(found: Sequence[SourceSummary], *, as_json: bool) -> None:
+    """One line per source, its description with what limits it."""
+    if as_json:
+        write_json([one.model_dump(mode="json") for one in found])
+        return
+    for one in found:
+        limits = [f"{one.timeout_s:g} s", *([f"at most {one.top_k} hits"] if one.top_k else [])]
+        limits += [f"relevance from {one.min_relevance:g}"] if one.min_relevance is not None else []
+        limits += [f"${one.cost:g} a search"] if one.cost else []
+        limits += ["resting after failures"] if one.resting else []
+        within = f" ({', '.join(one.collections)})" if one.collections else ""
+        print(f"{one.name:<16} {one.kind:<10} {plain(one.description + within)}  [{', '.join(limits)}]")
 
 
 def _collection(one: Collection) -> dict[str, Any]:

@@ -256,12 +256,31 @@ class Card:
         good_for: in a line, also shown to a model that chooses.
         kind: what it searches: the documents' texts, their metadata by calculation, or something outside.
         examples: questions it is the right source for.
+        named: whether it is a `[sources.NAME]` of the settings.
+        part: whether it searches a part of what other sources search: then it is asked only where it was chosen.
+        world: whether it is for questions about the world.
+        top_k: most hits of one search; None for as many as are asked for.
+        min_relevance: its hits with a lower relevance are left out, 0 to 1.
+        timeout_s: for one search; the settings' when None.
+        cost: of one search, in US dollars.
     """
 
     name: str
     good_for: str
     kind: Literal["documents", "metadata", "outside"] = "documents"
     examples: Sequence[str] = ()
+    named: bool = False
+    part: bool = False
+    world: bool = False
+    top_k: int | None = None
+    min_relevance: float | None = None
+    timeout_s: float | None = None
+    cost: float = 0.0
+
+    @property
+    def is_metered(self) -> bool:
+        """Whether its searches are counted, since they may be paid for."""
+        return self.kind == "outside" or self.cost > 0
 
 
 class Retriever(Protocol):

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import numpy as np
 from numpy.typing import NDArray
 
+from retrievers.core.ranking import blended
 from retrievers.core.types import Hit, Query
 from retrievers.embed import Vectors
 from retrievers.memory.corpus import Corpus
@@ -34,23 +35,15 @@ def rank(
     if vectors is not None and question is not None and len(vectors):
         measured["vector"] = _best((vectors @ question).astype(np.float64), allowed, query.limit)
     weights = {"fulltext": lexical_weight, "vector": 1 - lexical_weight}
-    total = sum(weights[measure] for measure, found in measured.items() if found)
-    scores: dict[int, float] = {}
-    for measure, found in measured.items():
-        low, high = min(found.values(), default=0.0), max(found.values(), default=0.0)
-        for place, score in found.items():
-            scaled = (score - low) / (high - low) if high > low else 1.0
-            scores[place] = scores.get(place, 0.0) + weights[measure] / total * scaled
-    ordered = sorted(scores, key=lambda place: (-scores[place], place))[: query.limit]
     return [
         Hit(
             corpus.chunks[place].id,
-            scores[place],
+            score,
             source,
             corpus.chunks[place],
             parts={measure: found[place] for measure, found in measured.items() if place in found},
         )
-        for place in ordered
+        for place, score in blended(measured, weights)[: query.limit]
     ]
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 CARD = Card(
     name="web",
     kind="outside",
+    world=True,
     good_for="the world outside the documents: news, prices, weather, people in office, latest releases",
     examples=(
         "What is the latest stable version of PostgreSQL?",

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agent import rank_features
-from agent.serve import doctor
+from agent.serve import doctor, doctor_sources
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer
 from retrievers.core.fields import Field
@@ -73,16 +73,16 @@ async def test_a_misspelt_variable_is_named_with_what_was_meant(monkeypatch: pyt
 
 async def test_a_local_folder_is_read_and_what_in_it_cannot_be_is_named(tmp_path: Path):
     (tmp_path / "tram.md").write_text("# Tram\n\nLine 7 stops at the north gate.\n")
-    check = await doctor._local(Settings(local=tmp_path))
+    check = await doctor_sources._local(Settings(local=tmp_path))
     assert (check.ok, check.found) == (True, f"{tmp_path}: 1 document, 1 passage")
     (tmp_path / "bad.jsonl").write_text('{"id": "a"\n')
-    check = await doctor._local(Settings(local=tmp_path))
+    check = await doctor_sources._local(Settings(local=tmp_path))
     assert not check.ok
     assert f"1 document, 1 passage; not searched: {tmp_path / 'bad.jsonl'}" in check.found
 
 
 async def test_a_local_folder_that_is_not_there_is_said(tmp_path: Path):
-    check = await doctor._local(Settings(local=tmp_path / "gone"))
+    check = await doctor_sources._local(Settings(local=tmp_path / "gone"))
     assert not check.ok
     assert f'"{tmp_path / "gone"}" does not exist' in check.found
     assert "LOCAL" in check.mend

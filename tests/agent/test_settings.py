@@ -109,7 +109,8 @@ def test_a_value_of_another_type_in_the_file_is_named_with_the_file(
     for value in set(WRONG) - set().union(*(FITS.get(one, ()) for one in types)):
         path.write_text(f"{name.upper()} = {value}\n")
         error = str(problem(tmp_path))
-        assert error.startswith((f"setting {name.upper()} ({path}): ", f"{path} cannot be read: ")), value
+        named = f"setting {name}.a ({path}): "  # a table of a table
+        assert error.startswith((f"setting {name.upper()} ({path}): ", f"{path} cannot be read: ", named)), value
         # What overrides it does not excuse it.
         with monkeypatch.context() as patch:
             patch.setenv(f"SIGNALBOX_{name.upper()}", "")

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from agent import open_service
-from agent.serve import doctor
+from agent.serve import doctor_sources
 from agent.settings import Settings
 from agent.testing import Fault, Request, ScriptedServer
 from retrievers.cloud import acs3, bedrock, build
@@ -1035,7 +1035,9 @@ async def test_a_setting_that_cannot_be_used_is_told_when_the_service_opens(sett
 
 async def test_the_doctor_says_that_the_knowledge_base_answers():
     with ScriptedServer(other=lambda _: DIFY) as server:
-        check = await doctor._cloud(Settings(cloud="dify:kb1", cloud_api_key=KEY, cloud_base_url=server.root_url))
+        check = await doctor_sources._cloud(
+            Settings(cloud="dify:kb1", cloud_api_key=KEY, cloud_base_url=server.root_url)
+        )
     assert (check.ok, check.found) == (True, "dify:kb1 answers, with a hit; one search was made")
     assert len(server.requests) == 1
 
@@ -1050,7 +1052,9 @@ async def test_the_doctor_says_that_the_knowledge_base_answers():
 )
 async def test_the_doctor_says_what_is_wrong_with_it(fault: Fault, found: str, mend: str):
     with ScriptedServer(faults=[fault] * 2) as server:
-        check = await doctor._cloud(Settings(cloud="dify:kb1", cloud_api_key=KEY, cloud_base_url=server.root_url))
+        check = await doctor_sources._cloud(
+            Settings(cloud="dify:kb1", cloud_api_key=KEY, cloud_base_url=server.root_url)
+        )
     assert not check.ok
     assert found in check.found
     assert mend in check.mend
@@ -1058,5 +1062,5 @@ async def test_the_doctor_says_what_is_wrong_with_it(fault: Fault, found: str, m
 
 
 async def test_the_doctor_names_a_setting_that_cannot_be():
-    check = await doctor._cloud(Settings(cloud="dify:kb1"))
+    check = await doctor_sources._cloud(Settings(cloud="dify:kb1"))
     assert (check.ok, "set CLOUD_API_KEY" in check.found) == (False, True)

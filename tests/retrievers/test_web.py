@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from agent import Service, open_service
-from agent.serve import cli, doctor
+from agent.serve import cli, doctor_sources
 from agent.settings import Settings
 from agent.testing import Fault, Request, ScriptedServer
 from retrievers import registry
@@ -833,7 +833,9 @@ def test_a_bad_setting_is_one_line_on_the_command_line(
 
 async def test_the_doctor_makes_no_search_that_is_paid_for():
     with ScriptedServer() as server:
-        check = await doctor._web(Settings(web_provider="tavily", web_api_key=KEY, web_base_url=server.root_url))
+        check = await doctor_sources._web(
+            Settings(web_provider="tavily", web_api_key=KEY, web_base_url=server.root_url)
+        )
     assert (check.ok, check.found) == (True, "tavily, WEB_API_KEY is set; no search was made, since it may cost")
     assert server.requests == []
 
@@ -848,13 +850,13 @@ async def test_the_doctor_makes_no_search_that_is_paid_for():
 )
 async def test_the_doctor_tries_what_costs_nothing(fault: Fault | None, ok: bool, found: str):
     with ScriptedServer(faults=[fault], other=lambda _: searxng(PAGES["searxng"])) as server:
-        check = await doctor._web(Settings(web_provider=f"searxng:{server.root_url}", source_timeout_s=0.3))
+        check = await doctor_sources._web(Settings(web_provider=f"searxng:{server.root_url}", source_timeout_s=0.3))
     assert check.ok is ok
     assert found in check.found
 
 
 async def test_the_doctor_names_the_setting_that_is_wrong():
-    check = await doctor._web(Settings(web_provider="exa"))
+    check = await doctor_sources._web(Settings(web_provider="exa"))
     assert (check.ok, check.found) == (False, "setting WEB_API_KEY is missing: exa needs one")
 
 

@@ -22,6 +22,7 @@ _LONGEST_DESCRIPTION = 200
 _MOST_ALIASES = 20
 _MOST_LANGUAGES = 5
 _MOST_TURNS = 8
+_MOST_EXAMPLES = 5
 _LONGEST_TURN = 1500
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
@@ -55,7 +56,7 @@ async def ask(
         ModelFailed: no usable reply in time.
     """
     fields = fields_text(catalogue)
-    sources = "\n".join(f"- {json.dumps(card.name)}: {card.good_for}" for card in cards)
+    sources = "\n".join(f"- {json.dumps(card.name)}: {_described(card)}" for card in cards)
     turns = _turns(history)
     held = "\n".join(f"- {_quoted(name)}: {_quoted(text)}" for name, text in (collections or {}).items())
     values = {
@@ -110,6 +111,15 @@ def fields_text(catalogue: FieldCatalogue, budget_tokens: int = FIELDS_BUDGET_TO
         left -= estimate_tokens(shown)
         lines[one.field.name] = heads[one.field.name] + shown
     return "\n".join(lines[one.field.name] for one in known)
+
+
+def _described(card: Card) -> str:
+    """What a model is told of a source; of one that the settings name, also its examples and what it costs."""
+    if not card.named:
+        return card.good_for
+    asked = f"; for example {', '.join(map(_quoted, card.examples[:_MOST_EXAMPLES]))}" if card.examples else ""
+    paid = f"; a search costs ${card.cost:g}" if card.cost else ""
+    return f"{card.good_for}{asked}{paid}"
 
 
 def _head(one: FieldValues) -> str:

@@ -40,6 +40,7 @@ def router() -> APIRouter:
     routes.post("/retrieve", tags=["questions"], responses=gives(Result))(retrieve)
     routes.post("/augment", tags=["questions"], responses=gives(Prompt))(augment)
     routes.post("/ask", tags=["questions"], responses=_STREAM, response_class=Response)(ask)
+    routes.get("/sources", tags=["questions"], responses=gives(shapes.Sources))(list_sources)
     routes.get("/collections", tags=["documents"], responses=gives(shapes.Collections))(list_collections)
     routes.get("/collections/{name}", tags=["documents"], responses=gives(shapes.CollectionBody))(get_collection)
     routes.put("/collections/{name}", tags=["documents"], responses=gives(shapes.CollectionBody))(declare_collection)
@@ -97,6 +98,11 @@ async def ask(
     return EventSourceResponse(
         _events(first, pieces, http.state.request_id), headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
     )
+
+
+async def list_sources(service: TheService, caller: TheCaller) -> Response:
+    """The sources that the caller's questions may be put to."""
+    return answer(shapes.Sources(sources=list(await service.sources(tenant=caller.viewer))))
 
 
 async def list_collections(service: TheService, caller: TheCaller) -> Response:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from agent.types import Answer, Prompt, Result, Shape
+from agent.types import Answer, Prompt, Result, Shape, SourceSummary
 
 MAX_DOCUMENTS = 10_000
 
@@ -128,6 +128,12 @@ class Collections(Shape):
     """The collections that the caller sees: its own, and those of the platform with public documents."""
 
     collections: list[CollectionSummary]
+
+
+class Sources(Shape):
+    """The sources that the caller's questions may be put to."""
+
+    sources: list[SourceSummary]
 
 
 class CollectionBody(CollectionSummary):

@@ -1,0 +1,87 @@
+"""Named sources: any number of folders, web searches, knowledge bases and groups of collections, each with its card.
+
+    [sources.bios]                # in signalbox.toml
+    kind = "local"
+    path = "bios"
+    description = "Biographies of the people who founded the company"
+
+The settings of one source without a name (LOCAL, WEB_PROVIDER, CLOUD) are the short form.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from retrievers import cloud, local, web
+from retrievers.core.errors import BadRequest
+from retrievers.core.types import Card, Retriever
+from retrievers.named.group import Group
+from retrievers.named.outside import Outside, in_own_words
+from retrievers.registry import Resources
+
+Kind = Literal["local", "web", "cloud", "collections"]
+RESERVED = frozenset(
+    ("vector", "fulltext", "sql", "none", "database", "embedder", "model", "reranker", "disk", "worker", "other")
+)
+"""Names of parts of the service, which `/readyz` and `/metrics` tell by them."""
+
+# The single settings that say the same, by the key of a named source: the builders' errors name these.
+_SHORT: Mapping[str, Mapping[str, str]] = {
+    "local": {"path": "LOCAL"},
+    "web": {"provider": "WEB_PROVIDER", "api_key": "WEB_API_KEY", "base_url": "WEB_BASE_URL", "fetch": "WEB_FETCH"},
+    "cloud": {"provider": "CLOUD", "api_key": "CLOUD_API_KEY", "base_url": "CLOUD_BASE_URL"},
+}
+_BUILDERS = {"web": web.build, "cloud": cloud.build}
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """A source as the settings state it.
+
+    Attributes:
+        options: `path`, `provider`, `api_key`, `base_url`, `fetch` and `collections`, as far as the kind has them.
+    """
+
+    kind: Kind
+    card: Card
+    options: Mapping[str, Any] = field(repr=False)
+
+
+def card_of(name: str, kind: Kind, description: str, examples: Sequence[str] = (), **limits: Any) -> Card:
+    """The card of a named source; `limits` are the attributes of `Card` of these names."""
+    kinds: Mapping[Kind, Literal["documents", "outside"]] = {"web": "outside", "cloud": "outside"}
+    return Card(
+        name, description, kinds.get(kind, "documents"), tuple(examples), named=True, part=kind == "collections",
+        world=kind == "web", **limits,
+    )  # fmt: skip
+
+
+def build(stated: Stated, resources: Resources, sources: Mapping[str, Retriever], *, timeout_s: float) -> Retriever:
+    """The retriever of a named source.
+
+    Args:
+        sources: those of the database, which a group of collections is searched by.
+        timeout_s: for one search, where the source states none.
+    Raises:
+        BadRequest: it cannot be made; names the key of the settings.
+    """
+    card, options = stated.card, stated.options
+    if stated.kind == "local":
+        path = Path(options["path"])
+        return local.Local.folder(path, resources.embedder, card=card, setting=f"sources.{card.name}.path")
+    if stated.kind == "collections":
+        return Group(card, tuple(options["collections"]), {name: sources[name] for name in ("fulltext", "vector")})
+    short = _SHORT[stated.kind]
+    words = {setting: f"sources.{card.name}.{key}" for key, setting in short.items()}
+    given = {setting.lower(): options.get(key) for key, setting in short.items()}
+    given["source_timeout_s"] = card.timeout_s or timeout_s
+    try:
+        inner = _BUILDERS[stated.kind](replace(resources, options=given))
+    except BadRequest as error:
+        where = next((key for key, setting in short.items() if setting.lower() == error.where), "provider")
+        reason = in_own_words(str(error), words)
+        raise BadRequest(reason, where=f"sources.{card.name}.{where}", valid=error.valid) from None
+    if inner is None:
+        raise BadRequest(f"setting sources.{card.name}.provider is empty", where=f"sources.{card.name}.provider")
+    return Outside(card, inner, words)

@@ -1,0 +1,69 @@
+"""A group of collections as a source: full text and vectors over these collections alone."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from retrievers.core.errors import BadRequest, Unavailable
+from retrievers.core.ranking import blended
+from retrievers.core.types import Card, ChunkId, Hit, Query, Retriever, Scope
+
+# The balance of words and vectors where no other source takes part in it; beside others the fusion decides.
+_WEIGHTS = {"fulltext": 0.6, "vector": 0.4}
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Some collections of the database under one name.
+
+    Args:
+        collections: their names; of a request those count that it may read.
+        searchers: by the measure that their scores are of, "fulltext" and "vector".
+    """
+
+    card: Card
+    collections: tuple[str, ...]
+    searchers: Mapping[str, Retriever]
+
+    def missing(self, scope: Scope) -> tuple[str, ...]:
+        """Those of its collections that are not in a scope: there is none, or it may not be read."""
+        there = {one.name for one in scope.collections}
+        return tuple(name for name in self.collections if name not in there)
+
+    async def search(self, query: Query) -> list[Hit]:
+        """Hits by words and meaning in [0, 1]; `parts` holds BM25 and cosine. See `Retriever.search`.
+
+        Raises:
+            BadRequest: the scope holds none of the collections.
+            Unavailable: neither words nor vectors can be searched.
+        """
+        scope = replace(query.scope.only(self.collections), beside=())
+        if not scope.collections:
+            raise BadRequest(f"{self.card.name}: none of its collections can be searched here", where="collection")
+        inner = replace(query, scope=scope)
+        given = await asyncio.gather(*(one.search(inner) for one in self.searchers.values()), return_exceptions=True)
+        found: dict[str, list[Hit]] = {}
+        failed: list[BaseException] = []
+        for measure, hits in zip(self.searchers, given, strict=True):
+            if isinstance(hits, BaseException):
+                failed.append(hits)
+            else:
+                found[measure] = hits
+        # One of them is enough; what is no failure of a source is a mistake, and surfaces.
+        unexpected = [one for one in failed if not isinstance(one, Unavailable | OSError)]
+        if unexpected or not found:
+            raise (unexpected or failed)[0]
+        return self._blended(found, query.limit)
+
+    def _blended(self, found: Mapping[str, list[Hit]], limit: int) -> list[Hit]:
+        measured: dict[str, dict[ChunkId, float]] = {
+            measure: {hit.id: hit.score for hit in hits} for measure, hits in found.items()
+        }
+        read = {hit.id: hit.chunk for hits in found.values() for hit in hits if hit.chunk is not None}
+        return [
+            Hit(
+                id, score, self.card.name, read.get(id),
+                parts={measure: scores[id] for measure, scores in measured.items() if id in scores},
+            )
+            for id, score in blended(measured, _WEIGHTS)[:limit]
+        ]  # fmt: skip

@@ -1,0 +1,54 @@
+"""A named source outside: the web or a knowledge base under a name of its own, in its hits and its errors."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from retrievers.core.errors import BadRequest, TooCostly, Unavailable
+from retrievers.core.ranking import best_first
+from retrievers.core.types import Card, Closing, Hit, Query, Retriever
+
+_SETTING = re.compile(r"\b(?:WEB|CLOUD)(?:_[A-Z]+)*\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """A retriever of the web or of a knowledge base, named.
+
+    Args:
+        words: the key of the settings by the name of the single setting that says the same.
+    """
+
+    card: Card
+    inner: Retriever
+    words: Mapping[str, str]
+
+    async def search(self, query: Query) -> list[Hit]:
+        """The hits, in the name's own collection; see `Retriever.search`."""
+        try:
+            hits = await self.inner.search(query)
+        except TooCostly as error:
+            raise TooCostly(self.card.name, in_own_words(error.reason, self.words)) from None
+        except Unavailable as error:
+            reason = in_own_words(error.reason, self.words)
+            raise Unavailable(self.card.name, reason, retry_after_s=error.retry_after_s) from None
+        except BadRequest as error:
+            reason = in_own_words(str(error), self.words)
+            raise type(error)(f"{self.card.name}: {reason}", where=error.where, valid=error.valid) from None
+        return best_first(self._own(hit) for hit in hits)
+
+    def _own(self, hit: Hit) -> Hit:
+        """The hit told from one of the same id at another source."""
+        id = hit.id._replace(collection=self.card.name)
+        chunk = replace(hit.chunk, id=id) if hit.chunk is not None else None
+        return hit._replace(id=id, source=self.card.name, chunk=chunk)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        if isinstance(self.inner, Closing):
+            await self.inner.aclose()
+
+
+def in_own_words(message: str, words: Mapping[str, str]) -> str:
+    """A message about single settings as one about the keys of a named source."""
+    return _SETTING.sub(lambda found: words.get(found[0], found[0]), message)
