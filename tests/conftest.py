@@ -27,6 +27,18 @@ POSTGRES_VERSION = int(os.environ.get("SIGNALBOX_TEST_POSTGRES", "18"))
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Give the run a temporary folder of its own; workers get theirs from the run.
+
+    Another pytest that starts meanwhile closes the common folder to the user whom a server runs as.
+    """
+    if config.option.basetemp is None:
+        folder = tempfile.TemporaryDirectory(prefix="signalbox-pytest-", ignore_cleanup_errors=True)
+        config.option.basetemp = folder.name
+        config.add_cleanup(folder.cleanup)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that ask for the server are marked, so that they can be run alone on another version."""
     for item in items:
@@ -37,7 +49,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def server() -> Iterator[EmbeddedServer]:
     """The embedded server of this run, of the version in SIGNALBOX_TEST_POSTGRES."""
-    # Not below pytest's folder: run by root, another pytest would close it to the user the server runs as.
     with tempfile.TemporaryDirectory(prefix="signalbox-tests-", ignore_cleanup_errors=True) as home:
         server = EmbeddedServer(Path(home), POSTGRES_VERSION)
         server.start()
