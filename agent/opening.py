@@ -35,8 +35,8 @@ from agent.trace import TraceStore
 from retrievers import registry
 from retrievers.core.errors import Unavailable
 from retrievers.core.types import Closing, Retriever
-from retrievers.embed import Embedder
-from retrievers.embed.factory import open_embedder
+from retrievers.embed.factory import open_embedders, parse_pairs
+from retrievers.embed.pool import Embedders
 from retrievers.ingest.documents import Document, Rejected
 from retrievers.ingest.jobs import Jobs
 from retrievers.ingest.run import Progress, Report, Written, ingest
@@ -75,9 +75,7 @@ async def open_service(
     if settings is None:
         settings = load_settings(changes)
     model = open_model(settings.llm, base_url=settings.llm_base_url, api_key=settings.llm_api_key)
-    embedder = open_embedder(
-        settings.embedder, base_url=settings.embedder_base_url, api_key=settings.embedder_api_key, cores=cores
-    )
+    embedder = _embedders(settings, cores)
     reranker = open_reranker(settings, model, cores=cores)
     try:
         with _embedded(settings) as server:
@@ -123,7 +121,18 @@ async def open_service(
             await model.aclose()
 
 
-def worker_over(settings: Settings, database: Database, embedder: Embedder, catalogue: Catalogue) -> Worker:
+def _embedders(settings: Settings, cores: int | None) -> Embedders:
+    return open_embedders(
+        settings.embedder,
+        base_url=settings.embedder_base_url,
+        api_key=settings.embedder_api_key,
+        others=parse_pairs(settings.embedders),
+        keys={name: key for name, key in parse_pairs(settings.embedder_keys).items() if key},
+        cores=cores,
+    )
+
+
+def worker_over(settings: Settings, database: Database, embedder: Embedder | Embedders, catalogue: Catalogue) -> Worker:
     """What carries out ingestion jobs: what it has written, questions of this process find at once."""
 
     async def stored(

@@ -1,10 +1,57 @@
-"""The embedder that a setting names."""
+"""The embedder that a setting names, and those that collections may have beside it."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from retrievers.core.errors import BadRequest
 from retrievers.embed import Embedder
 from retrievers.embed.onnx import MINILM, OnnxEmbedder
+from retrievers.embed.pool import Embedders
+
+
+def open_embedders(
+    name: str,
+    *,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    others: Mapping[str, str | None] | None = None,
+    keys: Mapping[str, str] | None = None,
+    cores: int | None = None,
+) -> Embedders:
+    """The service's embedder, with every other that a collection may hold vectors of.
+
+    A key is sent to nobody but the endpoint that it is for: another embedder has an address or a key of its own, or
+    where it has neither and is of the same provider, those of the service's.
+
+    Args:
+        name, base_url, api_key, cores: as of `open_embedder`, for the service's own.
+        others: addresses by name.
+        keys: keys by name.
+    """
+    addresses, keys = others or {}, keys or {}
+
+    def opened(other: str) -> Embedder:
+        address, key = addresses.get(other), keys.get(other)
+        if address is None and key is None and other.partition("/")[0] == name.partition("/")[0]:
+            address, key = base_url, api_key
+        return open_embedder(other, base_url=address, api_key=key, cores=cores)
+
+    return Embedders(open_embedder(name, base_url=base_url, api_key=api_key, cores=cores), opened)
+
+
+def parse_pairs(text: str) -> dict[str, str | None]:
+    """Names with values, such as "minilm, openai/bge-m3=http://10.0.0.7:8080/v1"; None where one has no value.
+
+    Raises:
+        ValueError: a name is missing or given twice.
+    """
+    found: dict[str, str | None] = {}
+    for one in filter(None, map(str.strip, text.split(","))):
+        name, _, value = (part.strip() for part in one.partition("="))
+        if not name or name in found:
+            raise ValueError("they are written NAME or NAME=VALUE, between commas, each name once")
+        found[name] = value or None
+    return found
 
 
 def open_embedder(
