@@ -35,6 +35,7 @@ from agent.trace import TraceStore
 from retrievers import registry
 from retrievers.core.errors import Unavailable
 from retrievers.core.types import Closing, Retriever
+from retrievers.embed import Embedder
 from retrievers.embed.factory import open_embedders, parse_pairs
 from retrievers.embed.pool import Embedders
 from retrievers.ingest.documents import Document, Rejected
@@ -132,7 +133,7 @@ def _embedders(settings: Settings, cores: int | None) -> Embedders:
     )
 
 
-def worker_over(settings: Settings, database: Database, embedder: Embedder | Embedders, catalogue: Catalogue) -> Worker:
+def worker_over(settings: Settings, database: Database, embedder: Embedder, catalogue: Catalogue) -> Worker:
     """What carries out ingestion jobs: what it has written, questions of this process find at once."""
 
     async def stored(

@@ -40,7 +40,7 @@ class Settings(BaseModel):
     embedder_base_url: str | None = Field(None, description="endpoint of an OpenAI-compatible embedder")
     embedder_api_key: str | None = Field(None, repr=False, description="key of the embedder")
     embedders: str = Field(
-        "", max_length=4000, description="others that collections may be embedded with: NAME or NAME=URL, between commas"
+        "", max_length=4000, description="others that collections may have: NAME or NAME=URL, between commas"
     )
     embedder_keys: str = Field("", repr=False, description="their keys: NAME=KEY, between commas")
     llm: str | None = Field(

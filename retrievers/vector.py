@@ -6,7 +6,7 @@ fewer than there are, all are scored after all (`signalbox.nearest`).
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from pgvector import HalfVector
@@ -74,7 +74,7 @@ class Vector:
         if name == self.embedder.name or not hits:
             return hits
         other, own = await scale.unrelated(embedder), await scale.unrelated(self.embedder)
-        return [replace(hit, score=scale.rescaled(hit.score, other, own)) for hit in hits]
+        return [hit._replace(score=scale.rescaled(hit.score, other, own)) for hit in hits]
 
     def _searchable(self, query: Query) -> dict[str, list[Collection]]:
         """The collections in scope that hold vectors, by embedder; vectors of two models never meet."""

@@ -1,4 +1,4 @@
-"""What a cosine says under each embedder: unrelated texts have one near 0 under one model and near 0.7 under another."""
+"""What a cosine says under each embedder: that of unrelated texts is near 0 under one model, near 0.7 under another."""
 
 import numpy as np
 

@@ -20,9 +20,14 @@ from retrievers.ingest import values
 from retrievers.ingest.prepare import Passage, Prepared
 from retrievers.ingest.rows import reweighed, term_counts
 from retrievers.postgres.database import Row
-from retrievers.text import analysis, folding, weights
+from retrievers.text import analysis, folding, split, weights
 
 Connection = AsyncConnection[Row]
+
+
+class Replaced(Exception):
+    """The collection was made anew meanwhile: under its name there is another number now."""
+
 
 _ROWS_AT_ONCE, _TERMS_AT_ONCE = 64, 4000
 """So much as the driver turns into parameters in some 10 ms: meanwhile the event loop waits."""
@@ -37,9 +42,9 @@ async def open_collection(connection: Connection, tenant: str, name: str) -> Row
     row = await (await connection.execute(select, (tenant, name))).fetchone()
     if row is None:
         await connection.execute(
-            "INSERT INTO signalbox.collection (tenant, name, analysis, folding) VALUES (%s, %s, %s, %s)"
+            "INSERT INTO signalbox.collection (tenant, name, analysis, split, folding) VALUES (%s, %s, %s, %s, %s)"
             " ON CONFLICT DO NOTHING",
-            (tenant, name, analysis.VERSION, folding.VERSION),
+            (tenant, name, analysis.VERSION, split.VERSION, folding.VERSION),
         )
         row = await (await connection.execute(select, (tenant, name))).fetchone()
     assert row is not None
@@ -60,8 +65,9 @@ async def lock_fields(connection: Connection, tenant: str, number: int) -> dict[
 
     Raises:
         UnknownCollection: the collection was deleted meanwhile.
+        Replaced: it was made anew.
     """
-    return dict((await _locked(connection, tenant, number))[0])
+    return dict((await lock(connection, tenant, number))[0])
 
 
 async def lock_public(connection: Connection, tenant: str, number: int) -> bool | None:
@@ -70,8 +76,9 @@ async def lock_public(connection: Connection, tenant: str, number: int) -> bool 
 
     Raises:
         UnknownCollection: the collection was deleted meanwhile.
+        Replaced: it was made anew.
     """
-    await _locked(connection, tenant, number)
+    await lock(connection, tenant, number)
     cursor = await connection.execute(
         "SELECT public_documents > 0 FROM signalbox.collection WHERE tenant = %s AND number = %s AND documents > 0",
         (tenant, number),
@@ -80,11 +87,15 @@ async def lock_public(connection: Connection, tenant: str, number: int) -> bool 
     return bool(row[0]) if row is not None else None
 
 
-async def _locked(connection: Connection, tenant: str, number: int) -> Row:
+async def lock(connection: Connection, tenant: str, number: int) -> Row:
     """(fields, mean length) of a collection that has no other writer until the end of the transaction.
 
     Everything that changes documents starts here, so counts stay exact and writers cannot wait for each
     other in a circle.
+
+    Raises:
+        UnknownCollection: it was deleted meanwhile.
+        Replaced: it was made anew.
     """
     cursor = await connection.execute(
         "SELECT fields, mean_length FROM signalbox.collection WHERE tenant = %s AND number = %s FOR UPDATE",
@@ -92,8 +103,19 @@ async def _locked(connection: Connection, tenant: str, number: int) -> Row:
     )
     row = await cursor.fetchone()
     if row is None:
+        await show_shadows(connection)
+        known = await connection.execute(
+            "SELECT FROM signalbox.collection WHERE tenant = %s AND number = %s", (tenant, number)
+        )
+        if known.rowcount:
+            raise Replaced
         raise UnknownCollection("the collection was deleted meanwhile", where="collection")
     return row
+
+
+async def show_shadows(connection: Connection) -> None:
+    """Have collections under construction and replaced ones seen until the end of the transaction."""
+    await connection.execute("SELECT set_config('signalbox.shadows', 'on', true)")
 
 
 async def set_fields(connection: Connection, tenant: str, number: int, fields: Mapping[str, Field]) -> None:
@@ -138,11 +160,13 @@ async def stored(
 
     Args:
         documents: the digest of each document as it has come now, by id.
+    Raises:
+        UnknownCollection, Replaced: as of `lock`.
     """
-    cursor = await connection.execute(_EARLIER_TO_COME, (tenant, name, delivery))
-    contended = (await cursor.fetchone() or (False,))[0]
-    if contended:
-        await _locked(connection, tenant, number)
+    cursor = await connection.execute(_EARLIER_TO_COME, (tenant, name, delivery, tenant, number))
+    contended, present = await cursor.fetchone() or (False, True)
+    if contended or not present:
+        await lock(connection, tenant, number)
     cursor = await connection.execute(
         "SELECT id, digest, delivery FROM signalbox.document WHERE tenant = %s AND collection = %s AND id = ANY (%s)",
         (tenant, number, list(documents)),
@@ -160,7 +184,9 @@ async def stored(
 
 _EARLIER_TO_COME = """
     SELECT EXISTS (SELECT FROM signalbox.job
-                   WHERE tenant = %s AND collection = %s AND delivery < %s AND status IN ('queued', 'running'))
+                   WHERE tenant = %s AND collection = %s AND delivery < %s AND rebuild IS NULL
+                     AND status IN ('queued', 'running')),
+           EXISTS (SELECT FROM signalbox.collection WHERE tenant = %s AND number = %s)
 """
 
 
@@ -196,7 +222,7 @@ async def replace_documents(
     Returns:
         Ids of the documents that were left as they are, because a later delivery brought them.
     """
-    mean_length = (await _locked(connection, tenant, number))[1] or mean_length
+    mean_length = (await lock(connection, tenant, number))[1] or mean_length
     cursor = await connection.execute(
         "SELECT id FROM signalbox.document WHERE tenant = %s AND collection = %s AND id = ANY (%s) AND delivery > %s",
         (tenant, number, [item.document.id for item in documents], delivery),
@@ -417,7 +443,7 @@ async def remove_documents(connection: Connection, tenant: str, number: int, ids
 
 async def _remove(connection: Connection, tenant: str, number: int, ids: Sequence[str], changes: _ByPart) -> int:
     """Delete documents; what their fields held is added to the changes, which the caller applies."""
-    await _locked(connection, tenant, number)
+    await lock(connection, tenant, number)
     which = {"tenant": tenant, "collection": number, "ids": list(ids)}
     await connection.execute(_UNCOUNT_TERMS, which)
     cursor = await connection.execute(
@@ -566,9 +592,11 @@ async def settle(connection: Connection, tenant: str, number: int) -> int:
     Returns:
         How many passages were weighed again.
     """
-    await connection.execute(
+    held = await connection.execute(
         "SELECT FROM signalbox.collection WHERE tenant = %s AND number = %s FOR UPDATE", (tenant, number)
     )
+    if not held.rowcount:
+        return 0  # it is gone, or was made anew, which is settled by who made it
     await _withdraw_expired(connection, tenant, number)
     row = await (
         await connection.execute(
