@@ -5,6 +5,7 @@ import gc
 import logging
 from collections.abc import (
     AsyncIterator,
+    Callable,
     Iterable,
     Iterator,
     Sequence,
@@ -39,7 +40,8 @@ from retrievers.embed import Embedder
 from retrievers.embed.factory import open_embedders, parse_pairs
 from retrievers.embed.pool import Embedders
 from retrievers.ingest.documents import Document, Rejected
-from retrievers.ingest.jobs import Jobs
+from retrievers.ingest.jobs import Jobs, Lease, Work
+from retrievers.ingest.rebuild import Rebuilding
 from retrievers.ingest.run import Progress, Report, Written, ingest
 from retrievers.ingest.worker import Worker
 from retrievers.postgres.catalogue import Catalogue
@@ -153,7 +155,16 @@ def worker_over(settings: Settings, database: Database, embedder: Embedder, cata
             # What was written is found at once by this process.
             catalogue.forget(tenant)
 
-    return Worker(Jobs(database), stored, at_once=settings.workers)
+    jobs = Jobs(database)
+    rebuilding = Rebuilding(database, embedder, jobs)
+
+    async def rebuilt(lease: Lease, work: Work, progress: Callable[[int], None]) -> bool:
+        try:
+            return await rebuilding.carry_on(lease, work, progress)
+        finally:
+            catalogue.forget(lease.tenant)
+
+    return Worker(jobs, stored, at_once=settings.workers, rebuild=rebuilt)
 
 
 @asynccontextmanager

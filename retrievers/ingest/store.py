@@ -6,7 +6,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pgvector import HalfVector, SparseVector
@@ -21,6 +21,9 @@ from retrievers.ingest.prepare import Passage, Prepared
 from retrievers.ingest.rows import reweighed, term_counts
 from retrievers.postgres.database import Row
 from retrievers.text import analysis, folding, split, weights
+
+if TYPE_CHECKING:
+    from retrievers.ingest.stored import Stored
 
 Connection = AsyncConnection[Row]
 
@@ -111,6 +114,16 @@ async def lock(connection: Connection, tenant: str, number: int) -> Row:
             raise Replaced
         raise UnknownCollection("the collection was deleted meanwhile", where="collection")
     return row
+
+
+async def lock_all(connection: Connection, tenant: str, number: int) -> None:
+    """Lock a collection and what is built to replace it, in the order of those who build; raises as `lock`."""
+    await lock(connection, tenant, number)
+    await show_shadows(connection)
+    await connection.execute(
+        "SELECT FROM signalbox.collection WHERE tenant = %s AND shadow_of = %s ORDER BY number FOR UPDATE",
+        (tenant, number),
+    )
 
 
 async def show_shadows(connection: Connection) -> None:
@@ -338,6 +351,8 @@ _NOTE_READERS = """
         LEFT JOIN signalbox.collection now ON now.tenant = d.tenant AND now.number = new.part
         WHERE d.part IS DISTINCT FROM new.part) change
     WHERE narrows IS NOT NULL
+      AND NOT EXISTS (SELECT FROM signalbox.collection k
+                      WHERE k.tenant = %(tenant)s AND k.number = %(number)s AND k.shadow_of IS NOT NULL)
     ON CONFLICT (tenant) DO UPDATE
     SET changed = a.changed + 1, narrowed = CASE WHEN excluded.narrowed > 0 THEN a.changed + 1 ELSE a.narrowed END
 """
@@ -652,8 +667,24 @@ async def settle(connection: Connection, tenant: str, number: int) -> int:
         after = (rows[-1][0], rows[-1][1])
 
 
+async def restore_moments(connection: Connection, tenant: str, number: int, documents: Sequence["Stored"]) -> None:
+    """Give documents that were written again the moments and deliveries that they had."""
+    columns = [(one.document.id, one.delivery, one.created_at, one.updated_at) for one in documents]
+    ids, deliveries, created, updated = zip(*columns, strict=True) if columns else ((), (), (), ())
+    await connection.execute(
+        """
+        UPDATE signalbox.document d
+        SET delivery = had.delivery, created_at = had.created_at, updated_at = had.updated_at
+        FROM unnest(%s::text[], %s::bigint[], %s::timestamptz[], %s::timestamptz[])
+             AS had (id, delivery, created_at, updated_at)
+        WHERE d.tenant = %s AND d.collection = %s AND d.id = had.id
+        """,
+        (list(ids), list(deliveries), list(created), list(updated), tenant, number),
+    )
+
+
 async def delete_collection(connection: Connection, tenant: str, number: int) -> int:
-    """Delete a collection with everything in it; returns how many documents it had."""
+    """Delete a locked collection with everything in it; returns how many documents it had."""
     await connection.execute("DELETE FROM signalbox.feedback_document WHERE collection = %s", (number,))
     cursor = await connection.execute(
         "SELECT sum(documents)::bigint FROM signalbox.collection WHERE tenant = %s AND %s IN (number, part_of)",

@@ -37,8 +37,8 @@ async def vector_index(database: Database, name: str, dimension: int) -> int:
         number, known = await _row(connection, "SELECT number, dimension FROM signalbox.embedder WHERE name = %s", name)
         if known != dimension:
             raise EmbedderMismatch(
-                f"the embedder {name} had vectors of length {known} and now has {dimension}: give the new model another "
-                "name, or remove the collections that were made with the old one",
+                f"the embedder {name} had vectors of length {known} and now has {dimension}: give the new model "
+                "another name, or remove the collections that were made with the old one",
                 where="embedder",
             )
         await build(connection, number, dimension)
@@ -128,7 +128,7 @@ async def _owner(database: Database) -> AsyncIterator[AsyncConnection[Row]]:
 async def _alone(connection: AsyncConnection[Row], number: int) -> AsyncIterator[None]:
     """Nobody else builds or drops this index meanwhile. Asked again and again: a session that waits inside a statement
     would itself be waited for by the one that builds."""
-    while not (await _row(connection, "SELECT pg_try_advisory_lock(%s)", _LOCK * 100_000 + number))[0]:
+    while not (await _row(connection, "SELECT pg_try_advisory_lock(%s)", _LOCK * 100_000 + number))[0]:  # noqa: ASYNC110
         await asyncio.sleep(_LOOK_EVERY_S)
     try:
         yield
