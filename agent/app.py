@@ -48,6 +48,8 @@ from retrievers.embed.pool import Embedders
 from retrievers.ingest import delivery as deliveries
 from retrievers.ingest import jobs as queue
 from retrievers.ingest import store
+from retrievers.ingest.check import Checker
+from retrievers.ingest.check import Report as CheckReport
 from retrievers.ingest.declare import declare
 from retrievers.ingest.documents import Document, Rejected
 from retrievers.ingest.jobs import Job
@@ -480,6 +482,34 @@ class Service:
             id = await self.worker.jobs.submit_rebuild(own.tenant, own.number, own.name, embedder)
         self.worker.wake()
         return await self.job(id, tenant=whole(own.tenant))
+
+    async def check(
+        self,
+        collection: str,
+        *,
+        mend: bool = False,
+        progress: Callable[[int], None] | None = None,
+        tenant: str | Viewer | None = None,
+    ) -> CheckReport:
+        """Compare all that is stored of a collection with what its documents make of it; see `retrievers.ingest.check`.
+
+        Args:
+            mend: put right what is wrong.
+            progress: called with how many documents are compared.
+        Raises:
+            UnknownCollection: the tenant has no such collection of its own.
+            Unavailable: the database failed, or the embedder of vectors that are to be mended.
+        """
+        who = self._tenant(tenant)
+        while True:
+            own = await self._own(who, collection)
+            try:
+                checker = Checker(self.database, self.embedder, own, progress or (lambda done: None))
+                return await checker.run(mend=mend)
+            except store.Replaced:
+                continue
+            finally:
+                self.catalogue.forget(who)
 
     @_in_time
     async def cancel_job(self, job_id: str, *, tenant: str | Viewer | None = None) -> Job:

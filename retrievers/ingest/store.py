@@ -203,12 +203,19 @@ _EARLIER_TO_COME = """
 """
 
 
-async def known_vectors(connection: Connection, tenant: str, number: int, ids: Sequence[str]) -> dict[bytes, Vectors]:
-    """Vectors of the stored passages of some documents, by the digest of what was embedded."""
+async def known_vectors(
+    connection: Connection, tenant: str, number: int, ids: Sequence[str], embedder: int | None = None
+) -> dict[bytes, Vectors]:
+    """Vectors of the stored passages of some documents, by the digest of what was embedded.
+
+    Args:
+        embedder: number of the one they must be of.
+    """
     cursor = await connection.execute(
         "SELECT digest, embedding FROM signalbox.chunk"
-        " WHERE tenant = %s AND collection = %s AND document_id = ANY (%s) AND embedding IS NOT NULL",
-        (tenant, number, list(ids)),
+        " WHERE tenant = %s AND collection = %s AND document_id = ANY (%s) AND embedding IS NOT NULL"
+        " AND embedder = coalesce(%s, embedder)",
+        (tenant, number, list(ids), embedder),
         binary=True,
     )
     return {bytes(row[0]): row[1].to_numpy().astype(np.float32) for row in await cursor.fetchall()}

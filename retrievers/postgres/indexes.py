@@ -5,8 +5,11 @@ connect as the owner, for the schema alone.
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
+from importlib.resources import files
 from typing import LiteralString
 
 import psycopg
@@ -78,9 +81,9 @@ async def drop_unused(database: Database, number: int) -> bool:
 
 
 async def faulty(database: Database) -> list[str]:
-    """Indexes of the schema that are invalid, and those for vectors that are missing, by name."""
+    """Indexes of the schema that are missing or invalid and not being built, by name."""
     async with _owner(database) as connection:
-        return [row[0] for row in await (await connection.execute(_FAULTY)).fetchall()]
+        return [row[0] for row in await (await connection.execute(_FAULTY, (list(_shipped()),))).fetchall()]
 
 
 async def mend(database: Database, name: str) -> None:
@@ -89,18 +92,32 @@ async def mend(database: Database, name: str) -> None:
         vectors = await (await connection.execute(_EMBEDDER_OF, (name,))).fetchone()
         if vectors is not None:
             await build(connection, *vectors)
+        elif (await _row(connection, "SELECT to_regclass('signalbox.' || quote_ident(%s)) IS NULL", name))[0]:
+            statement = _shipped()[name].replace("CREATE INDEX", "CREATE INDEX CONCURRENTLY", 1)
+            await connection.execute(statement.encode())
         else:
-            statement = sql.SQL("REINDEX INDEX CONCURRENTLY {}").format(sql.Identifier("signalbox", name))
-            await connection.execute(statement)
+            # What an earlier attempt to build one again has left has such a name.
+            verb = "DROP INDEX" if re.search("_cc(new|old)[0-9]*$", name) else "REINDEX INDEX"
+            await connection.execute(sql.SQL(f"{verb} CONCURRENTLY {{}}").format(sql.Identifier("signalbox", name)))
+
+
+@cache
+def _shipped() -> dict[str, str]:
+    """Statements of the indexes that the schema has beside those of its constraints, by name."""
+    schema = files("retrievers.postgres").joinpath("schema.sql").read_text(encoding="utf-8")
+    return {found[2]: found[1] for found in re.finditer(r"^(CREATE INDEX (\w+) ON .*);$", schema, re.MULTILINE)}
 
 
 _EMBEDDER_OF = "SELECT number, dimension FROM signalbox.embedder WHERE 'chunk_embedding_' || number = %s"
 _FAULTY = """
     SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
     WHERE c.relnamespace = 'signalbox'::regnamespace AND NOT (i.indisvalid AND i.indisready)
+      AND NOT EXISTS (SELECT FROM pg_stat_progress_create_index p WHERE p.index_relid = i.indexrelid)
     UNION
     SELECT 'chunk_embedding_' || number FROM signalbox.embedder
     WHERE to_regclass('signalbox.chunk_embedding_' || number) IS NULL
+    UNION
+    SELECT name FROM unnest(%s::text[]) AS name WHERE to_regclass('signalbox.' || quote_ident(name)) IS NULL
     ORDER BY 1
 """
 

@@ -46,7 +46,7 @@ _DUMP = {
     "term": "SELECT term, k.readers, t.chunks, 0" + _OF.format(table="term"),
     "field_value": "SELECT field, value, k.readers, t.number, t.documents" + _OF.format(table="field_value"),
     "field_count": "SELECT field, k.readers, t.documents, kept, long" + _OF.format(table="field_count"),
-    "field_word": "SELECT field, value, words, place, k.readers" + _OF.format(table="field_word"),
+    "field_word": "SELECT field, value, t.words, place, k.readers" + _OF.format(table="field_word"),
 }
 
 

@@ -130,6 +130,21 @@ class Collections(Shape):
     collections: list[CollectionSummary]
 
 
+class UnderWay(Shape):
+    """A job that makes a collection anew; `GET /v1/jobs/{job_id}` says how far it is."""
+
+    job_id: str
+    kind: Literal["reembed", "rebuild"]
+    embedder: Annotated[str | None, Field(description="that the collection will have; null for the one it has")]
+    status: str
+
+
+class Reembedding(Shape):
+    """Which embedder a collection is to have."""
+
+    embedder: Annotated[str, Field(min_length=1, max_length=200, description="one that the server's settings name")]
+
+
 class CollectionBody(CollectionSummary):
     """A collection with its field catalogue: per field its type, ranges and commonest values with counts."""
 
@@ -138,6 +153,7 @@ class CollectionBody(CollectionSummary):
     records: Annotated[list[str], Field(description="what a document is called, as declared")]
     derived_records: Annotated[list[str], Field(description="what a document is taken to be called beside that")]
     fields: list[dict[str, Any]]
+    job: Annotated[UnderWay | None, Field(description="that makes it anew: questions are answered as it was before")]
 
 
 class Declaration(Shape):
