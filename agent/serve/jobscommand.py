@@ -24,13 +24,13 @@ async def run(service: "Service", action: str | None, id: str | None, *, viewer:
         return 0
     assert id is not None
     if action == "show":
-        _show(await service.job(id, tenant=viewer), as_json=as_json)
+        shown(await service.job(id, tenant=viewer), as_json=as_json)
         return 0
     if action == "cancel":
-        _show(await service.cancel_job(id, tenant=viewer), as_json=as_json)
+        shown(await service.cancel_job(id, tenant=viewer), as_json=as_json)
         return 0
     job = await _retry(service, id, viewer)
-    _show(job, as_json=as_json)
+    shown(job, as_json=as_json)
     return 2 if job.failures or job.status == "failed" else 0
 
 
@@ -71,7 +71,8 @@ def _show_all(jobs: "Sequence[Job]", *, as_json: bool) -> None:
         print("no jobs; documents sent to `signalbox serve` become jobs")
 
 
-def _show(job: "Job", *, as_json: bool) -> None:
+def shown(job: "Job", *, as_json: bool) -> None:
+    """Print a job, with what failed of it."""
     if as_json:
         failures = [{**asdict(one), "failed_at": one.failed_at.isoformat()} for one in job.failures]
         output.write_json({**_as_json(job), "failures": failures})
@@ -99,6 +100,6 @@ def _line(job: "Job") -> str:
 
 def _as_json(job: "Job") -> dict[str, object]:
     moments = ("next_try_at", "created_at", "started_at", "finished_at")
-    shown = {name: value for name, value in asdict(job).items() if name not in ("failures", *moments)}
+    given = {name: value for name, value in asdict(job).items() if name not in ("failures", *moments)}
     times = {name: getattr(job, name) for name in moments}
-    return shown | {name: at.isoformat() if at else None for name, at in times.items()}
+    return given | {name: at.isoformat() if at else None for name, at in times.items()}

@@ -21,7 +21,7 @@ from retrievers.embed.pool import Embedders
 from retrievers.ingest import store, values
 from retrievers.ingest.prepare import Passage, Prepared
 from retrievers.ingest.retired import remove_retired
-from retrievers.ingest.stored import prepare_again, read_stored
+from retrievers.ingest.stored import Stored, prepare_again, read_stored
 from retrievers.postgres import indexes
 from retrievers.postgres.database import Database, Row
 from retrievers.text import analysis, split, weights
@@ -114,13 +114,11 @@ class Checker:
         return self._report(documents, wrong, await self._compare())
 
     def _report(self, documents: int, wrong: Wrong, left: Wrong) -> Report:
-        found = [
-            Finding(
-                kind, text.format(name=self.collection.name), len(wrong[kind]), tuple(wrong[kind][:5]), kind not in left
-            )
-            for kind, text in KINDS.items()
-            if wrong.get(kind)
-        ]
+        found = []
+        for kind, text in KINDS.items():
+            if names := wrong.get(kind) or left.get(kind):
+                said = text.format(name=self.collection.name)
+                found.append(Finding(kind, said, len(names), tuple(names[:5]), kind not in left))
         return Report(self.collection.name, documents, tuple(found))
 
     async def _compare(self) -> Wrong:
@@ -157,9 +155,7 @@ class Checker:
             if locked:
                 await store.lock(connection, self.collection.tenant, self.collection.number)
             stored, fields = await read_stored(connection, self.collection.tenant, self.collection.number, ids)
-            prepared = await asyncio.to_thread(
-                lambda: [prepare_again(one, fields, keeps_digest=True) for one in stored]
-            )
+            prepared = await asyncio.to_thread(_prepared, stored, fields)
             kept = {row[0]: row[1:] for row in await _rows(connection, _DOCUMENTS, self._which | {"ids": list(ids)})}
             rows: dict[str, list[Row]] = defaultdict(list)
             cursor = await connection.execute(
@@ -212,14 +208,18 @@ class Checker:
             for place, more in enumerate((documents, chunks, words, public)):
                 one[place] += more
             one[4][language] += documents
-        wrong: dict[int, dict[str, Any]] = {}
+        wrong: dict[int, dict[str, Any]] = defaultdict(dict)
         kept = await _rows(connection, _KEPT, self._which)
+        chunks, words = sum(one[1] for one in made.values()), sum(one[2] for one in made.values())
+        mean = weights.on_grid(words / chunks) if chunks else 0.0
+        if abs((await _rows(connection, _MEAN, self._which))[0][0] - mean) > 1e-6:
+            wrong[self.collection.number]["mean_length"] = mean
         for number, *counts in kept:
             pairs = zip(
                 ("documents", "chunks", "words", "public_documents", "languages"), counts, made[number], strict=True
             )
             if differing := {name: new for name, old, new in pairs if old != new}:
-                wrong[number] = differing
+                wrong[number] |= differing
         return wrong
 
     async def _changes(self, connection: store.Connection) -> dict[int, values.Changes]:
@@ -247,6 +247,8 @@ class Checker:
             await connection.execute(_MEND_TERMS, self._which)
             for part, counts in (await self._counts(connection)).items():
                 for name, count in counts.items():
+                    if name == "mean_length":
+                        continue  # every weight follows from it: `settle` below
                     given = Jsonb(count) if name == "languages" else count
                     await connection.execute(_MEND_COUNT[name], {"tenant": tenant, "part": part, "count": given})
             for part, changes in (await self._changes(connection)).items():
@@ -303,18 +305,13 @@ def _compared(
             continue
         language, fields, chunks, words, *scope = kept[id]
         lengths = sum(passage.length for passage in item.passages)
-        if (item.document.enabled and language != item.language) or (fields, chunks, words) != (
-            item.fields,
-            len(item.passages),
-            lengths,
-        ):
+        made = (item.language if item.document.enabled else language, item.fields, len(item.passages), lengths)
+        if (language, fields, chunks, words) != made:
             wrong["documents"].append(id)
         own = sorted(rows.get(id, ()), key=lambda row: int(row[0]))
-        whole_ones = [
-            _as_made(n, passage, row, fields, scope, mean)
-            for n, (passage, row) in enumerate(zip(item.passages, own, strict=False))
-        ]
-        if len(own) != len(item.passages) or not all(whole_ones):
+        pairs = enumerate(zip(item.passages, own, strict=False))
+        as_made = [_as_made(n, passage, row, fields, scope, mean) for n, (passage, row) in pairs]
+        if len(own) != len(item.passages) or not all(as_made):
             wrong["passages"].append(id)
         if not all(row[1] == embedder[0] and _sound(row[-1], embedder[1]) for row in own):
             wrong["vectors"].append(id)

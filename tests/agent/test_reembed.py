@@ -86,7 +86,9 @@ def corpus(count: int = 90) -> list[Document]:
 
 
 @asynccontextmanager
-async def opened(owner: str, service: str, old: ScriptedServer, new: ScriptedServer, **more: Any) -> AsyncIterator[Service]:
+async def opened(
+    owner: str, service: str, old: ScriptedServer, new: ScriptedServer, **more: Any
+) -> AsyncIterator[Service]:
     settings = Settings(
         database_url=owner, service_url=service, embedder=OLD, embedder_base_url=old.base_url,
         embedders=f"{NEW}={new.base_url}", **more,
@@ -102,7 +104,9 @@ def models() -> Any:
 
 
 @pytest.fixture
-async def service(owner_url: str, service_url: str, models: tuple[ScriptedServer, ScriptedServer]) -> AsyncIterator[Service]:
+async def service(
+    owner_url: str, service_url: str, models: tuple[ScriptedServer, ScriptedServer]
+) -> AsyncIterator[Service]:
     async with opened(owner_url, service_url, *models) as it:
         yield it
 
@@ -210,3 +214,268 @@ async def removed(service: Service, url: str) -> list[tuple[str, int]]:
 
 def without_vectors(found: dict[str, list[Any]]) -> dict[str, list[Any]]:
     return {**found, "chunk": [(*row[:7], *row[8:]) for row in found["chunk"]]}
+
+
+async def test_a_question_to_collections_of_two_embedders_is_embedded_once_by_each(
+    service: Service, models: tuple[ScriptedServer, ScriptedServer]
+):
+    await service.ingest([document("a", "Penguins march."), document("b", "Whales sing.")], "docs")
+    await service.ingest([document("c", "Walruses swim."), document("d", "Bears sleep.")], "others")
+    await service.reembed("others", NEW)
+    while await turn(service):
+        pass
+    await service.retrieve("warm up", sources=("vector",))
+    asked = [len(model.requests) for model in models]
+
+    result = await service.retrieve("who swims?", sources=("vector",))
+
+    assert {hit.collection for hit in result.hits} == {"docs", "others"}
+    assert result.degraded == ()
+    inputs = [[one.body["input"] for one in model.requests[n:]] for model, n in zip(models, asked, strict=True)]
+    assert [one.count(["who swims?"]) for one in inputs] == [1, 1]
+    assert all(-1.01 <= hit.scores["vector"] <= 1.01 for hit in result.hits)
+
+
+_KILLED = """
+import asyncio, sys
+from agent import open_service
+from agent.settings import Settings
+from retrievers.ingest import rebuild
+
+rebuild._BATCH = 20
+
+async def main():
+    owner, service, old, new = sys.argv[1:]
+    settings = Settings(database_url=owner, service_url=service, embedder="openai/old", embedder_base_url=old,
+                        embedders="openai/new=" + new)
+    async with open_service(settings) as it:
+        async with it.worker:
+            print("up", flush=True)
+            await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+async def test_killed_at_several_moments_it_is_finished_by_the_next_worker_and_nothing_is_lost(
+    owner_url: str, service_url: str
+):
+    # Slow enough to die in the middle; what was copied before is not embedded again.
+    with ScriptedServer(dimension=16) as old, ScriptedServer(dimension=48, faults=[Fault(delay_s=0.4)] * 500) as new:
+        async with opened(owner_url, service_url, old, new) as service:
+            await service.ingest(corpus(), "docs")
+            expected = dump(owner_url)
+            job = await service.reembed("docs", NEW)
+            done = [0]
+            for _ in range(2):
+                process = subprocess.Popen(
+                    [sys.executable, "-c", _KILLED, owner_url, service_url, old.base_url, new.base_url],
+                    stdout=subprocess.PIPE,
+                    cwd=ROOT,
+                )
+                try:
+                    async with asyncio.timeout(60):
+                        while (now := await service.job(job.id)).done <= done[-1]:
+                            await asyncio.sleep(0.05)
+                finally:
+                    os.kill(process.pid, signal.SIGKILL)
+                    process.wait()
+                done.append(now.done)
+                assert now.status == "running"
+                assert await embedder_of(service) == (OLD, 16)
+                with psycopg.connect(owner_url, autocommit=True) as connection:  # as if the lease had ended
+                    connection.execute("UPDATE signalbox.job SET free_at = now()")
+            while await turn(service):
+                pass
+            assert (await service.job(job.id)).status == "done"
+            assert await embedder_of(service) == (NEW, 48)
+            await removed(service, owner_url)
+            assert same(without_vectors(expected), without_vectors(dump(owner_url)))
+            assert (await service.check("docs")).findings == ()
+            texts = [text for one in new.requests for text in one.body["input"]]
+            # At most one batch of each of the dead was embedded twice.
+            assert len(texts) - len({*texts}) <= 3 * 60
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+async def test_an_embedder_that_fails_leaves_the_old_vectors_in_force_and_the_job_says_why(
+    owner_url: str, service_url: str
+):
+    faults: list[Fault | None] = [None] * 2
+    with (
+        ScriptedServer(dimension=16) as old,
+        ScriptedServer(dimension=48, faults=iter([*faults, *[Fault(status=401)] * 3])) as new,
+    ):
+        async with opened(owner_url, service_url, old, new) as service:
+            await service.ingest(corpus(), "docs")
+            before = await pages(service)
+            job = await service.reembed("docs", NEW)
+            with pytest.raises(Unavailable):
+                await turn(service)
+            job = await service.job(job.id)
+            assert (job.status, job.next_try_at is not None) == ("queued", True)
+            assert job.error is not None
+            assert job.error.startswith(f"the embedder {NEW} is unavailable: ")
+            assert await embedder_of(service) == (OLD, 16)
+            assert await pages(service) == before
+
+            # Up again, it goes on by itself.
+            new._faults = iter(())
+            with psycopg.connect(owner_url, autocommit=True) as connection:
+                connection.execute("UPDATE signalbox.job SET free_at = now()")
+            while await turn(service):
+                pass
+            assert (await service.job(job.id)).status == "done"
+            assert await embedder_of(service) == (NEW, 48)
+
+
+async def test_vectors_too_long_for_an_index_fail_the_job_and_change_nothing(owner_url: str, service_url: str):
+    with ScriptedServer(dimension=16) as old, ScriptedServer(dimension=4096) as new:
+        async with opened(owner_url, service_url, old, new) as service:
+            await service.ingest(corpus(5), "docs")
+            before = await pages(service)
+            job = await service.reembed("docs", NEW)
+            with pytest.raises(BadRequest):
+                await turn(service)
+            job = await service.job(job.id)
+            assert (job.status, job.error) == (
+                "failed",
+                f"the embedder {NEW} makes vectors of 4,096 dimensions; the index takes at most 4,000",
+            )
+            assert await pages(service) == before
+
+
+async def test_cancelled_it_leaves_nothing_behind_and_can_be_begun_again(
+    service: Service, monkeypatch: pytest.MonkeyPatch, owner_url: str
+):
+    await service.ingest(corpus(), "docs")
+    before, stored = await pages(service), dump(owner_url)
+    slow(service, monkeypatch)
+    job = await service.reembed("docs", NEW)
+    await turn(service)
+    with pytest.raises(BadRequest, match=f"is being made anew already: job {job.id}"):
+        await service.rebuild("docs")
+    cancelled = await service.cancel_job(job.id)
+    assert (cancelled.status, cancelled.error) == ("failed", "cancelled")
+    with pytest.raises(BadRequest, match="it is failed already"):
+        await service.cancel_job(job.id)
+    assert not await turn(service)
+    assert len(await removed(service, owner_url)) == 1
+    assert await pages(service) == before
+    assert same(stored, dump(owner_url))
+    with psycopg.connect(owner_url) as connection:
+        assert connection.execute("SELECT name FROM signalbox.embedder").fetchall() == [(OLD,)]
+        assert connection.execute("SELECT to_regclass('signalbox.chunk_embedding_2')").fetchone() == (None,)
+
+    await service.retry_job(job.id)
+    while await turn(service):
+        pass
+    assert await embedder_of(service) == (NEW, 48)
+
+
+async def test_a_collection_that_is_deleted_meanwhile_ends_the_job_with_all_that_was_built(
+    service: Service, monkeypatch: pytest.MonkeyPatch, owner_url: str
+):
+    await service.ingest(corpus(), "docs")
+    slow(service, monkeypatch)
+    job = await service.reembed("docs", NEW)
+    await turn(service)
+    assert await service.delete("docs") > 0
+    ended = await service.job(job.id)
+    assert (ended.status, ended.error) == ("failed", "the collection was deleted")
+    with psycopg.connect(owner_url) as connection:
+        for table in ("collection", "document", "chunk", "term", "field_value"):
+            assert connection.execute(f"SELECT count(*) FROM signalbox.{table}".encode()).fetchone() == (0,), table
+
+
+async def test_jobs_of_others_have_their_turn_between(service: Service, monkeypatch: pytest.MonkeyPatch):
+    await service.ingest(corpus(), "docs")
+    slow(service, monkeypatch)
+    long = await service.reembed("docs", NEW)
+    short = await service.submit("other", [{"id": "a", "text": "Short."}], wait=False)
+    await turn(service)
+    await turn(service)
+    assert (await service.job(short.id)).status == "done"
+    assert (await service.job(long.id)).status == "queued"
+
+
+async def test_another_tenant_sees_nothing_of_it(service: Service, monkeypatch: pytest.MonkeyPatch):
+    await service.ingest(corpus(30), "docs")
+    slow(service, monkeypatch)
+    job = await service.reembed("docs", NEW)
+    await turn(service)
+    other = whole("other")
+    assert await service.collections(tenant=other) == ()
+    for call in (
+        service.reembed("docs", NEW, tenant=other), service.rebuild("docs", tenant=other),
+        service.check("docs", tenant=other), service.cancel_job(job.id, tenant=other),
+    ):  # fmt: skip
+        with pytest.raises(BadRequest, match="no collection|no job"):
+            await call
+    async with service.database.transaction(other) as connection:
+        await connection.execute("SELECT set_config('signalbox.shadows', 'on', true)")
+        for table in ("collection", "document", "chunk"):
+            assert (await (await connection.execute(f"SELECT FROM signalbox.{table}".encode())).fetchall()) == []
+
+
+async def test_the_platforms_documents_are_searched_by_all_without_a_gap_and_feedback_stays(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+):
+    public = [document(f"p{n}", f"Public penguin {n}.", public=True) for n in range(30)]
+    await service.ingest(public, "docs", tenant="0")
+    slow(service, monkeypatch)
+    seen = await service.retrieve("public penguin 7", tenant="acme")
+    await service.feedback(seen.trace_id, 9, tenant="acme")
+    await service.reembed("docs", NEW, tenant="0")
+    await turn(service)
+    during = await service.retrieve("public penguin 7", tenant="acme")
+    assert [(hit.id, hit.score) for hit in during.hits] == [(hit.id, hit.score) for hit in seen.hits]
+    assert [one.name for one in await service.collections(tenant="acme")] == ["docs"]
+    while await turn(service):
+        pass
+    assert (await service.retrieve("public penguin 7", tenant="acme", sources=("vector",))).hits
+    rows = await service.database.fetch(
+        "acme",
+        "SELECT count(*) FROM signalbox.feedback_document f JOIN signalbox.collection k ON k.number = f.collection",
+        {},
+    )
+    assert rows[0][0] > 0
+
+
+async def test_rebuilding_makes_what_a_fresh_ingestion_of_another_version_makes_without_embedding_again(
+    service: Service, models: tuple[ScriptedServer, ScriptedServer], monkeypatch: pytest.MonkeyPatch, owner_url: str
+):
+    from retrievers.text import analysis, split
+
+    await service.ingest(corpus(), "docs")
+    asked = len(models[0].requests)
+    job = await service.rebuild("docs")
+    assert (job.kind, job.embedder) == ("rebuild", None)
+    while await turn(service):
+        pass
+    assert len(models[0].requests) == asked
+    await removed(service, owner_url)
+
+    cut = split.split
+    monkeypatch.setattr(split, "split", lambda text: cut(text, 300))
+    monkeypatch.setattr(split, "VERSION", split.VERSION + 1)
+    monkeypatch.setattr(analysis, "VERSION", analysis.VERSION + 1)
+    with pytest.raises(BadRequest, match="`signalbox rebuild docs` makes it anew"):
+        await service.ingest([document("x", "x")], "docs")
+    assert [one.kind for one in (await service.check("docs")).findings if one.kind == "version"] == ["version"]
+    await service.rebuild("docs")
+    while await turn(service):
+        pass
+    await removed(service, owner_url)
+    assert (await service.check("docs")).findings == ()
+    assert (await service.ingest(corpus(), "docs")).unchanged == len(corpus())
+    rebuilt = dump(owner_url)
+
+    await service.ingest(corpus(), "fresh")
+    fresh = dump(owner_url, name="fresh")
+    moments = slice(15, 18)
+    for found in (rebuilt, fresh):
+        found["document"] = [(*row[: moments.start], *row[moments.stop :]) for row in found["document"]]
+    assert same(rebuilt, fresh)

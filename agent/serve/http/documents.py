@@ -97,17 +97,17 @@ async def list_jobs(
 
 async def get_job(service: TheService, caller: TheWriter, id: JobId) -> Response:
     """How far a job is, and which of its documents failed."""
-    return answer(_body(await service.job(id, tenant=caller.viewer)))
+    return answer(job_body(await service.job(id, tenant=caller.viewer)))
 
 
 async def retry_job(service: TheService, caller: TheWriter, id: JobId) -> Response:
     """Have the documents of a job that failed stored after all; what came later is not replaced."""
-    return answer(_body(await service.retry_job(id, tenant=caller.viewer)), 202)
+    return answer(job_body(await service.retry_job(id, tenant=caller.viewer)), 202)
 
 
 async def cancel_job(service: TheService, caller: TheWriter, id: JobId) -> Response:
     """End a job that makes a collection anew; the collection stays as it is. Ingestions are not cancelled."""
-    return answer(_body(await service.cancel_job(id, tenant=caller.viewer)))
+    return answer(job_body(await service.cancel_job(id, tenant=caller.viewer)))
 
 
 def _answer(job: Job, *, wait: bool) -> Response:
@@ -122,7 +122,8 @@ def _answer(job: Job, *, wait: bool) -> Response:
     return answer(shapes.Ingested(job_id=job.id, failed=failed, **counts))
 
 
-def _body(job: Job) -> shapes.JobBody:
+def job_body(job: Job) -> shapes.JobBody:
+    """A job with the documents that failed."""
     return shapes.JobBody(**_summary(job), failed=[shapes.FailedLetter(**asdict(one)) for one in job.failures])
 
 

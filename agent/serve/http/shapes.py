@@ -71,6 +71,10 @@ class JobSummary(Shape):
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
+    kind: Annotated[
+        Literal["ingest", "reembed", "rebuild"], Field(description="the last two make a collection anew")
+    ] = "ingest"
+    embedder: Annotated[str | None, Field(description="that the collection is to have")] = None
 
 
 class FailedLetter(FailedDocument):
@@ -79,13 +83,13 @@ class FailedLetter(FailedDocument):
 
 
 class JobBody(JobSummary):
-    """An ingestion job with the documents that were not stored."""
+    """A job with the documents that were not stored."""
 
     failed: list[FailedLetter]
 
 
 class Jobs(Shape):
-    """The latest ingestion jobs, newest first."""
+    """The latest jobs, newest first."""
 
     jobs: list[JobSummary]
 
@@ -128,6 +132,25 @@ class Collections(Shape):
     """The collections that the caller sees: its own, and those of the platform with public documents."""
 
     collections: list[CollectionSummary]
+
+
+class Wrong(Shape):
+    """Something that is not as the documents make it."""
+
+    kind: str
+    text: Annotated[str, Field(description="what it is")]
+    count: int
+    examples: list[str]
+    mended: bool
+
+
+class Checked(Shape):
+    """What was compared, and what was wrong."""
+
+    collection: str
+    documents: Annotated[int, Field(description="how many were compared")]
+    ok: Annotated[bool, Field(description="whether nothing is wrong any more")]
+    findings: list[Wrong]
 
 
 class UnderWay(Shape):
