@@ -69,10 +69,10 @@ _ALL = {
     " FROM signalbox.collection ORDER BY number",
     "document": "SELECT id, fields, language, digest, chunks, words, part, created_at, updated_at, delivery"
     " FROM signalbox.document ORDER BY id",
-    "chunk": "SELECT collection, document_id, ordinal, embedder, public, part, expires_at, start_character, end_character,"
-    " length, embedding::text, bm25::text, fields, heading, digest, lexemes::text, body, gap FROM signalbox.chunk"
-    " ORDER BY 1, 2, 3",
-    **{name: f"SELECT * FROM signalbox.{name} ORDER BY 1, 2, 3, 4" for name in ("term", "field_value", "field_count")},
+    "chunk": "SELECT collection, document_id, ordinal, embedder, public, part, expires_at, start_character,"
+    " end_character, length, embedding::text, bm25::text, fields, heading, digest, lexemes::text, body, gap"
+    " FROM signalbox.chunk ORDER BY 1, 2, 3",
+    **{name: f"SELECT * FROM signalbox.{name} ORDER BY 1, 2, 3, 4" for name in ("term", "field_value", "field_count")},  # noqa: S608
     "field_word": "SELECT * FROM signalbox.field_word ORDER BY 1, 2, 3, 4, 5, 6",
     "indexes": "SELECT indexdef FROM pg_indexes WHERE schemaname = 'signalbox' ORDER BY 1",
     "invalid": "SELECT count(*) FROM pg_index WHERE NOT indisvalid",
