@@ -42,7 +42,7 @@ from retrievers.core.fields import Field
 from retrievers.core.principals import check_principals
 from retrievers.core.schema import read_schema
 from retrievers.core.tasks import within
-from retrievers.core.types import ChunkId, Collection, FieldValues, Scope, Viewer, whole
+from retrievers.core.types import EVERYTHING, ChunkId, Collection, FieldValues, Scope, Viewer, whole
 from retrievers.embed import Embedder
 from retrievers.embed.pool import Embedders
 from retrievers.ingest import delivery as deliveries
@@ -541,8 +541,9 @@ class Service:
         return with_derived(described, derive(fields, [called] if called else []))
 
     async def _under_way(self, viewer: Viewer, scope: Scope) -> dict[str, Any] | None:
-        """The job that makes the tenant's own collection anew, in short."""
-        if all(one.tenant != viewer.tenant for one in scope.collections):
+        """The job that makes the tenant's own collection anew, in short; who reads as somebody sees no jobs."""
+        own = any(one.tenant == viewer.tenant for one in scope.collections)
+        if not own or viewer.principals not in ((), EVERYTHING):
             return None
         job = await self.worker.jobs.under_way(viewer, scope.collections[0].name)
         if job is None:

@@ -559,7 +559,7 @@ _GIVE_BACK = """
 """
 _SHOWN = """
     SELECT id, collection, file, status, documents, done, inserted, updated,
-           greatest(done - inserted - updated - failed, 0), failed, error,
+           CASE WHEN rebuild IS NULL THEN greatest(done - inserted - updated - failed, 0) ELSE 0 END, failed, error,
            CASE WHEN status = 'queued' AND error IS NOT NULL THEN free_at END, created_at, started_at, finished_at,
            CASE WHEN rebuild IS NULL THEN 'ingest' WHEN rebuild ->> 'embedder' IS NULL THEN 'rebuild'
                 ELSE 'reembed' END,

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import psycopg
 
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.fields import Field
@@ -121,10 +122,14 @@ class Rebuilding:
             reason = f"the embedder {embedder.name} makes vectors of {dimension:,} dimensions"
             raise BadRequest(f"{reason}; the index takes at most {MAX_DIMENSION:,}", where="embedder")
         number = await vector_index(self._database, embedder.name, dimension)
-        async with self._database.transaction(whole(lease.tenant)) as connection:
-            await store.lock(connection, lease.tenant, row[0])
-            await store.show_shadows(connection)
-            shadow = await _open_shadow(connection, lease, row[0], number)
+        try:
+            async with self._database.transaction(whole(lease.tenant)) as connection:
+                await store.lock(connection, lease.tenant, row[0])
+                await store.show_shadows(connection)
+                shadow = await _open_shadow(connection, lease, row[0], number)
+        except psycopg.errors.ForeignKeyViolation as error:
+            reason = f"the embedder {embedder.name} was being forgotten at this moment"
+            raise Unavailable("the database", reason) from error
         same = (analysed, cut) == (analysis.VERSION, split.VERSION)
         return _Site(
             lease.tenant, work.collection, row[0], shadow, embedder, number, wanted == stored, keeps_digests=same

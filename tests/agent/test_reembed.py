@@ -548,3 +548,49 @@ async def test_writers_that_never_pause_do_not_hold_up_the_switch(service: Servi
     await removed(service, owner_url)
     assert await embedder_of(service) == (NEW, 48)
     assert (await service.check("docs")).findings == ()
+
+
+async def test_what_was_replaced_is_removed_by_the_worker_and_its_index_with_it(service: Service, owner_url: str):
+    await service.ingest(corpus(20), "docs")
+    await service.reembed("docs", NEW)
+    while await turn(service):
+        pass
+    count = "SELECT (SELECT count(*) FROM signalbox.document), to_regclass('signalbox.chunk_embedding_1')::text"
+    with psycopg.connect(owner_url, autocommit=True) as connection:
+        # Questions that began before the switch may still be using it.
+        assert await service.worker.jobs.retired() == []
+        assert connection.execute(count).fetchone() == (40, "signalbox.chunk_embedding_1")
+        connection.execute("UPDATE signalbox.collection SET retired_at = now() - interval '1 minute' WHERE number = 1")
+        async with service.worker, asyncio.timeout(30):
+            while connection.execute(count).fetchone() != (20, None):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+    assert (await service.check("docs")).findings == ()
+
+
+async def test_a_key_is_sent_to_no_endpoint_but_its_own(owner_url: str, service_url: str):
+    with ScriptedServer(dimension=16) as old, ScriptedServer(dimension=48) as new, ScriptedServer() as third:
+        more = {
+            "embedder_api_key": "key-of-old",
+            "embedders": f"{NEW}={new.base_url}, openai/third={third.base_url}",
+            "embedder_keys": "openai/third=key-of-third",
+        }
+        settings = Settings(
+            database_url=owner_url, service_url=service_url, embedder=OLD, embedder_base_url=old.base_url, **more
+        )
+        async with open_service(settings) as service:
+            await service.ingest(corpus(5), "docs")
+            for name in (NEW, "openai/third"):
+                await service.reembed("docs", name)
+                while await turn(service):
+                    pass
+    for model, key in ((old, "key-of-old"), (new, None), (third, "key-of-third")):
+        sent = " ".join(one.headers.get("authorization", "") for one in model.requests)
+        assert model.requests
+        assert [one for one in ("key-of-old", "key-of-third") if one in sent] == ([key] if key else [])
+
+
+async def test_who_reads_as_somebody_is_told_of_no_job(service: Service):
+    await service.ingest(corpus(5), "docs")
+    await service.reembed("docs", NEW)
+    assert (await service.describe("docs"))["job"] is not None
+    assert (await service.describe("docs", tenant=Viewer("default", ("user:7",))))["job"] is None
