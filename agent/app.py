@@ -454,7 +454,7 @@ class Service:
             UnknownCollection: the tenant has no such collection of its own.
             BadRequest: there is no such embedder, the collection has it, or is being made anew with another.
         """
-        Embedders.of(self.embedder).named(embedder)
+        Embedders.of(self.embedder).check(embedder)
         own = await self._own(self._tenant(tenant), collection)
         if own.embedder == embedder:
             raise BadRequest(

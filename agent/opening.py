@@ -81,6 +81,8 @@ async def open_service(
     embedder = _embedders(settings, cores)
     reranker = open_reranker(settings, model, cores=cores)
     try:
+        for name in parse_pairs(settings.embedders):
+            await embedder.named(name)  # now, and not while the first question waits for it
         with _embedded(settings) as server:
             owner, service = _addresses(settings, server)
             async with _watched(server), Database(owner, service, size=settings.pool_size) as database:

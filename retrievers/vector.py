@@ -55,7 +55,7 @@ class Vector:
         return best_first([hit for hits in found for hit in hits])[: query.limit]
 
     async def _nearest(self, query: Query, name: str, collections: Sequence[Collection]) -> list[Hit]:
-        embedder = self.embedder.named(name)
+        embedder = await self.embedder.named(name)
         vector = await embedder.embed_query(query.gloss or query.text)
         if vector.shape[0] != collections[0].dimension:
             raise Unavailable(CARD.name, f"the embedder {name} changed its vectors' length")

@@ -6,7 +6,7 @@ from pathlib import Path
 from retrievers.core.errors import BadRequest
 from retrievers.embed import Embedder
 from retrievers.embed.onnx import MINILM, OnnxEmbedder
-from retrievers.embed.pool import Embedders
+from retrievers.embed.pool import LANGUAGES, Embedders
 
 
 def open_embedders(
@@ -36,7 +36,23 @@ def open_embedders(
             address, key = base_url, api_key
         return open_embedder(other, base_url=address, api_key=key, cores=cores)
 
-    return Embedders(open_embedder(name, base_url=base_url, api_key=api_key, cores=cores), opened)
+    return Embedders(open_embedder(name, base_url=base_url, api_key=api_key, cores=cores), opened, check_name)
+
+
+def check_name(name: str) -> None:
+    """Raises:
+    BadRequest: no embedder can have that name.
+    """
+    kind, _, rest = name.partition(":")
+    if kind == "onnx" and rest:
+        folder = Path(rest).expanduser()
+        if not folder.is_dir():
+            raise BadRequest(f"the embedder {name}: {folder} is not a folder", where="embedder")
+    elif name != "minilm" and not (kind == "fastembed" and rest) and "/" not in name:
+        raise BadRequest(
+            f'there is no embedder "{name}"; give minilm, onnx:DIR, fastembed:NAME, openai/MODEL or PROVIDER/MODEL',
+            where="embedder",
+        )
 
 
 def parse_pairs(text: str) -> dict[str, str | None]:
@@ -66,23 +82,16 @@ def open_embedder(
     Raises:
         BadRequest: no embedder can have that name.
     """
+    check_name(name)
     kind, _, rest = name.partition(":")
     if name == "minilm":
-        return OnnxEmbedder(MINILM, name, languages=frozenset({"en"}), cores=cores)
+        return OnnxEmbedder(MINILM, name, languages=LANGUAGES[name], cores=cores)
     if kind == "onnx" and rest:
-        folder = Path(rest).expanduser()
-        if not folder.is_dir():
-            raise BadRequest(f"the embedder {name}: {folder} is not a folder", where="embedder")
-        return OnnxEmbedder(folder, name, cores=cores)
+        return OnnxEmbedder(Path(rest).expanduser(), name, cores=cores)
     from retrievers.embed import remote
 
     if kind == "fastembed" and rest:
         return remote.FastEmbedEmbedder(rest)
     if name.startswith("openai/"):
         return remote.OpenAIEmbedder(name, base_url=base_url, api_key=api_key)
-    if "/" in name:
-        return remote.LiteLLMEmbedder(name, base_url=base_url, api_key=api_key)
-    raise BadRequest(
-        f'there is no embedder "{name}"; give minilm, onnx:DIR, fastembed:NAME, openai/MODEL or PROVIDER/MODEL',
-        where="embedder",
-    )
+    return remote.LiteLLMEmbedder(name, base_url=base_url, api_key=api_key)

@@ -2,11 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from threading import Lock
 
 from retrievers.core.errors import BadRequest
 from retrievers.core.types import Scope
 from retrievers.embed import Embedder, Vectors
 
+LANGUAGES = {"minilm": frozenset({"en"})}
+"""Languages of embedders that do not know many."""
 Open = Callable[[str], Embedder]
 
 
@@ -15,11 +18,13 @@ class Embedders:
 
     Args:
         own: of the settings: new collections are made with it.
-        opener: opens another; without one there is no other.
+        opener: opens another, and raises BadRequest where there is none of that name; without one there is no other.
+        check: raises so without opening it.
     """
 
-    def __init__(self, own: Embedder, opener: Open | None = None) -> None:
-        self._own, self._opener = own, opener
+    def __init__(self, own: Embedder, opener: Open | None = None, check: Callable[[str], None] | None = None) -> None:
+        self._own, self._opener, self._check = own, opener, check
+        self._lock = Lock()
         self._others: dict[str, Embedder] = {}
         self.name, self.languages, self.recent = own.name, own.languages, own.recent
 
@@ -28,24 +33,42 @@ class Embedders:
         """The embedder with those beside it, if there are any."""
         return embedder if isinstance(embedder, cls) else cls(embedder)
 
-    def named(self, name: str) -> Embedder:
-        """The embedder of that name; nothing is loaded before it is used.
+    async def named(self, name: str) -> Embedder:
+        """The embedder of that name; its model is not loaded before it is used.
 
         Raises:
             BadRequest: there is none that can be opened here.
         """
         if name == self._own.name:
             return self._own
-        if name not in self._others:
-            if self._opener is None:
-                raise BadRequest(f"the embedder {name} cannot be opened here", where="embedder")
-            self._others[name] = self._opener(name)
-        return self._others[name]
+        if name in self._others:
+            return self._others[name]
+        # In a thread: the first of a provider imports its library, which takes seconds.
+        return await asyncio.to_thread(self._opened, name)
 
-    def has(self, name: str) -> bool:
+    def _opened(self, name: str) -> Embedder:
+        self.check(name)
+        assert self._opener is not None
+        with self._lock:
+            if name not in self._others:
+                self._others[name] = self._opener(name)
+            return self._others[name]
+
+    def check(self, name: str) -> None:
+        """Raises:
+        BadRequest: there is no embedder of that name that can be opened here.
+        """
+        if name == self._own.name:
+            return
+        if self._opener is None:
+            raise BadRequest(f"the embedder {name} cannot be opened here", where="embedder")
+        if self._check is not None:
+            self._check(name)
+
+    def has(self, name: str | None) -> bool:
         """Whether there is one of that name."""
         try:
-            self.named(name)
+            self.check(name or "")
         except BadRequest:
             return False
         return True
@@ -53,9 +76,14 @@ class Embedders:
     def languages_in(self, scope: Scope) -> frozenset[str] | None:
         """The languages that the embedders of all that is searched know, None where each knows many."""
         names = {one.embedder for one in scope.collections if one.chunks and one.embedder and self.has(one.embedder)}
-        known = [self.named(name).languages for name in names] if names and not scope.beside else [self.languages]
+        known = [self._languages(name) for name in names] if names and not scope.beside else [self.languages]
         limited = [one for one in known if one is not None]
         return frozenset.intersection(*limited) if limited else None
+
+    def _languages(self, name: str) -> frozenset[str] | None:
+        if name == self._own.name:
+            return self.languages
+        return self._others[name].languages if name in self._others else LANGUAGES.get(name)
 
     async def dimension(self) -> int:
         """See `Embedder.dimension`; of the service's own."""

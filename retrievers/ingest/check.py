@@ -274,7 +274,7 @@ class Checker:
         vectors: Mapping[bytes, Vectors] = {digest: one for digest, one in known.items() if len(one) == dimension}
         texts = {passage.digest: passage.embedded for item in prepared for passage in item.passages}
         if missing := [digest for digest in texts if digest not in vectors]:
-            named = Embedders.of(self.embedder).named(self.collection.embedder or self.embedder.name)
+            named = await Embedders.of(self.embedder).named(self.collection.embedder or self.embedder.name)
             computed = await named.embed([texts[digest] for digest in missing])
             vectors = {**vectors, **dict(zip(missing, computed, strict=True))}
         async with self._at() as connection:

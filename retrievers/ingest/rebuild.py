@@ -116,7 +116,7 @@ class Rebuilding:
                 await store.settle(connection, lease.tenant, row[0])
             return None
         wanted = work.rebuild["embedder"] or stored
-        embedder = self._embedders.named(wanted) if wanted else self._embedders
+        embedder = await self._embedders.named(wanted) if wanted else self._embedders
         dimension = await embedder.dimension()
         if dimension > MAX_DIMENSION:
             reason = f"the embedder {embedder.name} makes vectors of {dimension:,} dimensions"

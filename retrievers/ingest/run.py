@@ -224,7 +224,7 @@ class _Run:
             try:
                 name = await self._stored_embedder()
                 known = name is not None and self._embedders.has(name)
-                self._embedder = self._embedders.named(name) if known and name else self._embedders
+                self._embedder = await self._embedders.named(name) if known and name else self._embedders
                 dimension = await self._embedder.dimension()
                 async with self._database.transaction(self._writer) as connection:
                     row = await store.open_collection(connection, self._tenant, self._collection)
