@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from psycopg.types.json import Jsonb
 
 from retrievers.core.fields import Field
@@ -19,7 +18,8 @@ from retrievers.core.types import Collection, whole
 from retrievers.embed import Embedder, Vectors
 from retrievers.embed.pool import Embedders
 from retrievers.ingest import store, values
-from retrievers.ingest.prepare import Passage, Prepared
+from retrievers.ingest.compare import compared
+from retrievers.ingest.prepare import Prepared
 from retrievers.ingest.retired import remove_retired
 from retrievers.ingest.stored import Stored, prepare_again, read_stored
 from retrievers.postgres import indexes
@@ -164,7 +164,7 @@ class Checker:
             for row in await cursor.fetchall():
                 rows[row[0]].append(row[1:])
             mean, number, dimension = (await _rows(connection, _MEAN, self._which))[0]
-        return await asyncio.to_thread(_compared, prepared, kept, rows, mean, (number, dimension))
+        return await asyncio.to_thread(compared, prepared, kept, rows, mean, (number, dimension))
 
     def _lexemes(self, prepared: Sequence[Prepared]) -> dict[str, Any]:
         listed = [(item.document.id, n, passage) for item in prepared for n, passage in enumerate(item.passages)]
@@ -291,52 +291,6 @@ class Checker:
 
 def _prepared(stored: Sequence[Stored], fields: Mapping[str, Field]) -> list[Prepared]:
     return [prepare_again(one, fields, keeps_digest=True) for one in stored]
-
-
-def _compared(
-    prepared: Sequence[Prepared], kept: Mapping[str, Row], rows: Mapping[str, Sequence[Row]], mean: float,
-    embedder: tuple[int, int],
-) -> Wrong:  # fmt: skip
-    wrong: Wrong = defaultdict(list)
-    for item in prepared:
-        id = item.document.id
-        if id not in kept:
-            wrong["documents"].append(id)  # deleted at this moment
-            continue
-        language, fields, chunks, words, *scope = kept[id]
-        lengths = sum(passage.length for passage in item.passages)
-        made = (item.language if item.document.enabled else language, item.fields, len(item.passages), lengths)
-        if (language, fields, chunks, words) != made:
-            wrong["documents"].append(id)
-        own = sorted(rows.get(id, ()), key=lambda row: int(row[0]))
-        pairs = enumerate(zip(item.passages, own, strict=False))
-        as_made = [_as_made(n, passage, row, fields, scope, mean) for n, (passage, row) in pairs]
-        if len(own) != len(item.passages) or not all(as_made):
-            wrong["passages"].append(id)
-        if not all(row[1] == embedder[0] and _sound(row[-1], embedder[1]) for row in own):
-            wrong["vectors"].append(id)
-    return wrong
-
-
-def _as_made(n: int, passage: Passage, row: Row, fields: Mapping[str, Any], scope: Sequence[Any], mean: float) -> bool:
-    """Whether a stored passage is what ingestion makes."""
-    given = (n, passage.start, passage.end, passage.length, passage.heading, passage.digest, passage.text, passage.gap)
-    ordinal, _, start, end, length, heading, digest, body, gap, found, *own, bm25, _ = row
-    if (ordinal, start, end, length, heading, bytes(digest), body, gap) != given or not found:
-        return False
-    if own != [fields, *scope]:
-        return False
-    made = weights.document_weights(passage.lexemes, passage.length, mean)
-    kept = dict(zip(bm25.indices(), bm25.values(), strict=True))
-    return kept.keys() == made.keys() and all(np.float32(made[at]) == np.float32(kept[at]) for at in made)
-
-
-def _sound(vector: Any, dimension: int) -> bool:
-    """Whether it is a vector of the embedder's: of its length, and of length 1 as far as half precision goes."""
-    if vector is None:
-        return False
-    numbers = vector.to_numpy().astype(np.float32)
-    return len(numbers) == dimension and abs(float(np.linalg.norm(numbers)) - 1) < 0.02
 
 
 async def _rows(connection: store.Connection, statement: Any, given: Mapping[str, Any]) -> list[Row]:
