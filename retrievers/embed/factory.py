@@ -20,8 +20,8 @@ def open_embedders(
 ) -> Embedders:
     """The service's embedder, with every other that a collection may hold vectors of.
 
-    A key is sent to nobody but the endpoint that it is for: another embedder has an address or a key of its own, or
-    where it has neither and is of the same provider, those of the service's.
+    Nothing is sent where the settings do not say so: another embedder runs here, is named with its address or key, or
+    is of the service's own provider, whose address and key it then has.
 
     Args:
         name, base_url, api_key, cores: as of `open_embedder`, for the service's own.
@@ -30,13 +30,24 @@ def open_embedders(
     """
     addresses, keys = others or {}, keys or {}
 
+    def of_own(other: str) -> bool:
+        provider = other.partition("/")[0]
+        return provider == name.partition("/")[0] or (base_url is not None and provider == "openai")
+
+    def check(other: str) -> None:
+        check_name(other)
+        runs_here = other.startswith(("onnx:", "fastembed:")) or other == "minilm"
+        if not (runs_here or other in addresses or of_own(other)):
+            reason = f"the settings do not name the embedder {other}: add it to EMBEDDERS, as NAME or NAME=URL"
+            raise BadRequest(reason, where="embedder")
+
     def opened(other: str) -> Embedder:
         address, key = addresses.get(other), keys.get(other)
-        if address is None and key is None and other.partition("/")[0] == name.partition("/")[0]:
+        if address is None and key is None and of_own(other):
             address, key = base_url, api_key
         return open_embedder(other, base_url=address, api_key=key, cores=cores)
 
-    return Embedders(open_embedder(name, base_url=base_url, api_key=api_key, cores=cores), opened, check_name)
+    return Embedders(open_embedder(name, base_url=base_url, api_key=api_key, cores=cores), opened, check)
 
 
 def check_name(name: str) -> None:

@@ -182,3 +182,15 @@ def test_an_embedder_that_is_down_is_said_and_the_job_waits(
     assert (code, f"the embedder {NEW} is unavailable" in captured.err) == (3, True)
     assert run(["retrieve", "penguin 3", "--collection", "docs", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["degraded"] == []
+
+
+def test_nothing_is_sent_to_an_embedder_that_the_settings_do_not_name(
+    owner_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SIGNALBOX_DATABASE_URL", owner_url)
+    (tmp_path / "docs.jsonl").write_text("\n".join(map(json.dumps, DOCUMENTS)))
+    run(["ingest", "docs.jsonl", "--collection", "docs"])
+    capsys.readouterr()
+    assert run(["reembed", "docs", "--embedder", "openai/elsewhere"]) == 2
+    assert "the settings do not name the embedder openai/elsewhere" in capsys.readouterr().err

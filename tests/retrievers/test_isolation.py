@@ -170,7 +170,8 @@ def test_the_service_can_call_only_what_it_needs(world: str):
     assert [row[0] for row in allowed] == [
         "access_changed", "concealed", "expired_documents", "matching", "move_feedback", "narrowed", "nearest",
         "parts", "parts", "passages", "principals", "readable", "refresh_statistics", "register_embedder",
-        "retired_collections", "shadows", "sweep", "take_job", "tenant", "term_counts", "verified_key", "verified_principals", "verified_tenant",
+        "retired_collections", "shadows", "sweep", "take_job", "tenant", "term_counts",
+        "verified_key", "verified_principals", "verified_tenant",
     ]  # fmt: skip
 
 
