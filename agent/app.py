@@ -44,11 +44,14 @@ from retrievers.core.fields import Field
 from retrievers.core.principals import check_principals
 from retrievers.core.schema import read_schema
 from retrievers.core.tasks import within
-from retrievers.core.types import ChunkId, Collection, FieldValues, Viewer, whole
+from retrievers.core.types import EVERYTHING, ChunkId, Collection, FieldValues, Scope, Viewer, whole
 from retrievers.embed import Embedder
+from retrievers.embed.pool import Embedders
 from retrievers.ingest import delivery as deliveries
 from retrievers.ingest import jobs as queue
 from retrievers.ingest import store
+from retrievers.ingest.check import Checker
+from retrievers.ingest.check import Report as CheckReport
 from retrievers.ingest.declare import declare
 from retrievers.ingest.documents import Document, Rejected
 from retrievers.ingest.jobs import Job
@@ -453,6 +456,85 @@ class Service:
         self.worker.wake()
         return job
 
+    async def reembed(self, collection: str, embedder: str, *, tenant: str | Viewer | None = None) -> Job:
+        """Have a collection made anew with another embedder by a worker; questions are answered from the old vectors
+        until all of it is there.
+
+        Args:
+            embedder: as of the setting EMBEDDER.
+        Returns:
+            The job; the one under way, where the collection is being made anew with that embedder already.
+        Raises:
+            UnknownCollection: the tenant has no such collection of its own.
+            BadRequest: there is no such embedder, the collection has it, or is being made anew with another.
+        """
+        Embedders.of(self.embedder).check(embedder)
+        own = await self._own(self._tenant(tenant), collection)
+        if own.embedder == embedder:
+            raise BadRequest(
+                f'collection "{collection}" has vectors of {embedder} already; `signalbox rebuild {collection}` makes '
+                "its passages anew",
+                where="embedder",
+            )
+        return await self._make_anew(own, embedder)
+
+    async def rebuild(self, collection: str, *, tenant: str | Viewer | None = None) -> Job:
+        """Have the documents of a collection split, analysed and indexed anew, as `reembed` does; what is embedded
+        already is not embedded again.
+
+        Raises:
+            UnknownCollection, BadRequest: as `reembed`.
+        """
+        return await self._make_anew(await self._own(self._tenant(tenant), collection), None)
+
+    @_in_time
+    async def _make_anew(self, own: Collection, embedder: str | None) -> Job:
+        try:
+            id = await self.worker.jobs.submit_rebuild(own.tenant, own.number, own.name, embedder)
+        except store.Replaced:
+            own = await self._own(own.tenant, own.name)
+            id = await self.worker.jobs.submit_rebuild(own.tenant, own.number, own.name, embedder)
+        self.worker.wake()
+        return await self.job(id, tenant=whole(own.tenant))
+
+    async def check(
+        self,
+        collection: str,
+        *,
+        mend: bool = False,
+        progress: Callable[[int], None] | None = None,
+        tenant: str | Viewer | None = None,
+    ) -> CheckReport:
+        """Compare all that is stored of a collection with what its documents make of it; see `retrievers.ingest.check`.
+
+        Args:
+            mend: put right what is wrong.
+            progress: called with how many documents are compared.
+        Raises:
+            UnknownCollection: the tenant has no such collection of its own.
+            Unavailable: the database failed, or the embedder of vectors that are to be mended.
+        """
+        who = self._tenant(tenant)
+        while True:
+            own = await self._own(who, collection)
+            try:
+                checker = Checker(self.database, self.embedder, own, progress or (lambda done: None))
+                return await checker.run(mend=mend)
+            except store.Replaced:
+                continue
+            finally:
+                self.catalogue.forget(who)
+
+    @_in_time
+    async def cancel_job(self, job_id: str, *, tenant: str | Viewer | None = None) -> Job:
+        """End a job of `reembed` or `rebuild`; the collection stays as it is.
+
+        Raises:
+            NotFound: the tenant has no such job.
+            BadRequest: it is over, or an ingestion.
+        """
+        return await self.worker.jobs.cancel(self.viewer(tenant), job_id)
+
     @_in_time
     async def collections(self, *, tenant: str | Viewer | None = None) -> Sequence[Collection]:
         """The collections the tenant can see."""
@@ -473,8 +555,19 @@ class Service:
         """
         scope = await self.catalogue.scope(self.viewer(tenant), collection, fresh=True)
         described, fields = await self.catalogue.describe(scope), await self.catalogue.fields(scope)
+        described["job"] = await self._under_way(self.viewer(tenant), scope)
         called = await self.catalogue.called(scope)
         return with_derived(described, derive(fields, [called] if called else []))
+
+    async def _under_way(self, viewer: Viewer, scope: Scope) -> dict[str, Any] | None:
+        """The job that makes the tenant's own collection anew, in short; who reads as somebody sees no jobs."""
+        own = any(one.tenant == viewer.tenant for one in scope.collections)
+        if not own or viewer.principals not in ((), EVERYTHING):
+            return None
+        job = await self.worker.jobs.under_way(viewer, scope.collections[0].name)
+        if job is None:
+            return None
+        return {"job_id": job.id, "kind": job.kind, "embedder": job.embedder, "status": job.status}
 
     @_in_time
     async def declare(
@@ -540,14 +633,20 @@ class Service:
             UnknownCollection: the tenant has no such collection of its own.
         """
         who = self._tenant(tenant)
-        if document is not None:
-            return await self._delete_document(who, collection, document)
-        own = await self._own(who, collection)
-        async with self.database.transaction(whole(who)) as connection:
-            await queue.cancel(connection, who, collection)
-            count = await store.delete_collection(connection, who, own.number)
-        self.catalogue.forget(who)
-        return count
+        while True:
+            try:
+                if document is not None:
+                    return await self._delete_document(who, collection, document)
+                own = await self._own(who, collection)
+                async with self.database.transaction(whole(who)) as connection:
+                    # Rows before jobs, as those who write them do.
+                    await store.lock_all(connection, who, own.number)
+                    await queue.cancel(connection, who, collection)
+                    count = await store.delete_collection(connection, who, own.number)
+                self.catalogue.forget(who)
+                return count
+            except store.Replaced:
+                continue
 
     @_in_time
     async def _delete_document(self, tenant: str, collection: str, document: str) -> int:

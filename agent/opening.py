@@ -5,6 +5,7 @@ import gc
 import logging
 from collections.abc import (
     AsyncIterator,
+    Callable,
     Iterable,
     Iterator,
     Sequence,
@@ -37,9 +38,11 @@ from retrievers import named, registry
 from retrievers.core.errors import Unavailable
 from retrievers.core.types import Closing, Retriever
 from retrievers.embed import Embedder
-from retrievers.embed.factory import open_embedder
+from retrievers.embed.factory import open_embedders, parse_pairs
+from retrievers.embed.pool import Embedders
 from retrievers.ingest.documents import Document, Rejected
-from retrievers.ingest.jobs import Jobs
+from retrievers.ingest.jobs import Jobs, Lease, Work
+from retrievers.ingest.rebuild import Rebuilding
 from retrievers.ingest.run import Progress, Report, Written, ingest
 from retrievers.ingest.worker import Worker
 from retrievers.postgres.catalogue import Catalogue
@@ -77,11 +80,11 @@ async def open_service(
         settings = load_settings(changes)
     templates = _templates(settings)
     model = open_model(settings.llm, base_url=settings.llm_base_url, api_key=settings.llm_api_key)
-    embedder = open_embedder(
-        settings.embedder, base_url=settings.embedder_base_url, api_key=settings.embedder_api_key, cores=cores
-    )
+    embedder = _embedders(settings, cores)
     reranker = open_reranker(settings, model, cores=cores)
     try:
+        for name in parse_pairs(settings.embedders):
+            await embedder.named(name)  # now, and not while the first question waits for it
         with _embedded(settings) as server:
             owner, service = _addresses(settings, server)
             async with _watched(server), Database(owner, service, size=settings.pool_size) as database:
@@ -141,6 +144,17 @@ def _sources(settings: Settings, resources: registry.Resources) -> dict[str, Ret
     return sources
 
 
+def _embedders(settings: Settings, cores: int | None) -> Embedders:
+    return open_embedders(
+        settings.embedder,
+        base_url=settings.embedder_base_url,
+        api_key=settings.embedder_api_key,
+        others=parse_pairs(settings.embedders),
+        keys={name: key for name, key in parse_pairs(settings.embedder_keys).items() if key},
+        cores=cores,
+    )
+
+
 def worker_over(settings: Settings, database: Database, embedder: Embedder, catalogue: Catalogue) -> Worker:
     """What carries out ingestion jobs: what it has written, questions of this process find at once."""
 
@@ -161,7 +175,16 @@ def worker_over(settings: Settings, database: Database, embedder: Embedder, cata
             # What was written is found at once by this process.
             catalogue.forget(tenant)
 
-    return Worker(Jobs(database), stored, at_once=settings.workers)
+    jobs = Jobs(database)
+    rebuilding = Rebuilding(database, embedder, jobs)
+
+    async def rebuilt(lease: Lease, work: Work, progress: Callable[[int], None]) -> bool:
+        try:
+            return await rebuilding.carry_on(lease, work, progress)
+        finally:
+            catalogue.forget(lease.tenant)
+
+    return Worker(jobs, stored, at_once=settings.workers, rebuild=rebuilt)
 
 
 @asynccontextmanager

@@ -67,6 +67,7 @@ from retrievers.core.filters import Filter, in_words, parse
 from retrievers.core.tasks import within
 from retrievers.core.types import Chunk, ChunkId, Hit, Holder, Retriever, Scope, Viewer
 from retrievers.embed import Embedder
+from retrievers.embed.pool import Embedders
 from retrievers.postgres.catalogue import Catalogue, filterable
 from retrievers.postgres.documents import Phrases
 from retrievers.postgres.listing import Listed
@@ -591,7 +592,7 @@ class Pipeline:
             scope=asked.scope,
             catalogue=self.catalogue,
             sources=self.sources,
-            embedder=self.embedder,
+            embedder=Embedders.of(self.embedder),
             is_listing=reading.is_listing,
         )
         try:
@@ -643,9 +644,10 @@ class Pipeline:
         default = found.course.intent.language
         merged: list[list[Fused]] = []
         weights: dict[str, float] = {}
+        scope = next((answer.query.scope for answer in answers if answer.query), None)
         for (search, _), one in rankings.items():
             if self.settings.fusion == "convex":
-                weight = self._lexical_weight(one, languages.get(search, default))
+                weight = self._lexical_weight(one, languages.get(search, default), scope)
                 merged.append(fusion.convex(one, lexical_weight=weight))
                 if one.get("fulltext"):
                     weights[search] = round(weight, 4)
@@ -660,16 +662,18 @@ class Pipeline:
             return fusion.reciprocal_rank(found, k=fusion.RANK_OFFSET)
         return fusion.weighted_sum(found, weights=fusion.parse_weights(self.settings.fusion_weights))
 
-    def _lexical_weight(self, found: fusion.Rankings, language: str) -> float:
+    def _lexical_weight(self, found: fusion.Rankings, language: str, scope: Scope | None) -> float:
         if self.settings.lexical_weight is not None:
             return self.settings.lexical_weight
-        return fusion.lexical_weight(language, found, languages=self.embedder.languages)
+        known = Embedders.of(self.embedder).languages_in(scope) if scope is not None else self.embedder.languages
+        return fusion.lexical_weight(language, found, languages=known)
 
     def _partial(self, found: Found, scope: Scope) -> tuple[str, ...]:
-        """Vectors of another embedder are not searched: said where that concerns some of the collections."""
+        """Vectors of an embedder that cannot be opened are not searched: said where some collections have such."""
         asked = any(answer.step.source == "vector" and answer.query for answer in found.answers)
-        same = {one.embedder == self.embedder.name for one in scope.collections if one.chunks}
-        return ("vector_partial",) if asked and same == {True, False} else ()
+        embedders = Embedders.of(self.embedder)
+        served = {embedders.has(one.embedder or "") for one in scope.collections if one.chunks}
+        return ("vector_partial",) if asked and served == {True, False} else ()
 
     def _reranker(self, request: Request, calls: Calls) -> Reranker | None:
         """The reranker of a request: the configured one or one that needs nothing, never an address or a folder.

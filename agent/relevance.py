@@ -20,7 +20,8 @@ from agent.retrieve import Answer
 from agent.search import Found
 from agent.types import Intent
 from retrievers.core.types import ChunkId, Counting, Hit, Query, Retriever, Scope
-from retrievers.embed import Embedder
+from retrievers.embed import scale
+from retrievers.embed.pool import Embedders
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.text.analysis import analyse
 from retrievers.text.glosses import is_chinese
@@ -32,13 +33,6 @@ UNAVAILABLE = "relevance_unavailable"
 
 _MOST_SHARE = 1.5
 _LEAST_WEIGHT = 1e-9
-# Of texts without a word or a subject in common. What their vectors have in common, all vectors of the embedder have.
-_UNRELATED = (
-    "How long does bread dough need to rise?", "The committee rejected the budget for the new bridge.",
-    "Whales sing to find each other over great distances.", "Replace the battery when the red light blinks.",
-    "Her first violin concerto was played in Vienna.", "Which vaccine protects against measles?",
-    "The striker scored twice in the second half.", "Interest on the loan is due every quarter.",
-)  # fmt: skip
 
 Numbers = NDArray[np.float64]
 
@@ -70,12 +64,10 @@ class Weights(NamedTuple):
 
     Attributes:
         found: least relevance of some hit at which the documents speak of what was asked.
-        unrelated: mean cosine of unrelated texts by embedder, where it is known beforehand.
         coefficients: of the columns of `features`, the last a constant, by `Evidence.kind`.
     """
 
     found: float
-    unrelated: Mapping[str, float]
     coefficients: Mapping[str, Sequence[float]]
 
 
@@ -118,7 +110,7 @@ async def judge(
     scope: Scope,
     catalogue: Catalogue,
     sources: Mapping[str, Retriever],
-    embedder: Embedder,
+    embedder: Embedders,
     is_listing: bool = False,
 ) -> dict[ChunkId, float]:
     """The relevance of the hits of a ranking. A hit from outside is left out: nobody here can judge it.
@@ -156,7 +148,7 @@ async def gather(
     scope: Scope,
     catalogue: Catalogue,
     sources: Mapping[str, Retriever],
-    embedder: Embedder,
+    embedder: Embedders,
     *,
     satisfied: bool,
 ) -> list[Evidence]:
@@ -179,9 +171,10 @@ async def gather(
         measured = fusion.by_measure(rankings)
         words, near = measured.get("fulltext"), measured.get("vector")
         language = "en" if query.gloss else query.language
-        if embedder.languages is not None and language not in embedder.languages:
+        known = embedder.languages_in(scope)
+        if known is not None and language not in known:
             near = None
-        common = await _unrelated(embedder) if near else 0.0
+        common = await scale.unrelated(embedder) if near else 0.0
         terms = _terms(query)
         weight = await _weight(terms, scope, catalogue, sources)
         stated = 0.0
@@ -234,17 +227,3 @@ def _missing_senses(query: Query, question: str) -> float:
 def _is_named(hit: Hit, search: str) -> bool:
     """Whether a search names the hit's document by its id: such hits come with their beginning."""
     return hit.chunk is not None and hit.parts is None and hit.id.document_id.casefold() in search.casefold()
-
-
-_measured: dict[str, float] = {}
-
-
-async def _unrelated(embedder: Embedder) -> float:
-    """Mean cosine of texts that have nothing to do with each other; measured once for each embedder."""
-    known = weights().unrelated.get(embedder.name, _measured.get(embedder.name))
-    if known is None:
-        vectors = await embedder.embed(_UNRELATED)
-        cosines = vectors @ vectors.T
-        known = float(cosines[np.triu_indices(len(vectors), 1)].mean())
-        known = _measured[embedder.name] = min(max(known, 0.0), 0.95)
-    return known

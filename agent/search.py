@@ -24,6 +24,7 @@ from retrievers.core.filters import Filter, to_json
 from retrievers.core.tasks import leave, within
 from retrievers.core.types import Chunk, ChunkId, Holder, Query, Retriever, Scope
 from retrievers.embed import Embedder
+from retrievers.embed.pool import Embedders
 from retrievers.postgres.catalogue import Catalogue, filterable
 from retrievers.text.glosses import gloss_for
 
@@ -469,8 +470,9 @@ class Search:
         return make
 
     def _guarded(self, scope: Scope) -> Sources:
-        """The sources; vectors that no collection in scope has an index for are the collections' matter alone."""
-        served = {one.embedder == self.embedder.name for one in scope.collections if one.chunks} != {False}
+        """The sources; vectors of embedders that cannot be opened are the collections' matter alone."""
+        embedders = Embedders.of(self.embedder)
+        served = {embedders.has(one.embedder or "") for one in scope.collections if one.chunks} != {False}
         guarded = frozenset(name for name in self.sources if served or name != "vector")
         patience_s = min(self.settings.source_timeout_s, _LEAST_SHARE * self.settings.timeout_s)
         return Sources(self.sources, self.breakers, guarded, patience_s)

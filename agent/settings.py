@@ -19,6 +19,7 @@ from agent.named import FORM, Name, NamedSource, as_sent, clash
 from agent.transform import Name as Transform
 from retrievers import registry
 from retrievers.core.errors import listing
+from retrievers.embed.factory import parse_pairs
 from retrievers.ingest.clean import plain_line
 
 PREFIX = "SIGNALBOX_"
@@ -39,6 +40,10 @@ class Settings(BaseModel):
     embedder: str = Field("minilm", description="minilm, onnx:DIR, fastembed:NAME, openai/MODEL or a litellm string")
     embedder_base_url: str | None = Field(None, description="endpoint of an OpenAI-compatible embedder")
     embedder_api_key: str | None = Field(None, repr=False, description="key of the embedder")
+    embedders: str = Field(
+        "", max_length=4000, description="others that collections may have: NAME or NAME=URL, between commas"
+    )
+    embedder_keys: str = Field("", repr=False, description="their keys: NAME=KEY, between commas")
     llm: str | None = Field(
         None, description="openai/MODEL, any model at LLM_BASE_URL, a litellm string, replay:FILE or record:FILE=MODEL"
     )
@@ -179,6 +184,13 @@ class Settings(BaseModel):
         """An empty path would be the working folder, with all that happens to lie there."""
         default = cls.model_fields[str(info.field_name)].default
         return value if value != "" else default and str(default)
+
+    @field_validator("embedders", "embedder_keys")
+    @classmethod
+    def _named(cls, value: str) -> str:
+        if any(not (one.isascii() and one.isprintable()) for one in parse_pairs(value).values() if one):
+            raise ValueError("it holds a character that no address and no key has")
+        return value
 
     @field_validator("embedder_api_key", "llm_api_key", "reranker_api_key", "web_api_key", "cloud_api_key")
     @classmethod

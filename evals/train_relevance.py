@@ -33,6 +33,7 @@ from evals.datasets import EVERY_SPLIT, Dataset, Question, load
 from evals.reading import calibration_error
 from retrievers.core.errors import RetrievalError
 from retrievers.core.types import ChunkId
+from retrievers.embed.pool import Embedders
 
 ROOT = Path(__file__).parent.parent
 UNANSWERABLE = ROOT / "evals" / "data" / "unanswerable"
@@ -128,7 +129,7 @@ async def _asked(
     decided = 1.0 if result.table is not None or any(hit.relevance == 1.0 for hit in result.hits) else None
     texts = [one for one in found.answers if one.query is not None and one.step.source in ("fulltext", "vector")]
     evidence = await relevance.gather(
-        texts, result.intent, decision.scope, pipeline.catalogue, pipeline.sources, pipeline.embedder,
+        texts, result.intent, decision.scope, pipeline.catalogue, pipeline.sources, Embedders.of(pipeline.embedder),
         satisfied=relevance.satisfies(found),
     )  # fmt: skip
     relevant = question.relevant if answerable else {}
@@ -248,7 +249,6 @@ def write(examples: Sequence[Example]) -> None:
     coefficients = fit(examples)
     made = {
         "found": round(threshold(examples, coefficients), 3),
-        "unrelated": dict(relevance.weights().unrelated),
         "coefficients": coefficients,
     }
     TARGET.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")

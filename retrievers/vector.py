@@ -4,6 +4,8 @@ Up to `MOST_SCORED` passages all of them are scored; of more, an index gives the
 fewer than there are, all are scored after all (`signalbox.nearest`).
 """
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,8 +13,10 @@ from pgvector import HalfVector
 
 from retrievers.core.errors import Unavailable
 from retrievers.core.filters import to_jsonpath
+from retrievers.core.ranking import best_first
 from retrievers.core.types import Card, Collection, Hit, Query
-from retrievers.embed import Embedder
+from retrievers.embed import scale
+from retrievers.embed.pool import Embedders
 from retrievers.postgres.database import Database
 from retrievers.postgres.hits import hits_of
 from retrievers.registry import Resources
@@ -31,7 +35,7 @@ _SEARCH = """
 @dataclass(frozen=True, slots=True)
 class Vector:
     database: Database
-    embedder: Embedder
+    embedder: Embedders
 
     @property
     def card(self) -> Card:
@@ -39,13 +43,22 @@ class Vector:
         return CARD
 
     async def search(self, query: Query) -> list[Hit]:
-        """Hits by cosine, in [-1, 1]; see `Retriever.search`."""
-        collections = self._searchable(query)
-        if not collections:
-            return []
-        vector = await self.embedder.embed_query(query.gloss or query.text)
+        """Hits by cosine, in [-1, 1]; see `Retriever.search`.
+
+        The question is embedded once for each embedder that collections in scope were made with. Cosines under another
+        than the service's are put on its scale, so that those of several can be compared.
+        """
+        groups = self._searchable(query)
+        found = await asyncio.gather(*(self._nearest(query, name, group) for name, group in groups.items()))
+        if len(found) < 2:
+            return found[0] if found else []
+        return best_first([hit for hits in found for hit in hits])[: query.limit]
+
+    async def _nearest(self, query: Query, name: str, collections: Sequence[Collection]) -> list[Hit]:
+        embedder = await self.embedder.named(name)
+        vector = await embedder.embed_query(query.gloss or query.text)
         if vector.shape[0] != collections[0].dimension:
-            raise Unavailable(CARD.name, f"the embedder {self.embedder.name} changed its vectors' length")
+            raise Unavailable(CARD.name, f"the embedder {name} changed its vectors' length")
         rows = await self.database.search(
             _SEARCH,
             {
@@ -57,19 +70,29 @@ class Vector:
                 "amount": query.limit,
             },
         )
-        return hits_of(rows, query, CARD.name)
+        hits = hits_of(rows, query, CARD.name)
+        if name == self.embedder.name or not hits:
+            return hits
+        other, own = await scale.unrelated(embedder), await scale.unrelated(self.embedder)
+        return [hit._replace(score=scale.rescaled(hit.score, other, own)) for hit in hits]
 
-    def _searchable(self, query: Query) -> list[Collection]:
-        """The collections in scope that hold vectors of this embedder; vectors of two models never meet."""
-        filled = [collection for collection in query.scope.collections if collection.chunks]
-        same = [collection for collection in filled if collection.embedder == self.embedder.name]
-        if filled and not same:
+    def _searchable(self, query: Query) -> dict[str, list[Collection]]:
+        """The collections in scope that hold vectors, by embedder; vectors of two models never meet."""
+        groups: dict[str, list[Collection]] = {}
+        missing: Collection | None = None
+        for collection in query.scope.collections:
+            if collection.chunks and collection.embedder is not None:
+                if self.embedder.has(collection.embedder):
+                    groups.setdefault(collection.embedder, []).append(collection)
+                else:
+                    missing = collection
+        if missing is not None and not groups:
             raise Unavailable(
                 CARD.name,
-                f'collection "{filled[0].name}" holds vectors of {filled[0].embedder}, the service uses '
-                f"{self.embedder.name}: set EMBEDDER={filled[0].embedder}, or ingest the collection again",
+                f'collection "{missing.name}" holds vectors of {missing.embedder}, which cannot be opened here: set '
+                f"EMBEDDER={missing.embedder}, or `signalbox reembed {missing.name} --embedder {self.embedder.name}`",
             )
-        return same
+        return groups
 
 
 def may_use_index(query: Query) -> bool:
@@ -82,4 +105,4 @@ def may_use_index(query: Query) -> bool:
 
 def build(resources: Resources) -> Vector:
     """The retriever over the service's database and embedder."""
-    return Vector(resources.database, resources.embedder)
+    return Vector(resources.database, Embedders.of(resources.embedder))

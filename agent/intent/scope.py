@@ -25,6 +25,7 @@ from retrievers.core.fields import RESERVED
 from retrievers.core.tasks import within
 from retrievers.core.types import Collection, Hit, Query, Retriever, Scope
 from retrievers.embed import Embedder
+from retrievers.embed.pool import Embedders
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.postgres.values import Held
 from retrievers.text import glosses
@@ -151,9 +152,10 @@ class Chooser:
         for name in names:
             profiles.append(await self._profile(scope, [one for one in scope.collections if one.name == name], held))
         counts = await self.catalogue.term_counts(scope, terms)
-        knows = not gloss or self.embedder.languages is None or "zh" in self.embedder.languages
+        known = Embedders.of(self.embedder).languages_in(scope)
+        knows = not gloss or known is None or "zh" in known
         asked = Query(text, detect(text), scope, limit=_NEAREST, gloss="" if knows else gloss)
-        same = all(one.embedder == self.embedder.name for one in scope.collections if one.chunks)
+        same = len({one.embedder for one in scope.collections if one.chunks}) == 1
         source = "vector" if knows and same else "fulltext"
         near, likeness = await self._near(asked, names, source), await self._likeness(asked, profiles)
         return Evidence(names, np.column_stack((named(terms, profiles, counts), near, likeness)), source)

@@ -464,13 +464,14 @@ def delete(
 @app.command()
 def jobs(
     action: Annotated[
-        str | None, typer.Argument(help="`show` what failed of one, or `retry` it", metavar="[show|retry]")
+        str | None,
+        typer.Argument(help="`show` what failed of one, `retry` it or `cancel` it", metavar="[show|retry|cancel]"),
     ] = None,
     id: Annotated[str | None, typer.Argument(help="its job_id", metavar="[ID]")] = None,
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> int:
-    """The ingestion jobs, or one of them with the documents that failed and why."""
+    """The jobs, or one of them with the documents that failed and why; `cancel` ends a reembed or rebuild."""
     from agent.serve import jobscommand
 
     jobscommand.check_arguments(action, id)
@@ -506,6 +507,58 @@ def records(
             limit=limit,
             erase=erase,
             as_json=as_json,
+        )
+    )
+
+
+@app.command()
+def reembed(
+    collection: Annotated[str, typer.Argument(help="the collection")],
+    embedder: Annotated[str, typer.Option(help="the one it is to have, as of the setting EMBEDDER")],
+    wait: Annotated[bool, typer.Option("--wait", help="work on it here, until it is done")] = False,
+    tenant: Tenant = None,
+    as_json: AsJson = False,
+) -> int:
+    """Give a collection vectors of another embedder; questions have the old ones until all of the new are there."""
+    from agent.serve import rebuilding
+
+    return _with_service(
+        lambda service: rebuilding.make_anew(
+            service, collection, embedder, viewer=service.viewer(tenant, _principals(None)), wait=wait, as_json=as_json
+        )
+    )
+
+
+@app.command()
+def rebuild(
+    collection: Annotated[str, typer.Argument(help="the collection")],
+    wait: Annotated[bool, typer.Option("--wait", help="work on it here, until it is done")] = False,
+    tenant: Tenant = None,
+    as_json: AsJson = False,
+) -> int:
+    """Split, analyse and index the stored documents of a collection anew, as this version does."""
+    from agent.serve import rebuilding
+
+    return _with_service(
+        lambda service: rebuilding.make_anew(
+            service, collection, None, viewer=service.viewer(tenant, _principals(None)), wait=wait, as_json=as_json
+        )
+    )
+
+
+@app.command()
+def check(
+    collection: Annotated[str | None, typer.Argument(help="the collection; all of them when left out")] = None,
+    mend: Annotated[bool, typer.Option("--mend", help="put right what is wrong")] = False,
+    tenant: Tenant = None,
+    as_json: AsJson = False,
+) -> int:
+    """Compare all that is stored with what the documents make of it: passages, vectors, BM25, counts, indexes."""
+    from agent.serve import rebuilding
+
+    return _with_service(
+        lambda service: rebuilding.check(
+            service, collection, viewer=service.viewer(tenant, _principals(None)), mend=mend, as_json=as_json
         )
     )
 

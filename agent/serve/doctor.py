@@ -83,7 +83,7 @@ def _prompts(folder: Path) -> Check:
 
 
 def _without_secret(key: str, value: str) -> str:
-    if key.endswith("key"):
+    if key.endswith("key") or key == "embedder_keys":
         return "***"
     if key == "reranker":
         return shown(value)

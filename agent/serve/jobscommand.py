@@ -1,7 +1,7 @@
-"""The `jobs` command: the ingestion jobs, one with what failed of it, and another try."""
+"""The `jobs` command: the jobs, one with what failed of it, another try, and the end of one."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from retrievers.ingest.jobs import Job
 
 _LOOK_EVERY_S = 0.1
-_USAGE = "say `signalbox jobs`, `signalbox jobs show ID` or `signalbox jobs retry ID`"
+_USAGE = "say `signalbox jobs`, or `signalbox jobs show ID`, `... retry ID` or `... cancel ID`"
 
 
 async def run(service: "Service", action: str | None, id: str | None, *, viewer: "Viewer", as_json: bool) -> int:
@@ -24,10 +24,13 @@ async def run(service: "Service", action: str | None, id: str | None, *, viewer:
         return 0
     assert id is not None
     if action == "show":
-        _show(await service.job(id, tenant=viewer), as_json=as_json)
+        shown(await service.job(id, tenant=viewer), as_json=as_json)
+        return 0
+    if action == "cancel":
+        shown(await service.cancel_job(id, tenant=viewer), as_json=as_json)
         return 0
     job = await _retry(service, id, viewer)
-    _show(job, as_json=as_json)
+    shown(job, as_json=as_json)
     return 2 if job.failures or job.status == "failed" else 0
 
 
@@ -35,19 +38,26 @@ def check_arguments(action: str | None, id: str | None) -> None:
     """Raises:
     BadRequest: no form of the command is called so.
     """
-    if action not in (None, "show", "retry") or (action is None) != (id is None):
+    if action not in (None, "show", "retry", "cancel") or (action is None) != (id is None):
         raise BadRequest(_USAGE, where="jobs")
 
 
 async def _retry(service: "Service", id: str, viewer: "Viewer") -> "Job":
     """Try again and stay until that is over, or waits for something; another process may be the one that does it."""
     job = await service.retry_job(id, tenant=viewer)
-    if not service.settings.workers:
-        return job
+    return await until_over(service, job, viewer) if service.settings.workers else job
+
+
+async def until_over(
+    service: "Service", job: "Job", viewer: "Viewer", progress: "Callable[[Job], None] | None" = None
+) -> "Job":
+    """The job once it is over, or waits for something; this process carries out what the queue has meanwhile."""
     async with service.worker:
         while job.status in ("queued", "running") and job.next_try_at is None:
             await asyncio.sleep(_LOOK_EVERY_S)
-            job = await service.job(id, tenant=viewer)
+            job = await service.job(job.id, tenant=viewer)
+            if progress is not None:
+                progress(job)
     return job
 
 
@@ -61,7 +71,8 @@ def _show_all(jobs: "Sequence[Job]", *, as_json: bool) -> None:
         print("no jobs; documents sent to `signalbox serve` become jobs")
 
 
-def _show(job: "Job", *, as_json: bool) -> None:
+def shown(job: "Job", *, as_json: bool) -> None:
+    """Print a job, with what failed of it."""
     if as_json:
         failures = [{**asdict(one), "failed_at": one.failed_at.isoformat()} for one in job.failures]
         output.write_json({**_as_json(job), "failures": failures})
@@ -80,12 +91,15 @@ def _show(job: "Job", *, as_json: bool) -> None:
 def _line(job: "Job") -> str:
     of = f"{job.done:,} of {job.documents:,}" if job.documents is not None else f"{job.done:,}"
     what = f"{job.collection}, {job.file}" if job.file is not None else job.collection
+    if job.kind != "ingest":
+        done = f"{job.kind}{f' with {job.embedder}' if job.embedder else ''}: {of} documents"
+        return output.plain(f"{job.id}  {job.created_at:%Y-%m-%d %H:%M}  {job.status:<7}  {what}: {done}")
     counts = f"{job.inserted:,} added, {job.updated:,} updated, {job.unchanged:,} unchanged, {job.failed:,} failed"
     return output.plain(f"{job.id}  {job.created_at:%Y-%m-%d %H:%M}  {job.status:<7}  {what}: {of} documents, {counts}")
 
 
 def _as_json(job: "Job") -> dict[str, object]:
     moments = ("next_try_at", "created_at", "started_at", "finished_at")
-    shown = {name: value for name, value in asdict(job).items() if name not in ("failures", *moments)}
+    given = {name: value for name, value in asdict(job).items() if name not in ("failures", *moments)}
     times = {name: getattr(job, name) for name in moments}
-    return shown | {name: at.isoformat() if at else None for name, at in times.items()}
+    return given | {name: at.isoformat() if at else None for name, at in times.items()}

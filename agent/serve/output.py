@@ -271,6 +271,9 @@ def show_fields(described: Mapping[str, Any], *, as_json: bool) -> None:
         return
     print(f"{described['name']}: {described['documents']:,} documents, {described['chunks']:,} passages, "
           f"embedder {described['embedder']}")  # fmt: skip
+    if job := described.get("job"):
+        into = f" with {plain(job['embedder'])}" if job["embedder"] else ""
+        print(f"{job['kind']}{into} under way: signalbox jobs show {job['job_id']}")
     if described["description"]:
         print(f"{'draft of a description: ' if described['draft'] else ''}{plain(described['description'])}")
     for said, words in (("is called", described["records"]), ("is taken to be called", described["derived_records"])):

@@ -1,10 +1,84 @@
-"""The embedder that a setting names."""
+"""The embedder that a setting names, and those that collections may have beside it."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from retrievers.core.errors import BadRequest
 from retrievers.embed import Embedder
 from retrievers.embed.onnx import MINILM, OnnxEmbedder
+from retrievers.embed.pool import LANGUAGES, Embedders
+
+
+def open_embedders(
+    name: str,
+    *,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    others: Mapping[str, str | None] | None = None,
+    keys: Mapping[str, str] | None = None,
+    cores: int | None = None,
+) -> Embedders:
+    """The service's embedder, with every other that a collection may hold vectors of.
+
+    Nothing is sent where the settings do not say so: another embedder runs here, is named with its address or key, or
+    is of the service's own provider, whose address and key it then has.
+
+    Args:
+        name, base_url, api_key, cores: as of `open_embedder`, for the service's own.
+        others: addresses by name.
+        keys: keys by name.
+    """
+    addresses, keys = others or {}, keys or {}
+
+    def of_own(other: str) -> bool:
+        provider = other.partition("/")[0]
+        return provider == name.partition("/")[0] or (base_url is not None and provider == "openai")
+
+    def check(other: str) -> None:
+        check_name(other)
+        runs_here = other.startswith(("onnx:", "fastembed:")) or other == "minilm"
+        if not (runs_here or other in addresses or of_own(other)):
+            reason = f"the settings do not name the embedder {other}: add it to EMBEDDERS, as NAME or NAME=URL"
+            raise BadRequest(reason, where="embedder")
+
+    def opened(other: str) -> Embedder:
+        address, key = addresses.get(other), keys.get(other)
+        if address is None and key is None and of_own(other):
+            address, key = base_url, api_key
+        return open_embedder(other, base_url=address, api_key=key, cores=cores)
+
+    return Embedders(open_embedder(name, base_url=base_url, api_key=api_key, cores=cores), opened, check)
+
+
+def check_name(name: str) -> None:
+    """Raises:
+    BadRequest: no embedder can have that name.
+    """
+    kind, _, rest = name.partition(":")
+    if kind == "onnx" and rest:
+        folder = Path(rest).expanduser()
+        if not folder.is_dir():
+            raise BadRequest(f"the embedder {name}: {folder} is not a folder", where="embedder")
+    elif name != "minilm" and not (kind == "fastembed" and rest) and "/" not in name:
+        raise BadRequest(
+            f'there is no embedder "{name}"; give minilm, onnx:DIR, fastembed:NAME, openai/MODEL or PROVIDER/MODEL',
+            where="embedder",
+        )
+
+
+def parse_pairs(text: str) -> dict[str, str | None]:
+    """Names with values, such as "minilm, openai/bge-m3=http://10.0.0.7:8080/v1"; None where one has no value.
+
+    Raises:
+        ValueError: a name is missing or given twice.
+    """
+    found: dict[str, str | None] = {}
+    for one in filter(None, map(str.strip, text.split(","))):
+        name, _, value = (part.strip() for part in one.partition("="))
+        if not name or name in found:
+            raise ValueError("they are written NAME or NAME=VALUE, between commas, each name once")
+        found[name] = value or None
+    return found
 
 
 def open_embedder(
@@ -19,23 +93,16 @@ def open_embedder(
     Raises:
         BadRequest: no embedder can have that name.
     """
+    check_name(name)
     kind, _, rest = name.partition(":")
     if name == "minilm":
-        return OnnxEmbedder(MINILM, name, languages=frozenset({"en"}), cores=cores)
+        return OnnxEmbedder(MINILM, name, languages=LANGUAGES[name], cores=cores)
     if kind == "onnx" and rest:
-        folder = Path(rest).expanduser()
-        if not folder.is_dir():
-            raise BadRequest(f"the embedder {name}: {folder} is not a folder", where="embedder")
-        return OnnxEmbedder(folder, name, cores=cores)
+        return OnnxEmbedder(Path(rest).expanduser(), name, cores=cores)
     from retrievers.embed import remote
 
     if kind == "fastembed" and rest:
         return remote.FastEmbedEmbedder(rest)
     if name.startswith("openai/"):
         return remote.OpenAIEmbedder(name, base_url=base_url, api_key=api_key)
-    if "/" in name:
-        return remote.LiteLLMEmbedder(name, base_url=base_url, api_key=api_key)
-    raise BadRequest(
-        f'there is no embedder "{name}"; give minilm, onnx:DIR, fastembed:NAME, openai/MODEL or PROVIDER/MODEL',
-        where="embedder",
-    )
+    return remote.LiteLLMEmbedder(name, base_url=base_url, api_key=api_key)

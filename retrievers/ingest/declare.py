@@ -21,9 +21,14 @@ async def declare(database: "Database", tenant: str, collection: str, schema: Sc
     Raises:
         BadRequest: the collection has documents, and the schema changes the type of one of their fields.
     """
-    async with database.transaction(whole(tenant)) as connection:
-        number = (await store.open_collection(connection, tenant, collection))[0]
-        await learn(connection, tenant, number, collection, declared=schema)
+    while True:
+        try:
+            async with database.transaction(whole(tenant)) as connection:
+                number = (await store.open_collection(connection, tenant, collection))[0]
+                await learn(connection, tenant, number, collection, declared=schema)
+            return
+        except store.Replaced:
+            continue
 
 
 async def learn(

@@ -12,6 +12,7 @@ from retrievers.core.tasks import within
 from retrievers.core.types import Viewer, whole
 from retrievers.ingest import store
 from retrievers.ingest.delivery import Delivery
+from retrievers.ingest.retired import remove_retired
 from retrievers.ingest.run import Failure
 from retrievers.ingest.store import Connection
 from retrievers.postgres.database import Database, Row
@@ -53,6 +54,8 @@ class Work:
         letters: place and record of each document that failed before; no record of one that was deleted since.
         tries: how often a dependency failed it; `deaths`: how many workers did not come back from it.
         parked: places of documents that workers died of.
+        rebuild: what the collection is to be made anew with, see `retrievers.ingest.rebuild`; None for an ingestion.
+        done: documents that were dealt with before.
     """
 
     collection: str
@@ -64,6 +67,8 @@ class Work:
     tries: int
     deaths: int
     parked: Sequence[int]
+    rebuild: Mapping[str, Any] | None = None
+    done: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +87,8 @@ class Job:
     """A job as its tenant sees it; counts are documents.
 
     Attributes:
+        kind: "ingest", or "reembed" and "rebuild", which make a collection anew.
+        embedder: that a collection is to have.
         status: queued, running, done (some documents may have failed), or failed (all of them did, or the job was
             given up; see `error`).
         documents: how many there are; None until a file has been read.
@@ -106,6 +113,8 @@ class Job:
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
+    kind: str = "ingest"
+    embedder: str | None = None
     failures: tuple[DeadLetter, ...] = ()
 
 
@@ -131,10 +140,13 @@ class Jobs:
     Args:
         lease_s: how long a worker may not be heard of before the next one takes its job.
         patience_s: how long a worker waits for the database to write down or to say what becomes of a job.
+        retired_s: how long questions may go on with a collection that was replaced, before its rows go.
     """
 
-    def __init__(self, database: Database, *, lease_s: float = 30.0, patience_s: float = 10.0) -> None:
-        self.lease_s, self.patience_s = lease_s, patience_s
+    def __init__(
+        self, database: Database, *, lease_s: float = 30.0, patience_s: float = 10.0, retired_s: float = 30.0
+    ) -> None:
+        self.lease_s, self.patience_s, self.retired_s = lease_s, patience_s, retired_s
         self._database = database
 
     async def submit(self, tenant: str, delivery: Delivery) -> str:
@@ -149,6 +161,83 @@ class Jobs:
         """As `submit`, for the caller to carry it out."""
         token = uuid.uuid4()
         return Lease(tenant, await self._insert(tenant, delivery, token), token)
+
+    @_in_time
+    async def submit_rebuild(self, tenant: str, number: int, name: str, embedder: str | None) -> str:
+        """Have a collection made anew by the next free worker; returns the job's id.
+
+        Where a job with the same embedder does so already, it is that one's.
+
+        Args:
+            embedder: that it is to have; the one it has when None.
+        Raises:
+            BadRequest: it is being made anew with another one.
+            UnknownCollection, Replaced: see `store.lock`.
+        """
+        new = uuid.uuid4()
+        values = {"tenant": tenant, "collection": name, "number": number, "id": new, "embedder": embedder}
+        async with self._database.transaction(whole(tenant)) as connection:
+            await store.lock(connection, tenant, number)
+            for id, other in await (await connection.execute(_REBUILDS, values)).fetchall():
+                if other == embedder:
+                    return str(id.hex)
+                reason = f'collection "{name}" is being made anew already: job {id.hex}'
+                raise BadRequest(f"{reason}; wait for it, or `signalbox jobs cancel {id.hex}`", where="collection")
+            await connection.execute(_DURABLE)
+            await connection.execute(_INSERT_REBUILD, values)
+        return new.hex
+
+    @_in_time
+    async def cancel(self, who: str | Viewer, id: str) -> Job:
+        """End a job that makes a collection anew: what it has built goes, the collection stays as it is.
+
+        Raises:
+            NotFound: the tenant has no such job.
+            BadRequest: it is over, or an ingestion.
+        """
+        tenant = Viewer.of(who).tenant
+        values = {"tenant": tenant, "id": _number(id), "days": KEPT_DAYS}
+        async with self._database.transaction(whole(tenant)) as connection:
+            # The shadow first, as its builder does.
+            await store.show_shadows(connection)
+            await connection.execute(_GIVE_UP, values)
+            ended = await connection.execute(_END, values)
+        job = await self.job(who, id)
+        if not ended.rowcount:
+            reason = "it is an ingestion" if job.kind == "ingest" else f"it is {job.status} already"
+            raise BadRequest(f"job {job.id} cannot be cancelled: {reason}", where="job_id")
+        return job
+
+    async def under_way(self, who: str | Viewer, collection: str) -> Job | None:
+        """The job that makes a collection anew, None where there is none."""
+        rows = await self._database.fetch(who, _UNDER_WAY, (Viewer.of(who).tenant, collection))
+        return _job(rows[0]) if rows else None
+
+    @_in_time
+    async def retired(self) -> list[tuple[str, int]]:
+        """Tenant and number of collections whose rows are to go."""
+        async with self._database.connection() as connection:
+            values = (self._database.worker_pass(), self.retired_s, _SWEEP_ALL_BATCH)
+            cursor = await connection.execute(_RETIRED, values)
+            return [(row[0], row[1]) for row in await cursor.fetchall()]
+
+    async def remove_retired(self, tenant: str, number: int, *, within_s: float) -> bool:
+        """See `retrievers.ingest.retired.remove_retired`."""
+        return await within(remove_retired(self._database, tenant, number, within_s=within_s), _SETTLE_S)
+
+    async def advance(self, connection: Connection, lease: Lease, *, done: int, documents: int) -> None:
+        """Note how far a collection is made anew, in the transaction that does it. Raises LostLease."""
+        _one(await connection.execute(_ADVANCE, _held(lease) | {"done": done, "documents": documents}))
+
+    @_in_time
+    async def pause(self, lease: Lease, after: str) -> None:
+        """Put a job that goes on behind those that wait. Raises LostLease.
+
+        Args:
+            after: id of the document behind which it goes on.
+        """
+        async with self._database.transaction(whole(lease.tenant)) as connection:
+            _one(await connection.execute(_PAUSE, _held(lease) | {"after": after}))
 
     @_in_time
     async def _insert(self, tenant: str, delivery: Delivery, token: uuid.UUID | None) -> uuid.UUID:
@@ -399,7 +488,7 @@ _INSERT = """
 """
 _TAKE = "SELECT tenant, id, lease FROM signalbox.take_job(%s, %s)"
 _LOAD = """
-    SELECT collection, delivery, file, payload, documents, tries, deaths, parked
+    SELECT collection, delivery, file, payload, documents, tries, deaths, parked, rebuild, done
     FROM signalbox.job WHERE tenant = %(tenant)s AND id = %(id)s AND lease = %(token)s
 """
 _PARK = """
@@ -470,11 +559,52 @@ _GIVE_BACK = """
 """
 _SHOWN = """
     SELECT id, collection, file, status, documents, done, inserted, updated,
-           greatest(done - inserted - updated - failed, 0), failed, error,
-           CASE WHEN status = 'queued' AND error IS NOT NULL THEN free_at END, created_at, started_at, finished_at
+           CASE WHEN rebuild IS NULL THEN greatest(done - inserted - updated - failed, 0) ELSE 0 END, failed, error,
+           CASE WHEN status = 'queued' AND error IS NOT NULL THEN free_at END, created_at, started_at, finished_at,
+           CASE WHEN rebuild IS NULL THEN 'ingest' WHEN rebuild ->> 'embedder' IS NULL THEN 'rebuild'
+                ELSE 'reembed' END,
+           rebuild ->> 'embedder'
     FROM signalbox.job
 """
 _JOB = _SHOWN + "WHERE tenant = %s AND id = %s AND (expires_at IS NULL OR expires_at > now())"
+_UNDER_WAY = (
+    _SHOWN
+    + """
+    WHERE tenant = %s AND collection = %s AND rebuild IS NOT NULL AND status IN ('queued', 'running') LIMIT 1
+"""
+)
+_REBUILDS = """
+    SELECT id, rebuild ->> 'embedder' FROM signalbox.job
+    WHERE tenant = %(tenant)s AND collection = %(collection)s AND rebuild IS NOT NULL
+      AND status IN ('queued', 'running')
+"""
+_INSERT_REBUILD = """
+    INSERT INTO signalbox.job (tenant, id, collection, documents, status, rebuild)
+    SELECT %(tenant)s, %(id)s, %(collection)s, sum(documents)::integer, 'queued',
+           jsonb_build_object('embedder', %(embedder)s::text)
+    FROM signalbox.collection WHERE tenant = %(tenant)s AND %(number)s IN (number, part_of)
+"""
+_GIVE_UP = """
+    UPDATE signalbox.collection SET name = name || '/' || number, retired_at = now()
+    WHERE tenant = %(tenant)s AND built_by = %(id)s AND shadow_of IS NOT NULL AND retired_at IS NULL
+"""
+_END = """
+    UPDATE signalbox.job
+    SET status = 'failed', lease = NULL, error = 'cancelled', finished_at = now(),
+        expires_at = now() + make_interval(days => %(days)s)
+    WHERE tenant = %(tenant)s AND id = %(id)s AND rebuild IS NOT NULL AND status IN ('queued', 'running')
+"""
+_RETIRED = "SELECT * FROM signalbox.retired_collections(%s, %s, %s)"
+_ADVANCE = """
+    UPDATE signalbox.job SET done = %(done)s, documents = %(documents)s, tries = 0, deaths = 0, error = NULL
+    WHERE tenant = %(tenant)s AND id = %(id)s AND lease = %(token)s
+"""
+_PAUSE = """
+    UPDATE signalbox.job
+    SET status = 'queued', lease = NULL, free_at = now(), delivery = nextval('signalbox.delivery'),
+        rebuild = rebuild || jsonb_build_object('after', %(after)s::text)
+    WHERE tenant = %(tenant)s AND id = %(id)s AND lease = %(token)s
+"""
 _RECENT = _SHOWN + "WHERE tenant = %s AND (expires_at IS NULL OR expires_at > now()) ORDER BY delivery DESC LIMIT %s"
 _FAILURES = """
     SELECT index, place, document_id, reason, failed_at FROM signalbox.dead_letter
@@ -485,6 +615,6 @@ _RETRY = """
     SET status = 'queued', free_at = now(), tries = 0, deaths = 0, in_hand = NULL, parked = '{}', error = NULL,
         done = done - failed, failed = 0, finished_at = NULL, expires_at = NULL
     WHERE tenant = %s AND id = %s AND expires_at > now() AND (status = 'failed' OR (status = 'done' AND failed > 0))
-      AND (payload IS NOT NULL OR EXISTS (SELECT FROM signalbox.dead_letter l
+      AND (payload IS NOT NULL OR rebuild IS NOT NULL OR EXISTS (SELECT FROM signalbox.dead_letter l
                                           WHERE (l.tenant, l.job) = (j.tenant, j.id) AND l.payload IS NOT NULL))
 """

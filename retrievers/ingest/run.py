@@ -7,16 +7,18 @@ Each is one transaction, so a killed run leaves whole documents, and the same ru
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 
-from retrievers.core.errors import BadDocument, BadRequest, EmbedderMismatch
+from retrievers.core.errors import BadDocument, BadRequest, EmbedderMismatch, UnknownCollection
 from retrievers.core.fields import Field, Scalar, flatten, from_catalogue, infer_fields
 from retrievers.core.types import PLATFORM, whole
 from retrievers.embed import Embedder, Vectors
+from retrievers.embed.pool import Embedders
 from retrievers.ingest import store
 from retrievers.ingest.declare import learn
 from retrievers.ingest.documents import Document, Rejected
@@ -77,6 +79,9 @@ class Report:
         self.notes += other.notes
 
 
+_Embedded = tuple[int, dict[bytes, Vectors]]
+"""The number of the collection that vectors were made for, and the vectors by digest of their texts."""
+Returned = TypeVar("Returned")
 Progress = Callable[[Report], None]
 Written = Callable[[store.Connection, Report, int, int], Awaitable[None]]
 """Called inside the transaction that writes a batch, with the report before it and how many documents of the
@@ -133,7 +138,8 @@ class _Run:
         declared: Mapping[str, Field],
         progress: Progress,
     ) -> None:
-        self._database, self._embedder = database, embedder
+        self._database, self._embedders = database, Embedders.of(embedder)
+        self._embedder: Embedder = self._embedders  # until it is known which one the collection has
         self._tenant, self._collection, self._declared = tenant, collection, declared
         self._writer = whole(tenant)
         self._progress = progress
@@ -200,19 +206,57 @@ class _Run:
         self._faults.update(misfits)
         if len(misfits) == len(documents):
             return False
-        dimension = await self._embedder.dimension()
-        async with self._database.transaction(self._writer) as connection:
+
+        async def begin(connection: store.Connection) -> None:
             self._delivery = await store.next_delivery(connection) if delivery is None else delivery
-            row = await store.open_collection(connection, self._tenant, self._collection)
-            self._number, embedder, self._mean_length, version = row
-            if version != analysis.VERSION:
-                raise BadRequest(
-                    f'collection "{self._collection}" was analysed by another version of signalbox; '
-                    f"delete it (`signalbox delete --collection {self._collection}`) and ingest it again"
-                )
-            await self._use_embedder(connection, embedder, dimension)
             await self._learn_fields(connection, inferred, self._declared, documents.values())
+
+        await self._enter(begin)
         return True
+
+    async def _enter(self, then: Callable[[store.Connection], Awaitable[None]] | None = None) -> None:
+        """Open the collection under the number and with the embedder that it has now.
+
+        Args:
+            then: takes part in the transaction.
+        """
+        while True:
+            try:
+                name = await self._stored_embedder()
+                known = name is not None and self._embedders.has(name)
+                self._embedder = await self._embedders.named(name) if known and name else self._embedders
+                dimension = await self._embedder.dimension()
+                async with self._database.transaction(self._writer) as connection:
+                    row = await store.open_collection(connection, self._tenant, self._collection)
+                    self._number, embedder, self._mean_length, version = row
+                    if version != analysis.VERSION:
+                        raise BadRequest(
+                            f'collection "{self._collection}" was analysed by another version of signalbox: '
+                            f"`signalbox rebuild {self._collection}` makes it anew of what is stored"
+                        )
+                    await self._use_embedder(connection, embedder, dimension)
+                    if then is not None:
+                        await then(connection)
+                return
+            except store.Replaced:
+                continue
+
+    async def _stored_embedder(self) -> str | None:
+        statement = """
+            SELECT e.name FROM signalbox.collection k JOIN signalbox.embedder e ON e.number = k.embedder
+            WHERE k.tenant = %s AND k.name = %s AND k.part_of IS NULL
+        """
+        rows = await self._database.fetch(self._writer, statement, (self._tenant, self._collection))
+        return rows[0][0] if rows else None
+
+    async def _at_home(self, work: Callable[[store.Connection], Awaitable[Returned]]) -> Returned:
+        """What the work returns of a transaction; it is done again where the collection was made anew meanwhile."""
+        while True:
+            try:
+                async with self._database.transaction(self._writer) as connection:
+                    return await work(connection)
+            except store.Replaced:
+                await self._enter()
 
     async def _flattened(self, items: Sequence[tuple[int, Document | Rejected]]) -> dict[int, Mapping[str, Any]]:
         """The flat metadata of the items by index; of those that cannot be stored the faults are kept."""
@@ -232,11 +276,13 @@ class _Run:
                 "SELECT name, dimension FROM signalbox.embedder WHERE number = %s", (stored,)
             )
             name, size = await cursor.fetchone() or ("", 0)
+            if name != self._embedder.name and self._embedders.has(name):
+                raise store.Replaced
             if (name, size) != (self._embedder.name, dimension):
                 raise EmbedderMismatch(
                     f'collection "{self._collection}" holds vectors of the embedder {name} ({size} dimensions), not of '
                     f"{self._embedder.name} ({dimension}): set EMBEDDER={name}, or delete the collection and ingest it "
-                    "again",
+                    f"again, or `signalbox reembed {self._collection} --embedder {self._embedder.name}`",
                     where="collection",
                 )
             self._embedder_number = stored
@@ -323,11 +369,12 @@ class _Run:
                 judged.append((index, item, values, digest))
             except BadDocument as error:
                 self._fail(index, item, str(error))
-        async with self._database.transaction(self._writer) as connection:
-            given = {document.id: digest for _, document, _, digest in reversed(judged)}
-            stored = await store.stored(
+        given = {document.id: digest for _, document, _, digest in reversed(judged)}
+        stored = await self._at_home(
+            lambda connection: store.stored(
                 connection, self._tenant, self._number, given, self._delivery, name=self._collection
             )
+        )
         changed = []
         for index, document, values, digest in judged:
             first, where, known = self._seen.setdefault(document.id, (index, document.where, digest))
@@ -351,28 +398,27 @@ class _Run:
     async def _learn_new_keys(self, flat: Collection[Mapping[str, Any]], documents: Iterable[Document]) -> None:
         if any(key not in self._fields for one in flat for key in one):
             inferred = await asyncio.to_thread(infer_fields, flat)
-            async with self._database.transaction(self._writer) as connection:
-                await self._learn_fields(connection, inferred, {}, documents)
+            documents = list(documents)
+            await self._at_home(lambda connection: self._learn_fields(connection, inferred, {}, documents))
 
-    async def _vectors(self, batch: Sequence[tuple[int, Prepared]]) -> dict[bytes, Vectors]:
+    async def _vectors(self, batch: Sequence[tuple[int, Prepared]]) -> "_Embedded":
         """A vector per passage: those already stored for the same text, the rest from the embedder."""
+        number, embedder = self._number, self._embedder
         texts = {passage.digest: passage.embedded for _, item in batch for passage in item.passages}
         replaced = [item.document.id for _, item in batch if item.document.id in self._existing]
         vectors: dict[bytes, Vectors] = {}
         if replaced:
             async with self._database.transaction(self._writer) as connection:
-                known = await store.known_vectors(connection, self._tenant, self._number, replaced)
+                known = await store.known_vectors(connection, self._tenant, number, replaced)
             vectors = {digest: vector for digest, vector in known.items() if digest in texts}
         missing = [digest for digest in texts if digest not in vectors]
         if missing:
-            computed = await self._embedder.embed([texts[digest] for digest in missing])
+            computed = await embedder.embed([texts[digest] for digest in missing])
             vectors.update(zip(missing, computed, strict=True))
             self._report.embedded += len(missing)
-        return vectors
+        return number, vectors
 
-    async def _write(
-        self, batch: Sequence[tuple[int, Prepared]], vectors: "asyncio.Task[dict[bytes, Vectors]]"
-    ) -> None:
+    async def _write(self, batch: Sequence[tuple[int, Prepared]], vectors: "asyncio.Task[_Embedded]") -> None:
         known = await vectors
         try:
             await self._replace(batch, known)
@@ -386,7 +432,18 @@ class _Run:
                     self._fail(index, item.document, f"the database refused it: {reason}")
         self._progress(self._report)
 
-    async def _replace(self, batch: Sequence[tuple[int, Prepared]], vectors: Mapping[bytes, Vectors]) -> None:
+    async def _replace(self, batch: Sequence[tuple[int, Prepared]], embedded: "_Embedded") -> None:
+        while True:
+            number, vectors = embedded
+            try:
+                # Vectors of before the collection was made anew may be another embedder's.
+                if number == self._number:
+                    return await self._replace_at(batch, vectors)
+            except store.Replaced:
+                await self._enter()
+            embedded = await self._vectors(batch)
+
+    async def _replace_at(self, batch: Sequence[tuple[int, Prepared]], vectors: Mapping[bytes, Vectors]) -> None:
         async with self._database.transaction(self._writer) as connection:
             if self._tenant == PLATFORM:
                 # Another delivery may have filled the collection since this one was admitted to it.
@@ -416,8 +473,12 @@ class _Run:
         self._report.chunks += sum(len(item.passages) for item in stored)
 
     async def _settle(self) -> None:
-        async with self._database.transaction(self._writer) as connection:
+        async def settled(connection: store.Connection) -> None:
+            await store.lock(connection, self._tenant, self._number)
             await store.settle(connection, self._tenant, self._number)
+
+        with suppress(UnknownCollection):  # it was deleted meanwhile, with all that was written
+            await self._at_home(settled)
         if self._report.inserted + self._report.updated >= _STATISTICS_AFTER:
             async with self._database.transaction(self._writer) as connection:
                 await connection.execute("SELECT signalbox.refresh_statistics()")

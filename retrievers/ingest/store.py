@@ -6,7 +6,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pgvector import HalfVector, SparseVector
@@ -20,9 +20,17 @@ from retrievers.ingest import values
 from retrievers.ingest.prepare import Passage, Prepared
 from retrievers.ingest.rows import reweighed, term_counts
 from retrievers.postgres.database import Row
-from retrievers.text import analysis, folding, weights
+from retrievers.text import analysis, folding, split, weights
+
+if TYPE_CHECKING:
+    from retrievers.ingest.stored import Stored
 
 Connection = AsyncConnection[Row]
+
+
+class Replaced(Exception):
+    """The collection was made anew meanwhile: under its name there is another number now."""
+
 
 _ROWS_AT_ONCE, _TERMS_AT_ONCE = 64, 4000
 """So much as the driver turns into parameters in some 10 ms: meanwhile the event loop waits."""
@@ -37,9 +45,9 @@ async def open_collection(connection: Connection, tenant: str, name: str) -> Row
     row = await (await connection.execute(select, (tenant, name))).fetchone()
     if row is None:
         await connection.execute(
-            "INSERT INTO signalbox.collection (tenant, name, analysis, folding) VALUES (%s, %s, %s, %s)"
+            "INSERT INTO signalbox.collection (tenant, name, analysis, split, folding) VALUES (%s, %s, %s, %s, %s)"
             " ON CONFLICT DO NOTHING",
-            (tenant, name, analysis.VERSION, folding.VERSION),
+            (tenant, name, analysis.VERSION, split.VERSION, folding.VERSION),
         )
         row = await (await connection.execute(select, (tenant, name))).fetchone()
     assert row is not None
@@ -60,8 +68,9 @@ async def lock_fields(connection: Connection, tenant: str, number: int) -> dict[
 
     Raises:
         UnknownCollection: the collection was deleted meanwhile.
+        Replaced: it was made anew.
     """
-    return dict((await _locked(connection, tenant, number))[0])
+    return dict((await lock(connection, tenant, number))[0])
 
 
 async def lock_public(connection: Connection, tenant: str, number: int) -> bool | None:
@@ -70,8 +79,9 @@ async def lock_public(connection: Connection, tenant: str, number: int) -> bool 
 
     Raises:
         UnknownCollection: the collection was deleted meanwhile.
+        Replaced: it was made anew.
     """
-    await _locked(connection, tenant, number)
+    await lock(connection, tenant, number)
     cursor = await connection.execute(
         "SELECT public_documents > 0 FROM signalbox.collection WHERE tenant = %s AND number = %s AND documents > 0",
         (tenant, number),
@@ -80,11 +90,15 @@ async def lock_public(connection: Connection, tenant: str, number: int) -> bool 
     return bool(row[0]) if row is not None else None
 
 
-async def _locked(connection: Connection, tenant: str, number: int) -> Row:
+async def lock(connection: Connection, tenant: str, number: int) -> Row:
     """(fields, mean length) of a collection that has no other writer until the end of the transaction.
 
     Everything that changes documents starts here, so counts stay exact and writers cannot wait for each
     other in a circle.
+
+    Raises:
+        UnknownCollection: it was deleted meanwhile.
+        Replaced: it was made anew.
     """
     cursor = await connection.execute(
         "SELECT fields, mean_length FROM signalbox.collection WHERE tenant = %s AND number = %s FOR UPDATE",
@@ -92,8 +106,29 @@ async def _locked(connection: Connection, tenant: str, number: int) -> Row:
     )
     row = await cursor.fetchone()
     if row is None:
+        await show_shadows(connection)
+        known = await connection.execute(
+            "SELECT FROM signalbox.collection WHERE tenant = %s AND number = %s", (tenant, number)
+        )
+        if known.rowcount:
+            raise Replaced
         raise UnknownCollection("the collection was deleted meanwhile", where="collection")
     return row
+
+
+async def lock_all(connection: Connection, tenant: str, number: int) -> None:
+    """Lock a collection and what is built to replace it, in the order of those who build; raises as `lock`."""
+    await lock(connection, tenant, number)
+    await show_shadows(connection)
+    await connection.execute(
+        "SELECT FROM signalbox.collection WHERE tenant = %s AND shadow_of = %s ORDER BY number FOR UPDATE",
+        (tenant, number),
+    )
+
+
+async def show_shadows(connection: Connection) -> None:
+    """Have collections under construction and replaced ones seen until the end of the transaction."""
+    await connection.execute("SELECT set_config('signalbox.shadows', 'on', true)")
 
 
 async def set_fields(connection: Connection, tenant: str, number: int, fields: Mapping[str, Field]) -> None:
@@ -138,11 +173,13 @@ async def stored(
 
     Args:
         documents: the digest of each document as it has come now, by id.
+    Raises:
+        UnknownCollection, Replaced: as of `lock`.
     """
-    cursor = await connection.execute(_EARLIER_TO_COME, (tenant, name, delivery))
-    contended = (await cursor.fetchone() or (False,))[0]
-    if contended:
-        await _locked(connection, tenant, number)
+    cursor = await connection.execute(_EARLIER_TO_COME, (tenant, name, delivery, tenant, number))
+    contended, present = await cursor.fetchone() or (False, True)
+    if contended or not present:
+        await lock(connection, tenant, number)
     cursor = await connection.execute(
         "SELECT id, digest, delivery FROM signalbox.document WHERE tenant = %s AND collection = %s AND id = ANY (%s)",
         (tenant, number, list(documents)),
@@ -160,16 +197,25 @@ async def stored(
 
 _EARLIER_TO_COME = """
     SELECT EXISTS (SELECT FROM signalbox.job
-                   WHERE tenant = %s AND collection = %s AND delivery < %s AND status IN ('queued', 'running'))
+                   WHERE tenant = %s AND collection = %s AND delivery < %s AND rebuild IS NULL
+                     AND status IN ('queued', 'running')),
+           EXISTS (SELECT FROM signalbox.collection WHERE tenant = %s AND number = %s)
 """
 
 
-async def known_vectors(connection: Connection, tenant: str, number: int, ids: Sequence[str]) -> dict[bytes, Vectors]:
-    """Vectors of the stored passages of some documents, by the digest of what was embedded."""
+async def known_vectors(
+    connection: Connection, tenant: str, number: int, ids: Sequence[str], embedder: int | None = None
+) -> dict[bytes, Vectors]:
+    """Vectors of the stored passages of some documents, by the digest of what was embedded.
+
+    Args:
+        embedder: number of the one they must be of.
+    """
     cursor = await connection.execute(
         "SELECT digest, embedding FROM signalbox.chunk"
-        " WHERE tenant = %s AND collection = %s AND document_id = ANY (%s) AND embedding IS NOT NULL",
-        (tenant, number, list(ids)),
+        " WHERE tenant = %s AND collection = %s AND document_id = ANY (%s) AND embedding IS NOT NULL"
+        " AND embedder = coalesce(%s, embedder)",
+        (tenant, number, list(ids), embedder),
         binary=True,
     )
     return {bytes(row[0]): row[1].to_numpy().astype(np.float32) for row in await cursor.fetchall()}
@@ -196,7 +242,7 @@ async def replace_documents(
     Returns:
         Ids of the documents that were left as they are, because a later delivery brought them.
     """
-    mean_length = (await _locked(connection, tenant, number))[1] or mean_length
+    mean_length = (await lock(connection, tenant, number))[1] or mean_length
     cursor = await connection.execute(
         "SELECT id FROM signalbox.document WHERE tenant = %s AND collection = %s AND id = ANY (%s) AND delivery > %s",
         (tenant, number, [item.document.id for item in documents], delivery),
@@ -312,6 +358,8 @@ _NOTE_READERS = """
         LEFT JOIN signalbox.collection now ON now.tenant = d.tenant AND now.number = new.part
         WHERE d.part IS DISTINCT FROM new.part) change
     WHERE narrows IS NOT NULL
+      AND NOT EXISTS (SELECT FROM signalbox.collection k
+                      WHERE k.tenant = %(tenant)s AND k.number = %(number)s AND k.shadow_of IS NOT NULL)
     ON CONFLICT (tenant) DO UPDATE
     SET changed = a.changed + 1, narrowed = CASE WHEN excluded.narrowed > 0 THEN a.changed + 1 ELSE a.narrowed END
 """
@@ -417,7 +465,7 @@ async def remove_documents(connection: Connection, tenant: str, number: int, ids
 
 async def _remove(connection: Connection, tenant: str, number: int, ids: Sequence[str], changes: _ByPart) -> int:
     """Delete documents; what their fields held is added to the changes, which the caller applies."""
-    await _locked(connection, tenant, number)
+    await lock(connection, tenant, number)
     which = {"tenant": tenant, "collection": number, "ids": list(ids)}
     await connection.execute(_UNCOUNT_TERMS, which)
     cursor = await connection.execute(
@@ -566,9 +614,11 @@ async def settle(connection: Connection, tenant: str, number: int) -> int:
     Returns:
         How many passages were weighed again.
     """
-    await connection.execute(
+    held = await connection.execute(
         "SELECT FROM signalbox.collection WHERE tenant = %s AND number = %s FOR UPDATE", (tenant, number)
     )
+    if not held.rowcount:
+        return 0  # it is gone, or was made anew, which is settled by who made it
     await _withdraw_expired(connection, tenant, number)
     row = await (
         await connection.execute(
@@ -624,8 +674,24 @@ async def settle(connection: Connection, tenant: str, number: int) -> int:
         after = (rows[-1][0], rows[-1][1])
 
 
+async def restore_moments(connection: Connection, tenant: str, number: int, documents: Sequence["Stored"]) -> None:
+    """Give documents that were written again the moments and deliveries that they had."""
+    columns = [(one.document.id, one.delivery, one.created_at, one.updated_at) for one in documents]
+    ids, deliveries, created, updated = zip(*columns, strict=True) if columns else ((), (), (), ())
+    await connection.execute(
+        """
+        UPDATE signalbox.document d
+        SET delivery = had.delivery, created_at = had.created_at, updated_at = had.updated_at
+        FROM unnest(%s::text[], %s::bigint[], %s::timestamptz[], %s::timestamptz[])
+             AS had (id, delivery, created_at, updated_at)
+        WHERE d.tenant = %s AND d.collection = %s AND d.id = had.id
+        """,
+        (list(ids), list(deliveries), list(created), list(updated), tenant, number),
+    )
+
+
 async def delete_collection(connection: Connection, tenant: str, number: int) -> int:
-    """Delete a collection with everything in it; returns how many documents it had."""
+    """Delete a locked collection with everything in it; returns how many documents it had."""
     await connection.execute("DELETE FROM signalbox.feedback_document WHERE collection = %s", (number,))
     cursor = await connection.execute(
         "SELECT sum(documents)::bigint FROM signalbox.collection WHERE tenant = %s AND %s IN (number, part_of)",

@@ -133,6 +133,36 @@ async def refold(connection: Connection, tenant: str, number: int) -> None:
         after = (rows[-1][0], rows[-1][1])
 
 
+async def differing(connection: Connection, tenant: str, number: int, changes: Changes) -> list[str]:
+    """The fields whose rows are not what the changes make of none."""
+    which = (tenant, number)
+    kept = {}
+    for name, value, single, documents in await (await connection.execute(_VALUES_OF, which)).fetchall():
+        kept[name, None if single is not None else value, single] = documents
+    made = {key: documents for key, documents in changes.values.items() if documents}
+    wrong = {key[0] for key in kept.keys() | made.keys() if kept.get(key) != made.get(key)}
+    distinct = Counter(name for name, _, _ in made)
+    counts = {name: (count, distinct[name], changes.long[name]) for name, count in changes.documents.items() if count}
+    stored = {row[0]: row[1:] for row in await (await connection.execute(_COUNTS_OF, which)).fetchall()}
+    wrong |= {name for name in counts.keys() | stored.keys() if counts.get(name) != stored.get(name)}
+    words = {word for name, value, _ in made for word in _words(name, value)}
+    has = {tuple(row) for row in await (await connection.execute(_WORDS_OF, which)).fetchall()}
+    return sorted(wrong | {word[2] for word in words ^ has})
+
+
+async def replace(connection: Connection, tenant: str, number: int, changes: Changes) -> None:
+    """Write what the changes make of none, in place of what there is."""
+    for table in ("field_value", "field_count", "field_word"):
+        statement = f"DELETE FROM signalbox.{table} WHERE tenant = %s AND collection = %s"  # noqa: S608
+        await connection.execute(statement.encode(), (tenant, number))
+    await apply(connection, tenant, number, changes)
+
+
+_VALUES_OF = "SELECT field, value, number, documents FROM signalbox.field_value WHERE tenant = %s AND collection = %s"
+_COUNTS_OF = "SELECT field, documents, kept, long FROM signalbox.field_count WHERE tenant = %s AND collection = %s"
+_WORDS_OF = "SELECT words, place, field, value FROM signalbox.field_word WHERE tenant = %s AND collection = %s"
+
+
 def _rows(
     changes: Iterable[tuple[tuple[str, str | None, float | None], int]], sign: int
 ) -> Iterable[tuple[str, str, float, int]]:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -31,6 +31,8 @@ _POLL_S = 1.0
 """How soon a job is seen that another process accepted; those of this process are seen at once."""
 _REST_S = 5.0
 _SWEEP_EVERY_S = 60.0
+_REMOVE_S = 5.0
+"""How long the rows of a collection that was replaced are removed in one go."""
 _TURNS = 2
 """Deliveries carried out at once for callers who wait: more would take the database's connections from questions."""
 _END_S = 2.0
@@ -57,6 +59,10 @@ class Ingest(Protocol):
         written: Written,
         progress: Progress,
     ) -> Report: ...
+
+
+Rebuild = Callable[[Lease, Work, Callable[[int], None]], Awaitable[bool]]
+"""`retrievers.ingest.rebuild.Rebuilding.carry_on`."""
 
 
 @dataclass(slots=True)
@@ -93,11 +99,12 @@ class Worker:
 
     Args:
         at_once: how many jobs it takes from the queue at the same time.
+        rebuild: carries out jobs that make a collection anew.
     """
 
-    def __init__(self, jobs: Jobs, ingest: Ingest, *, at_once: int = 1) -> None:
+    def __init__(self, jobs: Jobs, ingest: Ingest, *, at_once: int = 1, rebuild: Rebuild | None = None) -> None:
         self.jobs = jobs
-        self._ingest = ingest
+        self._ingest, self._rebuild = ingest, rebuild
         self._at_once = at_once
         self._loops: list[asyncio.Task[None]] = []
         self._at_work: set[asyncio.Task[Report]] = set()
@@ -260,8 +267,23 @@ class Worker:
         if work.file is not None and work.payload is not None:
             run.items = await SANDBOX.in_thread(partial(_file_items, work.file, work.payload))
 
+    async def _make_anew(self, run: _Run) -> None:
+        """One turn of a job that makes a collection anew; then others have theirs."""
+
+        def progress(done: int) -> None:
+            run.before = done
+
+        if self._rebuild is None:
+            raise Unavailable("this worker", "it carries out ingestions alone")
+        run.before = run.work.done
+        if await self._rebuild(run.lease, run.work, progress):
+            await self.jobs.finish(run.lease, documents=run.before, failed=(), payloads={})
+
     async def _store(self, run: _Run) -> None:
         work = run.work
+        if work.rebuild is not None:
+            await self._make_anew(run)
+            return
         if work.file is None or work.payload is None:
             run.items = await asyncio.to_thread(_items, work)
         if work.letters:
@@ -369,6 +391,9 @@ class Worker:
             await self.jobs.sweep()
             for tenant, number in await self.jobs.expired():
                 await self.jobs.settle(tenant, number)
+            for tenant, number in await self.jobs.retired():
+                if not await self.jobs.remove_retired(tenant, number, within_s=_REMOVE_S):
+                    self._swept_at = -math.inf  # there is more, when other jobs have had their turn
         except Exception as error:
             _log.warning(
                 "what has expired was not deleted: %s", error if isinstance(error, Unavailable) else repr(error)

@@ -54,6 +54,7 @@ BEGIN
     RETURN QUERY
         SELECT DISTINCT old.tenant, old.collection
         FROM (SELECT d.tenant, d.collection FROM document d
+              JOIN collection k ON k.tenant = d.tenant AND k.number = d.collection AND k.shadow_of IS NULL
               WHERE d.enabled AND d.expires_at <= now() ORDER BY d.expires_at LIMIT most) old;
 END $$;
 
@@ -114,6 +115,18 @@ BEGIN
         GET DIAGNOSTICS found = ROW_COUNT;
     END LOOP;
 END $_$;
+
+CREATE FUNCTION signalbox.move_feedback(scope text, from_number integer, to_number integer) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'signalbox', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    who text := verified_tenant(scope);
+BEGIN
+    IF EXISTS (SELECT FROM collection k WHERE k.tenant = who AND k.number = from_number AND k.shadow_of = to_number) THEN
+        UPDATE feedback_document SET collection = to_number WHERE collection = from_number AND (who = '0' OR tenant = who);
+    END IF;
+END $$;
 
 CREATE FUNCTION signalbox.narrowed() RETURNS bigint
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -274,6 +287,28 @@ BEGIN
     END IF;
     RETURN found.number;
 END $$;
+
+CREATE FUNCTION signalbox.retired_collections(pass text, seconds double precision, most integer) RETURNS TABLE(tenant text, collection integer)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'signalbox', 'public', 'pg_temp'
+    AS $$
+BEGIN
+    IF verified_tenant(pass) <> E'\nworker' THEN
+        RAISE EXCEPTION 'only a worker is told what was retired' USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    RETURN QUERY
+        SELECT k.tenant, k.number FROM collection k
+        WHERE k.shadow_of IS NOT NULL AND CASE
+            WHEN k.retired_at IS NOT NULL THEN k.retired_at <= now() - make_interval(secs => seconds)
+            ELSE NOT EXISTS (SELECT FROM job j WHERE j.tenant = k.tenant AND j.id = k.built_by
+                             AND j.status IN ('queued', 'running', 'failed')) END
+        LIMIT most;
+END $$;
+
+CREATE FUNCTION signalbox.shadows() RETURNS boolean
+    LANGUAGE sql STABLE
+    SET search_path TO 'signalbox', 'public', 'pg_temp'
+    AS $$ SELECT coalesce(current_setting('signalbox.shadows', true), '') = 'on' $$;
 
 CREATE FUNCTION signalbox.sweep(pass text, most integer) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -530,6 +565,10 @@ CREATE TABLE signalbox.collection (
     part_of integer,
     readers text[],
     description text DEFAULT ''::text NOT NULL,
+    split integer DEFAULT 1 NOT NULL,
+    shadow_of integer,
+    built_by uuid,
+    retired_at timestamp with time zone,
     CONSTRAINT collection_name_check CHECK ((name <> ''::text)),
     CONSTRAINT collection_part_check CHECK ((((part_of IS NULL) = (readers IS NULL)) AND ((part_of IS NULL) = (number > 0)))),
     CONSTRAINT collection_tenant_check CHECK ((tenant <> ''::text))
@@ -554,6 +593,14 @@ COMMENT ON COLUMN signalbox.collection.part_of IS 'number of the collection whos
 COMMENT ON COLUMN signalbox.collection.readers IS 'users and groups, sorted';
 
 COMMENT ON COLUMN signalbox.collection.description IS 'as given; where it is empty, a draft is made of the documents when it is asked for';
+
+COMMENT ON COLUMN signalbox.collection.split IS 'version of the splitter that cut its documents into passages';
+
+COMMENT ON COLUMN signalbox.collection.shadow_of IS 'number of the collection that this one is to replace, or that has replaced it: nobody is shown this one';
+
+COMMENT ON COLUMN signalbox.collection.built_by IS 'job that made it of what an older one held';
+
+COMMENT ON COLUMN signalbox.collection.retired_at IS 'when a shadow was given up or replaced: its rows go';
 
 CREATE TABLE signalbox.conversation (
     tenant text NOT NULL,
@@ -800,6 +847,7 @@ CREATE TABLE signalbox.job (
     started_at timestamp with time zone,
     finished_at timestamp with time zone,
     expires_at timestamp with time zone,
+    rebuild jsonb,
     CONSTRAINT job_status_check CHECK ((status = ANY (ARRAY['queued'::text, 'running'::text, 'done'::text, 'failed'::text]))),
     CONSTRAINT job_tenant_check CHECK ((tenant <> ''::text))
 );
@@ -823,6 +871,8 @@ COMMENT ON COLUMN signalbox.job.deaths IS 'how many workers did not come back fr
 COMMENT ON COLUMN signalbox.job.in_hand IS 'the document a worker has in hand while it takes them one by one, to find the one it dies of';
 
 COMMENT ON COLUMN signalbox.job.parked IS 'documents that workers died of: they are not tried again';
+
+COMMENT ON COLUMN signalbox.job.rebuild IS 'what it makes of the collection: {"embedder": name, null for the one it has, "after": document id to go on behind}; null for an ingestion';
 
 CREATE TABLE signalbox.login (
     name text NOT NULL,
@@ -973,6 +1023,8 @@ CREATE INDEX api_key_id ON signalbox.api_key USING btree (id);
 
 CREATE INDEX chunk_lexemes ON signalbox.chunk USING gin (lexemes) WITH (fastupdate=off);
 
+CREATE INDEX collection_shadow ON signalbox.collection USING btree (tenant, shadow_of) WHERE (shadow_of IS NOT NULL);
+
 CREATE INDEX conversation_expiry ON signalbox.conversation USING btree (tenant, expires_at);
 
 CREATE INDEX document_expiry ON signalbox.document USING btree (expires_at) WHERE (enabled AND (expires_at IS NOT NULL));
@@ -1023,6 +1075,9 @@ ALTER TABLE ONLY signalbox.collection
 
 ALTER TABLE ONLY signalbox.collection
     ADD CONSTRAINT collection_part_fkey FOREIGN KEY (tenant, part_of) REFERENCES signalbox.collection(tenant, number) ON DELETE CASCADE;
+
+ALTER TABLE ONLY signalbox.collection
+    ADD CONSTRAINT collection_shadow_fkey FOREIGN KEY (tenant, shadow_of) REFERENCES signalbox.collection(tenant, number) ON DELETE CASCADE;
 
 ALTER TABLE ONLY signalbox.dead_letter
     ADD CONSTRAINT dead_letter_tenant_job_fkey FOREIGN KEY (tenant, job) REFERENCES signalbox.job(tenant, id) ON DELETE CASCADE;
@@ -1092,13 +1147,15 @@ ALTER TABLE signalbox.job ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE signalbox.message ENABLE ROW LEVEL SECURITY;
 
+CREATE POLICY move ON signalbox.feedback_document TO signalbox_search USING (true) WITH CHECK (true);
+
 CREATE POLICY own ON signalbox.access TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
 CREATE POLICY own ON signalbox.api_key TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
 CREATE POLICY own ON signalbox.chunk TO signalbox_app USING (((tenant = ( SELECT signalbox.tenant() AS tenant)) AND ((part IS NULL) OR (part = ANY (( SELECT signalbox.parts() AS parts)::integer[]))))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
-CREATE POLICY own ON signalbox.collection TO signalbox_app USING (((tenant = ( SELECT signalbox.tenant() AS tenant)) AND signalbox.readable(readers, ( SELECT signalbox.principals() AS principals)) AND ((documents > 0) OR (part_of IS NOT NULL) OR (NOT (number = ANY (( SELECT signalbox.concealed(true) AS concealed)::integer[])))))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+CREATE POLICY own ON signalbox.collection TO signalbox_app USING (((tenant = ( SELECT signalbox.tenant() AS tenant)) AND signalbox.readable(readers, ( SELECT signalbox.principals() AS principals)) AND ((shadow_of IS NULL) OR ( SELECT signalbox.shadows() AS shadows)) AND ((documents > 0) OR (part_of IS NOT NULL) OR (NOT (number = ANY (( SELECT signalbox.concealed(true) AS concealed)::integer[])))))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
 CREATE POLICY own ON signalbox.conversation TO signalbox_app USING (((tenant = ( SELECT signalbox.tenant() AS tenant)) AND ((principals <@ ( SELECT signalbox.principals() AS principals)) OR ('*'::text = ANY (( SELECT signalbox.principals() AS principals)::text[]))))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
@@ -1132,7 +1189,7 @@ CREATE POLICY own ON signalbox.trace TO signalbox_app USING (((tenant = ( SELECT
 
 CREATE POLICY platform ON signalbox.chunk FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND public AND (part IS NULL) AND ((expires_at IS NULL) OR (expires_at > now())) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
 
-CREATE POLICY platform ON signalbox.collection FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND (public_documents > 0) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
+CREATE POLICY platform ON signalbox.collection FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND (public_documents > 0) AND (shadow_of IS NULL) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
 
 CREATE POLICY platform ON signalbox.document FOR SELECT TO signalbox_app USING (((tenant = '0'::text) AND public AND (part IS NULL) AND enabled AND ((expires_at IS NULL) OR (expires_at > now())) AND (( SELECT signalbox.tenant() AS tenant) <> ''::text)));
 
@@ -1208,6 +1265,9 @@ REVOKE ALL ON FUNCTION signalbox.few_passages(who text, among integer[], wanted 
 REVOKE ALL ON FUNCTION signalbox.matching(scope text, among integer[], candidates tsquery, wider tsquery, question public.sparsevec, wanted jsonpath, amount integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.matching(scope text, among integer[], candidates tsquery, wider tsquery, question public.sparsevec, wanted jsonpath, amount integer) TO signalbox_app;
 
+REVOKE ALL ON FUNCTION signalbox.move_feedback(scope text, from_number integer, to_number integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION signalbox.move_feedback(scope text, from_number integer, to_number integer) TO signalbox_app;
+
 REVOKE ALL ON FUNCTION signalbox.narrowed() FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.narrowed() TO signalbox_app;
 
@@ -1240,6 +1300,12 @@ GRANT ALL ON FUNCTION signalbox.refresh_statistics() TO signalbox_app;
 
 REVOKE ALL ON FUNCTION signalbox.register_embedder(model text, size integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.register_embedder(model text, size integer) TO signalbox_app;
+
+REVOKE ALL ON FUNCTION signalbox.retired_collections(pass text, seconds double precision, most integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION signalbox.retired_collections(pass text, seconds double precision, most integer) TO signalbox_app;
+
+REVOKE ALL ON FUNCTION signalbox.shadows() FROM PUBLIC;
+GRANT ALL ON FUNCTION signalbox.shadows() TO signalbox_app;
 
 REVOKE ALL ON FUNCTION signalbox.sweep(pass text, most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.sweep(pass text, most integer) TO signalbox_app;
@@ -1349,6 +1415,10 @@ GRANT SELECT(expires_at) ON TABLE signalbox.exchange TO signalbox_search;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.feedback TO signalbox_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.feedback_document TO signalbox_app;
+
+GRANT SELECT(tenant) ON TABLE signalbox.feedback_document TO signalbox_search;
+
+GRANT SELECT(collection),UPDATE(collection) ON TABLE signalbox.feedback_document TO signalbox_search;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.field_count TO signalbox_app;
 

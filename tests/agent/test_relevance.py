@@ -68,7 +68,7 @@ def test_relevance_is_a_logistic_regression():
 
 
 def test_the_search_that_speaks_most_for_a_passage_counts(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("agent.relevance.weights", lambda: Weights(0.1, {}, {"words+near": BOTH}))
+    monkeypatch.setattr("agent.relevance.weights", lambda: Weights(0.1, {"words+near": BOTH}))
     weak, strong = Evidence({A: 1.0}, {A: 0.1}, 8.0), Evidence({A: 8.0}, {A: 0.9}, 8.0)
     assert relevance([weak, strong], [A]) == relevance([strong], [A]) > relevance([weak], [A])
     assert relevance([], [A]).tolist() == [0.0]

@@ -18,6 +18,7 @@ from psycopg.conninfo import make_conninfo
 from retrievers.core.errors import BadRequest, Unavailable, UnknownCollection
 from retrievers.core.filters import Compare
 from retrievers.core.types import PLATFORM, ChunkId, Hit, Query, Viewer
+from retrievers.embed.pool import Embedders
 from retrievers.fulltext import FullText
 from retrievers.ingest.documents import Document
 from retrievers.ingest.run import ingest
@@ -167,10 +168,10 @@ def test_the_service_can_call_only_what_it_needs(world: str):
         " AND has_function_privilege('signalbox_app', oid, 'EXECUTE') ORDER BY 1",
     )
     assert [row[0] for row in allowed] == [
-        "access_changed", "concealed", "erased", "erases", "erasure_subject", "expired_documents",
-        "matching", "narrowed", "nearest", "parts", "parts", "passages", "principals",
-        "readable", "refresh_statistics", "register_embedder", "sweep", "take_job", "tenant",
-        "term_counts", "verified_key", "verified_principals", "verified_tenant",
+        "access_changed", "concealed", "erased", "erases", "erasure_subject", "expired_documents", "matching",
+        "move_feedback", "narrowed", "nearest", "parts", "parts", "passages", "principals", "readable",
+        "refresh_statistics", "register_embedder", "retired_collections", "shadows", "sweep", "take_job",
+        "tenant", "term_counts", "verified_key", "verified_principals", "verified_tenant",
     ]  # fmt: skip
 
 
@@ -399,7 +400,7 @@ def test_what_cannot_be_a_tenant_is_refused(tenant: str):
 async def search(service: Database, tenant: str | Viewer, text: str, source: str, **changes: Any) -> list[Hit]:
     catalogue = Catalogue(service)
     scope = changes.pop("scope", None) or await catalogue.scope(tenant, changes.pop("collection", None))
-    retriever = Vector(service, EMBEDDER) if source == "vector" else FullText(service, catalogue)
+    retriever = Vector(service, Embedders(EMBEDDER)) if source == "vector" else FullText(service, catalogue)
     return await retriever.search(Query(text, "en", scope, **changes))
 
 

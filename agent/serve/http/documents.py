@@ -36,6 +36,7 @@ def router() -> APIRouter:
                openapi_extra={"requestBody": _FILE})(upload_file)  # fmt: skip
     routes.get("/jobs", tags=["jobs"], responses=gives(shapes.Jobs))(list_jobs)
     routes.get(one_job, tags=["jobs"], responses=gives(shapes.JobBody))(get_job)
+    routes.post(f"{one_job}/cancel", tags=["jobs"], responses=gives(shapes.JobBody))(cancel_job)
     routes.post(f"{one_job}/retry", tags=["jobs"], status_code=202, responses=gives(shapes.JobBody, 202))(retry_job)
     return routes
 
@@ -89,19 +90,24 @@ async def list_jobs(
     caller: TheWriter,
     limit: Annotated[int, Query(ge=1, le=MAX_LISTED, description="how many")] = 50,
 ) -> Response:
-    """The latest ingestion jobs, newest first."""
+    """The latest jobs, newest first."""
     found = await service.jobs(limit=limit, tenant=caller.viewer)
     return answer(shapes.Jobs(jobs=[shapes.JobSummary(**_summary(job)) for job in found]))
 
 
 async def get_job(service: TheService, caller: TheWriter, id: JobId) -> Response:
-    """How far an ingestion job is, and which of its documents failed."""
-    return answer(_body(await service.job(id, tenant=caller.viewer)))
+    """How far a job is, and which of its documents failed."""
+    return answer(job_body(await service.job(id, tenant=caller.viewer)))
 
 
 async def retry_job(service: TheService, caller: TheWriter, id: JobId) -> Response:
     """Have the documents of a job that failed stored after all; what came later is not replaced."""
-    return answer(_body(await service.retry_job(id, tenant=caller.viewer)), 202)
+    return answer(job_body(await service.retry_job(id, tenant=caller.viewer)), 202)
+
+
+async def cancel_job(service: TheService, caller: TheWriter, id: JobId) -> Response:
+    """End a job that makes a collection anew; the collection stays as it is. Ingestions are not cancelled."""
+    return answer(job_body(await service.cancel_job(id, tenant=caller.viewer)))
 
 
 def _answer(job: Job, *, wait: bool) -> Response:
@@ -116,7 +122,8 @@ def _answer(job: Job, *, wait: bool) -> Response:
     return answer(shapes.Ingested(job_id=job.id, failed=failed, **counts))
 
 
-def _body(job: Job) -> shapes.JobBody:
+def job_body(job: Job) -> shapes.JobBody:
+    """A job with the documents that failed."""
     return shapes.JobBody(**_summary(job), failed=[shapes.FailedLetter(**asdict(one)) for one in job.failures])
 
 

@@ -71,6 +71,10 @@ class JobSummary(Shape):
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
+    kind: Annotated[
+        Literal["ingest", "reembed", "rebuild"], Field(description="the last two make a collection anew")
+    ] = "ingest"
+    embedder: Annotated[str | None, Field(description="that the collection is to have")] = None
 
 
 class FailedLetter(FailedDocument):
@@ -79,13 +83,13 @@ class FailedLetter(FailedDocument):
 
 
 class JobBody(JobSummary):
-    """An ingestion job with the documents that were not stored."""
+    """A job with the documents that were not stored."""
 
     failed: list[FailedLetter]
 
 
 class Jobs(Shape):
-    """The latest ingestion jobs, newest first."""
+    """The latest jobs, newest first."""
 
     jobs: list[JobSummary]
 
@@ -136,6 +140,40 @@ class Sources(Shape):
     sources: list[SourceSummary]
 
 
+class Wrong(Shape):
+    """Something that is not as the documents make it."""
+
+    kind: str
+    text: Annotated[str, Field(description="what it is")]
+    count: int
+    examples: list[str]
+    mended: bool
+
+
+class Checked(Shape):
+    """What was compared, and what was wrong."""
+
+    collection: str
+    documents: Annotated[int, Field(description="how many were compared")]
+    ok: Annotated[bool, Field(description="whether nothing is wrong any more")]
+    findings: list[Wrong]
+
+
+class UnderWay(Shape):
+    """A job that makes a collection anew; `GET /v1/jobs/{job_id}` says how far it is."""
+
+    job_id: str
+    kind: Literal["reembed", "rebuild"]
+    embedder: Annotated[str | None, Field(description="that the collection will have; null for the one it has")]
+    status: str
+
+
+class Reembedding(Shape):
+    """Which embedder a collection is to have."""
+
+    embedder: Annotated[str, Field(min_length=1, max_length=200, description="one that the server's settings name")]
+
+
 class CollectionBody(CollectionSummary):
     """A collection with its field catalogue: per field its type, ranges and commonest values with counts."""
 
@@ -144,6 +182,7 @@ class CollectionBody(CollectionSummary):
     records: Annotated[list[str], Field(description="what a document is called, as declared")]
     derived_records: Annotated[list[str], Field(description="what a document is taken to be called beside that")]
     fields: list[dict[str, Any]]
+    job: Annotated[UnderWay | None, Field(description="that makes it anew: questions are answered as it was before")]
 
 
 class Declaration(Shape):

@@ -1,0 +1,64 @@
+"""Collections made anew, and compared with what their documents make of them, over HTTP."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Response
+
+from agent.serve.http import shapes
+from agent.serve.http.bodies import JsonBody
+from agent.serve.http.dependencies import TheService, TheWriter
+from agent.serve.http.documents import job_body
+from agent.serve.http.native import Name, answer, gives
+from retrievers.core.errors import BadRequest, listing
+from retrievers.embed.factory import parse_pairs
+
+
+def router() -> APIRouter:
+    """The routes of this module."""
+    routes = APIRouter(prefix="/v1/collections/{name}", tags=["documents"])
+    accepted = gives(shapes.JobBody, 202)
+    routes.post("/reembed", status_code=202, responses=accepted)(reembed_collection)
+    routes.post("/rebuild", status_code=202, responses=accepted)(rebuild_collection)
+    routes.get("/check", responses=gives(shapes.Checked))(check_collection)
+    routes.post("/check", responses=gives(shapes.Checked))(mend_collection)
+    return routes
+
+
+async def reembed_collection(
+    service: TheService,
+    caller: TheWriter,
+    name: Name,
+    body: Annotated[shapes.Reembedding, Depends(JsonBody(shapes.Reembedding, example={"embedder": "openai/bge-m3"}))],
+) -> Response:
+    """Make the collection anew with another embedder, in the background.
+
+    Questions are answered from the old vectors until all of the new ones are there. The embedder is one that the
+    server's settings name: no request has it load a model or send documents elsewhere.
+    """
+    settings = service.settings
+    valid = tuple(dict.fromkeys((settings.embedder, "minilm", *parse_pairs(settings.embedders))))
+    if body.embedder not in valid:
+        reason = f'the server has no embedder "{body.embedder}"; it has: {listing(valid)} (the setting EMBEDDERS)'
+        raise BadRequest(reason, where="embedder", valid=valid)
+    return answer(job_body(await service.reembed(name, body.embedder, tenant=caller.viewer)), 202)
+
+
+async def rebuild_collection(service: TheService, caller: TheWriter, name: Name) -> Response:
+    """Split, analyse and index what is stored anew, in the background, as `reembed` does."""
+    return answer(job_body(await service.rebuild(name, tenant=caller.viewer)), 202)
+
+
+async def check_collection(service: TheService, caller: TheWriter, name: Name) -> Response:
+    """Compare all that is stored of the collection with what its documents make of it."""
+    return await _checked(service, caller, name, mend=False)
+
+
+async def mend_collection(service: TheService, caller: TheWriter, name: Name) -> Response:
+    """As GET, and put right what is wrong; `ok` is false where that could not be."""
+    return await _checked(service, caller, name, mend=True)
+
+
+async def _checked(service: TheService, caller: TheWriter, name: str, *, mend: bool) -> Response:
+    report = await service.check(name, mend=mend, tenant=caller.viewer)
+    return answer(shapes.Checked(**asdict(report), ok=report.ok))

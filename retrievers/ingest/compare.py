@@ -1,0 +1,65 @@
+"""Whether stored documents and passages are what ingestion makes of them. Pure functions, called in threads."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from retrievers.ingest.prepare import Passage, Prepared
+from retrievers.postgres.database import Row
+from retrievers.text import weights
+
+
+def compared(
+    prepared: Sequence[Prepared], kept: Mapping[str, Row], rows: Mapping[str, Sequence[Row]], mean: float,
+    embedder: tuple[int, int],
+) -> dict[str, list[str]]:  # fmt: skip
+    """Ids of the documents that are not as they would be stored now, by what is wrong.
+
+    Args:
+        kept: by id what `retrievers.ingest.check` reads of each document.
+        rows: by id what it reads of each passage.
+        mean: BM25's mean length, in words.
+        embedder: number and dimension.
+    """
+    wrong: dict[str, list[str]] = defaultdict(list)
+    for item in prepared:
+        id = item.document.id
+        if id not in kept:
+            wrong["documents"].append(id)  # deleted at this moment
+            continue
+        language, fields, chunks, words, *scope = kept[id]
+        lengths = sum(passage.length for passage in item.passages)
+        made = (item.language if item.document.enabled else language, item.fields, len(item.passages), lengths)
+        if (language, fields, chunks, words) != made:
+            wrong["documents"].append(id)
+        own = sorted(rows.get(id, ()), key=lambda row: int(row[0]))
+        pairs = enumerate(zip(item.passages, own, strict=False))
+        as_made = [_as_made(n, passage, row, fields, scope, mean) for n, (passage, row) in pairs]
+        if len(own) != len(item.passages) or not all(as_made):
+            wrong["passages"].append(id)
+        if not all(row[1] == embedder[0] and _sound(row[-1], embedder[1]) for row in own):
+            wrong["vectors"].append(id)
+    return dict(wrong)
+
+
+def _as_made(n: int, passage: Passage, row: Row, fields: Mapping[str, Any], scope: Sequence[Any], mean: float) -> bool:
+    """Whether a stored passage is what ingestion makes."""
+    given = (n, passage.start, passage.end, passage.length, passage.heading, passage.digest, passage.text, passage.gap)
+    ordinal, _, start, end, length, heading, digest, body, gap, found, *own, bm25, _ = row
+    if (ordinal, start, end, length, heading, bytes(digest), body, gap) != given or not found:
+        return False
+    if own != [fields, *scope]:
+        return False
+    made = weights.document_weights(passage.lexemes, passage.length, mean)
+    kept = dict(zip(bm25.indices(), bm25.values(), strict=True))
+    return kept.keys() == made.keys() and all(np.float32(made[at]) == np.float32(kept[at]) for at in made)
+
+
+def _sound(vector: Any, dimension: int) -> bool:
+    """Whether it is a vector of the embedder's: of its length, and of length 1 as far as half precision goes."""
+    if vector is None:
+        return False
+    numbers = vector.to_numpy().astype(np.float32)
+    return len(numbers) == dimension and abs(float(np.linalg.norm(numbers)) - 1) < 0.02

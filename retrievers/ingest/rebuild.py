@@ -1,0 +1,328 @@
+"""Making a collection anew in the background: with another embedder, or as this version splits and analyses.
+
+The new one is built beside the old as a shadow, a collection that nobody is shown, out of what is stored: documents
+are copied some at a time, those that change meanwhile once more. When nothing is left to copy, the collection is
+locked for a moment, the last changes are copied, and the two exchange their names. Until then questions are answered
+from the old one alone, to which everything is written; its rows go later (`retrievers.ingest.retired`).
+
+Nothing is kept in the worker's head: documents that the shadow lacks or has of another moment are to be copied, so
+another worker goes on where one was killed.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import psycopg
+
+from retrievers.core.errors import BadRequest, Unavailable
+from retrievers.core.fields import Field
+from retrievers.core.tasks import within
+from retrievers.core.types import whole
+from retrievers.embed import Embedder, Vectors
+from retrievers.embed.pool import Embedders
+from retrievers.ingest import store
+from retrievers.ingest.jobs import Jobs, Lease, Work
+from retrievers.ingest.prepare import Prepared
+from retrievers.ingest.run import MAX_DIMENSION
+from retrievers.ingest.stored import Stored, prepare_again, read_stored
+from retrievers.postgres.database import Database
+from retrievers.postgres.indexes import vector_index
+from retrievers.text import analysis, folding, split, weights
+
+Progress = Callable[[int], None]
+"""Called with how many documents are copied."""
+
+_BATCH = 64
+_LAST = 32
+"""Documents that may be copied while writers wait for the switch."""
+_LAST_S = 10.0
+_MOST_GONE = 1000
+_STATISTICS_AFTER = 500
+_ANY_DELIVERY = (1 << 62) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Site:
+    """A collection that is made anew.
+
+    Attributes:
+        live, shadow: numbers of the old one and the new one.
+        embedder: of the new one, and its number.
+        reuses: whether the old one's vectors are the new one's.
+        keeps_digests: whether documents are split and analysed as they were.
+    """
+
+    tenant: str
+    name: str
+    live: int
+    shadow: int
+    embedder: Embedder
+    embedder_number: int
+    reuses: bool
+    keeps_digests: bool
+
+
+class Rebuilding:
+    """Carries out the jobs that make collections anew, a while at a time.
+
+    Args:
+        slice_s: how long one turn takes about; then other jobs have theirs.
+    """
+
+    def __init__(self, database: Database, embedder: Embedder, jobs: Jobs, *, slice_s: float = 10.0) -> None:
+        self._database, self._embedders, self._jobs = database, Embedders.of(embedder), jobs
+        self._slice_s = slice_s
+
+    async def carry_on(self, lease: Lease, work: Work, progress: Progress) -> bool:
+        """One turn of a job; True when the new collection is in force. Otherwise the job is back in the queue.
+
+        Raises:
+            BadRequest: it can never be done: the collection was deleted, or the embedder's vectors are too long.
+            Unavailable: the embedder or the database failed.
+            LostLease: the job is somebody else's by now, or was cancelled.
+        """
+        assert work.rebuild is not None
+        site = await self._open(lease, work)
+        if site is None:
+            return True
+        after, until = str(work.rebuild.get("after") or ""), time.monotonic() + self._slice_s
+        while True:
+            async with self._database.transaction(whole(site.tenant)) as connection:
+                ids = await _differing(connection, site, after, _BATCH)
+            if ids:
+                progress(await self._copy(lease, site, ids))
+                after = ids[-1]
+            elif await self._switch(lease, site):
+                return True
+            else:
+                after = ""  # something came meanwhile, or is still to be looked at from the beginning
+            if time.monotonic() > until:
+                await self._jobs.pause(lease, after)
+                return False
+
+    async def _open(self, lease: Lease, work: Work) -> _Site | None:
+        """The collection and its shadow, made when missing; None when they have changed places already."""
+        assert work.rebuild is not None
+        row = await self._live(lease.tenant, work.collection)
+        if row is None:
+            raise BadRequest(f'there is no collection "{work.collection}" any more', where="collection")
+        built_by, stored, analysed, cut = row[1:]
+        if built_by == lease.id:
+            async with self._database.transaction(whole(lease.tenant)) as connection:
+                await store.settle(connection, lease.tenant, row[0])
+            return None
+        wanted = work.rebuild["embedder"] or stored
+        embedder = await self._embedders.named(wanted) if wanted else self._embedders
+        dimension = await embedder.dimension()
+        if dimension > MAX_DIMENSION:
+            reason = f"the embedder {embedder.name} makes vectors of {dimension:,} dimensions"
+            raise BadRequest(f"{reason}; the index takes at most {MAX_DIMENSION:,}", where="embedder")
+        number = await vector_index(self._database, embedder.name, dimension)
+        try:
+            async with self._database.transaction(whole(lease.tenant)) as connection:
+                await store.lock(connection, lease.tenant, row[0])
+                await store.show_shadows(connection)
+                shadow = await _open_shadow(connection, lease, row[0], number)
+        except psycopg.errors.ForeignKeyViolation as error:
+            reason = f"the embedder {embedder.name} was being forgotten at this moment"
+            raise Unavailable("the database", reason) from error
+        same = (analysed, cut) == (analysis.VERSION, split.VERSION)
+        return _Site(
+            lease.tenant, work.collection, row[0], shadow, embedder, number, wanted == stored, keeps_digests=same
+        )
+
+    async def _live(self, tenant: str, name: str) -> Sequence[Any] | None:
+        rows = await self._database.fetch(whole(tenant), _LIVE, (tenant, name))
+        return rows[0] if rows else None
+
+    async def _copy(self, lease: Lease, site: _Site, ids: Sequence[str]) -> int:
+        """Copy documents; returns how many the shadow has then. What it has of the batch already is replaced."""
+        async with self._database.transaction(whole(site.tenant)) as connection:
+            stored, fields = await read_stored(connection, site.tenant, site.live, ids)
+            known = await self._known(connection, site, ids)
+        prepared = await asyncio.to_thread(_prepared, stored, fields, site)
+        vectors = await self._vectors(site, prepared, known)
+        async with self._database.transaction(whole(site.tenant)) as connection:
+            await store.show_shadows(connection)
+            await _write(connection, site, stored, prepared, vectors)
+            counts = await (await connection.execute(_PROGRESS, _numbers(site))).fetchone() or (0, 0)
+            await self._jobs.advance(connection, lease, done=counts[0], documents=counts[1])
+        return int(counts[0])
+
+    async def _known(self, connection: store.Connection, site: _Site, ids: Sequence[str]) -> dict[bytes, Vectors]:
+        """Vectors that are stored already and can be kept, by digest."""
+        known = await store.known_vectors(connection, site.tenant, site.shadow, ids)
+        if site.reuses:
+            known |= await store.known_vectors(connection, site.tenant, site.live, ids)
+        size = await site.embedder.dimension()
+        return {digest: vector for digest, vector in known.items() if len(vector) == size and np.any(vector)}
+
+    async def _vectors(
+        self, site: _Site, prepared: Sequence[Prepared], known: Mapping[bytes, Vectors]
+    ) -> dict[bytes, Vectors]:
+        texts = {passage.digest: passage.embedded for item in prepared for passage in item.passages}
+        missing = [digest for digest in texts if digest not in known]
+        computed = await site.embedder.embed([texts[digest] for digest in missing]) if missing else ()
+        return {**known, **dict(zip(missing, computed, strict=True))}
+
+    async def _switch(self, lease: Lease, site: _Site) -> bool:
+        """Put the shadow in force, unless more has changed than can be copied while writers wait."""
+        async with self._database.transaction(whole(site.tenant)) as connection:
+            # What has expired is withdrawn from both, or they would never be the same.
+            await store.settle(connection, site.tenant, site.live)
+        async with self._database.transaction(whole(site.tenant)) as connection:
+            await store.show_shadows(connection)
+            await store.lock(connection, site.tenant, site.shadow)
+            gone = await _remove_gone(connection, site)
+            await store.settle(connection, site.tenant, site.shadow)
+            left = await _differing(connection, site, "", _LAST + 1)
+            counts = await (await connection.execute(_PROGRESS, _numbers(site))).fetchone() or (0, 0)
+        if gone == _MOST_GONE or len(left) > _LAST:
+            return False
+        await vector_index(self._database, site.embedder.name, await site.embedder.dimension())
+        if counts[0] >= _STATISTICS_AFTER:
+            await self._database.fetch(whole(site.tenant), "SELECT signalbox.refresh_statistics()", ())
+        try:
+            done = await within(self._exchange(lease, site), _LAST_S)
+        except (TimeoutError, ConnectionAbortedError) as error:
+            reason = f"the last documents were not embedded within {_LAST_S:g} s"
+            raise Unavailable(f"the embedder {site.embedder.name}", reason) from error
+        if done:
+            async with self._database.transaction(whole(site.tenant)) as connection:
+                await store.settle(connection, site.tenant, site.shadow)
+        return done
+
+    async def _exchange(self, lease: Lease, site: _Site) -> bool:
+        async with self._database.transaction(whole(site.tenant)) as connection:
+            await store.lock(connection, site.tenant, site.live)
+            await store.show_shadows(connection)
+            await store.lock(connection, site.tenant, site.shadow)
+            left = await _differing(connection, site, "", _LAST + 1)
+            if len(left) > _LAST or await _remove_gone(connection, site) == _MOST_GONE:
+                return False
+            if left:
+                stored, fields = await read_stored(connection, site.tenant, site.live, left)
+                prepared = await asyncio.to_thread(_prepared, stored, fields, site)
+                vectors = await self._vectors(site, prepared, await self._known(connection, site, left))
+                await _write(connection, site, stored, prepared, vectors)
+            await connection.execute(_RETIRE, _numbers(site))
+            await connection.execute(_ENTHRONE, _numbers(site) | {"name": site.name})
+            scope = self._database.scope(whole(site.tenant))
+            await connection.execute("SELECT signalbox.move_feedback(%s, %s, %s)", (scope, site.live, site.shadow))
+            counts = await (await connection.execute(_PROGRESS, _numbers(site))).fetchone() or (0, 0)
+            await self._jobs.advance(connection, lease, done=counts[0], documents=counts[0])
+        return True
+
+
+async def _open_shadow(connection: store.Connection, lease: Lease, live: int, embedder: int) -> int:
+    """The number of the shadow that the job builds; one of a job that is over is given up."""
+    which = {"tenant": lease.tenant, "live": live, "job": lease.id, "embedder": embedder}
+    for number, built_by, active in await (await connection.execute(_SHADOWS, which)).fetchall():
+        if built_by == lease.id:
+            return int(number)
+        if active:
+            raise BadRequest(f"the collection is being made anew by job {built_by.hex}", where="collection")
+        await connection.execute(RETIRE_SHADOW, {"tenant": lease.tenant, "number": number})
+    versions = {"analysis": analysis.VERSION, "split": split.VERSION, "folding": folding.VERSION}
+    row = await (await connection.execute(_INSERT_SHADOW, which | versions)).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+async def _differing(connection: store.Connection, site: _Site, after: str, most: int) -> list[str]:
+    """Ids of documents that the shadow lacks or has of another moment, in their order."""
+    await store.show_shadows(connection)
+    cursor = await connection.execute(_DIFFERING, _numbers(site) | {"after": after, "most": most})
+    return [row[0] for row in await cursor.fetchall()]
+
+
+async def _remove_gone(connection: store.Connection, site: _Site) -> int:
+    """Take out of the shadow what was deleted meanwhile; returns how many documents, so many at most."""
+    rows = await (await connection.execute(_GONE, _numbers(site) | {"most": _MOST_GONE})).fetchall()
+    if rows:
+        await store.remove_documents(connection, site.tenant, site.shadow, [row[0] for row in rows])
+    return len(rows)
+
+
+def _prepared(stored: Sequence[Stored], fields: Mapping[str, Field], site: _Site) -> list[Prepared]:
+    return [prepare_again(one, fields, keeps_digest=site.keeps_digests) for one in stored]
+
+
+async def _write(
+    connection: store.Connection,
+    site: _Site,
+    stored: Sequence[Stored],
+    prepared: Sequence[Prepared],
+    vectors: Mapping[bytes, Vectors],
+) -> None:
+    """Write documents to the shadow as they are in the collection, with its moments and deliveries."""
+    lengths = [passage.length for item in prepared for passage in item.passages]
+    await store.replace_documents(
+        connection, site.tenant, site.shadow, prepared, vectors, embedder=site.embedder_number,
+        mean_length=weights.on_grid(sum(lengths) / len(lengths)) if lengths else 0.0, delivery=_ANY_DELIVERY,
+    )  # fmt: skip
+    await store.restore_moments(connection, site.tenant, site.shadow, stored)
+
+
+def _numbers(site: _Site) -> dict[str, Any]:
+    return {"tenant": site.tenant, "live": site.live, "shadow": site.shadow}
+
+
+_LIVE = """
+    SELECT k.number, k.built_by, e.name, k.analysis, k.split
+    FROM signalbox.collection k LEFT JOIN signalbox.embedder e ON e.number = k.embedder
+    WHERE k.tenant = %s AND k.name = %s AND k.part_of IS NULL
+"""
+_SHADOWS = """
+    SELECT k.number, k.built_by, EXISTS (SELECT FROM signalbox.job j WHERE j.tenant = k.tenant AND j.id = k.built_by
+                                         AND j.status IN ('queued', 'running'))
+    FROM signalbox.collection k
+    WHERE k.tenant = %(tenant)s AND k.shadow_of = %(live)s AND k.retired_at IS NULL FOR UPDATE
+"""
+_INSERT_SHADOW = """
+    INSERT INTO signalbox.collection
+           (tenant, name, embedder, analysis, split, folding, fields, records, description, shadow_of, built_by)
+    SELECT tenant, name || '/next', %(embedder)s, %(analysis)s, %(split)s, %(folding)s, fields, records, description,
+           number, %(job)s
+    FROM signalbox.collection WHERE tenant = %(tenant)s AND number = %(live)s
+    RETURNING number
+"""
+# A name with a slash is no collection's.
+RETIRE_SHADOW = """
+    UPDATE signalbox.collection SET name = name || '/' || number, retired_at = now()
+    WHERE tenant = %(tenant)s AND number = %(number)s AND retired_at IS NULL
+"""
+_DIFFERING = """
+    SELECT a.id FROM signalbox.document a
+    LEFT JOIN signalbox.document b ON b.tenant = a.tenant AND b.collection = %(shadow)s AND b.id = a.id
+    WHERE a.tenant = %(tenant)s AND a.collection = %(live)s AND a.id > %(after)s
+      AND (b.updated_at, b.delivery, b.enabled) IS DISTINCT FROM (a.updated_at, a.delivery, a.enabled)
+    ORDER BY a.id LIMIT %(most)s
+"""
+_GONE = """
+    SELECT b.id FROM signalbox.document b
+    WHERE b.tenant = %(tenant)s AND b.collection = %(shadow)s
+      AND NOT EXISTS (SELECT FROM signalbox.document a
+                      WHERE a.tenant = b.tenant AND a.collection = %(live)s AND a.id = b.id)
+    LIMIT %(most)s
+"""
+_PROGRESS = """
+    SELECT sum(documents) FILTER (WHERE %(shadow)s IN (number, part_of))::integer,
+           sum(documents) FILTER (WHERE %(live)s IN (number, part_of))::integer
+    FROM signalbox.collection WHERE tenant = %(tenant)s
+"""
+_RETIRE = """
+    UPDATE signalbox.collection SET name = name || '/' || number, shadow_of = %(shadow)s, retired_at = now()
+    WHERE tenant = %(tenant)s AND number = %(live)s
+"""
+_ENTHRONE = """
+    UPDATE signalbox.collection k
+    SET name = %(name)s, shadow_of = NULL, fields = old.fields, records = old.records, description = old.description,
+        created_at = old.created_at, version = k.version + 1
+    FROM signalbox.collection old
+    WHERE k.tenant = %(tenant)s AND k.number = %(shadow)s AND old.tenant = k.tenant AND old.number = %(live)s
+"""

@@ -1,0 +1,66 @@
+"""The rows of collections that were replaced or given up go some at a time, in transactions of their own."""
+
+import time
+
+from retrievers.core.types import whole
+from retrievers.ingest import store
+from retrievers.postgres.database import Database
+from retrievers.postgres.indexes import drop_unused
+
+_DOCUMENTS, _ROWS = 200, 5000
+_TABLES = ("term", "field_value", "field_count", "field_word")
+
+
+async def remove_retired(database: Database, tenant: str, number: int, *, within_s: float) -> bool:
+    """Remove a shadow that nobody uses, as far as the time goes; returns whether all of it is gone.
+
+    The index of an embedder that no collection has any more goes with it.
+    """
+    until = time.monotonic() + within_s
+    embedder: int | None = None
+    while time.monotonic() < until:
+        async with database.transaction(whole(tenant)) as connection:
+            await store.show_shadows(connection)
+            # Two that remove the same would wait for each other.
+            held = await (await connection.execute(_HOLD, (tenant, number))).fetchone()
+            if held is None:
+                return True
+            embedder = held[0]
+            if not await _remove_some(connection, tenant, number):
+                await connection.execute(
+                    "DELETE FROM signalbox.collection WHERE tenant = %s AND number = %s", (tenant, number)
+                )
+                break
+    else:
+        return False
+    if embedder is not None:
+        await drop_unused(database, embedder)
+    return True
+
+
+async def _remove_some(connection: store.Connection, tenant: str, number: int) -> bool:
+    """Whether there was something to remove."""
+    some = await connection.execute(_DELETE_DOCUMENTS, (tenant, number, tenant, number, _DOCUMENTS))
+    for table in _TABLES:
+        if not some.rowcount:
+            some = await connection.execute(_DELETE_ROWS[table], (tenant, number, number, _ROWS))
+    return bool(some.rowcount)
+
+
+_HOLD = """
+    SELECT embedder FROM signalbox.collection
+    WHERE tenant = %s AND number = %s AND shadow_of IS NOT NULL FOR UPDATE SKIP LOCKED
+"""
+_DELETE_DOCUMENTS = """
+    DELETE FROM signalbox.document WHERE tenant = %s AND collection = %s AND id IN (
+        SELECT id FROM signalbox.document WHERE tenant = %s AND collection = %s LIMIT %s)
+"""
+_DELETE_ROWS = {
+    table: f"""
+        DELETE FROM signalbox.{table} WHERE ctid = ANY (ARRAY(
+            SELECT t.ctid FROM signalbox.{table} t JOIN signalbox.collection k ON k.tenant = t.tenant
+                   AND k.number = t.collection
+            WHERE t.tenant = %s AND (k.number = %s OR k.part_of = %s) LIMIT %s))
+    """  # noqa: S608
+    for table in _TABLES
+}

@@ -1,0 +1,78 @@
+"""Stored documents as they are prepared again: everything that is derived of a document follows from its row."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from retrievers.core.errors import BadDocument
+from retrievers.core.fields import Field, from_catalogue
+from retrievers.ingest.documents import Document
+from retrievers.ingest.prepare import Prepared, digest_of, field_values, prepare
+from retrievers.ingest.store import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A document with what else its row holds."""
+
+    document: Document
+    digest: bytes
+    fields: Mapping[str, Any]
+    delivery: int
+    created_at: datetime
+    updated_at: datetime
+
+
+async def read_stored(
+    connection: Connection, tenant: str, number: int, ids: Sequence[str]
+) -> tuple[list[Stored], dict[str, Field]]:
+    """Documents by id, those that are there, and the fields of their collection."""
+    row = await (await connection.execute(_FIELDS, (tenant, number))).fetchone()
+    cursor = await connection.execute(_READ, (tenant, number, list(ids)))
+    return [_stored(one) for one in await cursor.fetchall()], from_catalogue(row[0] if row else {})
+
+
+def prepare_again(stored: Stored, fields: Mapping[str, Field], *, keeps_digest: bool) -> Prepared:
+    """A stored document as an ingestion with this version makes it.
+
+    Args:
+        fields: of the collection. A document that does not fit them any more keeps its values.
+        keeps_digest: it was processed as this version does.
+    """
+    document = stored.document
+    try:
+        values = field_values(document, fields)
+    except BadDocument:
+        values = {name: value for name, value in stored.fields.items() if name != "language"}
+    return prepare(document, values, stored.digest if keeps_digest else _digest(document, fields, values))
+
+
+def _digest(document: Document, fields: Mapping[str, Field], values: Mapping[str, Any]) -> bytes:
+    """What the document will have when it is given again: one that was withdrawn has expired, and is not disabled."""
+    if not document.enabled and document.expires_at is not None and document.expires_at <= datetime.now(UTC):
+        given = Document(**{**{name: getattr(document, name) for name in document.__slots__}, "enabled": True})
+        try:
+            return digest_of(given, field_values(given, fields))
+        except BadDocument:
+            pass  # it will be stored anew when it comes again
+    return digest_of(document, values)
+
+
+def _stored(row: Sequence[Any]) -> Stored:
+    id, title, text, url, metadata, important, questions, public, readers, enabled, expires_at, *rest = row
+    document = Document(
+        "stored", id, title, text, url, metadata, tuple(important), tuple(questions), public, tuple(readers), enabled,
+        expires_at,
+    )  # fmt: skip
+    return Stored(document, bytes(rest[0]), *rest[1:])
+
+
+_FIELDS = "SELECT fields FROM signalbox.collection WHERE tenant = %s AND number = %s"
+_READ = """
+    SELECT d.id, d.title, d.body, d.url, d.metadata, d.important, d.questions, d.public, coalesce(p.readers, '{}'),
+           d.enabled, d.expires_at, d.digest, d.fields, d.delivery, d.created_at, d.updated_at
+    FROM signalbox.document d
+    LEFT JOIN signalbox.collection p ON p.tenant = d.tenant AND p.number = d.part
+    WHERE d.tenant = %s AND d.collection = %s AND d.id = ANY (%s) ORDER BY d.id
+"""

@@ -1,0 +1,165 @@
+"""`check` finds each kind of drift that is made by hand here, and mends it to exactly what a fresh build has."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+import pytest
+
+from agent import Service, open_service
+from agent.settings import Settings
+from agent.testing import ScriptedServer
+from retrievers.core.errors import UnknownCollection
+from retrievers.ingest.documents import Document
+
+_DRIFT = {
+    "documents": [
+        "UPDATE signalbox.document SET fields = fields - 'year' WHERE id = 'd01'",
+        "UPDATE signalbox.document SET chunks = chunks + 1 WHERE id = 'd02'",
+        "UPDATE signalbox.document SET language = 'de' WHERE id = 'd04'",
+    ],
+    "passages": [
+        "DELETE FROM signalbox.chunk WHERE document_id = 'd00' AND ordinal = 1",
+        "UPDATE signalbox.chunk SET body = 'other' WHERE document_id = 'd01'",
+        "UPDATE signalbox.chunk SET lexemes = '' WHERE document_id = 'd02'",
+        "UPDATE signalbox.chunk SET bm25 = '{7:1}/1000000000' WHERE document_id = 'd04'",
+        "UPDATE signalbox.chunk SET public = true WHERE document_id = 'd06'",
+        "UPDATE signalbox.chunk SET part = NULL WHERE document_id = 'd03'",
+        "UPDATE signalbox.chunk SET expires_at = now() + interval '1 day' WHERE document_id = 'd06'",
+        "UPDATE signalbox.chunk SET fields = '{}' WHERE document_id = 'd07'",
+    ],
+    "vectors": [
+        "UPDATE signalbox.chunk SET embedding = NULL WHERE document_id = 'd01'",
+        "UPDATE signalbox.chunk SET embedding = '[1,0]', embedder = 7 WHERE document_id = 'd02'",
+    ],
+    "orphans": [
+        "SET session_replication_role = replica; DELETE FROM signalbox.document WHERE id = 'd08'",
+    ],
+    "terms": [
+        "UPDATE signalbox.term SET chunks = chunks + 3 WHERE term = 'ice'",
+        "DELETE FROM signalbox.term WHERE term = 'penguin'",
+        "INSERT INTO signalbox.term SELECT tenant, number, 'invented', 4 FROM signalbox.collection WHERE number > 0",
+    ],
+    "counts": [
+        "UPDATE signalbox.collection SET documents = documents + 1 WHERE number > 0",
+        "UPDATE signalbox.collection SET words = 1 WHERE number > 0",
+        "UPDATE signalbox.collection SET languages = '{\"fr\": 2}'",
+        "UPDATE signalbox.collection SET mean_length = 3 WHERE number > 0",
+    ],
+    "fields": [
+        "UPDATE signalbox.field_value SET documents = documents + 1 WHERE field = 'team' AND value = 'team 1'",
+        "DELETE FROM signalbox.field_value WHERE field = 'year'",
+        "DELETE FROM signalbox.field_word",
+        "UPDATE signalbox.field_count SET kept = 99 WHERE field = 'team'",
+    ],
+    "indexes": [
+        "DROP INDEX signalbox.chunk_embedding_1",
+        "DROP INDEX signalbox.chunk_lexemes",
+        "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'signalbox.document_fields'::regclass",
+        "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'signalbox.chunk_embedding_1'::regclass",
+    ],
+    "leftovers": [
+        "INSERT INTO signalbox.collection (tenant, name, analysis, shadow_of, retired_at)"
+        " SELECT tenant, 'docs/1', 1, number, now() - interval '2 hours' FROM signalbox.collection WHERE number > 0",
+    ],
+}
+_ALL = {
+    "collection": "SELECT part_of, readers, name, documents, public_documents, chunks, words, mean_length, languages"
+    " FROM signalbox.collection ORDER BY number",
+    "document": "SELECT id, fields, language, digest, chunks, words, part, created_at, updated_at, delivery"
+    " FROM signalbox.document ORDER BY id",
+    "chunk": "SELECT collection, document_id, ordinal, embedder, public, part, expires_at, start_character,"
+    " end_character, length, embedding::text, bm25::text, fields, heading, digest, lexemes::text, body, gap"
+    " FROM signalbox.chunk ORDER BY 1, 2, 3",
+    **{name: f"SELECT * FROM signalbox.{name} ORDER BY 1, 2, 3, 4" for name in ("term", "field_value", "field_count")},  # noqa: S608
+    "field_word": "SELECT * FROM signalbox.field_word ORDER BY 1, 2, 3, 4, 5, 6",
+    "indexes": "SELECT indexdef FROM pg_indexes WHERE schemaname = 'signalbox' ORDER BY 1",
+    "invalid": "SELECT count(*) FROM pg_index WHERE NOT indisvalid",
+}
+
+
+def corpus() -> list[Document]:
+    return [
+        Document(
+            f"d{n:02}", f"d{n:02}", f"Title {n}", f"Penguin {n} walks over ice {n % 4}. " * (1 + 120 * (n == 0)),
+            metadata={"year": 2000 + n, "team": f"team {n % 3}"},
+            readers=("user:7",) if n % 5 == 3 else (), enabled=n != 9,
+            expires_at=datetime(2090, 1, 1, tzinfo=UTC) if n % 4 == 1 else None,
+        )
+        for n in range(14)
+    ]  # fmt: skip
+
+
+def everything(url: str) -> dict[str, Any]:
+    with psycopg.connect(url) as connection:
+        return {name: connection.execute(query.encode()).fetchall() for name, query in _ALL.items()}
+
+
+def run(url: str, *statements: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement.encode())
+
+
+@pytest.fixture
+async def service(owner_url: str, service_url: str) -> AsyncIterator[Service]:
+    with ScriptedServer(dimension=16) as model:
+        settings = Settings(
+            database_url=owner_url, service_url=service_url, embedder="openai/m", embedder_base_url=model.base_url
+        )
+        async with open_service(settings) as service:
+            await service.ingest(corpus(), "docs")
+            yield service
+
+
+@pytest.mark.parametrize("kind", _DRIFT)
+async def test_drift_is_found_by_its_kind_and_mended_to_what_a_fresh_build_has(
+    service: Service, owner_url: str, kind: str
+):
+    fresh = everything(owner_url)
+    assert fresh["invalid"] == [(0,)]
+    assert (await service.check("docs", mend=True)).findings == ()
+    for drift in _DRIFT[kind]:
+        run(owner_url, drift)
+        found = await service.check("docs")
+        assert kind in {one.kind for one in found.findings}, drift
+        assert not found.ok
+        assert all(one.count and one.examples and not one.mended for one in found.findings)
+
+        mended = await service.check("docs", mend=True)
+        assert mended.ok, (drift, mended)
+        assert (await service.check("docs")).findings == (), drift
+        if kind == "orphans":  # the document itself was not to be saved
+            await service.ingest(corpus(), "docs")
+            without = slice(7, 10)
+            now = everything(owner_url)
+            for one in (fresh, now):
+                one["document"] = [(*row[: without.start], *row[without.stop :]) for row in one["document"]]
+        else:
+            now = everything(owner_url)
+        for name in fresh:
+            assert now[name] == fresh[name], (drift, name)
+
+
+async def test_several_kinds_at_once_are_mended_together(service: Service, owner_url: str):
+    fresh = everything(owner_url)
+    run(
+        owner_url,
+        _DRIFT["passages"][0],
+        _DRIFT["vectors"][1],
+        _DRIFT["terms"][1],
+        _DRIFT["counts"][3],
+        _DRIFT["fields"][2],
+    )
+    kinds = {one.kind for one in (await service.check("docs")).findings}
+    assert {"passages", "vectors", "terms", "counts", "fields"} <= kinds
+    assert (await service.check("docs", mend=True)).ok
+    assert everything(owner_url) == fresh
+
+
+async def test_only_the_tenants_own_collections_are_compared(service: Service):
+    with pytest.raises(UnknownCollection):
+        await service.check("docs", tenant="other")
+    with pytest.raises(UnknownCollection):
+        await service.check("none")

@@ -1,0 +1,196 @@
+"""Collections made anew and checked, at the doors: HTTP and the command line."""
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import httpx2
+import psycopg
+import pytest
+
+from agent import Service, open_service
+from agent.serve.cli import run
+from agent.serve.http.app import create_app
+from agent.serve.identity import Caller, Unauthenticated
+from agent.settings import Settings
+from agent.testing import ScriptedServer
+
+NEW = "openai/new"
+DOCUMENTS = [{"id": f"d{n}", "text": f"Penguin {n} walks over ice."} for n in range(12)]
+
+
+@pytest.fixture
+def model() -> Iterator[ScriptedServer]:
+    with ScriptedServer(dimension=24) as model:
+        yield model
+
+
+@pytest.fixture
+async def service(owner_url: str, service_url: str, model: ScriptedServer) -> AsyncIterator[Service]:
+    settings = Settings(
+        database_url=owner_url, service_url=service_url, pool_size=4, timeout_s=60, embedders=f"{NEW}={model.base_url}"
+    )
+    async with open_service(settings) as service:
+        yield service
+
+
+@pytest.fixture
+async def client(service: Service) -> AsyncIterator[httpx2.AsyncClient]:
+    async def by_key(authorization: str | None) -> Caller:
+        key = (authorization or "").removeprefix("Bearer ")
+        if key not in ("acme", "rival"):
+            raise Unauthenticated
+        return Caller(key, key)
+
+    transport = httpx2.ASGITransport(create_app(service, identify=by_key))
+    headers = {"Authorization": "Bearer acme"}
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
+        yield client
+
+
+async def carried_out(service: Service) -> None:
+    while lease := await service.worker.jobs.take():
+        await service.worker.carry_out(lease)
+
+
+async def test_over_http_a_collection_is_given_another_embedder_and_says_so(
+    client: httpx2.AsyncClient, service: Service
+):
+    await client.post("/v1/documents", json={"collection": "docs", "documents": DOCUMENTS})
+    accepted = await client.post("/v1/collections/docs/reembed", json={"embedder": NEW})
+    assert accepted.status_code == 202
+    job = accepted.json()
+    assert (job["kind"], job["embedder"], job["status"], job["documents"]) == ("reembed", NEW, "queued", 12)
+    described = (await client.get("/v1/collections/docs")).json()
+    assert described["embedder"] == "minilm"
+    assert described["job"] == {"job_id": job["job_id"], "kind": "reembed", "embedder": NEW, "status": "queued"}
+    listed = (await client.get("/v1/jobs")).json()["jobs"]
+    assert [one["kind"] for one in listed] == ["reembed", "ingest"]
+
+    await carried_out(service)
+
+    described = (await client.get("/v1/collections/docs")).json()
+    assert (described["embedder"], described["dimension"], described["job"]) == (NEW, 24, None)
+    assert (await client.get(f"/v1/jobs/{job['job_id']}")).json()["status"] == "done"
+    again = await client.post("/v1/collections/docs/reembed", json={"embedder": NEW})
+    assert (again.status_code, "has vectors of openai/new already" in again.text) == (422, True)
+    assert (await client.get("/v1/collections/docs/check")).json() == {
+        "collection": "docs", "documents": 12, "ok": True, "findings": [],
+    }  # fmt: skip
+
+
+async def test_over_http_only_the_embedders_of_the_settings_can_be_chosen(client: httpx2.AsyncClient, tmp_path: Path):
+    await client.post("/v1/documents", json={"collection": "docs", "documents": DOCUMENTS[:1]})
+    for name in (f"onnx:{tmp_path}", "fastembed:any", "openai/other", "bedrock/any", "x", "'"):
+        refused = await client.post("/v1/collections/docs/reembed", json={"embedder": name})
+        assert (refused.status_code, NEW in refused.text) == (422, True), name
+    for body in ("{}", '{"embedder": 7}', '{"embedder": ""}', "[", '{"embedder": "minilm", "x": 1}'):
+        response = await client.post(
+            "/v1/collections/docs/reembed", content=body, headers={"Content-Type": "application/json"}
+        )
+        assert response.status_code in (400, 422), body
+    assert (await client.get("/v1/jobs")).json()["jobs"][0]["kind"] == "ingest"
+
+
+async def test_over_http_a_job_is_cancelled_and_others_tenants_find_nothing(client: httpx2.AsyncClient):
+    await client.post("/v1/documents", json={"collection": "docs", "documents": DOCUMENTS})
+    job = (await client.post("/v1/collections/docs/rebuild")).json()
+    assert job["kind"] == "rebuild"
+    rival = {"Authorization": "Bearer rival"}
+    cancel = f"/v1/jobs/{job['job_id']}/cancel"
+    for method, path in (
+        ("POST", cancel), ("POST", "/v1/collections/docs/rebuild"), ("GET", "/v1/collections/docs/check"),
+        ("POST", "/v1/collections/docs/check"),
+    ):  # fmt: skip
+        assert (await client.request(method, path, headers=rival)).status_code == 404, path
+    cancelled = (await client.post(cancel)).json()
+    assert (cancelled["status"], cancelled["error"]) == ("failed", "cancelled")
+    assert (await client.post(cancel)).status_code == 422
+    ingestion = (await client.get("/v1/jobs")).json()["jobs"][-1]
+    refused = await client.post(f"/v1/jobs/{ingestion['job_id']}/cancel")
+    assert (refused.status_code, "it is an ingestion" in refused.text) == (422, True)
+
+
+async def test_over_http_drift_is_found_and_mended(client: httpx2.AsyncClient, owner_url: str):
+    await client.post("/v1/documents", json={"collection": "docs", "documents": DOCUMENTS})
+    with psycopg.connect(owner_url, autocommit=True) as connection:
+        connection.execute("UPDATE signalbox.chunk SET embedding = NULL WHERE document_id IN ('d1', 'd2')")
+    found = (await client.get("/v1/collections/docs/check")).json()
+    assert (found["ok"], [one["kind"] for one in found["findings"]]) == (False, ["vectors"])
+    assert found["findings"][0]["examples"] == ["d1", "d2"]
+    mended = (await client.post("/v1/collections/docs/check")).json()
+    assert (mended["ok"], mended["findings"][0]["mended"]) == (True, True)
+    assert (await client.get("/v1/collections/docs/check")).json()["findings"] == []
+
+
+def test_on_the_command_line(
+    owner_url: str, model: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):  # fmt: skip
+    def signalbox(*arguments: str) -> tuple[int, str, str]:
+        code = run(arguments)
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err
+        return code, captured.out, captured.err
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SIGNALBOX_DATABASE_URL", owner_url)
+    monkeypatch.setenv("SIGNALBOX_EMBEDDERS", f"{NEW}={model.base_url}")
+    (tmp_path / "docs.jsonl").write_text("\n".join(map(json.dumps, DOCUMENTS)))
+    signalbox("ingest", "docs.jsonl", "--collection", "docs")
+
+    assert signalbox("reembed", "docs", "--embedder", "nonsense")[0] == 2
+    assert signalbox("reembed", "none", "--embedder", NEW)[0] == 2
+    code, out, err = signalbox("reembed", "docs", "--embedder", NEW, "--json")
+    job = json.loads(out)
+    assert (code, job["status"], "signalbox serve" in err) == (0, "queued", True)
+    assert f"reembed with {NEW} under way" in signalbox("collections", "show", "docs")[1]
+    code, out, _ = signalbox("jobs", "cancel", job["id"])
+    assert (code, "cancelled" in out) == (0, True)
+
+    code, out, _ = signalbox("reembed", "docs", "--embedder", NEW, "--wait")
+    assert (code, f"done     docs: reembed with {NEW}: 12 of 12 documents" in out) == (0, True)
+    assert f"embedder {NEW}" in signalbox("collections", "show", "docs")[1]
+    assert signalbox("rebuild", "docs", "--wait")[0] == 0
+    assert json.loads(signalbox("retrieve", "penguin 3", "--collection", "docs", "--json")[1])["hits"]
+
+    assert signalbox("check")[:2] == (0, "docs: 12 documents, ok\n")
+    with psycopg.connect(owner_url, autocommit=True) as connection:
+        connection.execute("UPDATE signalbox.collection SET words = 1")
+    code, out, err = signalbox("check", "docs")
+    assert (code, "WRONG" in out, "--mend" in err) == (1, True, True)
+    code, out, _ = signalbox("check", "docs", "--json")
+    (report,) = json.loads(out)
+    assert (code, report["ok"], [one["kind"] for one in report["findings"]]) == (1, False, ["counts"])
+    code, out, _ = signalbox("check", "--mend")
+    assert (code, "mended" in out) == (0, True)
+    assert signalbox("check", "docs")[0] == 0
+    assert signalbox("check", "none")[0] == 2
+
+
+def test_an_embedder_that_is_down_is_said_and_the_job_waits(
+    owner_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SIGNALBOX_DATABASE_URL", owner_url)
+    monkeypatch.setenv("SIGNALBOX_EMBEDDERS", f"{NEW}=http://127.0.0.1:9/v1")
+    (tmp_path / "docs.jsonl").write_text("\n".join(map(json.dumps, DOCUMENTS)))
+    run(["ingest", "docs.jsonl", "--collection", "docs"])
+    capsys.readouterr()
+    code = run(["reembed", "docs", "--embedder", NEW, "--wait"])
+    captured = capsys.readouterr()
+    assert (code, f"the embedder {NEW} is unavailable" in captured.err) == (3, True)
+    assert run(["retrieve", "penguin 3", "--collection", "docs", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["degraded"] == []
+
+
+def test_nothing_is_sent_to_an_embedder_that_the_settings_do_not_name(
+    owner_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SIGNALBOX_DATABASE_URL", owner_url)
+    (tmp_path / "docs.jsonl").write_text("\n".join(map(json.dumps, DOCUMENTS)))
+    run(["ingest", "docs.jsonl", "--collection", "docs"])
+    capsys.readouterr()
+    assert run(["reembed", "docs", "--embedder", "openai/elsewhere"]) == 2
+    assert "the settings do not name the embedder openai/elsewhere" in capsys.readouterr().err
