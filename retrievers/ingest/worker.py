@@ -4,13 +4,14 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from types import TracebackType
 from typing import Any, Protocol, Self
+from uuid import UUID
 from weakref import WeakValueDictionary
 
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
@@ -59,6 +60,10 @@ class Ingest(Protocol):
     ) -> Report: ...
 
 
+Mirroring = Callable[[Lease, Progress], Awaitable[Report]]
+"""One run of a mirror, under the lease of its job."""
+
+
 @dataclass(slots=True)
 class _Run:
     """One attempt at a job.
@@ -71,6 +76,7 @@ class _Run:
         items: with their places in the delivery.
         before: documents of the delivery that were dealt with before this attempt and are not among the items.
         lost: why the lease is not held any more.
+        mirror: what is run where the job is that of a mirror; else the one that is known by its number.
     """
 
     lease: Lease
@@ -82,6 +88,7 @@ class _Run:
     before: int = 0
     report: Report = field(default_factory=Report)
     lost: LostLease | Unavailable | None = None
+    mirror: Mirroring | None = None
 
     @property
     def done(self) -> int:
@@ -93,12 +100,24 @@ class Worker:
 
     Args:
         at_once: how many jobs it takes from the queue at the same time.
+        mirrors: by their numbers, what brings the mirrors up to date whose sources are known here.
+        schedule: called every second; writes down the runs that are due.
     """
 
-    def __init__(self, jobs: Jobs, ingest: Ingest, *, at_once: int = 1) -> None:
+    def __init__(
+        self,
+        jobs: Jobs,
+        ingest: Ingest,
+        *,
+        at_once: int = 1,
+        mirrors: Mapping[UUID, Mirroring] | None = None,
+        schedule: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self.jobs = jobs
-        self._ingest = ingest
+        self.ingest = ingest
         self._at_once = at_once
+        self._mirrors, self._schedule = mirrors or {}, schedule
+        jobs.known = tuple(self._mirrors)
         self._loops: list[asyncio.Task[None]] = []
         self._at_work: set[asyncio.Task[Report]] = set()
         self._woken, self._closing = asyncio.Event(), asyncio.Event()
@@ -108,6 +127,8 @@ class Worker:
 
     async def __aenter__(self) -> Self:
         self._loops = [asyncio.create_task(self._work()) for _ in range(self._at_once)]
+        if self._schedule is not None and self._at_once:
+            self._loops.append(asyncio.create_task(self._keep_schedule()))
         return self
 
     async def __aexit__(
@@ -120,6 +141,18 @@ class Worker:
             task.cancel()
         await asyncio.gather(*self._loops)
         await asyncio.gather(*self._at_work, return_exceptions=True)
+
+    async def drain(self, within_s: float) -> None:
+        """Take no more jobs, and let those at work come to their end; what takes longer is given back by the exit."""
+        self._closing.set()
+        self._woken.set()
+        if self._at_work:
+            await asyncio.wait(self._at_work, timeout=within_s)
+
+    @property
+    def at_work(self) -> int:
+        """How many jobs it carries out now."""
+        return len(self._at_work)
 
     @property
     def works(self) -> bool | None:
@@ -152,6 +185,10 @@ class Worker:
         except Unavailable as error:
             reason = f"{error.reason}; job {lease.id.hex} keeps the documents and is tried again"
             raise Unavailable(error.source, reason, retry_after_s=error.retry_after_s) from error
+
+    async def mirror(self, lease: Lease, mirroring: Mirroring) -> Report:
+        """Carry out a run of a mirror at once, under the lease of its job; raises as `carry_out`."""
+        return await self._carry_out(_Run(lease, self._line(lease.tenant), self._turns, mirror=mirroring))
 
     async def _carry_out_within(self, run: "_Run", seconds: float | None) -> Report | None:
         """As `_carry_out`; None when it takes longer, and goes on behind the caller's back."""
@@ -212,7 +249,7 @@ class Worker:
             await self._put_back(run, error)
             raise
         except Exception as error:
-            reason = str(error) if isinstance(error, BadRequest) else f"unexpected {type(error).__name__}"
+            reason = str(error) if isinstance(error, RetrievalError) else f"unexpected {type(error).__name__}"
             with suppress(Unavailable):
                 await self.jobs.fail(run.lease, reason)
             raise
@@ -262,6 +299,9 @@ class Worker:
 
     async def _store(self, run: _Run) -> None:
         work = run.work
+        if work.sync is not None:
+            await self._follow(run, run.mirror or self._mirrors[work.sync])
+            return
         if work.file is None or work.payload is None:
             run.items = await asyncio.to_thread(_items, work)
         if work.letters:
@@ -278,6 +318,13 @@ class Worker:
         else:
             await self._one_by_one(run)
         await self._finish(run)
+
+    async def _follow(self, run: _Run, mirroring: Mirroring) -> None:
+        def progress(report: Report) -> None:
+            run.report, run.tries = report, 0
+
+        run.report = await mirroring(run.lease, progress)
+        await self.jobs.finish(run.lease, documents=run.done, failed=run.report.failed, payloads={})
 
     async def _all_at_once(self, run: _Run) -> None:
         def progress(report: Report) -> None:
@@ -320,7 +367,7 @@ class Worker:
             )
 
         work = run.work
-        return await self._ingest(
+        return await self.ingest(
             run.lease.tenant, work.collection, items, delivery=work.delivery, written=written, progress=progress
         )
 
@@ -359,6 +406,19 @@ class Worker:
             if task.cancelled():
                 await self._let_go(lease)  # it may have been cancelled before its first step
             _tell(lease, task)
+
+    async def _keep_schedule(self) -> None:
+        """Write down what is due, until the worker is closed."""
+        assert self._schedule is not None
+        while not self._closing.is_set():
+            pause_s = _POLL_S
+            try:
+                await self._schedule()
+            except Exception as error:
+                _log.warning("no run could be scheduled: %s", error if isinstance(error, Unavailable) else repr(error))
+                pause_s = _REST_S
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), pause_s)
 
     async def _sweep(self) -> None:
         """Now and then delete what has expired, and withdraw documents: a tenant that writes nothing does not do it."""
