@@ -54,7 +54,7 @@ from retrievers.ingest.check import Checker
 from retrievers.ingest.check import Report as CheckReport
 from retrievers.ingest.declare import declare
 from retrievers.ingest.documents import Document, Rejected
-from retrievers.ingest.jobs import Job
+from retrievers.ingest.jobs import Job, Lease, LostLease
 from retrievers.ingest.run import Progress, Report, check_name, ingest
 from retrievers.ingest.worker import Worker
 from retrievers.postgres import feedback
@@ -62,6 +62,10 @@ from retrievers.postgres.catalogue import Catalogue, filterable
 from retrievers.postgres.database import Database
 from retrievers.postgres.documents import StoredDocument, read_document
 from retrievers.postgres.keys import Keys
+from retrievers.sync import manifest
+from retrievers.sync.mirror import Limits, Mirror, Mirrored, Plan, mirroring
+from retrievers.sync.schedule import Followed, Schedules
+from retrievers.sync.source import Source
 
 _log = logging.getLogger(__name__)
 
@@ -626,6 +630,72 @@ class Service:
         """The latest traces in short, newest first, see `agent.trace.TraceStore.recent`."""
         return await self.traces.recent(self.viewer(tenant), limit)
 
+    def mirror(self, source: Source, collection: str, *, tenant: str | Viewer | None = None) -> Mirror:
+        """A collection that follows a source, see `retrievers.sync.sources.open_source`; nothing is done yet."""
+        return Mirror(self.database, self._tenant(tenant), collection, source)
+
+    async def plan_sync(self, mirror: Mirror, *, force: bool = False) -> Plan:
+        """What `sync` would add, change and delete now; nothing is written.
+
+        Raises:
+            BadRequest: there is no such source.
+            Unavailable: it, or the database, cannot be asked.
+        """
+        return await mirror.plan(Limits(self.settings.sync_max_delete, force))
+
+    async def sync(
+        self, mirror: Mirror, *, force: bool = False, progress: Progress | None = None
+    ) -> tuple[str, Mirrored]:
+        """Bring a mirror up to date in this process; one run of it at a time, whoever asks.
+
+        Args:
+            force: delete whatever the source has no more, be it all.
+        Returns:
+            The id of the job that this run was, and what it did.
+        Raises:
+            BadRequest: there is no such source, or its documents cannot be stored in this collection at all.
+            DeletionRefused: more of it is gone than SYNC_MAX_DELETE allows; what it has is stored.
+            Unavailable: it is being synced already; or the source, the database or the embedder failed.
+        """
+        limits = Limits(self.settings.sync_max_delete, force)
+        lease = await self._schedules.begin(mirror)
+        run = mirroring(mirror, self.worker.jobs, self.worker.ingest, limits)
+
+        async def watched(lease: Lease, told: Progress) -> Mirrored:
+            def both(report: Report) -> None:
+                told(report)
+                if progress is not None:
+                    progress(report)
+
+            return await run(lease, both)
+
+        try:
+            report = await self.worker.mirror(lease, watched)
+        except LostLease:
+            raise Unavailable("the job", f"another process has taken job {lease.id.hex} over") from None
+        finally:
+            self.catalogue.forget(mirror.tenant)
+        assert isinstance(report, Mirrored)
+        return lease.id.hex, report
+
+    @property
+    def _schedules(self) -> Schedules:
+        return Schedules(self.database, self.worker.jobs)
+
+    @_in_time
+    async def syncs(self, *, tenant: str | Viewer | None = None) -> list[Followed]:
+        """The mirrors of the tenant, each with its last run."""
+        return await self._schedules.listed(self.viewer(tenant))
+
+    @_in_time
+    async def run_sync(self, name: str, *, tenant: str | Viewer | None = None) -> Followed:
+        """Have a worker run a scheduled mirror now.
+
+        Raises:
+            NotFound: the tenant has no schedule of that name.
+        """
+        return await self._schedules.run_now(self.viewer(tenant), name)
+
     async def delete(self, collection: str, document: str | None = None, *, tenant: str | Viewer | None = None) -> int:
         """Delete one document, or a collection with all of them; returns how many documents went.
 
@@ -643,6 +713,7 @@ class Service:
                     await store.lock_all(connection, who, own.number)
                     await queue.cancel(connection, who, collection)
                     count = await store.delete_collection(connection, who, own.number)
+                    await manifest.forget(connection, who, collection)
                 self.catalogue.forget(who)
                 return count
             except store.Replaced:
@@ -654,7 +725,8 @@ class Service:
         own = await self._own(tenant, collection)
         async with self.database.transaction(whole(tenant)) as connection:
             count = await store.remove_documents(connection, tenant, own.number, [document])
-            await queue.forget(connection, tenant, collection, document)
+            await queue.forget(connection, tenant, collection, [document])
+            await manifest.forget(connection, tenant, collection, document)
             await store.settle(connection, tenant, own.number)
         self.catalogue.forget(tenant)
         return count

@@ -31,7 +31,7 @@ from agent.observe.observer import Observers
 from agent.pipeline import Pipeline
 from agent.records import Records
 from agent.rerank import open_reranker
-from agent.settings import Settings, load_settings
+from agent.settings import ScheduledSync, Settings, load_settings
 from agent.trace import TraceStore
 from prompts import BadTemplate, Library, open_library
 from retrievers import named, registry
@@ -50,6 +50,9 @@ from retrievers.postgres.database import Database
 from retrievers.postgres.embedded import EmbeddedServer
 from retrievers.postgres.keys import Keys
 from retrievers.postgres.migrate import SERVICE_ROLE
+from retrievers.sync.mirror import Limits, Mirror, mirroring
+from retrievers.sync.schedule import Schedule, Schedules
+from retrievers.sync.sources import open_source
 
 _log = logging.getLogger(__name__)
 _OBJECTS_BETWEEN_PASSES = 20_000
@@ -156,7 +159,9 @@ def _embedders(settings: Settings, cores: int | None) -> Embedders:
 
 
 def worker_over(settings: Settings, database: Database, embedder: Embedder, catalogue: Catalogue) -> Worker:
-    """What carries out ingestion jobs: what it has written, questions of this process find at once."""
+    """What carries out jobs, runs of the settings' schedules among them: what it has written, questions of this process
+    find at once.
+    """
 
     async def stored(
         tenant: str,
@@ -175,7 +180,7 @@ def worker_over(settings: Settings, database: Database, embedder: Embedder, cata
             # What was written is found at once by this process.
             catalogue.forget(tenant)
 
-    jobs = Jobs(database)
+    jobs = Jobs(database, most_of_tenant=settings.tenant_jobs)
     rebuilding = Rebuilding(database, embedder, jobs)
 
     async def rebuilt(lease: Lease, work: Work, progress: Callable[[int], None]) -> bool:
@@ -184,7 +189,18 @@ def worker_over(settings: Settings, database: Database, embedder: Embedder, cata
         finally:
             catalogue.forget(lease.tenant)
 
-    return Worker(jobs, stored, at_once=settings.workers, rebuild=rebuilt)
+    own = [Schedule(name, _mirror(settings, database, one), one.every_s) for name, one in settings.sync.items()]
+    limits = Limits(settings.sync_max_delete)
+    mirrors = {one.mirror.manifest.sync: mirroring(one.mirror, jobs, stored, limits) for one in own}
+    schedules = Schedules(database, jobs, own)
+    return Worker(
+        jobs, stored, at_once=settings.workers, rebuild=rebuilt, mirrors=mirrors, schedule=schedules.write_due
+    )
+
+
+def _mirror(settings: Settings, database: Database, given: ScheduledSync) -> Mirror:
+    source = open_source(given.source, table=given.table, query=given.query, updated_at=given.updated_at)
+    return Mirror(database, given.tenant or settings.tenant, given.collection, source)
 
 
 @asynccontextmanager

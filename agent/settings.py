@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,6 +26,40 @@ from retrievers.ingest.clean import plain_line
 PREFIX = "SIGNALBOX_"
 FILE = "signalbox.toml"
 _LONGEST_NAME = 60
+
+
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_EVERY = re.compile(r"([1-9][0-9]{0,5})([smhd])")
+
+
+class ScheduledSync(BaseModel):
+    """A table `[sync.NAME]` of the settings file: a source that a collection follows."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    source: str = Field(min_length=1, repr=False, description="as of `signalbox sync`")
+    collection: str = Field(min_length=1, max_length=128, description="what follows it")
+    every: str = Field(description="from one run to the next, such as 30s, 15m, 2h or 1d")
+    tenant: str | None = Field(None, min_length=1, max_length=128, description="whose collection; TENANT when unset")
+    table: str | None = Field(None, description="of a database: a table, maybe with its schema")
+    query: str | None = Field(None, description="of a database: a SELECT in place of a table")
+    updated_at: str | None = Field(
+        None, description="of a database: the column that changes with every change of a row"
+    )
+
+    @field_validator("every")
+    @classmethod
+    def _is_a_time(cls, value: str) -> str:
+        if not _EVERY.fullmatch(value):
+            raise ValueError(f'"{plain_line(value, 20)}" is no time; say 30s, 15m, 2h or 1d')
+        return value
+
+    @property
+    def every_s(self) -> float:
+        """Seconds from one run to the next."""
+        found = _EVERY.fullmatch(self.every)
+        assert found is not None
+        return float(int(found[1]) * _UNITS_S[found[2]])
 
 
 class Settings(BaseModel):
@@ -149,6 +184,18 @@ class Settings(BaseModel):
     )
     workers: int = Field(
         1, ge=0, le=16, description="ingestion jobs that `signalbox serve` works on at once; 0 leaves them to others"
+    )
+    tenant_jobs: int | None = Field(
+        None,
+        ge=1,
+        le=1000,
+        description="jobs of one tenant that all workers together carry out at once; any number when unset",
+    )
+    sync: Mapping[str, ScheduledSync] = Field(
+        default_factory=dict, description="sources that collections follow, a table [sync.NAME] each"
+    )
+    sync_max_delete: float = Field(
+        0.5, ge=0, le=1, description="share of a source's documents that one run may delete; more needs --force"
     )
     trace_days: int = Field(30, ge=0, le=3650, description="how long a decision record is kept; 0 keeps none")
     chat_days: int = Field(

@@ -149,6 +149,36 @@ def ingest(
 
 
 @app.command()
+def sync(
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            help="a folder or file, git:CHECKOUT, s3://BUCKET/PREFIX, the address of a sitemap or list, or of a "
+            "database; or NAME of a table [sync.NAME] of the settings; what follows which when left out",
+            metavar="[SOURCE]",
+        ),
+    ] = None,
+    collection: Annotated[str | None, typer.Option(help="what follows the source; made when missing")] = None,
+    tenant: Tenant = None,
+    table: Annotated[str | None, typer.Option(help="of a database: a table, maybe with its schema")] = None,
+    query: Annotated[str | None, typer.Option(help="of a database: a SELECT in place of a table")] = None,
+    updated_at: Annotated[
+        str | None, typer.Option(help="of a database: the column that changes with every change of a row")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would change, and change nothing")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="delete whatever the source has no more, be it more than SYNC_MAX_DELETE")
+    ] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Have a collection follow a source: what is new is added, what has changed replaced, what is gone deleted."""
+    from agent.serve import syncing
+
+    asked = syncing.Asked(source, collection, tenant, table, query, updated_at, dry_run, force)
+    return _with_service(lambda service: syncing.run(service, asked, as_json=as_json))
+
+
+@app.command()
 def retrieve(
     question: Question,
     collection: OneCollection = None,
@@ -621,6 +651,18 @@ def serve(
     # Until the server handles it: what was begun is ended in order, and who waits to be accepted is answered.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     return asyncio.run(supervisor.serve(host, port, processes))
+
+
+@app.command()
+def worker(
+    at_once: Annotated[
+        int | None, typer.Option(help="how many jobs at once; the setting WORKERS when left out", min=1, max=16)
+    ] = None,
+) -> int:
+    """The jobs of `serve` alone, ingestion and scheduled syncs, until it is stopped; on any number of machines."""
+    from agent.serve import working
+
+    return asyncio.run(working.run(at_once))
 
 
 @app.command()

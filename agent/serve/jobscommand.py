@@ -63,7 +63,7 @@ async def until_over(
 
 def _show_all(jobs: "Sequence[Job]", *, as_json: bool) -> None:
     if as_json:
-        output.write_json([_as_json(job) for job in jobs])
+        output.write_json([as_json_of(job) for job in jobs])
         return
     for job in jobs:
         print(_line(job))
@@ -75,7 +75,7 @@ def shown(job: "Job", *, as_json: bool) -> None:
     """Print a job, with what failed of it."""
     if as_json:
         failures = [{**asdict(one), "failed_at": one.failed_at.isoformat()} for one in job.failures]
-        output.write_json({**_as_json(job), "failures": failures})
+        output.write_json({**as_json_of(job), "failures": failures})
         return
     print(_line(job))
     if job.error:
@@ -84,7 +84,7 @@ def shown(job: "Job", *, as_json: bool) -> None:
     for one in job.failures:
         id = f" ({one.id})" if one.id is not None else ""
         print(output.plain(f"    {one.where}{id}: {one.reason}"))
-    if job.failures or job.status == "failed":
+    if job.sync is None and (job.failures or job.status == "failed"):
         output.note(f"mended what was wrong? Try again with: signalbox jobs retry {job.id}")
 
 
@@ -94,11 +94,14 @@ def _line(job: "Job") -> str:
     if job.kind != "ingest":
         done = f"{job.kind}{f' with {job.embedder}' if job.embedder else ''}: {of} documents"
         return output.plain(f"{job.id}  {job.created_at:%Y-%m-%d %H:%M}  {job.status:<7}  {what}: {done}")
+    what += ", sync" if job.sync is not None else ""
     counts = f"{job.inserted:,} added, {job.updated:,} updated, {job.unchanged:,} unchanged, {job.failed:,} failed"
+    counts += f", {job.deleted:,} deleted" if job.sync is not None else ""
     return output.plain(f"{job.id}  {job.created_at:%Y-%m-%d %H:%M}  {job.status:<7}  {what}: {of} documents, {counts}")
 
 
-def _as_json(job: "Job") -> dict[str, object]:
+def as_json_of(job: "Job") -> dict[str, object]:
+    """A job as JSON, without the documents that failed."""
     moments = ("next_try_at", "created_at", "started_at", "finished_at")
     given = {name: value for name, value in asdict(job).items() if name not in ("failures", *moments)}
     times = {name: getattr(job, name) for name in moments}

@@ -32,6 +32,7 @@ MOST_BYTES = 5 * 1024 * 1024
 """Of one page, unpacked."""
 MOST_REDIRECTS = 5
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_GONE = frozenset({404, 410})
 _CONNECT_S = 3.0
 """For one address, where there are more."""
 _MOST_ADDRESSES = 4
@@ -53,6 +54,10 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """The addresses of a host name, for a port; OSError when it has none."""
 Connect = Callable[[str, int], Awaitable[httpcore2.AsyncNetworkStream]]
 """A connection to an address and port; OSError or an error of httpcore2 when there is none."""
+
+
+class Gone(Unavailable):
+    """The server says that there is no such page, and not only now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +295,8 @@ async def _received(host: str, response: httpcore2.Response) -> _Body | str:
     if response.status in _REDIRECTS and location:
         return location
     if not 200 <= response.status < 300:
-        raise Unavailable(host, f"HTTP {response.status} {responses.get(response.status, '')}".rstrip())
+        kind = Gone if response.status in _GONE else Unavailable
+        raise kind(host, f"HTTP {response.status} {responses.get(response.status, '')}".rstrip())
     stated, _, parameters = headers.get(b"content-type", "").partition(";")
     content_type = stated.strip().lower()
     if content_type not in _HTML and not _AS_IT_IS.fullmatch(content_type):

@@ -56,6 +56,7 @@ class Work:
         parked: places of documents that workers died of.
         rebuild: what the collection is to be made anew with, see `retrievers.ingest.rebuild`; None for an ingestion.
         done: documents that were dealt with before.
+        sync: the mirror that is to be brought up to date, in place of documents.
     """
 
     collection: str
@@ -69,6 +70,7 @@ class Work:
     parked: Sequence[int]
     rebuild: Mapping[str, Any] | None = None
     done: int = 0
+    sync: uuid.UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,8 @@ class Job:
             given up; see `error`).
         documents: how many there are; None until a file has been read.
         done: how many are dealt with.
+        sync: the mirror whose run it is; None for documents that were handed in.
+        deleted: documents that the source of a mirror has no more.
         error: why it failed, or what it is waiting for.
         next_try_at: when a queued job is tried again after something failed.
         failures: the documents that failed, in their order; only where one job is asked for.
@@ -108,7 +112,9 @@ class Job:
     updated: int
     unchanged: int
     failed: int
+    deleted: int
     error: str | None
+    sync: str | None
     next_try_at: datetime | None
     created_at: datetime
     started_at: datetime | None
@@ -141,12 +147,24 @@ class Jobs:
         lease_s: how long a worker may not be heard of before the next one takes its job.
         patience_s: how long a worker waits for the database to write down or to say what becomes of a job.
         retired_s: how long questions may go on with a collection that was replaced, before its rows go.
+        most_of_tenant: jobs of one tenant that are carried out at once, on all machines together; None for any number.
+
+    Attributes:
+        known: mirrors whose sources are known here: runs of others are left to other workers.
     """
 
     def __init__(
-        self, database: Database, *, lease_s: float = 30.0, patience_s: float = 10.0, retired_s: float = 30.0
+        self,
+        database: Database,
+        *,
+        lease_s: float = 30.0,
+        patience_s: float = 10.0,
+        retired_s: float = 30.0,
+        most_of_tenant: int | None = None,
     ) -> None:
         self.lease_s, self.patience_s, self.retired_s = lease_s, patience_s, retired_s
+        self.known: Sequence[uuid.UUID] = ()
+        self._most_of_tenant = most_of_tenant
         self._database = database
 
     async def submit(self, tenant: str, delivery: Delivery) -> str:
@@ -266,8 +284,8 @@ class Jobs:
     async def take(self) -> Lease | None:
         """The next job that is due, of any tenant; None when there is none."""
         async with self._database.connection() as connection:
-            cursor = await connection.execute(_TAKE, (self._database.worker_pass(), self.lease_s))
-            row = await cursor.fetchone()
+            values = (self._database.worker_pass(), self.lease_s, list(self.known), self._most_of_tenant)
+            row = await (await connection.execute(_TAKE, values)).fetchone()
         return Lease(*row) if row else None
 
     @_in_time
@@ -421,6 +439,8 @@ class Jobs:
         if not again.rowcount:
             if job.status in ("queued", "running"):
                 why = f"it is {job.status} already"
+            elif job.sync is not None:
+                why = "the next run of its source reads again what failed: `signalbox sync`"
             elif job.status == "failed" or job.failed:
                 why = "what failed of it was deleted since; send the documents again"
             else:
@@ -437,15 +457,15 @@ async def cancel(connection: Connection, tenant: str, collection: str) -> None:
     values = {"tenant": tenant, "collection": collection, "days": KEPT_DAYS}
     await connection.execute(_CANCEL, values)
     await connection.execute(_CLEAR, values)
-    await connection.execute(_CLEAR_LETTERS, values | {"document": None})
+    await connection.execute(_CLEAR_LETTERS, values | {"documents": None})
 
 
-async def forget(connection: Connection, tenant: str, collection: str, document: str) -> None:
-    """Take a document that is deleted in this transaction out of the dead letters.
+async def forget(connection: Connection, tenant: str, collection: str, documents: Sequence[str]) -> None:
+    """Take documents that are deleted in this transaction out of the dead letters.
 
-    Inside deliveries that are kept whole, which are files and what is still to be carried out, it stays.
+    Inside deliveries that are kept whole, which are files and what is still to be carried out, they stay.
     """
-    values = {"tenant": tenant, "collection": collection, "document": document}
+    values = {"tenant": tenant, "collection": collection, "documents": list(documents)}
     await connection.execute(_CLEAR_LETTERS, values)
 
 
@@ -486,9 +506,9 @@ _INSERT = """
             CASE WHEN %(token)s::uuid IS NULL THEN now() ELSE now() + make_interval(secs => %(seconds)s) END,
             CASE WHEN %(token)s::uuid IS NULL THEN NULL ELSE now() END)
 """
-_TAKE = "SELECT tenant, id, lease FROM signalbox.take_job(%s, %s)"
+_TAKE = "SELECT tenant, id, lease FROM signalbox.take_job(%s, %s, %s, %s)"
 _LOAD = """
-    SELECT collection, delivery, file, payload, documents, tries, deaths, parked, rebuild, done
+    SELECT collection, delivery, file, payload, documents, tries, deaths, parked, rebuild, done, sync
     FROM signalbox.job WHERE tenant = %(tenant)s AND id = %(id)s AND lease = %(token)s
 """
 _PARK = """
@@ -549,7 +569,7 @@ _CLEAR = """
 _CLEAR_LETTERS = """
     UPDATE signalbox.dead_letter l SET payload = NULL FROM signalbox.job j
     WHERE j.tenant = %(tenant)s AND j.collection = %(collection)s AND (l.tenant, l.job) = (j.tenant, j.id)
-      AND l.payload IS NOT NULL AND (%(document)s::text IS NULL OR l.document_id = %(document)s)
+      AND l.payload IS NOT NULL AND (%(documents)s::text[] IS NULL OR l.document_id = ANY (%(documents)s))
 """
 _GIVE_BACK = """
     UPDATE signalbox.job
@@ -559,7 +579,8 @@ _GIVE_BACK = """
 """
 _SHOWN = """
     SELECT id, collection, file, status, documents, done, inserted, updated,
-           CASE WHEN rebuild IS NULL THEN greatest(done - inserted - updated - failed, 0) ELSE 0 END, failed, error,
+           CASE WHEN rebuild IS NULL THEN greatest(done - inserted - updated - failed, 0) ELSE 0 END, failed, deleted,
+           error, replace(sync::text, '-', ''),
            CASE WHEN status = 'queued' AND error IS NOT NULL THEN free_at END, created_at, started_at, finished_at,
            CASE WHEN rebuild IS NULL THEN 'ingest' WHEN rebuild ->> 'embedder' IS NULL THEN 'rebuild'
                 ELSE 'reembed' END,

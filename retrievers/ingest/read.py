@@ -20,7 +20,7 @@ from retrievers.ingest.schema import schema_of
 from retrievers.ingest.table import Item, Progress
 from retrievers.sandbox import MOST_REQUESTS, Sandbox, Stopped, never
 
-__all__ = ["check_upload", "input_bytes", "read", "read_record", "read_upload"]
+__all__ = ["check_upload", "entries_of", "input_bytes", "read", "read_each", "read_record", "read_upload"]
 
 SANDBOX = Sandbox(places=3)
 """Reads files. The worker gives a tenant at most two places, so that hostile files do not keep others waiting."""
@@ -29,8 +29,12 @@ MOST_FAILURES = 10_000
 _TASK = "retrievers.ingest.formats:read_to_messages"
 
 
+class Unreachable(Rejected):
+    """A path that could not be looked at: nobody knows what is there."""
+
+
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class Entry:
     """A file that was found.
 
     Attributes:
@@ -70,8 +74,8 @@ def read(
     report = progress or (lambda _size: None)
     for path in paths:
         if isinstance(path, Path):
-            entries = _entries(path)
-            while window := list(islice(entries, MOST_REQUESTS)):
+            found = entries_of(path)
+            while window := list(islice(found, MOST_REQUESTS)):
                 with ExitStack() as files:
                     yield from _read_sources([_opened(entry, files) for entry in window], report, stopped)
         else:
@@ -117,15 +121,15 @@ def check_upload(name: str) -> str:
 
 def input_bytes(paths: Sequence[Path | Literal["-"]]) -> int:
     """Size in bytes of all files that `read` would open; standard input counts as 0."""
-    entries = (entry for path in paths if isinstance(path, Path) for entry in _entries(path))
-    return sum(entry.size_bytes for entry in entries if isinstance(entry, _Entry))
+    entries = (entry for path in paths if isinstance(path, Path) for entry in entries_of(path))
+    return sum(entry.size_bytes for entry in entries if isinstance(entry, Entry))
 
 
 # Finding files.
 
 
-def _entries(path: Path) -> Iterator[_Entry | Rejected]:
-    """The files behind a path named explicitly."""
+def entries_of(path: Path) -> Iterator[Entry | Rejected]:
+    """The files behind a path named explicitly: the file itself, or all in the folder."""
     where = path.as_posix()
     try:
         if path.is_dir():
@@ -136,10 +140,10 @@ def _entries(path: Path) -> Iterator[_Entry | Rejected]:
         else:
             yield _entry(path, path.name)
     except (OSError, ValueError) as error:
-        yield rejected(where, None, _cannot_open(path, error))
+        yield _unseen(path, error)
 
 
-def _folder(root: Path) -> Iterator[_Entry | Rejected]:
+def _folder(root: Path) -> Iterator[Entry | Rejected]:
     """The files in a folder, sorted by path; entries that cannot be followed are rejected one by one."""
     waiting = [(root, True)]
     schema = schema_of(root)
@@ -158,27 +162,34 @@ def _folder(root: Path) -> Iterator[_Entry | Rejected]:
                 continue
             if path.is_symlink() and not path.resolve().is_relative_to(root.resolve()):
                 reason = "a link to a file outside this folder, which is not followed; name that file itself"
-                found: _Entry | Rejected = rejected(path.as_posix(), None, reason)
+                found: Entry | Rejected = rejected(path.as_posix(), None, reason)
             else:
                 found = _entry(path, path.relative_to(root).as_posix())
         except (OSError, ValueError) as error:
-            found = rejected(path.as_posix(), None, _cannot_open(path, error))
+            found = _unseen(path, error)
         empty = False
         yield found
     if empty:
         yield rejected(root.as_posix(), None, f"no file to read in this folder; endings: {' '.join(sorted(READERS))}")
 
 
-def _entry(path: Path, id: str) -> _Entry | Rejected:
+def _entry(path: Path, id: str) -> Entry | Rejected:
     status = path.stat()
     if stat.S_ISDIR(status.st_mode):
         return rejected(path.as_posix(), None, "a link to a folder, which is not followed; name that folder itself")
     if not stat.S_ISREG(status.st_mode):
         return rejected(path.as_posix(), None, "not a regular file")
-    return _Entry(path, printable(path.as_posix()), Cleaner().text(id), path.stem, status.st_size)
+    return Entry(path, printable(path.as_posix()), Cleaner().text(id), path.stem, status.st_size)
 
 
-def _cannot_open(path: Path, error: OSError | ValueError) -> str:
+def _unseen(path: Path, error: OSError | ValueError) -> Rejected:
+    why = rejected(path.as_posix(), None, cannot_open(path, error))
+    is_gone = isinstance(error, FileNotFoundError)
+    return why if is_gone else Unreachable(why.where, why.id, why.reason, why.readers)
+
+
+def cannot_open(path: Path, error: OSError | ValueError) -> str:
+    """Why a file cannot be opened, in one line."""
     if isinstance(error, FileNotFoundError):
         return "a broken link: what it points to does not exist" if path.is_symlink() else "does not exist"
     if isinstance(error, PermissionError):
@@ -189,25 +200,38 @@ def _cannot_open(path: Path, error: OSError | ValueError) -> str:
 # Reading files.
 
 
-def _opened(entry: _Entry | Rejected, files: ExitStack) -> Source | Rejected:
+def _opened(entry: Entry | Rejected, files: ExitStack) -> Source | Rejected:
     if isinstance(entry, Rejected):
         return entry
     try:
         file = files.enter_context(entry.path.open("rb"))
     except OSError as error:
-        return rejected(entry.where, None, _cannot_open(entry.path, error))
+        return rejected(entry.where, None, cannot_open(entry.path, error))
     return Source(file, entry.where, entry.id, entry.title, entry.path.suffix.lower(), entry.size_bytes)
 
 
 def _read_sources(sources: Sequence[Source | Rejected], report: Progress, stopped: Stopped) -> Iterator[Item]:
-    """The documents of files, of which all but plain text are read in the sandbox."""
-    parsed = [one for one in sources if isinstance(one, Source) and one.ending not in PLAIN]
-    answers = SANDBOX.run(_TASK, [(one.file, _arguments(one)) for one in parsed], stopped=stopped)
+    """The documents of files."""
+    answers = read_each([one for one in sources if isinstance(one, Source)], stopped)
     for one in sources:
         if isinstance(one, Rejected):
             yield one
         else:
-            yield from _counted(one, read_source(one) if one.ending in PLAIN else _items(one, next(answers)), report)
+            yield from _counted(one, next(answers)[1], report)
+
+
+def read_each(
+    sources: Sequence[Source], stopped: Stopped = never
+) -> Iterator[tuple[Source, Iterator[tuple[int, Item]]]]:
+    """Each file, with its documents and the bytes consumed before each; all but plain text are read in the sandbox.
+
+    Args:
+        sources: at most `MOST_REQUESTS`. The documents of one must be taken to their end before those of the next.
+    """
+    parsed = [one for one in sources if one.ending not in PLAIN]
+    answers = SANDBOX.run(_TASK, [(one.file, _arguments(one)) for one in parsed], stopped=stopped)
+    for one in sources:
+        yield one, read_source(one) if one.ending in PLAIN else _items(one, next(answers))
 
 
 def _counted(source: Source, items: Iterator[tuple[int, Item]], report: Progress) -> Iterator[Item]:

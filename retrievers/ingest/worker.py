@@ -4,13 +4,14 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from types import TracebackType
 from typing import Any, Protocol, Self
+from uuid import UUID
 from weakref import WeakValueDictionary
 
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
@@ -64,6 +65,9 @@ class Ingest(Protocol):
 Rebuild = Callable[[Lease, Work, Callable[[int], None]], Awaitable[bool]]
 """`retrievers.ingest.rebuild.Rebuilding.carry_on`."""
 
+Mirroring = Callable[[Lease, Progress], Awaitable[Report]]
+"""One run of a mirror, under the lease of its job."""
+
 
 @dataclass(slots=True)
 class _Run:
@@ -77,6 +81,7 @@ class _Run:
         items: with their places in the delivery.
         before: documents of the delivery that were dealt with before this attempt and are not among the items.
         lost: why the lease is not held any more.
+        mirror: what is run where the job is that of a mirror; else the one that is known by its number.
     """
 
     lease: Lease
@@ -88,6 +93,7 @@ class _Run:
     before: int = 0
     report: Report = field(default_factory=Report)
     lost: LostLease | Unavailable | None = None
+    mirror: Mirroring | None = None
 
     @property
     def done(self) -> int:
@@ -100,12 +106,25 @@ class Worker:
     Args:
         at_once: how many jobs it takes from the queue at the same time.
         rebuild: carries out jobs that make a collection anew.
+        mirrors: by their numbers, what brings the mirrors up to date whose sources are known here.
+        schedule: called every second; writes down the runs that are due.
     """
 
-    def __init__(self, jobs: Jobs, ingest: Ingest, *, at_once: int = 1, rebuild: Rebuild | None = None) -> None:
+    def __init__(
+        self,
+        jobs: Jobs,
+        ingest: Ingest,
+        *,
+        at_once: int = 1,
+        rebuild: Rebuild | None = None,
+        mirrors: Mapping[UUID, Mirroring] | None = None,
+        schedule: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self.jobs = jobs
-        self._ingest, self._rebuild = ingest, rebuild
+        self.ingest, self._rebuild = ingest, rebuild
         self._at_once = at_once
+        self._mirrors, self._schedule = mirrors or {}, schedule
+        jobs.known = tuple(self._mirrors)
         self._loops: list[asyncio.Task[None]] = []
         self._at_work: set[asyncio.Task[Report]] = set()
         self._woken, self._closing = asyncio.Event(), asyncio.Event()
@@ -115,6 +134,8 @@ class Worker:
 
     async def __aenter__(self) -> Self:
         self._loops = [asyncio.create_task(self._work()) for _ in range(self._at_once)]
+        if self._schedule is not None and self._at_once:
+            self._loops.append(asyncio.create_task(self._keep_schedule()))
         return self
 
     async def __aexit__(
@@ -127,6 +148,18 @@ class Worker:
             task.cancel()
         await asyncio.gather(*self._loops)
         await asyncio.gather(*self._at_work, return_exceptions=True)
+
+    async def drain(self, within_s: float) -> None:
+        """Take no more jobs, and let those at work come to their end; what takes longer is given back by the exit."""
+        self._closing.set()
+        self._woken.set()
+        if self._at_work:
+            await asyncio.wait(self._at_work, timeout=within_s)
+
+    @property
+    def at_work(self) -> int:
+        """How many jobs it carries out now."""
+        return len(self._at_work)
 
     @property
     def works(self) -> bool | None:
@@ -159,6 +192,10 @@ class Worker:
         except Unavailable as error:
             reason = f"{error.reason}; job {lease.id.hex} keeps the documents and is tried again"
             raise Unavailable(error.source, reason, retry_after_s=error.retry_after_s) from error
+
+    async def mirror(self, lease: Lease, mirroring: Mirroring) -> Report:
+        """Carry out a run of a mirror at once, under the lease of its job; raises as `carry_out`."""
+        return await self._carry_out(_Run(lease, self._line(lease.tenant), self._turns, mirror=mirroring))
 
     async def _carry_out_within(self, run: "_Run", seconds: float | None) -> Report | None:
         """As `_carry_out`; None when it takes longer, and goes on behind the caller's back."""
@@ -219,7 +256,7 @@ class Worker:
             await self._put_back(run, error)
             raise
         except Exception as error:
-            reason = str(error) if isinstance(error, BadRequest) else f"unexpected {type(error).__name__}"
+            reason = str(error) if isinstance(error, RetrievalError) else f"unexpected {type(error).__name__}"
             with suppress(Unavailable):
                 await self.jobs.fail(run.lease, reason)
             raise
@@ -284,6 +321,9 @@ class Worker:
         if work.rebuild is not None:
             await self._make_anew(run)
             return
+        if work.sync is not None:
+            await self._follow(run, run.mirror or self._mirrors[work.sync])
+            return
         if work.file is None or work.payload is None:
             run.items = await asyncio.to_thread(_items, work)
         if work.letters:
@@ -300,6 +340,13 @@ class Worker:
         else:
             await self._one_by_one(run)
         await self._finish(run)
+
+    async def _follow(self, run: _Run, mirroring: Mirroring) -> None:
+        def progress(report: Report) -> None:
+            run.report, run.tries = report, 0
+
+        run.report = await mirroring(run.lease, progress)
+        await self.jobs.finish(run.lease, documents=run.done, failed=run.report.failed, payloads={})
 
     async def _all_at_once(self, run: _Run) -> None:
         def progress(report: Report) -> None:
@@ -342,7 +389,7 @@ class Worker:
             )
 
         work = run.work
-        return await self._ingest(
+        return await self.ingest(
             run.lease.tenant, work.collection, items, delivery=work.delivery, written=written, progress=progress
         )
 
@@ -381,6 +428,19 @@ class Worker:
             if task.cancelled():
                 await self._let_go(lease)  # it may have been cancelled before its first step
             _tell(lease, task)
+
+    async def _keep_schedule(self) -> None:
+        """Write down what is due, until the worker is closed."""
+        assert self._schedule is not None
+        while not self._closing.is_set():
+            pause_s = _POLL_S
+            try:
+                await self._schedule()
+            except Exception as error:
+                _log.warning("no run could be scheduled: %s", error if isinstance(error, Unavailable) else repr(error))
+                pause_s = _REST_S
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), pause_s)
 
     async def _sweep(self) -> None:
         """Now and then delete what has expired, and withdraw documents: a tenant that writes nothing does not do it."""

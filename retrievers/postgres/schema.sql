@@ -338,7 +338,7 @@ BEGIN
     END LOOP;
 END $_$;
 
-CREATE FUNCTION signalbox.take_job(pass text, seconds double precision) RETURNS TABLE(tenant text, id uuid, lease uuid)
+CREATE FUNCTION signalbox.take_job(pass text, seconds double precision, known uuid[], most integer) RETURNS TABLE(tenant text, id uuid, lease uuid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'signalbox', 'public', 'pg_temp'
     AS $$
@@ -361,8 +361,15 @@ BEGIN
         SELECT w.tenant FROM waiting w WHERE w.tenant IS NOT NULL
         ORDER BY (SELECT max(j.started_at) FROM job j WHERE j.tenant = w.tenant) NULLS FIRST, w.tenant
     LOOP
+        IF most IS NOT NULL THEN
+            -- Two workers that look at once must not both find the last place free.
+            CONTINUE WHEN NOT pg_try_advisory_xact_lock(hashtext('signalbox.take_job'), hashtext(who));
+            CONTINUE WHEN (SELECT count(*) FROM job j
+                           WHERE j.tenant = who AND j.status = 'running' AND j.free_at > now()) >= most;
+        END IF;
         SELECT j.id, j.status INTO free FROM job j
         WHERE j.tenant = who AND j.status IN ('queued', 'running') AND j.free_at <= now()
+          AND (j.sync IS NULL OR j.sync = ANY (known))
         ORDER BY j.delivery LIMIT 1 FOR UPDATE SKIP LOCKED;
         IF FOUND THEN
             RETURN QUERY UPDATE job j
@@ -847,6 +854,8 @@ CREATE TABLE signalbox.job (
     started_at timestamp with time zone,
     finished_at timestamp with time zone,
     expires_at timestamp with time zone,
+    sync uuid,
+    deleted integer DEFAULT 0 NOT NULL,
     rebuild jsonb,
     CONSTRAINT job_status_check CHECK ((status = ANY (ARRAY['queued'::text, 'running'::text, 'done'::text, 'failed'::text]))),
     CONSTRAINT job_tenant_check CHECK ((tenant <> ''::text))
@@ -871,6 +880,8 @@ COMMENT ON COLUMN signalbox.job.deaths IS 'how many workers did not come back fr
 COMMENT ON COLUMN signalbox.job.in_hand IS 'the document a worker has in hand while it takes them one by one, to find the one it dies of';
 
 COMMENT ON COLUMN signalbox.job.parked IS 'documents that workers died of: they are not tried again';
+
+COMMENT ON COLUMN signalbox.job.sync IS 'the mirror that it brings up to date, in place of a payload; carried out where the source is known';
 
 COMMENT ON COLUMN signalbox.job.rebuild IS 'what it makes of the collection: {"embedder": name, null for the one it has, "after": document id to go on behind}; null for an ingestion';
 
@@ -912,6 +923,70 @@ CREATE TABLE signalbox.secret (
     CONSTRAINT secret_key_check CHECK ((length(key) = 32)),
     CONSTRAINT secret_one_check CHECK (one)
 );
+
+CREATE TABLE signalbox.sync (
+    tenant text NOT NULL,
+    id uuid NOT NULL,
+    collection text NOT NULL,
+    source text NOT NULL,
+    name text,
+    every_s double precision,
+    due_at timestamp with time zone,
+    documents integer,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT sync_tenant_check CHECK ((tenant <> ''::text))
+);
+
+ALTER TABLE ONLY signalbox.sync FORCE ROW LEVEL SECURITY;
+
+COMMENT ON COLUMN signalbox.sync.id IS 'made of tenant, collection and source: who syncs the same again goes on with the same manifest';
+
+COMMENT ON COLUMN signalbox.sync.collection IS 'its name: the collection may not exist yet';
+
+COMMENT ON COLUMN signalbox.sync.source IS 'without passwords: these stay with whoever runs it';
+
+COMMENT ON COLUMN signalbox.sync.name IS 'of its schedule, where it has one';
+
+COMMENT ON COLUMN signalbox.sync.documents IS 'how many the last whole run left; null before the first';
+
+CREATE TABLE signalbox.sync_document (
+    tenant text NOT NULL,
+    collection text NOT NULL,
+    document_id text NOT NULL,
+    sync uuid NOT NULL,
+    item text COLLATE pg_catalog."C",
+    run bigint NOT NULL,
+    given bytea NOT NULL,
+    digest bytea
+);
+
+ALTER TABLE ONLY signalbox.sync_document FORCE ROW LEVEL SECURITY;
+
+COMMENT ON TABLE signalbox.sync_document IS 'which source and item a document of a collection comes from; written before the document';
+
+COMMENT ON COLUMN signalbox.sync_document.item IS 'null where no item gives it any more: it is to be deleted';
+
+COMMENT ON COLUMN signalbox.sync_document.run IS 'number of the attempt that found it last';
+
+COMMENT ON COLUMN signalbox.sync_document.given IS 'digest of the document as the item gave it';
+
+COMMENT ON COLUMN signalbox.sync_document.digest IS 'document.digest as this source stored it; null until it has';
+
+CREATE TABLE signalbox.sync_item (
+    tenant text NOT NULL,
+    sync uuid NOT NULL,
+    item text NOT NULL COLLATE pg_catalog."C",
+    version text,
+    digest bytea
+);
+
+ALTER TABLE ONLY signalbox.sync_item FORCE ROW LEVEL SECURITY;
+
+COMMENT ON TABLE signalbox.sync_item IS 'a file, object, page or row of the source, as it was last read';
+
+COMMENT ON COLUMN signalbox.sync_item.version IS 'what says that it has not changed: size and times, an etag, a blob, an updated-at column; null has it read again';
+
+COMMENT ON COLUMN signalbox.sync_item.digest IS 'of its content, where the version alone cannot be trusted';
 
 CREATE TABLE signalbox.term (
     tenant text NOT NULL,
@@ -1013,6 +1088,15 @@ ALTER TABLE ONLY signalbox.migration
 ALTER TABLE ONLY signalbox.secret
     ADD CONSTRAINT secret_pkey PRIMARY KEY (one);
 
+ALTER TABLE ONLY signalbox.sync_document
+    ADD CONSTRAINT sync_document_pkey PRIMARY KEY (tenant, collection, document_id);
+
+ALTER TABLE ONLY signalbox.sync_item
+    ADD CONSTRAINT sync_item_pkey PRIMARY KEY (tenant, sync, item);
+
+ALTER TABLE ONLY signalbox.sync
+    ADD CONSTRAINT sync_pkey PRIMARY KEY (tenant, id);
+
 ALTER TABLE ONLY signalbox.term
     ADD CONSTRAINT term_pkey PRIMARY KEY (tenant, collection, term);
 
@@ -1057,9 +1141,15 @@ CREATE INDEX job_expiry ON signalbox.job USING btree (tenant, expires_at);
 
 CREATE INDEX job_free ON signalbox.job USING btree (tenant, free_at) WHERE (status = ANY (ARRAY['queued'::text, 'running'::text]));
 
+CREATE INDEX job_of_sync ON signalbox.job USING btree (tenant, sync, delivery) WHERE (sync IS NOT NULL);
+
 CREATE INDEX job_started ON signalbox.job USING btree (tenant, started_at);
 
+CREATE UNIQUE INDEX job_sync ON signalbox.job USING btree (tenant, sync) WHERE ((sync IS NOT NULL) AND (status = ANY (ARRAY['queued'::text, 'running'::text])));
+
 CREATE INDEX message_asker ON signalbox.message USING btree (tenant, asker) WHERE (asker IS NOT NULL);
+
+CREATE INDEX sync_document_item ON signalbox.sync_document USING btree (tenant, sync, item);
 
 CREATE INDEX trace_asker ON signalbox.trace USING btree (tenant, asker) WHERE (asker IS NOT NULL);
 
@@ -1099,6 +1189,12 @@ ALTER TABLE ONLY signalbox.field_word
 
 ALTER TABLE ONLY signalbox.message
     ADD CONSTRAINT message_tenant_conversation_fkey FOREIGN KEY (tenant, conversation) REFERENCES signalbox.conversation(tenant, id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY signalbox.sync_document
+    ADD CONSTRAINT sync_document_tenant_sync_fkey FOREIGN KEY (tenant, sync) REFERENCES signalbox.sync(tenant, id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY signalbox.sync_item
+    ADD CONSTRAINT sync_item_tenant_sync_fkey FOREIGN KEY (tenant, sync) REFERENCES signalbox.sync(tenant, id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY signalbox.term
     ADD CONSTRAINT term_tenant_collection_fkey FOREIGN KEY (tenant, collection) REFERENCES signalbox.collection(tenant, number) ON DELETE CASCADE;
@@ -1183,6 +1279,12 @@ CREATE POLICY own ON signalbox.message TO signalbox_app USING (((tenant = ( SELE
    FROM signalbox.conversation c
   WHERE ((c.tenant = message.tenant) AND (c.id = message.conversation)))))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
+CREATE POLICY own ON signalbox.sync TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+
+CREATE POLICY own ON signalbox.sync_document TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+
+CREATE POLICY own ON signalbox.sync_item TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+
 CREATE POLICY own ON signalbox.term TO signalbox_app USING (((tenant = ( SELECT signalbox.tenant() AS tenant)) AND ((collection > 0) OR (collection = ANY (( SELECT signalbox.parts() AS parts)::integer[]))))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
 CREATE POLICY own ON signalbox.trace TO signalbox_app USING (((tenant = ( SELECT signalbox.tenant() AS tenant)) AND (as_of >= ( SELECT signalbox.narrowed() AS narrowed)) AND ((principals <@ ( SELECT signalbox.principals() AS principals)) OR ('*'::text = ANY (( SELECT signalbox.principals() AS principals)::text[]))))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
@@ -1230,6 +1332,12 @@ CREATE POLICY sweep ON signalbox.erasure TO signalbox_search USING ((expires_at 
 CREATE POLICY sweep ON signalbox.exchange TO signalbox_search USING ((expires_at <= now()));
 
 CREATE POLICY sweep ON signalbox.trace TO signalbox_search USING ((expires_at <= now()));
+
+ALTER TABLE signalbox.sync ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE signalbox.sync_document ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE signalbox.sync_item ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE signalbox.term ENABLE ROW LEVEL SECURITY;
 
@@ -1310,8 +1418,8 @@ GRANT ALL ON FUNCTION signalbox.shadows() TO signalbox_app;
 REVOKE ALL ON FUNCTION signalbox.sweep(pass text, most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.sweep(pass text, most integer) TO signalbox_app;
 
-REVOKE ALL ON FUNCTION signalbox.take_job(pass text, seconds double precision) FROM PUBLIC;
-GRANT ALL ON FUNCTION signalbox.take_job(pass text, seconds double precision) TO signalbox_app;
+REVOKE ALL ON FUNCTION signalbox.take_job(pass text, seconds double precision, known uuid[], most integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION signalbox.take_job(pass text, seconds double precision, known uuid[], most integer) TO signalbox_app;
 
 REVOKE ALL ON FUNCTION signalbox.tenant() FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.tenant() TO signalbox_app;
@@ -1447,7 +1555,15 @@ GRANT SELECT(started_at),UPDATE(started_at) ON TABLE signalbox.job TO signalbox_
 
 GRANT SELECT(expires_at) ON TABLE signalbox.job TO signalbox_search;
 
+GRANT SELECT(sync) ON TABLE signalbox.job TO signalbox_search;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.message TO signalbox_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.sync TO signalbox_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.sync_document TO signalbox_app;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.sync_item TO signalbox_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.term TO signalbox_app;
 GRANT SELECT ON TABLE signalbox.term TO signalbox_search;

@@ -31,6 +31,7 @@ from agent.trace import REPLAYABLE
 from retrievers.ingest.read import read_record
 from retrievers.postgres.embedded import EmbeddedServer
 from retrievers.postgres.migrate import SERVICE_ROLE
+from retrievers.sync.folder import Folder
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [
@@ -810,3 +811,26 @@ def test_what_a_document_is_called_and_the_names_of_values_are_declared_on_the_p
     ask(page, "How many articles did the money people write?")
     assert chips(page) == ["team is payments"]
     assert page.locator("table.result td.number").first.inner_text() == "2"
+
+
+def test_what_follows_a_source_is_shown_with_its_last_run_and_run_again(
+    visit: Callable[..., Page], running: Running, urls: tuple[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "a.md").write_text("# Alpha")
+    (tmp_path / "bad.json").write_text("{")
+    running.run(running.service.sync(running.service.mirror(Folder(tmp_path), "followed")))
+    with psycopg.connect(urls[0], autocommit=True) as connection:
+        connection.execute("UPDATE signalbox.sync SET name = 'notes', every_s = 3600, due_at = now() + interval '1 h'")
+        try:
+            page = visit("#/jobs")
+            row = page.locator("section", has_text="Collections that follow a source").locator("li")
+            expect(row).to_contain_text("notes")
+            expect(row).to_contain_text(f"{tmp_path} → followed")
+            expect(row).to_contain_text("1 failed")
+            row.get_by_role("button", name="Run now").click()
+            expect(row).to_contain_text("waiting")  # no worker here knows the source
+
+            page = visit("#/jobs", locale="zh-CN")
+            expect(page.locator("section", has_text="跟随来源的文档集").locator("li")).to_contain_text("notes")
+        finally:
+            connection.execute("DELETE FROM signalbox.job WHERE sync IS NOT NULL AND status = 'queued'")

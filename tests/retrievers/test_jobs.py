@@ -740,7 +740,7 @@ async def test_a_deleted_document_is_in_no_dead_letter_and_no_retry_brings_it_ba
     other, _ = await worker.deliver(TENANT, of_records("other", records))
 
     async with database.transaction(TENANT) as connection:
-        await queue.forget(connection, TENANT, "docs", "d1")
+        await queue.forget(connection, TENANT, "docs", ["d1"])
     letters = owner(
         owner_url, "SELECT job, index FROM signalbox.dead_letter WHERE payload IS NOT NULL ORDER BY failed_at, index"
     )
@@ -836,7 +836,7 @@ async def test_only_a_worker_s_pass_hands_out_jobs(database: Database):
     for scope in forged:
         async with database.connection() as connection:
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
-                await connection.execute("SELECT * FROM signalbox.take_job(%s, 30)", (scope,))
+                await connection.execute("SELECT * FROM signalbox.take_job(%s, 30, '{}', NULL)", (scope,))
     with pytest.raises(BadRequest):
         database.scope("\nworker")
     async with database.connection() as connection, connection.transaction():

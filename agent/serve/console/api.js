@@ -98,6 +98,8 @@ export const api = {
   replay: (id, changes) => json(`/v1/traces/${part(id)}/replay`, { method: "POST", body: { changes } }),
   jobs: async () => (await json("/v1/jobs")).jobs,
   job: (id) => json(`/v1/jobs/${part(id)}`),
+  syncs: async () => (await json("/v1/syncs")).syncs,
+  runSync: (id) => json(`/v1/syncs/${part(id)}/run`, { method: "POST" }),
   retryJob: (id) => json(`/v1/jobs/${part(id)}/retry`, { method: "POST" }),
 };
 

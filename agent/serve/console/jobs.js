@@ -4,6 +4,7 @@ import { api } from "./api.js";
 import { h, notify, replace, section } from "./dom.js";
 import { moment, number, t } from "./i18n.js";
 import { empty, outcome, problemBox, waiting } from "./phrases.js";
+import { syncsPart } from "./syncs.js";
 
 const POLL_MS = 1500;
 const isOpen = (job) => job.status === "queued" || job.status === "running";
@@ -16,14 +17,19 @@ export function jobsView(root, _parameters, id) {
 
   async function load() {
     try {
-      const found = id ? await api.job(id) : await api.jobs();
+      const [found, syncs] = await Promise.all([id ? api.job(id) : api.jobs(), id ? [] : api.syncs()]);
       if (gone) return;
-      replace(place, id ? detail(found) : list(found));
+      replace(place, id ? detail(found) : [syncsPart(syncs, again), list(found)]);
       if (id ? isOpen(found) : found.some(isOpen)) timer = setTimeout(load, POLL_MS);
     } catch (problem) {
       if (!problem.errors) throw problem;
       if (!gone) replace(place, problemBox(problem, load));
     }
+  }
+
+  function again() {
+    clearTimeout(timer);
+    load();
   }
 
   function list(jobs) {
@@ -66,7 +72,8 @@ export function jobsView(root, _parameters, id) {
             t("jobs.failures"),
             {},
             h("ul", { class: "rows" }, job.failed.map((one) => h("li", {}, h("span", { class: "strong" }, one.id ?? t("jobs.item", { n: one.index + 1 })), h("span", {}, one.reason)))),
-            h("button", { type: "button", onclick: retry }, t("jobs.retry")),
+            // What a source gives is read again by the next run.
+            job.sync ? null : h("button", { type: "button", onclick: retry }, t("jobs.retry")),
           )
         : null,
     ];
@@ -85,5 +92,6 @@ function status(job) {
 
 function counts(job) {
   const soFar = isOpen(job) && job.documents ? t("upload.storing", { done: number(job.done), all: number(job.documents) }) : null;
-  return [job.file, outcome(job), soFar].filter(Boolean).join(" · ");
+  const deleted = job.deleted ? t("syncs.deleted", { n: number(job.deleted) }) : null;
+  return [job.file, outcome(job), deleted, soFar].filter(Boolean).join(" · ");
 }

@@ -315,6 +315,12 @@ export const MESSAGES = {
   "jobs.failures": ["What failed", "失败内容"],
   "jobs.item": ["item {n}", "第 {n} 项"],
   "jobs.retry": ["Try the failed ones again", "重试失败项"],
+  "syncs.title": ["Collections that follow a source", "跟随来源的文档集"],
+  "syncs.by_hand": ["run by hand", "手动运行"],
+  "syncs.next": ["next run {at}", "下次运行 {at}"],
+  "syncs.never": ["not run yet", "尚未运行"],
+  "syncs.run": ["Run now", "立即运行"],
+  "syncs.deleted": ["{n} deleted", "删除 {n} 个"],
   "jobs.retried": ["The failed ones are tried again.", "正在重试失败项。"],
 
   "traces.none": ["No question was asked yet.", "还没有提问记录。"],

@@ -22,6 +22,7 @@ from agent.serve.http import (
     records,
     rerank,
     status,
+    syncs,
     vector_stores,
     web_search,
 )
@@ -101,6 +102,7 @@ def create_app(
         documents,
         rebuilding,
         records,
+        syncs,
         status,
         openai_chat,
         vector_stores,

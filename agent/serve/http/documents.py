@@ -92,7 +92,7 @@ async def list_jobs(
 ) -> Response:
     """The latest jobs, newest first."""
     found = await service.jobs(limit=limit, tenant=caller.viewer)
-    return answer(shapes.Jobs(jobs=[shapes.JobSummary(**_summary(job)) for job in found]))
+    return answer(shapes.Jobs(jobs=[shapes.JobSummary(**summary(job)) for job in found]))
 
 
 async def get_job(service: TheService, caller: TheWriter, id: JobId) -> Response:
@@ -124,10 +124,11 @@ def _answer(job: Job, *, wait: bool) -> Response:
 
 def job_body(job: Job) -> shapes.JobBody:
     """A job with the documents that failed."""
-    return shapes.JobBody(**_summary(job), failed=[shapes.FailedLetter(**asdict(one)) for one in job.failures])
+    return shapes.JobBody(**summary(job), failed=[shapes.FailedLetter(**asdict(one)) for one in job.failures])
 
 
-def _summary(job: Job) -> dict[str, Any]:
+def summary(job: Job) -> dict[str, Any]:
+    """A job as `shapes.JobSummary` takes it."""
     shown = asdict(job)
     del shown["failures"]
     return {"job_id": shown.pop("id"), "failed_count": shown.pop("failed"), **shown}

@@ -66,6 +66,8 @@ class JobSummary(Shape):
     updated: int
     unchanged: int
     failed_count: int
+    deleted: Annotated[int, Field(description="by the run of a sync: what its source has no more")]
+    sync: Annotated[str | None, Field(description="the sync whose run it is; null for documents that were sent")]
     error: Annotated[str | None, Field(description="why it failed as a whole, or what it is waiting for")]
     next_try_at: datetime | None
     created_at: datetime
@@ -92,6 +94,31 @@ class Jobs(Shape):
     """The latest jobs, newest first."""
 
     jobs: list[JobSummary]
+
+
+class SyncSummary(Shape):
+    """A collection that follows a source."""
+
+    id: str
+    name: Annotated[str | None, Field(description="of its schedule; null for one that is run by hand")]
+    source: Annotated[str, Field(description="without passwords")]
+    collection: str
+    every_s: Annotated[float | None, Field(description="from one run to the next")]
+    next_at: Annotated[datetime | None, Field(description="when its next run is due")]
+    documents: Annotated[int | None, Field(description="how many its last whole run left; null before the first")]
+    last: Annotated[JobSummary | None, Field(description="its last run, or the one under way")]
+
+
+class SyncBody(SyncSummary):
+    """A collection that follows a source, with what its last run could not store."""
+
+    failed: list[FailedLetter]
+
+
+class Syncs(Shape):
+    """The collections that follow a source, those with a schedule first."""
+
+    syncs: list[SyncSummary]
 
 
 class DocumentBody(Shape):

@@ -1,0 +1,53 @@
+"""Collections that follow a source, over HTTP: which there are, how their last runs went, and a run now.
+
+What follows which is said on the command line and in the settings of workers alone: a source may be a file of theirs.
+"""
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Response
+
+from agent.serve.http import shapes
+from agent.serve.http.dependencies import TheService, TheWriter
+from agent.serve.http.documents import summary
+from agent.serve.http.native import answer, gives
+from retrievers.sync.schedule import Followed, find
+
+SyncName = Annotated[str, Path(description="the name of its schedule, or its id", min_length=1, max_length=128)]
+
+
+def router() -> APIRouter:
+    """The routes of this module."""
+    routes = APIRouter(prefix="/v1/syncs", tags=["syncs"])
+    routes.get("", responses=gives(shapes.Syncs))(list_syncs)
+    routes.get("/{name}", responses=gives(shapes.SyncBody))(get_sync)
+    routes.post("/{name}/run", status_code=202, responses=gives(shapes.SyncBody, 202))(run_sync)
+    return routes
+
+
+async def list_syncs(service: TheService, caller: TheWriter) -> Response:
+    """The collections that follow a source, each with its last run."""
+    found = await service.syncs(tenant=caller.viewer)
+    return answer(shapes.Syncs(syncs=[shapes.SyncSummary(**_shown(one)) for one in found]))
+
+
+async def get_sync(service: TheService, caller: TheWriter, name: SyncName) -> Response:
+    """One of them, with what its last run could not store."""
+    return answer(_body(find(await service.syncs(tenant=caller.viewer), name)))
+
+
+async def run_sync(service: TheService, caller: TheWriter, name: SyncName) -> Response:
+    """Have a worker that knows the source run it now; one that is under way already is left to it."""
+    return answer(_body(await service.run_sync(name, tenant=caller.viewer)), 202)
+
+
+def _body(one: Followed) -> shapes.SyncBody:
+    failures = one.last.failures if one.last is not None else ()
+    return shapes.SyncBody(**_shown(one), failed=[shapes.FailedLetter(**asdict(failure)) for failure in failures])
+
+
+def _shown(one: Followed) -> dict[str, Any]:
+    names = ("id", "name", "source", "collection", "every_s", "next_at", "documents")
+    last = shapes.JobSummary(**summary(one.last)) if one.last is not None else None
+    return {**{name: getattr(one, name) for name in names}, "last": last}

@@ -1,0 +1,156 @@
+"""The `sync` command: a collection follows a source; without a source, what follows which."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from agent.serve import output
+from agent.serve.jobscommand import as_json_of
+from agent.settings import Settings
+from retrievers.core.errors import BadRequest
+from retrievers.ingest.run import Failure, Report
+from retrievers.sync.sources import open_source
+
+if TYPE_CHECKING:
+    from agent.app import Service
+    from retrievers.sync.mirror import Mirror, Mirrored, Plan
+    from retrievers.sync.schedule import Followed
+
+_LINE_EVERY_S = 10.0
+_MOST_SHOWN = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was said on the command line; None where nothing was.
+
+    Attributes:
+        source: a source, or the NAME of a table [sync.NAME] of the settings, which then says all the rest.
+    """
+
+    source: str | None
+    collection: str | None
+    tenant: str | None = None
+    table: str | None = None
+    query: str | None = None
+    updated_at: str | None = None
+    dry_run: bool = False
+    force: bool = False
+
+
+async def run(service: "Service", asked: Asked, *, as_json: bool) -> int:
+    """Sync and say what was done; 0 when every document was stored, 2 when one was bad."""
+    if asked.source is None:
+        _show_all(await service.syncs(tenant=service.viewer(asked.tenant, ("*",))), as_json=as_json)
+        return 0
+    mirror = _mirror(service, asked, asked.source)
+    if asked.dry_run:
+        plan = await service.plan_sync(mirror, force=asked.force)
+        _show_plan(mirror, plan, as_json=as_json)
+        return 2 if plan.failed else 0
+    started = time.monotonic()
+    id, report = await service.sync(mirror, force=asked.force, progress=_Lines())
+    for note in report.notes:
+        output.note(note)
+    _show_failures(report.failed)
+    if as_json:
+        output.write_json(
+            {"source": mirror.source.shown, "collection": mirror.collection, "job_id": id, **asdict(report)}
+        )
+    else:
+        print(output.plain(f"{mirror.collection}: {_counts(report)} ({time.monotonic() - started:.1f} s)"))
+    return 2 if report.failed else 0
+
+
+def _mirror(service: "Service", asked: Asked, source: str) -> "Mirror":
+    options = {"table": asked.table, "query": asked.query, "updated_at": asked.updated_at}
+    known = service.settings.sync.get(source)
+    if known is None:
+        if asked.collection is None:
+            raise BadRequest(f"say where it goes: --collection NAME{_named(service.settings)}", where="--collection")
+        return service.mirror(open_source(source, **options), asked.collection, tenant=asked.tenant)
+    if asked.collection not in (None, known.collection) or any(options.values()):
+        raise BadRequest(f'the settings say all of the sync "{source}": give no more than its name', where="source")
+    options = {"table": known.table, "query": known.query, "updated_at": known.updated_at}
+    tenant = asked.tenant or known.tenant
+    return service.mirror(open_source(known.source, **options), known.collection, tenant=tenant)
+
+
+def _named(settings: Settings) -> str:
+    names = ", ".join(sorted(settings.sync))
+    return f", or one that the settings name: {names}" if names else ""
+
+
+class _Lines:
+    """Progress: a line every ten seconds."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def __call__(self, report: Report) -> None:
+        if time.monotonic() - self._last >= _LINE_EVERY_S:
+            self._last = time.monotonic()
+            output.note(f"{report.done:,} documents")
+
+
+def _counts(report: "Mirrored") -> str:
+    return (
+        f"{report.inserted:,} added, {report.updated:,} updated, {report.deleted:,} deleted, "
+        f"{report.unchanged:,} unchanged, {len(report.failed):,} failed"
+    )
+
+
+def _show_failures(failed: Sequence[Failure]) -> None:
+    for failure in failed[:_MOST_SHOWN]:
+        output.note(f"{failure.where}: {failure.reason}")
+    if len(failed) > _MOST_SHOWN:
+        output.note(f"{len(failed) - _MOST_SHOWN:,} more failed; --json lists all of them")
+
+
+def _show_plan(mirror: "Mirror", plan: "Plan", *, as_json: bool) -> None:
+    if as_json:
+        output.write_json(
+            {"source": mirror.source.shown, "collection": mirror.collection, "dry_run": True, **asdict(plan)}
+        )
+        return
+    for sign, ids in (("+", plan.added), ("~", plan.changed), ("-", plan.deleted)):
+        for id in ids[:_MOST_SHOWN]:
+            print(output.plain(f"{sign} {id}"))
+        if len(ids) > _MOST_SHOWN:
+            print(f"{sign} and {len(ids) - _MOST_SHOWN:,} more; --json lists all of them")
+    _show_failures(plan.failed)
+    counts = f"{len(plan.added):,} to add, {len(plan.changed):,} to change, {len(plan.deleted):,} to delete"
+    print(
+        output.plain(
+            f"{mirror.collection}: {counts}, {plan.unchanged:,} unchanged, {len(plan.failed):,} cannot be stored"
+        )
+    )
+    if plan.refused:
+        output.note(f"the deletions would be refused: {plan.refused}")
+
+
+def _show_all(followed: "Sequence[Followed]", *, as_json: bool) -> None:
+    if as_json:
+        output.write_json([shown(one) for one in followed])
+        return
+    for one in followed:
+        often = (
+            f"every {one.every_s:g} s, next {one.next_at:%Y-%m-%d %H:%M:%S}"
+            if one.every_s and one.next_at
+            else "by hand"
+        )
+        print(output.plain(f"{one.name or one.id}: {one.source} -> {one.collection}, {often}"))
+        if (job := one.last) is not None:
+            counts = f"{job.inserted:,} added, {job.updated:,} updated, {job.deleted:,} deleted, {job.failed:,} failed"
+            at = f"{job.finished_at or job.created_at:%Y-%m-%d %H:%M:%S}"
+            print(output.plain(f"    {at} {job.status}: {counts}{f'; {job.error}' if job.error else ''}"))
+    if not followed:
+        print("no collection follows a source; say `signalbox sync SOURCE --collection NAME`")
+
+
+def shown(one: "Followed") -> dict[str, object]:
+    """A mirror as JSON."""
+    values = {name: getattr(one, name) for name in ("id", "name", "source", "collection", "every_s", "documents")}
+    next_at = one.next_at.isoformat() if one.next_at else None
+    return values | {"next_at": next_at, "last": as_json_of(one.last) if one.last else None}

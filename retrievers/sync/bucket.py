@@ -1,0 +1,104 @@
+"""A bucket with S3's interface as a source: `s3://BUCKET/PREFIX`, through boto3.
+
+Credentials, region and another endpoint (AWS_ENDPOINT_URL_S3) are looked for where AWS's own tools look.
+"""
+
+import importlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+from retrievers.core.errors import BadRequest, Unavailable
+from retrievers.core.extras import install_command
+from retrievers.ingest.clean import one_line
+from retrievers.ingest.documents import Rejected
+from retrievers.ingest.formats import MAX_WHOLE_FILE_BYTES
+from retrievers.sandbox import Stopped
+from retrievers.sync.files import Unreadable, id_of_path, is_read, read_files, too_large
+from retrievers.sync.source import MOST_ITEMS, Item, Listing, Read, Wanted, check_running
+
+_PIECE_BYTES = 1 << 20
+_TIMEOUT_S = 20
+
+
+@dataclass(slots=True)
+class Bucket:
+    """The objects below a prefix whose names end as those of files that are read."""
+
+    bucket: str
+    prefix: str = ""
+    _names: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Name and etag of each object by its key in the manifest."""
+    _client: Any = None
+
+    @property
+    def shown(self) -> str:
+        """See `Source.shown`."""
+        return f"s3://{self.bucket}/{self.prefix}"
+
+    def listing(self, stopped: Stopped) -> Listing:
+        """See `Source.listing`."""
+        items, failed = list[Item](), list[Rejected]()
+        self._names = {}
+        try:
+            pages = self._opened().get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self.prefix)
+            for page in pages:
+                check_running(stopped)
+                for one in page.get("Contents", ()):
+                    name = str(one["Key"]).removeprefix(self.prefix).lstrip("/")
+                    key = id_of_path(name)
+                    if not is_read(name) or key in self._names:
+                        continue
+                    if reason := too_large(int(one["Size"])):
+                        failed.append(Rejected(key, None, reason))
+                        continue
+                    if len(items) >= MOST_ITEMS:
+                        raise BadRequest(
+                            f"it has more than {MOST_ITEMS:,} objects: sync prefixes of it", where="source"
+                        )
+                    self._names[key] = str(one["Key"]), str(one["ETag"])
+                    items.append(Item(key, f"{one['ETag']} {one['Size']}"))
+        except self._errors() as error:
+            raise self._said(error) from None
+        return Listing(items, [one.where for one in failed], failed)
+
+    def read(self, wanted: Sequence[Wanted], stopped: Stopped) -> Iterator[Read]:
+        """See `Source.read`."""
+        return read_files(wanted, stopped, self._load, self.shown)
+
+    def _load(self, key: str, into: BinaryIO) -> None:
+        name, etag = self._names[key]
+        try:
+            # Another object by now: the next run lists it as it is then.
+            body = self._opened().get_object(Bucket=self.bucket, Key=name, IfMatch=etag)["Body"]
+            size = 0
+            while piece := body.read(_PIECE_BYTES):
+                if (size := size + len(piece)) > MAX_WHOLE_FILE_BYTES:
+                    raise Unreadable(str(too_large(size)))
+                into.write(piece)
+        except self._errors() as error:
+            raise Unreadable(self._said(error).reason) from None
+
+    def _opened(self) -> Any:
+        if self._client is None:
+            try:
+                boto3, config = importlib.import_module("boto3"), importlib.import_module("botocore.config")
+            except ImportError as error:
+                raise Unavailable("the source", f"boto3 is missing: {install_command('aws')}") from error
+            settings = config.Config(
+                connect_timeout=_TIMEOUT_S, read_timeout=_TIMEOUT_S, retries={"total_max_attempts": 3},
+                s3={"addressing_style": "auto"},
+            )  # fmt: skip
+            try:
+                self._client = boto3.session.Session().client("s3", config=settings)
+            except self._errors() as error:
+                raise self._said(error) from None
+        return self._client
+
+    @staticmethod
+    def _errors() -> tuple[type[Exception], ...]:
+        exceptions = importlib.import_module("botocore.exceptions")
+        return exceptions.BotoCoreError, exceptions.ClientError, OSError, ValueError
+
+    def _said(self, error: Exception) -> Unavailable:
+        return Unavailable(self.shown, one_line(str(error) or type(error).__name__, 200))

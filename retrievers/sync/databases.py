@@ -1,0 +1,103 @@
+"""Connections to other databases: PostgreSQL by psycopg, any other by SQLAlchemy where that is installed."""
+
+import importlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import dict_row
+
+from retrievers.core.errors import BadRequest, Unavailable
+from retrievers.core.extras import install_command
+from retrievers.ingest.clean import one_line
+
+Rows = Iterator[Mapping[str, Any]]
+_AT_ONCE = 1000
+_CONNECT_S = 10
+_POSTGRES = ("postgresql", "postgres")
+
+
+def named(url: str) -> str:
+    """A database's address without user, password and options.
+
+    Raises:
+        BadRequest: it is no address.
+    """
+    try:
+        scheme = urlsplit(url).scheme
+        if scheme in _POSTGRES:
+            parts = conninfo_to_dict(url)
+            port = f":{parts['port']}" if parts.get("port") else ""
+            return f"postgresql://{parts.get('host') or ''}{port}/{parts.get('dbname') or ''}"
+        split = urlsplit(url)
+        port = f":{split.port}" if split.port else ""
+        return f"{scheme}://{split.hostname or ''}{port}{split.path}"
+    except (ValueError, psycopg.Error):
+        # The reason would quote the address, which may hold a password.
+        raise BadRequest(
+            "the address of the database cannot be read; quote % : @ / of the password", where="source"
+        ) from None
+
+
+@contextmanager
+def opened(url: str, shown: str, statement: str) -> Iterator[Rows]:
+    """The rows of one SELECT, in a transaction that sees one state and writes nothing.
+
+    Raises:
+        BadRequest: the statement cannot be run there.
+        Unavailable: the database cannot be asked, or its driver is not installed.
+    """
+    rows = _by_psycopg if urlsplit(url).scheme in _POSTGRES else _by_sqlalchemy
+    with rows(url, shown, statement) as found:
+        yield found
+
+
+@contextmanager
+def _by_psycopg(url: str, shown: str, statement: str) -> Iterator[Rows]:
+    try:
+        with psycopg.connect(url, connect_timeout=_CONNECT_S, row_factory=dict_row) as connection:
+            connection.read_only = True
+            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            with connection.cursor("signalbox_sync") as cursor:
+                cursor.itersize = _AT_ONCE
+                cursor.execute(statement.encode())
+                yield iter(cursor)
+    except psycopg.OperationalError as error:
+        raise Unavailable(shown, _said(error)) from None
+    except psycopg.Error as error:
+        raise BadRequest(f"{shown} refuses the query: {_said(error)}", where="source") from None
+
+
+@contextmanager
+def _by_sqlalchemy(url: str, shown: str, statement: str) -> Iterator[Rows]:
+    try:
+        sqlalchemy = importlib.import_module("sqlalchemy")
+    except ImportError as error:
+        raise Unavailable(shown, f"SQLAlchemy is missing: {install_command('sql')}") from error
+    try:
+        engine = sqlalchemy.create_engine(url)
+    except (sqlalchemy.exc.ArgumentError, ImportError) as error:
+        reason = (
+            str(error) if isinstance(error, ImportError) else "its address cannot be read, or its kind is not known"
+        )
+        raise Unavailable(shown, one_line(reason, 200)) from None
+    try:
+        with engine.connect() as connection:
+            streaming = connection.execution_options(stream_results=True, yield_per=_AT_ONCE)
+            yield iter(streaming.execute(sqlalchemy.text(statement.replace(":", "\\:"))).mappings())
+            connection.rollback()
+    except sqlalchemy.exc.OperationalError as error:
+        raise Unavailable(shown, _said(error.orig or error)) from None
+    except sqlalchemy.exc.SQLAlchemyError as error:
+        raise BadRequest(
+            f"{shown} refuses the query: {_said(getattr(error, 'orig', None) or error)}", where="source"
+        ) from None
+    finally:
+        engine.dispose()
+
+
+def _said(error: BaseException) -> str:
+    return one_line(str(error).strip().partition("\n")[0] or type(error).__name__, 200)

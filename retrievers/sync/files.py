@@ -1,0 +1,71 @@
+"""Files that a source hands over as bytes, read as the files of a folder are."""
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import PurePosixPath
+from typing import BinaryIO
+
+from retrievers.ingest.clean import Cleaner, printable
+from retrievers.ingest.formats import MAX_WHOLE_FILE_BYTES, READERS
+from retrievers.ingest.formats import Source as File
+from retrievers.ingest.read import read_each
+from retrievers.sandbox import MOST_REQUESTS, Stopped
+from retrievers.sync.source import End, Found, Read, Unread, Wanted, check_running
+
+
+class Unreadable(Exception):
+    """One file cannot be had now; the message says why."""
+
+
+def is_read(name: str) -> bool:
+    """Whether `signalbox ingest` would read a file of this path: of a known form, and no part of it hidden."""
+    path = PurePosixPath(name)
+    return path.suffix.lower() in READERS and not any(part.startswith(".") for part in path.parts)
+
+
+def id_of_path(name: str) -> str:
+    """What the document of a file is called when it does not say so itself."""
+    return Cleaner().text(name)
+
+
+def read_files(
+    wanted: Sequence[Wanted],
+    stopped: Stopped,
+    load: Callable[[str, BinaryIO], None],
+    shown: str,
+) -> Iterator[Read]:
+    """The documents of files, a few at a time.
+
+    Args:
+        load: writes the content of the file of a key; raises Unreadable.
+        shown: of the source, before the path in messages.
+    """
+    left = iter(wanted)
+    while some := list(islice(left, MOST_REQUESTS)):
+        with ExitStack() as opened:
+            files: list[File] = []
+            for one in some:
+                check_running(stopped)
+                file = opened.enter_context(tempfile.TemporaryFile(prefix="signalbox-"))
+                try:
+                    load(one.key, file)
+                except Unreadable as error:
+                    yield Unread(one.key, str(error))
+                    continue
+                size_bytes = file.tell()
+                file.seek(0)
+                path = PurePosixPath(one.key)
+                where = printable(f"{shown}/{one.key}")
+                files.append(File(file, where, one.key, path.stem, path.suffix.lower(), size_bytes))
+            for read, items in read_each(files, stopped):
+                for _, item in items:
+                    yield Found(read.id, item)
+                yield End(read.id)
+
+
+def too_large(size_bytes: int) -> str | None:
+    """Why a file of that size is not fetched."""
+    most = MAX_WHOLE_FILE_BYTES
+    return f"larger than {most >> 20} MB" if size_bytes > most else None

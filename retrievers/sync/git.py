@@ -1,0 +1,99 @@
+"""A git checkout as a source: the files of a commit, which is that of HEAD or of another name.
+
+What is not committed is none of it, so a run never sees half an edit; and of a file that has not changed, git says so.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from retrievers.core.errors import BadRequest, Unavailable
+from retrievers.ingest.clean import one_line
+from retrievers.ingest.documents import Rejected
+from retrievers.sandbox import Stopped
+from retrievers.sync.files import Unreadable, id_of_path, is_read, read_files, too_large
+from retrievers.sync.source import Item, Listing, Read, Wanted, check_running
+
+_WITHIN_S = 120.0
+_FILES = ("100644", "100755")
+
+
+@dataclass(slots=True)
+class Checkout:
+    """The committed files of a checkout, or of a bare repository.
+
+    Attributes:
+        commit: HEAD, a branch, a tag or a commit.
+    """
+
+    path: Path
+    commit: str = "HEAD"
+    _blobs: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.commit.startswith("-"):
+            raise BadRequest(f'"{one_line(self.commit, 80)}" is no name of a commit', where="source")
+
+    @property
+    def shown(self) -> str:
+        """See `Source.shown`."""
+        return f"git:{Path(os.path.abspath(self.path)).as_posix()}@{self.commit}"
+
+    def listing(self, stopped: Stopped) -> Listing:
+        """See `Source.listing`."""
+        check_running(stopped)
+        if not self.path.exists():
+            raise BadRequest(f"the source {self.path} does not exist", where="source")
+        listed = self._git("ls-tree", "-r", "-l", "-z", "--full-tree", f"{self.commit}^{{tree}}")
+        items, failed = list[Item](), list[Rejected]()
+        self._blobs = {}
+        for line in filter(None, listed.split(b"\0")):
+            about, _, raw = line.partition(b"\t")
+            mode, _, blob, size = about.decode().split()
+            name = os.fsdecode(raw)
+            key = id_of_path(name)
+            if mode not in _FILES or not is_read(name) or key in self._blobs:
+                continue
+            if reason := too_large(int(size)):
+                failed.append(Rejected(key, None, reason))
+                continue
+            self._blobs[key] = blob, int(size)
+            items.append(Item(key, blob))
+        return Listing(items, [one.where for one in failed], failed)
+
+    def read(self, wanted: Sequence[Wanted], stopped: Stopped) -> Iterator[Read]:
+        """See `Source.read`."""
+        return read_files(wanted, stopped, self._load, self.shown)
+
+    def _load(self, key: str, into: BinaryIO) -> None:
+        blob, _ = self._blobs[key]
+        try:
+            into.write(self._git("cat-file", "blob", blob))
+        except Unavailable as error:
+            raise Unreadable(error.reason) from None
+
+    def _git(self, *arguments: str) -> bytes:
+        """What git answers. It runs nothing of the repository's own, and fetches nothing."""
+        program = shutil.which("git")
+        if program is None:
+            raise Unavailable("the source", "git is not installed")
+        # A repository in a folder above is not the one that was meant.
+        ceiling = Path(os.path.abspath(self.path)).parent.as_posix()
+        environment = {
+            "PATH": os.defpath, "LC_ALL": "C", "GIT_CEILING_DIRECTORIES": ceiling, "GIT_OPTIONAL_LOCKS": "0",
+            "GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_NO_REPLACE_OBJECTS": "1",
+        }  # fmt: skip
+        # Whose the folder is does not matter: only objects are read.
+        command = [program, "-c", "safe.directory=*", "-C", str(self.path), *arguments]
+        try:
+            done = subprocess.run(command, capture_output=True, env=environment, timeout=_WITHIN_S, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise Unavailable("the source", f"git gives no answer ({type(error).__name__})") from error
+        if done.returncode:
+            said = one_line(done.stderr.decode(errors="replace").strip(), 200)
+            raise Unavailable("the source", f"git cannot read {self.path}: {said}")
+        return done.stdout

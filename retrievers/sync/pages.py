@@ -1,0 +1,149 @@
+"""Pages of the web as a source: those that a sitemap or a list of addresses names, through the guarded fetcher.
+
+A list is text with an address on each line. Every address in it is judged as those that anybody writes.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from urllib.parse import urlsplit
+from xml.etree import ElementTree
+
+from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
+from retrievers.http.fetch import Fetcher, Gone, Page
+from retrievers.http.urls import read_url
+from retrievers.ingest.clean import one_line
+from retrievers.ingest.documents import Rejected
+from retrievers.ingest.read import read_record
+from retrievers.sandbox import Stopped
+from retrievers.sync.source import MOST_KEY_CHARACTERS, End, Found, Item, Listing, Read, Unread, Wanted, check_running
+
+MOST_PAGES = 50_000
+_MOST_MAPS = 100
+_PAGE_S = 20.0
+_AT_ONCE = 4
+"""Pages that are asked for at the same time: of most lists all are of one server."""
+
+
+@dataclass(slots=True)
+class Pages:
+    """The pages of a list. A sitemap's `lastmod` says what has changed; without it each page is fetched and compared.
+
+    Attributes:
+        url: of the sitemap, the index of sitemaps or the list.
+    """
+
+    url: str
+    fetcher: Fetcher = field(default_factory=lambda: Fetcher(cache_s=0))
+
+    def __post_init__(self) -> None:
+        try:
+            self.url = read_url(self.url).url
+        except BadRequest as error:
+            raise BadRequest(f"the source is refused: {error}", where="source") from None
+
+    @property
+    def shown(self) -> str:
+        """See `Source.shown`; a query may hold a key."""
+        query = urlsplit(self.url).query
+        bare = self.url.partition("?")[0]
+        return f"{bare}?{hashlib.sha256(query.encode()).hexdigest()[:8]}" if query else bare
+
+    def listing(self, stopped: Stopped) -> Listing:
+        """See `Source.listing`; where one of several sitemaps fails, all do: what it names is not known to be gone."""
+        items: dict[str, Item] = {}
+        failed: list[Rejected] = []
+        waiting, seen = [self.url], 0
+        while waiting:
+            check_running(stopped)
+            url = waiting.pop()
+            if (seen := seen + 1) > _MOST_MAPS:
+                raise BadRequest(f"it names more than {_MOST_MAPS} sitemaps", where="source")
+            page = asyncio.run(self.fetcher.fetch(url, timeout_s=_PAGE_S))
+            maps, entries = _named(page)
+            waiting += maps
+            for address, changed in entries:
+                _add(items, failed, address, changed)
+            if len(items) > MOST_PAGES:
+                raise BadRequest(
+                    f"it names more than {MOST_PAGES:,} pages: sync its sitemaps each by itself", where="source"
+                )
+        return Listing([*items.values()], failed=failed)
+
+    def read(self, wanted: Sequence[Wanted], stopped: Stopped) -> Iterator[Read]:
+        """See `Source.read`."""
+        left = iter(wanted)
+        while some := list(islice(left, _AT_ONCE)):
+            check_running(stopped)
+            for one, found in zip(some, asyncio.run(self._fetch([one.key for one in some])), strict=True):
+                yield from _read(one, found)
+
+    async def _fetch(self, urls: Sequence[str]) -> list[Page | RetrievalError]:
+        async def fetched(url: str) -> Page | RetrievalError:
+            try:
+                return await self.fetcher.fetch(url, timeout_s=_PAGE_S)
+            except RetrievalError as error:
+                return error
+
+        return list(await asyncio.gather(*map(fetched, urls)))
+
+
+def _read(one: Wanted, found: Page | RetrievalError) -> Iterator[Read]:
+    if isinstance(found, Unavailable) and not isinstance(found, Gone):
+        yield Unread(one.key, str(found))
+    elif isinstance(found, RetrievalError):
+        yield Found(one.key, Rejected(one.key, one.key, str(found)))
+        yield End(one.key)
+    else:
+        said = "\n".join((found.url, found.title, found.published or "", found.text))
+        digest = hashlib.sha256(said.encode(errors="surrogatepass")).digest()
+        if digest != one.digest:
+            metadata = {"published": found.published} if found.published else {}
+            record = {"id": one.key, "title": found.title or one.key, "text": found.text, "url": found.url}
+            yield Found(one.key, read_record({**record, "metadata": metadata}, one.key))
+        yield End(one.key, digest, is_same=digest == one.digest)
+
+
+def _add(items: dict[str, Item], failed: list[Rejected], address: str, changed: str | None) -> None:
+    shown = one_line(address, 100)
+    try:
+        key = read_url(address).url
+    except BadRequest as error:
+        failed.append(Rejected(shown, None, f"its address is refused: {error}"))
+        return
+    if len(key) > MOST_KEY_CHARACTERS:
+        failed.append(Rejected(shown, None, f"its address has more than {MOST_KEY_CHARACTERS} characters"))
+    else:
+        items.setdefault(key, Item(key, changed))
+
+
+def _named(page: Page) -> tuple[list[str], list[tuple[str, str | None]]]:
+    """Addresses of further sitemaps, and of pages with when they were changed last.
+
+    Raises:
+        BadRequest: it is neither a sitemap nor a list.
+    """
+    text = page.text.lstrip("\ufeff")
+    if page.content_type == "text/plain" and not text.startswith("<"):
+        lines = (line.strip() for line in text.splitlines())
+        return [], [(line, None) for line in lines if line and not line.startswith("#")]
+    # Without a declaration of types there are no entities to expand.
+    if "<!" in text.replace("<!--", "").replace("<![CDATA[", ""):
+        raise BadRequest("it is no sitemap: sitemaps declare no types", where="source")
+    try:
+        root = ElementTree.fromstring(text)
+    except (ElementTree.ParseError, ValueError) as error:
+        raise BadRequest(
+            f"it is neither a sitemap nor a list of addresses: {one_line(str(error), 100)}", where="source"
+        ) from None
+    kind = root.tag.rpartition("}")[2]
+    if kind not in ("urlset", "sitemapindex"):
+        raise BadRequest("it is neither a sitemap nor a list of addresses", where="source")
+    entries = []
+    for child in root:
+        said = {part.tag.rpartition("}")[2]: (part.text or "").strip() for part in child}
+        if said.get("loc"):
+            entries.append((said["loc"], said.get("lastmod") or None))
+    return ([loc for loc, _ in entries], []) if kind == "sitemapindex" else ([], entries)

@@ -1,0 +1,196 @@
+"""The mirrors of a tenant: their schedules, their runs, and how these went."""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from retrievers.core.errors import NotFound, Unavailable
+from retrievers.core.types import Viewer, whole
+from retrievers.ingest.jobs import Job, Jobs, Lease
+from retrievers.postgres.database import Database
+from retrievers.sync.mirror import Mirror
+
+MOST_LISTED = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A mirror that is brought up to date again and again.
+
+    Attributes:
+        every_s: from the beginning of one run to that of the next.
+    """
+
+    name: str
+    mirror: Mirror
+    every_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A mirror as its tenant sees it.
+
+    Attributes:
+        source: without passwords.
+        name: of its schedule; None for one that is run by hand.
+        next_at: when its next run is due.
+        documents: how many its last whole run left.
+        last: its last run; None before the first, and when that is longer ago than jobs are kept.
+    """
+
+    id: str
+    name: str | None
+    source: str
+    collection: str
+    every_s: float | None
+    next_at: datetime | None
+    documents: int | None
+    last: Job | None
+
+
+class Schedules:
+    """The mirrors in one database; any number of processes may share it."""
+
+    def __init__(self, database: Database, jobs: Jobs, own: Sequence[Schedule] = ()) -> None:
+        self._database, self._jobs, self._own = database, jobs, own
+        self._registered = False
+
+    async def write_due(self) -> None:
+        """Write down the runs of this process's own schedules that are due: each once, however many look at once.
+
+        Raises:
+            Unavailable: the database cannot be asked.
+        """
+        if not self._own:
+            return
+        if not self._registered:
+            for one in self._own:
+                await self._register(one)
+            self._registered = True
+        for tenant in {one.mirror.tenant for one in self._own}:
+            ids = [one.mirror.manifest.sync for one in self._own if one.mirror.tenant == tenant]
+            async with self._database.transaction(whole(tenant)) as connection:
+                await connection.execute(_DUE, {"tenant": tenant, "ids": ids})
+
+    async def _register(self, schedule: Schedule) -> None:
+        mirror = schedule.mirror
+        values = {**_row(mirror), "name": schedule.name, "every_s": schedule.every_s}
+        async with self._database.transaction(whole(mirror.tenant)) as connection:
+            await connection.execute(_REGISTER, values)
+
+    async def begin(self, mirror: Mirror) -> Lease:
+        """A run of a mirror, for the caller to carry out; one that was written down or left behind is taken over.
+
+        Raises:
+            Unavailable: it is under way already, or the database cannot be asked.
+        """
+        job, token = uuid.uuid4(), uuid.uuid4()
+        values = {**_row(mirror), "job": job, "lease": token, "seconds": self._jobs.lease_s}
+        async with self._database.transaction(whole(mirror.tenant)) as connection:
+            await connection.execute(_MEET, values)
+            await connection.execute(_LOCK, values)
+            row = await (await connection.execute(_OPEN, values)).fetchone()
+            if row is not None and row[1]:
+                reason = f"it is being synced already by job {row[0].hex}; wait for its end"
+                raise Unavailable("the source", reason, retry_after_s=self._jobs.lease_s)
+            if row is not None:
+                values["job"] = job = row[0]
+            await connection.execute(_BEGIN if row is None else _TAKE_OVER, values)
+        return Lease(mirror.tenant, job, token)
+
+    async def listed(self, who: str | Viewer) -> list[Followed]:
+        """The tenant's mirrors by name and collection, at most 200, each with its last run."""
+        rows = await self._database.fetch(who, _LISTED, {"tenant": Viewer.of(who).tenant, "most": MOST_LISTED})
+        found = []
+        for id, *shown, job in rows:
+            last = None if job is None else await self._jobs.job(who, job.hex)
+            name, source, collection, every_s, next_at, documents = shown
+            found.append(Followed(id.hex, name, source, collection, every_s, next_at, documents, last))
+        return found
+
+    async def run_now(self, who: str | Viewer, name: str) -> Followed:
+        """Have a worker that knows the source run a mirror now, and not only when it is due.
+
+        Args:
+            name: of its schedule, or its id.
+        Raises:
+            NotFound: the tenant has no schedule of that name.
+        """
+        tenant = Viewer.of(who).tenant
+        one = find(await self.listed(who), name)
+        if one.every_s is None:
+            raise NotFound(f'"{name[:80]}" has no schedule: run it by `signalbox sync`', where="name")
+        async with self._database.transaction(whole(tenant)) as connection:
+            await connection.execute(_WRITE_DOWN, {"tenant": tenant, "sync": uuid.UUID(one.id)})
+        return find(await self.listed(who), one.id)
+
+
+def find(followed: Sequence[Followed], name: str) -> Followed:
+    """The mirror of that name or id.
+
+    Raises:
+        NotFound: there is none.
+    """
+    for one in followed:
+        if name in (one.id, one.name):
+            return one
+    raise NotFound(f'there is no sync "{name[:80]}"', where="name")
+
+
+def _row(mirror: Mirror) -> dict[str, object]:
+    return {
+        "tenant": mirror.tenant,
+        "sync": mirror.manifest.sync,
+        "collection": mirror.collection,
+        "source": mirror.source.shown,
+    }
+
+
+_MEET = """
+    INSERT INTO signalbox.sync (tenant, id, collection, source)
+    VALUES (%(tenant)s, %(sync)s, %(collection)s, %(source)s) ON CONFLICT DO NOTHING
+"""
+_REGISTER = """
+    INSERT INTO signalbox.sync AS s (tenant, id, collection, source, name, every_s, due_at)
+    VALUES (%(tenant)s, %(sync)s, %(collection)s, %(source)s, %(name)s, %(every_s)s, now())
+    ON CONFLICT (tenant, id) DO UPDATE
+    SET name = excluded.name, every_s = excluded.every_s,
+        due_at = least(coalesce(s.due_at, now()), now() + make_interval(secs => excluded.every_s))
+    WHERE (s.name, s.every_s) IS DISTINCT FROM (excluded.name, excluded.every_s)
+"""
+_DUE = """
+    WITH due AS (
+        UPDATE signalbox.sync SET due_at = now() + make_interval(secs => every_s)
+        WHERE tenant = %(tenant)s AND id = ANY (%(ids)s) AND due_at <= now()
+        RETURNING tenant, id, collection)
+    INSERT INTO signalbox.job (tenant, id, collection, sync, status)
+    SELECT tenant, gen_random_uuid(), collection, id, 'queued' FROM due ON CONFLICT DO NOTHING
+"""
+_WRITE_DOWN = """
+    INSERT INTO signalbox.job (tenant, id, collection, sync, status)
+    SELECT tenant, gen_random_uuid(), collection, id, 'queued' FROM signalbox.sync
+    WHERE tenant = %(tenant)s AND id = %(sync)s ON CONFLICT DO NOTHING
+"""
+_LOCK = "SELECT FROM signalbox.sync WHERE tenant = %(tenant)s AND id = %(sync)s FOR UPDATE"
+_OPEN = """
+    SELECT id, status = 'running' AND free_at > now() FROM signalbox.job
+    WHERE tenant = %(tenant)s AND sync = %(sync)s AND status IN ('queued', 'running') FOR UPDATE
+"""
+_BEGIN = """
+    INSERT INTO signalbox.job (tenant, id, collection, sync, status, lease, free_at, started_at)
+    VALUES (%(tenant)s, %(job)s, %(collection)s, %(sync)s, 'running', %(lease)s,
+            now() + make_interval(secs => %(seconds)s), now())
+"""
+_TAKE_OVER = """
+    UPDATE signalbox.job SET status = 'running', lease = %(lease)s, started_at = now(),
+        free_at = now() + make_interval(secs => %(seconds)s)
+    WHERE tenant = %(tenant)s AND id = %(job)s
+"""
+_LISTED = """
+    SELECT s.id, s.name, s.source, s.collection, s.every_s, s.due_at, s.documents,
+           (SELECT j.id FROM signalbox.job j WHERE j.tenant = s.tenant AND j.sync = s.id
+              AND (j.expires_at IS NULL OR j.expires_at > now())
+            ORDER BY j.delivery DESC LIMIT 1)
+    FROM signalbox.sync s WHERE s.tenant = %(tenant)s ORDER BY s.name, s.collection, s.source LIMIT %(most)s
+"""

@@ -1,0 +1,56 @@
+"""From what somebody writes to the source it means."""
+
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from retrievers.core.errors import BadRequest
+from retrievers.ingest.clean import one_line
+from retrievers.sync.bucket import Bucket
+from retrievers.sync.databases import named
+from retrievers.sync.folder import Folder
+from retrievers.sync.git import Checkout
+from retrievers.sync.pages import Pages
+from retrievers.sync.source import Source
+from retrievers.sync.table import Table
+
+FORMS = (
+    "a folder or file, git:CHECKOUT or git:CHECKOUT@BRANCH, s3://BUCKET/PREFIX, the http or https address of a sitemap "
+    "or a list of addresses, or that of a database (postgresql://..., others by SQLAlchemy) with --table or --query"
+)
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?=://)")
+
+
+def open_source(
+    text: str, *, table: str | None = None, query: str | None = None, updated_at: str | None = None
+) -> Source:
+    """The source of that form; nothing is looked at yet.
+
+    Args:
+        table, query, updated_at: of a database, see `retrievers.sync.table.Table`.
+    Raises:
+        BadRequest: it is of no form that is known, or the options do not fit it.
+    """
+    if not text.strip() or "\0" in text:
+        raise BadRequest(f"no source is given; say {FORMS}", where="source")
+    found = _SCHEME.match(text)
+    scheme = found[0].lower() if found else ""
+    if scheme and scheme not in ("s3", "http", "https"):
+        return Table(text, named(text), table or "", query or "", updated_at or "")
+    if table or query or updated_at:
+        raise BadRequest("--table, --query and --updated-at are of a database", where="source")
+    if scheme == "s3":
+        return _bucket(text)
+    if scheme:
+        return Pages(text)
+    if text.startswith("git:"):
+        path, _, commit = text.removeprefix("git:").rpartition("@")
+        return Checkout(Path(path), commit) if path else Checkout(Path(commit))
+    return Folder(Path(text))
+
+
+def _bucket(text: str) -> Bucket:
+    split = urlsplit(text)
+    if not split.netloc or split.query or split.fragment or "@" in split.netloc:
+        raise BadRequest(f'"{one_line(text, 80)}" is no s3://BUCKET/PREFIX', where="source")
+    return Bucket(split.netloc, split.path.lstrip("/"))

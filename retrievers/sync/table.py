@@ -1,0 +1,148 @@
+"""A table or a query of another database as a source: a document per row, as a row of a CSV file is one.
+
+The column `id` names the row; `text`, `title`, `url`, `metadata`, `readers` and the other keys of a record mean what
+they mean there, and all others are metadata. Other names are given by a query (`SELECT article_id AS id, ...`).
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from retrievers.core.errors import BadRequest
+from retrievers.ingest.clean import one_line
+from retrievers.ingest.read import read_record
+from retrievers.sandbox import Stopped
+from retrievers.sync.databases import Rows, opened
+from retrievers.sync.source import MOST_ITEMS, End, Found, Item, Listing, Read, Wanted, check_running
+
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}(\.[A-Za-z_][A-Za-z0-9_$]{0,62})?")
+_LONGEST_SHOWN = 200
+_LOOK_EVERY = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of a database of somebody else's, which is only read.
+
+    Attributes:
+        url: of the database; it may hold a password.
+        named: the address without one.
+        table: with its schema, or "".
+        query: a SELECT, in place of a table.
+        updated_at: column that changes with every change of a row: then only changed rows are read whole.
+    """
+
+    url: str
+    named: str
+    table: str = ""
+    query: str = ""
+    updated_at: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.table) == bool(self.query):
+            raise BadRequest("a database needs a --table or a --query, and not both", where="source")
+        for name, value in (("--table", self.table), ("--updated-at", self.updated_at)):
+            if value and not _PLAIN_NAME.fullmatch(value):
+                reason = "is no plain name of a table or column; give a --query for it"
+                raise BadRequest(f'{name} "{one_line(value, 80)}" {reason}', where=name)
+        if self.query and not re.match(r"\s*(select|with)\b", self.query, re.IGNORECASE):
+            raise BadRequest("--query is no SELECT", where="--query")
+
+    @property
+    def shown(self) -> str:
+        """See `Source.shown`."""
+        what = self.table or " ".join(self.query.split())
+        if len(what) > _LONGEST_SHOWN:
+            what = f"{what[:_LONGEST_SHOWN]}... {hashlib.sha256(what.encode()).hexdigest()[:8]}"
+        return f"{self.named} {what}"
+
+    def listing(self, stopped: Stopped) -> Listing:
+        """See `Source.listing`."""
+        columns = f"id, {self.updated_at}" if self.updated_at else "*"
+        items: dict[str, str] = {}
+        with self._rows(columns) as rows:
+            for row in _looking(rows, stopped):
+                key = _key(row)
+                if key in items:
+                    raise BadRequest(f'two rows have the id "{one_line(key, 80)}"; it must be unique', where="source")
+                if len(items) >= MOST_ITEMS:
+                    raise BadRequest(f"it has more than {MOST_ITEMS:,} rows: sync them in parts", where="source")
+                items[key] = self._version(row)
+        return Listing([Item(key, version) for key, version in items.items()])
+
+    def read(self, wanted: Sequence[Wanted], stopped: Stopped) -> Iterator[Read]:
+        """See `Source.read`; all rows are gone through once more, and a row that is there no more is left out."""
+        if not wanted:
+            return
+        keys = {one.key for one in wanted}
+        with self._rows("*") as rows:
+            for row in _looking(rows, stopped):
+                if (key := _key(row)) in keys:
+                    record = {name: value for name, value in row.items() if value is not None}
+                    yield Found(key, read_record({**record, "id": key}, f"{self.named} {key}"))
+                    yield End(key)
+
+    def _version(self, row: dict[str, Any]) -> str:
+        if self.updated_at:
+            return str(row[self.updated_at])
+        return hashlib.sha256(json.dumps(row, sort_keys=True, default=str).encode(errors="surrogatepass")).hexdigest()
+
+    @contextmanager
+    def _rows(self, columns: str) -> Iterator[Iterator[dict[str, Any]]]:
+        source = f"({self.query}) AS source_rows" if self.query else self.table
+        # Of names that were checked, or of the query that the operator wrote: no value comes from anybody else.
+        with opened(self.url, self.named, f"SELECT {columns} FROM {source}") as rows:  # noqa: S608
+            yield _plain(rows)
+
+
+def _looking(rows: Iterator[dict[str, Any]], stopped: Stopped) -> Iterator[dict[str, Any]]:
+    for number, row in enumerate(rows):
+        if number % _LOOK_EVERY == 0:
+            check_running(stopped)
+        yield row
+
+
+def _key(row: dict[str, Any]) -> str:
+    if row.get("id") is None:
+        reason = (
+            "has none in some rows"
+            if "id" in row
+            else "is missing: name one in a --query (SELECT article_id AS id, ...)"
+        )
+        raise BadRequest(f"the column id {reason}", where="source")
+    return str(row["id"])
+
+
+def _plain(rows: Rows) -> Iterator[dict[str, Any]]:
+    for row in rows:
+        yield {name: _value(value) for name, value in row.items()}
+
+
+def _value(value: Any) -> Any:
+    """A value of a column as the JSON value that it stands for; what is none, such as bytes, is left out."""
+    match value:
+        case bool() | int() | float() | str() | None:
+            return value
+        case Decimal():
+            return int(value) if value == value.to_integral_value() and abs(value) < 10**15 else float(value)
+        case datetime() | date() | time():
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case UUID():
+            return str(value)
+        case list() | tuple():
+            return [_value(one) for one in value]
+        case dict():
+            return {str(key): _value(one) for key, one in value.items()}
+        case bytes() | bytearray() | memoryview():
+            return None
+        case _:
+            return str(value)

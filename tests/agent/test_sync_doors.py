@@ -1,0 +1,225 @@
+"""Mirrors on the command line and over HTTP."""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx2
+import psycopg
+import pytest
+
+from agent.app import Service
+from agent.errors import BadSetting
+from agent.opening import open_service
+from agent.serve.cli import run
+from agent.serve.http.app import create_app
+from agent.serve.identity import Caller, Unauthenticated
+from agent.settings import Settings, load_settings
+
+ACME, RIVAL = {"Authorization": "Bearer acme"}, {"Authorization": "Bearer rival"}
+
+
+class Answer(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "source"
+    path.mkdir()
+    for name in "abc":
+        (path / f"{name}.md").write_text(f"# {name}\nThe rotor of turbine {name}.")
+    return path
+
+
+@pytest.fixture
+def signalbox(
+    tmp_path: Path, owner_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Answer]:
+    """Runs a command line on a fresh database, in a folder of its own."""
+    for name in [name for name in os.environ if name.startswith("SIGNALBOX_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SIGNALBOX_DATABASE_URL", owner_url)
+
+    def call(*arguments: str) -> Answer:
+        code = run(arguments)
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err
+        return Answer(code, captured.out, captured.err)
+
+    return call
+
+
+def test_a_folder_is_synced_looked_at_and_guarded_from_the_command_line(
+    signalbox: Callable[..., Answer], folder: Path, tmp_path: Path
+):
+    assert signalbox("sync", "source", "--collection", "docs", "--dry-run").out == (
+        "+ a.md\n+ b.md\n+ c.md\ndocs: 3 to add, 0 to change, 0 to delete, 0 unchanged, 0 cannot be stored\n"
+    )
+    assert signalbox("collections").out.startswith("no collection yet")
+    done = signalbox("sync", "source", "--collection", "docs")
+    assert done.code == 0
+    assert done.out.startswith("docs: 3 added, 0 updated, 0 deleted, 0 unchanged, 0 failed (")
+
+    (folder / "a.md").write_text("# changed")
+    (folder / "b.md").unlink()
+    (folder / "d.json").write_text("{")
+    said = json.loads(signalbox("sync", "source", "--collection", "docs", "--json").out)
+    assert {key: said[key] for key in ("inserted", "updated", "deleted", "unchanged", "source", "collection")} == {
+        "inserted": 0, "updated": 1, "deleted": 1, "unchanged": 1, "source": str(folder), "collection": "docs",
+    }  # fmt: skip
+    assert len(said["failed"]) == 1
+    again = signalbox("sync", "source", "--collection", "docs")
+    assert (again.code, "d.json: malformed JSON" in again.err) == (2, True), again.err
+
+    for path in folder.iterdir():
+        path.unlink()
+    planned = json.loads(signalbox("sync", "source", "--collection", "docs", "--dry-run", "--json").out)
+    assert (planned["deleted"], "--force" in planned["refused"]) == (["a.md", "c.md"], True)
+    refused = signalbox("sync", "source", "--collection", "docs")
+    assert (refused.code, "2 of 2 documents are gone" in refused.err) == (1, True)
+    folder.rmdir()
+    assert signalbox("sync", "source", "--collection", "docs").code == 2
+    folder.mkdir()
+    assert "0 added, 0 updated, 2 deleted" in signalbox("sync", "source", "--collection", "docs", "--force").out
+    listed = signalbox("sync")
+    assert f"{folder} -> docs, by hand" in listed.out
+    assert "2 deleted" in listed.out
+    assert [one["last"]["deleted"] for one in json.loads(signalbox("sync", "--json").out)] == [2]
+    assert "sync: 0 of 0 documents" in signalbox("jobs").out
+
+
+def test_a_sync_of_the_settings_is_run_by_its_name(signalbox: Callable[..., Answer], folder: Path, tmp_path: Path):
+    table = f'[sync.handbook]\nsource = "{folder}"\ncollection = "docs"\nevery = "15m"\ntenant = "acme"\n'
+    (tmp_path / "signalbox.toml").write_text(f"sync_max_delete = 1\n{table}")
+
+    assert "3 added" in signalbox("sync", "handbook").out
+    for path in folder.iterdir():
+        path.unlink()
+    assert "3 deleted" in signalbox("sync", "handbook").out
+    assert signalbox("sync", "--tenant", "acme", "--json").out.count('"collection": "docs"') >= 1
+    other = signalbox("sync", "handbook", "--collection", "else")
+    assert (other.code, "give no more than its name" in other.err) == (2, True)
+    missing = signalbox("sync", "nothing")
+    assert (missing.code, "--collection NAME, or one that the settings name: handbook" in missing.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        'every = "0s"', 'every = "15"', "every = 15", 'every = "1m"\ncollection = ""', 'every = "1m"\nsecret = "x"',
+    ],
+)  # fmt: skip
+def test_a_schedule_that_is_none_is_a_bad_setting(table: str, tmp_path: Path):
+    (tmp_path / "signalbox.toml").write_text(f'[sync.docs]\nsource = "s"\n{table}\n')
+    with pytest.raises(BadSetting, match="SYNC"):
+        load_settings(folder=tmp_path)
+
+
+def test_a_password_of_a_source_is_nowhere_to_be_seen(signalbox: Callable[..., Answer], owner_url: str, tmp_path: Path):
+    with psycopg.connect(owner_url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE article AS SELECT 1 AS id, 'one' AS text")
+        info = connection.info
+        address = f"postgresql://{info.user}:hunter2@/{info.dbname}?host={info.host}&port={info.port}"
+    (tmp_path / "signalbox.toml").write_text(
+        f'[sync.news]\nsource = "{address}"\ntable = "article"\ncollection = "docs"\nevery = "1h"\n'
+    )
+    said = signalbox("sync", "news")
+    assert (said.code, "1 added" in said.out) == (0, True), said.err
+    shown = [*said, *signalbox("sync"), *signalbox("sync", "--json"), *signalbox("jobs"), *signalbox("doctor")]
+    with psycopg.connect(owner_url) as connection:
+        shown += map(repr, connection.execute("SELECT * FROM signalbox.sync").fetchall())
+    assert "hunter2" not in " ".join(map(str, shown))
+    bad = signalbox("sync", "postgresql://a:hunter2@nowhere.invalid:99999x/x", "--table", "t", "--collection", "d")
+    assert (bad.code, "hunter2" in bad.err) == (3, False)
+
+
+# Over HTTP.
+
+
+async def by_key(authorization: str | None) -> Caller:
+    """Two tenants, whose keys are their names."""
+    key = (authorization or "").removeprefix("Bearer ")
+    if key not in ("acme", "rival"):
+        raise Unauthenticated
+    return Caller(key, key)
+
+
+@pytest.fixture
+async def service(owner_url: str, service_url: str, folder: Path) -> AsyncIterator[Service]:
+    given = {"docs": {"source": str(folder), "collection": "docs", "every": "1h", "tenant": "acme"}}
+    settings = Settings.model_validate(
+        {"database_url": owner_url, "service_url": service_url, "pool_size": 4, "timeout_s": 60, "sync": given}
+    )
+    async with open_service(settings) as service:
+        yield service
+
+
+@pytest.fixture
+async def client(service: Service) -> AsyncIterator[httpx2.AsyncClient]:
+    transport = httpx2.ASGITransport(create_app(service, identify=by_key))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers=ACME) as client:
+        yield client
+
+
+async def last(client: httpx2.AsyncClient, run: int) -> dict[str, Any]:
+    """The schedule `docs`, once its run of that number is over."""
+    for _ in range(1000):
+        jobs = (await client.get("/v1/jobs")).json()["jobs"]
+        if len(jobs) >= run and all(job["status"] in ("done", "failed") for job in jobs):
+            found: dict[str, Any] = (await client.get("/v1/syncs/docs")).json()
+            return found
+        await asyncio.sleep(0.02)
+    raise AssertionError("it never ran")
+
+
+async def test_a_schedule_is_seen_and_run_over_http(service: Service, client: httpx2.AsyncClient, folder: Path):
+    async with service.worker:
+        first = await last(client, 1)
+        assert (first["name"], first["source"], first["collection"], first["every_s"]) == (
+            "docs", str(folder), "docs", 3600.0,
+        )  # fmt: skip
+        assert (first["documents"], first["last"]["inserted"], first["failed"]) == (3, 3, [])
+        assert first["last"]["sync"] == first["id"]
+
+        (folder / "a.md").unlink()
+        (folder / "bad.json").write_text("{")
+        ran = await client.post("/v1/syncs/docs/run")
+        assert ran.status_code == 202, ran.text
+        second = await last(client, 2)
+    assert (second["last"]["deleted"], second["last"]["failed_count"], second["documents"]) == (1, 1, 2)
+    assert "malformed JSON" in second["failed"][0]["reason"]
+    listed = (await client.get("/v1/syncs")).json()["syncs"]
+    assert [(one["name"], one["last"]["job_id"]) for one in listed] == [("docs", second["last"]["job_id"])]
+    retried = await client.post(f"/v1/jobs/{second['last']['job_id']}/retry")
+    assert (retried.status_code, "the next run of its source" in retried.json()["detail"]) == (422, True), retried.text
+
+
+async def test_a_schedule_is_its_tenants_own(service: Service, client: httpx2.AsyncClient):
+    async with service.worker:
+        id = (await last(client, 1))["id"]
+    assert (await client.get("/v1/syncs", headers=RIVAL)).json() == {"syncs": []}
+    for name in ("docs", id):
+        assert (await client.get(f"/v1/syncs/{name}", headers=RIVAL)).status_code == 404
+        assert (await client.post(f"/v1/syncs/{name}/run", headers=RIVAL)).status_code == 404
+    assert (await client.get("/v1/syncs", headers={"Authorization": "Bearer no"})).status_code == 401
+    assert (await client.get("/v1/syncs/nothing")).status_code == 404
+
+
+async def test_a_deleted_document_and_a_deleted_collection_are_in_no_manifest(
+    service: Service, client: httpx2.AsyncClient, owner_url: str
+):
+    async with service.worker:
+        await last(client, 1)
+    await client.delete("/v1/documents/docs/a.md")
+    with psycopg.connect(owner_url, autocommit=True) as connection:
+        rows = connection.execute("SELECT document_id FROM signalbox.sync_document ORDER BY 1").fetchall()
+        assert rows == [("b.md",), ("c.md",)]
+        await client.delete("/v1/collections/docs")
+        assert connection.execute("SELECT count(*) FROM signalbox.sync_document").fetchone() == (0,)
