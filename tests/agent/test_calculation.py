@@ -1,13 +1,18 @@
 """Calculations over collections with short names of fields, numbers kept as text, and units."""
 
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
 
+from agent.intent.calculation.parts import split
+from agent.intent.columns import columns_of
 from agent.intent.derived import nouns_of
+from agent.intent.found import find
 from agent.intent.rules import Context, RulesReading, read_rules
 from agent.intent.time.periods import Calendar
+from agent.intent.vocabulary import build
 from agent.types import Message
 from retrievers.core.fields import Field
 from retrievers.core.types import Card, FieldCatalogue, FieldValues
@@ -233,6 +238,50 @@ def test_what_every_word_accounts_for_is_calculated(question: str, wanted: dict[
     aggregate = read(question, CELLAR).aggregate
     assert aggregate is not None
     assert {key: aggregate[key] for key in wanted} == wanted
+
+
+SHORT = (
+    text("zhuangtai", {"进行中": 60, "已结束": 40}),
+    text("ctry", {"Peru": 40, "Chad": 60}),
+    text("typ", {"loan": 40, "grant": 60}),
+    text("prod", {"Nordlager": 40, "Hofer": 60}),
+    text("moods", {"calm": 40, "tense": 60}),
+    text("区", {"北区": 40, "南湾": 60}),
+    number("pingfen", 1, 5),
+    number("number_of_pages", 1, 300),
+    number("ClaimedEUR", 1, 9000),
+)
+
+
+@pytest.mark.parametrize(
+    ("question", "wanted"),
+    [
+        ("count of projects by status", {"op": "count", "group_by": "zhuangtai"}),
+        ("average claimed amount of each country", {"op": "avg", "of": "ClaimedEUR", "group_by": "ctry"}),
+        ("number of projects by type", {"op": "count", "group_by": "typ"}),
+        ("what is the average rating?", {"op": "avg", "of": "pingfen"}),
+        ("total pages by country", {"op": "sum", "of": "number_of_pages", "group_by": "ctry"}),
+        ("how many different producers are there?", {"op": "count", "of": "prod"}),
+        ("most frequent mood tag", {"op": "count", "group_by": "moods", "limit": 1}),
+        ("各区的平均评分", {"op": "avg", "of": "pingfen", "group_by": "区"}),
+        ("the three longest projects by pages, with id", {"op": "list", "of": "number_of_pages", "limit": 3}),
+    ],
+)
+def test_a_short_or_a_chinese_name_of_a_field_is_known_by_the_word_it_stands_for(question: str, wanted: dict[str, Any]):
+    aggregate = read(question, SHORT).aggregate
+    assert aggregate is not None
+    assert {key: aggregate[key] for key in wanted} == wanted
+
+
+def test_a_named_value_that_constrains_nothing_is_no_filler():
+    fields = (*CELLAR, text("result", {"Won": 40, "Nominated": 60}))
+    catalogue = FieldCatalogue(((1, 1),), 100, {one.field.name: one for one in fields})
+    now = datetime(2026, 11, 20, tzinfo=UTC)
+    found = find("which taster has won the most?", build(catalogue), nouns_of((), catalogue), Calendar(now.date()), now)
+
+    parts = split(replace(found, pieces=(), constraints=()), columns_of(found.sentence.vocabulary))
+
+    assert [part.kind for part in parts if part.start == len("which taster has ")] == ["value"]
 
 
 def test_how_often_those_of_a_group_did_it_counts_records():

@@ -44,6 +44,8 @@ _CALCULATING = (
     "count", "how_much", "distinct", "avg", "median", "sum", "share", "rate", "ratio", "difference", "at_least",
     "at_most", *ENDS, "second", "third",
 )  # fmt: skip
+_ALWAYS_SHOWN = frozenset("id ids title titles 编号 标题".split())
+"""Of each row of a list, whatever fields are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,8 @@ def read_calculation(found: Found) -> Read:
     except Unclear as error:
         return Read(unread=(str(error),))
     unread = tuple(question.unread())
+    if made is not None and made.aggregate["op"] == "list":
+        unread = tuple(word for word in unread if word.casefold() not in _ALWAYS_SHOWN)
     if made is None or unread:
         return Read(unread=unread if question.has(*_CALCULATING) else ())
     doubtful = _part_of_others(made, question)

@@ -9,7 +9,7 @@ from functools import cache
 
 from agent.intent.columns import Column, Columns
 from agent.intent.found import Found, Piece
-from agent.intent.lexicon import CHINESE_DOCUMENT_NOUNS, STOP_WORDS, name_words
+from agent.intent.lexicon import CHINESE_DOCUMENT_NOUNS, CONCEPTS, STOP_WORDS, name_words
 from agent.intent.numbers import unit_of
 from agent.intent.numerals import parse_exact
 from agent.intent.sentence import Sentence
@@ -287,7 +287,16 @@ def _with_records(sentence: Sentence, parts: list[Part], columns: Columns) -> tu
             parts[place] = replace(part, kind=FILLER)
         elif part.kind in _SUPERLATIVE and any(one.piece and one.piece.field in part.fields for one in parts):
             parts[place] = replace(part, kind=FIELD)  # "[first]-authored by Kim"
-        elif part.kind == FIELD and before in _BEFORE_PLURAL and _names_records(sentence, part, columns):
+        elif part.kind == "count" and _names_amount(sentence, part, parts[place - 1] if place else None, columns):
+            parts[place] = replace(part, kind=FILLER)
+        elif part.kind in (FIELD, UNKNOWN) and place and _is_general(sentence, part, parts[place - 1]):
+            parts[place] = replace(part, kind=FILLER, fields=())
+        elif (
+            part.kind == FIELD
+            and before in _BEFORE_PLURAL
+            and _names_records(sentence, part, columns)
+            and not (before == "distinct" and all(len(columns.stems[name]) == 1 for name in part.fields))
+        ):
             parts[place] = replace(part, kind=RECORD, fields=(), guessed=True)
         elif (
             part.kind == UNKNOWN
@@ -298,6 +307,19 @@ def _with_records(sentence: Sentence, parts: list[Part], columns: Columns) -> tu
         if part.kind not in (FILLER, MARK, PIECE):
             before = parts[place].kind
     return tuple(parts)
+
+
+def _names_amount(sentence: Sentence, part: Part, before: Part | None, columns: Columns) -> bool:
+    """Whether "amount of" or "number of" ends the name of a number: "the claimed [amount of] all files"."""
+    named = before is not None and before.kind == FIELD and not columns.measures.keys().isdisjoint(before.fields)
+    return named and part_text(sentence, part).casefold().endswith(" of")
+
+
+def _is_general(sentence: Sentence, part: Part, before: Part) -> bool:
+    """Whether a general word ends the name of a field: "mood [tag]" of moods, "claim [type]"."""
+    general = {*CONCEPTS["kind"][0], *CONCEPTS["topic"][0]}
+    named = before.kind == FIELD and before.strength >= 4 and part.strength <= 2
+    return named and part_text(sentence, part).casefold() in general
 
 
 def _names_records(sentence: Sentence, part: Part, columns: Columns) -> bool:
@@ -379,7 +401,7 @@ def part_text(sentence: Sentence, part: Part) -> str:
     return sentence.text[part.start : part.end]
 
 
-_CLASSIFIERS = frozenset("个篇份条起件项门首道部次款套张家间本则封例宗台辆只座")
+_CLASSIFIERS = frozenset("个篇份条起件项门首道部次款套张家间本则封例宗台辆只座期集批笔单场届")
 
 
 def _is_classified(sentence: Sentence, parts: Sequence[Part], place: int) -> bool:
