@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import (
     AsyncGenerator,
+    AsyncIterator,
     Awaitable,
     Callable,
     Coroutine,
@@ -13,7 +14,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import wraps
@@ -32,11 +33,12 @@ from agent.intent.derived import derive, with_derived
 from agent.intent.reader import Cascade
 from agent.memory import Memory
 from agent.observe.observer import Observers
-from agent.pipeline import Decision, Pipeline
+from agent.pipeline import Decision, Pipeline, late, unfinished_scope
 from agent.records import Exchange, Records
 from agent.settings import Settings
+from agent.tenancy import Desk, Tenancy, TenantChanges, desk_for, shown
 from agent.trace import Trace, TraceStore
-from agent.types import Answer, AskRequest, AugmentRequest, ChatRequest, Prompt, Request, Result
+from agent.types import LEAST_TIMEOUT_S, Answer, AskRequest, AugmentRequest, ChatRequest, Prompt, Request, Result
 from retrievers.core.errors import BadDocument, BadRequest, NotFound, Unavailable, UnknownCollection
 from retrievers.core.fields import Field
 from retrievers.core.principals import check_principals
@@ -57,6 +59,10 @@ from retrievers.postgres.catalogue import Catalogue, filterable
 from retrievers.postgres.database import Database
 from retrievers.postgres.documents import StoredDocument, read_document
 from retrievers.postgres.keys import Keys
+from retrievers.postgres.tenants import OWN
+
+_NOTABLE_WAIT_S = 0.05
+"""Of a request for the database: what is less costs it none of its time."""
 
 _log = logging.getLogger(__name__)
 
@@ -100,6 +106,7 @@ class Service:
     worker: Worker
     keys: Keys
     chats: Chat
+    tenancy: Tenancy
     memory: Memory | None = None
     records: Records | None = None
     observers: Observers = field(default_factory=Observers)
@@ -116,9 +123,11 @@ class Service:
         """
         at = datetime.now(UTC)
         who, request = self._asked(tenant, _request(Request, query, options))
-        with self.observers.question():
-            result, decision = await self.pipeline.decide(who, self._as_of(request, at))
-        trace = self._keep(self.settings, result, decision, at, clocked=request.now is None)
+        async with self._admitted(who, request) as (desk, asked):
+            with self.observers.question():
+                result, decision = await desk.pipeline.decide(who, _as_of(asked, at, desk))
+            await self.tenancy.settle(desk)
+        trace = self._keep(desk.settings, result, decision, at, clocked=request.now is None)
         result = self.traces.noted(result)
         return result.model_copy(update={"explanation": trace.json()}) if request.explain else result
 
@@ -126,9 +135,11 @@ class Service:
         """The single prompt with numbered citations; options of `agent.types.AugmentRequest`, raises as `retrieve`."""
         at = datetime.now(UTC)
         who, request = self._asked(tenant, _request(AugmentRequest, query, options))
-        with self.observers.question():
-            prompt, decision = await self.pipeline.decide_prompt(who, self._as_of(request, at))
-        trace = self._keep(self.settings, prompt, decision, at, clocked=request.now is None)
+        async with self._admitted(who, request) as (desk, asked):
+            with self.observers.question():
+                prompt, decision = await desk.pipeline.decide_prompt(who, _as_of(asked, at, desk))
+            await self.tenancy.settle(desk)
+        trace = self._keep(desk.settings, prompt, decision, at, clocked=request.now is None)
         prompt = self.traces.noted(prompt)
         return prompt.model_copy(update={"explanation": trace.json()}) if request.explain else prompt
 
@@ -149,13 +160,17 @@ class Service:
         """The answer as it comes: pieces of its text, then the `Answer`, whose text is the pieces together."""
         at = datetime.now(UTC)
         who, request = self._asked(tenant, _request(AskRequest, query, options))
-        async with aclosing(self._answered(self.pipeline, self.answerer, who, self._as_of(request, at))) as pieces:
+        async with (
+            self._admitted(who, request) as (desk, asked),
+            aclosing(self._answered(desk.pipeline, desk.answerer, who, _as_of(asked, at, desk))) as pieces,
+        ):
             async for piece in pieces:
                 if isinstance(piece, str):
                     yield piece
                     continue
                 answer, decision = piece
-                trace = self._keep(self.settings, answer, decision, at, clocked=options.get("now") is None)
+                await self.tenancy.settle(desk)
+                trace = self._keep(desk.settings, answer, decision, at, clocked=options.get("now") is None)
                 answer = self.traces.noted(answer)
                 yield answer.model_copy(update={"explanation": trace.json()}) if request.explain else answer
 
@@ -194,8 +209,14 @@ class Service:
     ) -> AsyncGenerator[str | ChatAnswer]:
         """The answer as it comes: pieces of its text, then the `ChatAnswer`."""
         who, request = self._asked(tenant, _request(ChatRequest, query, options))
-        async with aclosing(self.chats.stream(who, request, datetime.now(UTC))) as pieces:
+        at = datetime.now(UTC)
+        async with (
+            self._admitted(who, request) as (desk, asked),
+            aclosing(self.chats.stream(who, asked, at, pipeline=desk.pipeline, answerer=desk.answerer)) as pieces,
+        ):
             async for piece in pieces:
+                if isinstance(piece, ChatAnswer):
+                    await self.tenancy.settle(desk)
                 yield piece
 
     @_in_time
@@ -258,38 +279,41 @@ class Service:
         who, at = self.viewer(tenant), datetime.now(UTC)
         changes = changes or {}
         before = await self.explain(trace_id, tenant=who)
-        settings = replaying.settings_for(before, self.settings, changes)
-        request = replaying.request_of(before, settings, changes)
-        reader, model = self.pipeline.reader, replaying.model_of(before, changes)
-        if isinstance(reader, Cascade):
-            reader = replace(reader, settings=settings, model=model, breaker=Breaker())
-        # What failed for others lately says nothing about this run, nor this run about theirs.
-        pipeline = replace(
-            self.pipeline,
-            settings=settings,
-            reader=reader,
-            reranker=replaying.reranker_of(before, settings, self.pipeline.reranker, model),
-            breakers=Breakers(),
-            model=model,
-            model_breaker=Breaker(),
-        )
-        result: Result
-        if isinstance(request, AskRequest):
-            answerer = replace(self.answerer, settings=settings, model=model, breaker=Breaker())
-            async with aclosing(self._answered(pipeline, answerer, who, request)) as pieces:
-                async for piece in pieces:
-                    if not isinstance(piece, str):
-                        result, decision = piece
-        else:
-            with self.observers.question():
-                if isinstance(request, AugmentRequest):
-                    result, decision = await pipeline.decide_prompt(who, request)
-                else:
-                    result, decision = await pipeline.decide(who, request)
+        async with self._admitted(who, Request()) as (desk, _):
+            settings = replaying.settings_for(before, desk.settings, changes)
+            request = replaying.request_of(before, settings, changes)
+            reader, model = desk.pipeline.reader, replaying.model_of(before, changes)
+            if isinstance(reader, Cascade):
+                reader = replace(reader, settings=settings, model=model, breaker=Breaker())
+            # What failed for others lately says nothing about this run, nor this run about theirs.
+            pipeline = replace(
+                desk.pipeline,
+                settings=settings,
+                reader=reader,
+                reranker=replaying.reranker_of(before, settings, self.pipeline.reranker, model),
+                breakers=Breakers(),
+                model=model,
+                model_breaker=Breaker(),
+                default_collection=None,  # the trace says what was asked then
+            )
+            answerer = replace(desk.answerer, settings=settings, model=model, breaker=Breaker())
+            result, decision = await self._again(pipeline, answerer, who, request)
         trace = self._keep(
             settings, result, decision, at, clocked=before["clocked"], replay_of=before["trace_id"], changes=changes
         )
         return result, replaying.compare(before, trace.json())
+
+    async def _again(
+        self, pipeline: Pipeline, answerer: Answerer, who: Viewer, request: Request
+    ) -> tuple[Result, Decision]:
+        """What a request gives, in the form that it asks for."""
+        if isinstance(request, AskRequest):
+            async with aclosing(self._answered(pipeline, answerer, who, request)) as pieces:
+                return [piece async for piece in pieces if not isinstance(piece, str)][-1]
+        with self.observers.question():
+            if isinstance(request, AugmentRequest):
+                return await pipeline.decide_prompt(who, request)
+            return await pipeline.decide(who, request)
 
     @_in_time
     async def feedback(
@@ -321,11 +345,62 @@ class Service:
                 documents.append((collections[name].number, hit["document_id"]))
         await feedback.record(self.database, who, trace["trace_id"], score, comment, documents)
 
-    def _as_of(self, request: AnyRequest, at: datetime) -> AnyRequest:
-        """The request with its moment fixed, so that it means the same when it is run again."""
-        if request.now is not None:
-            return request
-        return request.model_copy(update={"now": at.astimezone(self.settings.zone)})
+    @asynccontextmanager
+    async def _admitted(self, who: Viewer, request: AnyRequest) -> AsyncIterator[tuple[Desk, AnyRequest]]:
+        """The parts of the service as the tenant has them, and the request with the time that is left of its own.
+
+        Raises:
+            QuotaUsedUp: the tenant has asked as much as it may today.
+            Unavailable: the database does not say what holds for it.
+        """
+        started = time.monotonic()
+        timeout_s = request.timeout_s or self.settings.timeout_s
+        with self.observers.question():
+            try:
+                state = await within(self.tenancy.admit(who.tenant), timeout_s)
+            except (TimeoutError, ConnectionAbortedError) as error:
+                raise late(timeout_s, unfinished_scope()) from error
+        waited_s = time.monotonic() - started
+        if waited_s > _NOTABLE_WAIT_S and (request.timeout_s is not None or not isinstance(request, AskRequest)):
+            request = request.model_copy(update={"timeout_s": max(timeout_s - waited_s, LEAST_TIMEOUT_S)})
+        desk = desk_for(who.tenant, state, self.pipeline, self.answerer)
+        try:
+            yield desk, request
+        finally:
+            self.tenancy.leave(desk)
+
+    @_in_time
+    async def admit(self, *, tenant: str | Viewer | None = None) -> None:
+        """Count a question that is answered by no other method here, such as the reranking of a caller's texts.
+
+        Raises:
+            QuotaUsedUp: the tenant has asked as much as it may today.
+        """
+        await self.tenancy.admit(self._tenant(tenant))
+
+    @_in_time
+    async def tenant(self, *, tenant: str | Viewer | None = None) -> dict[str, Any]:
+        """The settings of the tenant and its use of today, see `agent.tenancy.shown`."""
+        who = self._tenant(tenant)
+        return shown(who, await self.tenancy.state(who), self.settings, tuple(self.pipeline.sources))
+
+    @_in_time
+    async def change_tenant(self, changes: TenantChanges, *, tenant: str | Viewer | None = None) -> dict[str, Any]:
+        """Set settings of the tenant on its own behalf: those that widen no right.
+
+        Returns:
+            The settings as `tenant` does.
+        Raises:
+            BadRequest: a setting that the operator alone sets, or a value that cannot be.
+        """
+        who = self._tenant(tenant)
+        given = changes.checked(self.settings)
+        if foreign := sorted(set(given) - set(OWN)):
+            what = f"{', '.join(foreign)}: set by the operator alone, with `signalbox tenants set`"
+            raise BadRequest(what, where=foreign[0], valid=OWN)
+        if given:
+            await self.tenancy.tenants.change(who, given)
+        return await self.tenant(tenant=who)
 
     def _keep(self, settings: Settings, result: Result, decision: Decision, at: datetime, **more: Any) -> Trace:
         """Have the decision stored behind the answer's back, and tell the observers."""
@@ -589,6 +664,13 @@ class Service:
             return await asyncio.to_thread(tool.output, found)
         except BadRequest as error:
             return tool.refusal(error)
+
+
+def _as_of(request: AnyRequest, at: datetime, desk: Desk) -> AnyRequest:
+    """The request with its moment fixed, so that it means the same when it is run again."""
+    if request.now is not None:
+        return request
+    return request.model_copy(update={"now": at.astimezone(desk.settings.zone)})
 
 
 def _documents(items: Iterable[object]) -> Iterator[Document | Rejected]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 import prompts
+from agent import languages
 from agent.context import Around, adjacent, beside
 from agent.tokens import estimate_tokens
 from agent.types import Citation, Message
@@ -75,6 +76,7 @@ def assemble(
     looked: bool = True,
     around: Around | None = None,
     total: int | None = None,
+    language: str | None = None,
 ) -> Assembled:
     """The prompt for a question.
 
@@ -91,6 +93,7 @@ def assemble(
         around: see `agent.context.surroundings`; shown as far as the budget goes, nearest first, once every
             passage that fits is there.
         total: how many documents satisfy the request's conditions, where all of them are asked for.
+        language: of the answer, a code of `agent.languages`; None is that of the request.
     Raises:
         prompts.BadTemplate: the template does not exist or has other inputs.
     """
@@ -115,6 +118,8 @@ def assemble(
             prompt = f"{_TOTAL.format(min(shown, total), total)}\n\n{prompt}"
     else:
         prompt = prompts.load(EMPTY_TEMPLATE if looked else DIRECT_TEMPLATE).render({"question": question})
+    if language is not None:
+        prompt = f"{prompt}\n\n{_LANGUAGE.format(languages.NAMES[language])}"  # the last word: templates say otherwise
     return Assembled(
         messages=(Message(role="system", content=system), Message.model_construct(role="user", content=prompt)),
         prompt=prompt,
@@ -138,6 +143,8 @@ _UNREAD = (
     "These words of the request were not applied as conditions when the passages were chosen, so check the passages "
     "against them: {}"
 )
+
+_LANGUAGE = "Write the answer in {0}, whatever the language of the request is: this service answers in {0} alone."
 
 _TOTAL = (
     "The request is for all documents that satisfy its conditions. Passages of {:,} of the {:,} such documents follow, "

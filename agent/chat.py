@@ -11,6 +11,7 @@ from typing import Self
 
 from agent.advisors.base import Advisor, Call, ChatAnswer, End
 from agent.answer import Answerer
+from agent.pipeline import Pipeline
 from agent.types import Answer, ChatRequest
 from retrievers.core.types import Viewer
 
@@ -47,17 +48,27 @@ class Chat:
         """Returns when what is done after the answers so far is done."""
         await asyncio.gather(*self._ending)
 
-    async def stream(self, viewer: Viewer, request: ChatRequest, at: datetime) -> AsyncGenerator[str | ChatAnswer]:
+    async def stream(
+        self,
+        viewer: Viewer,
+        request: ChatRequest,
+        at: datetime,
+        *,
+        pipeline: Pipeline | None = None,
+        answerer: Answerer | None = None,
+    ) -> AsyncGenerator[str | ChatAnswer]:
         """Pieces of the answer's text, then the answer, whose text is those pieces together.
 
         Args:
             at: when the request came.
+            pipeline, answerer: with the settings of the tenant, in place of those of the service.
         Raises:
             BadRequest: the request is malformed or names what does not exist.
             Unavailable: the database or every source failed.
         """
-        timeout_s = request.timeout_s or self._answerer.settings.timeout_s
-        call = Call(viewer, request, at, time.monotonic(), timeout_s)
+        answerer = answerer or self._answerer
+        timeout_s = request.timeout_s or answerer.settings.timeout_s
+        call = Call(viewer, request, at, time.monotonic(), timeout_s, pipeline=pipeline)
         entered: list[Advisor] = []
         said: list[str] = []
         answer: Answer | None = None
@@ -71,7 +82,7 @@ class Chat:
                 said.append(call.refusal)
                 yield call.refusal
             else:
-                async with aclosing(self._answered(call)) as pieces:
+                async with aclosing(_answered(answerer, call)) as pieces:
                     async for piece in pieces:
                         if isinstance(piece, Answer):
                             answer = piece
@@ -88,17 +99,18 @@ class Chat:
         end = await self._ended(entered, End(call, "refused" if answer is None else "answered", text, whole))
         yield end.answer or whole
 
-    def _answered(self, call: Call) -> AsyncGenerator[str | Answer]:
-        if call.prompt is None or call.decision is None:
-            raise RuntimeError("no advisor made a prompt: agent.advisors.retrieval does")
-        return self._answerer.stream(call.request, call.prompt, call.decision, call.started)
-
     async def _ended(self, entered: Sequence[Advisor], end: End) -> End:
         """The end as the advisors leave it. They go on when the asker has gone away."""
         task = asyncio.create_task(_after(entered, end))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
         return await asyncio.shield(task)
+
+
+def _answered(answerer: Answerer, call: Call) -> AsyncGenerator[str | Answer]:
+    if call.prompt is None or call.decision is None:
+        raise RuntimeError("no advisor made a prompt: agent.advisors.retrieval does")
+    return answerer.stream(call.request, call.prompt, call.decision, call.started)
 
 
 async def _after(entered: Sequence[Advisor], end: End) -> End:

@@ -31,6 +31,7 @@ from agent.pipeline import Pipeline
 from agent.records import Records
 from agent.rerank import open_reranker
 from agent.settings import Settings, load_settings
+from agent.tenancy import Tenancy
 from agent.trace import TraceStore
 from retrievers import registry
 from retrievers.core.errors import Unavailable
@@ -108,12 +109,13 @@ async def open_service(
                         await stack.enter_async_context(memory)
                         records = Records(database, days)
                         around += [Record(records), Remember(memory)]
+                    tenancy = await stack.enter_async_context(Tenancy(database, settings))
                     chats = await stack.enter_async_context(Chat(answerer, around))
                     _settle_heap()
                     keys, worker = Keys(database), worker_over(settings, database, embedder, catalogue)
                     yield Service(
                         settings, database, embedder, catalogue, pipeline, answerer, traces, worker, keys, chats,
-                        memory, records, observers,
+                        tenancy, memory, records, observers,
                     )  # fmt: skip
     finally:
         await embedder.aclose()

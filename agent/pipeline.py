@@ -146,6 +146,9 @@ class Pipeline:
         reranker: the one of the settings; "none" and "hybrid" are at hand without.
         model: judges what was found; None leaves that to rules.
         model_breaker: the model's, shared with whoever else asks it.
+        withheld: names of sources that the tenant may not ask; they are not among `sources`.
+        changed: of the tenant, see `Catalogue.scope`; asked of the database when None.
+        default_collection: of the tenant, which its request did not name.
     """
 
     settings: Settings
@@ -158,6 +161,9 @@ class Pipeline:
     breakers: Breakers = field(default_factory=Breakers)
     model: Model | None = None
     model_breaker: Breaker = field(default_factory=Breaker)
+    withheld: frozenset[str] = frozenset()
+    changed: int | None = None
+    default_collection: str | None = None
 
     async def retrieve(self, who: str | Viewer, request: Request) -> Result:
         """Hits for a question.
@@ -198,6 +204,7 @@ class Pipeline:
                 looked=result.status != "no_retrieval_needed",
                 around=around,
                 total=result.total,
+                language=self.settings.language,
             )
         except prompts.BadTemplate as error:
             raise BadRequest(str(error), where="template", valid=prompts.names()) from error
@@ -243,12 +250,19 @@ class Pipeline:
         """The result with how it came about; raises as `retrieve` does."""
         started, clock = time.monotonic(), _Clock()
         timeout_s = request.timeout_s or self.settings.timeout_s
+        names_none = request.collection is None and self.default_collection is not None
+        if names_none:
+            request = request.model_copy(update={"collection": self.default_collection})
         try:
             pipeline = replace(self, settings=options.settings_for(request, self.settings))
             return await within(pipeline._stages(Viewer.of(who), request, started, timeout_s, clock), timeout_s)
         except TimeoutError as error:
-            reason = f"no answer within {timeout_s:g} s: {clock.unfinished()}"
-            raise Unavailable("the service", reason, retry_after_s=5) from error
+            raise late(timeout_s, clock.unfinished()) from error
+        except UnknownCollection as error:
+            if not names_none:
+                raise
+            what = f"{error}; the request names none, and that is the default collection of this tenant"
+            raise UnknownCollection(what, where="collection", valid=error.valid) from None
 
     async def _stages(
         self, who: Viewer, request: Request, started: float, timeout_s: float, clock: _Clock
@@ -383,6 +397,9 @@ class Pipeline:
         if len(request.question) > 8000:
             raise BadRequest("the question has more than 8,000 characters", where="query")
         unknown = [name for name in request.sources or () if name not in self.sources]
+        if withheld := [name for name in unknown if name in self.withheld]:
+            what = f"this tenant may not ask the source {listing(withheld)}; it may ask: {listing(self.sources)}"
+            raise BadRequest(what, where="sources", valid=tuple(self.sources))
         if unknown:
             setting = _SETTINGS.get(unknown[0])
             mend = f"; it comes with the setting {setting}" if setting else ""
@@ -418,7 +435,7 @@ class Pipeline:
         asked = [one for name, one in holders.items() if collection in (None, name)]
         beside = tuple([await one.collection(fresh=fresh) for one in asked])
         try:
-            scope = await self.catalogue.scope(who, collection, fresh=fresh)
+            scope = await self.catalogue.scope(who, collection, fresh=fresh, changed=self.changed)
         except UnknownCollection as error:
             if not holders:
                 raise
@@ -638,6 +655,16 @@ class Pipeline:
         chunks = await self._chunks(scope, [hit.id for hit in hits if hit.chunk is None], wanted)
         loaded = (hit._replace(chunk=hit.chunk or chunks.get(hit.id)) for hit in hits)
         return [hit for hit in loaded if hit.chunk is not None]
+
+
+def late(timeout_s: float, waited_for: str) -> Unavailable:
+    """The error of a request whose time is over."""
+    return Unavailable("the service", f"no answer within {timeout_s:g} s: {waited_for}", retry_after_s=5)
+
+
+def unfinished_scope() -> str:
+    """What is said of a request that the database has told nothing yet."""
+    return _Clock().unfinished()
 
 
 _FOUND = 2

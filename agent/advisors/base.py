@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeVar
 
-from agent.pipeline import Decision
+from agent.pipeline import Decision, Pipeline
 from agent.types import Answer, ChatRequest, Citation, FinishReason, Prompt, Usage
 from retrievers.core.errors import Unavailable
 from retrievers.core.tasks import within
@@ -51,6 +51,7 @@ class Call:
         degraded: what went without, for the answer to say.
         refusal: answers in place of the model. The advisors behind the one that sets it are not asked.
         prompt: what the model is asked, with the decision that it came about by.
+        pipeline: with the settings and the sources of the tenant.
     """
 
     viewer: Viewer
@@ -63,6 +64,7 @@ class Call:
     refusal: str | None = None
     prompt: Prompt | None = None
     decision: Decision | None = None
+    pipeline: Pipeline | None = None
 
     @property
     def tenant(self) -> str:

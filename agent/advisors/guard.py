@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from agent.advisors.base import Call, End
 from agent.advisors.rules import compiled, plain
+from agent.languages import in_chinese
 from retrievers.text.glosses import is_chinese
 
 REFUSALS = ("I cannot help with that here. Please ask something else.", "抱歉，这个问题无法在此回答，请换一个问题。")
@@ -29,7 +30,8 @@ class Guard:
         question = plain(call.request.question)
         if not any(rule.search(question) for rule in self._rules):
             return call
-        return replace(call, refusal=REFUSALS[is_chinese(question)])
+        language = call.pipeline.settings.language if call.pipeline is not None else None
+        return replace(call, refusal=REFUSALS[in_chinese(language, is_chinese(question))])
 
     async def after(self, end: End) -> End:
         return end

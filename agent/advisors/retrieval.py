@@ -19,6 +19,7 @@ class Retrieval:
     """Retrieval as an advisor; its `before` raises as `Pipeline.decide_prompt` does.
 
     Args:
+        pipeline: of calls that bring none of their tenant's.
         observers: are told of every answer, and of every question that cannot be answered.
     """
 
@@ -32,7 +33,8 @@ class Retrieval:
             name: getattr(call.request, name) for name in call.request.model_fields_set & AskRequest.model_fields.keys()
         }
         # With its moment fixed, so that it means the same when it is run again.
-        asked["now"] = call.request.now or call.at.astimezone(self.pipeline.settings.zone)
+        pipeline = call.pipeline or self.pipeline
+        asked["now"] = call.request.now or call.at.astimezone(pipeline.settings.zone)
         request = AskRequest.model_construct(**asked)
         with self.observers.question():
             prompt, decision = await self._decided(call, request)
@@ -43,7 +45,7 @@ class Retrieval:
         """The prompt, within the time that those before have left."""
         try:
             async with asyncio.timeout(call.started + call.timeout_s - time.monotonic()):
-                return await self.pipeline.decide_prompt(call.viewer, request)
+                return await (call.pipeline or self.pipeline).decide_prompt(call.viewer, request)
         except TimeoutError as error:
             raise Unavailable("the service", f"no answer within {call.timeout_s:g} s", retry_after_s=5) from error
 
@@ -57,7 +59,7 @@ class Retrieval:
         decision = replace(end.call.decision, elapsed_ms=elapsed_ms)
         details = end.answer.details.model_copy(update={"took_ms": round((now - end.call.started) * 1000, 3)})
         trace = Trace(
-            self.pipeline.settings,
+            (end.call.pipeline or self.pipeline).settings,
             self.pipeline.embedder.name,
             details,
             decision,

@@ -49,6 +49,7 @@ class Stating:
     fields: Mapping[str, Field]
     cards: Mapping[str, Card]
     ignored: frozenset[Filter] = frozenset()
+    withheld: frozenset[str] = frozenset()
 
     def of_rules(self, made: RulesReading) -> Reading:
         """The rules' reading."""
@@ -194,7 +195,7 @@ class Stating:
         """The model's choice; a name that does not exist is reported and never widens anything."""
         chosen, unknown = [], []
         for name in dict.fromkeys(named):
-            if name in self.cards or name in (_NONE, _WEB):
+            if name in self.cards or (name in (_NONE, _WEB) and name not in self.withheld):
                 chosen.append(SourceChoice(name=name, confidence=0.8, reason="chosen by the model"))
             else:
                 unknown.append(

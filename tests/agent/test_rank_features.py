@@ -17,6 +17,7 @@ from agent.pipeline import Pipeline
 from agent.rank_features import Known, RankFeature, apply, parse
 from agent.serve.explaining import show_trace
 from agent.settings import Settings, load_settings
+from agent.tenancy import Tenancy
 from agent.trace import TraceStore
 from retrievers import registry
 from retrievers.core.errors import BadRequest, Unavailable
@@ -131,6 +132,7 @@ def service_on(database: Database, **changes: Any) -> Service:
         worker,
         Keys(database),
         Chat(answerer, ()),
+        Tenancy(database, settings),
     )
 
 

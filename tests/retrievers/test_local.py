@@ -25,6 +25,7 @@ from agent.intent.reader import Cascade
 from agent.opening import worker_over
 from agent.pipeline import Pipeline
 from agent.settings import Settings
+from agent.tenancy import Tenancy
 from agent.trace import TraceStore
 from agent.types import Request
 from retrievers import registry
@@ -79,6 +80,7 @@ def service_on(database: Database, **changes: Any) -> Service:
         worker,
         Keys(database),
         Chat(answerer, ()),
+        Tenancy(database, settings),
     )
 
 

@@ -19,6 +19,7 @@ from agent.chat import Chat
 from agent.opening import worker_over
 from agent.pipeline import Pipeline
 from agent.settings import Settings
+from agent.tenancy import Tenancy
 from agent.trace import TraceStore
 from agent.types import RankedHit, Request, Result
 from retrievers import registry, vector
@@ -61,6 +62,7 @@ def service_on(database: Database, embedder: Embedder = EMBEDDER, **changes: Any
         worker,
         Keys(database),
         Chat(answerer, ()),
+        Tenancy(database, settings),
     )
 
 

@@ -20,6 +20,7 @@ from agent.serve.http import (
     problems,
     rerank,
     status,
+    tenant,
     vector_stores,
     web_search,
 )
@@ -83,6 +84,7 @@ def create_app(
             Middleware(Admission, gates=gates, patience_s=service.settings.timeout_s),
             # Once more: a key may have been revoked while its request was sent slowly or waited for its turn.
             Middleware(Callers, identify=identify, is_open=is_open, seen=seen),
+            Middleware(tenant.Quotas),
         ],
     )
     app.state.service = service
@@ -94,7 +96,7 @@ def create_app(
     app.state.error_forms = openai_chat.ERROR_FORMS | vector_stores.ERROR_FORMS | dify.ERROR_FORMS | rerank.ERROR_FORMS
     """Beginnings of paths to what makes a Response of a Problem there: some clients expect errors of another form."""
     # Further doors are included here: modules of this package with a function `router`.
-    doors = (native, documents, status, openai_chat, vector_stores, dify, rerank, web_search, mcp, console)
+    doors = (native, documents, tenant, status, openai_chat, vector_stores, dify, rerank, web_search, mcp, console)
     routers = [door.router() for door in doors]
     for router in routers:
         openapi.describe_bodies(router)

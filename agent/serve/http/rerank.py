@@ -14,6 +14,7 @@ from agent.serve.http.bodies import JsonBody
 from agent.serve.http.compatible import Question, Tolerant, gives, refusal
 from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
 from agent.serve.http.problems import Problem
+from agent.serve.identity import Caller
 from agent.tokens import cut
 from agent.types import LEAST_TIMEOUT_S
 
@@ -118,7 +119,7 @@ async def rerank(
     body: Annotated[RerankV1, Depends(JsonBody(RerankV1, example=_EXAMPLE))],
 ) -> Response:
     """Documents ranked for a query, in Cohere's shape."""
-    return await _ranked(service, body, waited_s, "1", bool(body.return_documents))
+    return await _ranked(service, caller, body, waited_s, "1", bool(body.return_documents))
 
 
 async def rerank_v2(
@@ -128,12 +129,13 @@ async def rerank_v2(
     body: Annotated[RerankV2, Depends(JsonBody(RerankV2, example=_EXAMPLE))],
 ) -> Response:
     """Documents ranked for a query, in the shape of Cohere's second version."""
-    return await _ranked(service, body, waited_s, "2", False)
+    return await _ranked(service, caller, body, waited_s, "2", False)
 
 
 async def _ranked(
-    service: Service, body: RerankV2, waited_s: float, version: Literal["1", "2"], with_documents: bool
+    service: Service, caller: Caller, body: RerankV2, waited_s: float, version: Literal["1", "2"], with_documents: bool
 ) -> Response:
+    await service.admit(tenant=caller.viewer)
     documents = [one if isinstance(one, str) else one.text for one in body.documents]
     tokens = body.max_tokens_per_doc or TOKENS_PER_DOCUMENT
     reranker = service.pipeline.reranker
