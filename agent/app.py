@@ -32,11 +32,12 @@ from agent.errors import readable
 from agent.intent.derived import derive, with_derived
 from agent.intent.reader import Cascade
 from agent.memory import Memory
+from agent.metering import Metering
 from agent.observe.observer import Observers
 from agent.pipeline import Decision, Pipeline, late, unfinished_scope
 from agent.records import Exchange, Records
 from agent.settings import Settings
-from agent.tenancy import Desk, Tenancy, TenantChanges, desk_for, shown
+from agent.tenancy import Desk, TenantChanges, desk_for, shown
 from agent.trace import Trace, TraceStore
 from agent.types import LEAST_TIMEOUT_S, Answer, AskRequest, AugmentRequest, ChatRequest, Prompt, Request, Result
 from retrievers.core.errors import BadDocument, BadRequest, NotFound, Unavailable, UnknownCollection
@@ -106,7 +107,7 @@ class Service:
     worker: Worker
     keys: Keys
     chats: Chat
-    tenancy: Tenancy
+    metering: Metering
     memory: Memory | None = None
     records: Records | None = None
     observers: Observers = field(default_factory=Observers)
@@ -126,7 +127,7 @@ class Service:
         async with self._admitted(who, request) as (desk, asked):
             with self.observers.question():
                 result, decision = await desk.pipeline.decide(who, _as_of(asked, at, desk))
-            await self.tenancy.settle(desk)
+            await self.metering.settle(desk.account)
         trace = self._keep(desk.settings, result, decision, at, clocked=request.now is None)
         result = self.traces.noted(result)
         return result.model_copy(update={"explanation": trace.json()}) if request.explain else result
@@ -138,7 +139,7 @@ class Service:
         async with self._admitted(who, request) as (desk, asked):
             with self.observers.question():
                 prompt, decision = await desk.pipeline.decide_prompt(who, _as_of(asked, at, desk))
-            await self.tenancy.settle(desk)
+            await self.metering.settle(desk.account)
         trace = self._keep(desk.settings, prompt, decision, at, clocked=request.now is None)
         prompt = self.traces.noted(prompt)
         return prompt.model_copy(update={"explanation": trace.json()}) if request.explain else prompt
@@ -169,7 +170,7 @@ class Service:
                     yield piece
                     continue
                 answer, decision = piece
-                await self.tenancy.settle(desk)
+                await self.metering.settle(desk.account)
                 trace = self._keep(desk.settings, answer, decision, at, clocked=options.get("now") is None)
                 answer = self.traces.noted(answer)
                 yield answer.model_copy(update={"explanation": trace.json()}) if request.explain else answer
@@ -216,7 +217,7 @@ class Service:
         ):
             async for piece in pieces:
                 if isinstance(piece, ChatAnswer):
-                    await self.tenancy.settle(desk)
+                    await self.metering.settle(desk.account)
                 yield piece
 
     @_in_time
@@ -357,17 +358,17 @@ class Service:
         timeout_s = request.timeout_s or self.settings.timeout_s
         with self.observers.question():
             try:
-                state = await within(self.tenancy.admit(who.tenant), timeout_s)
+                account = await within(self.metering.admit(who.tenant), timeout_s)
             except (TimeoutError, ConnectionAbortedError) as error:
                 raise late(timeout_s, unfinished_scope()) from error
         waited_s = time.monotonic() - started
         if waited_s > _NOTABLE_WAIT_S and (request.timeout_s is not None or not isinstance(request, AskRequest)):
             request = request.model_copy(update={"timeout_s": max(timeout_s - waited_s, LEAST_TIMEOUT_S)})
-        desk = desk_for(who.tenant, state, self.pipeline, self.answerer)
+        desk = desk_for(account, self.pipeline, self.answerer)
         try:
             yield desk, request
         finally:
-            self.tenancy.leave(desk)
+            self.metering.leave(account)
 
     @_in_time
     async def admit(self, *, tenant: str | Viewer | None = None) -> None:
@@ -376,13 +377,13 @@ class Service:
         Raises:
             QuotaUsedUp: the tenant has asked as much as it may today.
         """
-        await self.tenancy.admit(self._tenant(tenant))
+        await self.metering.admit(self._tenant(tenant))
 
     @_in_time
     async def tenant(self, *, tenant: str | Viewer | None = None) -> dict[str, Any]:
         """The settings of the tenant and its use of today, see `agent.tenancy.shown`."""
         who = self._tenant(tenant)
-        return shown(who, await self.tenancy.state(who), self.settings, tuple(self.pipeline.sources))
+        return shown(who, await self.metering.state(who), self.settings, tuple(self.pipeline.sources))
 
     @_in_time
     async def change_tenant(self, changes: TenantChanges, *, tenant: str | Viewer | None = None) -> dict[str, Any]:
@@ -399,7 +400,7 @@ class Service:
             what = f"{', '.join(foreign)}: set by the operator alone, with `signalbox tenants set`"
             raise BadRequest(what, where=foreign[0], valid=OWN)
         if given:
-            await self.tenancy.tenants.change(who, given)
+            await self.metering.tenants.change(who, given)
         return await self.tenant(tenant=who)
 
     def _keep(self, settings: Settings, result: Result, decision: Decision, at: datetime, **more: Any) -> Trace:

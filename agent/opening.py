@@ -26,12 +26,12 @@ from agent.intent.reader import Cascade
 from agent.intent.scope import Chooser
 from agent.llm import open_model
 from agent.memory import Memory
+from agent.metering import Metering
 from agent.observe.observer import Observers
 from agent.pipeline import Pipeline
 from agent.records import Records
 from agent.rerank import open_reranker
 from agent.settings import Settings, load_settings
-from agent.tenancy import Tenancy
 from agent.trace import TraceStore
 from retrievers import registry
 from retrievers.core.errors import Unavailable
@@ -109,13 +109,13 @@ async def open_service(
                         await stack.enter_async_context(memory)
                         records = Records(database, days)
                         around += [Record(records), Remember(memory)]
-                    tenancy = await stack.enter_async_context(Tenancy(database, settings))
+                    metering = await stack.enter_async_context(Metering(database, settings.time_zone))
                     chats = await stack.enter_async_context(Chat(answerer, around))
                     _settle_heap()
                     keys, worker = Keys(database), worker_over(settings, database, embedder, catalogue)
                     yield Service(
                         settings, database, embedder, catalogue, pipeline, answerer, traces, worker, keys, chats,
-                        tenancy, memory, records, observers,
+                        metering, memory, records, observers,
                     )  # fmt: skip
     finally:
         await embedder.aclose()

@@ -175,7 +175,8 @@ def _chosen(
         return [], (*degraded, "routing_failed")
     if fallback == "route_to_all":
         return usable, degraded
-    return [name for name in usable if cards[name].kind == "documents"], degraded
+    # Where no source of documents may be asked, the others are what there is.
+    return [name for name in usable if cards[name].kind == "documents"] or usable, degraded
 
 
 class _Ladder:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from agent.metering import Metering
     from agent.settings import Settings
-    from agent.tenancy import Tenancy
 
 app = typer.Typer(help="Tenants: their settings, what they may ask, and what they have used today.")
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON document on stdout and nothing else")]
@@ -24,17 +24,17 @@ def list_tenants(context: typer.Context, as_json: AsJson = False) -> int | None:
     if context.invoked_subcommand is not None:
         return None
 
-    async def run(tenancy: "Tenancy", settings: "Settings") -> int:
+    async def run(metering: "Metering", settings: "Settings") -> int:
         from agent.serve import output
 
-        found = [await _shown(tenancy, settings, name) for name in await tenancy.tenants.names()]
+        found = [await _shown(metering, settings, name) for name in await metering.tenants.names()]
         if as_json:
             output.write_json(found)
         else:
             print("\n".join(map(_line, found)) or "no tenants yet: documents, keys and `tenants set` make them")
         return 0
 
-    return _with_tenancy(run)
+    return _with_metering(run)
 
 
 @app.command("set")
@@ -45,25 +45,28 @@ def set_tenant(
 ) -> int:
     """Set settings of a tenant: they hold from the next request on, in every process."""
 
-    async def run(tenancy: "Tenancy", settings: "Settings") -> int:
-        from agent.serve import output
-        from agent.tenancy import read_changes
+    from agent.tenancy import read_changes
 
-        await tenancy.tenants.administer(tenant, read_changes(pairs).checked(settings))
-        found = await _shown(tenancy, settings, tenant)
+    changes = read_changes(pairs)
+
+    async def run(metering: "Metering", settings: "Settings") -> int:
+        from agent.serve import output
+
+        await metering.tenants.administer(tenant, changes.checked(settings))
+        found = await _shown(metering, settings, tenant)
         if as_json:
             output.write_json(found)
         else:
             print(_line(found))
         return 0
 
-    return _with_tenancy(run)
+    return _with_metering(run)
 
 
-async def _shown(tenancy: "Tenancy", settings: "Settings", tenant: str) -> dict[str, Any]:
+async def _shown(metering: "Metering", settings: "Settings", tenant: str) -> dict[str, Any]:
     from agent.tenancy import known_sources, shown
 
-    return shown(tenant, await tenancy.state(tenant), settings, known_sources(settings))
+    return shown(tenant, await metering.state(tenant), settings, known_sources(settings))
 
 
 def _line(found: dict[str, Any]) -> str:
@@ -78,17 +81,17 @@ def _line(found: dict[str, Any]) -> str:
     return plain("  ".join([found["tenant"], *(f"{name}={value}" for name, value in values.items()), used]))
 
 
-def _with_tenancy(action: Callable[["Tenancy", "Settings"], Awaitable[int]]) -> int:
+def _with_metering(action: Callable[["Metering", "Settings"], Awaitable[int]]) -> int:
     """Run one action with the database open around it; no model or embedder is loaded."""
+    from agent.metering import Metering
     from agent.opening import database_addresses
     from agent.settings import load_settings
-    from agent.tenancy import Tenancy
     from retrievers.postgres.database import Database
 
     async def run() -> int:
         settings = load_settings()
         with database_addresses(settings) as (owner, service):
-            async with Database(owner, service, size=1) as database, Tenancy(database, settings) as tenancy:
-                return await action(tenancy, settings)
+            async with Database(owner, service, size=1) as database, Metering(database, settings.time_zone) as metering:
+                return await action(metering, settings)
 
     return asyncio.run(run())

@@ -12,12 +12,12 @@ from agent.app import Service
 from agent.chat import Chat
 from agent.errors import BadSetting
 from agent.fusion import Fused
+from agent.metering import Metering
 from agent.opening import worker_over
 from agent.pipeline import Pipeline
 from agent.rank_features import Known, RankFeature, apply, parse
 from agent.serve.explaining import show_trace
 from agent.settings import Settings, load_settings
-from agent.tenancy import Tenancy
 from agent.trace import TraceStore
 from retrievers import registry
 from retrievers.core.errors import BadRequest, Unavailable
@@ -132,7 +132,7 @@ def service_on(database: Database, **changes: Any) -> Service:
         worker,
         Keys(database),
         Chat(answerer, ()),
-        Tenancy(database, settings),
+        Metering(database),
     )
 
 

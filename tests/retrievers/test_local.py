@@ -22,10 +22,10 @@ from agent.answer import Answerer
 from agent.app import Service
 from agent.chat import Chat
 from agent.intent.reader import Cascade
+from agent.metering import Metering
 from agent.opening import worker_over
 from agent.pipeline import Pipeline
 from agent.settings import Settings
-from agent.tenancy import Tenancy
 from agent.trace import TraceStore
 from agent.types import Request
 from retrievers import registry
@@ -80,7 +80,7 @@ def service_on(database: Database, **changes: Any) -> Service:
         worker,
         Keys(database),
         Chat(answerer, ()),
-        Tenancy(database, settings),
+        Metering(database),
     )
 
 

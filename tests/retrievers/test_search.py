@@ -16,10 +16,10 @@ from psycopg.conninfo import make_conninfo
 from agent.answer import Answerer
 from agent.app import Service
 from agent.chat import Chat
+from agent.metering import Metering
 from agent.opening import worker_over
 from agent.pipeline import Pipeline
 from agent.settings import Settings
-from agent.tenancy import Tenancy
 from agent.trace import TraceStore
 from agent.types import RankedHit, Request, Result
 from retrievers import registry, vector
@@ -62,7 +62,7 @@ def service_on(database: Database, embedder: Embedder = EMBEDDER, **changes: Any
         worker,
         Keys(database),
         Chat(answerer, ()),
-        Tenancy(database, settings),
+        Metering(database),
     )
 
 

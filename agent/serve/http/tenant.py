@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from agent import tenancy
+from agent import metering
 from agent.serve.http.bodies import JsonBody
 from agent.serve.http.dependencies import TheCaller, TheService, TheWriter
 from agent.serve.http.native import answer, gives
@@ -101,11 +101,11 @@ class Quotas:
                 MutableHeaders(scope=message).update(quota_headers(states[-1]))
             await send(message)
 
-        before = tenancy.told.set(states)
+        before = metering.told.set(states)
         try:
             await self._app(scope, receive, send_counted)
         finally:
-            tenancy.told.reset(before)
+            metering.told.reset(before)
 
 
 def quota_headers(state: State) -> dict[str, str]:
