@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from agent.llm import Messages, Model, Reply
 from agent.tokens import estimate_tokens
-from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
+from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.tasks import within
 from retrievers.postgres.database import Database
 from retrievers.postgres.tenants import QuotaUsedUp, State, Tenants
@@ -143,8 +143,8 @@ class Metering:
     ) -> None:
         try:
             await within(self.flush(), _DRAIN_S)
-        except (TimeoutError, ConnectionAbortedError, RetrievalError, OSError):
-            _log.warning("the use of %d tenants could not be written down", len(self._pending))
+        except Exception as failed:
+            _log.warning("the last use of tenants could not be written down: %s", type(failed).__name__)
         if self._writing is not None:
             self._writing.cancel()
             await asyncio.gather(self._writing, return_exceptions=True)
@@ -215,5 +215,6 @@ class Metering:
             await asyncio.sleep(_GATHER_S)
             try:
                 await within(self.flush(), _WRITE_S)
-            except (TimeoutError, ConnectionAbortedError, RetrievalError, OSError):
+            except Exception as error:
+                _log.warning("the use of tenants is written down later: %s", type(error).__name__)
                 await asyncio.sleep(_REST_S)

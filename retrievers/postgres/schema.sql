@@ -198,7 +198,7 @@ CREATE FUNCTION signalbox.note_use(scope text, zone text, asked bigint, spent bi
 DECLARE
     who text := verified_tenant(scope);
 BEGIN
-    PERFORM set_config('synchronous_commit', 'off', true);
+    SET LOCAL synchronous_commit = off;
     INSERT INTO tenant_use AS known
     VALUES (who, today(coalesce((SELECT s.time_zone FROM tenant_setting s WHERE s.tenant = who), zone)),
             greatest(asked, 0), greatest(spent, 0))
@@ -416,7 +416,7 @@ BEGIN
     this_day := today(in_zone);
     IF asking > 0 AND settings.questions_per_day IS DISTINCT FROM 0 AND settings.tokens_per_day IS DISTINCT FROM 0 THEN
         -- A count that a crash of the server loses costs less than every question's wait for the disk.
-        PERFORM set_config('synchronous_commit', 'off', true);
+        SET LOCAL synchronous_commit = off;
         INSERT INTO tenant_use AS known VALUES (who, this_day, asking, 0)
         ON CONFLICT (tenant) DO UPDATE SET
             day = greatest(known.day, excluded.day),

@@ -482,6 +482,17 @@ async def test_another_time_zone_begins_no_day_twice(world: World):
         assert (await world.send("POST", "/v1/retrieve", {"query": QUESTION})).status_code == 429
 
 
+async def test_a_quota_holds_where_the_service_may_not_call_set_config(world: World, owner_url: str):
+    with psycopg.connect(owner_url) as connection:  # as in the embedded server
+        connection.execute("REVOKE EXECUTE ON FUNCTION pg_catalog.set_config(text, text, boolean) FROM PUBLIC")
+        connection.execute("GRANT EXECUTE ON FUNCTION pg_catalog.set_config(text, text, boolean) TO signalbox_app")
+    await world.ask()
+    await world.set("questions_per_day=1", tenant="globex")
+    await world.ask(tenant="globex")
+    assert (await world.send("POST", "/v1/retrieve", {"query": QUESTION}, tenant="globex")).status_code == 429
+    assert (await world.send("GET", "/v1/tenant")).json()["use"]["questions"] == 1
+
+
 async def test_a_quota_of_nothing_lets_nothing_through(world: World):
     for quota in ("questions_per_day=0", "tokens_per_day=0"):
         await world.set("questions_per_day=", "tokens_per_day=")
