@@ -370,14 +370,17 @@ class Service:
         finally:
             self.metering.leave(account)
 
-    @_in_time
-    async def admit(self, *, tenant: str | Viewer | None = None) -> None:
-        """Count a question that is answered by no other method here, such as the reranking of a caller's texts.
+    @asynccontextmanager
+    async def admitted(self, *, tenant: str | Viewer | None = None) -> AsyncIterator[Desk]:
+        """The parts of the service for a question that no other method here answers, which is counted.
 
         Raises:
             QuotaUsedUp: the tenant has asked as much as it may today.
+            Unavailable: the database does not say what holds for it.
         """
-        await self.metering.admit(self._tenant(tenant))
+        async with self._admitted(self.viewer(tenant), Request()) as (desk, _):
+            yield desk
+            await self.metering.settle(desk.account)
 
     @_in_time
     async def tenant(self, *, tenant: str | Viewer | None = None) -> dict[str, Any]:

@@ -6,7 +6,7 @@ The summary is made behind the answers' back and serves the turns after it: no a
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from types import TracebackType
@@ -91,12 +91,19 @@ class Memory:
         days: how long a conversation is kept after its last turn, > 0.
         model: summarises; without one the window alone is remembered.
         breaker: of the model, the same as that of everybody who calls it.
+        spent: is told the tokens that a tenant's summaries take.
     """
 
     def __init__(
-        self, database: Database, *, days: int, model: Model | None = None, breaker: Breaker | None = None
+        self,
+        database: Database,
+        *,
+        days: int,
+        model: Model | None = None,
+        breaker: Breaker | None = None,
+        spent: Callable[[str, int], None] | None = None,
     ) -> None:
-        self._database, self._days = database, days
+        self._database, self._days, self._spent = database, days, spent
         self._model, self._breaker = model, breaker or Breaker()
         self._summarising: dict[tuple[Viewer, str], asyncio.Task[None]] = {}
 
@@ -203,6 +210,8 @@ class Memory:
             deadline = time.monotonic() + _SUMMARY_S
             reply = await model.complete(prompts.load(STAGE).messages(values), stage=STAGE, deadline=deadline, key=key)
             works = True
+            if self._spent is not None:
+                self._spent(viewer.tenant, reply.usage.prompt_tokens + reply.usage.completion_tokens)
             text = storable(without_thoughts(reply.text))[:_LONGEST_SUMMARY]
             async with self._database.transaction(viewer) as connection:
                 await connection.execute(_SUMMARISE, (text, last, as_of, id, summarised))

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import TracebackType
@@ -12,16 +12,18 @@ from typing import Any, Self
 from pydantic import BaseModel
 
 from agent.llm import Messages, Model, Reply
+from agent.observe.logs import Sparing
 from agent.tokens import estimate_tokens
-from retrievers.core.errors import BadRequest, Unavailable
+from retrievers.core.errors import BadRequest, QuotaUsedUp, Unavailable
 from retrievers.core.tasks import within
 from retrievers.postgres.database import Database
-from retrievers.postgres.tenants import QuotaUsedUp, State, Tenants
+from retrievers.postgres.tenants import State, Tenants
 
 _GATHER_S, _REST_S, _WRITE_S, _DRAIN_S = 0.25, 5.0, 2.0, 3.0
 """How long use is gathered before it is written; how long a database that fails is left alone; how long it may take."""
 
 _log = logging.getLogger(__name__)
+_log.addFilter(Sparing())
 
 told: ContextVar[list[State] | None] = ContextVar("told", default=None)
 """Where a door wants to know the states of the tenants that its request is counted for, it sets a list."""
@@ -39,11 +41,6 @@ class Account:
     tenant: str
     state: State
     tokens: int = 0
-
-    def taken(self) -> int:
-        """The tokens; they are the caller's to write down."""
-        tokens, self.tokens = self.tokens, 0
-        return tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,36 +147,38 @@ class Metering:
             await asyncio.gather(self._writing, return_exceptions=True)
 
     async def admit(self, tenant: str) -> Account:
-        """An account of a request, which is counted; raises as `Tenants.admit`."""
-        listeners = told.get()
-        try:
-            state = await self.tenants.admit(tenant)
-        except QuotaUsedUp as error:
-            if listeners is not None:
-                listeners.append(error.state)
-            raise
+        """An account of a request, which is counted.
+
+        Raises:
+            QuotaUsedUp: the tenant has used what it may use today; nothing was counted.
+            Unavailable: the database cannot be asked, or cannot count.
+        """
+        state = await self.tenants.enter(tenant)
         if state.use is None:
             self._note(tenant, 1, 0)
-        elif listeners is not None:
+        elif (listeners := told.get()) is not None:
             listeners.append(state)
+        if state.refused:
+            raise _used_up(state)
         return Account(tenant, state)
 
     async def settle(self, account: Account) -> None:
         """Write down the tokens of a request: before its answer ends where there is a quota of them."""
-        if not (tokens := account.taken()):
-            return
-        if account.state.rules.tokens_per_day is not None:
-            try:
+        tokens = account.tokens
+        if tokens and account.state.rules.tokens_per_day is not None:
+            # Where that fails or is given up, `leave` sees to it.
+            with suppress(TimeoutError, ConnectionAbortedError, Unavailable, OSError):
                 await within(self.tenants.note(account.tenant, 0, tokens), _WRITE_S)
-                return
-            except (TimeoutError, ConnectionAbortedError, Unavailable, OSError):
-                pass  # written when the database is there again
-        self._note(account.tenant, 0, tokens)
+                account.tokens -= tokens
+
+    def spent(self, tenant: str, tokens: int) -> None:
+        """Add tokens of a call that belongs to no request."""
+        self._note(tenant, 0, tokens)
 
     def leave(self, account: Account) -> None:
         """A request has ended, however it has: what is not written down yet will be."""
-        if tokens := account.taken():
-            self._note(account.tenant, 0, tokens)
+        if account.tokens:
+            self._note(account.tenant, 0, account.tokens)
 
     async def state(self, tenant: str) -> State:
         """The rules of a tenant and its use of today, with all that this process has counted."""
@@ -218,3 +217,13 @@ class Metering:
             except Exception as error:
                 _log.warning("the use of tenants is written down later: %s", type(error).__name__)
                 await asyncio.sleep(_REST_S)
+
+
+def _used_up(state: State) -> QuotaUsedUp:
+    rules, use = state.rules, state.use
+    assert use is not None
+    used = [("questions", use.questions, rules.questions_per_day), ("tokens", use.tokens, rules.tokens_per_day)]
+    said = " and ".join(f"{most:,} {what} a day" for what, n, most in used if most is not None and n >= most)
+    ends_at = use.ends_at.isoformat(timespec="seconds")
+    what = f"the quota of this tenant is used up ({said}); it is free again at {ends_at}"
+    return QuotaUsedUp(what, use.ends_at)

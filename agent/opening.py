@@ -101,15 +101,15 @@ async def open_service(
                 memory, records, observers = None, None, Observers()
                 async with AsyncExitStack() as stack:
                     await stack.enter_async_context(_closing(sources.values()))
+                    metering = await stack.enter_async_context(Metering(database, settings.time_zone))
                     traces = await stack.enter_async_context(TraceStore(database, days=settings.trace_days))
                     around: list[Advisor] = [Log(), Guard(settings.guard), Retrieval(pipeline, traces, observers)]
                     around += advisors
                     if days := settings.chat_days:
-                        memory = Memory(database, days=days, model=model, breaker=reader.breaker)
+                        memory = Memory(database, days=days, model=model, breaker=reader.breaker, spent=metering.spent)
                         await stack.enter_async_context(memory)
                         records = Records(database, days)
                         around += [Record(records), Remember(memory)]
-                    metering = await stack.enter_async_context(Metering(database, settings.time_zone))
                     chats = await stack.enter_async_context(Chat(answerer, around))
                     _settle_heap()
                     keys, worker = Keys(database), worker_over(settings, database, embedder, catalogue)

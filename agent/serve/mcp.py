@@ -20,10 +20,9 @@ from agent.app import Service
 from agent.errors import readable
 from agent.serve.tools import TOOLS, Tool, for_a_model, sizes
 from agent.types import Shape
-from retrievers.core.errors import BadRequest, Unavailable, listing
+from retrievers.core.errors import BadRequest, QuotaUsedUp, Unavailable, listing
 from retrievers.core.types import Viewer
 from retrievers.ingest.clean import plain_line
-from retrievers.postgres.tenants import QuotaUsedUp
 from retrievers.text.visible import prompt_text, prompt_value
 
 ViewerOf = Callable[[ServerRequestContext[Any]], Viewer]

@@ -9,7 +9,7 @@ from typing import Any, LiteralString, NamedTuple
 import psycopg
 from psycopg import AsyncConnection, sql
 
-from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
+from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.types import whole
 from retrievers.postgres.database import Database, Row
 from retrievers.postgres.faults import faults_explained
@@ -36,11 +36,6 @@ class Rules:
     questions_per_day: int | None = None
     tokens_per_day: int | None = None
 
-    @property
-    def has_quota(self) -> bool:
-        """Whether something is counted before it is answered."""
-        return self.questions_per_day is not None or self.tokens_per_day is not None
-
 
 OWN = ("time_zone", "week_start", "fiscal_year_start", "collection", "language")
 """What a tenant may set itself: it widens no right. The database lets the service write no other column."""
@@ -66,28 +61,13 @@ class State(NamedTuple):
 
     Attributes:
         changed: how often readers of its documents have changed, see `Catalogue.scope`.
+        refused: whether a quota is used up, so that the request was not counted and must not be answered.
     """
 
     changed: int
     rules: Rules
     use: Use | None
-
-
-class QuotaUsedUp(RetrievalError):
-    """The tenant has used what it may use in a day: come back when the day has ended.
-
-    Attributes:
-        state: with the quotas and their use.
-    """
-
-    def __init__(self, state: State) -> None:
-        rules, use = state.rules, state.use
-        assert use is not None
-        used = [("questions", use.questions, rules.questions_per_day), ("tokens", use.tokens, rules.tokens_per_day)]
-        said = " and ".join(f"{most:,} {what} a day" for what, n, most in used if most is not None and n >= most)
-        ends_at = use.ends_at.isoformat(timespec="seconds")
-        super().__init__(f"the quota of this tenant is used up ({said}); it is free again at {ends_at}")
-        self.state, self.ends_at, self.retry_after_s = state, use.ends_at, use.left_s
+    refused: bool
 
 
 class Tenants:
@@ -100,26 +80,22 @@ class Tenants:
     def __init__(self, database: Database, zone: str = "UTC") -> None:
         self._database, self._zone = database, zone
 
-    async def admit(self, tenant: str, questions: int = 1) -> State:
+    async def enter(self, tenant: str, questions: int = 1) -> State:
         """What holds for a request of the tenant, which is counted if there is a quota.
 
         Of requests that come at once to several processes no more are let in than the quota allows.
 
         Raises:
-            QuotaUsedUp: nothing was counted.
             Unavailable: the database cannot be asked, or cannot count.
         """
         values = {"scope": self._database.scope(tenant), "zone": self._zone, "asking": questions}
         row = (await self._database.search(_RULES, values))[0]
         use = Use(*row[-5:-1]) if row[-5] is not None else None
-        state = State(row[0], _rules(row[1:-5]), use)
-        if row[-1]:
-            raise QuotaUsedUp(state)
-        return state
+        return State(row[0], _rules(row[1:-5]), use, row[-1])
 
     async def state(self, tenant: str) -> State:
         """The rules and the use of today; nothing is counted."""
-        return await self.admit(tenant, 0)
+        return await self.enter(tenant, 0)
 
     async def note(self, tenant: str, questions: int, tokens: int) -> None:
         """Add to the use of today, whatever the quotas are."""

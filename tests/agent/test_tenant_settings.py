@@ -25,10 +25,10 @@ from agent.settings import Settings
 from agent.testing import Request as ModelRequest
 from agent.testing import ScriptedServer
 from agent.types import Answer
-from retrievers.core.errors import BadRequest
+from retrievers.core.errors import BadRequest, QuotaUsedUp
 from retrievers.ingest.documents import Document
 from retrievers.postgres.database import Database
-from retrievers.postgres.tenants import QuotaUsedUp, Tenants
+from retrievers.postgres.tenants import Tenants
 
 DOCS = [
     Document(
@@ -560,7 +560,7 @@ async def test_a_time_zone_that_the_database_does_not_know_is_refused_and_fails_
     with pytest.raises(BadRequest, match='the database knows no "Nowhere/City"'):
         await world.service.metering.tenants.change("acme", {"time_zone": "Nowhere/City"})
     await world.set("questions_per_day=1")
-    state = await Tenants(database, "Nowhere/City").admit("acme")
+    state = await Tenants(database, "Nowhere/City").enter("acme")
     assert state.use is not None
     assert (state.use.day, state.use.ends_at.hour) == (datetime.now(UTC).date(), 0)
 

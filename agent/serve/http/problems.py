@@ -20,9 +20,8 @@ from agent.errors import plain
 from agent.observe.logs import Sparing
 from agent.serve.http.shapes import FailedDocument
 from agent.serve.identity import Forbidden, NoKey, Unauthenticated
-from retrievers.core.errors import BadRequest, EmbedderMismatch, NotFound, RetrievalError, Unavailable
+from retrievers.core.errors import BadRequest, EmbedderMismatch, NotFound, QuotaUsedUp, RetrievalError, Unavailable
 from retrievers.ingest.clean import plain_line
-from retrievers.postgres.tenants import QuotaUsedUp
 
 MEDIA_TYPE = "application/problem+json"
 _TYPE = "urn:signalbox:problem:"

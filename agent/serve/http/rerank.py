@@ -135,19 +135,19 @@ async def rerank_v2(
 async def _ranked(
     service: Service, caller: Caller, body: RerankV2, waited_s: float, version: Literal["1", "2"], with_documents: bool
 ) -> Response:
-    await service.admit(tenant=caller.viewer)
     documents = [one if isinstance(one, str) else one.text for one in body.documents]
     tokens = body.max_tokens_per_doc or TOKENS_PER_DOCUMENT
-    reranker = service.pipeline.reranker
-    judged = await rerank_texts(
-        body.query,
-        await asyncio.to_thread(lambda: [cut(text, tokens) for text in cut_longest(documents)]),
-        reranker,
-        service.embedder,
-        service.pipeline.breakers.of(f"the reranker {reranker.name if reranker else 'hybrid'}"),
-        blend=service.settings.rerank_blend,
-        timeout_s=max(service.settings.timeout_s - waited_s, LEAST_TIMEOUT_S),
-    )
+    async with service.admitted(tenant=caller.viewer) as desk:
+        reranker = desk.pipeline.reranker
+        judged = await rerank_texts(
+            body.query,
+            await asyncio.to_thread(lambda: [cut(text, tokens) for text in cut_longest(documents)]),
+            reranker,
+            service.embedder,
+            service.pipeline.breakers.of(f"the reranker {reranker.name if reranker else 'hybrid'}"),
+            blend=service.settings.rerank_blend,
+            timeout_s=max(service.settings.timeout_s - waited_s, LEAST_TIMEOUT_S),
+        )
     said = RerankAnswer(
         id=str(uuid.uuid4()),
         results=[
