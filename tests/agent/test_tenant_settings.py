@@ -449,6 +449,15 @@ async def test_a_quota_of_tokens_ends_at_the_answer_that_used_it_up(world: World
     assert (use["questions"], use["tokens"]) == (1, used)
 
 
+async def test_a_quota_of_tokens_holds_on_the_command_line_and_counts_its_answers(world: World):
+    await world.set("tokens_per_day=20")
+    assert (await world.command("ask", QUESTION, "--tenant", "acme"))[0] == 0
+    for command in ("ask", "retrieve"):
+        code, out, said = await world.command(command, QUESTION, "--tenant", "acme")
+        assert (code, out) == (1, "")
+        assert "used up (20 tokens a day)" in said
+
+
 async def test_the_tokens_of_an_answer_that_nobody_waits_for_count(world: World):
     await world.set("tokens_per_day=20")
     pieces = world.service.ask_stream(QUESTION, tenant="acme")
@@ -502,6 +511,29 @@ async def test_a_quota_of_nothing_lets_nothing_through(world: World):
 
 
 # Who may set what, and what is said.
+
+OWN = {
+    "time_zone": "Asia/Tokyo", "week_start": 6, "fiscal_year_start": 4, "collection": "reports", "language": "ja",
+}  # fmt: skip
+
+
+async def test_what_is_set_at_one_door_holds_at_the_others_at_once(world: World):
+    told = (await world.send("PUT", "/v1/tenant", OWN)).json()
+    assert {name: told["settings"][name] for name in OWN} == OWN
+    other = (await world.send("GET", "/v1/tenant", door=world.others[0])).json()
+    assert {name: other["in_force"][name] for name in OWN} == OWN
+    nothing = dict.fromkeys(OWN)
+    await world.set(*(f"{name}=" for name in OWN))
+    assert {name: (await world.send("GET", "/v1/tenant")).json()["settings"][name] for name in OWN} == nothing
+    await world.set(*(f"{name}={value}" for name, value in OWN.items()))
+    told = (await world.send("PUT", "/v1/tenant", {"language": None})).json()
+    assert {name: told["settings"][name] for name in OWN} == OWN | {"language": None}
+    body = {"query": QUESTION, "sources": ["fulltext"]}
+    for door in (world.client, world.others[0]):
+        assert (await world.send("POST", "/v1/retrieve", body, door=door)).status_code == 200
+    await world.set("sources=vector")
+    for door in (world.client, world.others[0]):
+        assert (await world.send("POST", "/v1/retrieve", body, door=door)).status_code == 422
 
 
 async def test_a_tenant_sees_its_settings_and_use_without_a_quota(world: World):
