@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from agent import judge
@@ -18,6 +18,7 @@ from agent.languages import in_chinese
 from agent.links import LinkGuard, safe
 from agent.llm import Model, ModelFailed, Reply
 from agent.llm_json import without_thoughts
+from agent.lookups import split
 from agent.pipeline import Decision
 from agent.sentences import without_citations
 from agent.settings import Settings
@@ -84,27 +85,17 @@ class Answerer:
             yield text
             yield _made(prompt, decision, text, degraded="no_model")
             return
-        pieces: list[str] = []
-        guard = LinkGuard(_addresses(prompt))
-        reply, problem = Reply(""), False
-        try:
-            async with aclosing(self._spoken(request, prompt, decision, started)) as spoken:
-                async for piece in spoken:
-                    if isinstance(piece, Reply):
-                        reply = piece
-                    elif shown := guard.feed(piece):
-                        pieces.append(shown)
-                        yield shown
-        except ModelFailed:
-            if not pieces and _takes_a_form(request):
-                raise
-            problem = True
-        if shown := guard.end():
-            pieces.append(shown)
-            yield shown
-        text = without_thoughts("".join(pieces))
-        calls = await _permitted(reply, request)
-        dropped = "tool_call_dropped" if len(calls) < len(reply.tool_calls) else None
+        said: _Said | None = None
+        async with aclosing(self._said(request, prompt, decision, started)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, _Said):
+                    said = piece
+                else:
+                    yield piece
+        assert said is not None
+        prompt, decision, reply, calls = said.prompt, said.decision, said.turn.reply, said.calls
+        text = without_thoughts(said.text)
+        dropped = "tool_call_dropped" if said.dropped else None
         if not text and not calls:
             if dropped and request.model_options and request.model_options.response_format:
                 raise ModelFailed("it called a tool that it may not call and said nothing in the form asked for")
@@ -112,29 +103,96 @@ class Answerer:
             yield text
             yield _made(prompt, decision, text, degraded=dropped or "model_unavailable")
             return
-        cut = "answer_cut" if problem else dropped
+        cut = "answer_cut" if said.turn.error else dropped
         answer = _made(prompt, decision, text, degraded=cut, model=reply.model or self.model.name)
-        reason = "length" if problem or reply.finish_reason == "length" else "tool_calls" if calls else "stop"
+        reason = "length" if said.turn.error or reply.finish_reason == "length" else "tool_calls" if calls else "stop"
         answer = answer.model_copy(update={"finish_reason": reason, "tool_calls": calls})
         # A call of a tool is no answer yet: there is nothing to check.
         yield await self._checked(answer, request, decision, self._ends_at(request, started)) if text else answer
 
-    async def _spoken(
+    async def _said(
         self, request: AskRequest, prompt: Prompt, decision: Decision, started: float
+    ) -> AsyncGenerator["str | _Said"]:
+        """What the model says, made safe, in one turn, or in several where it searches itself; then all of it together.
+
+        Raises:
+            ModelFailed, BadRequest: as `stream` does.
+        """
+        searches = decision.lookups
+        if searches is not None:
+            searches.begin(started, self._ends_at(request, started))
+        # An answer of a form is its last turn alone, and which one that is, is known at its end.
+        is_held = searches is not None and bool(request.model_options and request.model_options.response_format)
+        turns: list[dict[str, Any]] = []
+        parts: list[str] = []
+        dropped, goes_on = False, True
+        while goes_on:
+            turn, before = _Turn(), 0 if is_held else len(parts)
+            parts = parts[:before]
+            async with aclosing(self._turn(request, prompt, decision, started, turns)) as pieces:
+                async for piece in pieces:
+                    if isinstance(piece, _Turn):
+                        turn = piece
+                        continue
+                    # Two turns are two paragraphs.
+                    parts.append(f"\n\n{piece}" if before and len(parts) == before else piece)
+                    if not is_held:
+                        yield parts[-1]
+            if turn.error is not None and not parts and _takes_a_form(request):
+                raise turn.error
+            ours, others = split(turn.reply.tool_calls) if searches is not None else ([], turn.reply.tool_calls)
+            calls = await _permitted(others, request)
+            goes_on = searches is not None and searches.goes_on(ours, beside=bool(calls))
+            dropped |= len(calls) < len(others) or (bool(ours) and not goes_on)
+            if searches is not None and goes_on:
+                found, prompt = await searches.answer(ours, turn.reply, prompt, decision)
+                turns += found
+        for part in parts if is_held else ():
+            yield part
+        if searches is not None:
+            prompt, decision = searches.ended(prompt), replace(decision, passages=tuple(searches.passages))
+            dropped |= searches.is_misled
+        yield _Said("".join(parts), prompt, decision, turn, calls, dropped)
+
+    async def _turn(
+        self, request: AskRequest, prompt: Prompt, decision: Decision, started: float, turns: Sequence[dict[str, Any]]
+    ) -> AsyncGenerator["str | _Turn"]:
+        """What the model says in one turn, its links made safe; then what it called, or why it broke off."""
+        guard, turn = LinkGuard(_addresses(prompt)), _Turn()
+        try:
+            async with aclosing(self._spoken(request, prompt, decision, started, turns)) as spoken:
+                async for piece in spoken:
+                    if isinstance(piece, Reply):
+                        turn = _Turn(piece)
+                    elif shown := guard.feed(piece):
+                        yield shown
+        except ModelFailed as error:
+            turn = _Turn(error=error)
+        if shown := guard.end():
+            yield shown
+        yield turn
+
+    async def _spoken(
+        self, request: AskRequest, prompt: Prompt, decision: Decision, started: float, turns: Sequence[dict[str, Any]]
     ) -> AsyncGenerator[str | Reply]:
-        """What the model says; its first words within the request's time, its last within that of answers."""
+        """One turn of the model; its first words within the request's time, its last within that of answers.
+
+        Args:
+            turns: its own before this one, with what its searches found.
+        """
         assert self.model is not None
         if not self.breaker.admit():
             raise ModelFailed("it failed too often and is left alone for a while", fault="down")
-        asked, begins_by = time.monotonic(), started + (request.timeout_s or self.settings.timeout_s)
+        asked, searches = time.monotonic(), decision.lookups
+        begins_by = (asked if turns else started) + (request.timeout_s or self.settings.timeout_s)
         works: bool | None = None
         try:
             pieces = decision.calls.watch(self.model).stream(
-                [*messages(prompt, request.history), *request.following],
+                [*messages(prompt, request.history), *request.following, *turns],
                 stage=STAGE,
                 deadline=self._ends_at(request, started),
-                key=_key(request, prompt),
-                options=_options(request),
+                key=_key(request, prompt) | ({"round": searches.round} if searches is not None else {}),
+                options=searches.options() if searches is not None else _options(request),
             )
             async with aclosing(pieces):
                 try:
@@ -183,7 +241,9 @@ class Answerer:
                     assert self.model is not None
                     model = decision.calls.watch(self.model)
                     key = _key(request, answer)
-                    found = await judge.judge(model, found, decision.passages, deadline, key)
+                    found = await judge.judge(
+                        model, found, decision.passages, deadline, key, templates=decision.templates
+                    )
                     by = "llm"
                 except ModelFailed:
                     degraded = (*degraded, "judge_unavailable")
@@ -200,14 +260,42 @@ class Answerer:
         )
 
 
-async def _permitted(reply: Reply, request: AskRequest) -> tuple[dict[str, Any], ...]:
-    """The reply's calls of tools that may be passed on."""
-    if not reply.tool_calls:
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """One turn of the model; without a reply where it broke off."""
+
+    reply: Reply = field(default_factory=lambda: Reply(""))
+    error: ModelFailed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What the model said.
+
+    Attributes:
+        text: of all its turns, as it was streamed.
+        prompt, decision: with what its own searches have found.
+        turn: its last one.
+        calls: of the caller's tools, as they may be passed on.
+        dropped: whether it called a tool that it may not call, or not so.
+    """
+
+    text: str
+    prompt: Prompt
+    decision: Decision
+    turn: _Turn
+    calls: tuple[dict[str, Any], ...]
+    dropped: bool
+
+
+async def _permitted(calls: Sequence[dict[str, Any]], request: AskRequest) -> tuple[dict[str, Any], ...]:
+    """The calls of tools that may be passed on."""
+    if not calls:
         return ()
     # Loaded for the few answers that need it: it takes 0.1 s.
     from agent.tool_calls import permitted
 
-    return await asyncio.to_thread(permitted, reply.tool_calls, request.model_options)
+    return await asyncio.to_thread(permitted, calls, request.model_options)
 
 
 def messages(prompt: Prompt, history: Sequence[Message]) -> list[dict[str, str]]:

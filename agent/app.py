@@ -22,12 +22,14 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from pydantic import ValidationError
 
+from agent import erasure, tool
 from agent import replay as replaying
-from agent import tool
 from agent.advisors.base import ChatAnswer
+from agent.advisors.retrieval import Retrieval
 from agent.answer import Answerer
 from agent.breaker import Breaker, Breakers
-from agent.chat import Chat
+from agent.chat import Chat, result_of
+from agent.erasure import Erased
 from agent.errors import readable
 from agent.intent.derived import derive, with_derived
 from agent.intent.reader import Cascade
@@ -39,7 +41,7 @@ from agent.records import Exchange, Records
 from agent.settings import Settings
 from agent.tenancy import Desk, TenantChanges, desk_for, shown
 from agent.trace import Trace, TraceStore
-from agent.types import LEAST_TIMEOUT_S, Answer, AskRequest, AugmentRequest, ChatRequest, Prompt, Request, Result
+from agent.types import LEAST_TIMEOUT_S, Answer, AskRequest, AugmentRequest, Prompt, Request, Result
 from retrievers.core.errors import BadDocument, BadRequest, NotFound, Unavailable, UnknownCollection
 from retrievers.core.fields import Field
 from retrievers.core.principals import check_principals
@@ -122,27 +124,19 @@ class Service:
             BadRequest: the request is malformed or names what does not exist.
             Unavailable: the database or every source failed.
         """
-        at = datetime.now(UTC)
-        who, request = self._asked(tenant, _request(Request, query, options))
-        async with self._admitted(who, request) as (desk, asked):
-            with self.observers.question():
-                result, decision = await desk.pipeline.decide(who, _as_of(asked, at, desk))
-            await self.metering.settle(desk.account)
-        trace = self._keep(desk.settings, result, decision, at, clocked=request.now is None)
-        result = self.traces.noted(result)
-        return result.model_copy(update={"explanation": trace.json()}) if request.explain else result
+        async with aclosing(self._results(Request, query, tenant, options)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, Result):
+                    return piece
+        raise AssertionError("a stream ends with its result")
 
     async def augment(self, query: str | None = None, *, tenant: str | Viewer | None = None, **options: Any) -> Prompt:
         """The single prompt with numbered citations; options of `agent.types.AugmentRequest`, raises as `retrieve`."""
-        at = datetime.now(UTC)
-        who, request = self._asked(tenant, _request(AugmentRequest, query, options))
-        async with self._admitted(who, request) as (desk, asked):
-            with self.observers.question():
-                prompt, decision = await desk.pipeline.decide_prompt(who, _as_of(asked, at, desk))
-            await self.metering.settle(desk.account)
-        trace = self._keep(desk.settings, prompt, decision, at, clocked=request.now is None)
-        prompt = self.traces.noted(prompt)
-        return prompt.model_copy(update={"explanation": trace.json()}) if request.explain else prompt
+        async with aclosing(self._results(AugmentRequest, query, tenant, options)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, Prompt):
+                    return piece
+        raise AssertionError("a stream ends with its prompt")
 
     async def ask(self, query: str | None = None, *, tenant: str | Viewer | None = None, **options: Any) -> Answer:
         """The answer with its citations; options of `agent.types.AskRequest`, raises as `retrieve`.
@@ -159,21 +153,31 @@ class Service:
         self, query: str | None = None, *, tenant: str | Viewer | None = None, **options: Any
     ) -> AsyncGenerator[str | Answer]:
         """The answer as it comes: pieces of its text, then the `Answer`, whose text is the pieces together."""
-        at = datetime.now(UTC)
-        who, request = self._asked(tenant, _request(AskRequest, query, options))
-        async with (
-            self._admitted(who, request) as (desk, asked),
-            aclosing(self._answered(desk.pipeline, desk.answerer, who, _as_of(asked, at, desk))) as pieces,
-        ):
+        async with aclosing(self._results(AskRequest, query, tenant, options)) as pieces:
             async for piece in pieces:
-                if isinstance(piece, str):
+                if isinstance(piece, str | Answer):
                     yield piece
-                    continue
-                answer, decision = piece
-                await self.metering.settle(desk.account)
-                trace = self._keep(desk.settings, answer, decision, at, clocked=options.get("now") is None)
-                answer = self.traces.noted(answer)
-                yield answer.model_copy(update={"explanation": trace.json()}) if request.explain else answer
+
+    async def _results(
+        self, shape: type[AnyRequest], query: str | None, tenant: str | Viewer | None, options: Mapping[str, Any]
+    ) -> AsyncGenerator[str | Result]:
+        """Pieces of text, then the result that the request asks for."""
+        who, request = self._asked(tenant, _request(shape, query, options))
+        async with aclosing(self._advised(who, request)) as pieces:
+            async for piece in pieces:
+                yield piece if isinstance(piece, str) else result_of(request, piece)
+
+    async def _advised(self, who: Viewer, request: Request) -> AsyncGenerator[str | ChatAnswer]:
+        """The request let in and on its way through the advisors, as its tenant has them; see `Chat.stream`."""
+        at = datetime.now(UTC)
+        async with self._admitted(who, request) as (desk, asked):
+            retrieval = Retrieval(desk.pipeline, self.traces, self.observers)
+            stream = self.chats.stream(who, asked, at, more=[retrieval], answerer=desk.answerer)
+            async with aclosing(stream) as pieces:
+                async for piece in pieces:
+                    if isinstance(piece, ChatAnswer):
+                        await self.metering.settle(desk.account)
+                    yield piece
 
     async def _answered(
         self, pipeline: Pipeline, answerer: Answerer, who: Viewer, request: AskRequest
@@ -194,11 +198,7 @@ class Service:
                 yield answer, replace(decision, elapsed_ms=elapsed_ms)
 
     async def chat(self, query: str | None = None, *, tenant: str | Viewer | None = None, **options: Any) -> ChatAnswer:
-        """The answer to a turn of a conversation; options of `agent.types.ChatRequest`, raises as `retrieve`.
-
-        As `ask`, with the advisors around it: with `conversation`, the turns before come from there and this one
-        joins them.
-        """
+        """As `ask`, with what the advisors left for the asker (`ChatAnswer.context`); a refusal has no `details`."""
         async with aclosing(self.chat_stream(query, tenant=tenant, **options)) as pieces:
             async for piece in pieces:
                 if isinstance(piece, ChatAnswer):
@@ -209,15 +209,9 @@ class Service:
         self, query: str | None = None, *, tenant: str | Viewer | None = None, **options: Any
     ) -> AsyncGenerator[str | ChatAnswer]:
         """The answer as it comes: pieces of its text, then the `ChatAnswer`."""
-        who, request = self._asked(tenant, _request(ChatRequest, query, options))
-        at = datetime.now(UTC)
-        async with (
-            self._admitted(who, request) as (desk, asked),
-            aclosing(self.chats.stream(who, asked, at, pipeline=desk.pipeline, answerer=desk.answerer)) as pieces,
-        ):
+        who, request = self._asked(tenant, _request(AskRequest, query, options))
+        async with aclosing(self._advised(who, request)) as pieces:
             async for piece in pieces:
-                if isinstance(piece, ChatAnswer):
-                    await self.metering.settle(desk.account)
                 yield piece
 
     @_in_time
@@ -229,20 +223,38 @@ class Service:
         user: str | None = None,
         limit: int = 50,
     ) -> list[Exchange]:
-        """What was asked in chats, the newest first, with answers and feedback; none while CHAT_DAYS is 0."""
+        """What was asked, the newest first, with answers and feedback; none while CHAT_DAYS is 0."""
         if self.records is None:
             return []
         return await self.records.newest(self.viewer(tenant), conversation=conversation, asker=user, limit=limit)
 
     @_in_time
-    async def forget(self, conversation: str, *, tenant: str | Viewer | None = None) -> None:
-        """Delete the turns of a conversation.
+    async def erase(
+        self, *, user: str | None = None, conversation: str | None = None, tenant: str | Viewer | None = None
+    ) -> Erased:
+        """Erase what one user asked, or what was asked in one conversation, with all that was derived from it.
 
+        Of a question that is under way meanwhile nothing is kept either. A second time, there is nothing to erase.
+
+        Args:
+            tenant: by its name, all of what it was asked; a `Viewer`, what was asked as principals of its own.
+        Returns:
+            How many of each were erased.
         Raises:
-            NotFound: the tenant has none of that id.
+            BadRequest: not one of the two is given.
+            Unavailable: the database cannot be asked.
         """
-        if self.memory is None or not await self.memory.forget(self.viewer(tenant), conversation):
-            raise NotFound(f'there is no conversation "{conversation[:80]}"', where="conversation")
+        if (user is None) == (conversation is None):
+            raise BadRequest(
+                "say whose questions are erased, or of which conversation: user or conversation", where="user"
+            )
+        who = tenant if isinstance(tenant, Viewer) else whole(self._tenant(tenant))
+        subject = {"user": user, "conversation": conversation}
+        await erasure.note(self.database, who, **subject)
+        self.traces.forget(who, **subject)
+        if self.records is not None:
+            await self.records.settled()
+        return await erasure.erase(self.database, who, **subject)
 
     @_in_time
     async def explain(self, trace_id: str, *, tenant: str | Viewer | None = None) -> dict[str, Any]:
@@ -344,7 +356,8 @@ class Service:
             name = hit["id"][: hit["id"].rindex("#") - len(hit["document_id"]) - 1]
             if name in collections:
                 documents.append((collections[name].number, hit["document_id"]))
-        await feedback.record(self.database, who, trace["trace_id"], score, comment, documents)
+        asked_by = {"asker": trace["request"].get("user"), "conversation": trace["request"].get("conversation")}
+        await feedback.record(self.database, who, trace["trace_id"], score, comment, documents, **asked_by)
 
     @asynccontextmanager
     async def _admitted(self, who: Viewer, request: AnyRequest) -> AsyncIterator[tuple[Desk, AnyRequest]]:

@@ -19,11 +19,13 @@ from agent.types import Citation, Message
 from retrievers.core.types import Chunk, ChunkId
 from retrievers.text.visible import prompt_text
 
-DEFAULT_TEMPLATE = "answer"
 EMPTY_TEMPLATE = "empty"
 DIRECT_TEMPLATE = "direct"
 """Where nothing was looked for, as opposed to: nothing was found."""
 SYSTEM_TEMPLATE = "system"
+TOOL_TEMPLATE = "tool_result"
+TOOL_SYSTEM_TEMPLATE = "tool_system"
+"""Where the model searches itself."""
 
 _NEAR_DUPLICATE = 0.85
 _SHINGLE_WORDS = 5
@@ -64,12 +66,26 @@ class Assembled:
     """What stands under each number: title, metadata and text."""
 
 
+@dataclass(frozen=True, slots=True)
+class AnsweringTool:
+    """How the answer of a tool is numbered.
+
+    Attributes:
+        first: number of its first passage.
+        again: numbers of passages that were found again, and are not repeated.
+    """
+
+    first: int
+    again: Sequence[int] = ()
+
+
 def assemble(
     question: str,
     chunks: Sequence[Chunk],
     *,
     budget_tokens: int,
     template: str | None = None,
+    templates: prompts.Library | None = None,
     left_out: Sequence[str] = (),
     left_out_in_part: Sequence[str] = (),
     unread: Sequence[str] = (),
@@ -77,15 +93,17 @@ def assemble(
     around: Around | None = None,
     total: int | None = None,
     language: str | None = None,
+    answering_tool: AnsweringTool | None = None,
 ) -> Assembled:
-    """The prompt for a question.
+    """The prompt for a question, or what a tool of the model answers.
 
     Args:
         chunks: the ranked hits' chunks, best first; they may repeat each other.
         budget_tokens: most tokens of passages with their titles and metadata, by `estimate_tokens`;
             the first passage is kept, cut to the budget, however long it is.
-        template: a prompt template with the inputs question, passages and fence; without passages the
-            template for empty context is used instead.
+        template: an answer template by its name, the newest when None; without passages the template for empty
+            context is used instead.
+        templates: those of the tenant; the packaged ones when None.
         left_out: conditions that the request states and no passage satisfies, in words.
         left_out_in_part: those that only some of the passages satisfy.
         unread: words of the request that may state conditions, and of which none was made.
@@ -94,20 +112,27 @@ def assemble(
             passage that fits is there.
         total: how many documents satisfy the request's conditions, where all of them are asked for.
         language: of the answer, a code of `agent.languages`; None is that of the request.
+        answering_tool: for the answer of a tool, which does not repeat the question.
     Raises:
-        prompts.BadTemplate: the template does not exist or has other inputs.
+        prompts.BadTemplate: there is no such answer template.
     """
+    templates = templates or prompts.packaged()
+    answer = templates.answer(template)
     found = {chunk.id: chunk for chunk in reversed(chunks)}
     passages = _within(join_adjacent(distinct(chunks)), budget_tokens)
     if around:
         passages = _surrounded(passages, found, around, budget_tokens)
-    blocks = tuple(_block(n, passage) for n, passage in enumerate(passages, 1))
-    system = prompts.load(SYSTEM_TEMPLATE).render({})
+    numbered = list(enumerate(passages, answering_tool.first if answering_tool else 1))
+    blocks = tuple(_block(n, passage) for n, passage in numbered)
+    system = templates.load(SYSTEM_TEMPLATE).render({})
     if passages:
         fence = prompts.fence(question, *blocks)
         fenced = "\n\n".join(f"{fence} {block}" for block in blocks)
-        values = {"question": question, "passages": fenced, "fence": fence}
-        prompt = prompts.load(template or DEFAULT_TEMPLATE).render(values)
+        values = {"passages": fenced, "fence": fence}
+        if answering_tool:
+            prompt = templates.load(TOOL_TEMPLATE).render(values)
+        else:
+            prompt = answer.render({"question": question, **values})
         # An answer from them would be an answer to another request.
         told = ((_UNREAD, unread), (_LEFT_OUT_IN_PART, left_out_in_part), (_LEFT_OUT, left_out))
         for said, conditions in told:
@@ -116,17 +141,26 @@ def assemble(
         if total is not None:
             shown = len({chunk.id[:3] for passage in passages for chunk in passage.chunks})
             prompt = f"{_TOTAL.format(min(shown, total), total)}\n\n{prompt}"
+    elif answering_tool:
+        prompt = "" if answering_tool.again else _NOTHING
     else:
-        prompt = prompts.load(EMPTY_TEMPLATE if looked else DIRECT_TEMPLATE).render({"question": question})
-    if language is not None:
-        prompt = f"{prompt}\n\n{_LANGUAGE.format(languages.NAMES[language])}"  # the last word: templates say otherwise
+        prompt = templates.load(EMPTY_TEMPLATE if looked else DIRECT_TEMPLATE).render({"question": question})
+    if answering_tool and answering_tool.again:
+        prompt = f"{prompt}\n\n{_AGAIN.format(', '.join(f'[{n}]' for n in answering_tool.again))}".strip()
+    if not answering_tool:
+        prompt = in_language(prompt, language)
     return Assembled(
         messages=(Message(role="system", content=system), Message.model_construct(role="user", content=prompt)),
         prompt=prompt,
-        citations=tuple(_citation(n, passage, found.keys()) for n, passage in enumerate(passages, 1)),
+        citations=tuple(_citation(n, passage, found.keys()) for n, passage in numbered),
         tokens=estimate_tokens(system) + estimate_tokens(prompt),
         passages=blocks,
     )
+
+
+def in_language(prompt: str, language: str | None) -> str:
+    """The prompt, which ends with the language of the answer where one is set: templates may say otherwise."""
+    return prompt if language is None else f"{prompt}\n\n{_LANGUAGE.format(languages.NAMES[language])}"
 
 
 _LEFT_OUT = (
@@ -145,6 +179,8 @@ _UNREAD = (
 )
 
 _LANGUAGE = "Write the answer in {0}, whatever the language of the request is: this service answers in {0} alone."
+_NOTHING = "Nothing was found for this query."
+_AGAIN = "Found as well, and shown before: {}"
 
 _TOTAL = (
     "The request is for all documents that satisfy its conditions. Passages of {:,} of the {:,} such documents follow, "

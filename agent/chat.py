@@ -1,4 +1,7 @@
-"""A turn of a conversation: the advisors' `before`, the answer, the advisors' `after`; the same for streams and not."""
+"""A question on its way through the advisors, whatever door it came by: their `before`, what is asked, their `after`.
+
+The one place that decides it for hits, prompts and answers, for streams and not.
+"""
 
 import asyncio
 import logging
@@ -10,10 +13,11 @@ from types import TracebackType
 from typing import Self
 
 from agent.advisors.base import Advisor, Call, ChatAnswer, End
+from agent.advisors.chosen import chosen
 from agent.answer import Answerer
-from agent.pipeline import Pipeline
-from agent.types import Answer, ChatRequest
+from agent.types import Answer, AskRequest, AugmentRequest, Intent, Prompt, Request, Result
 from retrievers.core.types import Viewer
+from retrievers.text.glosses import is_chinese
 
 _DRAIN_S = 3.0
 
@@ -21,16 +25,16 @@ _log = logging.getLogger(__name__)
 
 
 class Chat:
-    """Answers turns of conversations; open between `async with`.
+    """Answers questions behind advisors; open between `async with`.
 
     Args:
-        answerer: asks the model, behind the last advisor.
-        advisors: in any order; one of them makes the prompt, see `agent.advisors.retrieval`.
+        answerer: asks the model, behind the last advisor, where an answer is asked for.
+        advisors: in any order.
     """
 
     def __init__(self, answerer: Answerer, advisors: Sequence[Advisor]) -> None:
         self._answerer = answerer
-        self._advisors = sorted(advisors, key=lambda advisor: advisor.order)
+        self._advisors = tuple(advisors)
         self._ending: set[asyncio.Task[End]] = set()
 
     async def __aenter__(self) -> Self:
@@ -51,29 +55,34 @@ class Chat:
     async def stream(
         self,
         viewer: Viewer,
-        request: ChatRequest,
+        request: Request,
         at: datetime,
         *,
-        pipeline: Pipeline | None = None,
+        more: Sequence[Advisor] = (),
         answerer: Answerer | None = None,
     ) -> AsyncGenerator[str | ChatAnswer]:
         """Pieces of the answer's text, then the answer, whose text is those pieces together.
 
+        Hits and prompts have no pieces, unless an advisor refuses to have the question answered.
+
         Args:
             at: when the request came.
-            pipeline, answerer: with the settings of the tenant, in place of those of the service.
+            more: advisors beside the others; one of all makes the prompt, see `agent.advisors.retrieval`.
+            answerer: in place of the usual one.
         Raises:
             BadRequest: the request is malformed or names what does not exist.
             Unavailable: the database or every source failed.
         """
+        advisors = chosen((*self._advisors, *more), request.advisors)
         answerer = answerer or self._answerer
-        timeout_s = request.timeout_s or answerer.settings.timeout_s
-        call = Call(viewer, request, at, time.monotonic(), timeout_s, pipeline=pipeline)
+        settings = answerer.settings
+        timeout_s = request.timeout_s or settings.timeout_s
+        call = Call(viewer, request, at, time.monotonic(), timeout_s, language=settings.language)
         entered: list[Advisor] = []
         said: list[str] = []
-        answer: Answer | None = None
+        result: Result | None = None
         try:
-            for advisor in self._advisors:
+            for advisor in advisors:
                 call = await advisor.before(call)
                 entered.append(advisor)
                 if call.refusal is not None:
@@ -82,10 +91,10 @@ class Chat:
                 said.append(call.refusal)
                 yield call.refusal
             else:
-                async with aclosing(_answered(answerer, call)) as pieces:
+                async with aclosing(_answered(call, answerer)) as pieces:
                     async for piece in pieces:
-                        if isinstance(piece, Answer):
-                            answer = piece
+                        if isinstance(piece, Result):
+                            result = piece
                         else:
                             said.append(piece)
                             yield piece
@@ -93,10 +102,10 @@ class Chat:
             gone = isinstance(error, asyncio.CancelledError | GeneratorExit)
             await self._ended(entered, End(call, "abandoned" if gone else "failed", "".join(said), error=error))
             raise
-        text = answer.answer if answer else "".join(said)
-        degraded = (*call.degraded, *(answer.degraded if answer else ()))
-        whole = ChatAnswer(text, call.context, answer, degraded)
-        end = await self._ended(entered, End(call, "refused" if answer is None else "answered", text, whole))
+        text = result.answer if isinstance(result, Answer) else "".join(said)
+        degraded = (*call.degraded, *(result.degraded if result else ()))
+        whole = ChatAnswer(text, call.context, result, degraded)
+        end = await self._ended(entered, End(call, "refused" if result is None else "answered", text, whole))
         yield end.answer or whole
 
     async def _ended(self, entered: Sequence[Advisor], end: End) -> End:
@@ -107,17 +116,46 @@ class Chat:
         return await asyncio.shield(task)
 
 
-def _answered(answerer: Answerer, call: Call) -> AsyncGenerator[str | Answer]:
-    if call.prompt is None or call.decision is None:
-        raise RuntimeError("no advisor made a prompt: agent.advisors.retrieval does")
-    return answerer.stream(call.request, call.prompt, call.decision, call.started)
-
-
 async def _after(entered: Sequence[Advisor], end: End) -> End:
     for advisor in reversed(entered):
         try:
             end = await advisor.after(end)
         except Exception as error:
             # The answer is there: what is done with it beside cannot take it back.
-            _log.warning("after a chat, %s failed: %s", type(advisor).__name__, type(error).__name__)
+            _log.warning("after a question, %s failed: %s", type(advisor).__name__, type(error).__name__)
     return end
+
+
+async def _answered(call: Call, answerer: Answerer) -> AsyncGenerator[str | Result]:
+    """The pieces of an answer and the answer; of hits and a prompt there are none."""
+    if call.decision is None or (call.prompt is None and call.result is None):
+        raise RuntimeError("no advisor made a prompt: agent.advisors.retrieval does")
+    if call.result is not None:
+        yield call.result
+        return
+    assert call.prompt is not None
+    if not isinstance(call.request, AskRequest):
+        yield call.prompt
+        return
+    async with aclosing(answerer.stream(call.request, call.prompt, call.decision, call.started)) as pieces:
+        async for piece in pieces:
+            yield piece
+
+
+def result_of(request: Request, answer: ChatAnswer) -> Result:
+    """Hits, a prompt or an `Answer`, as the request asks for; of a refusal, with nothing but the words."""
+    if answer.details is not None:
+        return answer.details
+    question, text = request.question, answer.text
+    language = "zh" if is_chinese(question) else "en"
+    intent = Intent(kind="none", question=question, language=language, searches=(), collections=())
+    found = {
+        "trace_id": "", "query": question, "intent": intent, "plan": (), "hits": (), "outcomes": (),
+        "status": "refused", "degraded": answer.degraded, "took_ms": 0.0, "refusal": text,
+    }  # fmt: skip
+    if not isinstance(request, AugmentRequest):
+        return Result.model_validate(found)
+    prompt = {**found, "messages": (), "prompt": "", "citations": (), "tokens": 0}
+    if not isinstance(request, AskRequest):
+        return Prompt.model_validate(prompt)
+    return Answer.model_validate({**prompt, "answer": text, "answered": False, "finish_reason": answer.finish_reason})

@@ -25,7 +25,13 @@ class Verdicts(BaseModel):
 
 
 async def judge(
-    model: Model, sentences: Sequence[Sentence], passages: Sequence[str], deadline: float, key: Mapping[str, Any]
+    model: Model,
+    sentences: Sequence[Sentence],
+    passages: Sequence[str],
+    deadline: float,
+    key: Mapping[str, Any],
+    *,
+    templates: prompts.Library | None = None,
 ) -> tuple[Sentence, ...]:
     """The sentences as the model judges them; those that claim nothing stay as they are.
 
@@ -36,6 +42,7 @@ async def judge(
         passages: what stands under each number of the prompt, from 1.
         deadline: moment of `time.monotonic()`.
         key: what identifies the question and its passages in a recording.
+        templates: those of the tenant; the packaged ones when None.
     Raises:
         ModelFailed: no verdicts in time.
     """
@@ -46,7 +53,7 @@ async def judge(
     given = "\n\n".join(passages)
     values = {"passages": given, "sentences": shown, "fence": prompts.fence(given, shown)}
     asked = {**key, "sentences": [one.text for _, one in numbered]}
-    ask = prompts.load(STAGE).messages(values)
+    ask = (templates or prompts.packaged()).load(STAGE).messages(values)
     reply = await model.complete(ask, stage=STAGE, deadline=deadline, key=asked, schema=Verdicts)
     if not isinstance(reply.parsed, Verdicts):
         raise ModelFailed("its reply holds no verdicts")

@@ -23,6 +23,7 @@ from agent.search import SEARCH_BY, Asked, Found, Search
 from agent.settings import Settings
 from agent.sufficiency import Part
 from agent.types import Intent, Relaxed
+from prompts import Library, packaged
 from retrievers.core.errors import Unavailable
 from retrievers.core.filters import Filter
 from retrievers.core.tasks import within
@@ -160,6 +161,7 @@ class Loop:
         breaker: the model's.
         fuse: makes one ranking of the answers to a search.
         load: reads the passages of hits, under a filter.
+        templates: those of the tenant.
     """
 
     settings: Settings
@@ -168,6 +170,7 @@ class Loop:
     breaker: Breaker
     fuse: Callable[[Found, Sequence[Answer]], list[Fused]]
     load: Callable[[Scope, Filter | None, Sequence[Fused]], Awaitable[list[Fused]]]
+    templates: Library = field(default_factory=packaged)
 
     async def run(self, asked: Asked, found: Found, ranking: list[Fused], calls: Calls) -> Looped:
         """Search on until every part is answered, nothing new comes, or rounds, calls, tokens or time are used up.
@@ -266,7 +269,7 @@ class _Run:
             return ruled, "rules", None
         intent = self.found.course.intent
         question = sufficiency.Question(
-            intent.question, self.asked.request.collection, tuple(self.made), top, self._filter
+            intent.question, self.asked.request.collection, tuple(self.made), top, self._filter, self.loop.templates
         )
         tokens = sufficiency.tokens_of(question.messages())
         if not budget.calls or tokens > budget.tokens or budget.is_late():

@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from difflib import SequenceMatcher
 from types import TracebackType
 from typing import Literal, Self
@@ -48,7 +49,7 @@ _READ = """
     ) m ON true
     WHERE c.id = %s AND c.expires_at > now() ORDER BY m.number
 """
-_FORGET = "DELETE FROM signalbox.conversation WHERE id = %s"
+_ERASED = "SELECT signalbox.erased(%s, %s, %s, %s)"
 _EXPIRE = "DELETE FROM signalbox.conversation WHERE id = %s AND expires_at <= now()"
 _SWEEP = """
     DELETE FROM signalbox.conversation WHERE (tenant, id) IN (
@@ -61,18 +62,20 @@ _BEGIN = """
     ON CONFLICT (tenant, id) DO UPDATE SET expires_at = excluded.expires_at RETURNING messages, summarised
 """
 _ADD = """
-    INSERT INTO signalbox.message (tenant, conversation, number, role, content, as_of) VALUES (%s, %s, %s, %s, %s, %s)
+    INSERT INTO signalbox.message (tenant, conversation, number, role, content, as_of, asker)
+    VALUES (%s, %s, %s, %s, %s, %s, %s)
 """
 _COUNT = "UPDATE signalbox.conversation SET messages = %s WHERE id = %s"
 _OLDER = """
     SELECT CASE WHEN c.as_of >= signalbox.narrowed() THEN c.summary END, c.summarised, m.number, m.role, m.content,
-           coalesce((SELECT changed FROM signalbox.access), 0)
+           coalesce((SELECT changed FROM signalbox.access), 0), c.erased
     FROM signalbox.conversation c JOIN signalbox.message m ON (m.tenant, m.conversation) = (c.tenant, c.id)
     WHERE c.id = %s AND m.number > c.summarised AND m.number <= c.messages - %s ORDER BY m.number LIMIT %s
 """
-# Another process may have made the same summary, or somebody may have deleted the conversation.
+# Another process may have made the same summary, or somebody may have erased turns that it tells of.
 _SUMMARISE = """
-    UPDATE signalbox.conversation SET summary = %s, summarised = %s, as_of = %s WHERE id = %s AND summarised = %s
+    UPDATE signalbox.conversation SET summary = %s, summarised = %s, as_of = %s
+    WHERE id = %s AND summarised = %s AND erased = %s
 """
 
 
@@ -92,6 +95,7 @@ class Memory:
         model: summarises; without one the window alone is remembered.
         breaker: of the model, the same as that of everybody who calls it.
         spent: is told the tokens that a tenant's summaries take.
+        templates: of prompts; the packaged ones when None.
     """
 
     def __init__(
@@ -102,9 +106,11 @@ class Memory:
         model: Model | None = None,
         breaker: Breaker | None = None,
         spent: Callable[[str, int], None] | None = None,
+        templates: prompts.Library | None = None,
     ) -> None:
         self._database, self._days, self._spent = database, days, spent
         self._model, self._breaker = model, breaker or Breaker()
+        self._templates = templates or prompts.packaged()
         self._summarising: dict[tuple[Viewer, str], asyncio.Task[None]] = {}
 
     async def __aenter__(self) -> Self:
@@ -120,16 +126,18 @@ class Memory:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
 
-    async def read(self, who: str | Viewer, conversation: str) -> tuple[Message, ...]:
+    async def read(self, who: str | Viewer, conversation: str, window: int | None = None) -> tuple[Message, ...]:
         """The summary, as a turn of the assistant, and the newest turns, oldest first; empty when there is none.
 
         As many as a prompt takes, so that the summary is never what has to give way.
 
+        Args:
+            window: so many of the newest turns and no summary.
         Raises:
             Unavailable: the database cannot be asked.
         """
-        rows = await self._database.fetch(who, _READ, (WINDOW, _stored_id(who, conversation)))
-        summary = str(rows[0][0]) if rows and rows[0][0] else ""
+        rows = await self._database.fetch(who, _READ, (window or WINDOW, stored_id(who, conversation)))
+        summary = str(rows[0][0]) if rows and rows[0][0] and window is None else ""
         head = [Message(role="assistant", content=f"Notes on the conversation so far: {summary}")] if summary else []
         left = MOST_HISTORY_TOKENS - sum(estimate_tokens(one.content) for one in head)
         turns: list[Message] = []
@@ -148,6 +156,8 @@ class Memory:
         *,
         before: Sequence[Turn] = (),
         as_of: int = 0,
+        asker: str | None = None,
+        at: datetime | None = None,
     ) -> None:
         """Add turns, all of them or none, with numbers that follow each other.
 
@@ -155,12 +165,17 @@ class Memory:
             before: what was said before them elsewhere; kept where the conversation is new.
             as_of: changes of readers (`Scope.changed`) before the question was answered. After a later one that took
                 a document from somebody, the turns are remembered no more.
+            asker: whose turns they are, to be erased by.
+            at: when the question came: what was erased since takes no turn of before.
         Raises:
             Unavailable: the database cannot be asked.
         """
         viewer = Viewer.of(who)
-        id = _stored_id(viewer, conversation)
+        id = stored_id(viewer, conversation)
         async with self._database.transaction(viewer) as connection:
+            cursor = await connection.execute(_ERASED, (asker, conversation, list(viewer.principals), at))
+            if (row := await cursor.fetchone()) and row[0]:
+                return
             await connection.execute(_EXPIRE, (id,))
             cursor = await connection.execute(_BEGIN, (viewer.tenant, id, list(viewer.principals), self._days))
             row = await cursor.fetchone()
@@ -168,7 +183,7 @@ class Memory:
             count, summarised = int(row[0]), int(row[1])
             added = [*before, *turns] if count == 0 else list(turns)
             rows = [
-                (viewer.tenant, id, number, turn.role, storable(turn.content), as_of)
+                (viewer.tenant, id, number, turn.role, storable(turn.content), as_of, asker)
                 for number, turn in enumerate(added, count + 1)
             ]
             await connection.cursor().executemany(_ADD, rows)
@@ -177,11 +192,6 @@ class Memory:
             await connection.execute(_SWEEP, (_SWEEP_BATCH,))
         if self._model is not None and count - summarised > WINDOW:
             self._summarise_soon(self._model, viewer, id)
-
-    async def forget(self, who: str | Viewer, conversation: str) -> bool:
-        """Delete a conversation; False when the viewer has none of that id."""
-        async with self._database.transaction(who) as connection:
-            return (await connection.execute(_FORGET, (_stored_id(who, conversation),))).rowcount > 0
 
     async def settled(self) -> None:
         """Returns when every summary that is being made is there, or has failed."""
@@ -203,18 +213,20 @@ class Memory:
             rows = await self._database.fetch(viewer, _OLDER, (id, KEPT, _MOST_SUMMARISED))
             if not rows:
                 return
-            before, summarised, last, as_of = rows[0][0] or "", rows[0][1], rows[-1][2], rows[0][5]
+            (before, summarised, *_, as_of, erased), last = rows[0], rows[-1][2]
+            before = before or ""
             said = "\n".join(f"{row[3]}: {without_citations(row[4])[:_LONGEST_TURN]}" for row in rows)
             values = {"summary": before, "turns": said, "fence": prompts.fence(before, said)}
             key = {"summary": before, "turns": said}
             deadline = time.monotonic() + _SUMMARY_S
-            reply = await model.complete(prompts.load(STAGE).messages(values), stage=STAGE, deadline=deadline, key=key)
+            messages = self._templates.of(viewer.tenant).load(STAGE).messages(values)
+            reply = await model.complete(messages, stage=STAGE, deadline=deadline, key=key)
             works = True
             if self._spent is not None:
                 self._spent(viewer.tenant, reply.usage.prompt_tokens + reply.usage.completion_tokens)
             text = storable(without_thoughts(reply.text))[:_LONGEST_SUMMARY]
             async with self._database.transaction(viewer) as connection:
-                await connection.execute(_SUMMARISE, (text, last, as_of, id, summarised))
+                await connection.execute(_SUMMARISE, (text, last, as_of, id, summarised, erased))
         except ModelFailed as error:
             works = False if error.fault == "down" else None
             _log.warning("a conversation was not summarised: %s", error.reason)
@@ -224,7 +236,7 @@ class Memory:
             self._breaker.ended(works)
 
 
-def _stored_id(who: str | Viewer, conversation: str) -> str:
+def stored_id(who: str | Viewer, conversation: str) -> str:
     """A conversation belongs to the principals it is held with: of the same id, others have one of their own."""
     return "\n".join((conversation, *Viewer.of(who).principals))
 

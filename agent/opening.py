@@ -18,10 +18,10 @@ from agent.advisors.guard import Guard
 from agent.advisors.log import Log
 from agent.advisors.memory import Remember
 from agent.advisors.record import Record
-from agent.advisors.retrieval import Retrieval
 from agent.answer import Answerer
 from agent.app import Service
 from agent.chat import Chat
+from agent.errors import BadSetting
 from agent.intent.reader import Cascade
 from agent.intent.scope import Chooser
 from agent.llm import open_model
@@ -33,6 +33,7 @@ from agent.records import Records
 from agent.rerank import open_reranker
 from agent.settings import Settings, load_settings
 from agent.trace import TraceStore
+from prompts import BadTemplate, Library, open_library
 from retrievers import registry
 from retrievers.core.errors import Unavailable
 from retrievers.core.types import Closing, Retriever
@@ -66,7 +67,7 @@ async def open_service(
 
     Args:
         settings: all of them; read from the environment and `signalbox.toml` when None.
-        advisors: of the caller's own, around chats; see `agent.advisors.base`.
+        advisors: of the caller's own, around every question; see `agent.advisors.base`.
         cores: how many the models that run in this process may keep busy; all of them when None.
         changes: single settings that win over those.
     Raises:
@@ -75,6 +76,7 @@ async def open_service(
     """
     if settings is None:
         settings = load_settings(changes)
+    templates = _templates(settings)
     model = open_model(settings.llm, base_url=settings.llm_base_url, api_key=settings.llm_api_key)
     embedder = open_embedder(
         settings.embedder, base_url=settings.embedder_base_url, api_key=settings.embedder_api_key, cores=cores
@@ -91,31 +93,34 @@ async def open_service(
                 sources = {name: source for name, source in built.items() if source is not None}
                 cards = {name: one.card for name, one in sources.items()}
                 columns = getattr(sources.get("sql"), "columns", None)
-                reader = Cascade(settings, catalogue, cards, embedder, model, columns)
+                reader = Cascade(settings, catalogue, cards, embedder, model, columns, templates=templates)
                 chooser = Chooser(catalogue, embedder, sources) if settings.choose_collections else None
                 pipeline = Pipeline(
                     settings, catalogue, sources, embedder, reader, chooser, reranker,
-                    model=model, model_breaker=reader.breaker,
+                    model=model, model_breaker=reader.breaker, templates=templates,
                 )  # fmt: skip
                 answerer = Answerer(settings, embedder, model, reader.breaker)
-                memory, records, observers = None, None, Observers()
+                memory, records = None, None
                 async with AsyncExitStack() as stack:
                     await stack.enter_async_context(_closing(sources.values()))
                     metering = await stack.enter_async_context(Metering(database, settings.time_zone))
                     traces = await stack.enter_async_context(TraceStore(database, days=settings.trace_days))
-                    around: list[Advisor] = [Log(), Guard(settings.guard), Retrieval(pipeline, traces, observers)]
+                    around: list[Advisor] = [Log(), Guard(settings.guard)]
                     around += advisors
                     if days := settings.chat_days:
-                        memory = Memory(database, days=days, model=model, breaker=reader.breaker, spent=metering.spent)
+                        memory = Memory(
+                            database, days=days, model=model, breaker=reader.breaker, spent=metering.spent,
+                            templates=templates,
+                        )  # fmt: skip
                         await stack.enter_async_context(memory)
-                        records = Records(database, days)
+                        records = await stack.enter_async_context(Records(database, days))
                         around += [Record(records), Remember(memory)]
                     chats = await stack.enter_async_context(Chat(answerer, around))
                     _settle_heap()
                     keys, worker = Keys(database), worker_over(settings, database, embedder, catalogue)
                     yield Service(
                         settings, database, embedder, catalogue, pipeline, answerer, traces, worker, keys, chats,
-                        metering, memory, records, observers,
+                        metering, memory, records, Observers(),
                     )  # fmt: skip
     finally:
         await embedder.aclose()
@@ -123,6 +128,14 @@ async def open_service(
             await reranker.aclose()
         if model is not None:
             await model.aclose()
+
+
+def _templates(settings: Settings) -> Library:
+    """The prompt templates in force."""
+    try:
+        return open_library(settings.prompts)
+    except BadTemplate as error:
+        raise BadSetting(f"setting PROMPTS: {error}", where="prompts") from error
 
 
 def worker_over(settings: Settings, database: Database, embedder: Embedder, catalogue: Catalogue) -> Worker:

@@ -11,17 +11,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 
 import prompts
-from agent import assemble, fusion, options, rank_features, relevance, transform
+from agent import assemble, fusion, lookups, options, prompt_fields, rank_features, relevance, routes, transform
 from agent.breaker import Breaker, Breakers
 from agent.context import Around, surroundings
 from agent.fusion import Fused
 from agent.highlight import Highlighter
 from agent.intent import scope as scoping
-from agent.intent.reading import IntentReader, Reading, Stated
+from agent.intent.reading import IntentReader, Reading, Stated, stated_alone
 from agent.intent.scope import Choice, Chooser
 from agent.llm import Calls, Model
+from agent.lookups import Lookups
 from agent.loop import Loop, Looped, Round, searches_by_part
 from agent.paging import COMPLETE_DEPTH, Page, Window, asks_for_all, page_of, window_of
 from agent.rerank import shown
@@ -32,7 +34,21 @@ from agent.rerank.stage import Patience, Reranking, rerank
 from agent.retrieve import Answer
 from agent.search import MODEL_UNAVAILABLE, Asked, Found, Search, unread
 from agent.settings import Settings
-from agent.types import AugmentRequest, Intent, Prompt, RankedHit, Relaxed, Request, Result, Status, Table
+from agent.tokens import estimate_tokens
+from agent.types import (
+    AskRequest,
+    AugmentRequest,
+    Citation,
+    Intent,
+    Message,
+    Prompt,
+    RankedHit,
+    Relaxed,
+    Request,
+    Result,
+    Status,
+    Table,
+)
 from retrievers.core.errors import BadDocument, BadRequest, Unavailable, UnknownCollection, listing
 from retrievers.core.fields import Field, Values, flatten, normalise
 from retrievers.core.filters import Filter, in_words, parse
@@ -43,6 +59,7 @@ from retrievers.postgres.catalogue import Catalogue, filterable
 from retrievers.postgres.documents import Phrases
 from retrievers.postgres.listing import Listed
 from retrievers.text import glosses
+from retrievers.text.visible import prompt_text
 
 RERANK_POOL = 64
 """Hits that are reranked, whatever the page."""
@@ -95,6 +112,8 @@ class Decision:
         reranking: what a reranker made of the ranking; None where none was to.
         passages: what stands under each number of the prompt, when one was made.
         found: what `Pipeline.fuse` made the ranking of.
+        templates: of prompts, as they are in force for the tenant.
+        lookups: where the model searches itself: its searches, made after this was decided.
     """
 
     tenant: str
@@ -114,6 +133,8 @@ class Decision:
     passages: tuple[str, ...] = ()
     found: Found | None = None
     rounds: tuple[Round, ...] = ()
+    templates: prompts.Library = field(default_factory=prompts.packaged)
+    lookups: Lookups | None = None
 
 
 class _Clock:
@@ -146,6 +167,7 @@ class Pipeline:
         reranker: the one of the settings; "none" and "hybrid" are at hand without.
         model: judges what was found; None leaves that to rules.
         model_breaker: the model's, shared with whoever else asks it.
+        templates: of prompts, for all tenants.
         withheld: names of sources that the tenant may not ask; they are not among `sources`.
         changed: of the tenant, see `Catalogue.scope`; asked of the database when None.
         default_collection: of the tenant, which its request did not name.
@@ -161,6 +183,7 @@ class Pipeline:
     breakers: Breakers = field(default_factory=Breakers)
     model: Model | None = None
     model_breaker: Breaker = field(default_factory=Breaker)
+    templates: prompts.Library = field(default_factory=prompts.packaged)
     withheld: frozenset[str] = frozenset()
     changed: int | None = None
     default_collection: str | None = None
@@ -182,9 +205,55 @@ class Pipeline:
     async def decide_prompt(self, who: str | Viewer, request: AugmentRequest) -> tuple[Prompt, Decision]:
         """The prompt with how it came about; raises as `retrieve` does."""
         started = time.monotonic()
+        self._check_template(who, request)
         result, decision = await self.decide(who, request)
+        if decision.lookups is not None:
+            return _asked_alone(request, result, decision, self.settings.language), decision
+        return await self._assembled(request, result, decision, started)
+
+    async def look_up(
+        self, who: Viewer, request: AugmentRequest, *, shown: Sequence[Citation], outside: bool
+    ) -> tuple[Prompt, Decision]:
+        """What a search of the model finds: the prompt's text is the answer of the tool. Raises as `retrieve` does.
+
+        Args:
+            shown: what earlier searches have found; their numbers go on here.
+            outside: whether sources outside may be asked, which are paid by the search.
+        """
+        started = time.monotonic()
+        pipeline = self
+        if not outside:
+            paid = self._outside
+            pipeline = replace(self, sources={name: one for name, one in self.sources.items() if name not in paid})
+            left = tuple(name for name in request.sources or () if name not in paid)
+            if request.sources and not left:
+                raise BadRequest("the sources outside are not searched again for one answer", where="sources")
+            request = request.model_copy(update={"sources": left or None})
+        return await self._assembled(request, *await pipeline.decide(who, request), started, shown=shown)
+
+    @property
+    def _outside(self) -> frozenset[str]:
+        """The sources that are paid by the search."""
+        return frozenset(name for name, source in self.sources.items() if source.card.kind == "outside")
+
+    async def _assembled(
+        self,
+        request: AugmentRequest,
+        result: Result,
+        decision: Decision,
+        started: float,
+        *,
+        shown: Sequence[Citation] | None = None,
+    ) -> tuple[Prompt, Decision]:
+        """The prompt made of a result; what a tool answers where `shown` is given."""
         clock = _Clock(dict(decision.elapsed_ms))
         chunks = [hit.chunk for hit in decision.page if hit.chunk is not None]
+        answering_tool = None
+        if shown is not None:
+            known = {chunk.id: lookups.number_of(chunk, shown) for chunk in chunks}
+            again = sorted({number for number in known.values() if number is not None})
+            answering_tool = assemble.AnsweringTool(len(shown) + 1, again)
+            chunks = [chunk for chunk in chunks if known[chunk.id] is None]
         left_s = started + (request.timeout_s or self.settings.timeout_s) - time.monotonic()
         around, degraded = await self._surroundings(request, decision, chunks, left_s)
         # Of collections that were chosen for it a question says nothing.
@@ -192,30 +261,39 @@ class Pipeline:
         rung = decision.found.rung if decision.found is not None else None
         # What later rounds left out, the first may well have found something with.
         left_out = _distinct(*(in_words(one.dropped) for one in (rung.dropped if rung else ())))
-        try:
-            made = assemble.assemble(
-                _in_own_words(request.question, result.query),
-                chunks,
-                budget_tokens=request.budget_tokens,
-                template=request.template,
-                left_out=left_out,
-                left_out_in_part=[one for one in relaxed if one not in left_out],
-                unread=[one.what for one in result.intent.rejected] if result.intent.by == "rules" else (),
-                looked=result.status != "no_retrieval_needed",
-                around=around,
-                total=result.total,
-                language=self.settings.language,
-            )
-        except prompts.BadTemplate as error:
-            raise BadRequest(str(error), where="template", valid=prompts.names()) from error
-        fields = {name: getattr(result, name) for name in Result.model_fields}
-        fields["degraded"] = _distinct(*result.degraded, *degraded)
-        fields["took_ms"] = round((time.monotonic() - started) * 1000, 3)
+        fields = prompt_fields.parse(self.settings.prompt_fields)
+        made = assemble.assemble(
+            _in_own_words(request.question, result.query),
+            [prompt_fields.shown(chunk, fields) for chunk in chunks],
+            budget_tokens=request.budget_tokens,
+            template=request.template,
+            templates=decision.templates,
+            left_out=left_out,
+            left_out_in_part=[one for one in relaxed if one not in left_out],
+            unread=[one.what for one in result.intent.rejected] if result.intent.by == "rules" else (),
+            looked=result.status != "no_retrieval_needed",
+            around={
+                id: {other: prompt_fields.shown(chunk, fields) for other, chunk in beside.items()}
+                for id, beside in around.items()
+            },
+            total=result.total,
+            language=self.settings.language,
+            answering_tool=answering_tool,
+        )
+        given = {name: getattr(result, name) for name in Result.model_fields}
+        given["degraded"] = _distinct(*result.degraded, *degraded)
+        given["took_ms"] = round((time.monotonic() - started) * 1000, 3)
         prompt = Prompt.model_construct(
-            **fields, messages=made.messages, prompt=made.prompt, citations=made.citations, tokens=made.tokens
+            **given, messages=made.messages, prompt=made.prompt, citations=made.citations, tokens=made.tokens
         )
         clock.ended("assemble")
         return prompt, replace(decision, elapsed_ms=clock.elapsed_ms, passages=made.passages)
+
+    def _check_template(self, who: str | Viewer, request: AugmentRequest) -> None:
+        try:
+            self.templates.of(Viewer.of(who).tenant).answer(request.template)
+        except prompts.BadTemplate as error:
+            raise BadRequest(str(error), where="template", valid=error.valid) from error
 
     async def _surroundings(
         self, request: AugmentRequest, decision: Decision, chunks: Sequence[Chunk], left_s: float
@@ -254,8 +332,10 @@ class Pipeline:
         if names_none:
             request = request.model_copy(update={"collection": self.default_collection})
         try:
-            pipeline = replace(self, settings=options.settings_for(request, self.settings))
-            return await within(pipeline._stages(Viewer.of(who), request, started, timeout_s, clock), timeout_s)
+            request = routes.routed(request, self.settings.routes, self.sources)
+            viewer, settings = Viewer.of(who), options.settings_for(request, self.settings)
+            pipeline = replace(self, settings=settings, templates=self.templates.of(viewer.tenant))
+            return await within(pipeline._stages(viewer, request, started, timeout_s, clock), timeout_s)
         except TimeoutError as error:
             raise late(timeout_s, clock.unfinished()) from error
         except UnknownCollection as error:
@@ -272,6 +352,9 @@ class Pipeline:
         options.check_fields(request, scope)
         if glosses.is_chinese(request.question):
             await glosses.loaded()
+        if isinstance(request, AskRequest) and request.mode == "tool" and self.model is not None:
+            clock.ended("scope")
+            return self._unsearched(who, request, scope, wanted, clock)
         choice = await self._chosen(request, scope, started + timeout_s)
         clock.ended("scope")
         inside = self
@@ -292,6 +375,24 @@ class Pipeline:
         relaxed = (Relaxed(dropped=dropped, reason=scoping.LET_GO), *wider.relaxed)
         took_ms = round((time.monotonic() - started) * 1000, 3)
         return wider.model_copy(update={"relaxed": relaxed, "took_ms": took_ms}), decided
+
+    def _unsearched(
+        self, who: Viewer, request: AskRequest, scope: Scope, wanted: Filter | None, clock: _Clock
+    ) -> tuple[Result, Decision]:
+        """The result of a request for which the model searches: nothing yet."""
+        intent = stated_alone(request, scope, wanted, ()).model_copy(update={"kind": "none", "searches": ()})
+        result = Result.model_construct(
+            trace_id=uuid.uuid4().hex, query=request.question, intent=intent, plan=(), hits=(), outcomes=(),
+            status="no_retrieval_needed", took_ms=0.0, degraded=transform.skipped(self.settings.transforms),
+        )  # fmt: skip
+        # Searches of later rounds ask anew what the caller may read by then.
+        look = partial(replace(self, changed=None).look_up, who)
+        searches = lookups.opened(look, request, self.settings, scope, self._outside)
+        decision = Decision(
+            who.tenant, request, scope, intent, None, (), (), (), elapsed_ms=clock.elapsed_ms, wanted=wanted,
+            templates=self.templates, lookups=searches,
+        )  # fmt: skip
+        return result, decision
 
     async def _chosen(self, request: Request, scope: Scope, deadline: float) -> Choice:
         if self.chooser is None or (request.intent or self.settings.intent) == "off":
@@ -376,7 +477,7 @@ class Pipeline:
         decision = Decision(
             who.tenant, request, scope, reading.first, found.later, found.answers, tuple(ranking), tuple(page),
             reading.stated, reading.calls, weights, clock.elapsed_ms, held, reranking, found=found,
-            rounds=looped.rounds,
+            rounds=looped.rounds, templates=self.templates,
         )  # fmt: skip
         return result, decision
 
@@ -457,8 +558,9 @@ class Pipeline:
         asks = mode != "rules" and MODEL_UNAVAILABLE not in found.degraded
         model = self.model if asks else None
         loop = Loop(
-            self.settings, search, model, self.model_breaker, lambda *given: self._fused(*given)[0], self._loaded
-        )
+            self.settings, search, model, self.model_breaker, lambda *given: self._fused(*given)[0], self._loaded,
+            self.templates,
+        )  # fmt: skip
         return await loop.run(asked, found, ranking, reading.calls)
 
     async def _judged(
@@ -556,7 +658,9 @@ class Pipeline:
         if name == "none":
             return None
         if self.reranker is not None and name == configured:
-            return self.reranker.noted(calls) if isinstance(self.reranker, ListwiseReranker) else self.reranker
+            if isinstance(self.reranker, ListwiseReranker):
+                return self.reranker.noted(calls, self.templates)
+            return self.reranker
         if name == "hybrid":
             return Hybrid()
         valid = tuple(dict.fromkeys(("none", "hybrid", configured)))
@@ -665,6 +769,16 @@ def late(timeout_s: float, waited_for: str) -> Unavailable:
 def unfinished_scope() -> str:
     """What is said of a request that the database has told nothing yet."""
     return _Clock().unfinished()
+
+
+def _asked_alone(request: AugmentRequest, result: Result, decision: Decision, language: str | None) -> Prompt:
+    """The prompt of a question for which the model searches itself."""
+    system = decision.templates.load(assemble.TOOL_SYSTEM_TEMPLATE).render({"tool": lookups.NAME})
+    question = assemble.in_language(prompt_text(request.question), language)
+    messages = (Message(role="system", content=system), Message.model_construct(role="user", content=question))
+    given = {name: getattr(result, name) for name in Result.model_fields}
+    tokens = estimate_tokens(system) + estimate_tokens(question)
+    return Prompt.model_construct(**given, messages=messages, prompt=question, citations=(), tokens=tokens)
 
 
 _FOUND = 2

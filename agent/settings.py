@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import from_json
 
-from agent import rank_features, rerank
+from agent import prompt_fields, rank_features, rerank, routes
 from agent.advisors import rules
 from agent.errors import BadSetting, readable
 from agent.fusion import LEAST_DEPTH, MOST_DEPTH, WEIGHTS, Method, parse_weights
@@ -99,6 +99,12 @@ class Settings(BaseModel):
         "passage",
         description="what a prompt shows: the passages found; window: also those beside them; section: all of theirs",
     )
+    prompts: Path | None = Field(
+        None, description="a folder of prompt templates that stand in place of the packaged ones; none when unset"
+    )
+    prompt_fields: str = Field(
+        "", max_length=4000, description=f"metadata that a prompt shows: {prompt_fields.FORM}; all of it when unset"
+    )
     intent: Literal["auto", "rules", "llm", "off"] = Field(
         "auto",
         description="auto: rules at once, a model where it can help; rules; llm: a model for every question; off",
@@ -144,7 +150,10 @@ class Settings(BaseModel):
         False, description="ask a question that names no collection of those alone that it seems to mean"
     )
     guard: tuple[str, ...] = Field(
-        (), description="words and phrases that a chat's question must not hold, and patterns as re:PATTERN"
+        (), description="words and phrases that a question must not hold, and patterns as re:PATTERN"
+    )
+    routes: tuple[str, ...] = Field(
+        (), description=f"sources by what a request's metadata says, {routes.FORM}: the first that fits counts"
     )
     log_format: Literal["text", "json"] = Field("text", description="log lines of `signalbox serve`: text or json")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
@@ -161,7 +170,7 @@ class Settings(BaseModel):
     jwt_claim: str = Field("principals", description="claim that holds the caller's users and groups")
     jwt_tenant_claim: str | None = Field(None, description="claim that holds the tenant; TENANT for all when unset")
 
-    @field_validator("home", "local", mode="before")
+    @field_validator("home", "local", "prompts", mode="before")
     @classmethod
     def _default_when_empty(cls, value: object, info: ValidationInfo) -> object:
         """An empty path would be the working folder, with all that happens to lie there."""
@@ -199,6 +208,12 @@ class Settings(BaseModel):
         rank_features.parse(value)
         return value
 
+    @field_validator("prompt_fields")
+    @classmethod
+    def _of_fields(cls, value: str) -> str:
+        prompt_fields.parse(value)
+        return value
+
     @field_validator("fusion_weights")
     @classmethod
     def _of_sources(cls, value: str) -> str:
@@ -232,6 +247,13 @@ class Settings(BaseModel):
             rules.compiled(rule)
         return value
 
+    @field_validator("routes")
+    @classmethod
+    def _routes(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for rule in value:
+            routes.parse(rule)
+        return value
+
     @field_validator("*")
     @classmethod
     def _can_be_passed_on(cls, value: object) -> object:
@@ -239,7 +261,7 @@ class Settings(BaseModel):
             raise ValueError("it holds a NUL character")
         return value
 
-    @field_validator("transforms", "guard", mode="before")
+    @field_validator("transforms", "guard", "routes", mode="before")
     @classmethod
     def _names(cls, value: object) -> object:
         """The environment knows no lists: names between commas."""

@@ -32,6 +32,7 @@ async def write(
     *,
     collection: str | None = None,
     catalogue: FieldCatalogue | None = None,
+    templates: prompts.Library | None = None,
 ) -> str:
     """One SELECT over the view `documents`, as the model wrote it.
 
@@ -40,6 +41,7 @@ async def write(
         deadline: moment of `time.monotonic()`.
         collection: part of what identifies the call in a recording.
         catalogue: shows the model how values are spelled.
+        templates: those of the tenant; the packaged ones when None.
     Returns:
         The statement without fences, chatter before it and a final semicolon; judged by nobody yet.
     Raises:
@@ -49,7 +51,8 @@ async def write(
     if catalogue is not None:
         shown += f"\n\nTheir values, with numbers of documents:\n{fields_text(catalogue)}"
     fence = prompts.fence(shown, question)
-    messages = prompts.load(STAGE).messages({"today": day(now), "columns": shown, "question": question, "fence": fence})
+    values = {"today": day(now), "columns": shown, "question": question, "fence": fence}
+    messages = (templates or prompts.packaged()).load(STAGE).messages(values)
     key = {"question": question, "date": f"{now:%Y-%m-%d}", "collection": collection}
     reply = await model.complete(messages, stage=STAGE, deadline=deadline, key=key)
     return statement_in(reply.text)

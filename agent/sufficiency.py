@@ -1,7 +1,7 @@
 """The model's judgement of what was found: which parts of the question it answers, and what to search for next."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from pydantic import BaseModel, Field
@@ -60,6 +60,7 @@ class Question:
         searches: made so far.
         hits: with their chunks, best first.
         filter: what all of them satisfy.
+        templates: those of the tenant.
     """
 
     text: str
@@ -67,6 +68,7 @@ class Question:
     searches: Sequence[str]
     hits: Sequence[Fused]
     filter: Filter | None = None
+    templates: prompts.Library = field(default_factory=prompts.packaged)
 
     def messages(self) -> list[dict[str, str]]:
         """The prompt."""
@@ -75,7 +77,7 @@ class Question:
         constraints = in_words(to_json(self.filter)) if self.filter else "nothing"
         fence = prompts.fence(self.text, constraints, searches, passages)
         values = {"question": self.text, "constraints": constraints, "searches": searches, "passages": passages}
-        return prompts.load(STAGE).messages({**values, "fence": fence})
+        return self.templates.load(STAGE).messages({**values, "fence": fence})
 
     def key(self) -> dict[str, object]:
         """What identifies the call in a recording: the same question over other passages is another one."""

@@ -1,7 +1,7 @@
 """Retrieval as a tool of a model: its function schema for OpenAI's APIs, and what a call of it answers."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal, get_args
 
 from pydantic import ValidationError
@@ -100,15 +100,23 @@ _PARAMETERS: dict[str, Any] = {
 }
 
 
-def schema(api: Literal["chat", "responses"] = "chat") -> dict[str, Any]:
+def schema(
+    api: Literal["chat", "responses"] = "chat", *, names: Collection[str] | None = None, about: str = ""
+) -> dict[str, Any]:
     """The function for a request's `tools`, strict.
 
     Args:
         api: "chat" for chat completions, "responses" for the Responses API, which has it flat.
+        names: of the arguments; all there are when None.
+        about: more for its description.
     Raises:
         BadRequest: another `api`.
     """
-    function = {"name": NAME, "description": _DESCRIPTION, "parameters": _copy(_PARAMETERS), "strict": True}
+    parameters = _copy(_PARAMETERS)
+    if names is not None:
+        parameters["required"] = [name for name in parameters["required"] if name in names]
+        parameters["properties"] = {name: parameters["properties"][name] for name in parameters["required"]}
+    function = {"name": NAME, "description": _DESCRIPTION + about, "parameters": parameters, "strict": True}
     if api == "chat":
         return {"type": "function", "function": function}
     if api == "responses":
@@ -120,9 +128,11 @@ def _copy(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
-def read_arguments(arguments: str | Mapping[str, Any]) -> dict[str, Any]:
+def read_arguments(arguments: str | Mapping[str, Any], *, names: Collection[str] | None = None) -> dict[str, Any]:
     """The options of a request from a tool call's arguments, as JSON or decoded; null means not given.
 
+    Args:
+        names: of the arguments that the tool was offered with; all there are when None.
     Raises:
         BadRequest: no JSON object, or not by the schema.
     """
@@ -132,7 +142,7 @@ def read_arguments(arguments: str | Mapping[str, Any]) -> dict[str, Any]:
         raise BadRequest("the arguments are no JSON", where="arguments") from None
     if not isinstance(given, Mapping):
         raise BadRequest("the arguments are no JSON object", where="arguments")
-    names = _PARAMETERS["required"]
+    names = _PARAMETERS["required"] if names is None else names
     if unknown := [name for name in given if name not in names]:
         what = f"there is no argument {json.dumps(unknown[0])[:80]}; there are: {', '.join(names)}"
         raise BadRequest(what, where="arguments", valid=names)
@@ -154,6 +164,8 @@ def output(result: Result) -> str:
         for n, hit in enumerate(result.hits, 1)
     ]  # fmt: skip
     said: dict[str, Any] = {"status": result.status, "passages": passages}
+    if result.refusal is not None:
+        said["refusal"] = result.refusal
     if result.table is not None:
         said["table"] = result.table.model_dump(mode="json", include={"columns", "rows"})
     if result.complete is not None:

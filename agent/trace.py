@@ -24,14 +24,14 @@ from typing import Any, Self, TypeVar
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-import prompts
 from agent import answer as answering
 from agent import assemble
 from agent.pipeline import Decision
 from agent.rerank.stage import Reranking
 from agent.retrieve import Answer as Found
 from agent.settings import Settings
-from agent.types import Answer, AskRequest, AugmentRequest, Prompt, Request, Result
+from agent.types import Answer, AugmentRequest, Prompt, Request, Result
+from prompts import ANSWER
 from retrievers import vector
 from retrievers.core.errors import NotFound, Unavailable
 from retrievers.core.tasks import within
@@ -48,8 +48,8 @@ _LONGEST_TITLE = 200
 
 REPLAYABLE = (
     "intent", "transforms", "fusion", "fusion_weights", "lexical_weight", "depth", "per_document", "rank_features",
-    "reranker", "rerank_min_score", "rerank_blend", "min_relevance", "context", "fallback", "timeout_s",
-    "source_timeout_s", "max_rounds", "loop_calls", "loop_tokens", "loop_share", "time_zone", "week_start",
+    "reranker", "rerank_min_score", "rerank_blend", "min_relevance", "context", "prompt_fields", "fallback",
+    "timeout_s", "source_timeout_s", "max_rounds", "loop_calls", "loop_tokens", "loop_share", "time_zone", "week_start",
     "fiscal_year_start", "language", "llm", "judge",
 )  # fmt: skip
 """Settings that decide what is found, and that a replay may change. No other is recorded, but the embedder."""
@@ -73,10 +73,14 @@ _ELSEWHERE_S = 0.3
 
 _PARAMETERS = {"lock_timeout": _LOCK_TIMEOUT, "synchronous_commit": "off"}
 _INSERT = """
-    INSERT INTO signalbox.trace (tenant, id, created_at, expires_at, principals, as_of, request, record)
-    SELECT %s, id, at, until, string_to_array(principals, E'\n'), as_of, request::jsonb, record::jsonb
-    FROM unnest(%b::uuid[], %b::timestamptz[], %b::timestamptz[], %b::text[], %b::bigint[], %b::text[], %b::text[])
-        AS new (id, at, until, principals, as_of, request, record)
+    INSERT INTO signalbox.trace
+        (tenant, id, created_at, expires_at, principals, as_of, asker, conversation, request, record)
+    SELECT %s, id, at, until, string_to_array(principals, E'\n'), as_of, asker, conversation,
+           request::jsonb, record::jsonb
+    FROM unnest(%b::uuid[], %b::timestamptz[], %b::timestamptz[], %b::text[], %b::bigint[], %b::text[], %b::text[],
+                %b::text[], %b::text[])
+        AS new (id, at, until, principals, as_of, asker, conversation, request, record)
+    WHERE NOT signalbox.erased(asker, conversation, string_to_array(principals, E'\n'), at)
     ON CONFLICT DO NOTHING RETURNING id
 """
 _SWEEP = """
@@ -143,16 +147,15 @@ class Trace:
 
     def request(self) -> Json:
         """The request, as `request_of` reads it back."""
-        kinds: tuple[tuple[type[Request], str], ...] = ((AskRequest, "ask"), (AugmentRequest, "augment"))
-        kind = next((kind for shape, kind in kinds if isinstance(self.decision.request, shape)), "retrieve")
         request = self.decision.request
         # A complete list ends at `top_k` only if the caller has said how many.
-        left_out = {"top_k"} - request.model_fields_set
-        return {"kind": kind, **request.model_dump(exclude_none=True, exclude=left_out)}
+        left_out = {name for name in ("top_k", "metadata", "advisors") if name not in request.model_fields_set}
+        return {"kind": request.kind, **request.model_dump(exclude_none=True, exclude=left_out)}
 
     def record(self) -> Json:
         """What is stored beside the request, see `_unpacked`. Values are plain Python; `encoded` makes JSON of them."""
-        result, decision = self.result, self.decision
+        result, searches = self.result, self.decision.lookups
+        decision = self.decision if searches is None else searches.whole(self.decision)
         names = _Names()
         readings = [decision.first, *([decision.later] if decision.later is not None else [])]
         return {
@@ -190,6 +193,7 @@ class Trace:
                 for answer in decision.answers
             ],
             "rounds": [one.to_json() for one in decision.rounds],
+            "lookups": [one.to_json() for one in searches.records] if searches is not None else [],
             "lexical_weights": dict(decision.weights),
             "ranked": len(decision.ranking),
             "reranking": _reranking(decision.reranking),
@@ -233,13 +237,15 @@ class Trace:
         # The template of an answer is the request's.
         used = [call.stage for call in self.decision.calls.records if call.stage != answering.STAGE]
         request = self.decision.request
-        if isinstance(self.result, Prompt) and isinstance(request, AugmentRequest):
-            answer = request.template or assemble.DEFAULT_TEMPLATE
+        if self.decision.lookups is not None:
+            used += [assemble.TOOL_SYSTEM_TEMPLATE, assemble.TOOL_TEMPLATE]
+        elif isinstance(self.result, Prompt) and isinstance(request, AugmentRequest):
             looked = self.result.status != "no_retrieval_needed"
             empty = assemble.EMPTY_TEMPLATE if looked else assemble.DIRECT_TEMPLATE
-            used += [assemble.SYSTEM_TEMPLATE, answer if self.result.citations else empty]
-        stages = {name.rpartition("/")[0] for name in prompts.names()} if used else set()
-        loaded = [prompts.load(one) for one in dict.fromkeys(used) if one in stages or "/" in one]
+            used += [assemble.SYSTEM_TEMPLATE, (request.template or ANSWER) if self.result.citations else empty]
+        templates = self.decision.templates
+        stages = {name.rpartition("/")[0] for name in templates.names()} if used else set()
+        loaded = [templates.load(one) for one in dict.fromkeys(used) if one in stages or "/" in one]
         return {one.name: one.digest for one in loaded}
 
 
@@ -348,6 +354,16 @@ class TraceStore:
             self._queue.put_nowait(trace)
         elif self._sweep_is_due(tenant):
             self._queue.put_nowait(tenant)  # what was kept before still expires
+
+    def forget(self, viewer: Viewer, *, user: str | None, conversation: str | None) -> None:
+        """Store none of the traces of a user or a conversation that are still waiting to be stored, of those that the
+        viewer may erase."""
+        for key, trace in list(self._waiting.items()):
+            request = trace.decision.request
+            named = (user, request.user), (conversation, request.conversation)
+            is_meant = any(one is not None and one == other for one, other in named)
+            if trace.tenant == viewer.tenant and is_meant and viewer.erases(trace.decision.scope.principals):
+                del self._waiting[key]
 
     def noted(self, result: AnyResult) -> AnyResult:
         """An answer for its caller, `degraded` where traces could not be stored of late, as its own hardly can."""
@@ -470,6 +486,8 @@ class TraceStore:
         for tenant, own in by_tenant.items():
             rows = []
             for trace in own:
+                if (tenant, trace.id) not in self._waiting:
+                    continue  # it was erased meanwhile
                 rows += self._row(trace)
                 # A usual record takes 0.3 ms. A thread would keep answers waiting longer: 5 ms until it must let the
                 # interpreter go.
@@ -492,7 +510,9 @@ class TraceStore:
             return []
         scope = trace.decision.scope
         until = trace.at + timedelta(days=self.days)
-        return [(uuid.UUID(trace.id), trace.at, until, "\n".join(scope.principals), scope.changed, *texts)]
+        request = trace.decision.request
+        asked_by = (request.user, request.conversation)
+        return [(uuid.UUID(trace.id), trace.at, until, "\n".join(scope.principals), scope.changed, *asked_by, *texts)]
 
     def _sweep_is_due(self, tenant: str) -> bool:
         return time.monotonic() - self._swept.get(tenant, -_SWEEP_EVERY_S) >= _SWEEP_EVERY_S

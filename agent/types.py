@@ -3,9 +3,18 @@
 import json
 from contextlib import suppress
 from datetime import date, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from agent.context import Context
 from agent.fusion import LEAST_DEPTH, MOST_DEPTH, Method
@@ -23,7 +32,15 @@ MAX_TOP_K = 100
 MAX_COMPLETE = 1000
 """Most hits of one answer to a request for a complete list; a prompt is made of at most `MAX_TOP_K`."""
 
-Status = Literal["found", "weak", "nothing_found", "no_retrieval_needed"]
+MOST_METADATA = 16
+"""Keys of a request's metadata; as in OpenAI's API, as are the lengths of keys and texts."""
+MOST_ADVISORS = 16
+MOST_PARAMETER_CHARACTERS = 20_000
+"""Of the JSON of one advisor's parameters."""
+
+Kind = Literal["retrieve", "augment", "ask"]
+"""What a request asks for: hits, a prompt or an answer."""
+Status = Literal["found", "weak", "nothing_found", "no_retrieval_needed", "refused"]
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 Text = Annotated[str, Field(min_length=1, max_length=MAX_QUERY_CHARACTERS)]
 PerDocument = Annotated[int, Field(ge=1, le=MAX_TOP_K)]
@@ -68,6 +85,46 @@ def _principals(said: tuple[str, ...]) -> tuple[str, ...]:
 Principals = Annotated[tuple[str, ...], AfterValidator(_principals)]
 
 
+def _name(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError("must be of printable characters")
+    return value
+
+
+Conversation = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_name)]
+UserName = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_name)]
+_MetadataKey = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_name)]
+_MetadataValue = Annotated[str, Field(max_length=512)] | bool | Annotated[int, Field(ge=-(2**63), lt=2**63)] | float
+Metadata = Annotated[dict[_MetadataKey, _MetadataValue], Field(max_length=MOST_METADATA)]
+"""What an application says of a request: it labels and routes it, and opens nothing."""
+
+
+class AdvisorChoice(Shape):
+    """An advisor of a request, with its parameters beside the name: `{"name": "guard", "words": ["merger"]}`."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: Annotated[str, Field(min_length=1, max_length=64)]
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What is said beside the name."""
+        return dict(self.model_extra or {})
+
+    @model_validator(mode="after")
+    def _bounded(self) -> "AdvisorChoice":
+        try:
+            size = len(json.dumps(self.parameters, ensure_ascii=False))
+        except (TypeError, ValueError, RecursionError):
+            raise ValueError("its parameters must be of JSON") from None
+        if size > MOST_PARAMETER_CHARACTERS:
+            raise ValueError(f"its parameters must be at most {MOST_PARAMETER_CHARACTERS:,} characters of JSON")
+        return self
+
+
+Advisors = Annotated[tuple[AdvisorChoice, ...], Field(max_length=MOST_ADVISORS)]
+
+
 class Message(Shape):
     """One turn of a conversation."""
 
@@ -87,7 +144,13 @@ class Request(Shape):
         complete: list every document that satisfies the filter, `MAX_COMPLETE` a page whatever `top_k` says, each with
             its `per_document` best passages, 1 when None; as the question asks when None.
         principals: users and groups on whose behalf is asked; documents with other readers are not there.
+        user: who asks, as the caller names them; a label for records, traces, advisors and routes, which opens nothing.
+        metadata: what the caller says of the request, for the same.
+        conversation: whose stored turns come before those of `messages`, and which this one joins; none when None.
+        advisors: those that take part with parameters of the request's own, see `agent.advisors.chosen`.
     """
+
+    kind: ClassVar[Kind] = "retrieve"
 
     query: Text | None = None
     messages: Annotated[tuple[Message, ...], Field(max_length=200)] | None = None
@@ -112,6 +175,10 @@ class Request(Shape):
     per_document: PerDocument | None = None
     complete: bool | None = None
     principals: Principals | None = None
+    user: UserName | None = None
+    metadata: Metadata = {}
+    conversation: Conversation | None = None
+    advisors: Advisors = ()
 
     @property
     def question(self) -> str:
@@ -131,9 +198,17 @@ class Request(Shape):
 
 
 class AugmentRequest(Request):
-    """A request for the prompt instead of the hits."""
+    """A request for the prompt instead of the hits.
 
-    template: Annotated[str, Field(max_length=100)] | None = None
+    Attributes:
+        template: an answer template by its name, "answer/v1"; the newest one when None.
+    """
+
+    kind: ClassVar[Kind] = "augment"
+
+    template: Annotated[str, Field(max_length=100)] | None = Field(
+        None, description="an answer template by its name, such as answer/v1; the newest when null"
+    )
     budget_tokens: Annotated[int, Field(ge=50, le=1_000_000)] = 3000
 
 
@@ -172,31 +247,19 @@ class AskRequest(AugmentRequest):
     Attributes:
         judge: whether a model checks the answer as well; the setting when None.
         model_options: of the call that answers; no other call of the request takes them.
+        mode: `retrieve` searches once, before the model is asked; in `tool` the model searches itself, as often as it
+            needs and MAX_ROUNDS allows, within the request's own bounds.
         following: turns after the question, as OpenAI's API has them: the model's tool calls and what they gave.
     """
 
+    kind: ClassVar[Kind] = "ask"
+
     judge: Literal["off", "llm"] | None = None
     model_options: ModelOptions | None = None
+    mode: Literal["retrieve", "tool"] = Field(
+        "retrieve", description="retrieve: one retrieval before the answer; tool: the model searches itself"
+    )
     following: Annotated[tuple[dict[str, Any], ...], Field(max_length=200)] = ()
-
-
-class ChatRequest(AskRequest):
-    """A turn of a conversation.
-
-    Attributes:
-        conversation: whose stored turns come before those of `messages`, and which this one joins; none when None.
-        user: who asks, as the caller names them; kept with the record of the question.
-    """
-
-    conversation: Annotated[str, Field(min_length=1, max_length=128)] | None = None
-    user: Annotated[str, Field(min_length=1, max_length=256)] | None = None
-
-    @field_validator("conversation", "user")
-    @classmethod
-    def _printable(cls, value: str | None) -> str | None:
-        if value is not None and not value.isprintable():
-            raise ValueError("must be of printable characters")
-        return value
 
 
 class SourceChoice(Shape):
@@ -303,6 +366,8 @@ class Result(Shape):
         status: `weak` where there are hits and none is relevant enough to answer the question.
         explanation: the whole decision record, as `Service.explain` answers it, when the request asked to `explain`;
             otherwise it is no part of the answer.
+        refusal: what is said to who asked, where an advisor refused to have the question answered; otherwise it is no
+            part of the answer. Nothing was looked up then, and `trace_id` is empty.
         total: how many documents satisfy the filter, where all were asked for and a filter says which; else None.
         complete: whether this page and those before it hold all of them; None where not all were asked for.
     """
@@ -321,6 +386,7 @@ class Result(Shape):
     total: int | None = None
     complete: bool | None = None
     explanation: Annotated[dict[str, Any] | None, Field(exclude_if=lambda value: value is None)] = None
+    refusal: Annotated[str | None, Field(exclude_if=lambda value: value is None)] = None
 
 
 class Citation(Shape):

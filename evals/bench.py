@@ -90,7 +90,7 @@ async def bench(dataset: Dataset, settings: Settings, note: Note, *, limit: int 
     """
     questions = dataset.questions[:limit]
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
-    async with open_service(settings) as service:
+    async with open_service(settings.model_copy(update={"chat_days": 0})) as service:
         collection = await store_corpus(service, dataset, note)
         language = Counter(question.language for question in questions).most_common(1)[0][0]
         note("filling the tables for plain SQL")

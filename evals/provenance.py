@@ -5,8 +5,8 @@ import re
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-import prompts
 from agent.settings import Settings
+from prompts import Library
 from retrievers.postgres.database import Database
 
 _SECRET = re.compile(r"(?:^|_)(?:key|secret|password|token)s?$")
@@ -29,9 +29,9 @@ def _without_user(value: Any) -> Any:
     return _USER_IN_URL.sub("", value) if isinstance(value, str) else value
 
 
-def prompt_digests() -> dict[str, str]:
-    """Digest per shipped prompt template."""
-    return {name: prompts.load(name).digest for name in prompts.names()}
+def prompt_digests(templates: Library) -> dict[str, str]:
+    """Digest per prompt template."""
+    return {name: templates.load(name).digest for name in templates.names()}
 
 
 async def versions(database: Database) -> dict[str, str]:

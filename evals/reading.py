@@ -116,7 +116,7 @@ async def measure(folders: Sequence[Path], settings: Settings, note: Note) -> Js
     """
     tallies: dict[str, Tally] = {}
     readings: dict[str, Json] = {}
-    async with open_service(settings) as service:
+    async with open_service(settings.model_copy(update={"chat_days": 0})) as service:
         for folder in (one for one in folders if not one.is_file()):  # a pattern also names the README
             tally = tallies.setdefault(folder.name, Tally())
             async for asked, made in _readings(service, folder, note):

@@ -52,12 +52,13 @@ async def run(
     metrics.require_ir_measures()
     questions = dataset.questions[:limit]
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
-    async with open_service(settings) as service:
+    async with open_service(settings.model_copy(update={"chat_days": 0})) as service:
         collection = await store_corpus(service, dataset, note)
         judge = _Judge(dataset, questions, collection) if dataset.form == "routed" and filters == "none" else None
         await warm_up(service, dataset, questions)
         rows = await _ask_all(service, dataset, questions, filters, note)
         versions = await provenance.versions(service.database)
+        templates = service.pipeline.templates
     scores = metrics.ranking_scores(
         {row["id"]: row["documents"] for row in rows}, {question.id: question.relevant for question in questions}
     )
@@ -77,7 +78,7 @@ async def run(
         "documents": collection.documents,
         "chunks": collection.chunks,
         "settings": provenance.public_settings(settings),
-        "prompts": provenance.prompt_digests(),
+        "prompts": provenance.prompt_digests(templates),
         "versions": versions,
         "started_at": started_at,
     }

@@ -90,7 +90,7 @@ async def measure(folders: Sequence[Path], count: int, settings: Settings, note:
     """
     metrics.require_ir_measures()
     rows: list[Json] = []
-    async with open_service(settings) as service:
+    async with open_service(settings.model_copy(update={"chat_days": 0})) as service:
         for folder in folders:
             await store(service, folder, note)
         # Of other measurements the tenant has other collections.

@@ -128,6 +128,7 @@ async def tune(given: Parts, settings: Settings, note: Note, *, out: Path) -> di
         "rerank_min_score": None,
         "rerank_blend": 0.0,
         "rank_features": "",
+        "chat_days": 0,
     }
     async with open_service(settings.model_copy(update=slow)) as service:
         await store_corpus(service, given.dataset, note)

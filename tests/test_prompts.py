@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from prompts import BadTemplate, fence, load, names, parse
+from prompts import BadTemplate, fence, packaged, parse
 from retrievers.text.visible import prompt_text
 
 DATA: dict[str, Any] = runpy.run_path(str(Path(__file__).with_name("data_hidden.py")))
@@ -20,9 +20,9 @@ def test_every_shipped_template_can_be_read_and_filled_in():
         "answer empty system intent compress rewrite translate expand decompose stepback hyde sql rerank sufficiency "
         "judge"
     )
-    assert {f"{stage}/v1" for stage in stages.split()} <= set(names())
-    for name in names():
-        prompt = load(name)
+    assert {f"{stage}/v1" for stage in stages.split()} <= set(packaged().names())
+    for name in packaged().names():
+        prompt = packaged().load(name)
         text = prompt.render({key: f"<{key}>" for key in prompt.inputs})
         assert all(f"<{key}>" in text for key in prompt.inputs)
         assert prompt.purpose
@@ -30,15 +30,15 @@ def test_every_shipped_template_can_be_read_and_filled_in():
 
 
 def test_a_stage_alone_is_its_newest_version_and_the_digest_is_the_files():
-    prompt = load("answer")
-    assert prompt == load(prompt.name)
+    prompt = packaged().load("answer")
+    assert prompt == packaged().load(prompt.name)
     content = files("prompts").joinpath(f"{prompt.name}.md").read_bytes()
     assert prompt.digest == hashlib.sha256(content).hexdigest()[:12]
 
 
 def test_the_question_is_in_the_answer_and_empty_templates_twice():
     for name in ("answer", "empty"):
-        prompt = load(name)
+        prompt = packaged().load(name)
         assert prompt.render({key: f"<{key}>" for key in prompt.inputs}).count("<question>") == 2
 
 
@@ -47,7 +47,7 @@ def test_the_question_is_in_the_answer_and_empty_templates_twice():
 )
 def test_a_template_that_does_not_exist_lists_those_that_do(name: str):
     with pytest.raises(BadTemplate, match="answer/v1, compress/v1, decompose/v1, direct/v1, empty/v1"):
-        load(name)
+        packaged().load(name)
 
 
 def test_values_are_never_read_as_placeholders():
@@ -57,7 +57,7 @@ def test_values_are_never_read_as_placeholders():
 
 
 def test_the_outputs_that_templates_declare_exist():
-    texts = [files("prompts").joinpath(f"{name}.md").read_text(encoding="utf-8") for name in names()]
+    texts = [files("prompts").joinpath(f"{name}.md").read_text(encoding="utf-8") for name in packaged().names()]
     declared = [found for text in texts if (found := re.search('^output = "(.+):(.+)"$', text, re.MULTILINE))]
     found = [getattr(importlib.import_module(one[1]), one[2]) for one in declared]
     assert found
@@ -81,9 +81,9 @@ def test_a_fence_occurs_in_none_of_the_texts_and_is_the_same_for_the_same():
     assert fence("half a pair: \ud800")
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", packaged().names())
 def test_no_value_brings_anything_unseen_or_a_control_token_into_a_template(name: str):
-    prompt = load(name)
+    prompt = packaged().load(name)
     value = f"a{'r'.join(DATA['HIDDEN'])}b {' '.join(DATA['CONTROL_TOKENS'])}"
     said = "\n".join(turn["content"] for turn in prompt.messages(dict.fromkeys(prompt.inputs, value)))
     assert [one for one in (*DATA["HIDDEN"], *DATA["CONTROL_TOKENS"]) if one in said] == []

@@ -1,4 +1,4 @@
-"""One line in the log for every chat; what was asked and answered is not in it."""
+"""One line in the log for every answer; what was asked and answered is not in it, nor who asked."""
 
 import logging
 import time
@@ -20,6 +20,8 @@ class Log:
 
     async def after(self, end: End) -> End:
         answer = end.answer
+        if end.call.request.kind != "ask":
+            return end  # the doors log their requests; a search has no more to tell
         _log.info(
             "chat %s: trace %s, %.0f ms, %d + %d tokens%s%s",
             end.status,

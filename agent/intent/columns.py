@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
 
 from agent.intent import lexicon
 from agent.intent.catalogue import truth_of
+from agent.intent.evidence import is_preposition
 from agent.intent.measures import measure_of
 from agent.intent.numbers import CURRENCIES, Measure
 from agent.intent.sentence import Sentence
@@ -33,6 +34,7 @@ _SHARED = 0.6
 _RANKS = frozenset("rank ranking position pos place grid seed".split())
 _PLAIN = frozenset("of in the to and or by a no is at on name type date number value id with was".split())
 _GROUPING = frozenset("per by each every".split())
+_NUMBER_OF = re.compile(r"(?:number of|(?:no|num|nr|n)(?: of)?) (?P<what>.+)")
 _VOWELS = re.compile("[aeiou]")
 GROUPS = frozenset(["label", "tag", "person", "version", "boolean", "language", "text"])
 """Roles of fields whose values can be counted or grouped by."""
@@ -53,12 +55,14 @@ class Columns:
 
     Attributes:
         stems: the words of each field's name, stemmed, without its unit.
+        words: the same words as they are written, which may be short for others.
         measures: the fields that hold numbers, those written as text included.
         keys: fields of text that have another value in (almost) every document.
     """
 
     vocabulary: Vocabulary
     stems: Mapping[str, tuple[str, ...]]
+    words: Mapping[str, tuple[str, ...]]
     measures: Mapping[str, Measure]
     keys: frozenset[str]
 
@@ -70,6 +74,7 @@ class Columns:
         """The fields that the words from a place on point at; None where they point at none."""
         own = self._own(sentence, index)
         cued, behind = sentence.cue(index)
+        cued = () if is_preposition(sentence, index, behind) else cued
         if own is not None and (own.last >= behind or own.strength >= _PART):
             return own
         if cued and not (behind == index + 1 and sentence.folded(index) in _PLAIN):
@@ -108,7 +113,7 @@ class Columns:
         heads = {sense[-1] for sense in senses_of(sentence.text[start:end])[:_SENSES]} - lexicon.STOP_WORDS
         names = {
             name for name, words in self.stems.items() for one in words for head in heads
-            if one == stem(head) or is_short_for(one, head) or _is_of_root(one, head)
+            if one == stem(head) or is_short_for(one, head) or _is_of_root(stem(one), head)
         }  # fmt: skip
         return Column(tuple(sorted(names)), sentence.index_from(end), _ROOT) if names else None
 
@@ -127,7 +132,7 @@ class Columns:
             if full:
                 return Column(full, index + size, _FULL)
             texts = [token.folded for token in sentence.tokens[index : index + size]]
-            short = tuple(name for name, words in self.stems.items() if size > 1 and _abbreviate(words, run, texts))
+            short = tuple(name for name, words in self.words.items() if size > 1 and _abbreviate(words, run, texts))
             if short:
                 return Column(short, index + size, _PART)
             part = tuple(name for name, words in self.stems.items() if _holds(words, run))
@@ -147,8 +152,10 @@ class Columns:
             return self._initials(sentence, index)
         if token is None or token.kind != "word" or len(token.folded) < 4 or token.folded in lexicon.STOP_WORDS:
             return None
-        for judge, strength in ((is_short_for, _SHORTENED), (_is_of_root, _ROOT)):
-            found = tuple(n for n, words in self.stems.items() if any(judge(one, token.folded) for one in words))
+        for judge, known, strength in (
+            (_is_short_in_a_form, self.words, _SHORTENED), (_is_of_root, self.stems, _ROOT),
+        ):  # fmt: skip
+            found = tuple(name for name, words in known.items() if any(judge(one, token.folded) for one in words))
             whole = tuple(name for name in found if len(self.stems[name]) == 1)
             if found:
                 return Column(whole or found, index + 1, strength)
@@ -244,13 +251,17 @@ def _holds(words: Sequence[str], run: Sequence[str]) -> bool:
 
 def _abbreviate(words: Sequence[str], run: Sequence[str], texts: Sequence[str]) -> bool:
     """Whether a field's name is a run of words, some of them shortened: alt_supp of "alternative supplier"."""
-    alike = [one == said or is_short_for(one, text) for one, said, text in zip(words, run, texts, strict=False)]
-    return len(words) == len(run) and all(alike)
+    if len(words) != len(run):
+        return False
+    said = zip(words, run, texts, strict=True)
+    return all(stem(one) == stemmed or _is_short_in_a_form(one, text) for one, stemmed, text in said)
 
 
 @lru_cache(maxsize=1 << 15)
 def is_short_for(short: str, word: str) -> bool:
     """Whether a field's word abbreviates a word: "prio", "dept", "grp", "wt" of priority, department, group, weight."""
+    if f"{short}e" == word and len(short) > 2:
+        return True  # "typ" of type
     if not short.isascii() or not short.isalpha() or len(short) >= len(word) - 1 or short[:1] != word[:1]:
         return False
     if len(short) >= 3 and word.startswith(short.rstrip("e") if len(short) > 3 else short):
@@ -260,6 +271,11 @@ def is_short_for(short: str, word: str) -> bool:
     rest = iter(word)
     alike = len(short) > 3 and short[:2] == word[:2] and len(word) >= 2 * len(short)
     return (alike or not _VOWELS.search(short[1:].rstrip("e"))) and all(letter in rest for letter in short)
+
+
+def _is_short_in_a_form(one: str, word: str) -> bool:
+    """Whether a field's word abbreviates a word as it is written ("ctry") or by its stem ("cites" of citations)."""
+    return is_short_for(one, word) or is_short_for(stem(one), word)
 
 
 def _is_of_root(one: str, word: str) -> bool:
@@ -274,7 +290,7 @@ def _is_of_root(one: str, word: str) -> bool:
 def columns_of(vocabulary: Vocabulary) -> Columns:
     """The columns of a vocabulary; kept for the next question over the same catalogue."""
     known = _columns(_Key(vocabulary))
-    return known if known.vocabulary is vocabulary else Columns(vocabulary, known.stems, known.measures, known.keys)
+    return known if known.vocabulary is vocabulary else replace(known, vocabulary=vocabulary)
 
 
 class _Key:
@@ -297,15 +313,22 @@ def _columns(key: _Key) -> Columns:
         name: found for name, values in fields.items()
         if truth_of(values) is None and (found := measure_of(values)) is not None
     }  # fmt: skip
-    stems = {}
-    for name in fields:
-        words = lexicon.name_words(name)
-        unit = measures[name].words if name in measures else frozenset()
-        own = tuple(word for word in words if word not in unit) or words
-        stems[name] = tuple(stem(word) for word in own if not has_chinese(word))
+    words = {name: _own_words(name, measures.get(name)) for name in fields}
+    stems = {name: tuple(stem(word) for word in own) for name, own in words.items()}
     keys = frozenset(
         name
         for name, one in fields.items()
         if one.field.type == "string" and name not in measures and one.distinct > 2 and one.distinct >= one.documents
     )
-    return Columns(key.vocabulary, MappingProxyType(stems), MappingProxyType(measures), keys)
+    return Columns(
+        key.vocabulary, MappingProxyType(stems), MappingProxyType(words), MappingProxyType(measures), keys
+    )  # fmt: skip
+
+
+def _own_words(name: str, measure: Measure | None) -> tuple[str, ...]:
+    """The words of a field's name without its unit and its "number of": "price" of price_eur, "pages" of num_pages."""
+    words = tuple(word for word in lexicon.name_words(name) if not has_chinese(word))
+    unit = measure.words if measure is not None else frozenset()
+    own = tuple(word for word in words if word not in unit) or words
+    counted = _NUMBER_OF.fullmatch(" ".join(own)) if measure is not None else None
+    return tuple(counted["what"].split()) if counted is not None else own

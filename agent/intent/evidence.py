@@ -238,6 +238,13 @@ def class_before(sentence: Sentence, place: int, end: int) -> str:
     return next((words[text[-n:]] for n in range(_LONGEST_BEFORE, 0, -1) if text[-n:] in words), "")
 
 
+def is_preposition(sentence: Sentence, first: int, last: int) -> bool:
+    """Whether the tokens [first, last) lead to a value, as "by" and 关于 do, and name nothing themselves."""
+    tokens = sentence.tokens[first:last]
+    said = sentence.text[tokens[0].start : tokens[-1].end].casefold() if tokens else ""
+    return any(_classes("before", language).get(said) in ("by", "for", "in", "of", "about") for language in LANGUAGES)
+
+
 def class_after(sentence: Sentence, place: int) -> str:
     """The same of what comes after."""
     token = sentence.tokens[place]

@@ -27,6 +27,7 @@ from agent.llm import Calls, Model, ModelFailed
 from agent.settings import Settings
 from agent.transform.base import Asked as Transformable
 from agent.types import Intent, Message, Request, SourceChoice
+from prompts import Library, packaged
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.filters import Filter
 from retrievers.core.tasks import within
@@ -75,6 +76,7 @@ class Cascade:
         model: asked where rules are not enough; None means rules alone.
         columns: of the view over a scope's metadata, by name with their types; None when nothing runs SQL.
         withheld: sources that the tenant may not ask: none of `cards`, and no question is found to need one.
+        templates: of prompts, for all tenants.
     """
 
     settings: Settings
@@ -85,6 +87,7 @@ class Cascade:
     columns: Columns | None = None
     breaker: Breaker = field(default_factory=Breaker)
     withheld: frozenset[str] = frozenset()
+    templates: Library = field(default_factory=packaged)
 
     async def read(self, request: Request, scope: Scope, wanted: Filter | None, deadline: float) -> Reading:
         """See `IntentReader.read`."""
@@ -179,6 +182,7 @@ class Cascade:
                     collection,
                     languages=_languages(stating.scope),
                     collections=await self._held(stating.scope, by),
+                    templates=self.templates.of(stating.scope.tenant),
                 )
                 works = True
             except ModelFailed as error:
@@ -231,7 +235,14 @@ class Cascade:
         if not names:
             return intent
         into = next(iter(_languages(stating.scope)), None)
-        asked = Transformable(intent.question, history, stating.request.collection, intent.language, into=into)
+        asked = Transformable(
+            intent.question,
+            history,
+            stating.request.collection,
+            intent.language,
+            into,
+            self.templates.of(stating.scope.tenant),
+        )
         made = await transform.apply(names, asked, model, min(deadline, time.monotonic() + _TRANSFORMS_S))
         done.vector_only, done.degraded = made.vector_only, transform.unavailable(made.failed)
         done.replaced = made.question != intent.question
@@ -250,6 +261,7 @@ class Cascade:
             statement = await sqlwriter.write(
                 model, intent.question, view, context.now, deadline,
                 collection=stating.request.collection, catalogue=context.catalogue,
+                templates=self.templates.of(stating.scope.tenant),
             )  # fmt: skip
         except (ModelFailed, Unavailable):
             return intent

@@ -193,9 +193,12 @@ def concepts_of(name: str) -> frozenset[str]:
     """The general concepts that a field's name belongs to."""
     written_out = table("link", "en")["abbreviations"]
     own = {other for word in lexicon.name_words(name) for other in (word, *written_out.get(word, "").split())}
-    own |= set(in_chinese(name))
-    words = {stem(word) for word in own} | own
-    return frozenset(concept for concept, (names, _) in lexicon.CONCEPTS.items() if words & {*names, *map(stem, names)})
+    chinese = {*in_chinese(name), *filter(has_chinese, own)}
+    words = {stem(word) for word in own} | own | chinese
+    return frozenset(
+        concept for concept, (names, cues) in lexicon.CONCEPTS.items()
+        if words & {*names, *map(stem, names)} or chinese & {*cues}
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=4096)

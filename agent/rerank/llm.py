@@ -1,7 +1,7 @@
 """Listwise reranking by the service's model: it is shown a window of passages and says their order."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import BaseModel, field_validator
@@ -49,10 +49,11 @@ class ListwiseReranker:
     name: str = "llm"
     remote: bool = True
     comparable: bool = False
+    templates: prompts.Library = field(default_factory=prompts.packaged)
 
-    def noted(self, calls: Calls) -> "ListwiseReranker":
-        """The same, its calls noted in the record of a request."""
-        return replace(self, model=calls.watch(self.model))
+    def noted(self, calls: Calls, templates: prompts.Library) -> "ListwiseReranker":
+        """The same for a request, its calls noted in the record, with the templates of its tenant."""
+        return replace(self, model=calls.watch(self.model), templates=templates)
 
     async def rerank(self, question: str, language: str, pool: Sequence[Fused], *, deadline: float) -> list[float]:
         """1 for the first, down to 1/n for the last, see `Reranker.rerank`."""
@@ -76,7 +77,7 @@ class ListwiseReranker:
         passages, asked = "\n".join(texts), question[:_LONGEST_QUESTION]
         values = {"question": asked, "passages": passages, "fence": prompts.fence(asked, passages)}
         reply = await self.model.complete(
-            prompts.load(STAGE).messages(values),
+            self.templates.load(STAGE).messages(values),
             stage=STAGE,
             deadline=deadline,
             key={"question": question, "passages": [str(hit.id) for hit in window]},

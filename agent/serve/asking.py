@@ -52,6 +52,8 @@ def show_answer(answer: Answer, *, given: Mapping[str, Any] | None = None) -> No
     Args:
         given: the caller's own filter, which was not read from the question.
     """
+    if answer.refusal is not None:
+        return
     cited = {n for sentence in answer.sentences for n in sentence.citations}
     listed = [one for one in answer.citations if one.n in cited or not answer.sentences]
     if listed:

@@ -107,6 +107,19 @@ Fallback = Annotated[
 MinRelevance = Annotated[
     float | None, typer.Option(help="leave out hits of a lower relevance, 0 to 1; the setting when left out")
 ]
+User = Annotated[
+    str | None, typer.Option("--user", help="who asks, for records, traces, advisors and routes; opens nothing")
+]
+MetadataJson = Annotated[
+    str | None, typer.Option("--metadata", help="what else is said of the request, a JSON object; opens nothing")
+]
+ConversationId = Annotated[
+    str | None, typer.Option("--conversation", help="a conversation, whose turns are remembered")
+]
+AdvisorJson = Annotated[
+    list[str] | None,
+    typer.Option("--advisor", help='an advisor with parameters, {"name": "guard", "words": [...]}; may be repeated'),
+]
 TraceId = Annotated[str, typer.Argument(help="the trace_id of an answer", metavar="TRACE_ID")]
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON document on stdout and nothing else")]
 
@@ -156,19 +169,24 @@ def retrieve(
     min_relevance: MinRelevance = None,
     tenant: Tenant = None,
     principal: Principal = None,
+    user: User = None,
+    metadata: MetadataJson = None,
+    conversation: ConversationId = None,
+    advisor: AdvisorJson = None,
     explain: Annotated[bool, typer.Option("--explain", help="also show how the hits were found")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Ranked hits for a question."""
 
     async def run(service: "Service") -> int:
-        from agent.serve import output
+        from agent.serve import asked_by, output
 
         given = _read_json("--filter", filter)
         result = await service.retrieve(
             question,
             tenant=tenant,
             principals=_principals(principal),
+            **asked_by.options(user, metadata, conversation, advisor),
             collection=collection,
             filter=given,
             **_said(top_k=top_k),
@@ -217,6 +235,10 @@ def augment(
     min_relevance: MinRelevance = None,
     tenant: Tenant = None,
     principal: Principal = None,
+    user: User = None,
+    metadata: MetadataJson = None,
+    conversation: ConversationId = None,
+    advisor: AdvisorJson = None,
     template: Annotated[str | None, typer.Option(help="prompt template, answer when left out")] = None,
     budget_tokens: Annotated[int, typer.Option(help="most tokens of passages")] = 3000,
     context: ContextName = None,
@@ -225,13 +247,14 @@ def augment(
     """The single prompt with numbered citations."""
 
     async def run(service: "Service") -> int:
-        from agent.serve import output
+        from agent.serve import asked_by, output
 
         given = _read_json("--filter", filter)
         prompt = await service.augment(
             question,
             tenant=tenant,
             principals=_principals(principal),
+            **asked_by.options(user, metadata, conversation, advisor),
             collection=collection,
             filter=given,
             **_said(top_k=top_k),
@@ -281,6 +304,10 @@ def ask(
     min_relevance: MinRelevance = None,
     tenant: Tenant = None,
     principal: Principal = None,
+    user: User = None,
+    metadata: MetadataJson = None,
+    conversation: ConversationId = None,
+    advisor: AdvisorJson = None,
     template: Annotated[str | None, typer.Option(help="prompt template, answer when left out")] = None,
     budget_tokens: Annotated[int, typer.Option(help="most tokens of passages")] = 3000,
     context: ContextName = None,
@@ -288,10 +315,11 @@ def ask(
         Path | None, typer.Option(help="the conversation before: JSON list or JSONL of {role, content}")
     ] = None,
     judge: Annotated[str | None, typer.Option(help="off, or llm: a model also checks the answer")] = None,
+    mode: Annotated[str, typer.Option(help="retrieve, or tool: the model searches itself")] = "retrieve",
     as_json: AsJson = False,
 ) -> int:
     """The answer, streamed, with the passages it cites; without a model: the passages."""
-    from agent.serve import asking
+    from agent.serve import asked_by, asking
 
     async def run(service: "Service") -> int:
         return await asking.run(
@@ -299,6 +327,7 @@ def ask(
             question,
             tenant=tenant,
             principals=_principals(principal),
+            **asked_by.options(user, metadata, conversation, advisor),
             as_json=as_json,
             messages=asking.read_history(history) if history else None,
             collection=collection,
@@ -320,6 +349,7 @@ def ask(
             budget_tokens=budget_tokens,
             context=context,
             judge=judge,
+            mode=mode,
         )
 
     return _with_service(run)
@@ -433,6 +463,35 @@ def jobs(
     return _with_service(
         lambda service: jobscommand.run(
             service, action, id, viewer=service.viewer(tenant, _principals(None)), as_json=as_json
+        )
+    )
+
+
+@app.command()
+def records(
+    user: Annotated[str | None, typer.Option(help="what this user asked, as callers named them")] = None,
+    conversation: Annotated[str | None, typer.Option(help="what was asked in this conversation")] = None,
+    erase: Annotated[
+        bool, typer.Option("--erase", help="erase it, with traces, turns of conversations and feedback")
+    ] = False,
+    limit: Annotated[int, typer.Option(help="how many are listed, the newest first", min=1, max=10_000)] = 50,
+    tenant: Tenant = None,
+    principal: Principal = None,
+    as_json: AsJson = False,
+) -> int:
+    """What was asked, by whom and with what answer; with `--erase` one user's or one conversation's is erased."""
+    from agent.serve import recordscommand
+
+    recordscommand.check_arguments(user=user, conversation=conversation, erase=erase)
+    return _with_service(
+        lambda service: recordscommand.run(
+            service,
+            viewer=service.viewer(tenant, _principals(principal)),
+            user=user,
+            conversation=conversation,
+            limit=limit,
+            erase=erase,
+            as_json=as_json,
         )
     )
 

@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -54,6 +55,7 @@ async def examine() -> list[Check]:
         await _model(settings),
         await _reranker(settings),
         *([await _rank_features(settings)] if settings.rank_features else []),
+        *([_prompts(settings.prompts)] if settings.prompts else []),
         *([await _local(settings)] if settings.local else []),
         *([await _web(settings)] if settings.web_provider else []),
         *([await _cloud(settings)] if settings.cloud else []),
@@ -72,6 +74,20 @@ def _settings(settings: Settings) -> Check:
         near = get_close_matches(name, [PREFIX + known.upper() for known in Settings.model_fields], 1)
         mend = f"the variable {name} is no setting" + (f": is {near[0]} meant?" if near else "")
     return Check("settings", True, shown or "all at their defaults", mend)
+
+
+def _prompts(folder: Path) -> Check:
+    from prompts import BadTemplate, open_library
+
+    try:
+        library = open_library(folder)
+    except BadTemplate as error:
+        return Check("prompts", False, str(error), "correct that file, or PROMPTS")
+    own = ", ".join(sorted(library.layers[0])) or "none"
+    tenants = "".join(
+        f"; for {tenant}: {', '.join(sorted(layer))}" for tenant, layer in sorted(library.tenants.items())
+    )
+    return Check("prompts", True, f"{folder}: {own}{tenants}")
 
 
 def _without_secret(key: str, value: str) -> str:

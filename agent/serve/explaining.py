@@ -46,6 +46,7 @@ _FIXED = (
     "template",
     "context",
     "judge",
+    "mode",
 )
 _STAGES = ("scope", "intent", "search", "fusion", "loop", "rerank", "page", "assemble", "answer")
 _STOPPED = {
@@ -118,6 +119,7 @@ def show_trace(trace: Json, console: Console | None = None) -> None:
     )
     page.section("Done without", page.grid([("", ", ".join(trace["degraded"]))] if trace["degraded"] else []))
     page.section("Rounds", _rounds(trace.get("rounds") or ()))
+    page.section("Searched by the model", _lookups(trace.get("lookups") or ()))
     page.section(
         f"Ranking: {len(trace['hits'])} shown of {trace['ranked']}", _ranking(trace), _weights(trace), _reranked(trace)
     )
@@ -206,6 +208,8 @@ def _head(trace: Json) -> Iterable[tuple[str, str]]:
             " ".join([trace["replay_of"], *(f"{key.upper()}={one}" for key, one in trace["changes"].items())]),
         )
     yield "question", request.get("query") or _last_turn(request.get("messages") or [])
+    if asked_by := {**({"user": request["user"]} if request.get("user") else {}), **(request.get("metadata") or {})}:
+        yield "asked by", ", ".join(f"{name} {value}" for name, value in asked_by.items())
     if not trace["clocked"]:
         yield "as of", str(request["now"])
     fixed = [f"{name} {_listed(request[name])}" for name in _FIXED if request.get(name)]
@@ -318,6 +322,23 @@ def _rounds(rounds: Sequence[Json]) -> Table | None:
             table.add_row(*map(_text, cells))
         if one["stopped"]:
             table.add_row("", _text(f"stopped: {_STOPPED[one['stopped']]}", "dim"))
+    return table if table.row_count else None
+
+
+def _lookups(lookups: Sequence[Json]) -> Table | None:
+    """What the model searched for itself, by the tool, and the numbers of what came of it."""
+    table = _table("round", "query", "found", "passages", "ms", right=["round", "ms"])
+    for one in lookups:
+        found = one["status"] if one["outcome"] == "searched" else f"{one['outcome']}: {one['reason']}"
+        numbers = ", ".join(f"[{number}]" for number in one["citations"])
+        cells = (
+            one["round"],
+            _short(one["query"] or one["arguments"]),
+            _short(found),
+            numbers,
+            f"{one['elapsed_ms']:.0f}",
+        )
+        table.add_row(*map(_text, cells))
     return table if table.row_count else None
 
 

@@ -36,7 +36,7 @@ def note(message: str) -> None:
 
 def note_trace(traces: "TraceStore", trace_id: str, tenant: str | None) -> None:
     """Where the decision record of an answer is; nothing when none is kept."""
-    if traces.days:
+    if traces.days and trace_id:
         whose = f" --tenant {shlex.quote(tenant)}" if tenant is not None else ""
         note(f"explain with: signalbox explain {trace_id}{whose}")
 
@@ -72,7 +72,9 @@ def show_result(result: Result, *, explain: bool, given: Mapping[str, Any] | Non
             print(f"     {plain(facts)[:200]}")
         print(f"     {_snippet(hit.text)}\n")
     note_shortfalls(result)
-    if result.status == "no_retrieval_needed":
+    if result.refusal is not None:
+        print(plain(result.refusal))
+    elif result.status == "no_retrieval_needed":
         print("nothing to look up")
     elif not result.hits and result.outcomes and all(one.status in ("timeout", "error") for one in result.outcomes):
         print("no source answered: see why above, or allow more time with TIMEOUT_S and SOURCE_TIMEOUT_S")
@@ -212,7 +214,7 @@ def show_prompt(prompt: Prompt, *, given: Mapping[str, Any] | None = None) -> No
         given: the caller's own filter, which was not read from the question.
     """
     note_reading(prompt.intent, given)
-    print(plain(prompt.prompt))
+    print(plain(prompt.refusal or prompt.prompt))
     print()
     for citation in prompt.citations:
         where = f"{plain(citation.document_id)}, characters {citation.start} to {citation.end}"

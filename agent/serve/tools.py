@@ -15,7 +15,20 @@ from agent.fusion import LEAST_DEPTH, MOST_DEPTH, Method
 from agent.highlight import Highlighter
 from agent.rank_features import FORM
 from agent.serve.deadline import left_s
-from agent.types import MAX_COMPLETE, MAX_TOP_K, PerDocument, Prompt, Result, Sentence, Shape, Text
+from agent.types import (
+    MAX_COMPLETE,
+    MAX_TOP_K,
+    Advisors,
+    Conversation,
+    Metadata,
+    PerDocument,
+    Prompt,
+    Result,
+    Sentence,
+    Shape,
+    Text,
+    UserName,
+)
 from retrievers.core.errors import BadRequest, UnknownCollection, listing
 from retrievers.core.filters import OPERATORS
 from retrievers.text.visible import prompt_text, prompt_value
@@ -67,7 +80,25 @@ class RankingArguments(Shape):
     ] = None
 
 
-class SearchArguments(RankingArguments):
+class AskedByArguments(Shape):
+    """What an application says of a call, in place of the model that makes it."""
+
+    user: Annotated[
+        UserName | None, Field(description="who asks, as the application names them; left out by models")
+    ] = None
+    metadata: Annotated[
+        Metadata | None, Field(description="what the application says of the request; left out by models")
+    ] = None
+    conversation: Annotated[
+        Conversation | None,
+        Field(description="id of a conversation of the application's, whose turns are remembered; left out by models"),
+    ] = None
+    advisors: Annotated[
+        Advisors | None, Field(description='advisors with parameters, such as {"name": "guard", "words": ["merger"]}')
+    ] = None
+
+
+class SearchArguments(RankingArguments, AskedByArguments):
     """What `search_knowledge` takes."""
 
     query: Query
@@ -212,7 +243,9 @@ def read_arguments(shape: type[Shape], given: Mapping[str, Any]) -> dict[str, An
             valid=shape.model_fields,
         )
     try:
-        return dict(shape.model_validate(said))
+        read = shape.model_validate(said)
+        # What was left out and has no value here is as the request has it.
+        return {name: value for name, value in read if value is not None}
     except ValidationError as error:
         problem = readable(error)
         wanted = shape.model_fields[problem.where.split(".")[0]].description
@@ -260,7 +293,8 @@ async def _answer(service: "Service", viewer: "Viewer", arguments: dict[str, Any
     write = service.ask if by_model else service.augment
     timeout_s = left_s(None, service.settings, waited_s, by_model=by_model)
     made: Prompt = await write(tenant=viewer, timeout_s=timeout_s, **arguments)
-    return CitedAnswer(**{name: getattr(made, name) for name in CitedAnswer.model_fields if hasattr(made, name)})
+    held = {name: getattr(made, name) for name in CitedAnswer.model_fields if hasattr(made, name)}
+    return CitedAnswer(**held | ({"answer": made.refusal} if made.refusal else {}))
 
 
 async def sizes(service: "Service", viewer: "Viewer") -> dict[str, int]:

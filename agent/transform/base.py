@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import prompts
@@ -31,6 +31,7 @@ class Asked:
         collection: part of what identifies the call, see `agent.llm.Model.complete`.
         language: of the question, ISO 639-1.
         into: language of the documents, for `translate`; nothing is translated when None.
+        templates: those of the tenant.
     """
 
     question: str
@@ -38,6 +39,7 @@ class Asked:
     collection: str | None = None
     language: str = "en"
     into: str | None = None
+    templates: prompts.Library = field(default_factory=prompts.packaged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,8 @@ async def reply_to(
     key = {"question": asked.question, "collection": asked.collection, **inputs}
     if history:
         key["history"] = turns
-    reply = await model.complete(prompts.load(stage).messages(values), stage=stage, deadline=deadline, key=key)
+    messages = asked.templates.load(stage).messages(values)
+    reply = await model.complete(messages, stage=stage, deadline=deadline, key=key)
     text = without_thoughts(reply.text)
     fenced = _FENCE.fullmatch(text)
     return (fenced[1] if fenced else text).strip()

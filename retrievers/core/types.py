@@ -36,6 +36,10 @@ class Viewer(NamedTuple):
         """Whether everything that these principals see is seen."""
         return self.principals == EVERYTHING or set(principals) <= set(self.principals)
 
+    def erases(self, principals: tuple[str, ...]) -> bool:
+        """Whether what was asked as these principals may be erased, as the database has it (`signalbox.erases`)."""
+        return self.sees_all_of(principals) and (bool(principals) or self.principals in ((), EVERYTHING))
+
 
 def whole(tenant: str) -> Viewer:
     """Who sees everything of a tenant: the operator, and ingestion."""

@@ -23,6 +23,9 @@ async def record(
     score: int,
     comment: str | None,
     documents: Sequence[tuple[int, str]],
+    *,
+    asker: str | None = None,
+    conversation: str | None = None,
 ) -> None:
     """Keep a judgement of an answer; a later one about the same answer replaces it.
 
@@ -30,6 +33,7 @@ async def record(
         score: 0 to 10; 5 says nothing for or against.
         documents: collection number and id of the answer's hits, best first. Of a document with several the
             first counts.
+        asker, conversation: of the question, for the judgement to be erased by.
     """
     trace = uuid.UUID(trace_id)
     shares: dict[tuple[int, str], float] = {}
@@ -38,7 +42,7 @@ async def record(
     said = printable(comment)[:MOST_COMMENT] if comment else None
     async with database.transaction(tenant) as connection:
         # First the judgement: its row has who judges the same answer at the same time wait.
-        await connection.execute(_RECORD, (tenant, trace, score, said))
+        await connection.execute(_RECORD, (tenant, trace, score, said, asker, conversation))
         await connection.execute(_FORGET_DOCUMENTS, (trace,))
         rows = [(tenant, number, document, trace, share) for (number, document), share in shares.items()]
         await connection.cursor().executemany(_ATTRIBUTE, rows)
@@ -59,7 +63,7 @@ async def of_documents(database: Database, scope: Scope, documents: Collection[D
 
 
 _RECORD = """
-    INSERT INTO signalbox.feedback (tenant, trace, score, comment) VALUES (%s, %s, %s, %s)
+    INSERT INTO signalbox.feedback (tenant, trace, score, comment, asker, conversation) VALUES (%s, %s, %s, %s, %s, %s)
     ON CONFLICT (tenant, trace) DO UPDATE
     SET score = excluded.score, comment = excluded.comment, created_at = excluded.created_at
 """

@@ -34,6 +34,25 @@ EXCEPTION WHEN invalid_parameter_value THEN
     RETURN (day + 1)::timestamp AT TIME ZONE 'UTC';
 END $$;
 
+CREATE FUNCTION signalbox.erased(asker text, conversation text, principals text[], asked_at timestamp with time zone) RETURNS boolean
+    LANGUAGE sql STABLE
+    SET search_path TO 'signalbox', 'public', 'pg_temp'
+    AS $_$
+    SELECT (asker IS NOT NULL OR conversation IS NOT NULL) AND EXISTS (
+        SELECT FROM erasure e
+        WHERE e.tenant = tenant() AND e.at >= asked_at AND erases(e.principals, $3)
+          AND e.subject IN (erasure_subject('user', asker), erasure_subject('conversation', conversation)))
+$_$;
+
+CREATE FUNCTION signalbox.erases(own text[], principals text[]) RETURNS boolean
+    LANGUAGE sql IMMUTABLE
+    RETURN (('*'::text = ANY (own)) OR ((principals <@ own) AND ((cardinality(principals) > 0) OR (cardinality(own) = 0))));
+
+CREATE FUNCTION signalbox.erasure_subject(kind text, name text) RETURNS bytea
+    LANGUAGE sql IMMUTABLE
+    RETURN sha256(convert_to(((kind || '
+'::text) || name), 'UTF8'::name));
+
 CREATE FUNCTION signalbox.expired_documents(pass text, most integer) RETURNS TABLE(tenant text, collection integer)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'signalbox', 'public', 'pg_temp'
@@ -293,7 +312,7 @@ BEGIN
     IF verified_tenant(pass) <> E'\nworker' THEN
         RAISE EXCEPTION 'only a worker sweeps' USING ERRCODE = 'insufficient_privilege';
     END IF;
-    FOREACH name IN ARRAY ARRAY['job', 'trace', 'conversation', 'exchange'] LOOP
+    FOREACH name IN ARRAY ARRAY['job', 'trace', 'conversation', 'exchange', 'erasure'] LOOP
         -- From tenant to tenant in the index, which begins with them. What is used again meanwhile stays.
         EXECUTE format($delete$
             WITH RECURSIVE who AS (
@@ -666,6 +685,7 @@ CREATE TABLE signalbox.conversation (
     expires_at timestamp with time zone NOT NULL,
     principals text[] DEFAULT '{}'::text[] NOT NULL,
     as_of bigint DEFAULT 0 NOT NULL,
+    erased integer DEFAULT 0 NOT NULL,
     CONSTRAINT conversation_id_check CHECK ((id <> ''::text)),
     CONSTRAINT conversation_tenant_check CHECK ((tenant <> ''::text))
 );
@@ -677,6 +697,8 @@ COMMENT ON COLUMN signalbox.conversation.messages IS 'number of the last message
 COMMENT ON COLUMN signalbox.conversation.summarised IS 'number of the last message that the summary tells of';
 
 COMMENT ON COLUMN signalbox.conversation.as_of IS 'of the summary: access.changed when the turns that it tells of were read';
+
+COMMENT ON COLUMN signalbox.conversation.erased IS 'how often turns were erased: a summary that was begun before is not stored';
 
 CREATE TABLE signalbox.dead_letter (
     tenant text NOT NULL,
@@ -756,6 +778,20 @@ ALTER TABLE signalbox.embedder ALTER COLUMN number ADD GENERATED ALWAYS AS IDENT
     CACHE 1
 );
 
+CREATE TABLE signalbox.erasure (
+    tenant text NOT NULL,
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    subject bytea NOT NULL,
+    principals text[] NOT NULL,
+    at timestamp with time zone NOT NULL,
+    expires_at timestamp with time zone DEFAULT (now() + '01:00:00'::interval) NOT NULL,
+    CONSTRAINT erasure_tenant_check CHECK ((tenant <> ''::text))
+);
+
+ALTER TABLE ONLY signalbox.erasure FORCE ROW LEVEL SECURITY;
+
+COMMENT ON COLUMN signalbox.erasure.principals IS 'as whom was erased: what others asked is not concerned';
+
 CREATE TABLE signalbox.exchange (
     tenant text NOT NULL,
     id uuid NOT NULL,
@@ -770,13 +806,18 @@ CREATE TABLE signalbox.exchange (
     expires_at timestamp with time zone NOT NULL,
     principals text[] DEFAULT '{}'::text[] NOT NULL,
     as_of bigint DEFAULT 0 NOT NULL,
+    kind text DEFAULT 'ask'::text NOT NULL,
+    metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
+    CONSTRAINT exchange_kind_check CHECK ((kind = ANY (ARRAY['retrieve'::text, 'augment'::text, 'ask'::text]))),
     CONSTRAINT exchange_status_check CHECK ((status = ANY (ARRAY['unanswered'::text, 'answered'::text, 'refused'::text, 'failed'::text, 'abandoned'::text]))),
     CONSTRAINT exchange_tenant_check CHECK ((tenant <> ''::text))
 );
 
 ALTER TABLE ONLY signalbox.exchange FORCE ROW LEVEL SECURITY;
 
-COMMENT ON TABLE signalbox.exchange IS 'questions of chats with their answers; feedback is about the trace';
+COMMENT ON TABLE signalbox.exchange IS 'questions with their answers; feedback is about the trace';
+
+COMMENT ON COLUMN signalbox.exchange.kind IS 'what was asked for: hits, a prompt or an answer';
 
 CREATE TABLE signalbox.feedback (
     tenant text NOT NULL,
@@ -784,6 +825,8 @@ CREATE TABLE signalbox.feedback (
     score smallint NOT NULL,
     comment text,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
+    asker text,
+    conversation text COLLATE pg_catalog."C",
     CONSTRAINT feedback_score_check CHECK (((score >= 0) AND (score <= 10))),
     CONSTRAINT feedback_tenant_check CHECK ((tenant <> ''::text))
 );
@@ -917,12 +960,15 @@ CREATE TABLE signalbox.message (
     content text NOT NULL,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     as_of bigint DEFAULT 0 NOT NULL,
+    asker text,
     CONSTRAINT message_role_check CHECK ((role = ANY (ARRAY['user'::text, 'assistant'::text])))
 );
 
 ALTER TABLE ONLY signalbox.message FORCE ROW LEVEL SECURITY;
 
 COMMENT ON TABLE signalbox.message IS 'turns of conversations, from 1 on; a question and its answer are added together';
+
+COMMENT ON COLUMN signalbox.message.asker IS 'of the question and its answer alike';
 
 CREATE TABLE signalbox.migration (
     version integer NOT NULL,
@@ -959,6 +1005,8 @@ CREATE TABLE signalbox.trace (
     record jsonb NOT NULL,
     principals text[] DEFAULT '{}'::text[] NOT NULL,
     as_of bigint DEFAULT 0 NOT NULL,
+    asker text,
+    conversation text COLLATE pg_catalog."C",
     CONSTRAINT trace_tenant_check CHECK ((tenant <> ''::text))
 );
 
@@ -999,6 +1047,9 @@ ALTER TABLE ONLY signalbox.embedder
 
 ALTER TABLE ONLY signalbox.embedder
     ADD CONSTRAINT embedder_pkey PRIMARY KEY (number);
+
+ALTER TABLE ONLY signalbox.erasure
+    ADD CONSTRAINT erasure_pkey PRIMARY KEY (tenant, id);
 
 ALTER TABLE ONLY signalbox.exchange
     ADD CONSTRAINT exchange_pkey PRIMARY KEY (tenant, id);
@@ -1055,9 +1106,19 @@ CREATE INDEX document_expiry ON signalbox.document USING btree (expires_at) WHER
 
 CREATE INDEX document_fields ON signalbox.document USING gin (fields jsonb_path_ops);
 
+CREATE INDEX erasure_expiry ON signalbox.erasure USING btree (tenant, expires_at);
+
+CREATE INDEX erasure_subject ON signalbox.erasure USING btree (tenant, subject);
+
+CREATE INDEX exchange_asker ON signalbox.exchange USING btree (tenant, asker, created_at DESC) WHERE (asker IS NOT NULL);
+
+CREATE INDEX exchange_conversation ON signalbox.exchange USING btree (tenant, conversation, created_at DESC) WHERE (conversation IS NOT NULL);
+
 CREATE INDEX exchange_expiry ON signalbox.exchange USING btree (tenant, expires_at);
 
 CREATE INDEX exchange_time ON signalbox.exchange USING btree (tenant, created_at DESC);
+
+CREATE INDEX feedback_asker ON signalbox.feedback USING btree (tenant, asker) WHERE (asker IS NOT NULL);
 
 CREATE INDEX feedback_document_trace ON signalbox.feedback_document USING btree (tenant, trace);
 
@@ -1072,6 +1133,12 @@ CREATE INDEX job_expiry ON signalbox.job USING btree (tenant, expires_at);
 CREATE INDEX job_free ON signalbox.job USING btree (tenant, free_at) WHERE (status = ANY (ARRAY['queued'::text, 'running'::text]));
 
 CREATE INDEX job_started ON signalbox.job USING btree (tenant, started_at);
+
+CREATE INDEX message_asker ON signalbox.message USING btree (tenant, asker) WHERE (asker IS NOT NULL);
+
+CREATE INDEX trace_asker ON signalbox.trace USING btree (tenant, asker) WHERE (asker IS NOT NULL);
+
+CREATE INDEX trace_conversation ON signalbox.trace USING btree (tenant, conversation) WHERE (conversation IS NOT NULL);
 
 CREATE INDEX trace_expiry ON signalbox.trace USING btree (tenant, expires_at);
 
@@ -1132,9 +1199,13 @@ ALTER TABLE signalbox.dead_letter ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE signalbox.document ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE signalbox.erasure ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE signalbox.exchange ENABLE ROW LEVEL SECURITY;
 
 CREATE POLICY expired ON signalbox.conversation AS RESTRICTIVE FOR DELETE TO signalbox_search USING ((expires_at <= now()));
+
+CREATE POLICY expired ON signalbox.erasure AS RESTRICTIVE FOR DELETE TO signalbox_search USING ((expires_at <= now()));
 
 CREATE POLICY expired ON signalbox.exchange AS RESTRICTIVE FOR DELETE TO signalbox_search USING ((expires_at <= now()));
 
@@ -1171,6 +1242,8 @@ CREATE POLICY own ON signalbox.conversation TO signalbox_app USING (((tenant = (
 CREATE POLICY own ON signalbox.dead_letter TO signalbox_app USING (((tenant = ( SELECT signalbox.tenant() AS tenant)) AND signalbox.readable(readers, ( SELECT signalbox.principals() AS principals)))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
 CREATE POLICY own ON signalbox.document TO signalbox_app USING (((tenant = ( SELECT signalbox.tenant() AS tenant)) AND ((part IS NULL) OR (part = ANY (( SELECT signalbox.parts() AS parts)::integer[]))))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+
+CREATE POLICY own ON signalbox.erasure TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
 CREATE POLICY own ON signalbox.exchange TO signalbox_app USING (((tenant = ( SELECT signalbox.tenant() AS tenant)) AND (as_of >= ( SELECT signalbox.narrowed() AS narrowed)) AND ((principals <@ ( SELECT signalbox.principals() AS principals)) OR ('*'::text = ANY (( SELECT signalbox.principals() AS principals)::text[]))))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
@@ -1236,6 +1309,8 @@ CREATE POLICY sql_platform ON signalbox.document FOR SELECT TO signalbox_sql USI
 
 CREATE POLICY sweep ON signalbox.conversation TO signalbox_search USING ((expires_at <= now()));
 
+CREATE POLICY sweep ON signalbox.erasure TO signalbox_search USING ((expires_at <= now()));
+
 CREATE POLICY sweep ON signalbox.exchange TO signalbox_search USING ((expires_at <= now()));
 
 CREATE POLICY sweep ON signalbox.trace TO signalbox_search USING ((expires_at <= now()));
@@ -1264,6 +1339,15 @@ GRANT ALL ON FUNCTION signalbox.concealed(wholly boolean) TO signalbox_app;
 
 REVOKE ALL ON FUNCTION signalbox.day_end(day date, zone text) FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.day_end(day date, zone text) TO signalbox_tenants;
+
+REVOKE ALL ON FUNCTION signalbox.erased(asker text, conversation text, principals text[], asked_at timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION signalbox.erased(asker text, conversation text, principals text[], asked_at timestamp with time zone) TO signalbox_app;
+
+REVOKE ALL ON FUNCTION signalbox.erases(own text[], principals text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION signalbox.erases(own text[], principals text[]) TO signalbox_app;
+
+REVOKE ALL ON FUNCTION signalbox.erasure_subject(kind text, name text) FROM PUBLIC;
+GRANT ALL ON FUNCTION signalbox.erasure_subject(kind text, name text) TO signalbox_app;
 
 REVOKE ALL ON FUNCTION signalbox.expired_documents(pass text, most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.expired_documents(pass text, most integer) TO signalbox_app;
@@ -1428,6 +1512,15 @@ GRANT SELECT(updated_at) ON TABLE signalbox.document TO signalbox_sql;
 GRANT SELECT(enabled) ON TABLE signalbox.document TO signalbox_sql;
 
 GRANT SELECT ON TABLE signalbox.embedder TO signalbox_app;
+
+GRANT SELECT,INSERT,DELETE ON TABLE signalbox.erasure TO signalbox_app;
+GRANT DELETE ON TABLE signalbox.erasure TO signalbox_search;
+
+GRANT SELECT(tenant) ON TABLE signalbox.erasure TO signalbox_search;
+
+GRANT SELECT(id) ON TABLE signalbox.erasure TO signalbox_search;
+
+GRANT SELECT(expires_at) ON TABLE signalbox.erasure TO signalbox_search;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.exchange TO signalbox_app;
 GRANT DELETE ON TABLE signalbox.exchange TO signalbox_search;

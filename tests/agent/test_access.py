@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from agent.app import Service
+from agent.erasure import Erased
 from agent.errors import BadSetting
 from agent.opening import open_service
 from agent.serve.http.app import create_app
@@ -411,9 +412,16 @@ async def test_a_conversation_belongs_to_the_principals_it_is_held_with(world: W
     follows = {**asks, "messages": [{"role": "user", "content": "Tell me more"}]}
     assert mark("acme", 2) not in (await world.call(other, "POST", "/v1/chat/completions", follows)).text
     assert mark("acme", 2) in (await world.call(who, "POST", "/v1/chat/completions", follows)).text
-    with pytest.raises(NotFound):
-        await world.service.forget("same", tenant=Viewer("acme", ("user:3",)))
+    assert await world.service.erase(conversation="same", tenant=Viewer("acme", ("user:3",))) == Erased(0, 0, 0, 0, 0)
     assert [one.question for one in await world.service.asked(tenant=other)] == ["Tell me more"]
+    erased = [
+        (await world.call(Viewer("acme", (one,)), "DELETE", "/v1/conversations/same")).json()["erased"]["records"]
+        for one in ("user:3", "user:2", "user:2")
+    ]
+    assert erased == [0, 1, 0]
+    assert len(await world.service.asked(tenant=who)) == 2
+    assert (await world.call("globex", "DELETE", "/v1/conversations/same")).json()["erased"]["records"] == 0
+    assert (await world.call("acme", "DELETE", "/v1/conversations/same")).json()["erased"]["records"] == 2
 
 
 async def test_what_failed_of_a_job_is_shown_to_its_readers(world: World):
@@ -441,6 +449,8 @@ async def test_who_reads_as_some_alone_neither_writes_nor_sees_jobs(world: World
         ("DELETE", f"/v1/documents/shared/id-{mark('acme', 0)}", None),
         ("PUT", "/v1/collections/shared", {"records": ["report"]}),
         ("DELETE", "/v1/collections/shared", None),
+        ("GET", "/v1/records", None),
+        ("DELETE", "/v1/records?user=ada", None),
         ("GET", "/v1/jobs", None),
     ]
     for method, path, body in doors:

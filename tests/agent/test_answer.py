@@ -23,6 +23,7 @@ from agent.serve.explaining import show_trace
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer
 from agent.types import Answer, AskRequest, Intent, Message, Outcome, Prompt
+from prompts import packaged
 from retrievers.core.errors import BadRequest
 from retrievers.core.types import Chunk, ChunkId
 from retrievers.ingest.documents import Document
@@ -53,7 +54,7 @@ def found(
         degraded=(), status=status, took_ms=1.0, explanation=None, messages=made.messages, prompt=made.prompt,
         citations=made.citations, tokens=made.tokens,
     )  # fmt: skip
-    return prompt, SimpleNamespace(passages=made.passages, calls=Calls())
+    return prompt, SimpleNamespace(passages=made.passages, calls=Calls(), templates=packaged(), lookups=None)
 
 
 @asynccontextmanager
@@ -446,7 +447,7 @@ async def test_a_question_in_chinese_stays_in_the_prompt_when_a_model_reads_it_i
 
 async def test_a_request_that_cannot_be_is_refused_before_anything_is_said(owner_url: str, service_url: str):
     async with opened(owner_url, service_url) as service:
-        with pytest.raises(BadRequest, match="there is no prompt template"):
+        with pytest.raises(BadRequest, match="there is no answer template"):
             await service.ask("When?", template="nope")
         with pytest.raises(BadRequest, match="judge"):
             await service.ask("When?", judge="jury")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -225,3 +226,34 @@ def test_text_is_printed_as_it_comes_and_an_interrupt_ends_it_cleanly(url: str, 
     assert rest.count(b"word") < 199
     assert process.returncode == 130
     assert b"Traceback" not in told
+
+
+def test_the_model_may_search_itself_and_the_trace_tells_its_searches(ask: Ask, capsys: pytest.CaptureFixture[str]):
+    arguments = json.dumps({"query": "oil the main bearing", "top_k": 1})
+    call = {"id": "c", "type": "function", "function": {"name": "search_knowledge", "arguments": arguments}}
+    with ScriptedServer([{"content": None, "tool_calls": [call]}, SAID]) as model:
+        answer = ask("When is it oiled?", "--mode", "tool", model=model)
+        assert answer.out.startswith(f"{SAID}\n\n[1] Oil")
+        trace = answer.err.split("signalbox explain ")[1].split()[0]
+        assert run(["explain", trace]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"Searched by the model\n.*\n.*\n +1 +oil the main bearing +found +\[1\]", shown)
+    assert ask("When?", "--mode", "tools").code == 2
+
+
+def test_it_answers_by_a_template_of_ones_own(ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    folder = tmp_path / "templates" / "answer"
+    folder.mkdir(parents=True)
+    head = '+++\ninputs = ["question", "passages", "fence"]\n+++\n'
+    (folder / "brief.md").write_text(head + "In ten words: $question $passages $fence", encoding="utf-8")
+    monkeypatch.setenv("SIGNALBOX_PROMPTS", str(folder.parent))
+    with ScriptedServer([SAID]) as model:
+        assert ask("When is it oiled?", "--template", "answer/brief", model=model).code == 0
+        assert model.requests[0].body["messages"][-1]["content"].startswith("In ten words: When is it oiled?")
+    refused = ask("When is it oiled?", "--template", "system")
+    assert refused.code == 2
+    assert 'there is no answer template "system"; there are: answer/brief, answer/v1' in refused.err
+    (folder / "brief.md").write_text(head + "$question $passages", encoding="utf-8")
+    refused = ask("When is it oiled?")
+    assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1)
+    assert f"setting PROMPTS: {folder}/brief.md declares" in refused.err

@@ -191,7 +191,7 @@ def test_there_is_one_system_and_one_user_message():
 
 def test_without_passages_the_template_for_empty_context_is_used():
     answer = made([], question="Who?")
-    assert answer.prompt == prompts.load("empty").render({"question": "Who?"})
+    assert answer.prompt == prompts.packaged().load("empty").render({"question": "Who?"})
     assert answer.citations == ()
     assert "No passage was found" in answer.prompt
 
@@ -267,11 +267,11 @@ def test_a_title_of_any_length_leaves_room_for_the_text():
     assert len(answer.prompt) < 2500
 
 
-def test_a_template_of_another_kind_or_none_of_that_name_is_refused():
-    with pytest.raises(prompts.BadTemplate, match="there is no prompt template"):
-        assemble("Q", [chunk("a")], budget_tokens=100, template="nope")
-    with pytest.raises(prompts.BadTemplate, match="takes"):
-        assemble("Q", [chunk("a")], budget_tokens=100, template="system")
+@pytest.mark.parametrize("name", ["nope", "", "system", "rerank/v1", "rerank"])
+def test_a_template_of_another_kind_or_none_of_that_name_is_refused(name: str):
+    """The rerank template takes what an answer's does."""
+    with pytest.raises(prompts.BadTemplate, match=f'there is no answer template "{name}"; there are: answer/v1$'):
+        assemble("Q", [chunk("a")], budget_tokens=100, template=name)
 
 
 # What nobody sees.

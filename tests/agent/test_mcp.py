@@ -220,7 +220,8 @@ async def test_the_tools_say_what_they_are_for_what_there_is_to_search_and_that_
         properties = search.input_schema["properties"]
         ranking = {"reranker", "fusion", "lexical_weight", "depth", "rank_features"}
         pages = {"top_k", "min_relevance", "per_document", "complete"}
-        assert set(properties) == {"query", "collection", "filter", *pages, *ranking}
+        asked_by = {"user", "metadata", "conversation", "advisors"}
+        assert set(properties) == {"query", "collection", "filter", *pages, *ranking, *asked_by}
         assert (properties["top_k"]["default"], search.input_schema["required"]) == (5, ["query"])
         assert all("description" in one for one in properties.values())
         assert {"hits", "intent", "table", "relaxed", "degraded"} < set((search.output_schema or {})["properties"])
@@ -260,15 +261,15 @@ WRONG = {
     "a long question": ({"query": "word " * 1601}, "at most 8000 characters"),
     "half a surrogate pair": ({"query": "penguins \ud83d"}, "query: input should be a valid string"),
     "half a pair in a filter": ({"filter": {"type": "eq", "key": "team", "value": "\ud83d"}}, "surrogate"),
-    "a misspelt argument": ({"colection": "docs"}, 'there are: "collection", "complete", "depth", "filter"'),
-    "an argument of another tool": ({"budget_tokens": 500}, 'there are: "collection", "complete", "depth", "filter"'),
+    "a misspelt argument": ({"colection": "docs"}, 'there are: "advisors", "collection", "complete"'),
+    "an argument of another tool": ({"budget_tokens": 500}, 'there are: "advisors", "collection", "complete"'),
     "a fusion that is not there": ({"fusion": "max"}, "convex, rrf or weighted_sum"),
     "too deep a search": ({"depth": 1001}, "a whole number from 10 to 1000"),
     "too heavy a weight": ({"lexical_weight": 2}, "a number from 0 to 1"),
     "a rank feature that is none": ({"rank_features": "age"}, "recency:FIELD/DAYS=WEIGHT"),
     "a reranker elsewhere": ({"reranker": "onnx:/"}, '"hybrid", "none"'),
     "no share": ({"min_relevance": 2}, "a number from 0 to 1"),
-    "an argument that nobody can print": ({"\ud83d\n\x1b[2J": 1}, 'there are: "collection"'),
+    "an argument that nobody can print": ({"\ud83d\n\x1b[2J": 1}, 'there are: "advisors"'),
 }
 
 

@@ -29,6 +29,7 @@ from agent.settings import Settings, load_settings
 from agent.testing import Fault, ScriptedServer
 from agent.testing import Request as Received
 from agent.types import Result
+from prompts import packaged
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.types import Chunk, ChunkId
 from retrievers.ingest.documents import Document
@@ -508,7 +509,7 @@ async def test_an_order_that_was_recorded_is_given_again():
     key = {"question": "q", "passages": ["c/a#0", "c/b#0", "c/c#0"]}
     model = Recorded([Call("rerank", key, '{"order": [2, 3, 1]}')])
     calls = Calls()
-    reranker = ListwiseReranker(model).noted(calls)
+    reranker = ListwiseReranker(model).noted(calls, packaged())
     assert names(ordered(THREE, await reranker.rerank("q", "en", THREE, deadline=0))) == ["b", "c", "a"]
     assert [(call.stage, call.key) for call in calls.records] == [("rerank", key)]
     with pytest.raises(ModelFailed, match="has no reply"):

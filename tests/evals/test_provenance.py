@@ -20,4 +20,5 @@ def test_settings_are_shown_without_secrets():
 
 
 def test_every_prompt_has_its_digest():
-    assert prompt_digests() == {name: prompts.load(name).digest for name in prompts.names()}
+    packaged = prompts.packaged()
+    assert prompt_digests(packaged) == {name: packaged.load(name).digest for name in packaged.names()}

@@ -167,8 +167,9 @@ def test_the_service_can_call_only_what_it_needs(world: str):
         " AND has_function_privilege('signalbox_app', oid, 'EXECUTE') ORDER BY 1",
     )
     assert [row[0] for row in allowed] == [
-        "access_changed", "concealed", "expired_documents", "matching", "narrowed", "nearest", "parts", "parts",
-        "passages", "principals", "readable", "refresh_statistics", "register_embedder", "sweep", "take_job", "tenant",
+        "access_changed", "concealed", "erased", "erases", "erasure_subject", "expired_documents",
+        "matching", "narrowed", "nearest", "parts", "parts", "passages", "principals",
+        "readable", "refresh_statistics", "register_embedder", "sweep", "take_job", "tenant",
         "term_counts", "verified_key", "verified_principals", "verified_tenant",
     ]  # fmt: skip
 

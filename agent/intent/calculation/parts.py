@@ -215,6 +215,7 @@ def _words(sentence: Sentence, index: int, column: Column | None, *, least: int 
         if kind == FILLER and (
             (same and column and column.strength >= 5)
             or is_written_as_name(sentence.text, sentence.tokens[index : last + 1])
+            or _is_value(sentence, index, last + 1)
         ):
             continue
         fields = column.fields if same and column is not None else ()
@@ -225,6 +226,13 @@ def _words(sentence: Sentence, index: int, column: Column | None, *, least: int 
             cost,
             _part(sentence, kind, index, last + 1, fields=fields, strength=column.strength if same and column else 0.0),
         )
+
+
+def _is_value(sentence: Sentence, first: int, last: int) -> bool:
+    """Whether the tokens [first, last) name a value that no constraint took: 历史, for all that it may say nothing."""
+    mention = sentence.mention_at(first)
+    exact = mention is not None and (mention.first, mention.last) == (first, last)
+    return exact and any(token.folded not in STOP_WORDS for token in sentence.tokens[first:last])
 
 
 def _part(sentence: Sentence, kind: str, first: int, last: int, **more: object) -> Part:

@@ -38,6 +38,7 @@ async def ask(
     *,
     languages: Sequence[str] = (),
     collections: Mapping[str, str] | None = None,
+    templates: prompts.Library | None = None,
 ) -> ModelReading:
     """The model's reading of a question; what it names is not yet checked against the catalogue.
 
@@ -49,6 +50,7 @@ async def ask(
         collection: name of the one searched, None for all.
         languages: ISO 639-1 codes of what the documents are written in, commonest first.
         collections: those it may choose from, each with what it holds.
+        templates: those of the tenant; the packaged ones when None.
     Raises:
         ModelFailed: no usable reply in time.
     """
@@ -68,7 +70,7 @@ async def ask(
         "fence": prompts.fence(fields, held, turns, question, *catalogue.records),
     }
     reply = await model.complete(
-        prompts.load(STAGE).messages(values),
+        (templates or prompts.packaged()).load(STAGE).messages(values),
         stage=STAGE,
         deadline=deadline,
         key=key_of(question, history, now, collection),

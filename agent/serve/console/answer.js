@@ -54,6 +54,7 @@ function answerText(answer) {
 }
 
 export function answerCard(answer) {
+  if (answer.refusal) return section(t("answer"), {}, h("p", { class: "notice warning" }, answer.refusal));
   if (!answer.model) {
     const failed = answer.degraded.includes("model_unavailable");
     return section(

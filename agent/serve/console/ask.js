@@ -213,6 +213,7 @@ export function askView(root, parameters) {
 
   function showAnswer() {
     const { answer, request } = state.last;
+    if (answer.refusal) return replace(output, answerCard(answer));
     const trace = answer.explanation;
     const actions = {
       remove: (filter, from) => {

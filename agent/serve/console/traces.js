@@ -23,6 +23,7 @@ const CHANGES = {
   depth: "10 … 1000",
   per_document: "1 … 100",
   rank_features: "",
+  prompt_fields: "",
   rerank_min_score: "0.0 … 1.0",
   rerank_blend: "0.0 … 1.0",
   min_relevance: "0.0 … 1.0",

@@ -18,6 +18,7 @@ from agent.serve.http import (
     openai_chat,
     openapi,
     problems,
+    records,
     rerank,
     status,
     tenant,
@@ -96,7 +97,9 @@ def create_app(
     app.state.error_forms = openai_chat.ERROR_FORMS | vector_stores.ERROR_FORMS | dify.ERROR_FORMS | rerank.ERROR_FORMS
     """Beginnings of paths to what makes a Response of a Problem there: some clients expect errors of another form."""
     # Further doors are included here: modules of this package with a function `router`.
-    doors = (native, documents, tenant, status, openai_chat, vector_stores, dify, rerank, web_search, mcp, console)
+    doors = (
+        native, documents, records, tenant, status, openai_chat, vector_stores, dify, rerank, web_search, mcp, console
+    )  # fmt: skip
     routers = [door.router() for door in doors]
     for router in routers:
         openapi.describe_bodies(router)

@@ -9,7 +9,7 @@ from fastapi import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from agent.serve.http.problems import Problem
-from agent.types import MAX_QUERY_CHARACTERS, RankedHit
+from agent.types import MAX_QUERY_CHARACTERS, RankedHit, Result
 from retrievers.core.errors import BadDocument
 from retrievers.core.fields import flatten
 
@@ -41,6 +41,17 @@ def refusal(problem: Problem, error: BaseModel) -> Response:
     status = 400 if problem.status == 422 else problem.status
     # What a request named may hold what is no text; as escapes it is none the less JSON.
     return Response(json.dumps(error.model_dump()), status, problem.headers, "application/json")
+
+
+def hits_of(result: Result) -> Sequence[RankedHit]:
+    """The hits of a result, for answers that have no place for anything else.
+
+    Raises:
+        Problem: an advisor refused to have the question answered; with what it says.
+    """
+    if result.refusal is not None:
+        raise Problem(403, "refused", result.refusal)
+    return result.hits
 
 
 def above(hits: Sequence[RankedHit], threshold: float | None = None) -> Iterator[tuple[RankedHit, float]]:

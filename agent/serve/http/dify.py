@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from agent.app import Service
 from agent.serve.http import dify_filters
 from agent.serve.http.bodies import JsonBody
-from agent.serve.http.compatible import Question, Tolerant, above, gives, name_of, refusal
+from agent.serve.http.compatible import Question, Tolerant, above, gives, hits_of, name_of, refusal
 from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
 from agent.serve.http.native import answer, asked
 from agent.serve.http.problems import Problem
@@ -112,7 +112,7 @@ async def retrieval(
         Records(
             records=[
                 Record(content=hit.text, score=score, title=name_of(hit), metadata=_metadata(hit))
-                for hit, score in above(result.hits, setting.score_threshold)
+                for hit, score in above(hits_of(result), setting.score_threshold)
             ]
         )
     )

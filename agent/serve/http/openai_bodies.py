@@ -5,19 +5,19 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from agent.serve.http.problems import Problem, field_problem
-from agent.types import ChatRequest, ModelOptions, Shape
+from agent.types import AskRequest, Metadata, ModelOptions, Shape, UserName
 
 ANSWERS = "signalbox"
 PROMPTS = "signalbox-prompt"
 MODELS = (ANSWERS, PROMPTS)
 
-_OF_OPENAI = ("query", "messages", "model_options", "following", "user")
-"""What of a chat request has a place of its own in OpenAI's body."""
+_OF_OPENAI = ("query", "messages", "model_options", "following", "user", "metadata")
+"""What of a request has a place of its own in OpenAI's body."""
 
 ChatOptions: type[BaseModel] = create_model(
     "ChatOptions",
     __base__=Shape,
-    **{name: (one.annotation, one) for name, one in ChatRequest.model_fields.items() if name not in _OF_OPENAI},
+    **{name: (one.annotation, one) for name, one in AskRequest.model_fields.items() if name not in _OF_OPENAI},
 )  # type: ignore[call-overload]
 ChatOptions.__doc__ = "What a request says to signalbox beside OpenAI's keys, as in /v1/augment."
 
@@ -61,13 +61,19 @@ class ChatBody(ModelOptions):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: Literal[1] | None = Field(None, description="an answer is one choice")
-    user: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    user: UserName | None = None
+    metadata: Metadata | None = None
     signalbox: ChatOptions | None = None  # type: ignore[valid-type]
 
     @property
     def options(self) -> dict[str, Any]:
         """The keys of the `signalbox` object that the caller sent."""
         return self.signalbox.model_dump(exclude_unset=True) if self.signalbox is not None else {}
+
+    @property
+    def asked_by(self) -> dict[str, Any]:
+        """Who asks, and what is said of the request."""
+        return {"user": self.user, "metadata": self.metadata or {}}
 
     @property
     def for_model(self) -> dict[str, Any]:
@@ -81,7 +87,7 @@ class ChatBody(ModelOptions):
 
 
 def question_of(body: ChatBody) -> dict[str, Any]:
-    """`messages` and `following` of `agent.types.ChatRequest`.
+    """`messages` and `following` of `agent.types.AskRequest`.
 
     The last turn of the user is the question. Turns after it go to the model as they are: its tool calls and what they
     gave. Of the turns before it only texts count: what became of earlier tool calls stands in the answers after them.

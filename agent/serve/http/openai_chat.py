@@ -25,7 +25,7 @@ from agent.serve.http.openai_errors import as_openai, error_of
 from agent.serve.http.openai_shapes import Choice, Completion, ErrorBody, Extra, Model, Models, Said, Used
 from agent.serve.http.problems import Problem, field_problem, logged_problem, problem_of
 from agent.serve.identity import Caller
-from agent.types import AugmentRequest, Citation, FinishReason, Prompt, Usage
+from agent.types import AugmentRequest, Citation, FinishReason, Result, Usage
 from retrievers.core.errors import BadRequest
 
 _STARTED = int(time.time())
@@ -134,7 +134,7 @@ class _End:
 
 
 async def _answered(service: Service, caller: Caller, body: ChatBody, options: Json) -> AsyncGenerator[str | _End]:
-    asked = {**options, **question_of(body), "model_options": body.for_model, "user": body.user}
+    asked = {**options, **question_of(body), **body.asked_by, "model_options": body.for_model}
     async with aclosing(service.chat_stream(tenant=caller.viewer, **asked)) as pieces:
         async for piece in pieces:
             if isinstance(piece, ChatAnswer):
@@ -147,14 +147,17 @@ async def _answered(service: Service, caller: Caller, body: ChatBody, options: J
 
 async def _prompted(service: Service, caller: Caller, body: ChatBody, options: Json) -> AsyncGenerator[str | _End]:
     if foreign := sorted(set(options) - set(AugmentRequest.model_fields)):
-        raise field_problem(f"signalbox.{foreign[0]}", f"{PROMPTS} asks no model and keeps no conversation")
-    prompt = await service.augment(tenant=caller.viewer, **options, messages=question_of(body)["messages"])
-    yield prompt.prompt
-    yield _End(prompt.prompt, _extra(prompt.trace_id, prompt.citations, prompt.status, prompt.degraded, prompt))
+        raise field_problem(f"signalbox.{foreign[0]}", f"{PROMPTS} asks no model")
+    asked = {**options, **body.asked_by, "messages": question_of(body)["messages"]}
+    prompt = await service.augment(tenant=caller.viewer, **asked)
+    text = prompt.refusal or prompt.prompt
+    yield text
+    extra = _extra(prompt.trace_id or None, prompt.citations, prompt.status, prompt.degraded, prompt)
+    yield _End(text, extra, "content_filter" if prompt.refusal else "stop")
 
 
 def _extra(
-    trace_id: str | None, citations: Sequence[Citation], status: Any, degraded: Sequence[str], result: Prompt | None
+    trace_id: str | None, citations: Sequence[Citation], status: Any, degraded: Sequence[str], result: Result | None
 ) -> Extra:
     return Extra(
         trace_id=trace_id,

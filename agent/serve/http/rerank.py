@@ -8,7 +8,9 @@ from fastapi import APIRouter, Depends, Response
 from pydantic import BaseModel, Field
 
 from agent.app import Service
+from agent.llm import Calls
 from agent.rerank.base import MOST_TOTAL_CHARACTERS, cut_longest
+from agent.rerank.llm import ListwiseReranker
 from agent.rerank.texts import rerank_texts
 from agent.serve.http.bodies import JsonBody
 from agent.serve.http.compatible import Question, Tolerant, gives, refusal
@@ -133,12 +135,19 @@ async def rerank_v2(
 
 
 async def _ranked(
-    service: Service, caller: Caller, body: RerankV2, waited_s: float, version: Literal["1", "2"], with_documents: bool
+    service: Service,
+    caller: Caller,
+    body: RerankV2,
+    waited_s: float,
+    version: Literal["1", "2"],
+    with_documents: bool,
 ) -> Response:
     documents = [one if isinstance(one, str) else one.text for one in body.documents]
     tokens = body.max_tokens_per_doc or TOKENS_PER_DOCUMENT
     async with service.admitted(tenant=caller.viewer) as desk:
         reranker = desk.pipeline.reranker
+        if isinstance(reranker, ListwiseReranker):
+            reranker = reranker.noted(Calls(), desk.pipeline.templates.of(caller.tenant))
         judged = await rerank_texts(
             body.query,
             await asyncio.to_thread(lambda: [cut(text, tokens) for text in cut_longest(documents)]),

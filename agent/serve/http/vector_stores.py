@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from agent.serve.http.bodies import JsonBody
-from agent.serve.http.compatible import Attribute, Question, above, attributes, gives, name_of
+from agent.serve.http.compatible import Attribute, Question, above, attributes, gives, hits_of, name_of
 from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
 from agent.serve.http.native import Name, answer, asked
 from agent.serve.http.openai_errors import as_openai
@@ -143,7 +143,7 @@ async def search_vector_store(
             where = error.where.replace("filter", "filters", 1)  # as OpenAI calls it
             raise BadFilter(str(error), where=where, valid=error.valid) from None
         searched.append(result.query)
-        found.append(list(above(result.hits, ranking.score_threshold)))
+        found.append(list(above(hits_of(result), ranking.score_threshold)))
     keys = _keys(body.filters)
     data = [
         VectorStoreResult(

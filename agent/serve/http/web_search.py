@@ -9,7 +9,7 @@ from fastapi import Request as HttpRequest
 from pydantic import BaseModel, Field
 
 from agent.serve.http.bodies import JsonBody
-from agent.serve.http.compatible import Question, Tolerant, name_of
+from agent.serve.http.compatible import Question, Tolerant, hits_of, name_of
 from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
 from agent.serve.http.native import asked
 from agent.types import MAX_TOP_K, RankedHit, Request
@@ -52,7 +52,7 @@ async def web_search(
     result = await service.retrieve(**asked(caller, asks, service.settings, waited_s))
     found = [
         WebSearchResult(link=hit.url or _place(http, hit), title=name_of(hit), snippet=hit.text).model_dump()
-        for hit in result.hits
+        for hit in hits_of(result)
     ]
     return Response(json.dumps(found, ensure_ascii=False), media_type="application/json")
 

@@ -167,7 +167,10 @@ def stored(chat_database: str) -> Callable[[str], list[tuple[Any, ...]]]:
 
     def read(conversation: str) -> list[tuple[Any, ...]]:
         with psycopg.connect(chat_database) as connection:
-            statement = "SELECT number, role, content FROM signalbox.message WHERE conversation = %s ORDER BY number"
+            statement = """
+                SELECT number, role, content FROM signalbox.message
+                WHERE split_part(conversation, E'\\n', 1) = %s ORDER BY number
+            """
             return connection.execute(statement, (conversation,)).fetchall()
 
     return read

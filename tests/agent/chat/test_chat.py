@@ -15,11 +15,14 @@ from agent.advisors.base import Call, ChatAnswer, End
 from agent.advisors.guard import REFUSALS
 from agent.advisors.rules import compiled, plain
 from agent.chat import Chat
+from agent.erasure import Erased
 from agent.opening import open_service
+from agent.records import Asking
 from agent.settings import load_settings
 from agent.testing import Fault
-from agent.types import ChatRequest
+from agent.types import AskRequest
 from retrievers.core.errors import BadRequest, NotFound
+from retrievers.core.types import Viewer
 from retrievers.ingest.documents import Document
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -100,11 +103,10 @@ async def test_another_tenants_conversation_does_not_exist(chatting, conversatio
     )
     assert roles(chatting.script.bodies[-1]) == ["system", "user"]
     assert await chatting.service.asked(conversation=conversation, tenant="third") == []
-    with pytest.raises(NotFound, match="no conversation"):
-        await chatting.service.forget(conversation, tenant="third")
-    await chatting.service.forget(conversation, tenant="other")
+    assert await chatting.service.erase(conversation=conversation, tenant="third") == Erased(0, 0, 0, 0, 0)
+    await chatting.service.erase(conversation=conversation, tenant="other")
     assert [text for *_, text in stored(conversation)] == [ASKED, GOOD]
-    await chatting.service.forget(conversation)
+    await chatting.service.erase(conversation=conversation)
     assert stored(conversation) == []
 
 
@@ -164,7 +166,7 @@ async def test_advisors_come_in_order_and_end_in_reverse_and_one_that_refuses_en
         Noting("b", 2, notes, fails=True),
     ]  # fmt: skip
     async with Chat(chatting.service.answerer, advisors) as chat:
-        pieces = [piece async for piece in chat.stream("t", ChatRequest(query=ASKED), datetime.now(UTC))]
+        pieces = [piece async for piece in chat.stream(Viewer("t"), AskRequest(query=ASKED), datetime.now(UTC))]
     assert notes == ["before a", "before b", "before c", "after c", "after b", "after a"]
     said, answer = pieces
     assert said == "No."
@@ -273,7 +275,8 @@ async def test_a_question_is_recorded_before_it_is_answered_and_feedback_joins_i
 
 
 async def test_a_call_that_died_stays_unanswered(chatting, conversation):
-    await chatting.service.records.begin("default", uuid.uuid4().hex, ASKED, conversation=conversation)
+    asking = Asking(ASKED, "ask", datetime.now(UTC), conversation=conversation)
+    await chatting.service.records.begin("default", uuid.uuid4().hex, asking)
     assert [one.status for one in await chatting.service.asked(conversation=conversation)] == ["unanswered"]
 
 

@@ -233,8 +233,8 @@ async def test_without_a_model_the_answer_is_a_503_that_says_what_to_set(chattin
             openai.BadRequestError, "signalbox.conversation", "printable",
         ),
         (
-            {"model": "signalbox-prompt", "extra_body": {"signalbox": {"conversation": "c"}}},
-            openai.BadRequestError, "signalbox.conversation", "keeps no conversation",
+            {"model": "signalbox-prompt", "extra_body": {"signalbox": {"judge": "llm"}}},
+            openai.BadRequestError, "signalbox.judge", "asks no model",
         ),
     ],
 )  # fmt: skip

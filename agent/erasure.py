@@ -1,0 +1,131 @@
+"""Erasing what was asked, of one person or in one conversation, with all that was derived from it.
+
+That is: records of questions and answers, turns and summaries of conversations, decision records, and feedback. Jobs
+hold documents, never questions.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from retrievers.core.types import Viewer, whole
+from retrievers.postgres.database import Database
+
+# First, by itself: a question that is under way, here or elsewhere, is written by none who begins to write after it.
+_NOTE = """
+    INSERT INTO signalbox.erasure (tenant, subject, principals, at)
+    VALUES (%(tenant)s, signalbox.erasure_subject(%(kind)s, %(name)s), %(own)s, %(at)s) RETURNING id
+"""
+_EXPIRE = "DELETE FROM signalbox.erasure WHERE expires_at <= now()"
+# A person's answer may have been replayed, or its feedback outlive its trace.
+_TRACES = """
+    SELECT id FROM signalbox.trace
+    WHERE (asker = %(user)s OR conversation = %(conversation)s) AND signalbox.erases(%(own)s, principals)
+    UNION
+    SELECT trace FROM signalbox.exchange
+    WHERE (asker = %(user)s OR conversation = %(conversation)s) AND signalbox.erases(%(own)s, principals)
+      AND trace IS NOT NULL
+    UNION
+    SELECT trace FROM signalbox.feedback
+    WHERE (asker = %(user)s OR conversation = %(conversation)s) AND signalbox.erases(%(own)s, '{*}')
+"""
+_FEEDBACK = "DELETE FROM signalbox.feedback WHERE trace = ANY (%(traces)s)"
+_TRACE = "DELETE FROM signalbox.trace WHERE id = ANY (%(traces)s)"
+# A question asked in a conversation is recorded with the turns before it: others' traces repeat what this user said.
+_QUOTING = """
+    WITH taken_part (conversation, since) AS (
+        SELECT conversation, min(created_at) FROM (
+            SELECT conversation, created_at FROM signalbox.exchange WHERE asker = %(user)s
+            UNION ALL SELECT conversation, created_at FROM signalbox.trace WHERE asker = %(user)s
+            UNION ALL
+            SELECT split_part(conversation, E'\n', 1), created_at FROM signalbox.message WHERE asker = %(user)s
+        ) said WHERE conversation IS NOT NULL GROUP BY conversation)
+    DELETE FROM signalbox.trace t USING taken_part p
+    WHERE t.conversation = p.conversation AND t.created_at >= p.since AND signalbox.erases(%(own)s, t.principals)
+"""
+_RECORDS = """
+    DELETE FROM signalbox.exchange
+    WHERE (asker = %(user)s OR conversation = %(conversation)s) AND signalbox.erases(%(own)s, principals)
+"""
+# A conversation's id is followed by the principals it is held with. Its row is locked first, as by who adds turns.
+_CONVERSATIONS = """
+    SELECT id FROM signalbox.conversation c
+    WHERE signalbox.erases(%(own)s, principals)
+      AND (split_part(id, E'\n', 1) = %(conversation)s OR id IN (
+          SELECT m.conversation FROM signalbox.message m WHERE m.tenant = c.tenant AND m.asker = %(user)s))
+    ORDER BY id FOR UPDATE
+"""
+_TURNS = """
+    DELETE FROM signalbox.message
+    WHERE conversation = ANY (%(conversations)s) AND (asker = %(user)s OR %(user)s::text IS NULL)
+"""
+# A summary tells of the erased turns too; the turns that others have left are summarised again.
+_SUMMARIES = """
+    UPDATE signalbox.conversation SET summary = NULL, summarised = 0, erased = erased + 1
+    WHERE id = ANY (%(conversations)s)
+"""
+_EMPTY = """
+    DELETE FROM signalbox.conversation c
+    WHERE id = ANY (%(conversations)s)
+      AND NOT EXISTS (SELECT FROM signalbox.message m WHERE m.tenant = c.tenant AND m.conversation = c.id)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """How many of each were erased; all 0 where there was nothing (any more).
+
+    Attributes:
+        traces: also those of others that repeat the user's turns, from the same conversation.
+        conversations: of which no turn is left.
+        feedback: judgements of the answers.
+    """
+
+    records: int
+    traces: int
+    turns: int
+    conversations: int
+    feedback: int
+
+
+async def note(database: Database, viewer: Viewer, *, user: str | None, conversation: str | None) -> None:
+    """Have nothing stored any more of questions that came before now; lasts longer than any question is answered.
+
+    Raises:
+        Unavailable: the database cannot be asked.
+    """
+    kind, name = ("user", user) if user is not None else ("conversation", conversation)
+    values = {"tenant": viewer.tenant, "kind": kind, "name": name, "own": list(viewer.principals)}
+    await database.fetch(whole(viewer.tenant), _NOTE, values | {"at": datetime.now(UTC)})
+
+
+async def erase(database: Database, viewer: Viewer, *, user: str | None, conversation: str | None) -> Erased:
+    """Erase what one user asked, or what was asked in one conversation; the other of the two is None.
+
+    Args:
+        viewer: erases what was asked as principals that are all its own, see `erases` in the schema. What a change of
+            readers has hidden from it since goes too: nothing of it is shown.
+    Raises:
+        Unavailable: the database cannot be asked; then nothing is erased.
+    """
+    values: dict[str, object] = {"user": user, "conversation": conversation, "own": list(viewer.principals)}
+    async with database.transaction(whole(viewer.tenant)) as connection:
+
+        async def ids(statement: str) -> list[object]:
+            return [row[0] for row in await (await connection.execute(statement, values)).fetchall()]
+
+        async def count(statement: str) -> int:
+            return (await connection.execute(statement, values)).rowcount
+
+        await count(_EXPIRE)
+        values["conversations"] = await ids(_CONVERSATIONS)
+        values["traces"] = await ids(_TRACES)
+        quoting = await count(_QUOTING) if user is not None else 0
+        turns = await count(_TURNS)
+        await count(_SUMMARIES)
+        return Erased(
+            records=await count(_RECORDS),
+            traces=quoting + await count(_TRACE),
+            turns=turns,
+            conversations=await count(_EMPTY),
+            feedback=await count(_FEEDBACK),
+        )

@@ -1,0 +1,105 @@
+"""What was asked, over HTTP: listed, and erased by person or by conversation."""
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Response
+
+from agent.serve.http.dependencies import TheCaller, TheService, TheWriter
+from agent.serve.http.native import answer, gives
+from agent.types import Conversation, Kind, Shape, UserName
+from retrievers.core.types import whole
+
+_MOST_RECORDS = 200
+
+User = Annotated[UserName, Query(description="who asked, as the caller named them")]
+
+
+class RecordBody(Shape):
+    """A question with what became of it.
+
+    Attributes:
+        kind: what was asked for: hits, a prompt or an answer.
+        answer: null for hits and prompts.
+        score: of the feedback, 0 to 10.
+    """
+
+    id: str
+    kind: Kind
+    conversation: str | None
+    user: str | None
+    metadata: dict[str, Any]
+    question: str
+    answer: str | None
+    status: str
+    trace_id: str | None
+    created_at: datetime
+    ended_at: datetime | None
+    score: int | None
+    comment: str | None
+
+
+class RecordList(Shape):
+    """Questions, the newest first."""
+
+    records: list[RecordBody]
+
+
+class ErasedCounts(Shape):
+    """How many of each were erased; `conversations` are those of which no turn is left."""
+
+    records: int
+    traces: int
+    turns: int
+    conversations: int
+    feedback: int
+
+
+class ErasedBody(Shape):
+    """What was erased, and whose."""
+
+    user: str | None = None
+    conversation: str | None = None
+    erased: ErasedCounts
+
+
+def router() -> APIRouter:
+    """The routes of this module."""
+    routes = APIRouter(prefix="/v1", tags=["records"])
+    routes.get("/records", responses=gives(RecordList))(list_records)
+    routes.delete("/records", responses=gives(ErasedBody))(erase_records)
+    routes.delete("/conversations/{id:path}", responses=gives(ErasedBody))(erase_conversation)
+    return routes
+
+
+async def list_records(
+    service: TheService,
+    caller: TheWriter,
+    user: Annotated[UserName | None, Query(description="of this user alone")] = None,
+    conversation: Annotated[Conversation | None, Query(description="of this conversation alone")] = None,
+    limit: Annotated[int, Query(ge=1, le=_MOST_RECORDS, description="how many")] = 50,
+) -> Response:
+    """What was asked, the newest first, as far as the caller may see it."""
+    found = await service.asked(user=user, conversation=conversation, limit=limit, tenant=caller.viewer)
+    return answer(RecordList(records=[RecordBody(**asdict(one)) for one in found]))
+
+
+async def erase_records(service: TheService, caller: TheWriter, user: User) -> Response:
+    """Erase what one user asked, with everything derived from it: records, traces, turns of conversations, feedback.
+
+    A second time there is nothing to erase, and every count is 0.
+    """
+    erased = await service.erase(user=user, tenant=whole(caller.tenant))
+    return answer(ErasedBody(user=user, erased=ErasedCounts(**asdict(erased))))
+
+
+async def erase_conversation(
+    service: TheService,
+    caller: TheCaller,
+    id: Annotated[Conversation, Path(description="the conversation's id, slashes and all")],
+) -> Response:
+    """Erase a conversation with everything derived from it; who reads as certain principals alone, one of their own."""
+    viewer = whole(caller.tenant) if caller.writes else caller.viewer
+    erased = await service.erase(conversation=id, tenant=viewer)
+    return answer(ErasedBody(conversation=id, erased=ErasedCounts(**asdict(erased))))

@@ -1,0 +1,186 @@
+"""The templates in force: those of the package, a folder of one's own over them, and a tenant's over both.
+
+    DIR/answer/v2.md                  a version: the newest is used
+    DIR/answer/brief.md               an answer template that requests choose by its name, "answer/brief"
+    DIR/tenants/acme/answer/v1.md     for the tenant acme alone
+
+All files are read and checked once, at start, so no path is ever made of what a request says.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from urllib.parse import unquote
+
+from prompts.template import BadTemplate, Prompt, parse
+
+ANSWER = "answer"
+"""The stage whose templates a request may choose by name."""
+_TENANTS = "tenants"
+_NEEDED = frozenset({"question", "passages", "sentences", "turns", "fence"})
+"""Of the inputs of a stage those that every template must use: what it is about, and the marks around it."""
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
+_VERSION = re.compile(r"v\d{1,6}")
+_LONGEST = 100_000
+
+Layer = Mapping[str, Prompt]
+"""Templates by their names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """Templates in layers; the first layer that has a stage wins it.
+
+    Args:
+        layers: the first is on top.
+        tenants: of a tenant's own, by the tenant.
+    """
+
+    layers: tuple[Layer, ...]
+    tenants: Mapping[str, Layer] = field(default_factory=dict)
+
+    def of(self, tenant: str) -> "Library":
+        """The templates of a tenant: its own over all others."""
+        own = self.tenants.get(tenant)
+        return Library((own, *self.layers)) if own else self if not self.tenants else Library(self.layers)
+
+    def load(self, name: str) -> Prompt:
+        """The template "STAGE/VERSION", or "STAGE": its newest version, in the first layer that has one.
+
+        Raises:
+            BadTemplate: there is none of that name; the message lists what there is.
+        """
+        for layer in self.layers:
+            if name in layer:
+                return layer[name]
+            versions = [one for one in layer if one.rpartition("/")[0] == name and _is_version(one)]
+            if versions:
+                return layer[max(versions, key=_number)]
+        known = self.names()
+        raise BadTemplate(f'there is no prompt template "{name[:40]}"; there are: {", ".join(known)}', known)
+
+    def answer(self, name: str | None) -> Prompt:
+        """The template that an answer is made by.
+
+        Args:
+            name: "answer/v1" or "answer/NAME", as a request gives it; None for the newest version.
+        Raises:
+            BadTemplate: it names no answer template; the message lists those alone.
+        """
+        valid = self.names(ANSWER)
+        if name is not None and name not in (ANSWER, *valid):
+            raise BadTemplate(f'there is no answer template "{name[:80]}"; there are: {", ".join(valid)}', valid)
+        return self.load(name or ANSWER)
+
+    def names(self, stage: str | None = None) -> list[str]:
+        """Every template as "STAGE/VERSION", of one stage or of all."""
+        known = {name for layer in self.layers for name in layer}
+        return sorted(name for name in known if stage is None or name.rpartition("/")[0] == stage)
+
+
+@cache
+def packaged() -> Library:
+    """The templates of the package alone."""
+    stages = [stage for stage in files("prompts").iterdir() if stage.is_dir() and not stage.name.startswith("_")]
+    found = [(f"{stage.name}/{file.name[:-3]}", file) for stage in stages for file in stage.iterdir()]
+    return Library(({name: parse(name, _text(file)) for name, file in found if _is_version(name)},))
+
+
+def open_library(folder: Path | None) -> Library:
+    """The templates of a folder over those of the package; the latter alone when None.
+
+    Raises:
+        BadTemplate: the folder or a file in it cannot be used; the message names it, what is wrong and what is valid.
+    """
+    library = packaged()
+    if folder is None:
+        return library
+    stages = {name.rpartition("/")[0] for name in library.names()}
+    standards = {stage: library.load(stage) for stage in stages}
+    folder = folder.expanduser()
+    own = dict(_templates(folder, standards, beside=_TENANTS))
+    tenants: dict[str, Layer] = {}
+    held = _listed(folder / _TENANTS, hidden=True) if (folder / _TENANTS).exists() else []
+    for one in (one for one in held if one.is_dir()):
+        # A name that is none of a file's, such as "a/b", is written as in an address: a%2Fb.
+        tenant = unquote(one.name)
+        if tenant in tenants:
+            raise BadTemplate(f'{one}: another folder beside it is that of the tenant "{tenant}", too')
+        tenants[tenant] = dict(_templates(one, standards))
+    return Library((own, *library.layers), {tenant: layer for tenant, layer in tenants.items() if layer})
+
+
+def _templates(folder: Path, standards: Mapping[str, Prompt], beside: str = "") -> Iterator[tuple[str, Prompt]]:
+    """The templates in a folder of stages, checked.
+
+    Args:
+        standards: of every stage the packaged template, which says what a template there is given.
+        beside: a folder that is no stage.
+    """
+    # Files beside the stages, such as a README, are passed over.
+    for stage in (one for one in _listed(folder) if one.is_dir() and one.name != beside):
+        if stage.name not in standards:
+            raise BadTemplate(f"{stage}: there is no such stage; there are: {', '.join(sorted(standards))}")
+        for file in _listed(stage):
+            name = f"{stage.name}/{file.stem}"
+            _check_name(file, stage.name)
+            standard = standards[stage.name]
+            prompt = parse(name, _text(file), where=str(file), valid=standard.inputs)
+            yield name, _checked(prompt, standard, file)
+
+
+def _check_name(file: Path, stage: str) -> None:
+    fits = _VERSION.fullmatch(file.stem) or (stage == ANSWER and _NAME.fullmatch(file.stem))
+    if fits and file.suffix == ".md" and file.is_file():
+        return
+    named = f" or a name such as brief.md (a to z, 0 to 9, _ and -), which requests give as {ANSWER}/brief"
+    raise BadTemplate(f"{file}: a template is called v1.md, v2.md, ...{named if stage == ANSWER else ''}")
+
+
+def _checked(prompt: Prompt, standard: Prompt, file: Path) -> Prompt:
+    """The template, which fits the place it is used in."""
+    valid = ", ".join(standard.inputs) or "none"
+    if unknown := [one for one in prompt.inputs if one not in standard.inputs]:
+        raise BadTemplate(f'{file}: the placeholder "${unknown[0]}" is never filled in here; valid: {valid}')
+    if missing := sorted(_NEEDED & set(standard.inputs) - set(prompt.inputs)):
+        raise BadTemplate(f'{file}: it must use the placeholder "${missing[0]}"; valid: {valid}')
+    if prompt.output != standard.output:
+        given = f'output = "{prompt.output[:80]}"' if prompt.output else "no output"
+        wanted = f'output = "{standard.output}"' if standard.output else "no output"
+        raise BadTemplate(f"{file}: it declares {given}; valid here: {wanted}")
+    return prompt.offered(standard.inputs)
+
+
+def _listed(folder: Path, *, hidden: bool = False) -> list[Path]:
+    """What is in a folder; of files and folders that begin with a dot, and an editor's copies, only if asked for."""
+    try:
+        found = sorted(folder.iterdir())
+        return [one for one in found if hidden or not (one.name.startswith(".") or one.name.endswith("~"))]
+    except OSError as error:
+        raise BadTemplate(f"{folder} cannot be read as a folder: {error.strerror or error}") from error
+
+
+def _text(file: Traversable) -> str:
+    """The text of a file, also of one that was written on Windows."""
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(_LONGEST + 1)
+        text = data.decode("utf-8-sig").replace("\r\n", "\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadTemplate(f"{file} cannot be read: {error}") from error
+    if len(data) > _LONGEST:
+        raise BadTemplate(f"{file} has more than {_LONGEST:,} bytes")
+    return text
+
+
+def _is_version(name: str) -> bool:
+    stage, _, version = name.rpartition("/")
+    return bool(re.fullmatch("[a-z_]+", stage) and _VERSION.fullmatch(version))
+
+
+def _number(name: str) -> int:
+    return int(name.rpartition("/v")[2])
