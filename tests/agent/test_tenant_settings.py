@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,6 +15,7 @@ import httpx2
 import psycopg
 import pytest
 
+from agent.advisors.guard import REFUSALS
 from agent.app import Service
 from agent.opening import open_service
 from agent.serve.cli import run
@@ -114,7 +115,11 @@ def web_results(request: ModelRequest) -> Any:
     return {"results": found, "query": "rotor"}
 
 
-def reply_of(body: dict[str, Any]) -> str:
+def reply_of(body: dict[str, Any]) -> str | dict[str, Any]:
+    """The answer; of a model that may search itself, first a search."""
+    if body.get("tools") and all(one["role"] != "tool" for one in body["messages"]):
+        function = {"name": "search_knowledge", "arguments": json.dumps({"query": QUESTION})}
+        return {"content": None, "tool_calls": [{"id": "call_1", "type": "function", "function": function}]}
     return SAID
 
 
@@ -349,6 +354,99 @@ async def test_a_tenant_that_may_ask_the_web_alone_is_answered_by_it_alone(world
     told = await world.ask()
     assert [hit["sources"] for hit in told["hits"]] == [["web"]]
     assert (await world.send("POST", "/v1/retrieve", {"query": QUESTION, "sources": ["vector"]})).status_code == 422
+
+
+# With routes, guards, templates, and a model that searches itself.
+
+
+@asynccontextmanager
+async def opened(world: World, **changes: Any) -> AsyncIterator[Service]:
+    """A service over the same database, with other settings."""
+    async with open_service(world.service.settings.model_copy(update=changes)) as service:
+        yield service
+
+
+async def test_a_model_that_searches_itself_is_held_to_the_settings_of_its_tenant(world: World):
+    async def told() -> dict[str, Any]:
+        answer = await world.send("POST", "/v1/ask", {"query": QUESTION, "mode": "tool"})
+        assert answer.status_code == 200, answer.text
+        whole: dict[str, Any] = json.loads(answer.text.rpartition("data: ")[2])
+        return whole
+
+    usual = await told()
+    assert {hit["document_id"] for hit in usual["hits"]} == {"a", "b", "c"}
+    before = (await world.service.tenant(tenant="acme"))["use"]
+    await world.set(
+        "sources=fulltext", "collection=older", "language=zh", "questions_per_day=2", "tokens_per_day=10000"
+    )
+    world.behind.requests.clear()
+    held = await told()
+    assert [hit["document_id"] for hit in held["hits"]] == ["c"]
+    assert {one["source"] for one in held["plan"]} == {"fulltext"}
+    assert len(world.prompts) == 2
+    for request in world.behind.requests:
+        user = next(one for one in request.body["messages"] if one["role"] == "user")
+        assert user["content"].startswith(f"{QUESTION}\n\nWrite the answer in Chinese, ")
+    assert "Write the answer" not in world.behind.requests[1].body["messages"][-1]["content"]
+    # Its searches are no questions of their own, and all its turns cost tokens.
+    use = (await world.service.tenant(tenant="acme"))["use"]
+    assert use["questions"] == before["questions"] + 1 == 2
+    assert (
+        use["tokens"] - before["tokens"] == sum(held["usage"][of] for of in ("prompt_tokens", "completion_tokens")) > 0
+    )
+    assert (await world.send("POST", "/v1/ask", {"query": QUESTION, "mode": "tool"})).status_code == 429
+    assert len(world.prompts) == 2
+
+
+async def test_a_route_leads_to_no_source_that_the_tenant_may_not_ask(world: World):
+    routes = ("app=news:web", "app=both:web+fulltext")
+    async with opened(world, routes=routes) as service:
+
+        async def asked(app: str) -> set[str]:
+            found = await service.retrieve(QUESTION, metadata={"app": app}, tenant="acme")
+            return {step.source for step in found.plan}
+
+        assert (await asked("news"), world.searched_web) == ({"web"}, 1)
+        await world.set("sources=vector,fulltext")
+        assert await asked("news") == {"vector", "fulltext"}
+        assert await asked("both") == {"fulltext"}
+        assert world.searched_web == 1
+
+
+@pytest.mark.parametrize("method", ["retrieve", "augment", "ask", "chat"])
+async def test_a_refused_question_counts_and_is_refused_in_the_tenants_language(world: World, method: str):
+    async with opened(world, guard=("marzipan",)) as service:
+        await world.set("questions_per_day=1", "language=zh")
+        ask = getattr(service, method)
+        refused = await ask("Where is the marzipan?", tenant="acme")
+        said = refused.text if method == "chat" else refused.refusal
+        assert (refused.status, said) == ("refused", REFUSALS[1])
+        assert (await service.tenant(tenant="acme"))["use"]["questions"] == 1
+        with pytest.raises(QuotaUsedUp):
+            await ask(QUESTION, tenant="acme")
+    assert world.prompts == []
+
+
+async def test_a_tenants_own_templates_and_settings_hold_together(world: World, tmp_path: Path):
+    template = '+++\npurpose = "P"\ninputs = ["question", "passages", "fence"]\n+++\nACME $question $passages $fence'
+    for folder in ("answer", "tool_system"):
+        (tmp_path / "own/tenants/acme" / folder).mkdir(parents=True)
+    (tmp_path / "own/tenants/acme/answer/v1.md").write_text(template)
+    (tmp_path / "own/tenants/acme/tool_system/v1.md").write_text(
+        '+++\npurpose = "P"\ninputs = ["tool"]\n+++\nOF ACME: $tool'
+    )
+    await world.set("sources=fulltext", "collection=older", "language=de")
+    async with opened(world, prompts=tmp_path / "own") as service:
+        mine = await service.augment(QUESTION, tenant="acme")
+        assert mine.prompt.startswith(f"ACME {QUESTION}")
+        assert mine.prompt.endswith("this service answers in German alone.")
+        assert [hit.document_id for hit in mine.hits] == ["c"]
+        assert "ACME" not in (await service.augment(QUESTION, tenant="globex")).prompt
+        world.behind.requests.clear()
+        await service.ask(QUESTION, tenant="acme", mode="tool")
+        assert [one.body["messages"][0]["content"] for one in world.behind.requests] == [
+            "OF ACME: search_knowledge"
+        ] * 2
 
 
 # Quotas.
@@ -666,6 +764,7 @@ async def test_a_bad_body_is_a_422_that_names_what_would_fit(world: World, body:
 
 async def test_the_command_line_lists_tenants_with_their_settings_and_use(world: World):
     await world.ask()
+    await world.service.metering.flush()
     await world.set("questions_per_day=7", "sources=vector,fulltext")
     await world.set("language=de", tenant="initech")
     code, out, _ = await world.command("tenants")
