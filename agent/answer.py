@@ -14,6 +14,7 @@ from typing import Any, Literal
 from agent import judge
 from agent.breaker import Breaker
 from agent.faithfulness import check, faithfulness, in_sentences, says_nothing_found
+from agent.languages import in_chinese
 from agent.links import LinkGuard, safe
 from agent.llm import Model, ModelFailed, Reply
 from agent.llm_json import without_thoughts
@@ -75,12 +76,12 @@ class Answerer:
         if prompt.status == "nothing_found" and not _takes_a_form(request):
             # A source that rests or was left out has not said that there is nothing.
             searched = not prompt.outcomes or any(one.status in ("ok", "empty") for one in prompt.outcomes)
-            text = _worded(NOTHING_FOUND if searched else NOT_SEARCHED, request)
+            text = self._worded(NOTHING_FOUND if searched else NOT_SEARCHED, request)
             yield text
             yield _made(prompt, decision, text)
             return
         if self.model is None:
-            text = _unanswered(request, prompt, decision)
+            text = self._unanswered(request, prompt, decision)
             yield text
             yield _made(prompt, decision, text, degraded="no_model")
             return
@@ -98,7 +99,7 @@ class Answerer:
         if not text and not calls:
             if dropped and request.model_options and request.model_options.response_format:
                 raise ModelFailed("it called a tool that it may not call and said nothing in the form asked for")
-            text = _unanswered(request, prompt, decision)
+            text = self._unanswered(request, prompt, decision)
             yield text
             yield _made(prompt, decision, text, degraded=dropped or "model_unavailable")
             return
@@ -209,6 +210,15 @@ class Answerer:
             raise
         finally:
             self.breaker.ended(works)
+
+    def _unanswered(self, request: AskRequest, prompt: Prompt, decision: Decision) -> str:
+        """What stands in for an answer that nobody gives: the passages."""
+        if not decision.passages:
+            return self._worded(NOBODY_ANSWERS, request)
+        return safe("\n\n".join(passage.strip() for passage in decision.passages), _addresses(prompt))
+
+    def _worded(self, texts: tuple[str, str], request: AskRequest) -> str:
+        return texts[in_chinese(self.settings.language, is_chinese(request.question))]
 
     def _ends_at(self, request: AskRequest, started: float) -> float:
         """By when the answer is whole: a time that the request names is the whole of it."""
@@ -346,17 +356,6 @@ def _made(
 def _usage(decision: Decision) -> Usage:
     calls = [call.usage for call in decision.calls.records]
     return Usage.model_validate(sum(calls[1:], calls[0]).to_json()) if calls else Usage()
-
-
-def _unanswered(request: AskRequest, prompt: Prompt, decision: Decision) -> str:
-    """What stands in for an answer that nobody gives: the passages."""
-    if not decision.passages:
-        return _worded(NOBODY_ANSWERS, request)
-    return safe("\n\n".join(passage.strip() for passage in decision.passages), _addresses(prompt))
-
-
-def _worded(texts: tuple[str, str], request: AskRequest) -> str:
-    return texts[is_chinese(request.question)]
 
 
 def _addresses(prompt: Prompt) -> set[str]:

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import (
     AsyncGenerator,
+    AsyncIterator,
     Awaitable,
     Callable,
     Coroutine,
@@ -13,7 +14,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import wraps
@@ -33,12 +34,14 @@ from agent.errors import readable
 from agent.intent.derived import derive, with_derived
 from agent.intent.reader import Cascade
 from agent.memory import Memory
+from agent.metering import Metering
 from agent.observe.observer import Observers
-from agent.pipeline import Decision, Pipeline
+from agent.pipeline import Decision, Pipeline, late, unfinished_scope
 from agent.records import Exchange, Records
 from agent.settings import Settings
+from agent.tenancy import Desk, TenantChanges, desk_for, shown, sources_for
 from agent.trace import Trace, TraceStore
-from agent.types import Answer, AskRequest, AugmentRequest, Prompt, Request, Result, SourceSummary
+from agent.types import LEAST_TIMEOUT_S, Answer, AskRequest, AugmentRequest, Prompt, Request, Result, SourceSummary
 from retrievers.core.errors import BadDocument, BadRequest, NotFound, Unavailable, UnknownCollection
 from retrievers.core.fields import Field
 from retrievers.core.principals import check_principals
@@ -62,10 +65,14 @@ from retrievers.postgres.catalogue import Catalogue, filterable
 from retrievers.postgres.database import Database
 from retrievers.postgres.documents import StoredDocument, read_document
 from retrievers.postgres.keys import Keys
+from retrievers.postgres.tenants import OWN
 from retrievers.sync import manifest
 from retrievers.sync.mirror import Limits, Mirror, Mirrored, Plan, mirroring
 from retrievers.sync.schedule import Followed, Schedules
 from retrievers.sync.source import Source
+
+_NOTABLE_WAIT_S = 0.05
+"""Of a request for the database: what is less costs it none of its time."""
 
 _log = logging.getLogger(__name__)
 
@@ -109,6 +116,7 @@ class Service:
     worker: Worker
     keys: Keys
     chats: Chat
+    metering: Metering
     memory: Memory | None = None
     records: Records | None = None
     observers: Observers = field(default_factory=Observers)
@@ -166,10 +174,17 @@ class Service:
             async for piece in pieces:
                 yield piece if isinstance(piece, str) else result_of(request, piece)
 
-    def _advised(self, who: Viewer, request: Request) -> AsyncGenerator[str | ChatAnswer]:
-        """The request on its way through the advisors; see `Chat.stream`."""
-        retrieval = Retrieval(self.pipeline, self.traces, self.observers)
-        return self.chats.stream(who, request, datetime.now(UTC), more=[retrieval], answerer=self.answerer)
+    async def _advised(self, who: Viewer, request: Request) -> AsyncGenerator[str | ChatAnswer]:
+        """The request let in and on its way through the advisors, as its tenant has them; see `Chat.stream`."""
+        at = datetime.now(UTC)
+        async with self._admitted(who, request) as (desk, asked):
+            retrieval = Retrieval(desk.pipeline, self.traces, self.observers)
+            stream = self.chats.stream(who, asked, at, more=[retrieval], answerer=desk.answerer)
+            async with aclosing(stream) as pieces:
+                async for piece in pieces:
+                    if isinstance(piece, ChatAnswer):
+                        await self.metering.settle(desk.account)
+                    yield piece
 
     async def _answered(
         self, pipeline: Pipeline, answerer: Answerer, who: Viewer, request: AskRequest
@@ -284,38 +299,41 @@ class Service:
         who, at = self.viewer(tenant), datetime.now(UTC)
         changes = changes or {}
         before = await self.explain(trace_id, tenant=who)
-        settings = replaying.settings_for(before, self.settings, changes)
-        request = replaying.request_of(before, settings, changes)
-        reader, model = self.pipeline.reader, replaying.model_of(before, changes)
-        if isinstance(reader, Cascade):
-            reader = replace(reader, settings=settings, model=model, breaker=Breaker())
-        # What failed for others lately says nothing about this run, nor this run about theirs.
-        pipeline = replace(
-            self.pipeline,
-            settings=settings,
-            reader=reader,
-            reranker=replaying.reranker_of(before, settings, self.pipeline.reranker, model),
-            breakers=Breakers(),
-            model=model,
-            model_breaker=Breaker(),
-        )
-        result: Result
-        if isinstance(request, AskRequest):
-            answerer = replace(self.answerer, settings=settings, model=model, breaker=Breaker())
-            async with aclosing(self._answered(pipeline, answerer, who, request)) as pieces:
-                async for piece in pieces:
-                    if not isinstance(piece, str):
-                        result, decision = piece
-        else:
-            with self.observers.question():
-                if isinstance(request, AugmentRequest):
-                    result, decision = await pipeline.decide_prompt(who, request)
-                else:
-                    result, decision = await pipeline.decide(who, request)
+        async with self._admitted(who, Request()) as (desk, _):
+            settings = replaying.settings_for(before, desk.settings, changes)
+            request = replaying.request_of(before, settings, changes)
+            reader, model = desk.pipeline.reader, replaying.model_of(before, changes)
+            if isinstance(reader, Cascade):
+                reader = replace(reader, settings=settings, model=model, breaker=Breaker())
+            # What failed for others lately says nothing about this run, nor this run about theirs.
+            pipeline = replace(
+                desk.pipeline,
+                settings=settings,
+                reader=reader,
+                reranker=replaying.reranker_of(before, settings, self.pipeline.reranker, model),
+                breakers=Breakers(),
+                model=model,
+                model_breaker=Breaker(),
+                default_collection=None,  # the trace says what was asked then
+            )
+            answerer = replace(desk.answerer, settings=settings, model=model, breaker=Breaker())
+            result, decision = await self._again(pipeline, answerer, who, request)
         trace = self._keep(
             settings, result, decision, at, clocked=before["clocked"], replay_of=before["trace_id"], changes=changes
         )
         return result, replaying.compare(before, trace.json())
+
+    async def _again(
+        self, pipeline: Pipeline, answerer: Answerer, who: Viewer, request: Request
+    ) -> tuple[Result, Decision]:
+        """What a request gives, in the form that it asks for."""
+        if isinstance(request, AskRequest):
+            async with aclosing(self._answered(pipeline, answerer, who, request)) as pieces:
+                return [piece async for piece in pieces if not isinstance(piece, str)][-1]
+        with self.observers.question():
+            if isinstance(request, AugmentRequest):
+                return await pipeline.decide_prompt(who, request)
+            return await pipeline.decide(who, request)
 
     @_in_time
     async def feedback(
@@ -347,6 +365,66 @@ class Service:
                 documents.append((collections[name].number, hit["document_id"]))
         asked_by = {"asker": trace["request"].get("user"), "conversation": trace["request"].get("conversation")}
         await feedback.record(self.database, who, trace["trace_id"], score, comment, documents, **asked_by)
+
+    @asynccontextmanager
+    async def _admitted(self, who: Viewer, request: AnyRequest) -> AsyncIterator[tuple[Desk, AnyRequest]]:
+        """The parts of the service as the tenant has them, and the request with the time that is left of its own.
+
+        Raises:
+            QuotaUsedUp: the tenant has asked as much as it may today.
+            Unavailable: the database does not say what holds for it.
+        """
+        started = time.monotonic()
+        timeout_s = request.timeout_s or self.settings.timeout_s
+        with self.observers.question():
+            try:
+                account = await within(self.metering.admit(who.tenant), timeout_s)
+            except (TimeoutError, ConnectionAbortedError) as error:
+                raise late(timeout_s, unfinished_scope()) from error
+        waited_s = time.monotonic() - started
+        if waited_s > _NOTABLE_WAIT_S and (request.timeout_s is not None or not isinstance(request, AskRequest)):
+            request = request.model_copy(update={"timeout_s": max(timeout_s - waited_s, LEAST_TIMEOUT_S)})
+        desk = desk_for(account, self.pipeline, self.answerer)
+        try:
+            yield desk, request
+        finally:
+            self.metering.leave(account)
+
+    @asynccontextmanager
+    async def admitted(self, *, tenant: str | Viewer | None = None) -> AsyncIterator[Desk]:
+        """The parts of the service for a question that no other method here answers, which is counted.
+
+        Raises:
+            QuotaUsedUp: the tenant has asked as much as it may today.
+            Unavailable: the database does not say what holds for it.
+        """
+        async with self._admitted(self.viewer(tenant), Request()) as (desk, _):
+            yield desk
+            await self.metering.settle(desk.account)
+
+    @_in_time
+    async def tenant(self, *, tenant: str | Viewer | None = None) -> dict[str, Any]:
+        """The settings of the tenant and its use of today, see `agent.tenancy.shown`."""
+        who = self._tenant(tenant)
+        return shown(who, await self.metering.state(who), self.settings, tuple(self.pipeline.sources))
+
+    @_in_time
+    async def change_tenant(self, changes: TenantChanges, *, tenant: str | Viewer | None = None) -> dict[str, Any]:
+        """Set settings of the tenant on its own behalf: those that widen no right.
+
+        Returns:
+            The settings as `tenant` does.
+        Raises:
+            BadRequest: a setting that the operator alone sets, or a value that cannot be.
+        """
+        who = self._tenant(tenant)
+        given = changes.checked(self.settings)
+        if foreign := sorted(set(given) - set(OWN)):
+            what = f"{', '.join(foreign)}: set by the operator alone, with `signalbox tenants set`"
+            raise BadRequest(what, where=foreign[0], valid=OWN)
+        if given:
+            await self.metering.tenants.change(who, given)
+        return await self.tenant(tenant=who)
 
     def _keep(self, settings: Settings, result: Result, decision: Decision, at: datetime, **more: Any) -> Trace:
         """Have the decision stored behind the answer's back, and tell the observers."""
@@ -547,7 +625,10 @@ class Service:
     @_in_time
     async def sources(self, *, tenant: str | Viewer | None = None) -> tuple[SourceSummary, ...]:
         """The sources that the tenant's questions may be put to, those of `signalbox.toml` by their names."""
-        return await self.pipeline.summaries(self.viewer(tenant))
+        who = self.viewer(tenant)
+        state = await self.metering.state(who.tenant)
+        allowed = sources_for(self.pipeline.sources, state.rules)
+        return await replace(self.pipeline, sources=allowed).summaries(who)
 
     @_in_time
     async def describe(self, collection: str, *, tenant: str | Viewer | None = None) -> dict[str, Any]:
@@ -779,6 +860,13 @@ class Service:
             return await asyncio.to_thread(tool.output, found)
         except BadRequest as error:
             return tool.refusal(error)
+
+
+def _as_of(request: AnyRequest, at: datetime, desk: Desk) -> AnyRequest:
+    """The request with its moment fixed, so that it means the same when it is run again."""
+    if request.now is not None:
+        return request
+    return request.model_copy(update={"now": at.astimezone(desk.settings.zone)})
 
 
 def _documents(items: Iterable[object]) -> Iterator[Document | Rejected]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 import prompts
+from agent import languages
 from agent.context import Around, adjacent, beside
 from agent.tokens import estimate_tokens
 from agent.types import Citation, Message
@@ -91,6 +92,7 @@ def assemble(
     looked: bool = True,
     around: Around | None = None,
     total: int | None = None,
+    language: str | None = None,
     answering_tool: AnsweringTool | None = None,
 ) -> Assembled:
     """The prompt for a question, or what a tool of the model answers.
@@ -109,6 +111,7 @@ def assemble(
         around: see `agent.context.surroundings`; shown as far as the budget goes, nearest first, once every
             passage that fits is there.
         total: how many documents satisfy the request's conditions, where all of them are asked for.
+        language: of the answer, a code of `agent.languages`; None is that of the request.
         answering_tool: for the answer of a tool, which does not repeat the question.
     Raises:
         prompts.BadTemplate: there is no such answer template.
@@ -144,6 +147,8 @@ def assemble(
         prompt = templates.load(EMPTY_TEMPLATE if looked else DIRECT_TEMPLATE).render({"question": question})
     if answering_tool and answering_tool.again:
         prompt = f"{prompt}\n\n{_AGAIN.format(', '.join(f'[{n}]' for n in answering_tool.again))}".strip()
+    if not answering_tool:
+        prompt = in_language(prompt, language)
     return Assembled(
         messages=(Message(role="system", content=system), Message.model_construct(role="user", content=prompt)),
         prompt=prompt,
@@ -151,6 +156,11 @@ def assemble(
         tokens=estimate_tokens(system) + estimate_tokens(prompt),
         passages=blocks,
     )
+
+
+def in_language(prompt: str, language: str | None) -> str:
+    """The prompt, which ends with the language of the answer where one is set: templates may say otherwise."""
+    return prompt if language is None else f"{prompt}\n\n{_LANGUAGE.format(languages.NAMES[language])}"
 
 
 _LEFT_OUT = (
@@ -168,6 +178,7 @@ _UNREAD = (
     "against them: {}"
 )
 
+_LANGUAGE = "Write the answer in {0}, whatever the language of the request is: this service answers in {0} alone."
 _NOTHING = "Nothing was found for this query."
 _AGAIN = "Found as well, and shown before: {}"
 

@@ -75,8 +75,9 @@ class Chat:
         """
         advisors = chosen((*self._advisors, *more), request.advisors)
         answerer = answerer or self._answerer
-        timeout_s = request.timeout_s or answerer.settings.timeout_s
-        call = Call(viewer, request, at, time.monotonic(), timeout_s)
+        settings = answerer.settings
+        timeout_s = request.timeout_s or settings.timeout_s
+        call = Call(viewer, request, at, time.monotonic(), timeout_s, language=settings.language)
         entered: list[Advisor] = []
         said: list[str] = []
         result: Result | None = None

@@ -6,7 +6,7 @@ The summary is made behind the answers' back and serves the turns after it: no a
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import SequenceMatcher
@@ -94,6 +94,7 @@ class Memory:
         days: how long a conversation is kept after its last turn, > 0.
         model: summarises; without one the window alone is remembered.
         breaker: of the model, the same as that of everybody who calls it.
+        spent: is told the tokens that a tenant's summaries take.
         templates: of prompts; the packaged ones when None.
     """
 
@@ -104,9 +105,10 @@ class Memory:
         days: int,
         model: Model | None = None,
         breaker: Breaker | None = None,
+        spent: Callable[[str, int], None] | None = None,
         templates: prompts.Library | None = None,
     ) -> None:
-        self._database, self._days = database, days
+        self._database, self._days, self._spent = database, days, spent
         self._model, self._breaker = model, breaker or Breaker()
         self._templates = templates or prompts.packaged()
         self._summarising: dict[tuple[Viewer, str], asyncio.Task[None]] = {}
@@ -220,6 +222,8 @@ class Memory:
             messages = self._templates.of(viewer.tenant).load(STAGE).messages(values)
             reply = await model.complete(messages, stage=STAGE, deadline=deadline, key=key)
             works = True
+            if self._spent is not None:
+                self._spent(viewer.tenant, reply.usage.prompt_tokens + reply.usage.completion_tokens)
             text = storable(without_thoughts(reply.text))[:_LONGEST_SUMMARY]
             async with self._database.transaction(viewer) as connection:
                 await connection.execute(_SUMMARISE, (text, last, as_of, id, summarised, erased))

@@ -27,6 +27,7 @@ from agent.intent.reader import Cascade
 from agent.intent.scope import Chooser
 from agent.llm import open_model
 from agent.memory import Memory
+from agent.metering import Metering
 from agent.observe.observer import Observers
 from agent.pipeline import Pipeline
 from agent.records import Records
@@ -107,11 +108,15 @@ async def open_service(
                 memory, records = None, None
                 async with AsyncExitStack() as stack:
                     await stack.enter_async_context(_closing(sources.values()))
+                    metering = await stack.enter_async_context(Metering(database, settings.time_zone))
                     traces = await stack.enter_async_context(TraceStore(database, days=settings.trace_days))
                     around: list[Advisor] = [Log(), Guard(settings.guard)]
                     around += advisors
                     if days := settings.chat_days:
-                        memory = Memory(database, days=days, model=model, breaker=reader.breaker, templates=templates)
+                        memory = Memory(
+                            database, days=days, model=model, breaker=reader.breaker, spent=metering.spent,
+                            templates=templates,
+                        )  # fmt: skip
                         await stack.enter_async_context(memory)
                         records = await stack.enter_async_context(Records(database, days))
                         around += [Record(records), Remember(memory)]
@@ -120,7 +125,7 @@ async def open_service(
                     keys, worker = Keys(database), worker_over(settings, database, embedder, catalogue)
                     yield Service(
                         settings, database, embedder, catalogue, pipeline, answerer, traces, worker, keys, chats,
-                        memory, records, Observers(),
+                        metering, memory, records, Observers(),
                     )  # fmt: skip
     finally:
         await embedder.aclose()

@@ -181,6 +181,9 @@ class Pipeline:
         model: judges what was found; None leaves that to rules.
         model_breaker: the model's, shared with whoever else asks it.
         templates: of prompts, for all tenants.
+        withheld: names of sources that the tenant may not ask; they are not among `sources`.
+        changed: of the tenant, see `Catalogue.scope`; asked of the database when None.
+        default_collection: of the tenant, which its request did not name.
     """
 
     settings: Settings
@@ -194,6 +197,9 @@ class Pipeline:
     model: Model | None = None
     model_breaker: Breaker = field(default_factory=Breaker)
     templates: prompts.Library = field(default_factory=prompts.packaged)
+    withheld: frozenset[str] = frozenset()
+    changed: int | None = None
+    default_collection: str | None = None
 
     async def retrieve(self, who: str | Viewer, request: Request) -> Result:
         """Hits for a question.
@@ -215,7 +221,7 @@ class Pipeline:
         self._check_template(who, request)
         result, decision = await self.decide(who, request)
         if decision.lookups is not None:
-            return _asked_alone(request, result, decision), decision
+            return _asked_alone(request, result, decision, self.settings.language), decision
         return await self._assembled(request, result, decision, started)
 
     async def look_up(
@@ -284,6 +290,7 @@ class Pipeline:
                 for id, beside in around.items()
             },
             total=result.total,
+            language=self.settings.language,
             answering_tool=answering_tool,
         )
         given = {name: getattr(result, name) for name in Result.model_fields}
@@ -334,14 +341,21 @@ class Pipeline:
         """The result with how it came about; raises as `retrieve` does."""
         started, clock = time.monotonic(), _Clock()
         timeout_s = request.timeout_s or self.settings.timeout_s
+        names_none = request.collection is None and self.default_collection is not None
+        if names_none:
+            request = request.model_copy(update={"collection": self.default_collection})
         try:
             request = routes.routed(request, self.settings.routes, self.sources)
             viewer, settings = Viewer.of(who), options.settings_for(request, self.settings)
             pipeline = replace(self, settings=settings, templates=self.templates.of(viewer.tenant))
             return await within(pipeline._stages(viewer, request, started, timeout_s, clock), timeout_s)
         except TimeoutError as error:
-            reason = f"no answer within {timeout_s:g} s: {clock.unfinished()}"
-            raise Unavailable("the service", reason, retry_after_s=5) from error
+            raise late(timeout_s, clock.unfinished()) from error
+        except UnknownCollection as error:
+            if not names_none:
+                raise
+            what = f"{error}; the request names none, and that is the default collection of this tenant"
+            raise UnknownCollection(what, where="collection", valid=error.valid) from None
 
     async def _stages(
         self, who: Viewer, request: Request, started: float, timeout_s: float, clock: _Clock
@@ -386,7 +400,9 @@ class Pipeline:
             trace_id=uuid.uuid4().hex, query=request.question, intent=intent, plan=(), hits=(), outcomes=(),
             status="no_retrieval_needed", took_ms=0.0, degraded=transform.skipped(self.settings.transforms),
         )  # fmt: skip
-        searches = lookups.opened(partial(self.look_up, who), request, self.settings, scope, self._outside)
+        # Searches of later rounds ask anew what the caller may read by then.
+        look = partial(replace(self, changed=None).look_up, who)
+        searches = lookups.opened(look, request, self.settings, scope, self._outside)
         decision = Decision(
             who.tenant, request, scope, intent, None, (), (), (), elapsed_ms=clock.elapsed_ms, wanted=wanted,
             templates=self.templates, lookups=searches,
@@ -518,6 +534,9 @@ class Pipeline:
         if len(request.question) > 8000:
             raise BadRequest("the question has more than 8,000 characters", where="query")
         unknown = [name for name in request.sources or () if name not in self.sources]
+        if withheld := [name for name in unknown if name in self.withheld]:
+            what = f"this tenant may not ask the source {listing(withheld)}; it may ask: {listing(self.sources)}"
+            raise BadRequest(what, where="sources", valid=tuple(self.sources))
         if unknown:
             setting = _SETTINGS.get(unknown[0])
             mend = f"; it comes with the setting {setting}, or as [sources.{unknown[0]}]" if setting else ""
@@ -553,7 +572,7 @@ class Pipeline:
         asked = [one for name, one in holders.items() if collection in (None, name)]
         beside = tuple([await one.collection(fresh=fresh) for one in asked])
         try:
-            scope = await self.catalogue.scope(who, collection, fresh=fresh)
+            scope = await self.catalogue.scope(who, collection, fresh=fresh, changed=self.changed)
         except UnknownCollection as error:
             if not holders:
                 raise
@@ -789,10 +808,20 @@ class Pipeline:
         return [hit for hit in loaded if hit.chunk is not None]
 
 
-def _asked_alone(request: AugmentRequest, result: Result, decision: Decision) -> Prompt:
+def late(timeout_s: float, waited_for: str) -> Unavailable:
+    """The error of a request whose time is over."""
+    return Unavailable("the service", f"no answer within {timeout_s:g} s: {waited_for}", retry_after_s=5)
+
+
+def unfinished_scope() -> str:
+    """What is said of a request that the database has told nothing yet."""
+    return _Clock().unfinished()
+
+
+def _asked_alone(request: AugmentRequest, result: Result, decision: Decision, language: str | None) -> Prompt:
     """The prompt of a question for which the model searches itself."""
     system = decision.templates.load(assemble.TOOL_SYSTEM_TEMPLATE).render({"tool": lookups.NAME})
-    question = prompt_text(request.question)
+    question = assemble.in_language(prompt_text(request.question), language)
     messages = (Message(role="system", content=system), Message.model_construct(role="user", content=question))
     given = {name: getattr(result, name) for name in Result.model_fields}
     tokens = estimate_tokens(system) + estimate_tokens(question)

@@ -217,7 +217,8 @@ def _chosen(
         return known, degraded, False
     if fallback == "route_to_all":
         return list(dict.fromkeys((*known, *(name for name in usable if not cards[name].part)))), degraded, False
-    return known or usual(cards), degraded, False
+    # Where no source of documents may be asked, the others are what there is.
+    return known or usual(cards) or usable, degraded, False
 
 
 class _Ladder:

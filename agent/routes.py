@@ -45,7 +45,7 @@ def routed(request: AnyRequest, rules: Sequence[str], existing: Collection[str])
 
     Args:
         rules: of the form of `parse`.
-        existing: sources that are configured; a route to none of them is passed over.
+        existing: sources that are configured and that the tenant may ask; a route to none of them is passed over.
     """
     if request.sources is not None or not rules:
         return request

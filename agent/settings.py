@@ -16,6 +16,7 @@ from agent import prompt_fields, rank_features, rerank, routes
 from agent.advisors import rules
 from agent.errors import BadSetting, readable
 from agent.fusion import LEAST_DEPTH, MOST_DEPTH, WEIGHTS, Method, parse_weights
+from agent.languages import check_language
 from agent.named import FORM, Name, NamedSource, as_sent, clash
 from agent.transform import Name as Transform
 from retrievers import registry
@@ -166,6 +167,9 @@ class Settings(BaseModel):
     time_zone: str = Field("UTC", description="where the askers' days begin, such as Asia/Shanghai")
     week_start: int = Field(0, ge=0, le=6, description="first day of the week, 0 for Monday to 6 for Sunday")
     fiscal_year_start: int = Field(1, ge=1, le=12, description="first month of the fiscal year")
+    language: str | None = Field(
+        None, description="language of answers, a code such as en or zh; that of the question when unset"
+    )
     fallback: Literal["ordered_backoff", "do_not_route", "route_to_all", "fail"] = Field(
         "ordered_backoff", description="what is asked when none of the sources chosen for a question exists"
     )
@@ -254,13 +258,12 @@ class Settings(BaseModel):
     @field_validator("time_zone")
     @classmethod
     def _exists(cls, value: str) -> str:
-        try:
-            ZoneInfo(value)
-        except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise ValueError(
-                f'there is no time zone "{value}"; names look like Asia/Shanghai or Europe/Berlin'
-            ) from None
-        return value
+        return check_time_zone(value)
+
+    @field_validator("language")
+    @classmethod
+    def _is_a_language(cls, value: str | None) -> str | None:
+        return check_language(value)
 
     @field_validator("rank_features")
     @classmethod
@@ -351,6 +354,19 @@ class Settings(BaseModel):
         """The environment knows no lists: names between commas."""
         names = [*filter(None, map(str.strip, value.split(",")))] if isinstance(value, str) else value
         return tuple(names) if isinstance(names, list) else names
+
+
+def check_time_zone(name: str) -> str:
+    """The name as given.
+
+    Raises:
+        ValueError: there is no such time zone.
+    """
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(f'there is no time zone "{name}"; names look like Asia/Shanghai or Europe/Berlin') from None
+    return name
 
 
 def unknown_variables() -> tuple[str, ...]:

@@ -50,7 +50,7 @@ REPLAYABLE = (
     "intent", "transforms", "fusion", "fusion_weights", "lexical_weight", "depth", "per_document", "rank_features",
     "reranker", "rerank_min_score", "rerank_blend", "min_relevance", "context", "prompt_fields", "fallback",
     "timeout_s", "source_timeout_s", "max_rounds", "loop_calls", "loop_tokens", "loop_share", "time_zone", "week_start",
-    "fiscal_year_start", "llm", "judge",
+    "fiscal_year_start", "language", "llm", "judge",
 )  # fmt: skip
 """Settings that decide what is found, and that a replay may change. No other is recorded, but the embedder."""
 

@@ -56,6 +56,7 @@ class Call:
         refusal: answers in place of the model. The advisors behind the one that sets it are not asked.
         result: the hits, of a request that asks for no more.
         prompt: what the model is asked, or the request asks for; with the decision that it came about by.
+        language: of answers, a code of `agent.languages`; None is that of the question.
     """
 
     viewer: Viewer
@@ -69,6 +70,7 @@ class Call:
     result: Result | None = None
     prompt: Prompt | None = None
     decision: Decision | None = None
+    language: str | None = None
 
     @property
     def tenant(self) -> str:

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from agent.advisors.base import Call, End
 from agent.advisors.rules import PATTERN, compiled, plain
+from agent.languages import in_chinese
 from agent.types import Shape
 from retrievers.core.errors import BadRequest
 from retrievers.text.glosses import is_chinese
@@ -63,7 +64,7 @@ class Guard:
 
     async def before(self, call: Call) -> Call:
         question = plain(call.request.question)
-        usual = REFUSALS[is_chinese(question)]
+        usual = REFUSALS[in_chinese(call.language, is_chinese(question))]
         if any(rule.search(question) for rule in self._rules):
             return replace(call, refusal=usual)
         if any(rule.search(question) for rule in self._more):

@@ -20,6 +20,7 @@ class Retrieval:
     """Retrieval as an advisor; its `before` raises as `Pipeline.decide` does.
 
     Args:
+        pipeline: with the settings and the sources of the tenant.
         observers: are told of every answer, and of every question that cannot be answered.
     """
 

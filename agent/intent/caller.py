@@ -50,6 +50,7 @@ class Stating:
     fields: Mapping[str, Field]
     cards: Mapping[str, Card]
     ignored: frozenset[Filter] = frozenset()
+    withheld: frozenset[str] = frozenset()
 
     def of_rules(self, made: RulesReading) -> Reading:
         """The rules' reading."""
@@ -191,7 +192,7 @@ class Stating:
         chosen, unknown = [], []
         world = cheapest_world(self.cards)
         for name in dict.fromkeys(world if name == WEB else name for name in named):
-            if name in self.cards or name in (_NONE, WEB):
+            if name in self.cards or (name in (_NONE, WEB) and name not in self.withheld):
                 chosen.append(SourceChoice(name=name, confidence=0.8, reason="chosen by the model"))
             else:
                 unknown.append(name)

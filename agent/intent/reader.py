@@ -7,7 +7,7 @@ when it arrives, unless it could add nothing (see `RulesReading.complete`).
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
 from functools import lru_cache
@@ -75,6 +75,7 @@ class Cascade:
         cards: of the sources that exist.
         model: asked where rules are not enough; None means rules alone.
         columns: of the view over a scope's metadata, by name with their types; None when nothing runs SQL.
+        withheld: sources that the tenant may not ask: none of `cards`, and no question is found to need one.
         templates: of prompts, for all tenants.
     """
 
@@ -85,6 +86,7 @@ class Cascade:
     model: Model | None = None
     columns: Columns | None = None
     breaker: Breaker = field(default_factory=Breaker)
+    withheld: frozenset[str] = frozenset()
     templates: Library = field(default_factory=packaged)
 
     def over(self, cards: Mapping[str, Card]) -> "Cascade":
@@ -107,7 +109,8 @@ class Cascade:
                 asyncio.get_running_loop().call_later(_AHEAD_S, glosses.read_ahead)
             else:
                 made = rules.read_rules(question, history, context)
-            return await turn.judge(made, scope, self.catalogue, self.cards, self.embedder, language)
+            made = await turn.judge(made, scope, self.catalogue, self.cards, self.embedder, language)
+            return replace(made, sources=tuple(one for one in made.sources if one.name not in self.withheld))
 
         context = await self._context(question, request, scope, deadline)
         made = await read(context)
@@ -116,7 +119,7 @@ class Cascade:
             made = await offered.in_rules(made, history, context, read)
         fields = filterable(scope)
         ignored = frozenset(ignored_by(request, fields))
-        stating = Stating(request, scope, wanted, fields, self.cards, ignored)
+        stating = Stating(request, scope, wanted, fields, self.cards, ignored, self.withheld)
         reading = stating.of_rules(made)
         searched = reading.first.kind == "retrieve"
         # Until they have run, whatever keeps them from it.
@@ -178,7 +181,7 @@ class Cascade:
                     history,
                     context.now,
                     context.catalogue,
-                    _offered(self.cards),
+                    _offered(self.cards, self.withheld),
                     by,
                     collection,
                     languages=_languages(stating.scope),
@@ -322,10 +325,11 @@ def _spans(question: str, request: Request) -> list[str]:
     return list(spans)[:_MOST_SPANS]
 
 
-def _offered(cards: Mapping[str, Card]) -> list[Card]:
+def _offered(cards: Mapping[str, Card], withheld: Collection[str]) -> list[Card]:
     """The sources a model may choose from. The web is one even where none is connected: then the answer says so."""
+    world = any(card.world for card in cards.values())
     web = Card(WEB, "fresh or outside knowledge that no document of the collection can hold", "outside")
-    return [*cards.values(), *([] if any(card.world for card in cards.values()) else [web])]
+    return [*cards.values(), *([] if world or WEB in withheld else [web])]
 
 
 def _languages(scope: Scope) -> tuple[str, ...]:

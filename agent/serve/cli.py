@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from agent.serve import keys
+from agent.serve import keys, tenants
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
 from retrievers.core.extras import install_command
 from retrievers.ingest.clean import one_line
@@ -699,6 +699,7 @@ def doctor(as_json: AsJson = False) -> int:
 
 
 app.add_typer(keys.app, name="keys")
+app.add_typer(tenants.app, name="tenants")
 
 
 def _principals(said: list[str] | None) -> tuple[str, ...]:

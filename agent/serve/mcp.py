@@ -20,7 +20,7 @@ from agent.app import Service
 from agent.errors import readable
 from agent.serve.tools import TOOLS, Tool, for_a_model, sizes
 from agent.types import Shape
-from retrievers.core.errors import BadRequest, Unavailable, listing
+from retrievers.core.errors import BadRequest, QuotaUsedUp, Unavailable, listing
 from retrievers.core.types import Viewer
 from retrievers.ingest.clean import plain_line
 from retrievers.text.visible import prompt_text, prompt_value
@@ -95,7 +95,7 @@ class _Door:
 
     async def list_tools(self, context: ServerRequestContext[Any], params: object) -> types.ListToolsResult:
         """The tools; those that search say what there is to search."""
-        held = await self._held(context)
+        held, outside = await self._held(context), await self._asks_outside(context)
         return types.ListToolsResult(
             tools=[
                 types.Tool(
@@ -108,7 +108,7 @@ class _Door:
                         read_only_hint=True,
                         destructive_hint=False,
                         idempotent_hint=True,
-                        open_world_hint=tool.searches and self._asks_outside(),
+                        open_world_hint=tool.searches and outside,
                     ),
                 )
                 for name, tool in TOOLS.items()
@@ -131,7 +131,7 @@ class _Door:
         try:
             viewer, waited_s = self.viewer_of(context), self.waited_s(context)
             answer = await tool.call(self.service, viewer, params.arguments or {}, waited_s=waited_s)
-        except BadRequest as error:
+        except (BadRequest, QuotaUsedUp) as error:
             return _refusal(str(error))
         except Unavailable as error:
             again = f"; try again in {error.retry_after_s:.0f} s" if error.retry_after_s is not None else ""
@@ -194,8 +194,16 @@ class _Door:
         more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
         return f"Collections: {', '.join(named[:_MOST_NAMED])}{more}." if named else ""
 
-    def _asks_outside(self) -> bool:
-        return any(source.card.kind == "outside" for source in self.service.pipeline.sources.values())
+    async def _asks_outside(self, context: ServerRequestContext[Any]) -> bool:
+        """Whether a question of the caller may be put to a source outside."""
+        names = [name for name, one in self.service.pipeline.sources.items() if one.card.kind == "outside"]
+        if not names:
+            return False
+        try:
+            allowed = (await self.service.tenant(tenant=self.viewer_of(context)))["in_force"]["sources"]
+        except (BadRequest, Unavailable):
+            return True  # The tools are the same.
+        return not set(names).isdisjoint(allowed)
 
 
 def _schema(tool: Tool) -> dict[str, Any]:

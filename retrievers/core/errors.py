@@ -1,6 +1,7 @@
 """Errors raised on purpose, split by what the caller does next."""
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 
 
 class RetrievalError(Exception):
@@ -50,6 +51,23 @@ class BadDocument(BadRequest):
 
 class EmbedderMismatch(BadRequest):
     """The collection was built with another embedder: vectors of two models never share an index."""
+
+
+class QuotaUsedUp(RetrievalError):
+    """The tenant has used what it may use in a day: come back when the day has ended.
+
+    Attributes:
+        ends_at: when that is.
+    """
+
+    def __init__(self, message: str, ends_at: datetime) -> None:
+        super().__init__(message)
+        self.ends_at = ends_at
+
+    @property
+    def retry_after_s(self) -> float:
+        """Seconds until the day ends."""
+        return max((self.ends_at - datetime.now(UTC)).total_seconds(), 0.0)
 
 
 def listing(names: Iterable[str], most: int = 12) -> str:

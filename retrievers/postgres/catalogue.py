@@ -81,12 +81,15 @@ class Catalogue:
         """Every collection the viewer can see: those of the tenant, and the platform's with public documents."""
         return (await self._visible(who, fresh=fresh)).collections
 
-    async def _visible(self, who: str | Viewer, *, fresh: bool) -> "_Visible":
+    async def _visible(self, who: str | Viewer, *, fresh: bool, changed: int | None = None) -> "_Visible":
         """What the viewer sees; after a change of readers nothing that was read before it."""
         viewer = Viewer.of(who)
         known = self._collections.get(viewer)
-        if known and not fresh and self._is_new(viewer, known) and known.changed == await self._changed(viewer):
-            return known
+        if known and not fresh and self._is_new(viewer, known):
+            if changed is None:
+                changed = await self._changed(viewer)
+            if known.changed >= changed:
+                return known
         outdated, asked_at = known, time.monotonic()
         # Those who ask at once wait for one reading: what is old by now is so for all of them.
         async with self._reading.setdefault(viewer, asyncio.Lock()):
@@ -126,13 +129,17 @@ class Catalogue:
         found = tuple(_collection(row, parts.get(row[0], ())) for row in rows if row[14] is None)
         return _Visible(read_at, rows[0][15] if rows else 0, found)
 
-    async def scope(self, who: str | Viewer, collection: str | None, *, fresh: bool = False) -> Scope:
+    async def scope(
+        self, who: str | Viewer, collection: str | None, *, fresh: bool = False, changed: int | None = None
+    ) -> Scope:
         """The scope of a request: one collection (the tenant's and the platform's of that name), or all.
 
+        Args:
+            changed: how often readers of the tenant's documents have changed, as the request was told already.
         Raises:
             UnknownCollection: none of that name is visible; never a wider scope.
         """
-        known = await self._visible(who, fresh=fresh)
+        known = await self._visible(who, fresh=fresh, changed=changed)
         visible = known.collections
         chosen = tuple(one for one in visible if collection is None or one.name == collection)
         if not chosen and not fresh:

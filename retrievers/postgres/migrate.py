@@ -18,7 +18,7 @@ from retrievers.postgres.faults import faults_explained, first_line
 
 LEAST_POSTGRES = 16
 LEAST_VECTOR = (0, 8)
-ROLES = ("signalbox_app", "signalbox_search", "signalbox_sql", "signalbox_keys")
+ROLES = ("signalbox_app", "signalbox_search", "signalbox_sql", "signalbox_keys", "signalbox_tenants")
 SERVICE_ROLE = "signalbox_app"
 SQL_ROLE = "signalbox_sql"
 SET_CONFIG = "pg_catalog.set_config(text, text, boolean)"

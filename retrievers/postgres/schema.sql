@@ -24,6 +24,16 @@ BEGIN
                  HAVING NOT CASE WHEN wholly THEN bool_or(readable(k.readers, mine)) ELSE bool_and(readable(k.readers, mine)) END);
 END $$;
 
+CREATE FUNCTION signalbox.day_end(day date, zone text) RETURNS timestamp with time zone
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'signalbox', 'public', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN (day + 1)::timestamp AT TIME ZONE zone;
+EXCEPTION WHEN invalid_parameter_value THEN
+    RETURN (day + 1)::timestamp AT TIME ZONE 'UTC';
+END $$;
+
 CREATE FUNCTION signalbox.erased(asker text, conversation text, principals text[], asked_at timestamp with time zone) RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'signalbox', 'public', 'pg_temp'
@@ -213,6 +223,23 @@ BEGIN
     END IF;
 END $_$;
 
+CREATE FUNCTION signalbox.note_use(scope text, zone text, asked bigint, spent bigint) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'signalbox', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    who text := verified_tenant(scope);
+BEGIN
+    SET LOCAL synchronous_commit = off;
+    INSERT INTO tenant_use AS known
+    VALUES (who, today(coalesce((SELECT s.time_zone FROM tenant_setting s WHERE s.tenant = who), zone)),
+            greatest(asked, 0), greatest(spent, 0))
+    ON CONFLICT (tenant) DO UPDATE SET
+        day = greatest(known.day, excluded.day),
+        questions = CASE WHEN known.day < excluded.day THEN 0 ELSE known.questions END + excluded.questions,
+        tokens = CASE WHEN known.day < excluded.day THEN 0 ELSE known.tokens END + excluded.tokens;
+END $$;
+
 CREATE FUNCTION signalbox.parts() RETURNS integer[]
     LANGUAGE sql STABLE
     SET search_path TO 'signalbox', 'public', 'pg_temp'
@@ -387,6 +414,90 @@ CREATE FUNCTION signalbox.tenant() RETURNS text
     SET search_path TO 'signalbox', 'public', 'pg_temp'
     AS $$ SELECT verified_tenant(current_setting('signalbox.scope', true)) $$;
 
+CREATE TABLE signalbox.tenant_setting (
+    tenant text NOT NULL,
+    sources text[],
+    time_zone text,
+    week_start smallint,
+    fiscal_year_start smallint,
+    collection text,
+    language text,
+    questions_per_day bigint,
+    tokens_per_day bigint,
+    CONSTRAINT tenant_setting_collection_check CHECK ((collection <> ''::text)),
+    CONSTRAINT tenant_setting_fiscal_year_start_check CHECK (((fiscal_year_start >= 1) AND (fiscal_year_start <= 12))),
+    CONSTRAINT tenant_setting_language_check CHECK ((language ~ '^[a-z]{2}$'::text)),
+    CONSTRAINT tenant_setting_questions_per_day_check CHECK ((questions_per_day >= 0)),
+    CONSTRAINT tenant_setting_sources_check CHECK ((cardinality(sources) > 0)),
+    CONSTRAINT tenant_setting_tenant_check CHECK ((tenant <> ''::text)),
+    CONSTRAINT tenant_setting_time_zone_check CHECK ((time_zone <> ''::text)),
+    CONSTRAINT tenant_setting_tokens_per_day_check CHECK ((tokens_per_day >= 0)),
+    CONSTRAINT tenant_setting_week_start_check CHECK (((week_start >= 0) AND (week_start <= 6)))
+);
+
+ALTER TABLE ONLY signalbox.tenant_setting FORCE ROW LEVEL SECURITY;
+
+COMMENT ON TABLE signalbox.tenant_setting IS 'what differs from the settings of the service; null is as these say';
+
+COMMENT ON COLUMN signalbox.tenant_setting.sources IS 'names of the sources that questions of the tenant may be put to; null is all';
+
+COMMENT ON COLUMN signalbox.tenant_setting.collection IS 'asked by questions that name none';
+
+CREATE TABLE signalbox.tenant_use (
+    tenant text NOT NULL,
+    day date NOT NULL,
+    questions bigint NOT NULL,
+    tokens bigint NOT NULL,
+    CONSTRAINT tenant_use_tenant_check CHECK ((tenant <> ''::text))
+)
+WITH (fillfactor='50');
+
+ALTER TABLE ONLY signalbox.tenant_use FORCE ROW LEVEL SECURITY;
+
+COMMENT ON COLUMN signalbox.tenant_use.day IS 'in the time zone of the tenant; it never goes back, so that another zone begins no day anew';
+
+COMMENT ON COLUMN signalbox.tenant_use.tokens IS 'of all model calls, those of the prompts and of the answers';
+
+CREATE FUNCTION signalbox.tenant_rules(scope text, zone text, asking integer, OUT access_changed bigint, OUT settings signalbox.tenant_setting, OUT use signalbox.tenant_use, OUT ends_at timestamp with time zone, OUT refused boolean) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'signalbox', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    who text := verified_tenant(scope);
+    in_zone text;
+    this_day date;
+BEGIN
+    access_changed := coalesce((SELECT a.changed FROM access a WHERE a.tenant = who), 0);
+    refused := false;
+    SELECT s.* INTO settings FROM tenant_setting s WHERE s.tenant = who;
+    IF asking > 0 AND settings.questions_per_day IS NULL AND settings.tokens_per_day IS NULL THEN
+        RETURN;
+    END IF;
+    in_zone := coalesce(settings.time_zone, zone);
+    this_day := today(in_zone);
+    IF asking > 0 AND settings.questions_per_day IS DISTINCT FROM 0 AND settings.tokens_per_day IS DISTINCT FROM 0 THEN
+        -- A count that a crash of the server loses costs less than every question's wait for the disk.
+        SET LOCAL synchronous_commit = off;
+        INSERT INTO tenant_use AS known VALUES (who, this_day, asking, 0)
+        ON CONFLICT (tenant) DO UPDATE SET
+            day = greatest(known.day, excluded.day),
+            questions = CASE WHEN known.day < excluded.day THEN 0 ELSE known.questions END + asking,
+            tokens = CASE WHEN known.day < excluded.day THEN 0 ELSE known.tokens END
+        WHERE known.day < excluded.day
+           OR coalesce(known.questions + asking <= settings.questions_per_day, true)
+          AND coalesce(known.tokens < settings.tokens_per_day, true)
+        RETURNING known.* INTO use;
+    END IF;
+    IF use.day IS NULL THEN
+        refused := asking > 0;
+        SELECT u.* INTO use FROM tenant_use u WHERE u.tenant = who AND u.day >= this_day;
+    END IF;
+    IF use.day IS NULL THEN
+        use := ROW (who, this_day, 0, 0);
+    END IF;
+    ends_at := day_end(use.day, in_zone);
+END $$;
+
 CREATE FUNCTION signalbox.term_counts(scope text, tenants text[], among integer[], terms text[]) RETURNS TABLE(collection integer, term text, chunks integer)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'signalbox', 'public', 'pg_temp'
@@ -404,6 +515,16 @@ BEGIN
     JOIN term t ON t.tenant = k.tenant AND t.collection = k.number AND t.term = ANY (terms)
     WHERE k.tenant = who OR (k.tenant = '0' AND k.public_documents > 0)
     GROUP BY one.number, t.term;
+END $$;
+
+CREATE FUNCTION signalbox.today(zone text) RETURNS date
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'signalbox', 'public', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN (now() AT TIME ZONE zone)::date;
+EXCEPTION WHEN invalid_parameter_value THEN
+    RETURN (now() AT TIME ZONE 'UTC')::date;
 END $$;
 
 CREATE FUNCTION signalbox.verified_key(wanted text, presented bytea) RETURNS TABLE(tenant text, ended text, principals text[], trusted boolean)
@@ -1097,6 +1218,12 @@ ALTER TABLE ONLY signalbox.sync_item
 ALTER TABLE ONLY signalbox.sync
     ADD CONSTRAINT sync_pkey PRIMARY KEY (tenant, id);
 
+ALTER TABLE ONLY signalbox.tenant_setting
+    ADD CONSTRAINT tenant_setting_pkey PRIMARY KEY (tenant);
+
+ALTER TABLE ONLY signalbox.tenant_use
+    ADD CONSTRAINT tenant_use_pkey PRIMARY KEY (tenant);
+
 ALTER TABLE ONLY signalbox.term
     ADD CONSTRAINT term_pkey PRIMARY KEY (tenant, collection, term);
 
@@ -1201,6 +1328,16 @@ ALTER TABLE ONLY signalbox.term
 
 ALTER TABLE signalbox.access ENABLE ROW LEVEL SECURITY;
 
+CREATE POLICY administration ON signalbox.access FOR SELECT TO signalbox_tenants USING (true);
+
+CREATE POLICY administration ON signalbox.api_key FOR SELECT TO signalbox_tenants USING (true);
+
+CREATE POLICY administration ON signalbox.collection FOR SELECT TO signalbox_tenants USING (true);
+
+CREATE POLICY administration ON signalbox.tenant_setting TO signalbox_tenants USING (true) WITH CHECK (true);
+
+CREATE POLICY administration ON signalbox.tenant_use TO signalbox_tenants USING (true) WITH CHECK (true);
+
 ALTER TABLE signalbox.api_key ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE signalbox.chunk ENABLE ROW LEVEL SECURITY;
@@ -1285,6 +1422,10 @@ CREATE POLICY own ON signalbox.sync_document TO signalbox_app USING ((tenant = (
 
 CREATE POLICY own ON signalbox.sync_item TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
+CREATE POLICY own ON signalbox.tenant_setting TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+
+CREATE POLICY own ON signalbox.tenant_use TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+
 CREATE POLICY own ON signalbox.term TO signalbox_app USING (((tenant = ( SELECT signalbox.tenant() AS tenant)) AND ((collection > 0) OR (collection = ANY (( SELECT signalbox.parts() AS parts)::integer[]))))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
 CREATE POLICY own ON signalbox.trace TO signalbox_app USING (((tenant = ( SELECT signalbox.tenant() AS tenant)) AND (as_of >= ( SELECT signalbox.narrowed() AS narrowed)) AND ((principals <@ ( SELECT signalbox.principals() AS principals)) OR ('*'::text = ANY (( SELECT signalbox.principals() AS principals)::text[]))))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
@@ -1339,6 +1480,10 @@ ALTER TABLE signalbox.sync_document ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE signalbox.sync_item ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE signalbox.tenant_setting ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE signalbox.tenant_use ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE signalbox.term ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE signalbox.trace ENABLE ROW LEVEL SECURITY;
@@ -1349,12 +1494,16 @@ GRANT USAGE ON SCHEMA signalbox TO signalbox_search;
 GRANT USAGE ON SCHEMA signalbox TO signalbox_app;
 GRANT USAGE ON SCHEMA signalbox TO signalbox_sql;
 GRANT USAGE ON SCHEMA signalbox TO signalbox_keys;
+GRANT USAGE ON SCHEMA signalbox TO signalbox_tenants;
 
 REVOKE ALL ON FUNCTION signalbox.access_changed(scope text) FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.access_changed(scope text) TO signalbox_app;
 
 REVOKE ALL ON FUNCTION signalbox.concealed(wholly boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.concealed(wholly boolean) TO signalbox_app;
+
+REVOKE ALL ON FUNCTION signalbox.day_end(day date, zone text) FROM PUBLIC;
+GRANT ALL ON FUNCTION signalbox.day_end(day date, zone text) TO signalbox_tenants;
 
 REVOKE ALL ON FUNCTION signalbox.erased(asker text, conversation text, principals text[], asked_at timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.erased(asker text, conversation text, principals text[], asked_at timestamp with time zone) TO signalbox_app;
@@ -1381,6 +1530,9 @@ GRANT ALL ON FUNCTION signalbox.narrowed() TO signalbox_app;
 
 REVOKE ALL ON FUNCTION signalbox.nearest(scope text, among integer[], model smallint, question public.halfvec, wanted jsonpath, amount integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.nearest(scope text, among integer[], model smallint, question public.halfvec, wanted jsonpath, amount integer) TO signalbox_app;
+
+REVOKE ALL ON FUNCTION signalbox.note_use(scope text, zone text, asked bigint, spent bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION signalbox.note_use(scope text, zone text, asked bigint, spent bigint) TO signalbox_app;
 
 REVOKE ALL ON FUNCTION signalbox.parts() FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.parts() TO signalbox_app;
@@ -1426,8 +1578,32 @@ GRANT ALL ON FUNCTION signalbox.tenant() TO signalbox_app;
 GRANT ALL ON FUNCTION signalbox.tenant() TO signalbox_search;
 GRANT ALL ON FUNCTION signalbox.tenant() TO signalbox_sql;
 
+GRANT SELECT ON TABLE signalbox.tenant_setting TO signalbox_app;
+GRANT SELECT,INSERT,UPDATE ON TABLE signalbox.tenant_setting TO signalbox_tenants;
+
+GRANT INSERT(tenant) ON TABLE signalbox.tenant_setting TO signalbox_app;
+
+GRANT INSERT(time_zone),UPDATE(time_zone) ON TABLE signalbox.tenant_setting TO signalbox_app;
+
+GRANT INSERT(week_start),UPDATE(week_start) ON TABLE signalbox.tenant_setting TO signalbox_app;
+
+GRANT INSERT(fiscal_year_start),UPDATE(fiscal_year_start) ON TABLE signalbox.tenant_setting TO signalbox_app;
+
+GRANT INSERT(collection),UPDATE(collection) ON TABLE signalbox.tenant_setting TO signalbox_app;
+
+GRANT INSERT(language),UPDATE(language) ON TABLE signalbox.tenant_setting TO signalbox_app;
+
+GRANT SELECT ON TABLE signalbox.tenant_use TO signalbox_app;
+GRANT SELECT,INSERT,UPDATE ON TABLE signalbox.tenant_use TO signalbox_tenants;
+
+REVOKE ALL ON FUNCTION signalbox.tenant_rules(scope text, zone text, asking integer, OUT access_changed bigint, OUT settings signalbox.tenant_setting, OUT use signalbox.tenant_use, OUT ends_at timestamp with time zone, OUT refused boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION signalbox.tenant_rules(scope text, zone text, asking integer, OUT access_changed bigint, OUT settings signalbox.tenant_setting, OUT use signalbox.tenant_use, OUT ends_at timestamp with time zone, OUT refused boolean) TO signalbox_app;
+
 REVOKE ALL ON FUNCTION signalbox.term_counts(scope text, tenants text[], among integer[], terms text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.term_counts(scope text, tenants text[], among integer[], terms text[]) TO signalbox_app;
+
+REVOKE ALL ON FUNCTION signalbox.today(zone text) FROM PUBLIC;
+GRANT ALL ON FUNCTION signalbox.today(zone text) TO signalbox_tenants;
 
 REVOKE ALL ON FUNCTION signalbox.verified_key(wanted text, presented bytea) FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.verified_key(wanted text, presented bytea) TO signalbox_app;
@@ -1443,12 +1619,19 @@ REVOKE ALL ON FUNCTION signalbox.verified_tenant(scope text) FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.verified_tenant(scope text) TO signalbox_app;
 GRANT ALL ON FUNCTION signalbox.verified_tenant(scope text) TO signalbox_search;
 GRANT ALL ON FUNCTION signalbox.verified_tenant(scope text) TO signalbox_sql;
+GRANT ALL ON FUNCTION signalbox.verified_tenant(scope text) TO signalbox_tenants;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.access TO signalbox_app;
 GRANT SELECT ON TABLE signalbox.access TO signalbox_search;
 
+GRANT SELECT(tenant) ON TABLE signalbox.access TO signalbox_tenants;
+
+GRANT SELECT(changed) ON TABLE signalbox.access TO signalbox_tenants;
+
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.api_key TO signalbox_app;
 GRANT SELECT ON TABLE signalbox.api_key TO signalbox_keys;
+
+GRANT SELECT(tenant) ON TABLE signalbox.api_key TO signalbox_tenants;
 
 GRANT UPDATE(last_used_at) ON TABLE signalbox.api_key TO signalbox_keys;
 
@@ -1459,6 +1642,8 @@ GRANT USAGE ON SEQUENCE signalbox.collection_number TO signalbox_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.collection TO signalbox_app;
 GRANT SELECT ON TABLE signalbox.collection TO signalbox_search;
+
+GRANT SELECT(tenant) ON TABLE signalbox.collection TO signalbox_tenants;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.conversation TO signalbox_app;
 GRANT DELETE ON TABLE signalbox.conversation TO signalbox_search;

@@ -12,6 +12,7 @@ from agent.app import Service
 from agent.chat import Chat
 from agent.errors import BadSetting
 from agent.fusion import Fused
+from agent.metering import Metering
 from agent.opening import worker_over
 from agent.pipeline import Pipeline
 from agent.rank_features import Known, RankFeature, apply, parse
@@ -131,6 +132,7 @@ def service_on(database: Database, **changes: Any) -> Service:
         worker,
         Keys(database),
         Chat(answerer, ()),
+        Metering(database),
     )
 
 

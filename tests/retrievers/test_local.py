@@ -22,6 +22,7 @@ from agent.answer import Answerer
 from agent.app import Service
 from agent.chat import Chat
 from agent.intent.reader import Cascade
+from agent.metering import Metering
 from agent.opening import worker_over
 from agent.pipeline import Pipeline
 from agent.settings import Settings
@@ -79,6 +80,7 @@ def service_on(database: Database, **changes: Any) -> Service:
         worker,
         Keys(database),
         Chat(answerer, ()),
+        Metering(database),
     )
 
 

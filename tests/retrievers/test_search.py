@@ -16,6 +16,7 @@ from psycopg.conninfo import make_conninfo
 from agent.answer import Answerer
 from agent.app import Service
 from agent.chat import Chat
+from agent.metering import Metering
 from agent.opening import worker_over
 from agent.pipeline import Pipeline
 from agent.settings import Settings
@@ -61,6 +62,7 @@ def service_on(database: Database, embedder: Embedder = EMBEDDER, **changes: Any
         worker,
         Keys(database),
         Chat(answerer, ()),
+        Metering(database),
     )
 
 
@@ -358,11 +360,12 @@ async def test_a_question_takes_four_statements_and_one_more_for_new_words(
     async def statements(question: str) -> list[str]:
         asked.clear()
         await found.retrieve(question, collection="large", intent="off")
-        return sorted(one.split("signalbox.")[1].split("(")[0] for one in asked)
+        names = sorted(one.split("signalbox.")[1].split("(")[0] for one in asked)
+        return [name for name in names if name != "note_use"]  # of many questions together, while nobody waits
 
-    assert await statements("turbine blade") == ["access_changed", "matching", "nearest", "passages"]
-    assert await statements("rotor bearing") == ["access_changed", "matching", "nearest", "passages", "term_counts"]
-    assert await statements("bearing blade") == ["access_changed", "matching", "nearest", "passages"]
+    assert await statements("turbine blade") == ["matching", "nearest", "passages", "tenant_rules"]
+    assert await statements("rotor bearing") == ["matching", "nearest", "passages", "tenant_rules", "term_counts"]
+    assert await statements("bearing blade") == ["matching", "nearest", "passages", "tenant_rules"]
 
 
 def test_hits_of_more_than_can_all_be_scored_may_come_from_an_index():

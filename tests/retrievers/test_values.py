@@ -20,7 +20,7 @@ from retrievers.postgres import values as reading
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.postgres.database import Database
 from retrievers.postgres.embedded import EmbeddedServer
-from retrievers.postgres.migrate import migrate, migrations
+from retrievers.postgres.migrate import ROLES, SQL_ROLE, migrate, migrations
 from retrievers.testing import HashEmbedder
 from retrievers.text.folding import fold
 
@@ -372,7 +372,9 @@ async def test_what_was_stored_before_is_catalogued_by_the_migration(server: Emb
     with psycopg.connect(server.conninfo(database="postgres"), autocommit=True) as connection:
         if owner == "mortal":
             connection.execute("DROP ROLE IF EXISTS mortal; CREATE ROLE mortal LOGIN CREATEROLE")
-            connection.execute("GRANT signalbox_app, signalbox_search, signalbox_keys TO mortal WITH ADMIN OPTION")
+            connection.execute(
+                f"GRANT {', '.join(one for one in ROLES if one != SQL_ROLE)} TO mortal WITH ADMIN OPTION".encode()
+            )
         connection.execute(f"CREATE DATABASE {name} OWNER {owner}".encode())
     try:
         with psycopg.connect(server.conninfo(database=name), autocommit=True) as connection:

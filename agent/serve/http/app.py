@@ -23,6 +23,7 @@ from agent.serve.http import (
     rerank,
     status,
     syncs,
+    tenant,
     vector_stores,
     web_search,
 )
@@ -86,6 +87,7 @@ def create_app(
             Middleware(Admission, gates=gates, patience_s=service.settings.timeout_s),
             # Once more: a key may have been revoked while its request was sent slowly or waited for its turn.
             Middleware(Callers, identify=identify, is_open=is_open, seen=seen),
+            Middleware(tenant.Quotas),
         ],
     )
     app.state.service = service
@@ -103,6 +105,7 @@ def create_app(
         rebuilding,
         records,
         syncs,
+        tenant,
         status,
         openai_chat,
         vector_stores,

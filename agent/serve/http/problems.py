@@ -20,7 +20,7 @@ from agent.errors import plain
 from agent.observe.logs import Sparing
 from agent.serve.http.shapes import FailedDocument
 from agent.serve.identity import Forbidden, NoKey, Unauthenticated
-from retrievers.core.errors import BadRequest, EmbedderMismatch, NotFound, RetrievalError, Unavailable
+from retrievers.core.errors import BadRequest, EmbedderMismatch, NotFound, QuotaUsedUp, RetrievalError, Unavailable
 from retrievers.ingest.clean import plain_line
 
 MEDIA_TYPE = "application/problem+json"
@@ -105,6 +105,10 @@ def problem_of(error: Exception | CancelledError) -> Problem:
             return Problem(409, "embedder-mismatch", str(error), errors=_errors_of(error))
         case BadRequest():
             return Problem(422, "invalid-request", str(error), errors=_errors_of(error))
+        case QuotaUsedUp():
+            # Asking again before then does not help; OpenAI's clients read the second.
+            headers = {"Retry-After": str(math.ceil(error.retry_after_s) or 1), "X-Should-Retry": "false"}
+            return Problem(429, "quota-used-up", str(error), headers=headers)
         case Unavailable():
             return unavailable(str(error), error.retry_after_s)
         case Unauthenticated():

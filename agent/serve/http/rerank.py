@@ -144,18 +144,19 @@ async def _ranked(
 ) -> Response:
     documents = [one if isinstance(one, str) else one.text for one in body.documents]
     tokens = body.max_tokens_per_doc or TOKENS_PER_DOCUMENT
-    reranker = service.pipeline.reranker
-    if isinstance(reranker, ListwiseReranker):
-        reranker = reranker.noted(Calls(), service.pipeline.templates.of(caller.tenant))
-    judged = await rerank_texts(
-        body.query,
-        await asyncio.to_thread(lambda: [cut(text, tokens) for text in cut_longest(documents)]),
-        reranker,
-        service.embedder,
-        service.pipeline.breakers.of(f"the reranker {reranker.name if reranker else 'hybrid'}"),
-        blend=service.settings.rerank_blend,
-        timeout_s=max(service.settings.timeout_s - waited_s, LEAST_TIMEOUT_S),
-    )
+    async with service.admitted(tenant=caller.viewer) as desk:
+        reranker = desk.pipeline.reranker
+        if isinstance(reranker, ListwiseReranker):
+            reranker = reranker.noted(Calls(), desk.pipeline.templates.of(caller.tenant))
+        judged = await rerank_texts(
+            body.query,
+            await asyncio.to_thread(lambda: [cut(text, tokens) for text in cut_longest(documents)]),
+            reranker,
+            service.embedder,
+            service.pipeline.breakers.of(f"the reranker {reranker.name if reranker else 'hybrid'}"),
+            blend=service.settings.rerank_blend,
+            timeout_s=max(service.settings.timeout_s - waited_s, LEAST_TIMEOUT_S),
+        )
     said = RerankAnswer(
         id=str(uuid.uuid4()),
         results=[

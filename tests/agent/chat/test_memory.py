@@ -78,6 +78,20 @@ async def test_with_a_model_the_older_ones_are_told_in_a_summary(database: Datab
         assert (await texts(memory))[1:] == [f"turn {n}" for n in range(35 - KEPT, 35)]
 
 
+async def test_the_tokens_of_a_summary_are_told_with_whose_conversation_it_is(database: Database):
+    told: list[tuple[str, int]] = []
+    with ScriptedServer(["The user asked about turns."]) as server:
+        model = open_model("openai/small", base_url=server.base_url, api_key="any")
+        assert model is not None
+        async with Memory(database, days=1, model=model, spent=lambda *spent: told.append(spent)) as memory:
+            await memory.add("t", "c", turns(1, WINDOW + 2))
+            await memory.settled()
+        await model.aclose()
+    ((tenant, tokens),) = told
+    assert tenant == "t"
+    assert tokens > 20
+
+
 async def test_nobody_waits_for_a_summary_and_without_it_the_window_goes_on(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ):

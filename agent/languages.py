@@ -1,0 +1,35 @@
+"""Languages that answers can be asked for in, by their codes of ISO 639-1."""
+
+from collections.abc import Mapping
+
+from retrievers.core.errors import listing
+
+NAMES: Mapping[str, str] = {
+    "ar": "Arabic", "bg": "Bulgarian", "cs": "Czech", "da": "Danish", "de": "German", "el": "Greek", "en": "English",
+    "es": "Spanish", "et": "Estonian", "fa": "Persian", "fi": "Finnish", "fr": "French", "he": "Hebrew", "hi": "Hindi",
+    "hr": "Croatian", "hu": "Hungarian", "id": "Indonesian", "it": "Italian", "ja": "Japanese", "ko": "Korean",
+    "lt": "Lithuanian", "lv": "Latvian", "ms": "Malay", "nl": "Dutch", "no": "Norwegian", "pl": "Polish",
+    "pt": "Portuguese", "ro": "Romanian", "ru": "Russian", "sk": "Slovak", "sl": "Slovenian", "sr": "Serbian",
+    "sv": "Swedish", "th": "Thai", "tr": "Turkish", "uk": "Ukrainian", "vi": "Vietnamese", "zh": "Chinese",
+}  # fmt: skip
+
+
+def check_language(code: str | None) -> str | None:
+    """The code as given.
+
+    Raises:
+        ValueError: it is none of `NAMES`; the message lists them.
+    """
+    if code is not None and code not in NAMES:
+        raise ValueError(f"there is no such language; there are: {listing(NAMES, len(NAMES))}")
+    return code
+
+
+def in_chinese(language: str | None, is_chinese: bool) -> bool:
+    """Whether a fixed sentence is said in Chinese: it is there in English and Chinese alone.
+
+    Args:
+        language: of answers; None is that of the question.
+        is_chinese: whether the question is Chinese.
+    """
+    return is_chinese if language is None else language == "zh"

@@ -1,0 +1,125 @@
+"""The tenant's own settings and use; and the headers that tell every answer's quota."""
+
+from datetime import date, datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Response
+from pydantic import BaseModel
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from agent import metering
+from agent.serve.http.bodies import JsonBody
+from agent.serve.http.dependencies import TheCaller, TheService, TheWriter
+from agent.serve.http.native import answer, gives
+from agent.serve.identity import Forbidden
+from agent.tenancy import TenantChanges
+from retrievers.postgres.tenants import OWN, State
+
+
+class TenantValues(BaseModel):
+    """Settings of a tenant; the sources in the order of the service."""
+
+    sources: list[str] | None
+    time_zone: str | None
+    week_start: int | None
+    fiscal_year_start: int | None
+    collection: str | None
+    language: str | None
+    questions_per_day: int | None
+    tokens_per_day: int | None
+
+
+class TenantUse(BaseModel):
+    """What a tenant has used of its day, which ends at `ends_at`."""
+
+    day: date
+    questions: int
+    tokens: int
+    ends_at: datetime
+
+
+class TenantBody(BaseModel):
+    """A tenant: `settings` as set, null where the service's hold; `in_force` what holds, null where nothing does."""
+
+    tenant: str
+    settings: TenantValues
+    in_force: TenantValues
+    use: TenantUse
+
+
+_EXAMPLE = {"time_zone": "Asia/Shanghai", "week_start": 6, "fiscal_year_start": 4, "language": "zh"}
+
+
+def router() -> APIRouter:
+    """The routes of this module."""
+    routes = APIRouter(prefix="/v1", tags=["tenant"])
+    routes.get("/tenant", responses=gives(TenantBody))(get_tenant)
+    routes.put("/tenant", responses=gives(TenantBody))(set_tenant)
+    return routes
+
+
+async def get_tenant(service: TheService, caller: TheCaller) -> Response:
+    """The settings of the caller's tenant, its quotas and its use of today."""
+    return answer(TenantBody.model_validate(await service.tenant(tenant=caller.viewer)))
+
+
+async def set_tenant(
+    service: TheService,
+    caller: TheWriter,
+    body: Annotated[TenantChanges, Depends(JsonBody(TenantChanges, example=_EXAMPLE))],
+) -> Response:
+    """Set settings of the caller's tenant. What is left out stays, null is as the service says again.
+
+    Sources and quotas are set by the operator alone, on the command line: 403.
+    """
+    if foreign := sorted(body.model_fields_set - set(OWN)):
+        raise Forbidden(
+            f"{', '.join(foreign)}: the operator alone sets this, with `signalbox tenants set`; "
+            f"a key of the tenant sets {', '.join(OWN)}"
+        )
+    return answer(TenantBody.model_validate(await service.change_tenant(body, tenant=caller.viewer)))
+
+
+class Quotas:
+    """Says in the headers of every answer to a question what the tenant may still ask today, where there is a quota.
+
+    The names are those that OpenAI's clients know: a request is a question.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        states: list[State] = []
+
+        async def send_counted(message: Message) -> None:
+            if message["type"] == "http.response.start" and states:
+                MutableHeaders(scope=message).update(quota_headers(states[-1]))
+            await send(message)
+
+        before = metering.told.set(states)
+        try:
+            await self._app(scope, receive, send_counted)
+        finally:
+            metering.told.reset(before)
+
+
+def quota_headers(state: State) -> dict[str, str]:
+    """The quotas of a tenant, what is left of each, and in how many seconds its day ends."""
+    rules, use = state.rules, state.use
+    if use is None:
+        return {}
+    headers = {}
+    for name, most, used in (
+        ("Requests", rules.questions_per_day, use.questions),
+        ("Tokens", rules.tokens_per_day, use.tokens),
+    ):
+        if most is not None:
+            headers[f"X-RateLimit-Limit-{name}"] = str(most)
+            headers[f"X-RateLimit-Remaining-{name}"] = str(max(most - used, 0))
+            headers[f"X-RateLimit-Reset-{name}"] = f"{use.left_s:.0f}s"
+    return headers

@@ -1,0 +1,180 @@
+"""Settings and quotas of tenants, read and counted in one statement for each request."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, fields
+from datetime import UTC, date, datetime
+from typing import Any, LiteralString, NamedTuple
+
+import psycopg
+from psycopg import AsyncConnection, sql
+
+from retrievers.core.errors import BadRequest, Unavailable
+from retrievers.core.types import whole
+from retrievers.postgres.database import Database, Row
+from retrievers.postgres.faults import faults_explained
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What holds for a tenant beside the settings of the service; None is as these say.
+
+    Attributes:
+        sources: names of the sources that its questions may be put to; None is all.
+        week_start: 0 (Monday) to 6 (Sunday); `fiscal_year_start`: a month, 1 to 12.
+        collection: asked by questions that name none.
+        language: of answers, a code of ISO 639-1.
+        questions_per_day, tokens_per_day: quotas, of days in the tenant's time zone; 0 lets nothing through.
+    """
+
+    sources: tuple[str, ...] | None = None
+    time_zone: str | None = None
+    week_start: int | None = None
+    fiscal_year_start: int | None = None
+    collection: str | None = None
+    language: str | None = None
+    questions_per_day: int | None = None
+    tokens_per_day: int | None = None
+
+
+OWN = ("time_zone", "week_start", "fiscal_year_start", "collection", "language")
+"""What a tenant may set itself: it widens no right. The database lets the service write no other column."""
+NAMES = tuple(one.name for one in fields(Rules))
+
+
+class Use(NamedTuple):
+    """What a tenant has used of a day, which ends at `ends_at`."""
+
+    day: date
+    questions: int
+    tokens: int
+    ends_at: datetime
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the day ends."""
+        return max((self.ends_at - datetime.now(UTC)).total_seconds(), 0.0)
+
+
+class State(NamedTuple):
+    """The rules of a tenant and its use of today, which is told where there is a quota or it is asked for.
+
+    Attributes:
+        changed: how often readers of its documents have changed, see `Catalogue.scope`.
+        refused: whether a quota is used up, so that the request was not counted and must not be answered.
+    """
+
+    changed: int
+    rules: Rules
+    use: Use | None
+    refused: bool
+
+
+class Tenants:
+    """The settings and the use of the tenants of one database.
+
+    Args:
+        zone: time zone of tenants that have set none.
+    """
+
+    def __init__(self, database: Database, zone: str = "UTC") -> None:
+        self._database, self._zone = database, zone
+
+    async def enter(self, tenant: str, questions: int = 1) -> State:
+        """What holds for a request of the tenant, which is counted if there is a quota.
+
+        Of requests that come at once to several processes no more are let in than the quota allows.
+
+        Raises:
+            Unavailable: the database cannot be asked, or cannot count.
+        """
+        values = {"scope": self._database.scope(tenant), "zone": self._zone, "asking": questions}
+        row = (await self._database.search(_RULES, values))[0]
+        use = Use(*row[-5:-1]) if row[-5] is not None else None
+        return State(row[0], _rules(row[1:-5]), use, row[-1])
+
+    async def state(self, tenant: str) -> State:
+        """The rules and the use of today; nothing is counted."""
+        return await self.enter(tenant, 0)
+
+    async def note(self, tenant: str, questions: int, tokens: int) -> None:
+        """Add to the use of today, whatever the quotas are."""
+        values = {"scope": self._database.scope(tenant), "zone": self._zone, "asked": questions, "spent": tokens}
+        await self._database.search(_NOTE, values)
+
+    async def change(self, tenant: str, changes: Mapping[str, Any]) -> None:
+        """Set some of `OWN` for the tenant, on its own behalf; None is as the service says again.
+
+        Raises:
+            BadRequest: the database does not know the time zone.
+            Unavailable: the database cannot be asked.
+        """
+        await self._check_zone(tenant, changes)
+        await self._database.fetch(whole(tenant), _upsert(changes), {"tenant": tenant, **changes})
+
+    async def administer(self, tenant: str, changes: Mapping[str, Any]) -> None:
+        """Set any of the rules, as the owner of the database; raises as `change`."""
+        await self._check_zone(tenant, changes)  # and whether there can be such a tenant
+        async with self._administering() as connection:
+            await connection.execute(_upsert(changes), {"tenant": tenant, **changes})
+
+    async def names(self) -> list[str]:
+        """Every tenant that has documents, a key or settings.
+
+        Raises:
+            Unavailable: the database cannot be asked, or its owner may not act as `signalbox_tenants`.
+        """
+        async with self._administering() as connection:
+            return [row[0] for row in await (await connection.execute(_NAMES)).fetchall()]
+
+    async def _check_zone(self, tenant: str, changes: Mapping[str, Any]) -> None:
+        """Refuse a time zone that the server does not know: its list is its own."""
+        zone = changes.get("time_zone")
+        try:
+            await self._database.fetch(tenant, "SELECT now() AT TIME ZONE %(zone)s::text", {"zone": zone})
+        except psycopg.errors.InvalidParameterValue as error:
+            raise BadRequest(f'time_zone: the database knows no "{zone}"', where="time_zone") from error
+
+    @asynccontextmanager
+    async def _administering(self) -> AsyncIterator[AsyncConnection[Row]]:
+        """A connection of the owner that sees the settings of all tenants: never for a request."""
+        try:
+            with faults_explained():
+                async with await AsyncConnection.connect(self._database.owner, connect_timeout=10) as connection:
+                    await connection.execute("SET LOCAL ROLE signalbox_tenants")
+                    yield connection
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise Unavailable(
+                "the database", "tenants are managed by the role that ran `signalbox migrate`: put it into DATABASE_URL"
+            ) from error
+
+
+def _upsert(changes: Mapping[str, Any]) -> LiteralString:
+    names = [name for name in NAMES if name in changes]
+    statement = sql.SQL(_UPSERT).format(
+        columns=sql.SQL(", ").join([sql.Identifier("tenant"), *map(sql.Identifier, names)]),
+        values=sql.SQL(", ").join(map(sql.Placeholder, ["tenant", *names])),
+        sets=sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in names),
+    )
+    return statement.as_string()
+
+
+def _rules(row: Row) -> Rules:
+    sources, *more = row
+    return Rules(tuple(sources) if sources is not None else None, *more)
+
+
+_COLUMNS = ", ".join(f"(r.settings).{name}" for name in NAMES)
+_RULES = (
+    f"SELECT r.access_changed, {_COLUMNS}, (r.use).day, (r.use).questions, (r.use).tokens, r.ends_at, r.refused "  # noqa: S608
+    "FROM signalbox.tenant_rules(%(scope)s, %(zone)s, %(asking)s::integer) r"
+)
+_UPSERT = """
+    INSERT INTO signalbox.tenant_setting ({columns}) VALUES ({values})
+    ON CONFLICT (tenant) DO UPDATE SET {sets} RETURNING tenant
+"""
+_NOTE = "SELECT signalbox.note_use(%(scope)s, %(zone)s, %(asked)s::bigint, %(spent)s::bigint)"
+_NAMES = """
+    SELECT tenant FROM signalbox.collection UNION SELECT tenant FROM signalbox.api_key
+    UNION SELECT tenant FROM signalbox.tenant_setting ORDER BY 1
+"""
