@@ -20,6 +20,7 @@ from agent.serve import doctor, doctor_sources
 from agent.serve.cli import run
 from agent.serve.http.app import create_app
 from agent.settings import FILE, Settings, load_settings
+from agent.tenancy import TenantChanges
 from agent.testing import Fault, Request, ScriptedServer
 from evals.provenance import public_settings
 from retrievers.core.errors import BadRequest
@@ -640,3 +641,31 @@ def test_a_source_and_its_short_form_exclude_each_other(tmp_path: Path, monkeypa
     monkeypatch.setenv("SIGNALBOX_WEB_PROVIDER", "ddgs")
     with pytest.raises(BadRequest, match=r"\[sources.web\] and WEB_PROVIDER say the same: remove one"):
         load_settings(folder=tmp_path)
+
+
+async def test_a_tenant_is_shown_and_asked_only_the_named_sources_it_may_ask(open_named: Any, places: Any):
+    async with open_named(places, tenant="acme") as service, client_of(service) as client:
+        changes = TenantChanges(sources=("terms",)).checked(service.settings)
+        await service.metering.tenants.administer("acme", changes)
+
+        listed = (await client.get("/v1/sources")).json()["sources"]
+        found = await retrieve(service, "Who wrote the first program?")
+        refused = await retrieve(service, "Who wrote the first program?", sources=["bios"], status=422)
+
+    assert [one["name"] for one in listed] == ["terms"]
+    assert {step["source"] for step in found["plan"]} == {"terms"}
+    assert "bios" in refused["detail"]
+
+
+async def test_a_tenant_without_any_source_for_the_world_is_not_told_that_the_web_is_missing(
+    open_named: Any, places: Any
+):
+    with ScriptedServer(replies=lambda body: reply("news?", "web")) as server:
+        model = {"llm": "openai/small", "llm_base_url": server.base_url, "llm_api_key": "k", "intent": "llm"}
+        async with open_named(places, tenant="acme", **model) as service:
+            changes = TenantChanges(sources=("terms",)).checked(service.settings)
+            await service.metering.tenants.administer("acme", changes)
+            found = await retrieve(service, "What is in the news about contracts today?")
+
+    assert "web_unavailable" not in found["degraded"]
+    assert "web" not in str(server.requests[0].body)
