@@ -23,8 +23,8 @@ def test_every_shipped_template_can_be_read_and_filled_in():
     assert {f"{stage}/v1" for stage in stages.split()} <= set(packaged().names())
     for name in packaged().names():
         prompt = packaged().load(name)
-        text = prompt.render({key: f"<{key}>" for key in prompt.inputs})
-        assert all(f"<{key}>" in text for key in prompt.inputs)
+        text = prompt.render({key: f"value of {key}." for key in prompt.inputs})
+        assert all(f"value of {key}." in text for key in prompt.inputs)
         assert prompt.purpose
         assert "$" not in text
 

@@ -212,7 +212,7 @@ async def test_nothing_in_a_request_widens_or_changes_the_tenant_of_its_key(serv
         ):
             answer = await client.post("/v1/retrieve", json={"query": "penguins"}, **more)  # type: ignore[arg-type]
             assert [hit["document_id"] for hit in answer.json()["hits"]] == ["a"]
-        for body in ({"tenant": "globex"}, {"scope": "globex"}, {"user": "globex"}):
+        for body in ({"tenant": "globex"}, {"scope": "globex"}):
             assert (await client.post("/v1/retrieve", json={"query": "penguins", **body})).status_code == 422
         for filter in ({"type": "eq", "key": "tenant", "value": "globex"}, {"type": "eq", "key": "id", "value": "b"}):
             answer = await client.post("/v1/retrieve", json={"query": "penguins", "filter": filter})
