@@ -32,9 +32,15 @@ _YEARS = (1000, 2100)
 _SHARED = 0.6
 """From this share of a field's values on a word that they have in common tells nothing apart."""
 _RANKS = frozenset("rank ranking position pos place grid seed".split())
+_NUMBERS = frozenset("score size amount amt value total level index rate length time percent points".split())
+"""Words for numbers of any kind."""
 _PLAIN = frozenset("of in the to and or by a no is at on name type date number value id with was".split())
 _GROUPING = frozenset("per by each every".split())
-_NUMBER_OF = re.compile(r"(?:number of|(?:no|num|nr|n)(?: of)?) (?P<what>.+)")
+_NUMBER_OF = re.compile(
+    r"(?:number of|(?:no|num|nr|n)(?: of)?) (?P<what>.+)|(?P<counted>.+) (?:count|cnt|number|num|no|nr|qty)"
+)
+_ENDINGS = frozenset("name nm no nr num number id cd code ref key".split())
+"""Last words of a field's name that do not say what it holds."""
 _VOWELS = re.compile("[aeiou]")
 GROUPS = frozenset(["label", "tag", "person", "version", "boolean", "language", "text"])
 """Roles of fields whose values can be counted or grouped by."""
@@ -74,6 +80,8 @@ class Columns:
         """The fields that the words from a place on point at; None where they point at none."""
         own = self._own(sentence, index)
         cued, behind = sentence.cue(index)
+        stems = [token.stem for token in sentence.tokens[index:behind]]
+        cued = tuple(name for name in cued if not _holds(self.stems.get(name, ()), stems) or self._may_be(name, stems))
         cued = () if is_preposition(sentence, index, behind) else cued
         if own is not None and (own.last >= behind or own.strength >= _PART):
             return own
@@ -135,7 +143,7 @@ class Columns:
             short = tuple(name for name, words in self.words.items() if size > 1 and _abbreviate(words, run, texts))
             if short:
                 return Column(short, index + size, _PART)
-            part = tuple(name for name, words in self.stems.items() if _holds(words, run))
+            part = tuple(name for name, words in self.stems.items() if _holds(words, run) and self._may_be(name, run))
             plain = size == 1 and (run[0] in _PLAIN or run[0].isdigit())
             if plain and sentence.folded(index - 1) in _GROUPING:
                 # "per type" of a field ClaimType
@@ -155,11 +163,32 @@ class Columns:
         for judge, known, strength in (
             (_is_short_in_a_form, self.words, _SHORTENED), (_is_of_root, self.stems, _ROOT),
         ):  # fmt: skip
-            found = tuple(name for name, words in known.items() if any(judge(one, token.folded) for one in words))
+            said = {token.folded, _singular(token.folded)}
+            found = tuple(
+                name for name in known if any(judge(one, word) for one in self._telling(name, known) for word in said)
+            )
             whole = tuple(name for name in found if len(self.stems[name]) == 1)
             if found:
                 return Column(whole or found, index + 1, strength)
         return None
+
+    def _may_be(self, name: str, run: Sequence[str]) -> bool:
+        """Whether a part of a field's name may stand for it: of a number's name one with its last word."""
+        if name not in self.measures:
+            return True
+        telling = self._telling(name, self.stems)
+        return telling[-len(run) :] == tuple(run) or telling == self.stems[name]
+
+    def _telling(self, name: str, words: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+        """The words of a field's name by which it can be meant: of a number's the last, "price" of unit_price.
+
+        All of them where the last is no more than a word for numbers: "novelty" of noveltyScore.
+        """
+        if name not in self.measures:
+            return words[name]
+        last = next((place for place, word in enumerate(self.words[name]) if word.isdigit()), len(words[name]))
+        own = words[name][:last] or words[name]
+        return own if own and self.words[name][len(own) - 1] in _NUMBERS else own[-1:]
 
     def _initials(self, sentence: Sentence, index: int) -> Column | None:
         """Fields whose names are the first letters of Chinese words in Latin letters: xf of 学分."""
@@ -215,8 +244,10 @@ class Columns:
         return one.distinct == one.documents == one.high - one.low + 1 and one.documents > 2
 
     def is_called(self, name: str, word: str) -> bool:
-        """Whether a word is what a field's name says it holds: its last word, "state" of vacancyState."""
-        return self.stems[name][-1:] == (stem(word.casefold()),)
+        """Whether a word is what a field holds, by its name's end: "state" of vacancyState, "customer" of cust_nm."""
+        own = [one for one in self.words[name] if one not in _ENDINGS] or list(self.words[name])
+        said = _singular(word.casefold())
+        return bool(own) and (stem(own[-1]) == stem(said) or _is_short_in_a_form(own[-1], said))
 
     def is_year(self, name: str) -> bool:
         """Whether a number is a year, of which no sum says anything."""
@@ -270,7 +301,16 @@ def is_short_for(short: str, word: str) -> bool:
         return not _VOWELS.search(short) and short[1] == word[-1]
     rest = iter(word)
     alike = len(short) > 3 and short[:2] == word[:2] and len(word) >= 2 * len(short)
-    return (alike or not _VOWELS.search(short[1:].rstrip("e"))) and all(letter in rest for letter in short)
+    # Who leaves out letters keeps the last that sounds: "prc" is a price, and no parcel.
+    ends = short.rstrip("e")[-1] == _singular(word).rstrip("aeiou")[-1:]
+    return (alike or (ends and not _VOWELS.search(short[1:].rstrip("e")))) and all(letter in rest for letter in short)
+
+
+def _singular(word: str) -> str:
+    """An English plural in its other number; any other word as it is."""
+    if word.endswith("ies") and len(word) > 4:
+        return f"{word[:-3]}y"
+    return word[:-1] if word.endswith("s") and not word.endswith(("ss", "us", "is")) else word
 
 
 def _is_short_in_a_form(one: str, word: str) -> bool:
@@ -331,4 +371,4 @@ def _own_words(name: str, measure: Measure | None) -> tuple[str, ...]:
     unit = measure.words if measure is not None else frozenset()
     own = tuple(word for word in words if word not in unit) or words
     counted = _NUMBER_OF.fullmatch(" ".join(own)) if measure is not None else None
-    return tuple(counted["what"].split()) if counted is not None else own
+    return tuple((counted["what"] or counted["counted"]).split()) if counted is not None else own

@@ -199,6 +199,8 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
         rejected = (*rejected, Rejected(what=" ".join(left)[:200], reason=reason))
         calculation = None
     if calculation is not None and "sql" in context.cards:
+        reason = "taken for what a document is called: documents are counted"
+        rejected = (*rejected, *(Rejected(what=word, reason=reason) for word in calculation.assumed))
         # What was named and not used may be what a model would understand.
         complete = not rejected and not found.left and calculation.sure
         confidence = _confidence(calculation.pieces, 0.9)

@@ -5,10 +5,10 @@
      "show": [EXPRESSION, ...], "decimals": N|null, "ties": false, "at_least": N|null,
      "at_most": N|null, "over": "avg|median|min|max"|null}
 
-An EXPRESSION is a field, or `len`, `year`, `half`, `quarter`, `month`, `year_month` or `number` of one: `len(authors)`,
-`year(created)`; `half`, `quarter` and `month` are 1 to 2, 4 and 12 whatever the year, `year_month` a text such as
-"2024-05", `number` the first number of a text: 116403.25 of "EUR 116,403.25". The FILTER may
-name the length of a list as well, as a number: {"type": "gte", "key": "len(authors)", "value": 5}.
+An EXPRESSION is a field, or `len`, `year`, `half`, `quarter`, `month`, `year_month`, `year_quarter` or `number` of one:
+`len(authors)`, `year(created)`; `half`, `quarter` and `month` are 1 to 2, 4 and 12 whatever the year, `year_month` and
+`year_quarter` texts such as "2024-05" and "2024-Q2", `number` the first number of a text: 1164.25 of "EUR 1,164.25".
+The FILTER may name the length of a list as well, as a number: {"type": "gte", "key": "len(authors)", "value": 5}.
 """
 
 import re
@@ -22,7 +22,7 @@ from retrievers.core.filters import Filter, parse, to_json
 
 Op = Literal["count", "list", "sum", "avg", "median", "min", "max", "share", "difference"]
 Over = Literal["avg", "median", "min", "max"]
-Function = Literal["len", "year", "half", "quarter", "month", "year_month", "number"]
+Function = Literal["len", "year", "half", "quarter", "month", "year_month", "year_quarter", "number"]
 
 MAX_LIMIT = 1000
 MAX_SHOWN = 8
@@ -219,7 +219,7 @@ def _check(made: Aggregate, fields: Mapping[str, Field]) -> None:
 
 def _is_number(expression: Expression, fields: Mapping[str, Field]) -> bool:
     if expression.function is not None:
-        return expression.function != "year_month"
+        return expression.function not in ("year_month", "year_quarter")
     return fields[expression.field].item == "number"
 
 

@@ -252,7 +252,7 @@ class _Writer:
     def _kind(self, expression: Expression) -> str:
         """Type of an expression's value, or of its members."""
         if expression.function is not None:
-            return "text" if expression.function == "year_month" else "numeric"
+            return "text" if expression.function in ("year_month", "year_quarter") else "numeric"
         return self._view.kind(expression.field).removesuffix("[]")
 
     def _is_list(self, expression: Expression) -> bool:
@@ -330,6 +330,8 @@ def _part(function: str, written: str) -> str:
         return f"ceil(EXTRACT(MONTH FROM {written}) / 6)"
     if function == "year_month":
         return f"to_char({written}, 'YYYY-MM')"
+    if function == "year_quarter":
+        return f"to_char({written}, 'YYYY\"-Q\"Q')"
     return f"EXTRACT({function.upper()} FROM {written})"
 
 

@@ -53,7 +53,8 @@ def read_amount(question: Question) -> Calculation | None:
     if middle is not None:
         return _middled(question, middle, group)
     decimals = read_decimals(question)
-    made = _counted(question, group) or _summed(question, group) or _grouped(question, group) or _total(question)
+    made = _counted(question, group) or _summed(question, group) or _named_so(question, group)
+    made = made or _grouped(question, group) or _total(question)
     if made is None or decimals is None:
         return made
     return replace(made, aggregate={**made.aggregate, "decimals": decimals})
@@ -74,6 +75,13 @@ def _middled(question: Question, middle: str, group: Group | None) -> Calculatio
     target = next((read_target(question, place) for place in question.of_kind("count")), None)
     records = counts and target is not None and question.parts[target].kind == RECORD
     records = records or (counts and target is None and bool(pieces_of(question)))
+    number = question.number_of(question.parts[target]) if target is not None and not records else None
+    if number is not None and target is not None:
+        # "average number of beds per country": each record says how many.
+        question.used.add(target)
+        question.take("count", "sum")
+        by: Json = {"group_by": group.expression} if groups and group is not None else {}
+        return Calculation({"op": middle, "of": number, **by, **decimals}, pieces_of(question))
     if groups and group is not None and (records or counts):
         question.take("count", "sum")
         values = None if records or target is None else question.group_of(question.parts[target])
@@ -85,7 +93,7 @@ def _middled(question: Question, middle: str, group: Group | None) -> Calculatio
     if operand is None or (question.is_condition(operand) and (counts or not groups)):
         return None
     question.take("count")
-    by: Json = {"group_by": group.expression} if groups and group is not None else {}
+    by = {"group_by": group.expression} if groups and group is not None else {}
     return Calculation({"op": middle, "of": operand, **by, **_direction(question), **decimals}, pieces_of(question))
 
 
@@ -120,7 +128,8 @@ def _counted(question: Question, group: Group | None) -> Calculation | None:
     if number is None and _is_of_one(question, pieces):
         return None  # one record is no number of records
     if number is not None:
-        return Calculation({"op": "sum", "of": number, **by, **_direction(question)}, pieces) if pieces or by else None
+        made = Calculation({"op": "sum", "of": number, **by, **_direction(question)}, pieces)
+        return made if pieces or by or question.says("sum") else None
     field = read_counted_field(question)
     if field is not None and field == by.get("group_by"):
         question.take("count", "distinct", "apart")
@@ -239,6 +248,20 @@ def _summed(question: Question, group: Group | None) -> Calculation | None:
     question.take("sum", "how_much", "breakdown")
     by: Json = {"group_by": group.expression} if group is not None and not group.per_record else {}
     return Calculation({"op": "sum", "of": operand, **by, **_direction(question)}, pieces_of(question))
+
+
+_NAMED = {"tot": "sum", "total": "sum", "sum": "sum", "avg": "avg", "average": "avg", "mean": "avg"}
+
+
+def _named_so(question: Question, group: Group | None) -> Calculation | None:
+    """ "total amount per customer" of tot_amt: the name of the number says what is calculated of each group."""
+    named = {name for _, part in question.fields() if part.strength >= 4 for name in part.fields
+             if name in question.columns.measures}  # fmt: skip
+    op = _NAMED.get(question.columns.words[next(iter(named))][0]) if len(named) == 1 else None
+    if op is None or group is None or group.per_record or not (operand := read_operand(question)):
+        return None
+    decimals: Json = {"decimals": 2} if op == "avg" else {}
+    return Calculation({"op": op, "of": operand, "group_by": group.expression, **decimals}, pieces_of(question))
 
 
 def _total(question: Question) -> Calculation | None:

@@ -12,7 +12,7 @@ from agent.intent.calculation import shares
 from agent.intent.calculation.amounts import read_amount, read_counted_field
 from agent.intent.calculation.ends import read_middle, read_ranked
 from agent.intent.calculation.groups import Several, read_group, read_ranked_group, read_several
-from agent.intent.calculation.parts import Part, split
+from agent.intent.calculation.parts import RECORD, Part, split
 from agent.intent.calculation.question import Calculation, Question, Unclear, pieces_of, words_of_kind
 from agent.intent.calculation.rows import named_rows
 from agent.intent.calculation.slots import ENDS, read_operand, read_order, read_size
@@ -73,13 +73,24 @@ def read_calculation(found: Found) -> Read:
     unread = tuple(question.unread())
     if made is not None and made.aggregate["op"] == "list":
         unread = tuple(word for word in unread if word.casefold() not in _ALWAYS_SHOWN)
+    if made is not None and made.aggregate["op"] == "count" and not (made.aggregate.get("of") or found.numbers):
+        unread = (*unread, *(token.text for token in found.sentence.tokens if token.stem == "earn"))
     if made is None or unread:
         return Read(unread=unread if question.has(*_CALCULATING) else ())
     doubtful = _part_of_others(made, question)
     if doubtful:
         return Read(unread=(doubtful,))
     made = _conditioned(made, question)
+    if made is not None and made.aggregate["op"] in ("count", "share", "difference") and not made.aggregate.get("of"):
+        made = replace(made, assumed=_assumed(question))
     return Read(made) if made is not None and is_possible(made.aggregate) else Read()
+
+
+def _assumed(question: Question) -> tuple[str, ...]:
+    """The plurals that may be what a document is called, or something that only some of them are about."""
+    text = question.found.sentence.text
+    said = (text[part.start : part.end] for part in question.parts if part.kind == RECORD and part.guessed)
+    return tuple(word for word in said if word.isascii() and word.endswith("s") and word != "times")
 
 
 def _part_of_others(made: Calculation, question: Question) -> str:

@@ -57,6 +57,9 @@ def _most(question: Question, order: Order, explicit: Group | None) -> Calculati
     said = question.found.sentence.text[question.parts[order.place].start : question.parts[order.place].end].casefold()
     # "most often" counts, and adds up no number.
     operand = None if any(word in said for word in _OFTEN) else read_operand(question)
+    if operand is not None and explicit is not None and said.startswith(("maximum", "minimum")):
+        op = "max" if order.direction == "desc" else "min"  # "maximum number of beds per department"
+        return Calculation({"op": op, "of": operand, "group_by": explicit.expression}, pieces_of(question))
     group = explicit or (None if asked and operand is not None else read_ranked_group(question, order))
     if group is None or _is_key(question, group.expression):
         own = [group.expression] if group is not None else []

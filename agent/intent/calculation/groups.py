@@ -53,7 +53,7 @@ def _group_behind(question: Question, place: int) -> Group | None:
     part = question.parts[behind]
     if part.kind in _PERIODS and (date := question.date()):
         question.used.update((place, behind))
-        return Group(f"{_PERIODS[part.kind]}({date})", behind)
+        return Group(f"{_each(question, part.kind)}({date})", behind)
     if is_dated(question, part) and question.has(*ENDS):
         question.used.update((place, behind))  # "the latest, by creation date"
         return None
@@ -119,8 +119,13 @@ def _periodical(question: Question) -> Group | None:
         else:
             continue
         if date:
-            return Group(f"{_PERIODS[part.kind]}({date})", place)
+            return Group(f"{_each(question, part.kind)}({date})", place)
     return None
+
+
+def _each(question: Question, kind: str) -> str:
+    """What tells periods of a kind apart: quarters by their year as well, where no period is stated."""
+    return "year_quarter" if kind == "quarter" and not question.found.dates else _PERIODS[kind]
 
 
 def _periods_of(number: str) -> set[str]:

@@ -62,7 +62,7 @@ class Question:
         negated = _is_negated(self.found)
         words = []
         for place, part in enumerate(self.parts):
-            if place in self.used or part.is_soft:
+            if place in self.used or (part.is_soft and not self._names_number(part)):
                 continue
             if part.kind in ("negation", "lacking") and (negated or self._is_denied_flag(place)):
                 continue
@@ -80,6 +80,10 @@ class Question:
                 continue
             words.append(self.found.sentence.text[part.start : part.end])
         return words
+
+    def _names_number(self, part: Part) -> bool:
+        """Whether a word for people names how many there are: "employees" of emp_cnt."""
+        return part.kind == "people" and part.strength >= 3 and not self.columns.measures.keys().isdisjoint(part.fields)
 
     def _is_denied_flag(self, place: int) -> bool:
         """Whether what is denied behind a place is a field that is to be false: "had no [quorum]"."""
@@ -206,11 +210,13 @@ class Calculation:
     Attributes:
         pieces: what is left of the constraints as a filter: a share's condition is none.
         sure: the words ask for it; otherwise it only happens that nothing but metadata was asked for.
+        assumed: words that are taken for what a document is called, by their place alone; all documents are counted.
     """
 
     aggregate: Json
     pieces: tuple[Piece, ...]
     sure: bool = True
+    assumed: tuple[str, ...] = ()
 
 
 def words_of_kind(question: Question, kind: str) -> tuple[str, ...]:
