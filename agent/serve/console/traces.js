@@ -37,7 +37,7 @@ const CHANGES = {
   time_zone: "Asia/Shanghai",
   week_start: ["0", "1", "2", "3", "4", "5", "6"],
   fiscal_year_start: ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12"],
-  language: ["en", "zh", "de", "fr", "es", "ja"],
+  language: "zh",
   judge: ["off", "llm"],
 };
 
