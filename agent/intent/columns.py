@@ -32,8 +32,6 @@ _YEARS = (1000, 2100)
 _SHARED = 0.6
 """From this share of a field's values on a word that they have in common tells nothing apart."""
 _RANKS = frozenset("rank ranking position pos place grid seed".split())
-_NUMBERS = frozenset("score size amount amt value total level index rate length time percent points".split())
-"""Words for numbers of any kind."""
 _PLAIN = frozenset("of in the to and or by a no is at on name type date number value id with was".split())
 _GROUPING = frozenset("per by each every".split())
 _NUMBER_OF = re.compile(
@@ -80,8 +78,11 @@ class Columns:
         """The fields that the words from a place on point at; None where they point at none."""
         own = self._own(sentence, index)
         cued, behind = sentence.cue(index)
-        stems = [token.stem for token in sentence.tokens[index:behind]]
-        cued = tuple(name for name in cued if not _holds(self.stems.get(name, ()), stems) or self._may_be(name, stems))
+        said = sentence.tokens[index:behind]
+        stems, texts = [token.stem for token in said], [token.folded for token in said]
+        of_name = (name for name in cued if _holds(self.stems.get(name, ()), stems))
+        no_part = {name for name in of_name if not self._may_be(name, stems, texts)}
+        cued = tuple(name for name in cued if name not in no_part)
         cued = () if is_preposition(sentence, index, behind) else cued
         if own is not None and (own.last >= behind or own.strength >= _PART):
             return own
@@ -143,7 +144,7 @@ class Columns:
             short = tuple(name for name, words in self.words.items() if size > 1 and _abbreviate(words, run, texts))
             if short:
                 return Column(short, index + size, _PART)
-            part = tuple(name for name, words in self.stems.items() if _holds(words, run) and self._may_be(name, run))
+            part = tuple(n for n, words in self.stems.items() if _holds(words, run) and self._may_be(n, run, texts))
             plain = size == 1 and (run[0] in _PLAIN or run[0].isdigit())
             if plain and sentence.folded(index - 1) in _GROUPING:
                 # "per type" of a field ClaimType
@@ -163,32 +164,25 @@ class Columns:
         for judge, known, strength in (
             (_is_short_in_a_form, self.words, _SHORTENED), (_is_of_root, self.stems, _ROOT),
         ):  # fmt: skip
-            said = {token.folded, _singular(token.folded)}
+            singular = _singular(token.folded)
             found = tuple(
-                name for name in known if any(judge(one, word) for one in self._telling(name, known) for word in said)
-            )
+                name for name, words in known.items()
+                if any(judge(one, word) for one in self._telling(name, words, singular != token.folded)
+                       for word in {token.folded, singular})
+            )  # fmt: skip
             whole = tuple(name for name in found if len(self.stems[name]) == 1)
             if found:
                 return Column(whole or found, index + 1, strength)
         return None
 
-    def _may_be(self, name: str, run: Sequence[str]) -> bool:
-        """Whether a part of a field's name may stand for it: of a number's name one with its last word."""
-        if name not in self.measures:
-            return True
-        telling = self._telling(name, self.stems)
-        return telling[-len(run) :] == tuple(run) or telling == self.stems[name]
+    def _may_be(self, name: str, run: Sequence[str], texts: Sequence[str]) -> bool:
+        """Whether a part of a field's name may stand for it: "novelty" of noveltyScore, no "units" of unit_price."""
+        words = self.stems[name]
+        return name not in self.measures or words[-len(run) :] == tuple(run) or _holds(self.words[name], texts)
 
-    def _telling(self, name: str, words: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-        """The words of a field's name by which it can be meant: of a number's the last, "price" of unit_price.
-
-        All of them where the last is no more than a word for numbers: "novelty" of noveltyScore.
-        """
-        if name not in self.measures:
-            return words[name]
-        last = next((place for place, word in enumerate(self.words[name]) if word.isdigit()), len(words[name]))
-        own = words[name][:last] or words[name]
-        return own if own and self.words[name][len(own) - 1] in _NUMBERS else own[-1:]
+    def _telling(self, name: str, words: tuple[str, ...], plural: bool) -> tuple[str, ...]:
+        """The words of a field's name that a word may be short for: of a number's the last, where it is a plural."""
+        return words[-1:] if plural and name in self.measures else words
 
     def _initials(self, sentence: Sentence, index: int) -> Column | None:
         """Fields whose names are the first letters of Chinese words in Latin letters: xf of 学分."""

@@ -75,13 +75,13 @@ def _middled(question: Question, middle: str, group: Group | None) -> Calculatio
     target = next((read_target(question, place) for place in question.of_kind("count")), None)
     records = counts and target is not None and question.parts[target].kind == RECORD
     records = records or (counts and target is None and bool(pieces_of(question)))
-    number = question.number_of(question.parts[target]) if target is not None and not records else None
-    if number is not None and target is not None:
+    number = question.number_of(question.parts[target]) if groups and target is not None and not records else None
+    if number is not None and group is not None and target is not None:
         # "average number of beds per country": each record says how many.
         question.used.add(target)
         question.take("count", "sum")
-        by: Json = {"group_by": group.expression} if groups and group is not None else {}
-        return Calculation({"op": middle, "of": number, **by, **decimals}, pieces_of(question))
+        aggregate: Json = {"op": middle, "of": number, "group_by": group.expression, **decimals}
+        return Calculation(aggregate, pieces_of(question))
     if groups and group is not None and (records or counts):
         question.take("count", "sum")
         values = None if records or target is None else question.group_of(question.parts[target])
@@ -93,7 +93,7 @@ def _middled(question: Question, middle: str, group: Group | None) -> Calculatio
     if operand is None or (question.is_condition(operand) and (counts or not groups)):
         return None
     question.take("count")
-    by = {"group_by": group.expression} if groups and group is not None else {}
+    by: Json = {"group_by": group.expression} if groups and group is not None else {}
     return Calculation({"op": middle, "of": operand, **by, **_direction(question), **decimals}, pieces_of(question))
 
 
