@@ -82,7 +82,7 @@ class Columns:
         stems, texts = [token.stem for token in said], [token.folded for token in said]
         of_name = (name for name in cued if _holds(self.stems.get(name, ()), stems))
         no_part = {name for name in of_name if not self._may_be(name, stems, texts)}
-        cued = tuple(name for name in cued if name not in no_part)
+        cued = () if no_part else cued  # a word of one field's name is none for what others are about
         cued = () if is_preposition(sentence, index, behind) else cued
         if own is not None and (own.last >= behind or own.strength >= _PART):
             return own
@@ -296,7 +296,9 @@ def is_short_for(short: str, word: str) -> bool:
     rest = iter(word)
     alike = len(short) > 3 and short[:2] == word[:2] and len(word) >= 2 * len(short)
     # Who leaves out letters keeps the last that sounds: "prc" is a price, and no parcel.
-    ends = short.rstrip("e")[-1] == _singular(word).rstrip("aeiou")[-1:]
+    said = _singular(word)
+    last = {one.rstrip("aeiou")[-1:] for one in (said, re.sub(r"(?:er|or|ing|ed)$", "", said))}
+    ends = short.rstrip("e")[-1] in last
     return (alike or (ends and not _VOWELS.search(short[1:].rstrip("e")))) and all(letter in rest for letter in short)
 
 

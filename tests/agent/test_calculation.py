@@ -273,6 +273,63 @@ def test_a_short_or_a_chinese_name_of_a_field_is_known_by_the_word_it_stands_for
     assert {key: aggregate[key] for key in wanted} == wanted
 
 
+ORDERS = (
+    text("cust_nm", {"Aalto": 30, "Cobalt": 70}),
+    text("ctry", {"Peru": 40, "Chad": 60}),
+    text("dept", {"Sales": 40, "Stock": 60}),
+    text("stat", {"shipped": 40, "lost": 60}),
+    number("unit_prc", 1, 300),
+    number("tot_amt", 1, 9000),
+    number("emp_cnt", 1, 900),
+    number("avg_wait_min", 1, 90),
+    FieldValues(Field("opnd", "date", "date"), {}, 90, 100, date(2015, 1, 1), date(2025, 1, 1)),
+)
+
+
+@pytest.mark.parametrize(
+    ("question", "wanted"),
+    [
+        ("average number of employees per department", {"op": "avg", "of": "emp_cnt", "group_by": "dept"}),
+        ("how many employees on average per department?", {"op": "avg", "of": "emp_cnt", "group_by": "dept"}),
+        ("number of customers by country", {"op": "count", "of": "cust_nm", "group_by": "ctry"}),
+        ("number of countries per customer", {"op": "count", "of": "ctry", "group_by": "cust_nm"}),
+        ("number of departments per country", {"op": "count", "of": "dept", "group_by": "ctry"}),
+        ("top 3 customers by total amount", {"op": "sum", "of": "tot_amt", "group_by": "cust_nm", "limit": 3}),
+        ("total amount per customer", {"op": "sum", "of": "tot_amt", "group_by": "cust_nm"}),
+        ("average waiting time by department", {"op": "avg", "of": "avg_wait_min", "group_by": "dept"}),
+        ("maximum number of employees per department", {"op": "max", "of": "emp_cnt", "group_by": "dept"}),
+        ("how many employees in total?", {"op": "sum", "of": "emp_cnt"}),
+        ("number of sites opened per quarter", {"op": "count", "group_by": "year_quarter(opnd)"}),
+    ],
+)
+def test_what_is_counted_is_the_field_that_the_words_name_and_not_the_records(question: str, wanted: dict[str, Any]):
+    aggregate = read(question, ORDERS).aggregate
+    assert aggregate is not None
+    assert {key: aggregate[key] for key in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "which country earns the most?",
+        "how many employees and customers are there?",
+        "average number of units per order",
+    ],
+)
+def test_no_record_is_counted_for_what_the_words_ask_of(question: str):
+    assert read(question, ORDERS).aggregate is None
+
+
+@pytest.mark.parametrize("question", ["how many units were shipped?", "how many parcels per country?"])
+def test_a_plural_taken_for_the_records_is_said_and_is_no_price(question: str):
+    made = read(question, ORDERS)
+
+    assert made.aggregate is not None
+    assert made.aggregate["op"] == "count"
+    assert [one.what for one in made.rejected] == [question.split()[2]]
+    assert not made.complete
+
+
 def test_a_named_value_that_constrains_nothing_is_no_filler():
     fields = (*CELLAR, text("result", {"Won": 40, "Nominated": 60}))
     catalogue = FieldCatalogue(((1, 1),), 100, {one.field.name: one for one in fields})
