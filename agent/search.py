@@ -150,6 +150,9 @@ class Search:
         # What has failed once is not asked again, whichever reading asked it.
         before = [*used, *(answer for answer in answers if answer.unavailable)]
         more, last = await climb(rungs, self._queries(asked, course), sources, deadline=by, before=before)
+        if last is not None and last.dropped and any(one.gave for one in more):
+            # A table without rows says nothing of what was found by letting a condition go.
+            used = [one for one in used if one.gave or not one.hits]
         if not any(one.gave for one in (*used, *more)):
             again, kept = self._answered_outside(course.plan.rungs[1:], answers)
             last, used = again or last, [*used, *kept]

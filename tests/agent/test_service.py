@@ -376,6 +376,26 @@ async def test_a_model_cannot_take_away_what_the_caller_fixed(teams: Service):
     assert all(step.filter == to_json(team("red")) for step in result.plan)
 
 
+async def test_a_table_without_rows_is_not_shown_beside_what_is_found_without_its_condition(teams: Service):
+    chunk = Chunk(ChunkId("default", "docs", "table:1", 0), "Calculated", "(no rows)")
+    empty = [Hit(chunk.id, 1.0, "sql", chunk, Table((), (), "SELECT 0 LIMIT 0"))]
+    sql = Stub(Card("sql", "", "metadata"), lambda query: empty)
+    listing = Scripted(
+        {
+            "kind": "aggregate",
+            "aggregate": {"op": "list", "limit": 10},
+            "sources": [{"name": name, "confidence": 1, "reason": ""} for name in ("sql", "fulltext", "vector")],
+        },
+        firm=(team("green"),),
+    )
+
+    result = await reading(teams, listing, sql=sql).retrieve("penguins of green")
+
+    assert [one.dropped for one in result.relaxed] == [to_json(team("green"))]
+    assert result.table is None
+    assert sorted(ids(result)) == ["blue1", "red1", "red2"]
+
+
 async def test_a_models_filter_that_leaves_nothing_is_relaxed_too(teams: Service):
     asked = reading(teams, Scripted(later={"filter": to_json(team("green"))}, later_s=0.0))
     result = await asked.retrieve("penguins")
