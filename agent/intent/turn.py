@@ -22,7 +22,7 @@ import rjieba
 
 from agent.intent import lexicon, smalltalk
 from agent.intent.reading import LIKELY
-from agent.intent.text import has_chinese, stem
+from agent.intent.text import has_chinese, stem, words_of
 from agent.intent.topic import plain_of
 from agent.intent.words import ordinary
 from agent.sources import cheapest_world
@@ -147,6 +147,12 @@ async def judge(
         embedder: of the service; a source outside is also chosen when the question is like its examples.
         language: the question's.
     """
+    example = _example_of(reading.question, cards)
+    if example is not None:
+        return replace(
+            reading, kind="retrieve", searches=(reading.question,), sources=(example,), aggregate=None,
+            confidence=example.confidence, complete=True,
+        )  # fmt: skip
     if reading.mentioned is None or len(reading.question) > _LONGEST_QUESTION:
         return reading
     if reading.mentioned.values >= _MOST_NAMED:
@@ -372,6 +378,13 @@ def _learned() -> dict[tuple[str, str], _Weights]:
 def _learned_of_all() -> Vectors:
     """The weights of `signs`, the bias last."""
     return np.array(_stored()["signs"])
+
+
+def _example_of(question: str, cards: Mapping[str, Card]) -> SourceChoice | None:
+    """The one named source of which the question is an example, word for word."""
+    said = words_of(question)
+    names = [name for name, card in cards.items() if card.named and any(words_of(one) == said for one in card.examples)]
+    return SourceChoice(name=names[0], confidence=1.0, reason="it is one of its examples") if len(names) == 1 else None
 
 
 async def _like_examples(

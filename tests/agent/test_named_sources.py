@@ -669,3 +669,26 @@ async def test_a_tenant_without_any_source_for_the_world_is_not_told_that_the_we
 
     assert "web_unavailable" not in found["degraded"]
     assert "web" not in str(server.requests[0].body)
+
+
+async def test_a_question_that_is_an_example_of_a_source_goes_there_whatever_metadata_it_names(
+    open_named: Any, places: Any
+):
+    async with open_named(places, intent="rules") as service:
+        staff = [
+            Document(
+                f"{n}",
+                f"{n}",
+                f"Engineer {n}",
+                "A page.",
+                metadata={"engineer": f"Ann Lee {n}", "hired": f"202{n}-01-01"},
+            )
+            for n in range(5)
+        ]
+        await service.ingest(staff, "staff")
+        places["bios"]["examples"].append("Who was the first engineer?")
+    async with open_named(places, intent="rules") as service:
+        found = await retrieve(service, "who was the first engineer")
+
+    assert {step["source"] for step in found["plan"] if step["step"] == 1} == {"bios"}
+    assert found["intent"]["aggregate"] is None
