@@ -34,6 +34,7 @@ KINDS = {
     "documents": "documents whose values, language or counts are not what they were given",
     "passages": "documents whose passages, terms or BM25 weights are not those of their text",
     "vectors": "documents with a passage without a vector of the collection's embedder",
+    "embedder": "no setting names the embedder of its vectors, so questions search its words alone: see EMBEDDERS",
     "orphans": "passages without a document",
     "terms": "terms that are counted wrongly, which moves BM25",
     "counts": "counts of documents, passages, words and languages that are wrong",
@@ -140,6 +141,9 @@ class Checker:
             wrong |= await self._totals(locked=True)
         if faulty := await indexes.faulty(self.database):
             wrong["indexes"] = faulty
+        name = self.collection.embedder
+        if name is not None and not Embedders.of(self.embedder).has(name):
+            wrong["embedder"] = [name]
         return dict(wrong)
 
     @property

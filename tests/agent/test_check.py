@@ -163,3 +163,13 @@ async def test_only_the_tenants_own_collections_are_compared(service: Service):
         await service.check("docs", tenant="other")
     with pytest.raises(UnknownCollection):
         await service.check("none")
+
+
+async def test_vectors_of_an_embedder_that_no_setting_names_are_found(
+    service: Service, owner_url: str, service_url: str
+):
+    async with open_service(Settings(database_url=owner_url, service_url=service_url)) as other:
+        findings = (await other.check("docs")).findings
+
+    assert [(one.kind, one.examples, one.mended) for one in findings] == [("embedder", ("openai/m",), False)]
+    assert (await service.check("docs")).findings == ()
