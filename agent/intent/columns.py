@@ -34,9 +34,7 @@ _SHARED = 0.6
 _RANKS = frozenset("rank ranking position pos place grid seed".split())
 _PLAIN = frozenset("of in the to and or by a no is at on name type date number value id with was".split())
 _GROUPING = frozenset("per by each every".split())
-_NUMBER_OF = re.compile(
-    r"(?:number of|(?:no|num|nr|n)(?: of)?) (?P<what>.+)|(?P<counted>.+) (?:count|cnt|number|num|no|nr|qty)"
-)
+_NUMBER_OF = re.compile(r"(?:number of|(?:no|num|nr|n)(?: of)?) (?P<what>.+)|(?P<counted>.+) (?:count|cnt|qty)")
 _ENDINGS = frozenset("name nm no nr num number id cd code ref key".split())
 """Last words of a field's name that do not say what it holds."""
 _VOWELS = re.compile("[aeiou]")

@@ -76,7 +76,7 @@ def _middled(question: Question, middle: str, group: Group | None) -> Calculatio
     records = counts and target is not None and question.parts[target].kind == RECORD
     records = records or (counts and target is None and bool(pieces_of(question)))
     number = question.number_of(question.parts[target]) if groups and target is not None and not records else None
-    if number is not None and group is not None and target is not None:
+    if number is not None and group is not None and target is not None and not question.is_condition(number):
         # "average number of beds per country": each record says how many.
         question.used.add(target)
         question.take("count", "sum")
