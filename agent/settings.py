@@ -325,7 +325,8 @@ class Settings(BaseModel):
     def secrets(self) -> tuple[str, ...]:
         """Every key of the settings, which no log, trace or answer may hold."""
         own = (getattr(self, name) for name in type(self).model_fields if name.endswith("_api_key"))
-        return tuple(filter(None, (*own, *(one.api_key for one in self.sources.values()))))
+        others = parse_pairs(self.embedder_keys).values()
+        return tuple(filter(None, (*own, *others, *(one.api_key for one in self.sources.values()))))
 
     @field_validator("guard")
     @classmethod

@@ -151,7 +151,7 @@ async def judge(
     if example is not None:
         return replace(
             reading, kind="retrieve", searches=(reading.question,), sources=(example,), aggregate=None,
-            confidence=example.confidence, complete=True,
+            confidence=example.confidence,
         )  # fmt: skip
     if reading.mentioned is None or len(reading.question) > _LONGEST_QUESTION:
         return reading
