@@ -52,9 +52,11 @@ class Rejected:
 
     Attributes:
         readers: as of the document it would have been; what is wrong with others is none of their business.
+        cut: it ended the reading of a file: what the file holds behind it is not known.
     """
 
     where: str
     id: str | None
     reason: str
     readers: tuple[str, ...] = ()
+    cut: bool = False

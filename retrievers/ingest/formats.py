@@ -76,11 +76,11 @@ def guarded(where: str, items: Iterator[Item]) -> Iterator[Item]:
     try:
         yield from items
     except BadDocument as error:
-        yield rejected(where, None, str(error))
+        yield rejected(where, None, str(error), cut=True)
     except UnicodeDecodeError:
-        yield rejected(where, None, "it changed while it was read; the rest of the file was not read")
+        yield rejected(where, None, "it changed while it was read; the rest of the file was not read", cut=True)
     except OSError as error:
-        yield rejected(where, None, f"cannot be read: {error.strerror or error}")
+        yield rejected(where, None, f"cannot be read: {error.strerror or error}", cut=True)
 
 
 # Between processes.

@@ -254,11 +254,11 @@ def _items(source: Source, messages: Iterator[dict[str, Any]]) -> Iterator[tuple
             failures += isinstance(item, Rejected)
             if failures > MOST_FAILURES:
                 reason = f"{MOST_FAILURES:,} documents before this one are bad: the rest was not read"
-                yield message["read"], Rejected(item.where, item.id, reason, item.readers)
+                yield message["read"], Rejected(item.where, item.id, reason, item.readers, cut=True)
                 return
             yield message["read"], item
     except BadDocument as error:
-        yield 0, rejected(source.where, None, str(error))
+        yield 0, rejected(source.where, None, str(error), cut=True)
 
 
 def _arguments(source: Source) -> dict[str, Any]:

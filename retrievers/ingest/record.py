@@ -113,9 +113,9 @@ def build_document(
         return rejected(where, known_id, str(error), readers)
 
 
-def rejected(where: str, id: str | None, reason: str, readers: tuple[str, ...] = ()) -> Rejected:
+def rejected(where: str, id: str | None, reason: str, readers: tuple[str, ...] = (), *, cut: bool = False) -> Rejected:
     """A Rejected whose reason is one short line, whatever went into it."""
-    return Rejected(printable(where), id, one_line(reason, MAX_REASON_CHARACTERS), readers)
+    return Rejected(printable(where), id, one_line(reason, MAX_REASON_CHARACTERS), readers, cut)
 
 
 def _given_readers(given: Mapping[Any, Any]) -> tuple[str, ...]:

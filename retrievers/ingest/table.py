@@ -112,7 +112,7 @@ def _columns(header: list[str]) -> list[str]:
 
 def _read_row(row: list[str] | BadDocument, columns: list[str], where: str, notes: tuple[str, ...]) -> Item:
     if isinstance(row, BadDocument):
-        return rejected(where, None, str(row))
+        return rejected(where, None, str(row), cut=True)  # an open quote swallows the rows behind it
     if len(row) > len(columns):
         return rejected(where, None, f"{len(row)} cells, but the header has {len(columns)} columns")
     cells = {name: cell for name, cell in zip(columns, row, strict=False) if cell.strip()}

@@ -12,7 +12,7 @@ from retrievers.ingest.formats import MAX_WHOLE_FILE_BYTES, READERS
 from retrievers.ingest.formats import Source as File
 from retrievers.ingest.read import read_each
 from retrievers.sandbox import MOST_REQUESTS, Stopped
-from retrievers.sync.source import End, Found, Read, Unread, Wanted, check_running
+from retrievers.sync.source import Read, Unread, Wanted, check_running, reads_of
 
 
 class Unreadable(Exception):
@@ -60,9 +60,7 @@ def read_files(
                 where = printable(f"{shown}/{one.key}")
                 files.append(File(file, where, one.key, path.stem, path.suffix.lower(), size_bytes))
             for read, items in read_each(files, stopped):
-                for _, item in items:
-                    yield Found(read.id, item)
-                yield End(read.id)
+                yield from reads_of(read.id, items)
 
 
 def too_large(size_bytes: int) -> str | None:

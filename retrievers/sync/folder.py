@@ -17,7 +17,7 @@ from retrievers.ingest.formats import Source as File
 from retrievers.ingest.read import Entry, Unreachable, cannot_open, entries_of, read_each
 from retrievers.ingest.schema import read_schema_file, schema_of
 from retrievers.sandbox import MOST_REQUESTS, Stopped
-from retrievers.sync.source import End, Found, Item, Listing, Read, Unread, Wanted, check_running
+from retrievers.sync.source import End, Item, Listing, Read, Unread, Wanted, check_running, reads_of
 
 _SURE_AFTER_NS = 2_000_000_000
 """File systems count time in steps of up to two seconds: what was changed later than this may change unseen."""
@@ -91,9 +91,7 @@ class Folder:
                 ending = entry.path.suffix.lower()
                 files.append(File(file, entry.where, entry.id, entry.title, ending, size_bytes))
             for read, items in read_each(files, stopped):
-                for _, item in items:
-                    yield Found(read.id, item)
-                yield End(read.id, digests[read.id])
+                yield from reads_of(read.id, items, digests[read.id])
 
 
 def _version(path: Path, now_ns: int) -> str | None:

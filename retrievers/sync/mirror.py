@@ -379,8 +379,8 @@ class _Planning:
         failed += [(one.key, None, one.reason, ()) for one in portion.unread]
         self.failed += [Failure(len(self.failed) + n, *one) for n, one in enumerate(failed)]
         same = {one.key for one in portion.ends if one.is_same}
-        if same:
-            self.gone -= await self.manifest.documents_of(same, orphans=False)
+        if stay := same | {one.key for one in portion.unread}:
+            self.gone -= await self.manifest.documents_of(stay, orphans=False)
         for one in offered.good:
             id = one.claim.id
             if id in refused:

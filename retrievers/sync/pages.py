@@ -11,7 +11,7 @@ from itertools import islice
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
-from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
+from retrievers.core.errors import BadRequest, RetrievalError
 from retrievers.http.fetch import Fetcher, Gone, Page
 from retrievers.http.urls import read_url
 from retrievers.ingest.clean import one_line
@@ -91,11 +91,11 @@ class Pages:
 
 
 def _read(one: Wanted, found: Page | RetrievalError) -> Iterator[Read]:
-    if isinstance(found, Unavailable) and not isinstance(found, Gone):
-        yield Unread(one.key, str(found))
-    elif isinstance(found, RetrievalError):
+    if isinstance(found, Gone):
         yield Found(one.key, Rejected(one.key, one.key, str(found)))
         yield End(one.key)
+    elif isinstance(found, RetrievalError):
+        yield Unread(one.key, str(found))  # it may be another page tomorrow: a login, a maintenance
     else:
         said = "\n".join((found.url, found.title, found.published or "", found.text))
         digest = hashlib.sha256(said.encode(errors="surrogatepass")).digest()

@@ -1,6 +1,6 @@
 """What a source of documents is to the run that mirrors it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -74,6 +74,17 @@ class Unread:
 
 
 Read = Found | End | Unread
+
+
+def reads_of(key: str, items: Iterable[tuple[int, Document | Rejected]], digest: bytes | None = None) -> Iterator[Read]:
+    """What the documents of a file make of an item; of a file that was not read to its end nothing is gone."""
+    unread: str | None = None
+    for _, item in items:
+        if isinstance(item, Rejected) and item.cut:
+            unread = item.reason
+        else:
+            yield Found(key, item)
+    yield End(key, digest) if unread is None else Unread(key, unread)
 
 
 @dataclass(frozen=True, slots=True)

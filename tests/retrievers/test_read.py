@@ -359,7 +359,7 @@ def test_a_dash_reads_json_lines_from_standard_input():
 
 
 def test_nothing_on_standard_input_is_said():
-    assert list(read(["-"], stdin=io.BytesIO())) == [Rejected("stdin", None, "the input is empty")]
+    assert list(read(["-"], stdin=io.BytesIO())) == [Rejected("stdin", None, "the input is empty", cut=True)]
 
 
 def test_json_lines_are_read_only_as_far_as_asked_for():

@@ -16,12 +16,15 @@ import pytest
 
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
 from retrievers.core.types import whole
+from retrievers.ingest import read as reading
 from retrievers.ingest import store
 from retrievers.ingest.delivery import of_records
 from retrievers.ingest.jobs import Jobs, LostLease
 from retrievers.ingest.run import Report, ingest
 from retrievers.ingest.worker import Worker
 from retrievers.postgres.database import Database
+from retrievers.sandbox import Limits as Bounds
+from retrievers.sandbox import Sandbox
 from retrievers.sync import mirror as mirroring
 from retrievers.sync.folder import Folder
 from retrievers.sync.manifest import forget
@@ -247,6 +250,30 @@ async def test_a_document_that_can_be_read_no_more_is_gone_and_one_that_cannot_b
     assert ids(owner_url) == ["c0", "c1", "c2", "sub/b.md"]
     monkeypatch.undo()
     assert did(await sync(database, folder)) == (0, 1, 0, 3, 1)
+
+
+async def test_of_a_file_that_is_not_read_to_its_end_nothing_goes(
+    database: Database, owner_url: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    rows = [f"r{n},{said(n)}" for n in range(4)]
+    write(folder, "rows.csv", "\n".join(["id,text", *rows]))
+    write(folder, "page.html", "<p>turbine blade rotor</p>")
+    await sync(database, folder)
+    before = ids(owner_url)
+
+    write(folder, "rows.csv", "\n".join(["id,text", rows[0], 'r1,"an open quote', *rows[2:]]))
+    write(folder, "page.html", "<p>turbine blade rotor bearing</p>")
+    monkeypatch.setattr(reading, "SANDBOX", Sandbox(1, Bounds(wait_s=-1.0)))
+    planned = await plan(database, folder)
+    report = await sync(database, folder)
+
+    assert (list(planned.deleted), report.deleted) == ([], 0)
+    assert ids(owner_url) == before
+    assert {one.where.rpartition("/")[2].partition(":")[0] for one in report.failed} == {"rows.csv", "page.html"}
+    monkeypatch.undo()
+    write(folder, "rows.csv", "\n".join(["id,text", rows[0]]))
+    report = await sync(database, folder)
+    assert (report.deleted, report.updated) == (3, 1)
 
 
 async def test_what_others_changed_or_deleted_in_the_collection_is_put_right(
