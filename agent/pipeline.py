@@ -237,7 +237,11 @@ class Pipeline:
         pipeline = self
         if not outside:
             paid = self._outside
-            pipeline = replace(self, sources={name: one for name, one in self.sources.items() if name not in paid})
+            kept = {name: one for name, one in self.sources.items() if name not in paid}
+            cards = {name: source.card for name, source in kept.items()}
+            # No question is found to need the world any more: what there is of it was found before.
+            reader = self.reader.over(cards, withheld=paid | {sources.WEB}) if self.reader else None
+            pipeline = replace(self, sources=kept, reader=reader)
             left = tuple(name for name in request.sources or () if name not in paid)
             if request.sources and not left:
                 raise BadRequest("the sources outside are not searched again for one answer", where="sources")

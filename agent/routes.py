@@ -26,16 +26,26 @@ def parse(rule: str) -> Route:
     """A route of the form `FORM`, such as "app=support:fulltext+vector".
 
     Raises:
-        ValueError: it has another form, or names a source that there is not.
+        ValueError: it has another form.
     """
     condition, _, named = rule.rpartition(":")
     key, _, value = condition.partition("=")
     sources = tuple(one.strip() for one in named.split("+"))
     if not (key.strip() and value.strip() and all(sources)):
         raise ValueError(f'"{rule[:80]}" is no route; one looks like {FORM}')
-    if unknown := set(sources) - set(registry.names()):
-        raise ValueError(f"there is no source {listing(unknown)}; there are: {listing(registry.names())}")
     return Route(key.strip(), value.strip(), sources)
+
+
+def check(rules: Sequence[str], named: Collection[str]) -> None:
+    """Raises ValueError where a route leads to no source.
+
+    Args:
+        rules: of the form of `parse`.
+        named: the sources that the settings name.
+    """
+    known = (*registry.names(), *named)
+    if unknown := [name for rule in rules for name in parse(rule).sources if name not in known]:
+        raise ValueError(f"there is no source {listing(unknown)}; there are: {listing(known, len(known))}")
 
 
 def routed(request: AnyRequest, rules: Sequence[str], existing: Collection[str]) -> AnyRequest:

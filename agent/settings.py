@@ -337,9 +337,9 @@ class Settings(BaseModel):
 
     @field_validator("routes")
     @classmethod
-    def _routes(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for rule in value:
-            routes.parse(rule)
+    def _routes(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if "sources" in info.data:  # else they are what is wrong
+            routes.check(value, info.data["sources"])
         return value
 
     @field_validator("*")

@@ -89,9 +89,9 @@ class Cascade:
     withheld: frozenset[str] = frozenset()
     templates: Library = field(default_factory=packaged)
 
-    def over(self, cards: Mapping[str, Card]) -> "Cascade":
+    def over(self, cards: Mapping[str, Card], withheld: frozenset[str] = frozenset()) -> "Cascade":
         """See `IntentReader.over`."""
-        return replace(self, cards=cards)
+        return replace(self, cards=cards, withheld=self.withheld | withheld)
 
     async def read(self, request: Request, scope: Scope, wanted: Filter | None, deadline: float) -> Reading:
         """See `IntentReader.read`."""

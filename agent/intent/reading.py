@@ -84,8 +84,12 @@ class Reading:
 class IntentReader(Protocol):
     """Anything that reads questions."""
 
-    def over(self, cards: Mapping[str, Card], /) -> "IntentReader":
-        """The reader of questions that may be put to these sources alone, by their cards."""
+    def over(self, cards: Mapping[str, Card], withheld: frozenset[str] = frozenset()) -> "IntentReader":
+        """The reader of questions that may be put to these sources alone, by their cards.
+
+        Args:
+            withheld: names that no question is found to need, whether there is such a source or not.
+        """
         ...
 
     async def read(self, request: Request, scope: Scope, wanted: Filter | None, deadline: float) -> Reading:
@@ -110,7 +114,7 @@ class Off:
 
     sources: Sequence[str]
 
-    def over(self, cards: Mapping[str, Card], /) -> "Off":
+    def over(self, cards: Mapping[str, Card], withheld: frozenset[str] = frozenset()) -> "Off":
         """See `IntentReader.over`."""
         return Off(usual(cards))
 

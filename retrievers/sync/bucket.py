@@ -40,8 +40,9 @@ class Bucket:
         """See `Source.listing`."""
         items, failed = list[Item](), list[Rejected]()
         self._names = {}
+        client = self._opened()
         try:
-            pages = self._opened().get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self.prefix)
+            pages = client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self.prefix)
             for page in pages:
                 check_running(stopped)
                 for one in page.get("Contents", ()):
@@ -68,9 +69,10 @@ class Bucket:
 
     def _load(self, key: str, into: BinaryIO) -> None:
         name, etag = self._names[key]
+        client = self._opened()
         try:
             # Another object by now: the next run lists it as it is then.
-            body = self._opened().get_object(Bucket=self.bucket, Key=name, IfMatch=etag)["Body"]
+            body = client.get_object(Bucket=self.bucket, Key=name, IfMatch=etag)["Body"]
             size = 0
             while piece := body.read(_PIECE_BYTES):
                 if (size := size + len(piece)) > MAX_WHOLE_FILE_BYTES:

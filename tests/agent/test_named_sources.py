@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from pydantic import ValidationError
 
 from agent.app import Service
 from agent.breaker import FAILURES
@@ -692,3 +693,11 @@ async def test_a_question_that_is_an_example_of_a_source_goes_there_whatever_met
 
     assert {step["source"] for step in found["plan"] if step["step"] == 1} == {"bios"}
     assert found["intent"]["aggregate"] is None
+
+
+async def test_a_route_leads_to_a_named_source(open_named: Any, places: Any):
+    async with open_named(places, routes=("app=law:terms",)) as service:
+        found = await retrieve(service, "Who wrote the first program?", metadata={"app": "law"})
+    assert {step["source"] for step in found["plan"]} == {"terms"}
+    with pytest.raises(ValidationError, match=r'no source "term"; there are: "bios", .*"terms"'):
+        Settings.model_validate({"sources": places, "routes": ("app=law:term",)})

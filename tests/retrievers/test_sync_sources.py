@@ -3,8 +3,10 @@
 import asyncio
 import hashlib
 import os
+import re
 import sqlite3
 import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
@@ -19,6 +21,7 @@ import psycopg
 import pytest
 
 from retrievers.core.errors import BadRequest, Unavailable
+from retrievers.core.extras import install_command
 from retrievers.http.fetch import Fetcher
 from retrievers.ingest.jobs import Jobs
 from retrievers.ingest.run import ingest
@@ -414,6 +417,13 @@ async def test_a_bucket_that_cannot_be_asked_deletes_nothing(
     with pytest.raises(Unavailable, match="s3://bucket/"):
         await sync(database, open_source("s3://bucket"))
     assert sorted(stored(owner_url)) == ["a.md"]
+
+
+async def test_a_bucket_without_its_package_says_what_to_install(database: Database, monkeypatch: pytest.MonkeyPatch):
+    for package in ("boto3", "botocore", "botocore.config", "botocore.exceptions"):
+        monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(Unavailable, match=re.escape(f"boto3 is missing: {install_command('aws')}")):
+        await sync(database, open_source("s3://bucket"))
 
 
 @pytest.mark.parametrize("text", ["", " ", "s3://", "s3://key:secret@bucket/x", "http://", "a\0b"])

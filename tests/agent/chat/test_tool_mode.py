@@ -420,6 +420,25 @@ async def test_a_source_that_is_paid_by_the_search_is_searched_once_for_an_answe
             assert ("rotor" in {one.document_id for one in answer.citations}) == ("fulltext" in sources)
 
 
+async def test_a_second_question_about_the_world_is_put_to_the_documents(chatting):
+    chatting.script.server._other = lambda request: {"results": []}
+    address = f"searxng:{chatting.script.server.root_url}"
+    web = chatting.service.settings.model_copy(update={"web_provider": address, "intent": "rules"})
+    async with open_service(web) as service:
+        chatting.script.replies.extend(
+            [calls(search("What is the weather in Copenhagen today?", id)) for id in ("a", "b")] + [TEXT]
+        )
+        request = AskRequest(query="Why?", mode="tool")
+        prompt, decision = await service.pipeline.decide_prompt("default", request)
+        async for piece in service.answerer.stream(request, prompt, decision, time.monotonic()):
+            answer = piece
+    paid = [one for one in chatting.script.server.requests if one.path.startswith("/search")]
+    assert len(paid) == 1
+    assert [one.outcome for one in decision.lookups.records] == ["searched", "searched"]
+    assert decision.lookups.records[1].prompt.hits
+    assert "web_unavailable" not in answer.degraded
+
+
 async def test_what_has_no_meaning_in_the_mode_is_refused_and_so_is_a_tool_of_the_same_name(chatting):
     own = {"type": "function", "function": {"name": "search_knowledge", "parameters": {"type": "object"}}}
     for options, param in (
