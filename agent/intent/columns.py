@@ -7,8 +7,8 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from agent.intent import lexicon
+from agent.intent.beside import is_preposition
 from agent.intent.catalogue import truth_of
-from agent.intent.evidence import is_preposition
 from agent.intent.measures import measure_of
 from agent.intent.numbers import CURRENCIES, Measure
 from agent.intent.sentence import Sentence
@@ -325,6 +325,17 @@ def columns_of(vocabulary: Vocabulary) -> Columns:
     """The columns of a vocabulary; kept for the next question over the same catalogue."""
     known = _columns(_Key(vocabulary))
     return known if known.vocabulary is vocabulary else replace(known, vocabulary=vocabulary)
+
+
+def pointed(sentence: Sentence) -> Mapping[int, Column]:
+    """The places of a question whose words point at fields, with those fields."""
+
+    def look() -> Mapping[int, Column]:
+        columns = columns_of(sentence.vocabulary)
+        found = {place: columns.at(sentence, place) for place in range(len(sentence.tokens))}
+        return {place: one for place, one in found.items() if one is not None}
+
+    return sentence.once("columns", look)
 
 
 class _Key:

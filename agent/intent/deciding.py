@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agent.intent import lexicon, wording
+from agent.intent.beside import class_before
 from agent.intent.closest import values_of
-from agent.intent.evidence import Candidate, class_before, evidence, is_content, joined_with
+from agent.intent.evidence import Candidate, evidence, is_content, joined_with
 from agent.intent.linking import Mention
 from agent.intent.reading import LIKELY, SURE
 from agent.intent.sentence import Sentence

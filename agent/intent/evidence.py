@@ -5,12 +5,14 @@ Nothing here says what follows from it: `deciding` weighs it by what was learned
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
 from agent.intent import lexicon, wording
+from agent.intent.beside import acting, class_after, class_before, is_acting
 from agent.intent.catalogue import Known
+from agent.intent.columns import pointed
 from agent.intent.linking import Mention
 from agent.intent.negation import negator_of
 from agent.intent.sentence import ENDS, Sentence
@@ -25,7 +27,6 @@ _ARTICLES = {"the": 1.0, "a": 2.0}
 _NEAR = 5
 _BESIDE = 3
 """Words before and behind a name whose place beside it counts."""
-_LONGEST_BEFORE = 4
 _JOINED = 24
 """Most characters between two values that are said in one breath."""
 _JOINS = re.compile(
@@ -67,6 +68,7 @@ def evidence(sentence: Sentence, one: Candidate) -> dict[str, float]:
         **dict(_around(sentence, one.mention)),
         **dict(_said_beside(sentence, one.mention)),
         **dict(_of_cues(sentence, one)),
+        **dict(_of_columns(sentence, one)),
         **dict(_of_neighbours(sentence, one)),
         **dict(_of_question(sentence, one)),
     }
@@ -179,7 +181,7 @@ def _behind(sentence: Sentence, mention: Mention) -> Iterator[tuple[str, float]]
     plural = token.kind == "word" and token.folded.endswith("s") and not token.folded.endswith("ss")
     yield "before plural", float(plural and kind == "")
     yield "before capital", float(token.is_capital and token.kind == "word")
-    yield "before acting", float(_is_acting(sentence, place))
+    yield "before acting", float(is_acting(sentence, place))
     yield "before participle", float(token.kind == "word" and token.folded.endswith(("ed", "ing")))
     yield "before plain", float(token.kind == "word" and kind == "" and not sentence.is_noun(place))
     yield "de noun", float(token.text == "的" and (sentence.is_noun(place + 1) or _noun_after(sentence, place + 1)))
@@ -207,52 +209,6 @@ def _noun_after(sentence: Sentence, place: int) -> bool:
         if not plain:
             return False
     return False
-
-
-@cache
-def _classes(where: str, language: str) -> Mapping[str, str]:
-    return {word: name for name, words in table("link", language)[where].items() for word in words.split()}
-
-
-@cache
-def acting() -> frozenset[str]:
-    return frozenset(table("link", "en")["acting"].split())
-
-
-def _is_acting(sentence: Sentence, place: int) -> bool:
-    token = sentence.tokens[place]
-    if token.kind == "cjk":
-        return sentence.text.startswith(tuple(table("link", "zh")["acting"].split()), token.start)
-    return token.stem in acting()
-
-
-def class_before(sentence: Sentence, place: int, end: int) -> str:
-    """What kind of word stands at a place, as what comes before a name that begins at `end`; "" of any other."""
-    token = sentence.token(place)
-    if token is None:
-        return ""
-    if token.kind != "cjk" and token.folded not in "、":
-        return _classes("before", "en").get(token.folded, "")
-    text = sentence.text[:end].rstrip()
-    words = _classes("before", "zh")
-    return next((words[text[-n:]] for n in range(_LONGEST_BEFORE, 0, -1) if text[-n:] in words), "")
-
-
-def is_preposition(sentence: Sentence, first: int, last: int) -> bool:
-    """Whether the tokens [first, last) lead to a value, as "by" and 关于 do, and name nothing themselves."""
-    tokens = sentence.tokens[first:last]
-    said = sentence.text[tokens[0].start : tokens[-1].end].casefold() if tokens else ""
-    return any(_classes("before", language).get(said) in ("by", "for", "in", "of", "about") for language in LANGUAGES)
-
-
-def class_after(sentence: Sentence, place: int) -> str:
-    """The same of what comes after."""
-    token = sentence.tokens[place]
-    if token.kind != "cjk" and token.folded not in "、":
-        return _classes("after", "en").get(token.folded, "")
-    words = _classes("after", "zh")
-    text = sentence.text[token.start : token.start + _LONGEST_BEFORE]
-    return next((words[text[:n]] for n in range(_LONGEST_BEFORE, 0, -1) if text[:n] in words), "")
 
 
 def _of_cues(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]:
@@ -286,6 +242,25 @@ def _of_cues(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]:
     cued = sentence.vocabulary.cues.get((own,), ()) or sentence.cue_fields(mention.first)
     yield "is cue", float(bool(cued))
     yield "is other cue", float(bool(cued) and one.field not in cued)
+
+
+def _of_columns(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]:
+    """How strongly words near the value and elsewhere point at the field by its own name, and at those beside it."""
+    mention = one.mention
+    near: dict[str, float] = {}
+    anywhere: dict[str, float] = {}
+    for place, column in pointed(sentence).items():
+        if sentence.mention_at(place) is None:
+            found = (anywhere, near) if mention.first - _NEAR <= place < mention.last + _NEAR else (anywhere,)
+            for held in found:
+                held |= {field: max(column.strength, held.get(field, 0.0)) for field in column.fields}
+    rivals = {known.field for known in mention.known} - {one.field}
+    kin = set(sentence.vocabulary.of_role(sentence.vocabulary.roles[one.field])) - {one.field}
+    yield "named near", near.get(one.field, 0.0)
+    yield "named anywhere", anywhere.get(one.field, 0.0)
+    yield "rival named near", max((near.get(field, 0.0) for field in rivals), default=0.0)
+    yield "kin named anywhere", max((anywhere.get(field, 0.0) for field in kin), default=0.0)
+    yield "other named near", max((near[field] for field in near if field != one.field), default=0.0)
 
 
 _FILLERS = frozenset(

@@ -2,11 +2,11 @@
 
 import re
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from rapidfuzz import fuzz, process
 
@@ -31,6 +31,7 @@ _RESUMES = frozenset(
 )
 _LONGEST_CUE = 4
 _START = attrgetter("start")
+Made = TypeVar("Made")
 _SHORTEST_MISSPELT = 6
 _MISSPELT_CUTOFF = 90
 # A clause of Chinese, up to the next mark.
@@ -71,6 +72,7 @@ class Sentence:
     _cues: dict[int, tuple[tuple[str, ...], int]] = field(default_factory=dict, repr=False, compare=False)
     _covering: dict[int, Mention] = field(default_factory=dict, repr=False, compare=False)
     _cued: list[tuple[int, tuple[str, ...]]] = field(default_factory=list, repr=False, compare=False)
+    _made: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self._cues:
@@ -86,6 +88,13 @@ class Sentence:
         unknown = {one.first for one in mentions}
         others = [one for one in self.mentions if one.first not in unknown]
         return replace(self, mentions=others, _cues={}, _covering={}, _cued=[])
+
+    def once(self, name: str, make: Callable[[], Made]) -> Made:
+        """What is made of the words alone, by its name; made when it is first asked for."""
+        if name not in self._made:
+            self._made[name] = make()
+        made: Made = self._made[name]
+        return made
 
     def token(self, index: int) -> Token | None:
         """The token at a place, None outside the question."""

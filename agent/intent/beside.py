@@ -1,0 +1,55 @@
+"""The words beside a name in a question, by classes that the word lists give."""
+
+from collections.abc import Mapping
+from functools import cache
+
+from agent.intent.sentence import Sentence
+from agent.intent.words import LANGUAGES, table
+
+_LONGEST_BEFORE = 4
+
+
+@cache
+def _classes(where: str, language: str) -> Mapping[str, str]:
+    return {word: name for name, words in table("link", language)[where].items() for word in words.split()}
+
+
+@cache
+def acting() -> frozenset[str]:
+    return frozenset(table("link", "en")["acting"].split())
+
+
+def is_acting(sentence: Sentence, place: int) -> bool:
+    token = sentence.tokens[place]
+    if token.kind == "cjk":
+        return sentence.text.startswith(tuple(table("link", "zh")["acting"].split()), token.start)
+    return token.stem in acting()
+
+
+def class_before(sentence: Sentence, place: int, end: int) -> str:
+    """What kind of word stands at a place, as what comes before a name that begins at `end`; "" of any other."""
+    token = sentence.token(place)
+    if token is None:
+        return ""
+    if token.kind != "cjk" and token.folded not in "、":
+        return _classes("before", "en").get(token.folded, "")
+    text = sentence.text[:end].rstrip()
+    words = _classes("before", "zh")
+    return next((words[text[-n:]] for n in range(_LONGEST_BEFORE, 0, -1) if text[-n:] in words), "")
+
+
+def is_preposition(sentence: Sentence, first: int, last: int) -> bool:
+    """Whether the tokens [first, last) lead to a value, as "by" and 关于 do, and name nothing themselves."""
+    tokens = sentence.tokens[first:last]
+    said = sentence.text[tokens[0].start : tokens[-1].end].casefold() if tokens else ""
+    return any(_classes("before", language).get(said) in ("by", "for", "in", "of", "about") for language in LANGUAGES)
+
+
+def class_after(sentence: Sentence, place: int) -> str:
+    """The same of what comes after."""
+    token = sentence.tokens[place]
+    if token.kind != "cjk" and token.folded not in "、":
+        return _classes("after", "en").get(token.folded, "")
+    words = _classes("after", "zh")
+    text = sentence.text[token.start : token.start + _LONGEST_BEFORE]
+    return next((words[text[:n]] for n in range(_LONGEST_BEFORE, 0, -1) if text[:n] in words), "")
