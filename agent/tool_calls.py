@@ -22,8 +22,9 @@ Json = dict[str, Any]
 _Errors = Iterator[ValidationError]
 _Check = Callable[[Any, Any, Any, Any], _Errors]
 
-_PROCESSOR_S = 0.25
-"""Processor time for all calls of an answer; a call takes about 0.1 ms."""
+_PROCESSOR_S = 0.5
+"""Processor time for all calls of an answer; a call takes about 0.1 ms, and Python's collection of garbage, which may
+come in between, 0.2 s in a large process."""
 _LONGEST_PATTERN = 1000
 _LONGEST_MATCHED = 10_000
 
@@ -33,7 +34,7 @@ class _Unevaluable(Exception):
 
 
 def permitted(calls: Sequence[Json], options: ModelOptions | None) -> tuple[Json, ...]:
-    """The calls that may be passed on, unchanged and in their order. Blocks for up to about 0.3 s.
+    """The calls that may be passed on, unchanged and in their order. Blocks for up to about 0.6 s.
 
     Args:
         calls: as `agent.llm.Reply.tool_calls`.

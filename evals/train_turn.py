@@ -275,7 +275,11 @@ def main() -> None:
     stored: dict[str, Any] = {"world": {}, "talk": {}}
     spoken = list(talk())
     wording: dict[str, float] = {}
-    folders = [*sorted(one.parent for one in READING.glob("*/corpus.jsonl")), *map(Path, sys.argv[1:])]
+    asking = {one.parent for one in READING.glob("*/queries.jsonl")}
+    folders = [
+        *sorted(one.parent for one in READING.glob("*/corpus.jsonl") if one.parent in asking),
+        *map(Path, sys.argv[1:]),
+    ]
     of_collections = {folder: list(questions(folder)) for folder in folders}
     for one in (*questions(READING / "turns"), *questions(READING / "negations")):
         of_collections[READING / one.collection].append(one)

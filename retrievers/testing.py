@@ -1,7 +1,10 @@
 """Stand-ins for tests of code that uses the retrievers."""
 
+import gc
 import hashlib
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -65,3 +68,24 @@ class HashEmbedder:
             known = np.random.default_rng(seed).standard_normal(self._dimension).astype(np.float32)
             self._directions[word] = known
         return known
+
+
+@contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """While timing: going through all that a long run of tests holds takes longer than what is timed."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def processor_s(work: Callable[[], object]) -> float:
+    """Seconds of processor that this thread spends on some work: the least of three runs, on a busy machine too."""
+    took = []
+    with without_garbage_collection():
+        for _ in range(3):
+            began = time.thread_time()
+            work()
+            took.append(time.thread_time() - began)
+    return min(took)

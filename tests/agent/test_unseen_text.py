@@ -4,7 +4,6 @@ import json
 import re
 import runpy
 import threading
-import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from agent.testing import Request, ScriptedServer
 from agent.tool import output
 from agent.types import Intent, Message
 from retrievers.ingest.documents import Document
+from retrievers.testing import processor_s
 from retrievers.text.visible import prompt_text
 
 DATA: dict[str, Any] = runpy.run_path(str(Path(__file__).parents[1] / "data_hidden.py"))
@@ -235,12 +235,7 @@ def test_places_stay_in_order_and_inside_the_answer_whatever_is_cut_there(edge: 
 def test_the_work_of_an_answer_grows_with_its_length_and_no_faster(hidden: str):
     def work_s(sentences: int) -> float:
         answer = answered(hidden + "The rotor stops. " * sentences)
-        took = []
-        for _ in range(3):
-            began = time.thread_time()
-            for_a_model(answer)
-            took.append(time.thread_time() - began)
-        return min(took)
+        return processor_s(lambda: for_a_model(answer))
 
     # 8 times as long: 64 times the work where every sentence costs its prefix.
     assert work_s(1600) < 24 * work_s(200)

@@ -1,12 +1,11 @@
 """What a page hides from its readers is no text of it: in files and in the page fetcher, which read it differently."""
 
-import time
-
 import pytest
 
 from retrievers.http.extract import read
 from retrievers.ingest.hidden import without_hidden
 from retrievers.ingest.html import read_page
+from retrievers.testing import processor_s
 
 BEFORE = "Penguins march over the ice of the south, in long rows and mostly in spring, as the table shows."
 AFTER = "企鹅在南方的冰面上列队行进，大多在春天，队伍很长，如下表所示，研究人员每年都会记录它们的数量。"
@@ -127,9 +126,7 @@ def test_a_page_that_hides_all_of_itself_is_shown_by_its_script():
 )
 def test_reading_takes_linear_time(piece: str):
     def cost(count: int) -> float:
-        started = time.process_time()
-        without_hidden(piece * count + "'><p hidden>x")
-        return time.process_time() - started
+        return processor_s(lambda: without_hidden(piece * count + "'><p hidden>x"))
 
     cost(10)
     # A square would take 64 times as long.

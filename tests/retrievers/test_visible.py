@@ -3,7 +3,6 @@
 import json
 import re
 import runpy
-import time
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retrievers.ingest.clean import plain_line
+from retrievers.testing import processor_s
 from retrievers.text.marks import MOST_MARKS
 from retrievers.text.visible import prompt_text, prompt_value, visible_text
 
@@ -163,12 +163,7 @@ SLOW += ["─", "\u0301\u0323", "\u0323\u0301", "\ue000a", "\xa0"]
 def test_the_work_grows_with_the_length_of_a_text_and_no_faster(text: str):
     def work_s(characters: int) -> float:
         long = text * (characters // len(text))
-        took = []
-        for _ in range(3):
-            began = time.thread_time()
-            prompt_text(long)
-            took.append(time.thread_time() - began)
-        return min(took)
+        return processor_s(lambda: prompt_text(long))
 
     # 16 times as long: 256 times the work where it is quadratic.
     assert work_s(32_000) < 80 * work_s(2_000)

@@ -35,12 +35,16 @@ TENANTS = {"key-a": "default", "key-b": "other"}
 class Script:
     """What the model behind says next, and what goes wrong with it; emptied before every test."""
 
-    replies: deque[Reply] = field(default_factory=deque)
+    replies: deque[Reply | Callable[[dict[str, Any]], Reply]] = field(default_factory=deque)
     faults: deque[Fault | None] = field(default_factory=deque)
     server: ScriptedServer = field(init=False)
 
     def __post_init__(self) -> None:
-        self.server = ScriptedServer(lambda body: self.replies.popleft(), faults=iter(self._fault, ...))
+        self.server = ScriptedServer(self._reply, faults=iter(self._fault, ...))
+
+    def _reply(self, body: dict[str, Any]) -> Reply:
+        reply = self.replies.popleft()
+        return reply(body) if callable(reply) else reply
 
     def _fault(self) -> Fault | None:
         return self.faults.popleft() if self.faults else None

@@ -272,7 +272,7 @@ async def test_calls_against_hostile_schemas_share_one_budget_of_processor_time(
     calls = tuple(call(name=f"t{n}", id=f"c{n}") for n in range(50))
     began = time.thread_time()
     assert permitted(calls, ModelOptions(tools=tools)) == ()
-    # Each would take for ever; fifty together take the budget of 0.25 s, on any machine.
+    # Each would take for ever; fifty together take the budget of 0.5 s, on any machine.
     assert time.thread_time() - began < 5
 
 
