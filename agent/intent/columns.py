@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from types import MappingProxyType
 
 from agent.intent import lexicon
@@ -74,6 +74,12 @@ class Columns:
 
     def at(self, sentence: Sentence, index: int) -> Column | None:
         """The fields that the words from a place on point at; None where they point at none."""
+        known: dict[int, Column | None] = sentence.once(("columns", id(self.vocabulary)), dict)
+        if index not in known:
+            known[index] = self._at(sentence, index)
+        return known[index]
+
+    def _at(self, sentence: Sentence, index: int) -> Column | None:
         own = self._own(sentence, index)
         cued, behind = sentence.cue(index)
         said = sentence.tokens[index:behind]
@@ -95,8 +101,10 @@ class Columns:
         Args:
             sorts: "ends" of an order, or "nouns".
         """
-        listed = (one for sort in sorts for one in table("implied")[sort])
-        kinds = {kind for one in listed if not set(words).isdisjoint(one["words"]) for kind in one["kinds"]}
+        listed = _kinds_implied(sorts)
+        kinds = set[str]().union(*(listed[word] for word in words if word in listed))
+        if not kinds:
+            return ()
         kinds |= CURRENCIES if "money" in kinds else set()
         of_unit = tuple(name for name, one in self.measures.items() if {unit.kind for unit in one.units} & kinds)
         return of_unit or tuple(name for name in self.measures if self.vocabulary.concepts[name] & kinds)
@@ -268,6 +276,15 @@ class Columns:
         return catalogue.fields[name].documents >= catalogue.documents
 
 
+@cache
+def _kinds_implied(sorts: tuple[str, ...]) -> Mapping[str, frozenset[str]]:
+    """The kinds of quantities by the words that imply them."""
+    kinds: dict[str, frozenset[str]] = {}
+    for one in (one for sort in sorts for one in table("implied")[sort]):
+        kinds |= {word: kinds.get(word, frozenset()) | frozenset(one["kinds"]) for word in one["words"]}
+    return kinds
+
+
 def _holds(words: Sequence[str], run: Sequence[str]) -> bool:
     return any(tuple(words[place : place + len(run)]) == tuple(run) for place in range(len(words) - len(run) + 1))
 
@@ -329,13 +346,9 @@ def columns_of(vocabulary: Vocabulary) -> Columns:
 
 def pointed(sentence: Sentence) -> Mapping[int, Column]:
     """The places of a question whose words point at fields, with those fields."""
-
-    def look() -> Mapping[int, Column]:
-        columns = columns_of(sentence.vocabulary)
-        found = {place: columns.at(sentence, place) for place in range(len(sentence.tokens))}
-        return {place: one for place, one in found.items() if one is not None}
-
-    return sentence.once("columns", look)
+    columns = columns_of(sentence.vocabulary)
+    found = ((place, columns.at(sentence, place)) for place in range(len(sentence.tokens)))
+    return {place: one for place, one in found if one is not None}
 
 
 class _Key:

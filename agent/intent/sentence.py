@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import attrgetter
@@ -72,7 +72,7 @@ class Sentence:
     _cues: dict[int, tuple[tuple[str, ...], int]] = field(default_factory=dict, repr=False, compare=False)
     _covering: dict[int, Mention] = field(default_factory=dict, repr=False, compare=False)
     _cued: list[tuple[int, tuple[str, ...]]] = field(default_factory=list, repr=False, compare=False)
-    _made: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    _made: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self._cues:
@@ -89,7 +89,7 @@ class Sentence:
         others = [one for one in self.mentions if one.first not in unknown]
         return replace(self, mentions=others, _cues={}, _covering={}, _cued=[])
 
-    def once(self, name: str, make: Callable[[], Made]) -> Made:
+    def once(self, name: Hashable, make: Callable[[], Made]) -> Made:
         """What is made of the words alone, by its name; made when it is first asked for."""
         if name not in self._made:
             self._made[name] = make()
