@@ -14,7 +14,7 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from retrievers.core.fields import Field
-from retrievers.core.types import Collection, whole
+from retrievers.core.types import EVERYTHING, Collection, Viewer, whole
 from retrievers.embed import Embedder, Vectors
 from retrievers.embed.pool import Embedders
 from retrievers.ingest import store, values
@@ -42,6 +42,10 @@ KINDS = {
     "indexes": "indexes of the database that are missing or invalid",
     "leftovers": "older makes of it that were never removed",
 }
+_OF_DOCUMENTS = ("documents", "passages", "vectors")
+"""Kinds whose findings name documents."""
+_OF_NOBODY = ("version", "embedder", "indexes")
+"""Kinds whose findings tell nothing of documents."""
 _BATCH = 64
 _PAGE = 2000
 _ANY_DELIVERY = (1 << 62) - 1
@@ -53,21 +57,26 @@ class Finding:
 
     Attributes:
         kind: a key of `KINDS`; `text` says it.
-        count: how many of what the text speaks of.
-        examples: ids of documents, terms, names of fields or indexes.
+        count: how many of what the text speaks of; of documents, those that the viewer reads. None of anything that
+            is made of documents, where the viewer does not read all of them.
+        examples: ids of documents that the viewer reads, terms, names of fields or indexes; none where `count` is None.
         mended: whether it was mended.
     """
 
     kind: str
     text: str
-    count: int
+    count: int | None
     examples: tuple[str, ...]
     mended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was compared, and what was wrong."""
+    """What was compared, and what was wrong.
+
+    Attributes:
+        documents: how many were compared; of those that the viewer reads, where it does not read all.
+    """
 
     collection: str
     documents: int
@@ -89,12 +98,14 @@ class Checker:
 
     Args:
         embedder: gives the vectors that are missing, when they are mended.
+        viewer: who is told: nothing of documents that it does not read. Everything is compared nevertheless.
         retired_s: how long ago an older make of the collection must have been replaced to be removed now.
     """
 
     database: Database
     embedder: Embedder
     collection: Collection
+    viewer: Viewer
     progress: Progress = lambda done: None
     retired_s: float = 30.0
     _done: int = field(default=0, init=False)
@@ -110,17 +121,32 @@ class Checker:
         wrong = await self._compare()
         documents = self._done
         if not mend or not wrong:
-            return self._report(documents, wrong, wrong)
+            return await self._report(documents, wrong, wrong)
         await self._mend(wrong)
-        return self._report(documents, wrong, await self._compare())
+        return await self._report(documents, wrong, await self._compare())
 
-    def _report(self, documents: int, wrong: Wrong, left: Wrong) -> Report:
+    async def _report(self, documents: int, wrong: Wrong, left: Wrong) -> Report:
         found = []
+        told: dict[str, Sequence[str] | None] = {kind: wrong.get(kind) or left.get(kind) for kind in KINDS}
+        if self.viewer.principals != EVERYTHING:
+            documents, told = await self._readable(told)
         for kind, text in KINDS.items():
-            if names := wrong.get(kind) or left.get(kind):
-                said = text.format(name=self.collection.name)
-                found.append(Finding(kind, said, len(names), tuple(names[:5]), kind not in left))
+            if kind in wrong or kind in left:
+                said, names = text.format(name=self.collection.name), told[kind]
+                count = None if names is None else len(names)
+                found.append(Finding(kind, said, count, tuple(names or ())[:5], kind not in left))
         return Report(self.collection.name, documents, tuple(found))
+
+    async def _readable(self, wrong: Mapping[str, Sequence[str] | None]) -> tuple[int, dict[str, Sequence[str] | None]]:
+        """How many documents the viewer reads, and what of the names by kind it may be told; None for nothing."""
+        told: dict[str, Sequence[str] | None] = {kind: wrong[kind] if kind in _OF_NOBODY else None for kind in wrong}
+        async with self.database.transaction(self.viewer) as connection:
+            for kind in _OF_DOCUMENTS:
+                if names := wrong[kind]:
+                    rows = await _rows(connection, _READABLE, self._which | {"ids": list(names)})
+                    told[kind] = [row[0] for row in rows]
+            documents = (await _rows(connection, _READABLE_COUNT, self._which))[0][0]
+        return documents, told
 
     async def _compare(self) -> Wrong:
         self._done = 0
@@ -305,6 +331,12 @@ _IDS = """
     SELECT id FROM signalbox.document WHERE tenant = %(tenant)s AND collection = %(collection)s AND id > %(after)s
     ORDER BY id LIMIT %(most)s
 """
+# As the viewer: row security leaves out what it does not read.
+_READABLE = """
+    SELECT id FROM signalbox.document
+    WHERE tenant = %(tenant)s AND collection = %(collection)s AND id = ANY (%(ids)s) ORDER BY id
+"""
+_READABLE_COUNT = "SELECT count(*) FROM signalbox.document WHERE tenant = %(tenant)s AND collection = %(collection)s"
 _DOCUMENTS = """
     SELECT id, language, fields, chunks, words, public, part, expires_at FROM signalbox.document
     WHERE tenant = %(tenant)s AND collection = %(collection)s AND id = ANY (%(ids)s)

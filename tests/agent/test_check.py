@@ -11,7 +11,10 @@ from agent import Service, open_service
 from agent.settings import Settings
 from agent.testing import ScriptedServer
 from retrievers.core.errors import UnknownCollection
+from retrievers.core.types import Viewer, whole
 from retrievers.ingest.documents import Document
+
+OWNER = whole("default")
 
 _DRIFT = {
     "documents": [
@@ -119,17 +122,17 @@ async def test_drift_is_found_by_its_kind_and_mended_to_what_a_fresh_build_has(
 ):
     fresh = everything(owner_url)
     assert fresh["invalid"] == [(0,)]
-    assert (await service.check("docs", mend=True)).findings == ()
+    assert (await service.check("docs", mend=True, tenant=OWNER)).findings == ()
     for drift in _DRIFT[kind]:
         run(owner_url, drift)
-        found = await service.check("docs")
+        found = await service.check("docs", tenant=OWNER)
         assert kind in {one.kind for one in found.findings}, drift
         assert not found.ok
         assert all(one.count and one.examples and not one.mended for one in found.findings)
 
-        mended = await service.check("docs", mend=True)
+        mended = await service.check("docs", mend=True, tenant=OWNER)
         assert mended.ok, (drift, mended)
-        assert (await service.check("docs")).findings == (), drift
+        assert (await service.check("docs", tenant=OWNER)).findings == (), drift
         if kind == "orphans":  # the document itself was not to be saved
             await service.ingest(corpus(), "docs")
             without = slice(7, 10)
@@ -152,9 +155,9 @@ async def test_several_kinds_at_once_are_mended_together(service: Service, owner
         _DRIFT["counts"][3],
         _DRIFT["fields"][2],
     )
-    kinds = {one.kind for one in (await service.check("docs")).findings}
+    kinds = {one.kind for one in (await service.check("docs", tenant=OWNER)).findings}
     assert {"passages", "vectors", "terms", "counts", "fields"} <= kinds
-    assert (await service.check("docs", mend=True)).ok
+    assert (await service.check("docs", mend=True, tenant=OWNER)).ok
     assert everything(owner_url) == fresh
 
 
@@ -169,7 +172,62 @@ async def test_vectors_of_an_embedder_that_no_setting_names_are_found(
     service: Service, owner_url: str, service_url: str
 ):
     async with open_service(Settings(database_url=owner_url, service_url=service_url)) as other:
-        findings = (await other.check("docs")).findings
+        findings = (await other.check("docs", tenant=OWNER)).findings
 
     assert [(one.kind, one.examples, one.mended) for one in findings] == [("embedder", ("openai/m",), False)]
-    assert (await service.check("docs")).findings == ()
+    assert (await service.check("docs", tenant=OWNER)).findings == ()
+
+
+async def test_who_does_not_read_everything_is_told_nothing_of_what_it_does_not_read(service: Service, owner_url: str):
+    run(
+        owner_url,
+        "UPDATE signalbox.chunk SET embedding = NULL WHERE document_id IN ('d01', 'd03')",
+        "UPDATE signalbox.document SET chunks = chunks + 1 WHERE id = 'd08'",
+        *(_DRIFT[kind][0] for kind in ("terms", "counts", "fields", "orphans", "indexes")),
+    )
+    everything_of = await service.check("docs", tenant=OWNER)
+    plain = await service.check("docs", tenant="default")
+    reader = await service.check("docs", tenant=Viewer("default", ("user:7",)))
+
+    assert everything_of.documents == 13
+    assert (plain.documents, reader.documents) == (11, 13)  # d03, d08 and d13 have a reader, and d08 is gone
+    assert [one.kind for one in plain.findings] == [one.kind for one in everything_of.findings]
+    by_kind = {one.kind: one for one in plain.findings}
+    assert (by_kind["vectors"].count, by_kind["vectors"].examples) == (1, ("d01",))
+    assert {one.kind: one.examples for one in reader.findings}["vectors"] == ("d01", "d03")
+    for report in (plain, reader):
+        for one in report.findings:
+            if one.kind in ("terms", "counts", "fields", "orphans", "leftovers"):
+                assert (one.count, one.examples) == (None, ()), one
+    assert by_kind["indexes"].examples == ("chunk_embedding_1",)
+
+    mended = await service.check("docs", mend=True, tenant="default")
+    assert (mended.ok, {one.kind for one in mended.findings}) == (True, set(by_kind))
+    assert (await service.check("docs", tenant=OWNER)).findings == ()
+
+
+async def test_a_collection_that_the_viewer_does_not_see_is_none(service: Service):
+    await service.ingest([Document("s1", "s1", "S", "Secret.", readers=("user:7",))], "secret")
+    calls = (
+        lambda who: service.check("secret", tenant=who),
+        lambda who: service.rebuild("secret", tenant=who),
+        lambda who: service.reembed("secret", "minilm", tenant=who),
+        lambda who: service.delete("none", tenant=who),
+        lambda who: service.delete("none", "x", tenant=who),
+    )
+    for call in calls:
+        with pytest.raises(UnknownCollection) as raised:
+            await call("default")
+        assert raised.value.valid == ("docs",)
+    assert (await service.check("secret", tenant=Viewer("default", ("user:7",)))).documents == 1
+
+
+async def test_a_job_that_makes_a_collection_anew_counts_the_documents_that_the_viewer_reads(service: Service):
+    job = await service.rebuild("docs")
+    assert (job.documents, job.done) == (10, 0)  # of 14 one is disabled and three have a reader
+    while lease := await service.worker.jobs.take():
+        await service.worker.carry_out(lease)
+    for who, documents in (("default", 10), (Viewer("default", ("user:7",)), 13), (OWNER, 13)):
+        done = await service.job(job.id, tenant=who)
+        assert (done.status, done.documents, done.done) == ("done", documents, documents), who
+        assert (await service.jobs(tenant=who))[0].documents == documents, who
