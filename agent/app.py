@@ -54,9 +54,9 @@ from retrievers.ingest import delivery as deliveries
 from retrievers.ingest import jobs as queue
 from retrievers.ingest import store
 from retrievers.ingest.check import Checker
-from retrievers.ingest.check import Report as CheckReport
 from retrievers.ingest.declare import declare
 from retrievers.ingest.documents import Document, Rejected
+from retrievers.ingest.findings import Report as CheckReport
 from retrievers.ingest.jobs import Job, Lease, LostLease
 from retrievers.ingest.run import Progress, Report, check_name, ingest
 from retrievers.ingest.worker import Worker
@@ -587,6 +587,7 @@ class Service:
         *,
         mend: bool = False,
         progress: Callable[[int], None] | None = None,
+        timeout_s: float | None = None,
         tenant: str | Viewer | None = None,
     ) -> CheckReport:
         """Compare all that is stored of a collection with what its documents make of it; see `retrievers.ingest.check`.
@@ -597,15 +598,34 @@ class Service:
         Args:
             mend: put right what is wrong.
             progress: called with how many documents are compared.
+            timeout_s: how long it may take; as long as it needs when None.
         Raises:
             UnknownCollection: the tenant has no such collection of its own that the viewer sees.
-            Unavailable: the database failed, or the embedder of vectors that are to be mended.
+            Unavailable: the database failed, or the embedder of vectors that are to be mended; or it is late.
         """
-        who = self.viewer(tenant)
+        if timeout_s is not None:
+            work = self._checked(collection, mend, progress, timeout_s, self.viewer(tenant))
+            try:
+                return await within(work, timeout_s)
+            except (TimeoutError, ConnectionAbortedError) as error:
+                command = f"signalbox check {collection}{' --mend' if mend else ''}"
+                reason = f'"{collection}" takes longer than the {timeout_s:.3g} s of a request; run `{command}`'
+                raise Unavailable("the check", reason, retry_after_s=60) from error
+        return await self._checked(collection, mend, progress, None, self.viewer(tenant))
+
+    async def _checked(
+        self,
+        collection: str,
+        mend: bool,
+        progress: Callable[[int], None] | None,
+        timeout_s: float | None,
+        who: Viewer,
+    ) -> CheckReport:
         while True:
             own = await self._own(who, collection)
             try:
-                checker = Checker(self.database, self.embedder, own, who, progress or (lambda done: None))
+                told = progress or (lambda done: None)
+                checker = Checker(self.database, self.embedder, own, who, told, timeout_s)
                 return await checker.run(mend=mend)
             except store.Replaced:
                 continue

@@ -17,7 +17,7 @@ from weakref import WeakSet
 
 import psycopg
 from pgvector.psycopg import register_vector_async
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, AsyncCursor
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
@@ -201,10 +201,16 @@ class Database:
             task.exception()  # has been seen: whoever wanted it may be gone
 
     @asynccontextmanager
-    async def transaction(self, who: str | Viewer) -> AsyncIterator[AsyncConnection[Row]]:
-        """A transaction that sees what the viewer may, and writes for the tenant."""
+    async def transaction(self, who: str | Viewer, *, frozen: bool = False) -> AsyncIterator[AsyncConnection[Row]]:
+        """A transaction that sees what the viewer may, and writes for the tenant.
+
+        Args:
+            frozen: all of its statements see the state of its begin, and it writes nothing.
+        """
         scope = self.scope(who)
         async with self.connection() as connection, connection.transaction():
+            if frozen:
+                await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             await connection.execute(_ENTER, (SERVICE_ROLE, scope))
             yield connection
 
@@ -264,6 +270,15 @@ class Database:
             except asyncio.CancelledError:
                 await under_way.end(task)
                 raise
+
+
+async def fetched(cursor: AsyncCursor[Row], each: int = 1000) -> list[Row]:
+    """All rows of a statement, decoded some at a time: others have the event loop in between."""
+    rows: list[Row] = []
+    while some := await cursor.fetchmany(each):
+        rows += some
+        await asyncio.sleep(0)
+    return rows
 
 
 class _UnderWay:

@@ -1,6 +1,9 @@
 """`check` finds each kind of drift that is made by hand here, and mends it to exactly what a fresh build has."""
 
-from collections.abc import AsyncIterator
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,8 +13,9 @@ import pytest
 from agent import Service, open_service
 from agent.settings import Settings
 from agent.testing import ScriptedServer
-from retrievers.core.errors import UnknownCollection
+from retrievers.core.errors import Unavailable, UnknownCollection
 from retrievers.core.types import Viewer, whole
+from retrievers.ingest import check, store, totals, values
 from retrievers.ingest.documents import Document
 
 OWNER = whole("default")
@@ -231,3 +235,59 @@ async def test_a_job_that_makes_a_collection_anew_counts_the_documents_that_the_
         done = await service.job(job.id, tenant=who)
         assert (done.status, done.documents, done.done) == ("done", documents, documents), who
         assert (await service.jobs(tenant=who))[0].documents == documents, who
+
+
+async def test_who_writes_meanwhile_is_not_kept_waiting_and_keeps_nobody_waiting(service: Service, owner_url: str):
+    run(owner_url, _DRIFT["vectors"][0], _DRIFT["passages"][1])
+    with psycopg.connect(owner_url) as writer:
+        writer.execute("SELECT FROM signalbox.collection FOR UPDATE")
+        async with asyncio.timeout(20):
+            report = await service.check("docs", tenant=OWNER)
+    assert {one.kind: one.examples for one in report.findings} == {"passages": ("d01",), "vectors": ("d01",)}
+
+
+async def test_documents_that_come_meanwhile_are_no_drift(service: Service):
+    async def write() -> None:
+        for n in range(12):
+            more = [Document(f"new{n}", f"new{n}", "N", f"Walrus {n} swims. " * (1 + 30 * n)), *corpus()[n : n + 1]]
+            await service.ingest(more, "docs")
+
+    writing = asyncio.create_task(write())
+    reports = 0
+    while not writing.done():
+        assert (await service.check("docs", tenant=OWNER)).findings == ()
+        reports += 1
+    await writing
+    assert reports > 1
+
+
+async def test_one_that_takes_longer_than_it_may_says_which_command_does_not(
+    service: Service, owner_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(totals, "_FIRST_TERMS", "SELECT pg_sleep(60)::text, %(most)s")
+    for mend in (False, True):
+        started = time.monotonic()
+        with pytest.raises(Unavailable, match="run `signalbox check docs" + (" --mend`" if mend else "`")):
+            await service.check("docs", mend=mend, timeout_s=1.5, tenant=OWNER)
+        assert time.monotonic() - started < 4
+    await asyncio.sleep(0.5)
+    sleeping = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%%pg_sleep%%' AND state <> 'idle'"
+    with psycopg.connect(owner_url) as connection:
+        assert connection.execute(sleeping + " AND pid <> pg_backend_pid()").fetchone() == (0,)
+
+
+async def test_what_takes_long_is_made_beside_the_event_loop(service: Service, monkeypatch: pytest.MonkeyPatch):
+    threads = set()
+
+    def watched(made: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any) -> Any:
+            threads.add(threading.current_thread())
+            return made(*given)
+
+        return call
+
+    for module, name in ((store, "to_tsvector"), (check, "compared"), (values, "_words")):
+        monkeypatch.setattr(module, name, watched(getattr(module, name)))
+    assert (await service.check("docs", tenant=OWNER)).findings == ()
+    assert threads
+    assert threading.main_thread() not in threads
