@@ -27,7 +27,8 @@ from retrievers.ingest.retired import remove_retired
 from retrievers.ingest.stored import Stored, prepare_again, read_stored
 from retrievers.ingest.totals import delete_orphans, mend_totals, totals
 from retrievers.postgres import indexes
-from retrievers.postgres.database import Database, Row, fetched
+from retrievers.postgres.database import Database, Row
+from retrievers.postgres.rows import fetched
 
 Progress = Callable[[int], None]
 """Called with how many documents are compared."""

@@ -13,7 +13,8 @@ from typing import Any
 from psycopg import AsyncConnection
 
 from retrievers.core.fields import kind_of
-from retrievers.postgres.database import Row, fetched
+from retrievers.postgres.database import Row
+from retrievers.postgres.rows import fetched
 from retrievers.text import folding
 
 Connection = AsyncConnection[Row]

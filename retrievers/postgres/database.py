@@ -17,7 +17,7 @@ from weakref import WeakSet
 
 import psycopg
 from pgvector.psycopg import register_vector_async
-from psycopg import AsyncConnection, AsyncCursor
+from psycopg import AsyncConnection
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
@@ -270,15 +270,6 @@ class Database:
             except asyncio.CancelledError:
                 await under_way.end(task)
                 raise
-
-
-async def fetched(cursor: AsyncCursor[Row], each: int = 1000) -> list[Row]:
-    """All rows of a statement, decoded some at a time: others have the event loop in between."""
-    rows: list[Row] = []
-    while some := await cursor.fetchmany(each):
-        rows += some
-        await asyncio.sleep(0)
-    return rows
 
 
 class _UnderWay:
