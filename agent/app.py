@@ -54,9 +54,9 @@ from retrievers.ingest import delivery as deliveries
 from retrievers.ingest import jobs as queue
 from retrievers.ingest import store
 from retrievers.ingest.check import Checker
-from retrievers.ingest.check import Report as CheckReport
 from retrievers.ingest.declare import declare
 from retrievers.ingest.documents import Document, Rejected
+from retrievers.ingest.findings import Report as CheckReport
 from retrievers.ingest.jobs import Job, Lease, LostLease
 from retrievers.ingest.run import Progress, Report, check_name, ingest
 from retrievers.ingest.worker import Worker
@@ -547,18 +547,19 @@ class Service:
         Returns:
             The job; the one under way, where the collection is being made anew with that embedder already.
         Raises:
-            UnknownCollection: the tenant has no such collection of its own.
+            UnknownCollection: the tenant has no such collection of its own that the viewer sees.
             BadRequest: there is no such embedder, the collection has it, or is being made anew with another.
         """
         Embedders.of(self.embedder).check(embedder)
-        own = await self._own(self._tenant(tenant), collection)
+        who = self.viewer(tenant)
+        own = await self._own(who, collection)
         if own.embedder == embedder:
             raise BadRequest(
                 f'collection "{collection}" has vectors of {embedder} already; `signalbox rebuild {collection}` makes '
                 "its passages anew",
                 where="embedder",
             )
-        return await self._make_anew(own, embedder)
+        return await self._make_anew(own, embedder, who)
 
     async def rebuild(self, collection: str, *, tenant: str | Viewer | None = None) -> Job:
         """Have the documents of a collection split, analysed and indexed anew, as `reembed` does; what is embedded
@@ -567,17 +568,18 @@ class Service:
         Raises:
             UnknownCollection, BadRequest: as `reembed`.
         """
-        return await self._make_anew(await self._own(self._tenant(tenant), collection), None)
+        who = self.viewer(tenant)
+        return await self._make_anew(await self._own(who, collection), None, who)
 
     @_in_time
-    async def _make_anew(self, own: Collection, embedder: str | None) -> Job:
+    async def _make_anew(self, own: Collection, embedder: str | None, who: Viewer) -> Job:
         try:
             id = await self.worker.jobs.submit_rebuild(own.tenant, own.number, own.name, embedder)
         except store.Replaced:
-            own = await self._own(own.tenant, own.name)
+            own = await self._own(who, own.name)
             id = await self.worker.jobs.submit_rebuild(own.tenant, own.number, own.name, embedder)
         self.worker.wake()
-        return await self.job(id, tenant=whole(own.tenant))
+        return await self.job(id, tenant=who)
 
     async def check(
         self,
@@ -585,27 +587,50 @@ class Service:
         *,
         mend: bool = False,
         progress: Callable[[int], None] | None = None,
+        timeout_s: float | None = None,
         tenant: str | Viewer | None = None,
     ) -> CheckReport:
         """Compare all that is stored of a collection with what its documents make of it; see `retrievers.ingest.check`.
 
+        A viewer that does not read everything is told nothing of documents that it does not read, but that something
+        is wrong.
+
         Args:
             mend: put right what is wrong.
             progress: called with how many documents are compared.
+            timeout_s: how long it may take; as long as it needs when None.
         Raises:
-            UnknownCollection: the tenant has no such collection of its own.
-            Unavailable: the database failed, or the embedder of vectors that are to be mended.
+            UnknownCollection: the tenant has no such collection of its own that the viewer sees.
+            Unavailable: the database failed, or the embedder of vectors that are to be mended; or it is late.
         """
-        who = self._tenant(tenant)
+        if timeout_s is not None:
+            work = self._checked(collection, mend, progress, timeout_s, self.viewer(tenant))
+            try:
+                return await within(work, timeout_s)
+            except (TimeoutError, ConnectionAbortedError) as error:
+                command = f"signalbox check {collection}{' --mend' if mend else ''}"
+                reason = f'"{collection}" takes longer than the {timeout_s:.3g} s of a request; run `{command}`'
+                raise Unavailable("the check", reason, retry_after_s=60) from error
+        return await self._checked(collection, mend, progress, None, self.viewer(tenant))
+
+    async def _checked(
+        self,
+        collection: str,
+        mend: bool,
+        progress: Callable[[int], None] | None,
+        timeout_s: float | None,
+        who: Viewer,
+    ) -> CheckReport:
         while True:
             own = await self._own(who, collection)
             try:
-                checker = Checker(self.database, self.embedder, own, progress or (lambda done: None))
+                told = progress or (lambda done: None)
+                checker = Checker(self.database, self.embedder, own, who, told, timeout_s)
                 return await checker.run(mend=mend)
             except store.Replaced:
                 continue
             finally:
-                self.catalogue.forget(who)
+                self.catalogue.forget(who.tenant)
 
     @_in_time
     async def cancel_job(self, job_id: str, *, tenant: str | Viewer | None = None) -> Job:
@@ -783,12 +808,13 @@ class Service:
         Raises:
             UnknownCollection: the tenant has no such collection of its own.
         """
-        who = self._tenant(tenant)
+        viewer = self.viewer(tenant)
+        who = viewer.tenant
         while True:
             try:
                 if document is not None:
-                    return await self._delete_document(who, collection, document)
-                own = await self._own(who, collection)
+                    return await self._delete_document(viewer, collection, document)
+                own = await self._own(whole(who), collection, told=viewer)
                 async with self.database.transaction(whole(who)) as connection:
                     # Rows before jobs, as those who write them do.
                     await store.lock_all(connection, who, own.number)
@@ -801,9 +827,10 @@ class Service:
                 continue
 
     @_in_time
-    async def _delete_document(self, tenant: str, collection: str, document: str) -> int:
+    async def _delete_document(self, viewer: Viewer, collection: str, document: str) -> int:
         _check_id(document)
-        own = await self._own(tenant, collection)
+        tenant = viewer.tenant
+        own = await self._own(whole(tenant), collection, told=viewer)
         async with self.database.transaction(whole(tenant)) as connection:
             count = await store.remove_documents(connection, tenant, own.number, [document])
             await queue.forget(connection, tenant, collection, [document])
@@ -813,10 +840,17 @@ class Service:
         return count
 
     @_in_time
-    async def _own(self, tenant: str, collection: str) -> Collection:
-        """The tenant's collection of that name, not the platform's."""
-        scope = await self.catalogue.scope(whole(tenant), collection, fresh=True)
-        own = next((one for one in scope.collections if one.tenant == tenant), None)
+    async def _own(self, who: Viewer, collection: str, *, told: Viewer | None = None) -> Collection:
+        """The collection of that name of the viewer's tenant, not the platform's.
+
+        Args:
+            told: whose collections an error names; the viewer's when None.
+        """
+        try:
+            scope = await self.catalogue.scope(who, collection, fresh=True)
+        except UnknownCollection:
+            scope = await self.catalogue.scope(told or who, collection, fresh=True)
+        own = next((one for one in scope.collections if one.tenant == who.tenant), None)
         if own is None:
             raise UnknownCollection(f'collection "{collection}" belongs to the platform', where="collection")
         return own

@@ -1,7 +1,7 @@
 """A breaker per source: one that keeps failing is left alone for a while, then tried with one request."""
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from time import monotonic
 from typing import Literal
 
@@ -104,10 +104,6 @@ class Breakers:
         """The breaker of that source."""
         with self._lock:
             return self._breakers.setdefault(source, Breaker(now=self._now))
-
-    def resting(self, sources: Iterable[str]) -> frozenset[str]:
-        """Those of the sources that would turn a request away now."""
-        return frozenset(source for source in sources if self.of(source).rests())
 
     def states(self) -> dict[str, State]:
         """The state of every breaker that was asked for."""

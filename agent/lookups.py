@@ -272,8 +272,9 @@ class Lookups:
 
     @property
     def is_misled(self) -> bool:
-        """Whether calls of the tool were not executed though the model was told before what is wrong with them."""
-        return self._refused > 1
+        """Whether a call of the tool was not executed for what was wrong with it, and no better one came after it."""
+        made = [one.outcome for one in self.records if one.outcome in ("searched", "refused")]
+        return self._refused > 1 or made[-1:] == ["refused"]
 
     def ended(self, prompt: Prompt) -> Prompt:
         """The prompt once the model is done; `degraded` says whether a search could not be made."""

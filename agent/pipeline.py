@@ -42,7 +42,7 @@ from agent.rerank.base import Reranker
 from agent.rerank.hybrid import Hybrid
 from agent.rerank.llm import ListwiseReranker
 from agent.rerank.stage import Patience, Reranking, rerank
-from agent.retrieve import Answer
+from agent.retrieve import Answer, resting
 from agent.search import MODEL_UNAVAILABLE, Asked, Found, Search, unread
 from agent.settings import Settings
 from agent.tokens import estimate_tokens
@@ -428,9 +428,9 @@ class Pipeline:
         except UnknownCollection:
             scope = Scope(who.tenant, (), principals=who.principals)  # there is none yet
         offered, timeout_s = sources.offered(self.sources, scope), self.settings.source_timeout_s
-        resting = self.breakers.resting(offered)
+        rests = resting(offered, self.breakers, scope)
         return tuple(
-            sources.summary(one, scope, timeout_s=timeout_s, resting=name in resting) for name, one in offered.items()
+            sources.summary(one, scope, timeout_s=timeout_s, resting=name in rests) for name, one in offered.items()
         )
 
     async def _chosen(self, request: Request, scope: Scope, deadline: float) -> Choice:
@@ -692,7 +692,9 @@ class Pipeline:
         return fusion.lexical_weight(language, found, languages=known)
 
     def _partial(self, found: Found, scope: Scope) -> tuple[str, ...]:
-        """Vectors of an embedder that cannot be opened are not searched: said where some collections have such."""
+        """Vectors of an embedder that cannot be opened or that fails are not searched: said where others are."""
+        if partial := [answer for answer in found.answers if answer.is_partial]:
+            return _distinct(*(f"{answer.step.source}_partial" for answer in partial))
         asked = any(answer.step.source == "vector" and answer.query for answer in found.answers)
         embedders = Embedders.of(self.embedder)
         served = {embedders.has(one.embedder or "") for one in scope.collections if one.chunks}

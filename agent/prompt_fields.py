@@ -1,5 +1,6 @@
 """The setting PROMPT_FIELDS: which metadata a prompt shows of a passage, for all collections and for single ones."""
 
+from collections.abc import Collection as Collected
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -50,6 +51,35 @@ def shown(chunk: Chunk, fields: Mapping[str, tuple[str, ...]]) -> Chunk:
     except BadDocument:
         known = dict(chunk.metadata)  # of a source outside
     return replace(chunk, metadata={name: _cut(known[name]) for name in wanted if name in known})
+
+
+def unknown(
+    wanted: Mapping[str, tuple[str, ...]], fields: Mapping[str, Collected[str]], elsewhere: Collected[str]
+) -> list[str]:
+    """What the setting names and no document has: fields, each behind its collection, or whole collections.
+
+    Args:
+        fields: of the collections, nested ones with dots.
+        elsewhere: names of sources that hold documents themselves, of which no fields are known.
+    """
+    found = []
+    for collection, names in wanted.items():
+        if collection == _ALL:
+            among = [one for name, one in fields.items() if name not in wanted]
+            if not among:
+                continue
+        elif collection in fields:
+            among = [fields[collection]]
+        elif collection in elsewhere:
+            continue
+        else:
+            found.append(collection)
+            continue
+        known = {name for one in among for name in one}
+        prefix = "" if collection == _ALL else f"{collection}="
+        found += [prefix + name for name in names
+                  if name not in known and not any(one.startswith(f"{name}.") for one in known)]  # fmt: skip
+    return found
 
 
 def _cut(value: object) -> object:

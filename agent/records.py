@@ -24,13 +24,19 @@ _DRAIN_S = 3.0
 _BEGIN = """
     INSERT INTO signalbox.exchange
         (tenant, id, kind, conversation, asker, question, metadata, principals, as_of, created_at, expires_at)
-    VALUES (%(tenant)s, %(id)s, %(kind)s, %(conversation)s, %(asker)s, %(question)s, %(metadata)s::jsonb,
-            %(principals)s, coalesce((SELECT changed FROM signalbox.access), 0), %(at)s,
-            now() + make_interval(days => %(days)s))
+    SELECT %(tenant)s, %(id)s, %(kind)s, %(conversation)s, %(asker)s, %(question)s, %(metadata)s::jsonb,
+           %(principals)s, coalesce((SELECT changed FROM signalbox.access), 0), %(at)s,
+           now() + make_interval(days => %(days)s)
+    WHERE NOT signalbox.erased(%(asker)s, %(conversation)s, %(principals)s, %(at)s)
     RETURNING id
 """
+# It may have been written at the moment of the erasure, unseen by it.
 _END = """
-    UPDATE signalbox.exchange SET status = %s, answer = %s, trace = %s, ended_at = now() WHERE id = %s
+    WITH gone AS (
+        DELETE FROM signalbox.exchange
+        WHERE id = %(id)s AND signalbox.erased(asker, conversation, principals, created_at))
+    UPDATE signalbox.exchange SET status = %(status)s, answer = %(answer)s, trace = %(trace)s, ended_at = now()
+    WHERE id = %(id)s AND NOT signalbox.erased(asker, conversation, principals, created_at)
 """
 # What was erased while it was answered is not kept. In one round trip, as there is one for every search.
 _KEEP = """
@@ -147,7 +153,8 @@ class Records:
 
     def end(self, tenant: str, id: str, status: str, answer: str | None, trace_id: str | None) -> None:
         """Have it kept what became of a question; returns at once. Feedback is about the `trace_id`."""
-        self._soon(self._end(tenant, (status, storable(answer) if answer else None, _uuid(trace_id), uuid.UUID(id))))
+        ended = {"status": status, "answer": storable(answer) if answer else None, "trace": _uuid(trace_id)}
+        self._soon(self._end(tenant, {"id": uuid.UUID(id), **ended}))
 
     def keep(self, viewer: Viewer, asking: Asking, status: str, answer: str | None, trace_id: str | None) -> None:
         """Have a question kept with what became of it; returns at once. Arguments as of `begin` and `end`."""
@@ -185,7 +192,7 @@ class Records:
             "days": asking.days or self.days,
         }
 
-    async def _end(self, tenant: str, values: tuple[object, ...]) -> None:
+    async def _end(self, tenant: str, values: dict[str, object]) -> None:
         async with self.database.transaction(whole(tenant)) as connection:
             await connection.execute(_END, values)
             await connection.execute(_SWEEP, (_SWEEP_BATCH,))

@@ -29,7 +29,8 @@ from retrievers.text.questions import question_terms
 from retrievers.text.weights import idf
 
 UNAVAILABLE = "relevance_unavailable"
-"""In `Result.degraded`: the database did not say in time how rare the question's words are."""
+"""In `Result.degraded`: the database did not say in time how rare the question's words are, or the embedder how its
+vectors compare."""
 
 _MOST_SHARE = 1.5
 _LEAST_WEIGHT = 1e-9

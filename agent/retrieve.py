@@ -4,15 +4,16 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agent.breaker import Breakers
 from agent.router import Rung
 from agent.types import Outcome, Step
 from retrievers.core.errors import BadRequest, RetrievalError, TooCostly, Unavailable
 from retrievers.core.filters import Filter
+from retrievers.core.ranking import best_first
 from retrievers.core.tasks import within
-from retrievers.core.types import Hit, Query, Retriever
+from retrievers.core.types import Divided, Hit, Query, Retriever, Scope
 
 MakeQuery = Callable[[Step, Filter | None], Query]
 
@@ -24,6 +25,7 @@ class Answer:
     Attributes:
         query: what was asked; None when it was not.
         hits: as the source gave them, best first, without those outside the scope.
+        is_partial: whether a part of the source failed, while others answered.
     """
 
     step: Step
@@ -31,6 +33,7 @@ class Answer:
     hits: Sequence[Hit]
     outcome: Outcome
     error: RetrievalError | None = None
+    is_partial: bool = False
 
     @property
     def gave(self) -> bool:
@@ -119,15 +122,51 @@ async def retrieve(
         raise
 
 
+def resting(retrievers: Mapping[str, Retriever], breakers: Breakers, scope: Scope) -> frozenset[str]:
+    """The sources that would turn a search of the scope away now, with all of their parts."""
+    return frozenset(
+        name for name, one in retrievers.items() if all(breakers.of(part).rests() for part in _parts(name, one, scope))
+    )
+
+
+def _parts(name: str, retriever: Retriever, scope: Scope) -> Mapping[str, Scope]:
+    """What of the scope is searched behind which breaker."""
+    return (retriever.parts(scope) if isinstance(retriever, Divided) else {}) or {name: scope}
+
+
 async def _run(step: Step, query: Query, sources: Sources, deadline: float) -> Answer:
+    """The step's answer; of a source in parts, from those that answer."""
+    parts = _parts(step.source, sources.retrievers[step.source], query.scope)
+    if len(parts) == 1:
+        return await _ask(step, query, sources, deadline, *parts)
+    asked = [_ask(step, replace(query, scope=scope), sources, deadline, part) for part, scope in parts.items()]
+    answers = await asyncio.gather(*asked)
+    failed = [one for one in answers if one.unavailable]
+    if len(failed) == len(answers):
+        return replace(answers[0], query=query)
+    hits = best_first([hit for one in answers for hit in one.hits])[: query.limit]
+    first = next(one.outcome for one in answers if not one.unavailable)
+    outcome = first.model_copy(
+        update={
+            "status": "ok" if hits else first.status,
+            "hits": len(hits),
+            "elapsed_ms": max(one.outcome.elapsed_ms for one in answers),
+            "reason": "; ".join(one.outcome.reason for one in answers if one.outcome.reason) or None,
+        }
+    )
+    return Answer(step, query, hits, outcome, is_partial=bool(failed))
+
+
+async def _ask(step: Step, query: Query, sources: Sources, deadline: float, part: str) -> Answer:
+    """The answer of the source, or of a part of it, behind the breaker of that name."""
     started = time.monotonic()
     timeout_s = min(step.timeout_s, deadline - started)
     if timeout_s <= 0:
         return _skipped(step, "no time was left for it", Unavailable(step.source, "no time was left"))
-    breaker = sources.breakers.of(step.source)
+    breaker = sources.breakers.of(part)
     if not breaker.admit():
-        resting = f"{step.source} failed too often lately; it is tried again soon"
-        return _skipped(step, resting, Unavailable(step.source, resting))
+        rests = f"{part} failed too often lately; it is tried again soon"
+        return _skipped(step, rests, Unavailable(step.source, rests))
     found: Sequence[Hit] = ()
     error: RetrievalError | None = None
     status = "ok"
@@ -139,7 +178,7 @@ async def _run(step: Step, query: Query, sources: Sources, deadline: float) -> A
         status, error = "error", unavailable
         works = None if isinstance(unavailable, TooCostly) else False
     except TimeoutError:
-        status, error = "timeout", Unavailable(step.source, f"no answer after {timeout_s:.3g} s")
+        status, error = "timeout", Unavailable(part, f"no answer after {timeout_s:.3g} s")
         # A calculation may be slow by itself.
         calculates = query.aggregate is not None or query.statement is not None
         patience_s = min(sources.patience_s, sources.retrievers[step.source].card.timeout_s or math.inf)

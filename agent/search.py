@@ -13,7 +13,7 @@ from agent import router, transform
 from agent.breaker import Breakers
 from agent.intent.reading import Off, Reading, question_language
 from agent.llm import no_answer
-from agent.retrieve import Answer, MakeQuery, Sources, climb, retrieve
+from agent.retrieve import Answer, MakeQuery, Sources, climb, resting, retrieve
 from agent.router import Constraints, Limits, Plan, RoutingFailed, Rung
 from agent.settings import Settings
 from agent.sources import is_place, usual
@@ -234,7 +234,7 @@ class Search:
         plan = router.plan(
             intent,
             {name: source.card for name, source in self.sources.items()},
-            self.breakers.resting(self.sources),
+            resting(self.sources, self.breakers, asked.scope),
             constraints=constraints,
             limits=replace(self._limits(asked), outside=False),
             fallback="ordered_backoff",
@@ -429,7 +429,7 @@ class Search:
         plan = router.plan(
             intent,
             {name: source.card for name, source in self.sources.items()},
-            self.breakers.resting(self.sources),
+            resting(self.sources, self.breakers, asked.scope),
             constraints=constraints,
             limits=self._limits(asked),
             fallback=fallback,

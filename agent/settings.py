@@ -5,6 +5,7 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -371,10 +372,33 @@ def check_time_zone(name: str) -> str:
 
 
 def unknown_variables() -> tuple[str, ...]:
-    """Environment variables that look like settings and are none: a slip, or of another version."""
+    """Environment variables that look like settings and are none, a slip or of another version, each in words.
+
+    Those that hold the key of a source in `signalbox.toml` are none of them.
+    """
     names = {PREFIX + name.upper() for name in Settings.model_fields}
     ours = (key for key in os.environ if key.startswith(PREFIX) and not key.startswith(f"{PREFIX}TEST_"))
-    return tuple(sorted(key for key in ours if key not in names))
+    if not (found := sorted(key for key in ours if key not in names)):
+        return ()
+    said, keys = [], _names_of_keys(Path.cwd() / FILE)
+    for name in found:
+        if name not in keys:
+            near = get_close_matches(name.removeprefix(PREFIX).lower(), Settings.model_fields, 1)
+            meant = f": is {PREFIX}{near[0].upper()} meant?" if near else ""
+            said.append(f"the variable {plain_line(name, _LONGEST_NAME)} is no setting{meant}")
+    return tuple(said)
+
+
+def _names_of_keys(path: Path) -> set[str]:
+    """The variables that hold keys of sources; none where the file cannot be read, which is said elsewhere."""
+    try:
+        sources = _read_file(path).get("sources") if path.exists() else None
+    except BadSetting:
+        return set()
+    tables = sources.values() if isinstance(sources, Mapping) else ()
+    named = [one.api_key_env if isinstance(one, NamedSource) else dict(one).get("api_key_env")
+             for one in tables if isinstance(one, Mapping | NamedSource)]  # fmt: skip
+    return {str(name) for name in named if name}
 
 
 def spans_are_wanted() -> bool:

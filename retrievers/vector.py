@@ -6,7 +6,7 @@ fewer than there are, all are scored after all (`signalbox.nearest`).
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from pgvector import HalfVector
@@ -14,7 +14,7 @@ from pgvector import HalfVector
 from retrievers.core.errors import Unavailable
 from retrievers.core.filters import to_jsonpath
 from retrievers.core.ranking import best_first
-from retrievers.core.types import Card, Collection, Hit, Query
+from retrievers.core.types import Card, Collection, Hit, Query, Scope
 from retrievers.embed import scale
 from retrievers.embed.pool import Embedders
 from retrievers.postgres.database import Database
@@ -41,6 +41,15 @@ class Vector:
     def card(self) -> Card:
         """See `Retriever.card`."""
         return CARD
+
+    def parts(self, scope: Scope) -> dict[str, Scope]:
+        """See `Divided.parts`: the collections of each embedder, but those of embedders that cannot be opened."""
+        return {
+            CARD.name if name == self.embedder.name else f"the embedder {name}": replace(
+                scope, collections=tuple(group)
+            )
+            for name, group in self._groups(scope)[0].items()
+        }
 
     async def search(self, query: Query) -> list[Hit]:
         """Hits by cosine, in [-1, 1]; see `Retriever.search`.
@@ -73,19 +82,19 @@ class Vector:
         hits = hits_of(rows, query, CARD.name)
         if name == self.embedder.name or not hits:
             return hits
-        other, own = await scale.unrelated(embedder), await scale.unrelated(self.embedder)
+        other, own = await scale.unrelated(embedder), await self._own_scale()
         return [hit._replace(score=scale.rescaled(hit.score, other, own)) for hit in hits]
+
+    async def _own_scale(self) -> float:
+        """Mean cosine of unrelated texts under the service's embedder; 0 while it is down, as nothing is compared."""
+        try:
+            return await scale.unrelated(self.embedder)
+        except Unavailable:
+            return 0.0
 
     def _searchable(self, query: Query) -> dict[str, list[Collection]]:
         """The collections in scope that hold vectors, by embedder; vectors of two models never meet."""
-        groups: dict[str, list[Collection]] = {}
-        missing: Collection | None = None
-        for collection in query.scope.collections:
-            if collection.chunks and collection.embedder is not None:
-                if self.embedder.has(collection.embedder):
-                    groups.setdefault(collection.embedder, []).append(collection)
-                else:
-                    missing = collection
+        groups, missing = self._groups(query.scope)
         if missing is not None and not groups:
             raise Unavailable(
                 CARD.name,
@@ -93,6 +102,18 @@ class Vector:
                 f"EMBEDDER={missing.embedder}, or `signalbox reembed {missing.name} --embedder {self.embedder.name}`",
             )
         return groups
+
+    def _groups(self, scope: Scope) -> tuple[dict[str, list[Collection]], Collection | None]:
+        """Collections by embedder, and one of an embedder that cannot be opened."""
+        groups: dict[str, list[Collection]] = {}
+        missing: Collection | None = None
+        for collection in scope.collections:
+            if collection.chunks and collection.embedder is not None:
+                if self.embedder.has(collection.embedder):
+                    groups.setdefault(collection.embedder, []).append(collection)
+                else:
+                    missing = collection
+        return groups, missing
 
 
 def may_use_index(query: Query) -> bool:

@@ -746,6 +746,17 @@ def _check_encoding(arguments: Sequence[str]) -> None:
             raise BadRequest(f"argument {number} holds a NUL character")
 
 
+def _note_unknown_variables() -> None:
+    """Say in a line which variables of the environment are taken for settings in vain; nothing fails for it."""
+    if not any(name.startswith("SIGNALBOX_") for name in os.environ):
+        return
+    from agent.serve import output
+    from agent.settings import unknown_variables
+
+    if unknown := unknown_variables():
+        output.note("; ".join(unknown))
+
+
 def _commands(arguments: Sequence[str]) -> Any:
     """The command line; packages above this one add theirs by an entry point, so none is imported here.
 
@@ -774,6 +785,7 @@ def run(arguments: Sequence[str]) -> int:
     arguments = [argument for argument in arguments if argument != "--debug"]
     try:
         _check_encoding(arguments)
+        _note_unknown_variables()
         code = _commands(arguments).main(args=list(arguments), prog_name="signalbox", standalone_mode=False)
     except typer.TyperException as error:  # bad usage: an unknown option, a missing argument
         message = error.format_message()

@@ -4,13 +4,12 @@ import asyncio
 import re
 import time
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from agent import rank_features
+from agent import prompt_fields, rank_features
 from agent.fusion import Fused
 from agent.llm import no_answer
 from agent.observe.health import LEAST_FREE_BYTES, free_bytes
@@ -20,11 +19,12 @@ from agent.rerank import shown
 from agent.rerank.base import Reranker, check_scores
 from agent.serve import doctor_serve, doctor_sources
 from agent.serve.check import Check
-from agent.settings import PREFIX, Settings, load_settings, unknown_variables
+from agent.settings import Settings, load_settings, unknown_variables
+from retrievers import registry
 from retrievers.core.errors import RetrievalError, Unavailable
 from retrievers.core.fields import Field
 from retrievers.core.tasks import within
-from retrievers.core.types import Chunk, ChunkId
+from retrievers.core.types import Chunk, ChunkId, Collection, whole
 from retrievers.postgres.migrate import check_address
 
 _SAFE_VECTOR = (0, 8, 4)
@@ -47,6 +47,7 @@ async def examine() -> list[Check]:
         await _model(settings),
         await _reranker(settings),
         *([await _rank_features(settings)] if settings.rank_features else []),
+        *([await _prompt_fields(settings)] if settings.prompt_fields else []),
         *([_prompts(settings.prompts)] if settings.prompts else []),
         *await doctor_sources.sources(settings),
         _disk(settings),
@@ -61,10 +62,7 @@ def _settings(settings: Settings) -> Check:
     if settings.sources:
         changed["sources"] = ", ".join(settings.sources)
     shown = ", ".join(f"{key.upper()}={_without_secret(key, str(value))}" for key, value in changed.items())
-    mend = ""
-    for name in unknown_variables():
-        near = get_close_matches(name, [PREFIX + known.upper() for known in Settings.model_fields], 1)
-        mend = f"the variable {name} is no setting" + (f": is {near[0]} meant?" if near else "")
+    mend = "; ".join(unknown_variables())
     return Check("settings", True, shown or "all at their defaults", mend)
 
 
@@ -238,19 +236,40 @@ def _mend_reranker(reason: str, settings: Settings) -> str:
 
 async def _rank_features(settings: Settings) -> Check:
     """Whether the tenant's collections have the fields that are to rank."""
+    collections = await _collections(settings)
+    if collections is None:
+        return Check("ranking", False, settings.rank_features, "see the database above")
+    useless = _useless(rank_features.parse(settings.rank_features), [one.fields for one in collections])
+    mend = f"ranks nothing, no collection has it in that type: {', '.join(useless)}" if useless else ""
+    return Check("ranking", True, settings.rank_features, mend)
+
+
+async def _prompt_fields(settings: Settings) -> Check:
+    """Whether the tenant's collections have the fields that prompts are to show."""
+    collections = await _collections(settings)
+    if collections is None:
+        return Check("prompt fields", False, settings.prompt_fields, "see the database above")
+    fields: dict[str, set[str]] = {}
+    for one in collections:
+        fields.setdefault(one.name, set()).update(one.fields)
+    # What sources hold themselves is not known here.
+    elsewhere = {*settings.sources, *registry.names()}
+    missing = prompt_fields.unknown(prompt_fields.parse(settings.prompt_fields), fields, elsewhere)
+    mend = f"shown of nothing, for no collection of {settings.tenant} has it: {', '.join(missing)}" if missing else ""
+    return Check("prompt fields", True, settings.prompt_fields, mend)
+
+
+async def _collections(settings: Settings) -> Sequence[Collection] | None:
+    """All that the settings' tenant has; None where the database cannot be asked."""
     from retrievers.postgres.catalogue import Catalogue
     from retrievers.postgres.database import Database
 
-    name = "ranking"
     try:
         with database_addresses(settings) as (owner, service):
             async with Database(owner, service, size=1) as database:
-                collections = await Catalogue(database).collections(settings.tenant)
+                return await Catalogue(database).collections(whole(settings.tenant))
     except (RetrievalError, psycopg.Error):
-        return Check(name, False, settings.rank_features, "see the database above")
-    useless = _useless(rank_features.parse(settings.rank_features), [one.fields for one in collections])
-    mend = f"ranks nothing, no collection has it in that type: {', '.join(useless)}" if useless else ""
-    return Check(name, True, settings.rank_features, mend)
+        return None
 
 
 def _useless(features: Sequence[RankFeature], fields: Sequence[Mapping[str, Field]]) -> list[str]:

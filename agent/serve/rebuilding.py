@@ -72,7 +72,7 @@ async def check(service: "Service", collection: str | None, *, viewer: "Viewer",
             print(output.plain(f"{one.collection}: {one.documents:,} documents, {'ok' if one.ok else 'wrong'}"))
             for found in one.findings:
                 state = "mended" if found.mended else "WRONG "
-                print(output.plain(f"  {state}  {found.count:,} {found.text} ({', '.join(found.examples)})"))
+                print(output.plain(f"  {state}  {found.count or 0:,} {found.text} ({', '.join(found.examples)})"))
         if not reports:
             print("no collection yet")
         if not mend and not all(one.ok for one in reports):

@@ -302,6 +302,15 @@ class Retriever(Protocol):
 
 
 @runtime_checkable
+class Divided(Protocol):
+    """A retriever whose scope is served by several things, each of which may fail by itself."""
+
+    def parts(self, scope: Scope) -> Mapping[str, Scope]:
+        """What of the scope each of them serves, by the name of its breaker; scores of different parts compare."""
+        ...
+
+
+@runtime_checkable
 class Holder(Protocol):
     """A retriever with documents of its own, beside the collections of the database."""
 

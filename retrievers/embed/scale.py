@@ -1,7 +1,11 @@
 """What a cosine says under each embedder: that of unrelated texts is near 0 under one model, near 0.7 under another."""
 
+import asyncio
+import time
+
 import numpy as np
 
+from retrievers.core.errors import Unavailable
 from retrievers.embed import Embedder
 
 # Of texts without a word or a subject in common. What their vectors have in common, all vectors of the embedder have.
@@ -16,19 +20,39 @@ _UNRELATED = (
 _measured = {"minilm": 0.0095}
 
 
+# By embedder the measurement under way or failed, and when it began.
+_measuring: dict[str, tuple[asyncio.Task[float], float]] = {}
+_PATIENCE_S, _REST_S = 1.0, 10.0
+
+
 async def unrelated(embedder: Embedder) -> float:
     """Mean cosine of texts that have nothing to do with each other, 0 to 0.95; measured once for each embedder.
 
     Raises:
-        Unavailable: the embedder does not answer.
+        Unavailable: the embedder has not answered within 1 s. Nobody waits for it again in the next 10 s.
     """
-    known = _measured.get(embedder.name)
-    if known is None:
-        vectors = await embedder.embed(_UNRELATED)
-        cosines = vectors @ vectors.T
-        known = float(cosines[np.triu_indices(len(vectors), 1)].mean())
-        known = _measured[embedder.name] = min(max(known, 0.0), 0.95)
-    return known
+    if (known := _measured.get(embedder.name)) is not None:
+        return known
+    task, began = _measuring.get(embedder.name, (None, 0.0))
+    now = time.monotonic()
+    if task is None or task.get_loop() is not asyncio.get_running_loop() or (task.done() and now - began > _REST_S):
+        task, began = asyncio.ensure_future(_measure(embedder)), now
+        _measuring[embedder.name] = task, began
+    await asyncio.wait({task}, timeout=max(began + _PATIENCE_S - now, 0))
+    if not task.done():
+        raise Unavailable(f"the embedder {embedder.name}", "it is slow to say how its vectors compare")
+    try:
+        return task.result()
+    except asyncio.CancelledError:
+        raise Unavailable(f"the embedder {embedder.name}", "what it was asked was broken off") from None
+
+
+async def _measure(embedder: Embedder) -> float:
+    vectors = await embedder.embed(_UNRELATED)
+    cosines = vectors @ vectors.T
+    known = float(cosines[np.triu_indices(len(vectors), 1)].mean())
+    _measured[embedder.name] = min(max(known, 0.0), 0.95)
+    return _measured[embedder.name]
 
 
 def rescaled(cosine: float, unrelated_from: float, unrelated_to: float) -> float:

@@ -88,6 +88,8 @@ class DeadLetter:
 class Job:
     """A job as its tenant sees it; counts are documents.
 
+    Of a job that makes a collection anew, `documents` and `done` are at most as many as the viewer reads.
+
     Attributes:
         kind: "ingest", or "reembed" and "rebuild", which make a collection anew.
         embedder: that a collection is to have.
@@ -577,15 +579,23 @@ _GIVE_BACK = """
         tries = tries + %(tried)s, in_hand = NULL, error = %(reason)s
     WHERE tenant = %(tenant)s AND id = %(id)s AND lease = %(token)s
 """
+# Of a collection that is made anew, who does not read everything is told no more documents than are its to read.
 _SHOWN = """
-    SELECT id, collection, file, status, documents, done, inserted, updated,
+    SELECT id, collection, file, status,
+           CASE WHEN seen.most IS NULL THEN j.documents ELSE least(j.documents, seen.most) END,
+           CASE WHEN seen.most IS NULL THEN done ELSE least(done, seen.most) END, inserted, updated,
            CASE WHEN rebuild IS NULL THEN greatest(done - inserted - updated - failed, 0) ELSE 0 END, failed, deleted,
            error, replace(sync::text, '-', ''),
            CASE WHEN status = 'queued' AND error IS NOT NULL THEN free_at END, created_at, started_at, finished_at,
            CASE WHEN rebuild IS NULL THEN 'ingest' WHEN rebuild ->> 'embedder' IS NULL THEN 'rebuild'
                 ELSE 'reembed' END,
            rebuild ->> 'embedder'
-    FROM signalbox.job
+    FROM signalbox.job j LEFT JOIN LATERAL (
+        SELECT coalesce(sum(c.documents), 0)::integer AS most FROM signalbox.collection c
+        WHERE c.tenant = j.tenant AND (c.part_of IS NULL AND c.name = j.collection OR c.part_of IN (
+            SELECT k.number FROM signalbox.collection k
+            WHERE k.tenant = j.tenant AND k.name = j.collection AND k.part_of IS NULL))
+        ) seen ON j.rebuild IS NOT NULL AND (SELECT signalbox.principals()) <> '{*}'
 """
 _JOB = _SHOWN + "WHERE tenant = %s AND id = %s AND (expires_at IS NULL OR expires_at > now())"
 _UNDER_WAY = (

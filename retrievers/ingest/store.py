@@ -6,7 +6,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, LiteralString
 
 import numpy as np
 from pgvector import HalfVector, SparseVector
@@ -100,11 +100,20 @@ async def lock(connection: Connection, tenant: str, number: int) -> Row:
         UnknownCollection: it was deleted meanwhile.
         Replaced: it was made anew.
     """
-    cursor = await connection.execute(
-        "SELECT fields, mean_length FROM signalbox.collection WHERE tenant = %s AND number = %s FOR UPDATE",
-        (tenant, number),
-    )
-    row = await cursor.fetchone()
+    return await _live(connection, tenant, number, _LOCK)
+
+
+async def confirm(connection: Connection, tenant: str, number: int) -> None:
+    """As `lock`, of a transaction that only reads: others may write."""
+    await _live(connection, tenant, number, _LIVE)
+
+
+_LIVE: LiteralString = "SELECT fields, mean_length FROM signalbox.collection WHERE tenant = %s AND number = %s"
+_LOCK: LiteralString = _LIVE + " FOR UPDATE"
+
+
+async def _live(connection: Connection, tenant: str, number: int, statement: LiteralString) -> Row:
+    row = await (await connection.execute(statement, (tenant, number))).fetchone()
     if row is None:
         await show_shadows(connection)
         known = await connection.execute(

@@ -4,6 +4,7 @@ Every function runs in the transaction that writes the documents and holds the c
 differences are written: documents that come again with the same metadata change nothing here.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from psycopg import AsyncConnection
 
 from retrievers.core.fields import kind_of
 from retrievers.postgres.database import Row
+from retrievers.postgres.rows import fetched
 from retrievers.text import folding
 
 Connection = AsyncConnection[Row]
@@ -24,6 +26,7 @@ MAX_NAME_WORDS = 8
 """A value beyond these is prose, and not found by part of its words."""
 
 _PAGE = 5_000
+_AT_ONCE = 500
 
 
 @dataclass(slots=True)
@@ -135,19 +138,24 @@ async def refold(connection: Connection, tenant: str, number: int) -> None:
 
 async def differing(connection: Connection, tenant: str, number: int, changes: Changes) -> list[str]:
     """The fields whose rows are not what the changes make of none."""
-    which = (tenant, number)
-    kept = {}
-    for name, value, single, documents in await (await connection.execute(_VALUES_OF, which)).fetchall():
-        kept[name, None if single is not None else value, single] = documents
+    values, counts, words = [
+        await fetched(await connection.execute(query, (tenant, number)))
+        for query in (_VALUES_OF, _COUNTS_OF, _WORDS_OF)
+    ]
+    return await asyncio.to_thread(_differing, changes, values, counts, words)
+
+
+def _differing(changes: Changes, values: Sequence[Row], counted: Sequence[Row], has: Sequence[Row]) -> list[str]:
+    kept = {(name, None if single is not None else value, single): documents
+            for name, value, single, documents in values}  # fmt: skip
     made = {key: documents for key, documents in changes.values.items() if documents}
     wrong = {key[0] for key in kept.keys() | made.keys() if kept.get(key) != made.get(key)}
     distinct = Counter(name for name, _, _ in made)
     counts = {name: (count, distinct[name], changes.long[name]) for name, count in changes.documents.items() if count}
-    stored = {row[0]: row[1:] for row in await (await connection.execute(_COUNTS_OF, which)).fetchall()}
+    stored = {row[0]: row[1:] for row in counted}
     wrong |= {name for name in counts.keys() | stored.keys() if counts.get(name) != stored.get(name)}
     words = {word for name, value, _ in made for word in _words(name, value)}
-    has = {tuple(row) for row in await (await connection.execute(_WORDS_OF, which)).fetchall()}
-    return sorted(wrong | {word[2] for word in words ^ has})
+    return sorted(wrong | {word[2] for word in words ^ {*has}})
 
 
 async def replace(connection: Connection, tenant: str, number: int, changes: Changes) -> None:
@@ -155,7 +163,12 @@ async def replace(connection: Connection, tenant: str, number: int, changes: Cha
     for table in ("field_value", "field_count", "field_word"):
         statement = f"DELETE FROM signalbox.{table} WHERE tenant = %s AND collection = %s"  # noqa: S608
         await connection.execute(statement.encode(), (tenant, number))
-    await apply(connection, tenant, number, changes)
+    items = list(changes.values.items())
+    for start in range(0, max(len(items), 1), _AT_ONCE):
+        part = Changes(Counter(dict(items[start : start + _AT_ONCE])))
+        if start == 0:
+            part.documents, part.long = changes.documents, changes.long
+        await apply(connection, tenant, number, part)
 
 
 _VALUES_OF = "SELECT field, value, number, documents FROM signalbox.field_value WHERE tenant = %s AND collection = %s"

@@ -201,10 +201,16 @@ class Database:
             task.exception()  # has been seen: whoever wanted it may be gone
 
     @asynccontextmanager
-    async def transaction(self, who: str | Viewer) -> AsyncIterator[AsyncConnection[Row]]:
-        """A transaction that sees what the viewer may, and writes for the tenant."""
+    async def transaction(self, who: str | Viewer, *, frozen: bool = False) -> AsyncIterator[AsyncConnection[Row]]:
+        """A transaction that sees what the viewer may, and writes for the tenant.
+
+        Args:
+            frozen: all of its statements see the state of its begin, and it writes nothing.
+        """
         scope = self.scope(who)
         async with self.connection() as connection, connection.transaction():
+            if frozen:
+                await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             await connection.execute(_ENTER, (SERVICE_ROLE, scope))
             yield connection
 

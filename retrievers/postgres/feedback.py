@@ -65,7 +65,9 @@ async def of_documents(database: Database, scope: Scope, documents: Collection[D
 _RECORD = """
     INSERT INTO signalbox.feedback (tenant, trace, score, comment, asker, conversation) VALUES (%s, %s, %s, %s, %s, %s)
     ON CONFLICT (tenant, trace) DO UPDATE
-    SET score = excluded.score, comment = excluded.comment, created_at = excluded.created_at
+    SET score = excluded.score, comment = excluded.comment, created_at = excluded.created_at,
+        asker = coalesce(excluded.asker, feedback.asker),
+        conversation = coalesce(excluded.conversation, feedback.conversation)
 """
 _FORGET_DOCUMENTS = "DELETE FROM signalbox.feedback_document WHERE trace = %s"
 _ATTRIBUTE = """

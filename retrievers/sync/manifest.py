@@ -1,9 +1,9 @@
 """What was stored from which item of a source: read and written by the run that holds the lease."""
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import LiteralString, NamedTuple
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from retrievers.core.types import whole
@@ -13,6 +13,7 @@ from retrievers.ingest.jobs import Jobs, Lease
 from retrievers.ingest.run import Report
 from retrievers.ingest.store import Connection
 from retrievers.postgres.database import Database, Row
+from retrievers.postgres.rows import pages
 
 _READING = "1"
 """Of how items become documents: with another number every item is read again."""
@@ -77,26 +78,39 @@ class Manifest:
     async def known(self) -> dict[str, Known]:
         """The items that were read before. Those whose documents were changed or deleted since by others, or whose
         reading was broken off, have neither version nor digest."""
-        async with self.database.transaction(whole(self.tenant)) as connection:
-            rows = await (await connection.execute(_KNOWN, self._which())).fetchall()
-        damaged = await self.damaged()
-        known = {item: Known(_read_now(version), digest and bytes(digest)) for item, version, digest in rows}
-        return known | {row[0]: Known(None, None) for row in damaged}
+        known: dict[str, Known] = {}
+        async with self.database.transaction(whole(self.tenant), frozen=True) as connection:
+            async for page in pages(connection, _KNOWN, self._which(), _PAGE):
+                for item, version, digest in page:
+                    known[item] = Known(_read_now(version), digest and bytes(digest))
+            async for page in pages(connection, _DAMAGED, self._which(), _PAGE):
+                known.update((row[0], Known(None, None)) for row in page)
+        return known
 
     async def damaged(self) -> list[tuple[str, str]]:
         """Item and id of each document that is not stored as this source stored it."""
-        async with self.database.transaction(whole(self.tenant)) as connection:
-            return [(row[0], row[1]) for row in await (await connection.execute(_DAMAGED, self._which())).fetchall()]
+        found: list[tuple[str, str]] = []
+        async with self.database.transaction(whole(self.tenant), frozen=True) as connection:
+            async for page in pages(connection, _DAMAGED, self._which(), _PAGE):
+                found += [(row[0], row[1]) for row in page]
+        return found
 
-    async def documents_of(self, items: Collection[str], *, orphans: bool = True) -> set[str]:
+    async def documents_of(self, items: Iterable[str], *, orphans: bool = True) -> set[str]:
         """Ids of the documents of some items, and of those that no item gives any more."""
-        async with self.database.transaction(whole(self.tenant)) as connection:
-            cursor = await connection.execute(_DOCUMENTS_OF, self._which(items=list(items), orphans=orphans))
-            return {row[0] for row in await cursor.fetchall()}
+        found: set[str] = set()
+        async with self.database.transaction(whole(self.tenant), frozen=True) as connection:
+            if orphans:
+                async for page in pages(connection, _ORPHANS, self._which(), _PAGE):
+                    found.update(row[0] for row in page)
+            for some in _some([*items]):
+                async for page in pages(connection, _DOCUMENTS_OF, self._which(items=some), _PAGE):
+                    found.update(row[0] for row in page)
+        return found
 
     async def doomed(self) -> int:
         """How many documents no item gives any more."""
-        return len(await self.documents_of(()))
+        rows = await self.database.fetch(whole(self.tenant), _COUNT_ORPHANS, self._which())
+        return int(rows[0][0])
 
     async def stored(self) -> tuple[int, int]:
         """How many documents there are by the manifest, and how many the last whole run left."""
@@ -134,10 +148,11 @@ class Writer:
 
     async def vanish(self, items: Sequence[str]) -> None:
         """The source has these items no more. Raises LostLease, as all methods here."""
-        async with self._transaction() as connection:
-            which = self.manifest._which(items=list(items))
-            await connection.execute(_ORPHAN_ITEMS, which)
-            await connection.execute(_FORGET_ITEMS, which)
+        for some in _some(items):
+            async with self._transaction() as connection:
+                which = self.manifest._which(items=some)
+                await connection.execute(_ORPHAN_ITEMS, which)
+                await connection.execute(_FORGET_ITEMS, which)
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[Connection]:
@@ -257,6 +272,11 @@ async def forget(connection: Connection, tenant: str, collection: str, document:
     await connection.execute(_FORGET_DOCUMENTS, which)
 
 
+def _some(items: Sequence[str]) -> Iterator[list[str]]:
+    """The items, so many at a time: the event loop has time for others in between."""
+    return (list(items[start : start + _PAGE]) for start in range(0, len(items), _PAGE))
+
+
 def _to_store(version: str | None) -> str | None:
     return None if version is None else f"{_READING} {version}"
 
@@ -267,6 +287,7 @@ def _read_now(stored: str | None) -> str | None:
 
 
 _DELETED_AT_ONCE = 200
+_PAGE = 2000
 _KNOWN = "SELECT item, version, digest FROM signalbox.sync_item WHERE tenant = %(tenant)s AND sync = %(sync)s"
 _DAMAGED = """
     SELECT m.item, m.document_id FROM signalbox.sync_document m
@@ -277,8 +298,11 @@ _DAMAGED = """
 """
 _DOCUMENTS_OF = """
     SELECT document_id FROM signalbox.sync_document
-    WHERE tenant = %(tenant)s AND sync = %(sync)s AND ((%(orphans)s AND item IS NULL) OR item = ANY (%(items)s))
+    WHERE tenant = %(tenant)s AND sync = %(sync)s AND item = ANY (%(items)s)
 """
+_NO_ITEM = "FROM signalbox.sync_document WHERE tenant = %(tenant)s AND sync = %(sync)s AND item IS NULL"
+_ORPHANS = f"SELECT document_id {_NO_ITEM}"
+_COUNT_ORPHANS: LiteralString = f"SELECT count(*) {_NO_ITEM}"
 _STORED = """
     SELECT (SELECT count(*) FROM signalbox.sync_document m WHERE m.tenant = s.tenant AND m.sync = s.id), s.documents
     FROM signalbox.sync s WHERE s.tenant = %(tenant)s AND s.id = %(sync)s

@@ -1,6 +1,9 @@
 """`check` finds each kind of drift that is made by hand here, and mends it to exactly what a fresh build has."""
 
-from collections.abc import AsyncIterator
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,8 +13,12 @@ import pytest
 from agent import Service, open_service
 from agent.settings import Settings
 from agent.testing import ScriptedServer
-from retrievers.core.errors import UnknownCollection
+from retrievers.core.errors import Unavailable, UnknownCollection
+from retrievers.core.types import Viewer, whole
+from retrievers.ingest import check, store, totals, values
 from retrievers.ingest.documents import Document
+
+OWNER = whole("default")
 
 _DRIFT = {
     "documents": [
@@ -119,17 +126,17 @@ async def test_drift_is_found_by_its_kind_and_mended_to_what_a_fresh_build_has(
 ):
     fresh = everything(owner_url)
     assert fresh["invalid"] == [(0,)]
-    assert (await service.check("docs", mend=True)).findings == ()
+    assert (await service.check("docs", mend=True, tenant=OWNER)).findings == ()
     for drift in _DRIFT[kind]:
         run(owner_url, drift)
-        found = await service.check("docs")
+        found = await service.check("docs", tenant=OWNER)
         assert kind in {one.kind for one in found.findings}, drift
         assert not found.ok
         assert all(one.count and one.examples and not one.mended for one in found.findings)
 
-        mended = await service.check("docs", mend=True)
+        mended = await service.check("docs", mend=True, tenant=OWNER)
         assert mended.ok, (drift, mended)
-        assert (await service.check("docs")).findings == (), drift
+        assert (await service.check("docs", tenant=OWNER)).findings == (), drift
         if kind == "orphans":  # the document itself was not to be saved
             await service.ingest(corpus(), "docs")
             without = slice(7, 10)
@@ -152,9 +159,9 @@ async def test_several_kinds_at_once_are_mended_together(service: Service, owner
         _DRIFT["counts"][3],
         _DRIFT["fields"][2],
     )
-    kinds = {one.kind for one in (await service.check("docs")).findings}
+    kinds = {one.kind for one in (await service.check("docs", tenant=OWNER)).findings}
     assert {"passages", "vectors", "terms", "counts", "fields"} <= kinds
-    assert (await service.check("docs", mend=True)).ok
+    assert (await service.check("docs", mend=True, tenant=OWNER)).ok
     assert everything(owner_url) == fresh
 
 
@@ -169,7 +176,118 @@ async def test_vectors_of_an_embedder_that_no_setting_names_are_found(
     service: Service, owner_url: str, service_url: str
 ):
     async with open_service(Settings(database_url=owner_url, service_url=service_url)) as other:
-        findings = (await other.check("docs")).findings
+        findings = (await other.check("docs", tenant=OWNER)).findings
 
     assert [(one.kind, one.examples, one.mended) for one in findings] == [("embedder", ("openai/m",), False)]
-    assert (await service.check("docs")).findings == ()
+    assert (await service.check("docs", tenant=OWNER)).findings == ()
+
+
+async def test_who_does_not_read_everything_is_told_nothing_of_what_it_does_not_read(service: Service, owner_url: str):
+    run(
+        owner_url,
+        "UPDATE signalbox.chunk SET embedding = NULL WHERE document_id IN ('d01', 'd03')",
+        "UPDATE signalbox.document SET chunks = chunks + 1 WHERE id = 'd08'",
+        *(_DRIFT[kind][0] for kind in ("terms", "counts", "fields", "orphans", "indexes")),
+    )
+    everything_of = await service.check("docs", tenant=OWNER)
+    plain = await service.check("docs", tenant="default")
+    reader = await service.check("docs", tenant=Viewer("default", ("user:7",)))
+
+    assert everything_of.documents == 13
+    assert (plain.documents, reader.documents) == (11, 13)  # d03, d08 and d13 have a reader, and d08 is gone
+    assert [one.kind for one in plain.findings] == [one.kind for one in everything_of.findings]
+    by_kind = {one.kind: one for one in plain.findings}
+    assert (by_kind["vectors"].count, by_kind["vectors"].examples) == (1, ("d01",))
+    assert {one.kind: one.examples for one in reader.findings}["vectors"] == ("d01", "d03")
+    for report in (plain, reader):
+        for one in report.findings:
+            if one.kind in ("terms", "counts", "fields", "orphans", "leftovers"):
+                assert (one.count, one.examples) == (None, ()), one
+    assert by_kind["indexes"].examples == ("chunk_embedding_1",)
+
+    mended = await service.check("docs", mend=True, tenant="default")
+    assert (mended.ok, {one.kind for one in mended.findings}) == (True, set(by_kind))
+    assert (await service.check("docs", tenant=OWNER)).findings == ()
+
+
+async def test_a_collection_that_the_viewer_does_not_see_is_none(service: Service):
+    await service.ingest([Document("s1", "s1", "S", "Secret.", readers=("user:7",))], "secret")
+    calls = (
+        lambda who: service.check("secret", tenant=who),
+        lambda who: service.rebuild("secret", tenant=who),
+        lambda who: service.reembed("secret", "minilm", tenant=who),
+        lambda who: service.delete("none", tenant=who),
+        lambda who: service.delete("none", "x", tenant=who),
+    )
+    for call in calls:
+        with pytest.raises(UnknownCollection) as raised:
+            await call("default")
+        assert raised.value.valid == ("docs",)
+    assert (await service.check("secret", tenant=Viewer("default", ("user:7",)))).documents == 1
+
+
+async def test_a_job_that_makes_a_collection_anew_counts_the_documents_that_the_viewer_reads(service: Service):
+    job = await service.rebuild("docs")
+    assert (job.documents, job.done) == (10, 0)  # of 14 one is disabled and three have a reader
+    while lease := await service.worker.jobs.take():
+        await service.worker.carry_out(lease)
+    for who, documents in (("default", 10), (Viewer("default", ("user:7",)), 13), (OWNER, 13)):
+        done = await service.job(job.id, tenant=who)
+        assert (done.status, done.documents, done.done) == ("done", documents, documents), who
+        assert (await service.jobs(tenant=who))[0].documents == documents, who
+
+
+async def test_who_writes_meanwhile_is_not_kept_waiting_and_keeps_nobody_waiting(service: Service, owner_url: str):
+    run(owner_url, _DRIFT["vectors"][0], _DRIFT["passages"][1])
+    with psycopg.connect(owner_url) as writer:
+        writer.execute("SELECT FROM signalbox.collection FOR UPDATE")
+        async with asyncio.timeout(20):
+            report = await service.check("docs", tenant=OWNER)
+    assert {one.kind: one.examples for one in report.findings} == {"passages": ("d01",), "vectors": ("d01",)}
+
+
+async def test_documents_that_come_meanwhile_are_no_drift(service: Service):
+    async def write() -> None:
+        for n in range(12):
+            more = [Document(f"new{n}", f"new{n}", "N", f"Walrus {n} swims. " * (1 + 30 * n)), *corpus()[n : n + 1]]
+            await service.ingest(more, "docs")
+
+    writing = asyncio.create_task(write())
+    reports = 0
+    while not writing.done():
+        assert (await service.check("docs", tenant=OWNER)).findings == ()
+        reports += 1
+    await writing
+    assert reports > 1
+
+
+async def test_one_that_takes_longer_than_it_may_says_which_command_does_not(
+    service: Service, owner_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(totals, "_FIRST_TERMS", "SELECT pg_sleep(60)::text, %(most)s")
+    for mend in (False, True):
+        started = time.monotonic()
+        with pytest.raises(Unavailable, match="run `signalbox check docs" + (" --mend`" if mend else "`")):
+            await service.check("docs", mend=mend, timeout_s=1.5, tenant=OWNER)
+        assert time.monotonic() - started < 4
+    await asyncio.sleep(0.5)
+    sleeping = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%%pg_sleep%%' AND state <> 'idle'"
+    with psycopg.connect(owner_url) as connection:
+        assert connection.execute(sleeping + " AND pid <> pg_backend_pid()").fetchone() == (0,)
+
+
+async def test_what_takes_long_is_made_beside_the_event_loop(service: Service, monkeypatch: pytest.MonkeyPatch):
+    threads = set()
+
+    def watched(made: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any) -> Any:
+            threads.add(threading.current_thread())
+            return made(*given)
+
+        return call
+
+    for module, name in ((store, "to_tsvector"), (check, "compared"), (values, "_words")):
+        monkeypatch.setattr(module, name, watched(getattr(module, name)))
+    assert (await service.check("docs", tenant=OWNER)).findings == ()
+    assert threads
+    assert threading.main_thread() not in threads

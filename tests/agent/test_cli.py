@@ -531,3 +531,30 @@ def test_what_is_quick_imports_nothing_heavy(statement: str):
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[-1] == "loaded:"
+
+
+def test_variables_that_are_no_settings_are_said_in_one_line_by_every_command(
+    signalbox: Signalbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("SIGNALBOX_DATABSE_URL", "SIGNALBOX_ZZZ", "SIGNALBOX_KEY_OF_WIKI", "SIGNALBOX_TEST_X"):
+        monkeypatch.setenv(name, "the value")
+    meant = "signalbox: the variable SIGNALBOX_DATABSE_URL is no setting: is SIGNALBOX_DATABASE_URL meant?; "
+    for command in (["collections", "--json"], ["ingest", "--help"], ["keys", "list"], ["jobs"], ["--version"]):
+        answer = signalbox(*command)
+        assert answer.code == 0, command
+        said = [line for line in answer.err.splitlines() if "is no setting" in line]
+        assert len(said) == 1, command
+        assert said[0].startswith(meant), command
+        assert "SIGNALBOX_ZZZ" in said[0]
+        assert "TEST_X" not in answer.err
+        assert "the value" not in answer.err
+    assert json.loads(signalbox("collections", "--json").out) == []
+    # A variable that a source's key is in is none.
+    (tmp_path / "signalbox.toml").write_text(
+        '[sources.news]\nkind = "web"\nprovider = "tavily"\ndescription = "News"\n'
+        'api_key_env = "SIGNALBOX_KEY_OF_WIKI"\n'
+    )
+    assert "KEY_OF_WIKI" not in signalbox("collections").err
+    for name in ("SIGNALBOX_DATABSE_URL", "SIGNALBOX_ZZZ"):
+        monkeypatch.delenv(name)
+    assert "is no setting" not in signalbox("collections").err

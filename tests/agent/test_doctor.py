@@ -10,6 +10,10 @@ from agent.serve import doctor, doctor_sources
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer
 from retrievers.core.fields import Field
+from retrievers.ingest.documents import Document
+from retrievers.ingest.run import ingest
+from retrievers.postgres.database import Database
+from retrievers.testing import HashEmbedder
 
 KEY = "sk-very-secret-key-0123"
 
@@ -97,3 +101,21 @@ def test_rank_features_without_a_field_of_their_type_are_named():
     features = rank_features.parse("prior:day=1,recency:day/30=1,tags:team=1,feedback=1")
     assert doctor._useless(features, [{}, fields]) == ["prior:day"]
     assert doctor._useless(rank_features.parse("prior:stars=1,tags:tems=1"), [fields]) == ["tags:tems"]
+
+
+async def test_fields_of_prompts_that_no_document_has_are_named(database: Database, owner_url: str, service_url: str):
+    metadata = {"team": "crew", "author": {"name": "Ann"}}
+    for collection, readers in (("notes", ()), ("secret", ("user:7",))):
+        document = Document("a", "a", "A", "Oil.", metadata=metadata, readers=readers)
+        await ingest(database, HashEmbedder(), "default", collection, [document])
+    given = "notes=author.nome,team; secret=team,x; nothing=team; web=site"
+    settings = Settings(database_url=owner_url, service_url=service_url, prompt_fields=given)
+    check = await doctor._prompt_fields(settings)
+    assert (check.ok, check.mend) == (
+        True, "shown of nothing, for no collection of default has it: notes=author.nome, secret=x, nothing"
+    )  # fmt: skip
+    for given in ("team,author,author.name", "notes=;secret=team", "tema;notes=;secret="):
+        fine = await doctor._prompt_fields(settings.model_copy(update={"prompt_fields": given}))
+        assert fine.mend == "", given
+    missing = await doctor._prompt_fields(settings.model_copy(update={"prompt_fields": "tema"}))
+    assert missing.mend.endswith("has it: tema")

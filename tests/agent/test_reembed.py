@@ -286,7 +286,7 @@ async def test_killed_at_several_moments_it_is_finished_by_the_next_worker_and_n
                 )
                 try:
                     async with asyncio.timeout(60):
-                        while (now := await service.job(job.id)).done <= done[-1]:  # noqa: ASYNC110
+                        while (now := await service.job(job.id, tenant=whole("default"))).done <= done[-1]:  # noqa: ASYNC110
                             await asyncio.sleep(0.05)
                 finally:
                     os.kill(process.pid, signal.SIGKILL)

@@ -10,10 +10,13 @@ import pytest
 
 from agent import Service, open_service
 from agent.serve.cli import run
+from agent.serve.http import rebuilding
 from agent.serve.http.app import create_app
 from agent.serve.identity import Caller, Unauthenticated
 from agent.settings import Settings
 from agent.testing import ScriptedServer
+from retrievers.ingest import totals
+from retrievers.ingest.documents import Document
 
 NEW = "openai/new"
 DOCUMENTS = [{"id": f"d{n}", "text": f"Penguin {n} walks over ice."} for n in range(12)]
@@ -121,6 +124,47 @@ async def test_over_http_drift_is_found_and_mended(client: httpx2.AsyncClient, o
     mended = (await client.post("/v1/collections/docs/check")).json()
     assert (mended["ok"], mended["findings"][0]["mended"]) == (True, True)
     assert (await client.get("/v1/collections/docs/check")).json()["findings"] == []
+
+
+async def test_over_http_a_key_is_told_nothing_of_documents_that_it_does_not_read(
+    client: httpx2.AsyncClient, service: Service, owner_url: str
+):
+    secret = [Document(f"secret{n}", f"secret{n}", "S", f"Albatross {n}.", readers=("user:7",)) for n in range(4)]
+    await client.post("/v1/documents", json={"collection": "docs", "documents": DOCUMENTS})
+    await service.ingest(secret, "docs", tenant="acme")
+    await service.ingest(secret, "hidden", tenant="acme")
+    with psycopg.connect(owner_url, autocommit=True) as connection:
+        connection.execute("UPDATE signalbox.chunk SET embedding = NULL WHERE document_id IN ('d1', 'secret2')")
+        connection.execute("UPDATE signalbox.term SET chunks = chunks + 1 WHERE term LIKE 'albatros%'")
+    found = await client.get("/v1/collections/docs/check")
+    report = found.json()
+    assert (report["ok"], report["documents"]) == (False, 12)
+    assert {one["kind"]: (one["count"], one["examples"]) for one in report["findings"]} == {
+        "vectors": (1, ["d1"]), "terms": (None, []),
+    }  # fmt: skip
+    assert "secret" not in found.text
+    assert "albatros" not in found.text
+    job = (await client.post("/v1/collections/docs/rebuild")).json()
+    assert job["documents"] == 12
+    await carried_out(service)
+    done = (await client.get(f"/v1/jobs/{job['job_id']}")).json()
+    assert (done["status"], done["documents"], done["done"]) == ("done", 12, 12)
+    for method, path in (("GET", "check"), ("POST", "check"), ("POST", "rebuild")):
+        unseen = await client.request(method, f"/v1/collections/hidden/{path}")
+        assert (unseen.status_code, unseen.json()["errors"][0]["valid"]) == (404, ["docs"]), path
+
+
+async def test_over_http_a_check_ends_with_its_request_and_names_the_command(
+    client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+):
+    await client.post("/v1/documents", json={"collection": "docs", "documents": DOCUMENTS})
+    monkeypatch.setattr(totals, "_FIRST_TERMS", "SELECT pg_sleep(60)::text, %(most)s")
+    monkeypatch.setattr(rebuilding, "left_s", lambda *given, **more: 1.5)
+    for method in ("GET", "POST"):
+        late = await client.request(method, "/v1/collections/docs/check", timeout=10)
+        assert (late.status_code, late.headers["Retry-After"]) == (503, "60")
+        assert late.headers["Content-Type"] == "application/problem+json"
+        assert "run `signalbox check docs" in late.json()["detail"]
 
 
 def test_on_the_command_line(

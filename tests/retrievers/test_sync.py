@@ -445,12 +445,12 @@ async def test_a_run_that_dies_anywhere_is_brought_to_the_same_end_by_the_next(
     for _ in range(60):
         left = choose.randrange(1, 40)
 
-        def mortal(self: Database, who: Any) -> Any:
+        def mortal(self: Database, who: Any, **more: Any) -> Any:
             nonlocal left
             left -= 1
             if left < 0:
                 raise Died
-            return transaction(self, who)
+            return transaction(self, who, **more)
 
         with monkeypatch.context() as patch:
             patch.setattr(Database, "transaction", mortal)

@@ -5,9 +5,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Response
 
+from agent.serve.deadline import left_s
 from agent.serve.http import shapes
 from agent.serve.http.bodies import JsonBody
-from agent.serve.http.dependencies import TheService, TheWriter
+from agent.serve.http.dependencies import TheService, TheWriter, WaitedS
 from agent.serve.http.documents import job_body
 from agent.serve.http.native import Name, answer, gives
 from retrievers.core.errors import BadRequest, listing
@@ -49,16 +50,20 @@ async def rebuild_collection(service: TheService, caller: TheWriter, name: Name)
     return answer(job_body(await service.rebuild(name, tenant=caller.viewer)), 202)
 
 
-async def check_collection(service: TheService, caller: TheWriter, name: Name) -> Response:
-    """Compare all that is stored of the collection with what its documents make of it."""
-    return await _checked(service, caller, name, mend=False)
+async def check_collection(service: TheService, caller: TheWriter, name: Name, waited_s: WaitedS) -> Response:
+    """Compare all that is stored of the collection with what its documents make of it.
+
+    A collection that takes longer than TIMEOUT_S is answered with 503: the command `signalbox check` takes its time.
+    """
+    return await _checked(service, caller, name, waited_s, mend=False)
 
 
-async def mend_collection(service: TheService, caller: TheWriter, name: Name) -> Response:
-    """As GET, and put right what is wrong; `ok` is false where that could not be."""
-    return await _checked(service, caller, name, mend=True)
+async def mend_collection(service: TheService, caller: TheWriter, name: Name, waited_s: WaitedS) -> Response:
+    """As GET, and put right what is wrong; `ok` is false where that could not be. After a 503 what was mended stays."""
+    return await _checked(service, caller, name, waited_s, mend=True)
 
 
-async def _checked(service: TheService, caller: TheWriter, name: str, *, mend: bool) -> Response:
-    report = await service.check(name, mend=mend, tenant=caller.viewer)
+async def _checked(service: TheService, caller: TheWriter, name: str, waited_s: float, *, mend: bool) -> Response:
+    timeout_s = left_s(None, service.settings, waited_s, by_model=False) or service.settings.timeout_s
+    report = await service.check(name, mend=mend, timeout_s=timeout_s, tenant=caller.viewer)
     return answer(shapes.Checked(**asdict(report), ok=report.ok))

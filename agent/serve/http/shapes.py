@@ -172,8 +172,11 @@ class Wrong(Shape):
 
     kind: str
     text: Annotated[str, Field(description="what it is")]
-    count: int
-    examples: list[str]
+    count: Annotated[
+        int | None,
+        Field(description="how many, of documents those that the caller reads; null where it may not be told"),
+    ]
+    examples: Annotated[list[str], Field(description="at most five; of documents, such as the caller reads")]
     mended: bool
 
 
@@ -181,7 +184,7 @@ class Checked(Shape):
     """What was compared, and what was wrong."""
 
     collection: str
-    documents: Annotated[int, Field(description="how many were compared")]
+    documents: Annotated[int, Field(description="how many of those that the caller reads were compared")]
     ok: Annotated[bool, Field(description="whether nothing is wrong any more")]
     findings: list[Wrong]
 

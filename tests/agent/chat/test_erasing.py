@@ -4,14 +4,18 @@ import asyncio
 import json
 import uuid
 from contextlib import aclosing
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx2
 import psycopg
 import pytest
 
+from agent import erasure
 from agent.erasure import Erased
 from agent.memory import Turn
+from agent.records import Asking
 from agent.serve import cli
 from retrievers.core.errors import BadRequest, NotFound
 from retrievers.core.types import Viewer, whole
@@ -149,6 +153,23 @@ async def test_a_question_under_way_meanwhile_leaves_nothing_either(chatting, pe
     assert await held(chatting, person) == dict.fromkeys(TABLES, 0)
     await chatting.service.retrieve(ASKED, user=person)  # what comes later is kept again
     assert (await held(chatting, person))["exchange"] == 1
+
+
+async def test_a_question_that_came_before_the_erasure_is_not_recorded_after_it(chatting, person, conversation):
+    """As of a process that has let the question in, and writes it down and ends it when its person is erased."""
+    records, at = chatting.service.records, datetime.now(UTC)
+    early, late, next_one = (uuid.uuid4().hex for _ in range(3))
+    asking = Asking(ASKED, "ask", at, conversation=conversation, user=person)
+    await records.begin("default", early, asking)
+    await erasure.note(chatting.service.database, ALL, user=person, conversation=None)
+    await records.begin("default", late, asking)
+    assert (await held(chatting, person))["exchange"] == 1  # which the erasure would find, were it not for its moment
+    for id in (early, late):
+        records.end("default", id, "answered", GOOD, None)
+    assert await held(chatting, person) == dict.fromkeys(TABLES, 0)
+    await records.begin("default", next_one, replace(asking, at=datetime.now(UTC)))
+    records.end("default", next_one, "answered", GOOD, None)
+    assert [one.answer for one in await records.newest("default", asker=person)] == [GOOD]
 
 
 async def test_a_trace_that_another_process_is_about_to_write_is_not_written(chatting, person):

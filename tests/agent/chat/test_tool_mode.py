@@ -354,6 +354,22 @@ async def test_arguments_that_are_ill_formed_are_told_to_the_model_once_and_not_
     assert [one["outcome"] for one in (await trace_of(chatting, got))["lookups"]] == ["refused", "refused"]
 
 
+@BOTH
+@pytest.mark.parametrize("first", ["", "I look it up. "], ids=["alone", "beside words"])
+async def test_an_answer_that_cites_what_an_ill_formed_call_never_found_says_so(chatting, stream, first):
+    chatting.script.replies.extend([calls(search("{", "a"), text=first or None), TEXT])
+    got = await ask(chatting, stream)
+    assert got.text.endswith(TEXT)
+    assert "[1]" in got.text
+    assert (got.cited, got.extra["degraded"]) == ([], ["tool_call_dropped"])
+
+
+async def test_of_two_calls_at_once_the_one_that_was_not_executed_is_said(chatting):
+    chatting.script.replies.extend([calls(search("rotor", "a", top_k=1), search("{", "b")), TEXT])
+    got = await ask(chatting)
+    assert (got.cited, got.extra["degraded"]) == (["rotor"], ["tool_call_dropped"])
+
+
 async def test_a_model_that_was_told_may_do_better(chatting):
     chatting.script.replies.extend([calls(search("{", "a")), calls(search("rotor", "b", top_k=1)), TEXT])
     got = await ask(chatting)

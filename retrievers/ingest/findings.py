@@ -1,0 +1,130 @@
+"""What is wrong with what is stored of a collection, and what of it a viewer may be told."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from retrievers.core.types import EVERYTHING, Collection, Viewer
+from retrievers.postgres.database import Database
+
+KINDS = {
+    "version": "it was split or analysed by another version of signalbox: `signalbox rebuild {name}`",
+    "documents": "documents whose values, language or counts are not what they were given",
+    "passages": "documents whose passages, terms or BM25 weights are not those of their text",
+    "vectors": "documents with a passage without a vector of the collection's embedder",
+    "embedder": "no setting names the embedder of its vectors, so questions search its words alone: see EMBEDDERS",
+    "orphans": "passages without a document",
+    "terms": "terms that are counted wrongly, which moves BM25",
+    "counts": "counts of documents, passages, words and languages that are wrong",
+    "fields": "fields whose values, ranges or words are not those of the documents",
+    "indexes": "indexes of the database that are missing or invalid",
+    "leftovers": "older makes of it that were never removed",
+}
+_OF_DOCUMENTS = ("documents", "passages", "vectors")
+"""Kinds whose findings name documents."""
+_OF_NOBODY = ("version", "embedder", "indexes")
+"""Kinds whose findings tell nothing of documents."""
+NAMED = 5
+
+
+@dataclass(slots=True)
+class Names:
+    """Names of what is wrong in one way.
+
+    Attributes:
+        count: how many there are.
+        names: of documents all, of anything else the first few.
+    """
+
+    count: int
+    names: list[str]
+
+    @classmethod
+    def of(cls, names: Sequence[str]) -> "Names":
+        """All of them."""
+        return cls(len(names), list(names))
+
+
+Wrong = dict[str, Names]
+"""By kind what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is wrong.
+
+    Attributes:
+        kind: a key of `KINDS`; `text` says it.
+        count: how many of what the text speaks of; of documents, those that the viewer reads. None of anything that
+            is made of documents, where the viewer does not read all of them.
+        examples: ids of documents that the viewer reads, terms, names of fields or indexes; none where `count` is None.
+        mended: whether it was mended.
+    """
+
+    kind: str
+    text: str
+    count: int | None
+    examples: tuple[str, ...]
+    mended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was compared, and what was wrong.
+
+    Attributes:
+        documents: how many were compared; of those that the viewer reads, where it does not read all.
+    """
+
+    collection: str
+    documents: int
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong any more."""
+        return all(one.mended for one in self.findings)
+
+
+async def report(
+    database: Database, viewer: Viewer, collection: Collection, documents: int, wrong: Wrong, left: Wrong
+) -> Report:
+    """What was wrong as the viewer may be told it.
+
+    Args:
+        documents: how many were compared.
+        left: what still is wrong.
+    """
+    told: Mapping[str, Names] = left | wrong
+    if viewer.principals != EVERYTHING:
+        documents, told = await _readable(database, viewer, collection, told)
+    findings = []
+    for kind, text in KINDS.items():
+        if kind in wrong or kind in left:
+            said, one = text.format(name=collection.name), told.get(kind)
+            count, names = (one.count, one.names) if one is not None else (None, [])
+            findings.append(Finding(kind, said, count, tuple(names[:NAMED]), kind not in left))
+    return Report(collection.name, documents, tuple(findings))
+
+
+async def _readable(
+    database: Database, viewer: Viewer, collection: Collection, wrong: Mapping[str, Names]
+) -> tuple[int, dict[str, Names]]:
+    """How many documents the viewer reads, and what of the names by kind it may be told."""
+    told = {kind: wrong[kind] for kind in _OF_NOBODY if kind in wrong}
+    which = {"tenant": collection.tenant, "collection": collection.number}
+    async with database.transaction(viewer) as connection:
+        for kind in _OF_DOCUMENTS:
+            if kind in wrong:
+                cursor = await connection.execute(_READABLE, which | {"ids": wrong[kind].names, "most": NAMED})
+                rows = await cursor.fetchall()
+                told[kind] = Names(rows[0][1] if rows else 0, [row[0] for row in rows])
+        counted = await (await connection.execute(_READABLE_COUNT, which)).fetchone()
+    return (int(counted[0]) if counted else 0), told
+
+
+# As the viewer: row security leaves out what it does not read.
+_READABLE = """
+    SELECT id, count(*) OVER () FROM signalbox.document
+    WHERE tenant = %(tenant)s AND collection = %(collection)s AND id = ANY (%(ids)s) ORDER BY id LIMIT %(most)s
+"""
+_READABLE_COUNT = "SELECT count(*) FROM signalbox.document WHERE tenant = %(tenant)s AND collection = %(collection)s"
