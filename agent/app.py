@@ -777,6 +777,18 @@ class Service:
         """
         return await self._schedules.run_now(self.viewer(tenant), name)
 
+    @_in_time
+    async def forget_sync(self, name: str, *, tenant: str | Viewer | None = None) -> Followed:
+        """Follow a source no more, because it was moved or named otherwise; the documents stay. Returns what it was.
+
+        Args:
+            name: of its schedule, its id, the source as it is listed, or a collection that follows one alone.
+        Raises:
+            NotFound: the tenant follows no such source.
+            BadRequest: the collection follows several.
+        """
+        return await self._schedules.forget(self.viewer(tenant), name)
+
     async def delete(self, collection: str, document: str | None = None, *, tenant: str | Viewer | None = None) -> int:
         """Delete one document, or a collection with all of them; returns how many documents went.
 

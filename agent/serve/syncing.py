@@ -37,10 +37,26 @@ class Asked:
     updated_at: str | None = None
     dry_run: bool = False
     force: bool = False
+    forget: str | None = None
+
+
+def check_arguments(asked: Asked) -> None:
+    """Raises:
+    BadRequest: what was said excludes each other.
+    """
+    if asked.forget is not None and asked != Asked(None, None, asked.tenant, forget=asked.forget):
+        raise BadRequest("--forget stands alone: it syncs nothing", where="--forget")
 
 
 async def run(service: "Service", asked: Asked, *, as_json: bool) -> int:
     """Sync and say what was done; 0 when every document was stored, 2 when one was bad."""
+    if asked.forget is not None:
+        gone = await service.forget_sync(asked.forget, tenant=service.viewer(asked.tenant, ("*",)))
+        if as_json:
+            output.write_json({"forgotten": shown(gone)})
+        else:
+            print(output.plain(f"forgotten: {gone.source} -> {gone.collection}; its documents stay"))
+        return 0
     if asked.source is None:
         _show_all(await service.syncs(tenant=service.viewer(asked.tenant, ("*",))), as_json=as_json)
         return 0

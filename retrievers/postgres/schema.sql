@@ -1055,6 +1055,8 @@ CREATE TABLE signalbox.sync (
     due_at timestamp with time zone,
     documents integer,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
+    forgotten_at timestamp with time zone,
+    heard_at timestamp with time zone,
     CONSTRAINT sync_tenant_check CHECK ((tenant <> ''::text))
 );
 
@@ -1070,6 +1072,10 @@ COMMENT ON COLUMN signalbox.sync.name IS 'of its schedule, where it has one';
 
 COMMENT ON COLUMN signalbox.sync.documents IS 'how many the last whole run left; null before the first';
 
+COMMENT ON COLUMN signalbox.sync.forgotten_at IS 'since when it is followed no more; its documents stay, and are those of no item';
+
+COMMENT ON COLUMN signalbox.sync.heard_at IS 'when a worker last said that its settings hold the schedule';
+
 CREATE TABLE signalbox.sync_document (
     tenant text NOT NULL,
     collection text NOT NULL,
@@ -1078,7 +1084,8 @@ CREATE TABLE signalbox.sync_document (
     item text COLLATE pg_catalog."C",
     run bigint NOT NULL,
     given bytea NOT NULL,
-    digest bytea
+    digest bytea,
+    former uuid
 );
 
 ALTER TABLE ONLY signalbox.sync_document FORCE ROW LEVEL SECURITY;
@@ -1092,6 +1099,8 @@ COMMENT ON COLUMN signalbox.sync_document.run IS 'number of the attempt that fou
 COMMENT ON COLUMN signalbox.sync_document.given IS 'digest of the document as the item gave it';
 
 COMMENT ON COLUMN signalbox.sync_document.digest IS 'document.digest as this source stored it; null until it has';
+
+COMMENT ON COLUMN signalbox.sync_document.former IS 'the source that it was taken over from; null where it came with its own';
 
 CREATE TABLE signalbox.sync_item (
     tenant text NOT NULL,

@@ -13,6 +13,7 @@ from retrievers.ingest.jobs import Jobs, Lease
 from retrievers.ingest.run import Report
 from retrievers.ingest.store import Connection
 from retrievers.postgres.database import Database, Row
+from retrievers.sync.forgotten import Remains, inherit, remains
 
 _READING = "1"
 """Of how items become documents: with another number every item is read again."""
@@ -103,6 +104,11 @@ class Manifest:
         async with self.database.transaction(whole(self.tenant)) as connection:
             row = await (await connection.execute(_STORED, self._which())).fetchone()
         return (row[0], row[0] if row[1] is None else row[1]) if row else (0, 0)
+
+    async def remains(self) -> list[Remains]:
+        """What is left of the sources of its collection that were forgotten."""
+        async with self.database.transaction(whole(self.tenant)) as connection:
+            return await remains(connection, self.tenant, self.collection, self.sync)
 
     async def owners(self, ids: Sequence[str]) -> dict[str, Owner]:
         """To which items documents belong, by id."""
@@ -213,6 +219,11 @@ class Writer:
             # What was interrupted before did not stop at this: neither a worker's death nor a dependency.
             await connection.execute(_ADVANCED, {"tenant": self.lease.tenant, "id": self.lease.id})
 
+    async def inherit(self, former: UUID) -> None:
+        """Have what is left of a forgotten source be deleted with what is gone from this one."""
+        async with self._transaction() as connection:
+            await inherit(connection, self.manifest.tenant, self.manifest.sync, former)
+
     async def delete_some(self) -> int | None:
         """Delete a batch of the documents that no item gives any more; how many were stored, None when none is left."""
         manifest = self.manifest
@@ -294,6 +305,7 @@ _CLAIM = """
     FROM unnest(%(ids)s::text[], %(items)s::text[], %(given)s::bytea[]) AS new (id, item, given) ORDER BY id
     ON CONFLICT (tenant, collection, document_id) DO UPDATE
     SET sync = excluded.sync, item = excluded.item, run = excluded.run, given = excluded.given,
+        former = CASE WHEN m.sync = excluded.sync THEN m.former ELSE m.sync END,
         digest = CASE WHEN m.sync = excluded.sync AND m.given = excluded.given THEN m.digest END
 """
 _READ_AGAIN = """

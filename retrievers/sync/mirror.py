@@ -35,6 +35,7 @@ from retrievers.ingest.jobs import Jobs, Lease
 from retrievers.ingest.run import Failure, Progress, Report, Written, check_name
 from retrievers.postgres.database import Database
 from retrievers.sandbox import Stopped
+from retrievers.sync.forgotten import Remains
 from retrievers.sync.manifest import Claim, Known, Manifest, Owner, Writer, id_of, may_have
 from retrievers.sync.source import (
     MOST_ITEMS,
@@ -187,7 +188,7 @@ class Mirror:
             async for portion in portions:
                 await plan.look_at(portion)
         stored, before = await manifest.stored()
-        return plan.made(stored, before, limits)
+        return plan.made(stored, before, await manifest.remains(), limits)
 
     async def run(self, jobs: Jobs, lease: Lease, into: Store, limits: Limits, progress: Progress) -> Mirrored:
         """Bring the collection up to date.
@@ -345,6 +346,11 @@ class _Run:
         doomed = await self.writer.manifest.doomed()
         if refused := _refusal(doomed, before, limits):
             raise DeletionRefused(refused)
+        for one in await self.writer.manifest.remains():
+            if not self.report.failed and one.goes(limits.most_deleted, force=limits.force):
+                await self.writer.inherit(one.sync)
+            elif one.taken:
+                self.report.notes.append(_stays(one))
         while (some := await self.writer.delete_some()) is not None:
             self.report.deleted += some
             self.progress(self.report)
@@ -361,6 +367,8 @@ class _Planning:
     added: set[str] = field(default_factory=set)
     changed: set[str] = field(default_factory=set)
     owners: dict[str, Owner] = field(default_factory=dict)
+    taken: dict[str, UUID] = field(default_factory=dict)
+    """Sources that documents are taken over from, by id."""
 
     async def look_at(self, portion: _Portion) -> None:
         """As `_Run.store`, without writing."""
@@ -386,21 +394,30 @@ class _Planning:
             if id in refused:
                 continue
             self.gone.discard(id)
-            if id not in found or found[id].sync != sync:
+            if id not in found:
                 self.added.add(id)
-            elif found[id].given != one.claim.given or id in self.damaged:
+            elif found[id].sync != sync:
+                self.taken[id] = found[id].sync
+            if id in found and (found[id].given != one.claim.given or id in self.damaged):
                 self.changed.add(id)
             self.owners[id] = Owner(sync, one.claim.item, _THIS_RUN, one.claim.given)
 
-    def made(self, stored: int, before: int, limits: Limits) -> Plan:
+    def made(self, stored: int, before: int, forgotten: Sequence[Remains], limits: Limits) -> Plan:
         """The plan, when all has been looked at.
 
         Args:
             stored: documents that there are by the manifest; `before`: as of `_Run.delete`.
+            forgotten: what was left of forgotten sources before.
         """
-        unchanged = stored - len(self.gone) - len(self.changed)
+        refused = _refusal(len(self.gone), before, limits)
+        unchanged = stored + len(self.taken) - len(self.gone) - len(self.changed)
+        for one in forgotten:
+            ids = [id for id in one.ids if id not in self.taken]
+            left = Remains(one.sync, one.taken + len(one.ids) - len(ids), ids)
+            if not refused and not self.failed and left.goes(limits.most_deleted, force=limits.force):
+                self.gone.update(ids)
         lists = (sorted(self.added), sorted(self.changed), sorted(self.gone))
-        return Plan(*lists, unchanged, self.failed, _refusal(len(self.gone), before, limits))
+        return Plan(*lists, unchanged, self.failed, refused)
 
 
 _THIS_RUN = 0
@@ -456,7 +473,10 @@ def _losers(offers: Iterable[_Offer], refused: Mapping[str, Owner], sync: UUID) 
         if owner is None:
             continue
         if owner.sync != sync:
-            reason: str | None = f'the id "{one.claim.id}" belongs to another source of this collection'
+            reason: str | None = (
+                f'the id "{one.claim.id}" belongs to another source of this collection; if that is followed no more: '
+                f"signalbox sync --forget {owner.sync.hex}"
+            )
         elif owner.given != one.claim.given:
             reason = _given_already(one.claim.id, str(owner.item))
         elif owner.item == one.claim.item:
@@ -489,6 +509,13 @@ def _refusal(doomed: int, before: int, limits: Limits) -> str | None:
     return (
         f"{doomed:,} of {before:,} documents are gone from the source, more than SYNC_MAX_DELETE allows "
         f"({limits.most_deleted:.0%}): none was deleted; if they are meant to go, sync it with --force"
+    )
+
+
+def _stays(left: Remains) -> str:
+    return (
+        f"{len(left.ids):,} documents of a source that was forgotten stay: more than SYNC_MAX_DELETE allows, or "
+        "something failed; if they are meant to go, sync it with --force once nothing fails"
     )
 
 

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from retrievers.core.errors import NotFound, Unavailable
+from retrievers.core.errors import BadRequest, NotFound, Unavailable
 from retrievers.core.types import Viewer, whole
 from retrievers.ingest.jobs import Job, Jobs, Lease
 from retrievers.postgres.database import Database
+from retrievers.sync.forgotten import forget_source
 from retrievers.sync.mirror import Mirror
 
 MOST_LISTED = 200
@@ -125,6 +126,21 @@ class Schedules:
             await connection.execute(_WRITE_DOWN, {"tenant": tenant, "sync": uuid.UUID(one.id)})
         return find(await self.listed(who), one.id)
 
+    async def forget(self, who: str | Viewer, name: str) -> Followed:
+        """Follow a source no more; the documents stay. Returns what it was.
+
+        Args:
+            name: of its schedule, its id, the source, or a collection that follows one alone.
+        Raises:
+            NotFound: the tenant follows no such source.
+            BadRequest: the collection follows several.
+        """
+        viewer = Viewer.of(who)
+        one = _find_one(await self.listed(viewer), name)
+        async with self._database.transaction(whole(viewer.tenant)) as connection:
+            await forget_source(connection, viewer.tenant, one.collection, uuid.UUID(one.id))
+        return one
+
 
 def find(followed: Sequence[Followed], name: str) -> Followed:
     """The mirror of that name or id.
@@ -138,6 +154,16 @@ def find(followed: Sequence[Followed], name: str) -> Followed:
     raise NotFound(f'there is no sync "{name[:80]}"', where="name")
 
 
+def _find_one(followed: Sequence[Followed], name: str) -> Followed:
+    meant = [one for one in followed if name in (one.id, one.name)]
+    meant = meant or [one for one in followed if name == one.source]
+    meant = meant or [one for one in followed if name == one.collection]
+    if len(meant) > 1:
+        those = "; ".join(f"{one.id} is {one.source} -> {one.collection}" for one in meant)
+        raise BadRequest(f'"{name[:80]}" may be any of {len(meant)}, say which: {those}', where="name")
+    return meant[0] if meant else find((), name)
+
+
 def _row(mirror: Mirror) -> dict[str, object]:
     return {
         "tenant": mirror.tenant,
@@ -148,8 +174,9 @@ def _row(mirror: Mirror) -> dict[str, object]:
 
 
 _MEET = """
-    INSERT INTO signalbox.sync (tenant, id, collection, source)
-    VALUES (%(tenant)s, %(sync)s, %(collection)s, %(source)s) ON CONFLICT DO NOTHING
+    INSERT INTO signalbox.sync AS s (tenant, id, collection, source)
+    VALUES (%(tenant)s, %(sync)s, %(collection)s, %(source)s)
+    ON CONFLICT (tenant, id) DO UPDATE SET forgotten_at = NULL WHERE s.forgotten_at IS NOT NULL
 """
 _REGISTER = """
     INSERT INTO signalbox.sync AS s (tenant, id, collection, source, name, every_s, due_at)
@@ -192,5 +219,6 @@ _LISTED = """
            (SELECT j.id FROM signalbox.job j WHERE j.tenant = s.tenant AND j.sync = s.id
               AND (j.expires_at IS NULL OR j.expires_at > now())
             ORDER BY j.delivery DESC LIMIT 1)
-    FROM signalbox.sync s WHERE s.tenant = %(tenant)s ORDER BY s.name, s.collection, s.source LIMIT %(most)s
+    FROM signalbox.sync s WHERE s.tenant = %(tenant)s AND s.forgotten_at IS NULL
+    ORDER BY s.name, s.collection, s.source LIMIT %(most)s
 """

@@ -110,6 +110,27 @@ def test_a_sync_of_the_settings_is_run_by_its_name(signalbox: Callable[..., Answ
     assert (missing.code, "--collection NAME, or one that the settings name: handbook" in missing.err) == (2, True)
 
 
+def test_a_source_that_was_moved_is_forgotten_from_the_command_line(
+    signalbox: Callable[..., Answer], folder: Path, tmp_path: Path
+):
+    signalbox("sync", "source", "--collection", "docs")
+    folder.rename(tmp_path / "moved")
+    blocked = signalbox("sync", "moved", "--collection", "docs")
+    command = blocked.err.partition("signalbox ")[2].split("\n")[0].split()
+    assert (blocked.code, command[:2]) == (2, ["sync", "--forget"]), blocked.err
+    several = signalbox("sync", "--forget", "docs")
+    assert (several.code, "say which" in several.err, str(folder) in several.err) == (2, True, True), several.err
+
+    assert signalbox(*command).out == f"forgotten: {folder} -> docs; its documents stay\n"
+    assert (
+        "0 added, 0 updated, 0 deleted, 3 unchanged, 0 failed" in signalbox("sync", "moved", "--collection", "docs").out
+    )
+    assert signalbox("sync").out.count(" -> docs") == 1
+    assert signalbox(*command).code == 2
+    assert "stands alone" in signalbox("sync", "moved", "--forget", "docs").err
+    assert json.loads(signalbox("sync", "--forget", "docs", "--json").out)["forgotten"]["collection"] == "docs"
+
+
 @pytest.mark.parametrize(
     "table",
     [
@@ -210,6 +231,17 @@ async def test_a_schedule_is_its_tenants_own(service: Service, client: httpx2.As
         assert (await client.post(f"/v1/syncs/{name}/run", headers=RIVAL)).status_code == 404
     assert (await client.get("/v1/syncs", headers={"Authorization": "Bearer no"})).status_code == 401
     assert (await client.get("/v1/syncs/nothing")).status_code == 404
+
+
+async def test_a_source_is_forgotten_over_http_by_its_tenant_alone(service: Service, client: httpx2.AsyncClient):
+    async with service.worker:
+        id = (await last(client, 1))["id"]
+    assert (await client.delete(f"/v1/syncs/{id}", headers=RIVAL)).status_code == 404
+    gone = await client.delete(f"/v1/syncs/{id}")
+    assert (gone.status_code, gone.json()["collection"]) == (200, "docs"), gone.text
+    assert id not in [one["id"] for one in (await client.get("/v1/syncs")).json()["syncs"] if one["last"]]
+    assert (await client.delete("/v1/syncs/nothing")).status_code == 404
+    assert len((await client.get("/v1/documents/docs/a.md")).json()["text"]) > 0
 
 
 async def test_a_deleted_document_and_a_deleted_collection_are_in_no_manifest(

@@ -31,6 +31,7 @@ from retrievers.sync.manifest import forget
 from retrievers.sync.mirror import DeletionRefused, Limits, Mirror, Mirrored, Plan
 from retrievers.sync.schedule import Schedule, Schedules
 from retrievers.sync.source import Source
+from retrievers.sync.sources import open_source
 from retrievers.testing import HashEmbedder
 
 # ruff: noqa: ASYNC240 - the files are small, and nothing else waits
@@ -307,10 +308,112 @@ async def test_documents_of_nobodys_source_stay_and_two_sources_share_a_collecti
     await sync(database, folder)
     report = await sync(database, other)
     assert did(report) == (2, 0, 0, 0, 1)
-    assert report.failed[0].reason == 'the id "a.md" belongs to another source of this collection'
+    mirror = Mirror(database, TENANT, "docs", Folder(folder))
+    assert report.failed[0].reason == (
+        'the id "a.md" belongs to another source of this collection; if that is followed no more: '
+        f"signalbox sync --forget {mirror.manifest.sync.hex}"
+    )
     (other / "o.md").unlink()
     assert did(await sync(database, other)) == (0, 0, 1, 1, 1)
     assert ids(owner_url) == ["a.md", "c0", "c1", "c2", "mine", "p.md", "sub/b.md"]
+
+
+# A source that is moved or named otherwise.
+
+
+async def forget_sync(database: Database, name: str) -> None:
+    await Schedules(database, Jobs(database)).forget(TENANT, name)
+
+
+async def test_a_source_that_was_moved_takes_its_documents_over_once_the_old_one_is_forgotten(
+    database: Database, owner_url: str, folder: Path
+):
+    await worker_on(database).deliver(TENANT, of_records("docs", [{"id": "mine", "text": "by hand"}]))
+    await sync(database, folder)
+    moved = folder.rename(folder.with_name("moved"))
+    (moved / "sub" / "b.md").unlink()
+    write(moved, "a.md", "# A again")
+    assert len((await sync(database, moved)).failed) == 4
+    await forget_sync(database, Folder(folder).shown)
+    before = ids(owner_url)
+    assert before == ["a.md", "c0", "c1", "c2", "mine", "sub/b.md"]
+    assert [one.source for one in await Schedules(database, Jobs(database)).listed(TENANT)] == [Folder(moved).shown]
+
+    planned = await plan(database, moved)
+    assert (planned.added, planned.changed, planned.deleted, planned.unchanged) == ([], ["a.md"], ["sub/b.md"], 3)
+    assert did(await sync(database, moved)) == (0, 1, 1, 3, 0)
+
+    assert ids(owner_url) == ["a.md", "c0", "c1", "c2", "mine"]
+    assert did(await sync(database, moved)) == (0, 0, 0, 4, 0)
+    assert owner(owner_url, "SELECT count(*) FROM signalbox.sync") == [(1,)]
+
+
+async def test_a_source_that_has_little_of_a_forgotten_one_deletes_nothing_of_it(
+    database: Database, owner_url: str, folder: Path, tmp_path: Path
+):
+    other, third = tmp_path / "other", tmp_path / "third"
+    write(other, "a.md", "# A of the other")
+    write(third, "t.md", "# T")
+    await sync(database, third)
+    await sync(database, folder)
+    await forget_sync(database, Mirror(database, TENANT, "docs", Folder(folder)).manifest.sync.hex)
+
+    assert did(await sync(database, third)) == (0, 0, 0, 1, 0)
+    assert (await plan(database, other)).deleted == []
+    report = await sync(database, other)
+    assert did(report) == (0, 1, 0, 0, 0)
+    assert "4 documents of a source that was forgotten stay" in report.notes[0]
+    assert ids(owner_url) == ["a.md", "c0", "c1", "c2", "sub/b.md", "t.md"]
+    assert did(await sync(database, other, limits=Limits(force=True))) == (0, 0, 4, 1, 0)
+    assert ids(owner_url) == ["a.md", "t.md"]
+
+
+async def test_a_forgotten_source_that_is_synced_again_is_followed_as_before(
+    database: Database, owner_url: str, folder: Path
+):
+    await sync(database, folder)
+    await forget_sync(database, "docs")
+    (folder / "sub" / "b.md").unlink()
+
+    assert did(await sync(database, folder)) == (0, 0, 1, 4, 0)
+    assert len(await Schedules(database, Jobs(database)).listed(TENANT)) == 1
+
+
+async def test_nothing_is_deleted_of_a_forgotten_source_while_something_cannot_be_read(
+    database: Database, owner_url: str, folder: Path
+):
+    await sync(database, folder)
+    moved = folder.rename(folder.with_name("moved"))
+    (moved / "sub" / "b.md").unlink()
+    (moved / "sub" / "b.md").symlink_to("nowhere")
+    write(moved, "bad.json", "{")
+    await forget_sync(database, "docs")
+
+    report = await sync(database, moved)
+
+    assert (report.deleted, len(report.failed) > 0) == (0, True)
+    assert "sub/b.md" in ids(owner_url)
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        ("docs", "./docs", "docs/", "docs//", "x/../docs", "{here}/docs", "{here}/docs/"),
+        ("git:docs", "git:./docs/", "git:{here}/docs@HEAD"),
+        ("https://a.example/list", "https://A.example:443/list/", "HTTPS://a.example/list#x"),
+        ("https://a.example", "https://a.example/"),
+        ("s3://bucket", "s3://bucket/"),
+        ("s3://bucket/a", "s3://bucket/a/"),
+        ("postgresql://u:p@db.example/x", "postgres://v@DB.example:5432/x"),
+    ],
+)
+def test_spellings_that_mean_the_same_are_one_source(
+    same: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    table = "t" if "://u:p" in same[0] else None
+    shown = {open_source(one.format(here=tmp_path), table=table).shown for one in same}
+    assert len(shown) == 1, shown
 
 
 # The guard.

@@ -23,6 +23,7 @@ def router() -> APIRouter:
     routes.get("", responses=gives(shapes.Syncs))(list_syncs)
     routes.get("/{name}", responses=gives(shapes.SyncBody))(get_sync)
     routes.post("/{name}/run", status_code=202, responses=gives(shapes.SyncBody, 202))(run_sync)
+    routes.delete("/{name}", responses=gives(shapes.SyncBody))(forget_sync)
     return routes
 
 
@@ -40,6 +41,15 @@ async def get_sync(service: TheService, caller: TheWriter, name: SyncName) -> Re
 async def run_sync(service: TheService, caller: TheWriter, name: SyncName) -> Response:
     """Have a worker that knows the source run it now; one that is under way already is left to it."""
     return answer(_body(await service.run_sync(name, tenant=caller.viewer)), 202)
+
+
+async def forget_sync(
+    service: TheService,
+    caller: TheWriter,
+    name: Annotated[str, Path(description="as of the other routes, or a collection", min_length=1, max_length=128)],
+) -> Response:
+    """Follow a source no more that was moved or named otherwise; its documents stay. Answers with what it was."""
+    return answer(_body(await service.forget_sync(name, tenant=caller.viewer)))
 
 
 def _body(one: Followed) -> shapes.SyncBody:
