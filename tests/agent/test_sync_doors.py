@@ -157,6 +157,13 @@ def test_a_password_of_a_source_is_nowhere_to_be_seen(signalbox: Callable[..., A
     with psycopg.connect(owner_url) as connection:
         shown += map(repr, connection.execute("SELECT * FROM signalbox.sync").fetchall())
     assert "hunter2" not in " ".join(map(str, shown))
+    with open(tmp_path / "signalbox.toml", "a") as file:
+        file.write('[sync.list]\nsource = "https://127.0.0.1/list?key=hunter2b"\ncollection = "d"\nevery = "1h"\n')
+    said = signalbox("sync", "list")
+    assert said.code != 0
+    shown = [*said, *signalbox("sync", "--json"), *signalbox("jobs", "--json"), *signalbox("doctor")]
+    assert "hunter2" not in " ".join(map(str, shown))
+    assert {"hunter2", "hunter2b"} <= set(load_settings(folder=tmp_path).secrets)
     bad = signalbox("sync", "postgresql://a:hunter2@nowhere.invalid:99999x/x", "--table", "t", "--collection", "d")
     assert (bad.code, "hunter2" in bad.err) == (3, False)
 
