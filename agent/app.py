@@ -31,6 +31,7 @@ from agent.breaker import Breaker, Breakers
 from agent.chat import Chat, result_of
 from agent.erasure import Erased
 from agent.errors import readable
+from agent.following import scheduled
 from agent.intent.derived import derive, with_derived
 from agent.intent.reader import Cascade
 from agent.memory import Memory
@@ -609,11 +610,12 @@ class Service:
 
     @_in_time
     async def cancel_job(self, job_id: str, *, tenant: str | Viewer | None = None) -> Job:
-        """End a job of `reembed` or `rebuild`; the collection stays as it is.
+        """End a job of `reembed` or `rebuild`, where the collection stays as it is, or the run of a sync, where what it
+        has stored stays.
 
         Raises:
             NotFound: the tenant has no such job.
-            BadRequest: it is over, or an ingestion.
+            BadRequest: it is over, or an ingestion of documents that were sent.
         """
         return await self.worker.jobs.cancel(self.viewer(tenant), job_id)
 
@@ -753,7 +755,8 @@ class Service:
         try:
             report = await self.worker.mirror(lease, watched)
         except LostLease:
-            raise Unavailable("the job", f"another process has taken job {lease.id.hex} over") from None
+            reason = f"job {lease.id.hex} was cancelled, or another process has taken it over"
+            raise Unavailable("the job", reason) from None
         finally:
             self.catalogue.forget(mirror.tenant)
         assert isinstance(report, Mirrored)
@@ -761,11 +764,11 @@ class Service:
 
     @property
     def _schedules(self) -> Schedules:
-        return Schedules(self.database, self.worker.jobs)
+        return Schedules(self.database, self.worker.jobs, scheduled(self.settings, self.database))
 
     @_in_time
     async def syncs(self, *, tenant: str | Viewer | None = None) -> list[Followed]:
-        """The mirrors of the tenant, each with its last run."""
+        """The mirrors of the tenant, each with its last run, and the schedules of these settings before their first."""
         return await self._schedules.listed(self.viewer(tenant))
 
     @_in_time
@@ -774,6 +777,7 @@ class Service:
 
         Raises:
             NotFound: the tenant has no schedule of that name.
+            BadRequest: no worker has it in its settings any more.
         """
         return await self._schedules.run_now(self.viewer(tenant), name)
 

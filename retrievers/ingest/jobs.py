@@ -207,11 +207,14 @@ class Jobs:
 
     @_in_time
     async def cancel(self, who: str | Viewer, id: str) -> Job:
-        """End a job that makes a collection anew: what it has built goes, the collection stays as it is.
+        """End a job that makes a collection anew, or the run of a sync.
+
+        What the first has built goes, and the collection stays as it is; what the other has stored and deleted is so,
+        and the next run goes on from there.
 
         Raises:
             NotFound: the tenant has no such job.
-            BadRequest: it is over, or an ingestion.
+            BadRequest: it is over, or an ingestion of documents that were sent.
         """
         tenant = Viewer.of(who).tenant
         values = {"tenant": tenant, "id": _number(id), "days": KEPT_DAYS}
@@ -222,7 +225,8 @@ class Jobs:
             ended = await connection.execute(_END, values)
         job = await self.job(who, id)
         if not ended.rowcount:
-            reason = "it is an ingestion" if job.kind == "ingest" else f"it is {job.status} already"
+            is_delivery = job.kind == "ingest" and job.sync is None
+            reason = "it is an ingestion" if is_delivery else f"it is {job.status} already"
             raise BadRequest(f"job {job.id} cannot be cancelled: {reason}", where="job_id")
         return job
 
@@ -613,7 +617,8 @@ _END = """
     UPDATE signalbox.job
     SET status = 'failed', lease = NULL, error = 'cancelled', finished_at = now(),
         expires_at = now() + make_interval(days => %(days)s)
-    WHERE tenant = %(tenant)s AND id = %(id)s AND rebuild IS NOT NULL AND status IN ('queued', 'running')
+    WHERE tenant = %(tenant)s AND id = %(id)s AND (rebuild IS NOT NULL OR sync IS NOT NULL)
+      AND status IN ('queued', 'running')
 """
 _RETIRED = "SELECT * FROM signalbox.retired_collections(%s, %s, %s)"
 _ADVANCE = """

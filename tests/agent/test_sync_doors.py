@@ -82,6 +82,8 @@ def test_a_folder_is_synced_looked_at_and_guarded_from_the_command_line(
         path.unlink()
     planned = json.loads(signalbox("sync", "source", "--collection", "docs", "--dry-run", "--json").out)
     assert (planned["deleted"], "--force" in planned["refused"]) == (["a.md", "c.md"], True)
+    looked = signalbox("sync", "source", "--collection", "docs", "--dry-run")
+    assert (looked.code, "the deletions would be refused: 2 of 2" in looked.err) == (1, True)
     refused = signalbox("sync", "source", "--collection", "docs")
     assert (refused.code, "2 of 2 documents are gone" in refused.err) == (1, True)
     folder.rmdir()
@@ -98,6 +100,9 @@ def test_a_folder_is_synced_looked_at_and_guarded_from_the_command_line(
 def test_a_sync_of_the_settings_is_run_by_its_name(signalbox: Callable[..., Answer], folder: Path, tmp_path: Path):
     table = f'[sync.handbook]\nsource = "{folder}"\ncollection = "docs"\nevery = "15m"\ntenant = "acme"\n'
     (tmp_path / "signalbox.toml").write_text(f"sync_max_delete = 1\n{table}")
+    known = f"handbook: {folder} -> docs, every 900 s, but no worker has it in its settings now\n"
+    assert signalbox("sync", "--tenant", "acme").out == known
+    assert signalbox("sync").out.startswith("no collection follows a source")
 
     assert "3 added" in signalbox("sync", "handbook").out
     for path in folder.iterdir():
@@ -225,6 +230,15 @@ async def test_a_schedule_is_seen_and_run_over_http(service: Service, client: ht
     assert "malformed JSON" in second["failed"][0]["reason"]
     listed = (await client.get("/v1/syncs")).json()["syncs"]
     assert [(one["name"], one["last"]["job_id"]) for one in listed] == [("docs", second["last"]["job_id"])]
+    assert [(one["has_worker"], one["next_at"] is not None) for one in listed] == [(True, True)]
+    await client.post("/v1/syncs/docs/run")
+    queued = (await client.get("/v1/jobs")).json()["jobs"][0]
+    cancelled = await client.post(f"/v1/jobs/{queued['job_id']}/cancel")
+    assert (cancelled.status_code, cancelled.json()["error"]) == (200, "cancelled"), cancelled.text
+    with psycopg.connect(service.settings.database_url or "", autocommit=True) as connection:
+        connection.execute("UPDATE signalbox.sync SET heard_at = NULL")
+    refused = await client.post("/v1/syncs/docs/run")
+    assert (refused.status_code, "no worker has had it" in refused.json()["detail"]) == (422, True), refused.text
     retried = await client.post(f"/v1/jobs/{second['last']['job_id']}/retry")
     assert (retried.status_code, "the next run of its source" in retried.json()["detail"]) == (422, True), retried.text
 

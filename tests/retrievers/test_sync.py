@@ -625,6 +625,78 @@ async def test_a_worker_that_looks_for_jobs_keeps_the_schedule(database: Databas
     assert (one.last.status, one.last.inserted) == ("done", 5)
 
 
+async def test_a_schedule_that_no_worker_has_any_more_is_said_to_be_so_and_not_run(
+    database: Database, owner_url: str, folder: Path
+):
+    own, _ = schedules_on(database, folder)
+    (new,) = await own.listed(TENANT)
+    assert (new.name, new.every_s, new.has_worker, new.last) == ("docs", 3600.0, False, None)
+    with pytest.raises(BadRequest, match="no worker has had it in its settings"):
+        await own.run_now(TENANT, "docs")
+    await own.write_due()
+    elsewhere = Schedules(database, Jobs(database))
+    (known,) = await elsewhere.listed(TENANT)
+    assert (known.has_worker, known.next_at is not None) == (True, True)
+    await elsewhere.run_now(TENANT, "docs")
+
+    owner(owner_url, "UPDATE signalbox.sync SET heard_at = now() - interval '3 minutes'")
+    (old,) = await elsewhere.listed(TENANT)
+    assert (old.name, old.has_worker, old.next_at) == ("docs", False, None)
+    with pytest.raises(BadRequest, match="no worker has had it in its settings"):
+        await elsewhere.run_now(TENANT, "docs")
+    moved = schedules_on(database, folder / "sub")[0]  # the settings say another source under the name
+    await moved.write_due()
+    assert [(one.name, one.source) for one in await elsewhere.listed(TENANT)] == [
+        ("docs", str(folder / "sub")), (None, str(folder)),
+    ]  # fmt: skip
+
+
+async def test_a_worker_says_again_and_again_that_it_has_a_schedule(
+    database: Database, owner_url: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("retrievers.sync.schedule._SAID_EVERY_S", 0.0)
+    own, _ = schedules_on(database, folder)
+    await own.write_due()
+    due = owner(owner_url, "SELECT due_at FROM signalbox.sync")
+    owner(owner_url, "UPDATE signalbox.sync SET heard_at = NULL")
+    await own.write_due()
+    assert owner(owner_url, "SELECT heard_at IS NOT NULL FROM signalbox.sync") == [(True,)]
+    assert owner(owner_url, "SELECT due_at FROM signalbox.sync") == due
+    assert await runs(database) == [("queued", 0, 0)]
+
+
+async def test_the_run_of_a_sync_is_cancelled_while_it_waits_and_while_it_goes_on(
+    database: Database, owner_url: str, folder: Path
+):
+    own, worker = schedules_on(database, folder)
+    await own.write_due()
+    (waiting,) = await worker.jobs.recent(TENANT, 5)
+    assert (await worker.jobs.cancel(TENANT, waiting.id)).error == "cancelled"
+    assert await worker.jobs.take() is None
+
+    await own.run_now(TENANT, "docs")
+    lease = await worker.jobs.take()
+    assert lease is not None
+    await worker.jobs.cancel(TENANT, lease.id.hex)
+    with pytest.raises(LostLease):
+        await worker.carry_out(lease)
+    assert await runs(database) == [("failed", 0, 0), ("failed", 0, 0)]
+    with pytest.raises(BadRequest, match="it is failed already"):
+        await worker.jobs.cancel(TENANT, lease.id.hex)
+    assert did(await sync(database, folder)) == (5, 0, 0, 0, 0)
+
+
+async def test_a_delivery_does_not_wait_for_runs_of_syncs(database: Database, owner_url: str, folder: Path):
+    worker = worker_on(database)
+    await worker.deliver(TENANT, of_records("docs", [{"id": "mine", "text": "by hand"}]))
+    before = owner(owner_url, "SELECT delivery, xmin FROM signalbox.document")
+    await schedules_on(database, folder)[0].write_due()
+
+    await worker.deliver(TENANT, of_records("docs", [{"id": "mine", "text": "by hand"}]))
+
+    assert owner(owner_url, "SELECT delivery, xmin FROM signalbox.document") == before
+
+
 async def test_a_worker_that_does_not_know_the_source_leaves_the_run_to_others(database: Database, folder: Path):
     own, knowing = schedules_on(database, folder)
     await own.write_due()

@@ -58,6 +58,6 @@ def _body(one: Followed) -> shapes.SyncBody:
 
 
 def _shown(one: Followed) -> dict[str, Any]:
-    names = ("id", "name", "source", "collection", "every_s", "next_at", "documents")
+    names = ("id", "name", "source", "collection", "every_s", "has_worker", "next_at", "documents")
     last = shapes.JobSummary(**summary(one.last)) if one.last is not None else None
     return {**{name: getattr(one, name) for name in names}, "last": last}
