@@ -808,9 +808,9 @@ class Service:
                 async with self.database.transaction(whole(who)) as connection:
                     # Rows before jobs, as those who write them do.
                     await store.lock_all(connection, who, own.number)
+                    await manifest.forget(connection, who, collection)
                     await queue.cancel(connection, who, collection)
                     count = await store.delete_collection(connection, who, own.number)
-                    await manifest.forget(connection, who, collection)
                 self.catalogue.forget(who)
                 return count
             except store.Replaced:
@@ -822,8 +822,8 @@ class Service:
         own = await self._own(tenant, collection)
         async with self.database.transaction(whole(tenant)) as connection:
             count = await store.remove_documents(connection, tenant, own.number, [document])
-            await queue.forget(connection, tenant, collection, [document])
             await manifest.forget(connection, tenant, collection, document)
+            await queue.forget(connection, tenant, collection, [document])
             await store.settle(connection, tenant, own.number)
         self.catalogue.forget(tenant)
         return count

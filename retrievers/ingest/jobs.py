@@ -550,7 +550,8 @@ _BURY = """
 """
 _SWEEP = """
     DELETE FROM signalbox.job WHERE tenant = %s AND id IN (
-        SELECT id FROM signalbox.job WHERE tenant = %s AND expires_at <= now() ORDER BY expires_at LIMIT %s)
+        SELECT id FROM signalbox.job WHERE tenant = %s AND expires_at <= now() ORDER BY expires_at LIMIT %s
+        FOR UPDATE SKIP LOCKED)
 """
 _SWEEP_ALL = "SELECT signalbox.sweep(%s, %s)"
 _EXPIRED = "SELECT * FROM signalbox.expired_documents(%s, %s)"

@@ -34,6 +34,15 @@ class Remains:
         return self.taken > 0 and (force or len(self.ids) <= most_deleted * (self.taken + len(self.ids)))
 
 
+async def lock_manifest(connection: Connection, tenant: str, collection: str) -> None:
+    """Have nobody else change the manifest of a collection until the end of the transaction.
+
+    Nobody waits for another in a circle, because all take locks in one order: the collection, the manifest, the source's
+    row, what the manifest holds, the job, its dead letters.
+    """
+    await connection.execute(_LOCK, {"tenant": tenant, "collection": collection})
+
+
 async def remains(connection: Connection, tenant: str, collection: str, sync: UUID) -> list[Remains]:
     """What is left of the forgotten sources of a collection, as it concerns one that is followed."""
     values = {"tenant": tenant, "collection": collection, "sync": sync}
@@ -52,10 +61,14 @@ async def inherit(connection: Connection, tenant: str, sync: UUID, former: UUID)
 async def forget_source(connection: Connection, tenant: str, collection: str, sync: UUID) -> None:
     """Follow a source no more: its run ends, its documents stay."""
     values = {"tenant": tenant, "collection": collection, "sync": sync, "days": KEPT_DAYS}
+    await lock_manifest(connection, tenant, collection)
     for statement in (_FORGET, _DISOWN, _NO_FORMER, _FORGET_ITEMS, _END_RUN):
         await connection.execute(statement, values)
 
 
+_LOCK = """
+    SELECT pg_advisory_xact_lock(hashtext('signalbox.manifest'), hashtext(%(tenant)s || E'\\n' || %(collection)s))
+"""
 _REMAINS = """
     SELECT s.id,
            (SELECT count(*) FROM signalbox.sync_document t

@@ -218,9 +218,11 @@ _TAKE_NAME = """
 """
 _DUE = """
     WITH due AS (
-        UPDATE signalbox.sync SET due_at = now() + make_interval(secs => every_s)
-        WHERE tenant = %(tenant)s AND id = ANY (%(ids)s) AND due_at <= now()
-        RETURNING tenant, id, collection)
+        UPDATE signalbox.sync s SET due_at = now() + make_interval(secs => s.every_s)
+        FROM (SELECT id FROM signalbox.sync
+              WHERE tenant = %(tenant)s AND id = ANY (%(ids)s) AND due_at <= now() FOR UPDATE SKIP LOCKED) free
+        WHERE s.tenant = %(tenant)s AND s.id = free.id
+        RETURNING s.tenant, s.id, s.collection)
     INSERT INTO signalbox.job (tenant, id, collection, sync, status)
     SELECT tenant, gen_random_uuid(), collection, id, 'queued' FROM due ON CONFLICT DO NOTHING
 """

@@ -3,7 +3,9 @@
 import asyncio
 import json
 import os
+import random
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +20,9 @@ from agent.serve.cli import run
 from agent.serve.http.app import create_app
 from agent.serve.identity import Caller, Unauthenticated
 from agent.settings import Settings, load_settings
+from retrievers.core.errors import BadRequest, Unavailable
+from retrievers.ingest.jobs import Jobs
+from retrievers.sync.sources import open_source
 
 ACME, RIVAL = {"Authorization": "Bearer acme"}, {"Authorization": "Bearer rival"}
 
@@ -263,6 +268,97 @@ async def test_a_source_is_forgotten_over_http_by_its_tenant_alone(service: Serv
     assert id not in [one["id"] for one in (await client.get("/v1/syncs")).json()["syncs"] if one["last"]]
     assert (await client.delete("/v1/syncs/nothing")).status_code == 404
     assert len((await client.get("/v1/documents/docs/a.md")).json()["text"]) > 0
+
+
+async def deadlocks(service: Service) -> int:
+    """How many PostgreSQL has counted in this database."""
+    async with service.database.connection() as connection:
+        await connection.execute("SELECT pg_stat_force_next_flush()")
+    await asyncio.sleep(1.2)  # idle connections report what they counted within a second
+    with psycopg.connect(service.settings.database_url or "") as own:
+        row = own.execute("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()").fetchone()
+    return int(row[0]) if row else -1
+
+
+async def waits_for_a_lock(service: Service) -> bool:
+    with psycopg.connect(service.settings.database_url or "") as own:
+        statement = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        return own.execute(statement).fetchone() is not None
+
+
+async def test_the_deletion_of_a_collection_in_the_middle_of_a_run_waits_for_it_and_not_in_a_circle(
+    service: Service, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    mirror = service.mirror(open_source(str(folder)), "docs", tenant="acme")
+    await service.sync(mirror)
+    (folder / "a.md").write_text("# changed")
+    (folder / "d.md").write_text("# new")
+    record, reached, deleting = Jobs.record, asyncio.Event(), asyncio.Event()
+
+    async def halted(*arguments: Any, **counts: int) -> None:
+        held = await (await arguments[1].execute(_MANIFEST_IS_LOCKED)).fetchone()
+        if held and held[0] and not reached.is_set():
+            reached.set()
+            await deleting.wait()
+        await record(*arguments, **counts)
+
+    monkeypatch.setattr(Jobs, "record", halted)
+    run = asyncio.create_task(service.sync(mirror))
+    await asyncio.wait_for(reached.wait(), 20)
+    gone = asyncio.create_task(service.delete("docs", tenant="acme"))
+    async with asyncio.timeout(20):
+        while not gone.done() and not await waits_for_a_lock(service):
+            await asyncio.sleep(0.02)
+    deleting.set()
+    done = await asyncio.gather(run, gone, return_exceptions=True)
+
+    assert not isinstance(done[1], BaseException), done
+    assert isinstance(done[0], tuple | Unavailable | BadRequest), done
+    assert await deadlocks(service) == 0
+
+
+_MANIFEST_IS_LOCKED = """
+    SELECT pg_current_xact_id_if_assigned() IS NOT NULL
+       AND EXISTS (SELECT FROM pg_locks WHERE pid = pg_backend_pid() AND mode = 'RowExclusiveLock'
+                   AND relation = 'signalbox.sync_document'::regclass)
+"""
+
+
+def end_leases(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as own:
+        own.execute("UPDATE signalbox.job SET free_at = now() WHERE status = 'running'")
+
+
+async def test_two_workers_on_one_mirror_beside_deletions_never_wait_in_a_circle(service: Service, folder: Path):
+    choose = random.Random(7)
+    for n in range(40):
+        (folder / f"{n}.md").write_text(f"# {n}")
+
+    async def follow() -> None:
+        for _ in range(12):
+            for _ in range(6):
+                n = choose.randrange(60)
+                (folder / f"{n}.md").write_text(f"---\nid: x{choose.randrange(40)}\n---\n# {choose.random()}")
+            mirror = service.mirror(open_source(str(folder)), "docs", tenant="acme")
+            with suppress(Unavailable, BadRequest):
+                await service.sync(mirror, force=True)
+
+    async def rob() -> None:
+        for _ in range(40):
+            await asyncio.to_thread(end_leases, service.settings.database_url or "")
+            await asyncio.sleep(choose.random() * 0.1)
+
+    async def delete() -> None:
+        for n in range(60):
+            with suppress(BadRequest):
+                await service.delete("docs", None if n % 15 == 14 else f"x{choose.randrange(40)}", tenant="acme")
+            await asyncio.sleep(choose.random() * 0.05)
+
+    async with asyncio.timeout(100):
+        done = await asyncio.gather(follow(), follow(), rob(), delete(), return_exceptions=True)
+
+    assert done == [None] * 4
+    assert await deadlocks(service) == 0
 
 
 async def test_a_deleted_document_and_a_deleted_collection_are_in_no_manifest(
