@@ -7,6 +7,8 @@ from datetime import datetime
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from psycopg.types.json import Jsonb
+
 from retrievers.core.errors import BadRequest, NotFound, Unavailable
 from retrievers.core.tasks import within
 from retrievers.core.types import Viewer, whole
@@ -252,14 +254,14 @@ class Jobs:
         _one(await connection.execute(_ADVANCE, _held(lease) | {"done": done, "documents": documents}))
 
     @_in_time
-    async def pause(self, lease: Lease, after: str) -> None:
+    async def pause(self, lease: Lease, at: Mapping[str, Any]) -> None:
         """Put a job that goes on behind those that wait. Raises LostLease.
 
         Args:
-            after: id of the document behind which it goes on.
+            at: how far it is, as it is to read it again.
         """
         async with self._database.transaction(whole(lease.tenant)) as connection:
-            _one(await connection.execute(_PAUSE, _held(lease) | {"after": after}))
+            _one(await connection.execute(_PAUSE, _held(lease) | {"at": Jsonb(dict(at))}))
 
     @_in_time
     async def _insert(self, tenant: str, delivery: Delivery, token: uuid.UUID | None) -> uuid.UUID:
@@ -629,7 +631,7 @@ _ADVANCE = """
 _PAUSE = """
     UPDATE signalbox.job
     SET status = 'queued', lease = NULL, free_at = now(), delivery = nextval('signalbox.delivery'),
-        rebuild = rebuild || jsonb_build_object('after', %(after)s::text)
+        rebuild = rebuild || jsonb_build_object('at', %(at)s::jsonb)
     WHERE tenant = %(tenant)s AND id = %(id)s AND lease = %(token)s
 """
 _RECENT = _SHOWN + "WHERE tenant = %s AND (expires_at IS NULL OR expires_at > now()) ORDER BY delivery DESC LIMIT %s"

@@ -699,5 +699,10 @@ async def delete_collection(connection: Connection, tenant: str, number: int) ->
         (tenant, number),
     )
     row = await cursor.fetchone()
+    await connection.execute(
+        "DELETE FROM signalbox.changed WHERE tenant = %s AND collection IN ("
+        "SELECT number FROM signalbox.collection WHERE tenant = %s AND shadow_of = %s)",
+        (tenant, tenant, number),
+    )
     await connection.execute("DELETE FROM signalbox.collection WHERE tenant = %s AND number = %s", (tenant, number))
     return int(row[0] or 0) if row else 0

@@ -37,8 +37,8 @@ class Remains:
 async def lock_manifest(connection: Connection, tenant: str, collection: str) -> None:
     """Have nobody else change the manifest of a collection until the end of the transaction.
 
-    Nobody waits for another in a circle, because all take locks in one order: the collection, the manifest, the source's
-    row, what the manifest holds, the job, its dead letters.
+    Nobody waits for another in a circle, because all take locks in one order: the collection, the manifest, the
+    source's row, what the manifest holds, the job, its dead letters.
     """
     await connection.execute(_LOCK, {"tenant": tenant, "collection": collection})
 

@@ -272,8 +272,8 @@ async def _number(connection: Connection, manifest: Manifest) -> int | None:
 
 
 async def forget(connection: Connection, tenant: str, collection: str, document: str | None = None) -> None:
-    """Take a document, or all of a collection, out of the manifests as it is deleted in this transaction, before its jobs
-    are touched.
+    """Take a document, or all of a collection, out of the manifests as it is deleted in this transaction, before its
+    jobs are touched.
 
     The next run of a source that still has it stores it again.
     """

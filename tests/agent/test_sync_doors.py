@@ -307,7 +307,7 @@ async def test_the_deletion_of_a_collection_in_the_middle_of_a_run_waits_for_it_
     await asyncio.wait_for(reached.wait(), 20)
     gone = asyncio.create_task(service.delete("docs", tenant="acme"))
     async with asyncio.timeout(20):
-        while not gone.done() and not await waits_for_a_lock(service):
+        while not gone.done() and not await waits_for_a_lock(service):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     deleting.set()
     done = await asyncio.gather(run, gone, return_exceptions=True)
