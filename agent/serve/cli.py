@@ -689,6 +689,8 @@ def migrate(as_json: AsJson = False) -> int:
     if as_json:
         output.write_json({"applied": names})
     else:
+        if applied and applied[0].version > 1:
+            output.note("processes of an earlier version go on answering, but may take no jobs: restart them")
         print("\n".join(f"applied {name}" for name in names) or "the schema is up to date")
     return DONE
 

@@ -226,14 +226,17 @@ END $_$;
 CREATE FUNCTION signalbox.note_changed() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'signalbox', 'public', 'pg_temp'
-    SET "signalbox.shadows" TO 'on'
     AS $$
+DECLARE
+    shown text := coalesce(current_setting('signalbox.shadows', true), '');
 BEGIN
+    PERFORM set_config('signalbox.shadows', 'on', true);
     INSERT INTO changed (tenant, collection, id)
     SELECT t.tenant, k.number, t.id FROM touched t
     JOIN collection k ON k.tenant = t.tenant AND k.shadow_of = t.collection AND k.retired_at IS NULL
     ORDER BY t.id
     ON CONFLICT (tenant, collection, id) DO UPDATE SET changed_by = excluded.changed_by;
+    PERFORM set_config('signalbox.shadows', shown, true);
     RETURN NULL;
 END $$;
 

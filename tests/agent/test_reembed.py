@@ -615,7 +615,7 @@ async def test_what_is_read_while_writers_wait_does_not_depend_on_how_many_docum
 
     async def counted(self: Jobs, connection: Any, *given: Any, **counts: Any) -> None:
         await advance(self, connection, *given, **counts)
-        reads.append((await (await connection.execute(_READ)).fetchone()))
+        reads.append(await (await connection.execute(_READ)).fetchone())
 
     monkeypatch.setattr(Rebuilding, "_switch", after_much)
     monkeypatch.setattr(Jobs, "advance", counted)
@@ -623,9 +623,9 @@ async def test_what_is_read_while_writers_wait_does_not_depend_on_how_many_docum
         pass
 
     assert await embedder_of(service) == (NEW, 48)
-    assert 0 < reads[-1][0] < 2000, reads
+    assert 0 < reads[-1][0] < 5000, reads  # what the session read in the second before is counted too
     hits = (await service.retrieve("Changed.", collection="docs")).hits
-    assert "Changed." in [hit.text for hit in hits][0]
+    assert "Changed." in hits[0].text
 
 
 async def test_begun_again_it_walks_from_the_beginning(service: Service, monkeypatch: pytest.MonkeyPatch):

@@ -26,13 +26,17 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON changed TO signalbox_app;
 
 -- Who writes documents holds the lock of their collection, and a shadow is made under it: none is missed.
 CREATE FUNCTION note_changed() RETURNS trigger
-LANGUAGE plpgsql SET search_path FROM CURRENT SET signalbox.shadows = 'on' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    shown text := coalesce(current_setting('signalbox.shadows', true), '');
 BEGIN
+    PERFORM set_config('signalbox.shadows', 'on', true);
     INSERT INTO changed (tenant, collection, id)
     SELECT t.tenant, k.number, t.id FROM touched t
     JOIN collection k ON k.tenant = t.tenant AND k.shadow_of = t.collection AND k.retired_at IS NULL
     ORDER BY t.id
     ON CONFLICT (tenant, collection, id) DO UPDATE SET changed_by = excluded.changed_by;
+    PERFORM set_config('signalbox.shadows', shown, true);
     RETURN NULL;
 END $$;
 REVOKE ALL ON FUNCTION note_changed FROM PUBLIC;
