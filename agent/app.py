@@ -68,7 +68,9 @@ from retrievers.postgres.documents import StoredDocument, read_document
 from retrievers.postgres.keys import Keys
 from retrievers.postgres.tenants import OWN
 from retrievers.sync import manifest
-from retrievers.sync.mirror import Limits, Mirror, Mirrored, Plan, mirroring
+from retrievers.sync.guard import Limits
+from retrievers.sync.mirror import Mirror, Mirrored, mirroring
+from retrievers.sync.plan import Plan
 from retrievers.sync.schedule import Followed, Schedules
 from retrievers.sync.source import Source
 

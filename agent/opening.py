@@ -52,7 +52,8 @@ from retrievers.postgres.database import Database
 from retrievers.postgres.embedded import EmbeddedServer
 from retrievers.postgres.keys import Keys
 from retrievers.postgres.migrate import SERVICE_ROLE
-from retrievers.sync.mirror import Limits, mirroring
+from retrievers.sync.guard import Limits
+from retrievers.sync.mirror import mirroring
 from retrievers.sync.schedule import Schedules
 
 _log = logging.getLogger(__name__)

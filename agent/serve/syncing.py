@@ -14,7 +14,8 @@ from retrievers.sync.sources import open_source
 
 if TYPE_CHECKING:
     from agent.app import Service
-    from retrievers.sync.mirror import Mirror, Mirrored, Plan
+    from retrievers.sync.mirror import Mirror, Mirrored
+    from retrievers.sync.plan import Plan
     from retrievers.sync.schedule import Followed
 
 _LINE_EVERY_S = 10.0

@@ -26,9 +26,12 @@ from retrievers.postgres.database import Database
 from retrievers.sandbox import Limits as Bounds
 from retrievers.sandbox import Sandbox
 from retrievers.sync import mirror as mirroring
+from retrievers.sync import portions
 from retrievers.sync.folder import Folder
+from retrievers.sync.guard import DeletionRefused, Limits
 from retrievers.sync.manifest import forget
-from retrievers.sync.mirror import DeletionRefused, Limits, Mirror, Mirrored, Plan
+from retrievers.sync.mirror import Mirror, Mirrored
+from retrievers.sync.plan import Plan
 from retrievers.sync.schedule import Schedule, Schedules
 from retrievers.sync.source import Source
 from retrievers.sync.sources import open_source
@@ -536,7 +539,7 @@ class Died(Exception):
 async def test_a_run_that_dies_anywhere_is_brought_to_the_same_end_by_the_next(
     database: Database, owner_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(mirroring, "_DOCUMENTS_AT_ONCE", 20)
+    monkeypatch.setattr(portions, "_DOCUMENTS_AT_ONCE", 20)
     folder = tmp_path / "source"
     edits = Edits(folder, 5)
     edits.some(60)
@@ -756,7 +759,7 @@ async def test_one_run_at_a_time_and_the_run_of_who_died_is_taken_over(
 async def test_a_run_that_is_cancelled_is_handed_back_and_goes_on_where_it_stopped(
     database: Database, owner_url: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(mirroring, "_DOCUMENTS_AT_ONCE", 2)
+    monkeypatch.setattr(portions, "_DOCUMENTS_AT_ONCE", 2)
     own, worker = schedules_on(database, folder)
     await own.write_due()
     stored_some = asyncio.Event()
