@@ -4,7 +4,7 @@ import math
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from retrievers.core.errors import BadRequest, NotFound, Unavailable
@@ -113,14 +113,18 @@ class Schedules:
         """The tenant's mirrors by name and collection, at most 200, each with its last run; and this process's own
         schedules before their first.
         """
-        found = await self._met(who)
-        met, tenant = {one.id for one in found}, Viewer.of(who).tenant
+        found, tenant = {one.id: one for one in await self._met(who)}, Viewer.of(who).tenant
         for one in self._own:
-            mirror = one.mirror
-            if mirror.tenant == tenant and (id := mirror.manifest.sync.hex) not in met:
-                source, often = mirror.source.shown, one.every_s
-                found.append(Followed(id, one.name, source, mirror.collection, often, False, None, None, None))
-        return found
+            source, collection = one.mirror.source.shown, one.mirror.collection
+            if one.mirror.tenant != tenant:
+                continue
+            id = one.mirror.manifest.sync.hex
+            new = Followed(id, one.name, source, collection, one.every_s, False, None, None, None)
+            met = found.get(id, new)
+            if met.every_s is None:  # it was run by hand before
+                met = replace(met, name=one.name, every_s=one.every_s)
+            found[id] = met
+        return [*found.values()]
 
     async def _met(self, who: str | Viewer) -> list[Followed]:
         values = {"tenant": Viewer.of(who).tenant, "most": MOST_LISTED, "heard_s": _HEARD_S}

@@ -636,6 +636,9 @@ async def test_a_schedule_that_no_worker_has_any_more_is_said_to_be_so_and_not_r
     assert (new.name, new.every_s, new.has_worker, new.last) == ("docs", 3600.0, False, None)
     with pytest.raises(BadRequest, match="no worker has had it in its settings"):
         await own.run_now(TENANT, "docs")
+    await sync(database, folder)  # by hand
+    (by_hand,) = await own.listed(TENANT)
+    assert (by_hand.name, by_hand.every_s, by_hand.has_worker, by_hand.documents) == ("docs", 3600.0, False, 5)
     await own.write_due()
     elsewhere = Schedules(database, Jobs(database))
     (known,) = await elsewhere.listed(TENANT)
