@@ -30,10 +30,11 @@ from retrievers.ingest import store
 from retrievers.ingest.jobs import Jobs, Lease, Work
 from retrievers.ingest.prepare import Prepared
 from retrievers.ingest.run import MAX_DIMENSION
+from retrievers.ingest.shadow import open_shadow
 from retrievers.ingest.stored import Stored, prepare_again, read_stored
 from retrievers.postgres.database import Database
 from retrievers.postgres.indexes import vector_index
-from retrievers.text import analysis, folding, split, weights
+from retrievers.text import analysis, split, weights
 
 Progress = Callable[[int], None]
 """Called with how many documents are copied."""
@@ -181,7 +182,7 @@ class Rebuilding:
             async with self._database.transaction(whole(lease.tenant)) as connection:
                 await store.lock(connection, lease.tenant, row[0])
                 await store.show_shadows(connection)
-                shadow = await _open_shadow(connection, lease, row[0], number)
+                shadow = await open_shadow(connection, lease, row[0], number)
         except psycopg.errors.ForeignKeyViolation as error:
             reason = f"the embedder {embedder.name} was being forgotten at this moment"
             raise Unavailable("the database", reason) from error
@@ -275,21 +276,6 @@ class Rebuilding:
         return outcome
 
 
-async def _open_shadow(connection: store.Connection, lease: Lease, live: int, embedder: int) -> int:
-    """The number of the shadow that the job builds; one of a job that is over is given up."""
-    which = {"tenant": lease.tenant, "live": live, "job": lease.id, "embedder": embedder}
-    for number, built_by, active in await (await connection.execute(_SHADOWS, which)).fetchall():
-        if built_by == lease.id:
-            return int(number)
-        if active:
-            raise BadRequest(f"the collection is being made anew by job {built_by.hex}", where="collection")
-        await connection.execute(RETIRE_SHADOW, {"tenant": lease.tenant, "number": number})
-    versions = {"analysis": analysis.VERSION, "split": split.VERSION, "folding": folding.VERSION}
-    row = await (await connection.execute(_INSERT_SHADOW, which | versions)).fetchone()
-    assert row is not None
-    return int(row[0])
-
-
 async def _changes(
     connection: store.Connection, site: _Site, most: int, ids: Sequence[str] | None = None
 ) -> list[tuple[str, str]]:
@@ -347,25 +333,6 @@ _LIVE = """
     SELECT k.number, k.built_by, e.name, k.analysis, k.split
     FROM signalbox.collection k LEFT JOIN signalbox.embedder e ON e.number = k.embedder
     WHERE k.tenant = %s AND k.name = %s AND k.part_of IS NULL
-"""
-_SHADOWS = """
-    SELECT k.number, k.built_by, EXISTS (SELECT FROM signalbox.job j WHERE j.tenant = k.tenant AND j.id = k.built_by
-                                         AND j.status IN ('queued', 'running'))
-    FROM signalbox.collection k
-    WHERE k.tenant = %(tenant)s AND k.shadow_of = %(live)s AND k.retired_at IS NULL FOR UPDATE
-"""
-_INSERT_SHADOW = """
-    INSERT INTO signalbox.collection
-           (tenant, name, embedder, analysis, split, folding, fields, records, description, shadow_of, built_by)
-    SELECT tenant, name || '/next', %(embedder)s, %(analysis)s, %(split)s, %(folding)s, fields, records, description,
-           number, %(job)s
-    FROM signalbox.collection WHERE tenant = %(tenant)s AND number = %(live)s
-    RETURNING number
-"""
-# A name with a slash is no collection's.
-RETIRE_SHADOW = """
-    UPDATE signalbox.collection SET name = name || '/' || number, retired_at = now()
-    WHERE tenant = %(tenant)s AND number = %(number)s AND retired_at IS NULL
 """
 # The last of the next documents, and which of them the shadow lacks or has of another moment.
 _NEXT = """

@@ -17,7 +17,7 @@ from retrievers.sync.sources import open_source
         ("https://k3y@h/v1", "https://***@h/v1", {"k3y"}),
         ("postgresql://app@h/v1", "postgresql://***@h/v1", set()),
         ("https://h/v1?api-version=2&api_key=k3y&x=1", "https://h/v1?api-version=2&api_key=***&x=1", {"k3y"}),
-        ("https://h?X-Amz-Signature=ab&apiToken=t", "https://h?X-Amz-Signature=***&apiToken=***", {"ab", "t"}),
+        ("https://h?X-Amz-Signature=a7&apiToken=t0", "https://h?X-Amz-Signature=***&apiToken=***", {"a7", "t0"}),
         ("https://h/f?code=c0de==&sig=s%2B1", "https://h/f?code=***&sig=***", {"c0de==", "s%2B1", "s+1"}),
     ],
 )  # fmt: skip
