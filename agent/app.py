@@ -31,6 +31,7 @@ from agent.breaker import Breaker, Breakers
 from agent.chat import Chat, result_of
 from agent.erasure import Erased
 from agent.errors import readable
+from agent.following import scheduled
 from agent.intent.derived import derive, with_derived
 from agent.intent.reader import Cascade
 from agent.memory import Memory
@@ -67,7 +68,9 @@ from retrievers.postgres.documents import StoredDocument, read_document
 from retrievers.postgres.keys import Keys
 from retrievers.postgres.tenants import OWN
 from retrievers.sync import manifest
-from retrievers.sync.mirror import Limits, Mirror, Mirrored, Plan, mirroring
+from retrievers.sync.guard import Limits
+from retrievers.sync.mirror import Mirror, Mirrored, mirroring
+from retrievers.sync.plan import Plan
 from retrievers.sync.schedule import Followed, Schedules
 from retrievers.sync.source import Source
 
@@ -634,11 +637,12 @@ class Service:
 
     @_in_time
     async def cancel_job(self, job_id: str, *, tenant: str | Viewer | None = None) -> Job:
-        """End a job of `reembed` or `rebuild`; the collection stays as it is.
+        """End a job of `reembed` or `rebuild`, where the collection stays as it is, or the run of a sync, where what it
+        has stored stays.
 
         Raises:
             NotFound: the tenant has no such job.
-            BadRequest: it is over, or an ingestion.
+            BadRequest: it is over, or an ingestion of documents that were sent.
         """
         return await self.worker.jobs.cancel(self.viewer(tenant), job_id)
 
@@ -778,7 +782,8 @@ class Service:
         try:
             report = await self.worker.mirror(lease, watched)
         except LostLease:
-            raise Unavailable("the job", f"another process has taken job {lease.id.hex} over") from None
+            reason = f"job {lease.id.hex} was cancelled, or another process has taken it over"
+            raise Unavailable("the job", reason) from None
         finally:
             self.catalogue.forget(mirror.tenant)
         assert isinstance(report, Mirrored)
@@ -786,11 +791,11 @@ class Service:
 
     @property
     def _schedules(self) -> Schedules:
-        return Schedules(self.database, self.worker.jobs)
+        return Schedules(self.database, self.worker.jobs, scheduled(self.settings, self.database))
 
     @_in_time
     async def syncs(self, *, tenant: str | Viewer | None = None) -> list[Followed]:
-        """The mirrors of the tenant, each with its last run."""
+        """The mirrors of the tenant, each with its last run, and the schedules of these settings before their first."""
         return await self._schedules.listed(self.viewer(tenant))
 
     @_in_time
@@ -799,8 +804,21 @@ class Service:
 
         Raises:
             NotFound: the tenant has no schedule of that name.
+            BadRequest: no worker has it in its settings any more.
         """
         return await self._schedules.run_now(self.viewer(tenant), name)
+
+    @_in_time
+    async def forget_sync(self, name: str, *, tenant: str | Viewer | None = None) -> Followed:
+        """Follow a source no more, because it was moved or named otherwise; the documents stay. Returns what it was.
+
+        Args:
+            name: of its schedule, its id, the source as it is listed, or a collection that follows one alone.
+        Raises:
+            NotFound: the tenant follows no such source.
+            BadRequest: the collection follows several.
+        """
+        return await self._schedules.forget(self.viewer(tenant), name)
 
     async def delete(self, collection: str, document: str | None = None, *, tenant: str | Viewer | None = None) -> int:
         """Delete one document, or a collection with all of them; returns how many documents went.
@@ -818,9 +836,9 @@ class Service:
                 async with self.database.transaction(whole(who)) as connection:
                     # Rows before jobs, as those who write them do.
                     await store.lock_all(connection, who, own.number)
+                    await manifest.forget(connection, who, collection)
                     await queue.cancel(connection, who, collection)
                     count = await store.delete_collection(connection, who, own.number)
-                    await manifest.forget(connection, who, collection)
                 self.catalogue.forget(who)
                 return count
             except store.Replaced:
@@ -833,8 +851,8 @@ class Service:
         own = await self._own(whole(tenant), collection, told=viewer)
         async with self.database.transaction(whole(tenant)) as connection:
             count = await store.remove_documents(connection, tenant, own.number, [document])
-            await queue.forget(connection, tenant, collection, [document])
             await manifest.forget(connection, tenant, collection, document)
+            await queue.forget(connection, tenant, collection, [document])
             await store.settle(connection, tenant, own.number)
         self.catalogue.forget(tenant)
         return count

@@ -23,6 +23,7 @@ from agent.answer import Answerer
 from agent.app import Service
 from agent.chat import Chat
 from agent.errors import BadSetting
+from agent.following import scheduled
 from agent.intent.reader import Cascade
 from agent.intent.scope import Chooser
 from agent.llm import open_model
@@ -32,7 +33,7 @@ from agent.observe.observer import Observers
 from agent.pipeline import Pipeline
 from agent.records import Records
 from agent.rerank import open_reranker
-from agent.settings import ScheduledSync, Settings, load_settings
+from agent.settings import Settings, load_settings
 from agent.trace import TraceStore
 from prompts import BadTemplate, Library, open_library
 from retrievers import named, registry
@@ -51,9 +52,9 @@ from retrievers.postgres.database import Database
 from retrievers.postgres.embedded import EmbeddedServer
 from retrievers.postgres.keys import Keys
 from retrievers.postgres.migrate import SERVICE_ROLE
-from retrievers.sync.mirror import Limits, Mirror, mirroring
-from retrievers.sync.schedule import Schedule, Schedules
-from retrievers.sync.sources import open_source
+from retrievers.sync.guard import Limits
+from retrievers.sync.mirror import mirroring
+from retrievers.sync.schedule import Schedules
 
 _log = logging.getLogger(__name__)
 _OBJECTS_BETWEEN_PASSES = 20_000
@@ -194,18 +195,13 @@ def worker_over(settings: Settings, database: Database, embedder: Embedder, cata
         finally:
             catalogue.forget(lease.tenant)
 
-    own = [Schedule(name, _mirror(settings, database, one), one.every_s) for name, one in settings.sync.items()]
+    own = scheduled(settings, database)
     limits = Limits(settings.sync_max_delete)
     mirrors = {one.mirror.manifest.sync: mirroring(one.mirror, jobs, stored, limits) for one in own}
     schedules = Schedules(database, jobs, own)
     return Worker(
         jobs, stored, at_once=settings.workers, rebuild=rebuilt, mirrors=mirrors, schedule=schedules.write_due
     )
-
-
-def _mirror(settings: Settings, database: Database, given: ScheduledSync) -> Mirror:
-    source = open_source(given.source, table=given.table, query=given.query, updated_at=given.updated_at)
-    return Mirror(database, given.tenant or settings.tenant, given.collection, source)
 
 
 @asynccontextmanager

@@ -4,7 +4,7 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -22,6 +22,7 @@ from agent.named import FORM, Name, NamedSource, as_sent, clash
 from agent.transform import Name as Transform
 from retrievers import registry
 from retrievers.core.errors import listing
+from retrievers.core.secrets import credentials_in, without_credentials
 from retrievers.embed.factory import parse_pairs
 from retrievers.ingest.clean import plain_line
 
@@ -322,12 +323,20 @@ class Settings(BaseModel):
         outside = any(one.kind in ("web", "cloud") for one in self.sources.values())
         return embedder or reranker or outside or any((self.llm, self.web_provider, self.cloud))
 
+    def __repr__(self) -> str:
+        """Without the credentials of addresses, those in tables too."""
+        return without_credentials(super().__repr__())
+
+    __str__ = __repr__
+
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Every key of the settings, which no log, trace or answer may hold."""
+        """Every key and password of the settings, those in addresses too, which no log, trace or answer may hold."""
         own = (getattr(self, name) for name in type(self).model_fields if name.endswith("_api_key"))
         others = parse_pairs(self.embedder_keys).values()
-        return tuple(filter(None, (*own, *others, *(one.api_key for one in self.sources.values()))))
+        texts = [str(value) for value in _values(self.model_dump()) if isinstance(value, str)]
+        found = (*own, *others, *(one.api_key for one in self.sources.values()), *_in_addresses(texts))
+        return tuple(dict.fromkeys(filter(None, found)))
 
     @field_validator("guard")
     @classmethod
@@ -356,6 +365,24 @@ class Settings(BaseModel):
         """The environment knows no lists: names between commas."""
         names = [*filter(None, map(str.strip, value.split(",")))] if isinstance(value, str) else value
         return tuple(names) if isinstance(names, list) else names
+
+
+def _values(held: object) -> Iterator[object]:
+    """All values inside tables and lists."""
+    if isinstance(held, Mapping):
+        for value in held.values():
+            yield from _values(value)
+    elif isinstance(held, list | tuple):
+        for value in held:
+            yield from _values(value)
+    else:
+        yield held
+
+
+def _in_addresses(texts: Iterable[str]) -> Iterator[str]:
+    for text in texts:
+        for one in text.split(","):
+            yield from credentials_in(one)
 
 
 def check_time_zone(name: str) -> str:

@@ -34,6 +34,7 @@ from agent.types import Answer, AugmentRequest, Prompt, Request, Result
 from prompts import ANSWER
 from retrievers import vector
 from retrievers.core.errors import NotFound, Unavailable
+from retrievers.core.secrets import without_credentials
 from retrievers.core.tasks import within
 from retrievers.core.types import EVERYTHING, ChunkId, Viewer, whole
 from retrievers.postgres.database import Database
@@ -103,7 +104,7 @@ _SUMMARY = ("kind", "collection", "query", "status", "replay_of", "hits")
 
 _log = logging.getLogger(__name__)
 
-_CREDENTIALS = re.compile(r"(://)[^/@\s]*@|\?\S*")
+_QUERY = re.compile(r"\?\S*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -532,7 +533,9 @@ def shown_settings(settings: Settings) -> Json:
     """The settings that decide what is found, without any secret."""
     names = ("embedder", *REPLAYABLE)
     values = ((name, getattr(settings, name)) for name in names)
-    return {name: _CREDENTIALS.sub(r"\1", value) if isinstance(value, str) else value for name, value in values}
+    return {
+        name: _QUERY.sub("", without_credentials(value)) if isinstance(value, str) else value for name, value in values
+    }
 
 
 def _times(created: datetime, expires: datetime) -> Json:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TextIO
 
+from retrievers.core.secrets import HIDDEN, without_credentials
 from retrievers.ingest.clean import one_line
 
 if TYPE_CHECKING:
@@ -24,11 +25,10 @@ if TYPE_CHECKING:
 _LONGEST_MESSAGE = 4000
 # A value this short is no secret, and would be found in words that are none.
 _SHORTEST_SECRET = 6
-_HIDDEN = "***"
 _MOST_CALLS = 8
 _SPARING_S = 10.0
-# Whatever the settings hold: credentials in an address, an Authorization header, a key of ours.
-_CREDENTIALS = r"(?<=://)[^/@\s]+(?=@)|(?<=\bBearer )\S+|(?<=\bpassword=)\S+|(?<=\bsbx_)\w+"
+# Whatever the settings hold: an Authorization header, a key of ours.
+_CREDENTIALS = r"(?<=\bBearer )\S+|(?<=\bsbx_)\w+"
 # Control characters, and those that turn the direction of writing.
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
@@ -97,7 +97,7 @@ class _Lines(logging.Formatter):
         """The value without secrets and what could drive a terminal or begin a line of its own."""
         if isinstance(value, bool | int | float):
             return value
-        text = self._secrets.sub(_HIDDEN, str(value))
+        text = without_credentials(self._secrets.sub(HIDDEN, str(value)))
         if text.isascii() and text.isprintable() and len(text) <= _LONGEST_MESSAGE:
             return text  # as nearly all are
         return _UNSAFE.sub(" ", one_line(text, _LONGEST_MESSAGE))

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from retrievers.core.secrets import without_credentials
+
 
 @dataclass(frozen=True, slots=True)
 class Check:
@@ -11,3 +13,7 @@ class Check:
     ok: bool
     found: str
     mend: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("found", "mend"):
+            object.__setattr__(self, name, without_credentials(getattr(self, name)))

@@ -169,12 +169,20 @@ def sync(
     force: Annotated[
         bool, typer.Option("--force", help="delete whatever the source has no more, be it more than SYNC_MAX_DELETE")
     ] = False,
+    forget: Annotated[
+        str | None,
+        typer.Option(
+            help="follow a source no more that was moved or named otherwise; its documents stay",
+            metavar="COLLECTION|ID",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> int:
     """Have a collection follow a source: what is new is added, what has changed replaced, what is gone deleted."""
     from agent.serve import syncing
 
-    asked = syncing.Asked(source, collection, tenant, table, query, updated_at, dry_run, force)
+    asked = syncing.Asked(source, collection, tenant, table, query, updated_at, dry_run, force, forget)
+    syncing.check_arguments(asked)
     return _with_service(lambda service: syncing.run(service, asked, as_json=as_json))
 
 
@@ -681,6 +689,8 @@ def migrate(as_json: AsJson = False) -> int:
     if as_json:
         output.write_json({"applied": names})
     else:
+        if applied and applied[0].version > 1:
+            output.note("processes of an earlier version go on answering, but may take no jobs: restart them")
         print("\n".join(f"applied {name}" for name in names) or "the schema is up to date")
     return DONE
 

@@ -23,6 +23,7 @@ from agent.settings import Settings, load_settings, unknown_variables
 from retrievers import registry
 from retrievers.core.errors import RetrievalError, Unavailable
 from retrievers.core.fields import Field
+from retrievers.core.secrets import without_credentials
 from retrievers.core.tasks import within
 from retrievers.core.types import Chunk, ChunkId, Collection, whole
 from retrievers.postgres.migrate import check_address
@@ -87,7 +88,7 @@ def _without_secret(key: str, value: str) -> str:
         return shown(value)
     if key in ("database_url", "service_url"):
         return _without_password(value)
-    return re.sub(r"(://)[^/]*@", r"\1***@", value)
+    return without_credentials(value)
 
 
 def _without_password(address: str) -> str:

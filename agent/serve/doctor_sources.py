@@ -1,7 +1,6 @@
 """What the doctor says of sources: the short forms, and each `[sources.NAME]`."""
 
 import asyncio
-import re
 
 import psycopg
 
@@ -11,6 +10,7 @@ from agent.serve.check import Check
 from agent.settings import Settings
 from retrievers import named
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable, listing
+from retrievers.core.secrets import without_credentials
 from retrievers.core.types import Closing, Query, Retriever, Scope
 from retrievers.local import Local
 from retrievers.registry import Resources
@@ -50,7 +50,10 @@ async def _named(name: str, one: NamedSource, settings: Settings) -> Check:
     try:
         if isinstance(source, Local):
             return await _read(title, source, str(one.path))
-        shown, timeout_s = f"{one.kind}, {_without_user(str(one.provider))}", one.timeout_s or settings.source_timeout_s
+        shown, timeout_s = (
+            f"{one.kind}, {without_credentials(str(one.provider))}",
+            one.timeout_s or settings.source_timeout_s,
+        )
         if one.kind == "web" and (one.api_key or one.cost):
             return Check(title, True, f"{shown}; no search was made, since it may cost")
         return await _asked(title, source, shown, timeout_s, settings)
@@ -159,7 +162,7 @@ async def _cloud(settings: Settings) -> Check:
     """Whether the knowledge base answers a search for one passage."""
     from retrievers.cloud import build
 
-    shown = _without_user(settings.cloud or "")
+    shown = without_credentials(settings.cloud or "")
     try:
         cloud = build(Resources(None, None, None, settings.model_dump()))
         assert cloud is not None  # it is set
@@ -173,7 +176,3 @@ async def _cloud(settings: Settings) -> Check:
         mend = next((mend for sign, mend in _CLOUD_MENDS.items() if sign in error.reason), _CLOUD_SILENT)
         return Check("cloud", False, f"{shown}: {error.reason}", mend)
     return Check("cloud", True, f"{shown} answers, {'with' if hits else 'without'} a hit; one search was made")
-
-
-def _without_user(value: str) -> str:
-    return re.sub(r"(://)[^/]*@", r"\1***@", value)

@@ -14,7 +14,8 @@ from retrievers.sync.sources import open_source
 
 if TYPE_CHECKING:
     from agent.app import Service
-    from retrievers.sync.mirror import Mirror, Mirrored, Plan
+    from retrievers.sync.mirror import Mirror, Mirrored
+    from retrievers.sync.plan import Plan
     from retrievers.sync.schedule import Followed
 
 _LINE_EVERY_S = 10.0
@@ -37,10 +38,26 @@ class Asked:
     updated_at: str | None = None
     dry_run: bool = False
     force: bool = False
+    forget: str | None = None
+
+
+def check_arguments(asked: Asked) -> None:
+    """Raises:
+    BadRequest: what was said excludes each other.
+    """
+    if asked.forget is not None and asked != Asked(None, None, asked.tenant, forget=asked.forget):
+        raise BadRequest("--forget stands alone: it syncs nothing", where="--forget")
 
 
 async def run(service: "Service", asked: Asked, *, as_json: bool) -> int:
-    """Sync and say what was done; 0 when every document was stored, 2 when one was bad."""
+    """Sync and say what was done; 0 when every document was stored, 2 when one was bad, 1 when too many would go."""
+    if asked.forget is not None:
+        gone = await service.forget_sync(asked.forget, tenant=service.viewer(asked.tenant, ("*",)))
+        if as_json:
+            output.write_json({"forgotten": shown(gone)})
+        else:
+            print(output.plain(f"forgotten: {gone.source} -> {gone.collection}; its documents stay"))
+        return 0
     if asked.source is None:
         _show_all(await service.syncs(tenant=service.viewer(asked.tenant, ("*",))), as_json=as_json)
         return 0
@@ -48,7 +65,7 @@ async def run(service: "Service", asked: Asked, *, as_json: bool) -> int:
     if asked.dry_run:
         plan = await service.plan_sync(mirror, force=asked.force)
         _show_plan(mirror, plan, as_json=as_json)
-        return 2 if plan.failed else 0
+        return 1 if plan.refused else 2 if plan.failed else 0
     started = time.monotonic()
     id, report = await service.sync(mirror, force=asked.force, progress=_Lines())
     for note in report.notes:
@@ -135,12 +152,7 @@ def _show_all(followed: "Sequence[Followed]", *, as_json: bool) -> None:
         output.write_json([shown(one) for one in followed])
         return
     for one in followed:
-        often = (
-            f"every {one.every_s:g} s, next {one.next_at:%Y-%m-%d %H:%M:%S}"
-            if one.every_s and one.next_at
-            else "by hand"
-        )
-        print(output.plain(f"{one.name or one.id}: {one.source} -> {one.collection}, {often}"))
+        print(output.plain(f"{one.name or one.id}: {one.source} -> {one.collection}, {_often(one)}"))
         if (job := one.last) is not None:
             counts = f"{job.inserted:,} added, {job.updated:,} updated, {job.deleted:,} deleted, {job.failed:,} failed"
             at = f"{job.finished_at or job.created_at:%Y-%m-%d %H:%M:%S}"
@@ -149,8 +161,17 @@ def _show_all(followed: "Sequence[Followed]", *, as_json: bool) -> None:
         print("no collection follows a source; say `signalbox sync SOURCE --collection NAME`")
 
 
+def _often(one: "Followed") -> str:
+    if not one.every_s:
+        return "by hand"
+    if not one.has_worker:
+        return f"every {one.every_s:g} s, but no worker has it in its settings now"
+    return f"every {one.every_s:g} s" + (f", next {one.next_at:%Y-%m-%d %H:%M:%S}" if one.next_at else "")
+
+
 def shown(one: "Followed") -> dict[str, object]:
     """A mirror as JSON."""
-    values = {name: getattr(one, name) for name in ("id", "name", "source", "collection", "every_s", "documents")}
+    names = ("id", "name", "source", "collection", "every_s", "has_worker", "documents")
+    values = {name: getattr(one, name) for name in names}
     next_at = one.next_at.isoformat() if one.next_at else None
     return values | {"next_at": next_at, "last": as_json_of(one.last) if one.last else None}

@@ -3,9 +3,17 @@
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
+from retrievers.core.secrets import without_credentials
+
 
 class RetrievalError(Exception):
-    """Base of every error a retriever or the store raises on purpose."""
+    """Base of every error a retriever or the store raises on purpose.
+
+    Its text is shown to callers, logged and kept with jobs: credentials of an address that it quotes are none of it.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(without_credentials(message))
 
 
 class Unavailable(RetrievalError):
@@ -13,7 +21,7 @@ class Unavailable(RetrievalError):
 
     def __init__(self, source: str, reason: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(f"{source} is unavailable: {reason}")
-        self.source, self.reason, self.retry_after_s = source, reason, retry_after_s
+        self.source, self.reason, self.retry_after_s = source, without_credentials(reason), retry_after_s
 
 
 class TooCostly(Unavailable):

@@ -7,6 +7,8 @@ from datetime import datetime
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from psycopg.types.json import Jsonb
+
 from retrievers.core.errors import BadRequest, NotFound, Unavailable
 from retrievers.core.tasks import within
 from retrievers.core.types import Viewer, whole
@@ -209,11 +211,14 @@ class Jobs:
 
     @_in_time
     async def cancel(self, who: str | Viewer, id: str) -> Job:
-        """End a job that makes a collection anew: what it has built goes, the collection stays as it is.
+        """End a job that makes a collection anew, or the run of a sync.
+
+        What the first has built goes, and the collection stays as it is; what the other has stored and deleted is so,
+        and the next run goes on from there.
 
         Raises:
             NotFound: the tenant has no such job.
-            BadRequest: it is over, or an ingestion.
+            BadRequest: it is over, or an ingestion of documents that were sent.
         """
         tenant = Viewer.of(who).tenant
         values = {"tenant": tenant, "id": _number(id), "days": KEPT_DAYS}
@@ -224,7 +229,8 @@ class Jobs:
             ended = await connection.execute(_END, values)
         job = await self.job(who, id)
         if not ended.rowcount:
-            reason = "it is an ingestion" if job.kind == "ingest" else f"it is {job.status} already"
+            is_delivery = job.kind == "ingest" and job.sync is None
+            reason = "it is an ingestion" if is_delivery else f"it is {job.status} already"
             raise BadRequest(f"job {job.id} cannot be cancelled: {reason}", where="job_id")
         return job
 
@@ -250,14 +256,14 @@ class Jobs:
         _one(await connection.execute(_ADVANCE, _held(lease) | {"done": done, "documents": documents}))
 
     @_in_time
-    async def pause(self, lease: Lease, after: str) -> None:
+    async def pause(self, lease: Lease, at: Mapping[str, Any]) -> None:
         """Put a job that goes on behind those that wait. Raises LostLease.
 
         Args:
-            after: id of the document behind which it goes on.
+            at: how far it is, as it is to read it again.
         """
         async with self._database.transaction(whole(lease.tenant)) as connection:
-            _one(await connection.execute(_PAUSE, _held(lease) | {"after": after}))
+            _one(await connection.execute(_PAUSE, _held(lease) | {"at": Jsonb(dict(at))}))
 
     @_in_time
     async def _insert(self, tenant: str, delivery: Delivery, token: uuid.UUID | None) -> uuid.UUID:
@@ -548,7 +554,8 @@ _BURY = """
 """
 _SWEEP = """
     DELETE FROM signalbox.job WHERE tenant = %s AND id IN (
-        SELECT id FROM signalbox.job WHERE tenant = %s AND expires_at <= now() ORDER BY expires_at LIMIT %s)
+        SELECT id FROM signalbox.job WHERE tenant = %s AND expires_at <= now() ORDER BY expires_at LIMIT %s
+        FOR UPDATE SKIP LOCKED)
 """
 _SWEEP_ALL = "SELECT signalbox.sweep(%s, %s)"
 _EXPIRED = "SELECT * FROM signalbox.expired_documents(%s, %s)"
@@ -623,7 +630,8 @@ _END = """
     UPDATE signalbox.job
     SET status = 'failed', lease = NULL, error = 'cancelled', finished_at = now(),
         expires_at = now() + make_interval(days => %(days)s)
-    WHERE tenant = %(tenant)s AND id = %(id)s AND rebuild IS NOT NULL AND status IN ('queued', 'running')
+    WHERE tenant = %(tenant)s AND id = %(id)s AND (rebuild IS NOT NULL OR sync IS NOT NULL)
+      AND status IN ('queued', 'running')
 """
 _RETIRED = "SELECT * FROM signalbox.retired_collections(%s, %s, %s)"
 _ADVANCE = """
@@ -633,7 +641,7 @@ _ADVANCE = """
 _PAUSE = """
     UPDATE signalbox.job
     SET status = 'queued', lease = NULL, free_at = now(), delivery = nextval('signalbox.delivery'),
-        rebuild = rebuild || jsonb_build_object('after', %(after)s::text)
+        rebuild = rebuild || jsonb_build_object('at', %(at)s::jsonb)
     WHERE tenant = %(tenant)s AND id = %(id)s AND lease = %(token)s
 """
 _RECENT = _SHOWN + "WHERE tenant = %s AND (expires_at IS NULL OR expires_at > now()) ORDER BY delivery DESC LIMIT %s"

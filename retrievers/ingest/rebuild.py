@@ -1,19 +1,21 @@
 """Making a collection anew in the background: with another embedder, or as this version splits and analyses.
 
-The new one is built beside the old as a shadow, a collection that nobody is shown, out of what is stored: documents
-are copied some at a time, those that change meanwhile once more. When nothing is left to copy, the collection is
-locked for a moment, the last changes are copied, and the two exchange their names. Until then questions are answered
-from the old one alone, to which everything is written; its rows go later (`retrievers.ingest.retired`).
+The new one is built beside the old as a shadow, a collection that nobody is shown, out of what is stored: all documents
+are walked through and copied, some at a time. Those that are written or deleted meanwhile are noted by the database
+(table `changed`) and followed. When few are left, the collection is locked for a moment, the last changes are copied,
+and the two exchange their names: what is read under the lock does not depend on how many documents there are. Until
+then questions are answered from the old one alone, to which everything is written; its rows go later
+(`retrievers.ingest.retired`).
 
-Nothing is kept in the worker's head: documents that the shadow lacks or has of another moment are to be copied, so
-another worker goes on where one was killed.
+Nothing that matters is kept in the worker's head: another one walks on where one was killed, and copies only what the
+shadow lacks or has of another moment.
 """
 
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 import numpy as np
 import psycopg
@@ -28,19 +30,25 @@ from retrievers.ingest import store
 from retrievers.ingest.jobs import Jobs, Lease, Work
 from retrievers.ingest.prepare import Prepared
 from retrievers.ingest.run import MAX_DIMENSION
+from retrievers.ingest.shadow import open_shadow
 from retrievers.ingest.stored import Stored, prepare_again, read_stored
 from retrievers.postgres.database import Database
 from retrievers.postgres.indexes import vector_index
-from retrievers.text import analysis, folding, split, weights
+from retrievers.text import analysis, split, weights
 
 Progress = Callable[[int], None]
 """Called with how many documents are copied."""
 
 _BATCH = 64
-_LAST = 32
-"""Documents that may be copied while writers wait for the switch."""
+_WINDOW = 1000
+"""Documents that are compared at once."""
+_LAST = 16
+"""Documents that are copied at once while writers wait for the switch."""
+_HOLD_S = 3.0
+"""After so long writers have a turn, and the switch is tried again."""
 _LAST_S = 10.0
-_MOST_GONE = 1000
+_FOLLOW_S = 5.0
+"""How long changes are followed before the switch is tried, though more come; each time half as long."""
 _STATISTICS_AFTER = 500
 _ANY_DELIVERY = (1 << 62) - 1
 
@@ -66,6 +74,32 @@ class _Site:
     keeps_digests: bool
 
 
+Outcome = Literal["done", "later", "differs"]
+"""Of a try to switch: later where more was changed than can be copied at once, differs where documents are missing."""
+_MOST_TRIES = 20
+
+
+@dataclass(slots=True)
+class _Place:
+    """How far a job is.
+
+    Attributes:
+        shadow: that it builds; another one is begun from nothing.
+        behind: id of the document behind which it walks on; None when it has seen all of them.
+        tries: how often the switch was tried.
+    """
+
+    shadow: int
+    behind: str | None = ""
+    tries: int = 0
+
+    @classmethod
+    def of(cls, site: _Site, work: Work) -> "_Place":
+        """Where the last turn ended."""
+        at = (work.rebuild or {}).get("at") or {}
+        return cls(**at) if at.get("shadow") == site.shadow else cls(site.shadow)
+
+
 class Rebuilding:
     """Carries out the jobs that make collections anew, a while at a time.
 
@@ -85,24 +119,46 @@ class Rebuilding:
             Unavailable: the embedder or the database failed.
             LostLease: the job is somebody else's by now, or was cancelled.
         """
-        assert work.rebuild is not None
         site = await self._open(lease, work)
         if site is None:
             return True
-        after, until = str(work.rebuild.get("after") or ""), time.monotonic() + self._slice_s
+        at, until = _Place.of(site, work), time.monotonic() + self._slice_s
+        while True:
+            if at.behind is not None:
+                at.behind = await self._walk(lease, site, at.behind, progress)
+            else:
+                await self._follow(lease, site, _FOLLOW_S / 2**at.tries, progress)
+                match await self._switch(lease, site):
+                    case "done":
+                        return True
+                    case "later":
+                        at.tries = min(at.tries + 1, _MOST_TRIES)
+                    case "differs":
+                        at.behind = ""
+            if time.monotonic() > until:
+                await self._jobs.pause(lease, asdict(at))
+                return False
+
+    async def _walk(self, lease: Lease, site: _Site, behind: str, progress: Progress) -> str | None:
+        """Copy what the shadow lacks of the next documents; the id of the last that was looked at, None at the end."""
+        async with self._database.transaction(whole(site.tenant)) as connection:
+            await store.show_shadows(connection)
+            which = _numbers(site) | {"behind": behind, "window": _WINDOW, "most": _BATCH}
+            last, ids = await (await connection.execute(_NEXT, which)).fetchone() or (None, [])
+        if ids:
+            progress(await self._copy(lease, site, ids))
+        return str(ids[-1]) if len(ids) == _BATCH else last and str(last)
+
+    async def _follow(self, lease: Lease, site: _Site, seconds: float, progress: Progress) -> None:
+        """Copy what was changed, until little is left or the time is over."""
+        until = time.monotonic() + seconds
         while True:
             async with self._database.transaction(whole(site.tenant)) as connection:
-                ids = await _differing(connection, site, after, _BATCH)
+                ids = [id for id, _ in await _changes(connection, site, _BATCH)]
             if ids:
                 progress(await self._copy(lease, site, ids))
-                after = ids[-1]
-            elif await self._switch(lease, site):
-                return True
-            else:
-                after = ""  # something came meanwhile, or is still to be looked at from the beginning
-            if time.monotonic() > until:
-                await self._jobs.pause(lease, after)
-                return False
+            if len(ids) < _BATCH or time.monotonic() > until:
+                return
 
     async def _open(self, lease: Lease, work: Work) -> _Site | None:
         """The collection and its shadow, made when missing; None when they have changed places already."""
@@ -126,7 +182,7 @@ class Rebuilding:
             async with self._database.transaction(whole(lease.tenant)) as connection:
                 await store.lock(connection, lease.tenant, row[0])
                 await store.show_shadows(connection)
-                shadow = await _open_shadow(connection, lease, row[0], number)
+                shadow = await open_shadow(connection, lease, row[0], number)
         except psycopg.errors.ForeignKeyViolation as error:
             reason = f"the embedder {embedder.name} was being forgotten at this moment"
             raise Unavailable("the database", reason) from error
@@ -140,18 +196,21 @@ class Rebuilding:
         return rows[0] if rows else None
 
     async def _copy(self, lease: Lease, site: _Site, ids: Sequence[str]) -> int:
-        """Copy documents; returns how many the shadow has then. What it has of the batch already is replaced."""
+        """Copy documents, or remove those that are gone; returns how many the shadow has then."""
         async with self._database.transaction(whole(site.tenant)) as connection:
+            # First, so that what is changed after it is noted anew.
+            changes = await _changes(connection, site, len(ids), ids)
             stored, fields = await read_stored(connection, site.tenant, site.live, ids)
             known = await self._known(connection, site, ids)
         prepared = await asyncio.to_thread(_prepared, stored, fields, site)
         vectors = await self._vectors(site, prepared, known)
         async with self._database.transaction(whole(site.tenant)) as connection:
             await store.show_shadows(connection)
-            await _write(connection, site, stored, prepared, vectors)
-            counts = await (await connection.execute(_PROGRESS, _numbers(site))).fetchone() or (0, 0)
+            await _write(connection, site, ids, stored, prepared, vectors)
+            await _copied(connection, site, changes)
+            counts = await _counts(connection, site)
             await self._jobs.advance(connection, lease, done=counts[0], documents=counts[1])
-        return int(counts[0])
+        return counts[0]
 
     async def _known(self, connection: store.Connection, site: _Site, ids: Sequence[str]) -> dict[bytes, Vectors]:
         """Vectors that are stored already and can be kept, by digest."""
@@ -169,83 +228,76 @@ class Rebuilding:
         computed = await site.embedder.embed([texts[digest] for digest in missing]) if missing else ()
         return {**known, **dict(zip(missing, computed, strict=True))}
 
-    async def _switch(self, lease: Lease, site: _Site) -> bool:
+    async def _switch(self, lease: Lease, site: _Site) -> Outcome:
         """Put the shadow in force, unless more has changed than can be copied while writers wait."""
-        async with self._database.transaction(whole(site.tenant)) as connection:
-            # What has expired is withdrawn from both, or they would never be the same.
-            await store.settle(connection, site.tenant, site.live)
-        async with self._database.transaction(whole(site.tenant)) as connection:
-            await store.show_shadows(connection)
-            await store.lock(connection, site.tenant, site.shadow)
-            gone = await _remove_gone(connection, site)
-            await store.settle(connection, site.tenant, site.shadow)
-            left = await _differing(connection, site, "", _LAST + 1)
-            counts = await (await connection.execute(_PROGRESS, _numbers(site))).fetchone() or (0, 0)
-        if gone == _MOST_GONE or len(left) > _LAST:
-            return False
+        for number in (site.live, site.shadow):
+            async with self._database.transaction(whole(site.tenant)) as connection:
+                await store.show_shadows(connection)
+                # What has expired is withdrawn from both, so that they count the same.
+                await store.settle(connection, site.tenant, number)
+                counts = await _counts(connection, site)
         await vector_index(self._database, site.embedder.name, await site.embedder.dimension())
         if counts[0] >= _STATISTICS_AFTER:
             await self._database.fetch(whole(site.tenant), "SELECT signalbox.refresh_statistics()", ())
         try:
-            done = await within(self._exchange(lease, site), _LAST_S)
+            outcome = await within(self._exchange(lease, site), _LAST_S)
         except (TimeoutError, ConnectionAbortedError) as error:
             reason = f"the last documents were not embedded within {_LAST_S:g} s"
             raise Unavailable(f"the embedder {site.embedder.name}", reason) from error
-        if done:
+        if outcome == "done":
             async with self._database.transaction(whole(site.tenant)) as connection:
                 await store.settle(connection, site.tenant, site.shadow)
-        return done
+        return outcome
 
-    async def _exchange(self, lease: Lease, site: _Site) -> bool:
+    async def _exchange(self, lease: Lease, site: _Site) -> Outcome:
+        until = time.monotonic() + _HOLD_S
         async with self._database.transaction(whole(site.tenant)) as connection:
             await store.lock(connection, site.tenant, site.live)
             await store.show_shadows(connection)
             await store.lock(connection, site.tenant, site.shadow)
-            left = await _differing(connection, site, "", _LAST + 1)
-            if len(left) > _LAST or await _remove_gone(connection, site) == _MOST_GONE:
-                return False
-            if left:
-                stored, fields = await read_stored(connection, site.tenant, site.live, left)
+            while changes := await _changes(connection, site, _LAST):
+                if time.monotonic() > until:
+                    break  # what is copied stays copied, and writers have their turn
+                ids = [id for id, _ in changes]
+                stored, fields = await read_stored(connection, site.tenant, site.live, ids)
                 prepared = await asyncio.to_thread(_prepared, stored, fields, site)
-                vectors = await self._vectors(site, prepared, await self._known(connection, site, left))
-                await _write(connection, site, stored, prepared, vectors)
-            await connection.execute(_RETIRE, _numbers(site))
-            await connection.execute(_ENTHRONE, _numbers(site) | {"name": site.name})
-            scope = self._database.scope(whole(site.tenant))
-            await connection.execute("SELECT signalbox.move_feedback(%s, %s, %s)", (scope, site.live, site.shadow))
-            counts = await (await connection.execute(_PROGRESS, _numbers(site))).fetchone() or (0, 0)
-            await self._jobs.advance(connection, lease, done=counts[0], documents=counts[0])
-        return True
+                vectors = await self._vectors(site, prepared, await self._known(connection, site, ids))
+                await _write(connection, site, ids, stored, prepared, vectors)
+                await _copied(connection, site, changes)
+            counts = await _counts(connection, site)
+            # With other counts, a document would be lost: then all are looked at once more.
+            outcome: Outcome = "later" if changes else "done" if counts[0] == counts[1] else "differs"
+            if outcome == "done":
+                await connection.execute(_RETIRE, _numbers(site))
+                await connection.execute(_ENTHRONE, _numbers(site) | {"name": site.name})
+                scope = self._database.scope(whole(site.tenant))
+                await connection.execute("SELECT signalbox.move_feedback(%s, %s, %s)", (scope, site.live, site.shadow))
+            await self._jobs.advance(connection, lease, done=counts[0], documents=counts[1] or counts[0])
+        return outcome
 
 
-async def _open_shadow(connection: store.Connection, lease: Lease, live: int, embedder: int) -> int:
-    """The number of the shadow that the job builds; one of a job that is over is given up."""
-    which = {"tenant": lease.tenant, "live": live, "job": lease.id, "embedder": embedder}
-    for number, built_by, active in await (await connection.execute(_SHADOWS, which)).fetchall():
-        if built_by == lease.id:
-            return int(number)
-        if active:
-            raise BadRequest(f"the collection is being made anew by job {built_by.hex}", where="collection")
-        await connection.execute(RETIRE_SHADOW, {"tenant": lease.tenant, "number": number})
-    versions = {"analysis": analysis.VERSION, "split": split.VERSION, "folding": folding.VERSION}
-    row = await (await connection.execute(_INSERT_SHADOW, which | versions)).fetchone()
-    assert row is not None
-    return int(row[0])
+async def _changes(
+    connection: store.Connection, site: _Site, most: int, ids: Sequence[str] | None = None
+) -> list[tuple[str, str]]:
+    """Documents that were changed since they were copied, the first first: id and by which transaction.
+
+    Args:
+        ids: of these alone.
+    """
+    which = _numbers(site) | {"most": most, "ids": None if ids is None else list(ids)}
+    return [(row[0], row[1]) for row in await (await connection.execute(_CHANGES, which)).fetchall()]
 
 
-async def _differing(connection: store.Connection, site: _Site, after: str, most: int) -> list[str]:
-    """Ids of documents that the shadow lacks or has of another moment, in their order."""
-    await store.show_shadows(connection)
-    cursor = await connection.execute(_DIFFERING, _numbers(site) | {"after": after, "most": most})
-    return [row[0] for row in await cursor.fetchall()]
+async def _copied(connection: store.Connection, site: _Site, changes: Sequence[tuple[str, str]]) -> None:
+    """These changes are copied; what has changed once more is still to be."""
+    values = {"ids": [id for id, _ in changes], "by": [by for _, by in changes]}
+    await connection.execute(_COPIED, _numbers(site) | values)
 
 
-async def _remove_gone(connection: store.Connection, site: _Site) -> int:
-    """Take out of the shadow what was deleted meanwhile; returns how many documents, so many at most."""
-    rows = await (await connection.execute(_GONE, _numbers(site) | {"most": _MOST_GONE})).fetchall()
-    if rows:
-        await store.remove_documents(connection, site.tenant, site.shadow, [row[0] for row in rows])
-    return len(rows)
+async def _counts(connection: store.Connection, site: _Site) -> tuple[int, int]:
+    """How many documents the new one and the old one count."""
+    row = await (await connection.execute(_PROGRESS, _numbers(site))).fetchone()
+    return (int(row[0] or 0), int(row[1] or 0)) if row else (0, 0)
 
 
 def _prepared(stored: Sequence[Stored], fields: Mapping[str, Field], site: _Site) -> list[Prepared]:
@@ -255,11 +307,16 @@ def _prepared(stored: Sequence[Stored], fields: Mapping[str, Field], site: _Site
 async def _write(
     connection: store.Connection,
     site: _Site,
+    ids: Sequence[str],
     stored: Sequence[Stored],
     prepared: Sequence[Prepared],
     vectors: Mapping[bytes, Vectors],
 ) -> None:
-    """Write documents to the shadow as they are in the collection, with its moments and deliveries."""
+    """Have documents in the shadow as they are in the collection, with its moments and deliveries: those of the ids
+    that are not among the stored are gone.
+    """
+    if gone := sorted({*ids} - {one.document.id for one in stored}):
+        await store.remove_documents(connection, site.tenant, site.shadow, gone)
     lengths = [passage.length for item in prepared for passage in item.passages]
     await store.replace_documents(
         connection, site.tenant, site.shadow, prepared, vectors, embedder=site.embedder_number,
@@ -277,38 +334,26 @@ _LIVE = """
     FROM signalbox.collection k LEFT JOIN signalbox.embedder e ON e.number = k.embedder
     WHERE k.tenant = %s AND k.name = %s AND k.part_of IS NULL
 """
-_SHADOWS = """
-    SELECT k.number, k.built_by, EXISTS (SELECT FROM signalbox.job j WHERE j.tenant = k.tenant AND j.id = k.built_by
-                                         AND j.status IN ('queued', 'running'))
-    FROM signalbox.collection k
-    WHERE k.tenant = %(tenant)s AND k.shadow_of = %(live)s AND k.retired_at IS NULL FOR UPDATE
+# The last of the next documents, and which of them the shadow lacks or has of another moment.
+_NEXT = """
+    WITH upcoming AS (
+        SELECT a.id, a.updated_at, a.delivery, a.enabled FROM signalbox.document a
+        WHERE a.tenant = %(tenant)s AND a.collection = %(live)s AND a.id > %(behind)s ORDER BY a.id LIMIT %(window)s)
+    SELECT (SELECT max(id) FROM upcoming), ARRAY(
+        SELECT a.id FROM upcoming a
+        LEFT JOIN signalbox.document b ON b.tenant = %(tenant)s AND b.collection = %(shadow)s AND b.id = a.id
+        WHERE (b.updated_at, b.delivery, b.enabled) IS DISTINCT FROM (a.updated_at, a.delivery, a.enabled)
+        ORDER BY a.id LIMIT %(most)s)
 """
-_INSERT_SHADOW = """
-    INSERT INTO signalbox.collection
-           (tenant, name, embedder, analysis, split, folding, fields, records, description, shadow_of, built_by)
-    SELECT tenant, name || '/next', %(embedder)s, %(analysis)s, %(split)s, %(folding)s, fields, records, description,
-           number, %(job)s
-    FROM signalbox.collection WHERE tenant = %(tenant)s AND number = %(live)s
-    RETURNING number
+_CHANGES = """
+    SELECT id, changed_by::text FROM signalbox.changed
+    WHERE tenant = %(tenant)s AND collection = %(shadow)s AND (%(ids)s::text[] IS NULL OR id = ANY (%(ids)s))
+    ORDER BY changed_by, id LIMIT %(most)s
 """
-# A name with a slash is no collection's.
-RETIRE_SHADOW = """
-    UPDATE signalbox.collection SET name = name || '/' || number, retired_at = now()
-    WHERE tenant = %(tenant)s AND number = %(number)s AND retired_at IS NULL
-"""
-_DIFFERING = """
-    SELECT a.id FROM signalbox.document a
-    LEFT JOIN signalbox.document b ON b.tenant = a.tenant AND b.collection = %(shadow)s AND b.id = a.id
-    WHERE a.tenant = %(tenant)s AND a.collection = %(live)s AND a.id > %(after)s
-      AND (b.updated_at, b.delivery, b.enabled) IS DISTINCT FROM (a.updated_at, a.delivery, a.enabled)
-    ORDER BY a.id LIMIT %(most)s
-"""
-_GONE = """
-    SELECT b.id FROM signalbox.document b
-    WHERE b.tenant = %(tenant)s AND b.collection = %(shadow)s
-      AND NOT EXISTS (SELECT FROM signalbox.document a
-                      WHERE a.tenant = b.tenant AND a.collection = %(live)s AND a.id = b.id)
-    LIMIT %(most)s
+_COPIED = """
+    DELETE FROM signalbox.changed c USING unnest(%(ids)s::text[], %(by)s::text[]) AS copied (id, changed_by)
+    WHERE c.tenant = %(tenant)s AND c.collection = %(shadow)s AND c.id = copied.id
+      AND c.changed_by = copied.changed_by::xid8
 """
 _PROGRESS = """
     SELECT sum(documents) FILTER (WHERE %(shadow)s IN (number, part_of))::integer,

@@ -8,7 +8,7 @@ from retrievers.postgres.database import Database
 from retrievers.postgres.indexes import drop_unused
 
 _DOCUMENTS, _ROWS = 200, 5000
-_TABLES = ("term", "field_value", "field_count", "field_word")
+_TABLES = ("changed", "term", "field_value", "field_count", "field_word")
 
 
 async def remove_retired(database: Database, tenant: str, number: int, *, within_s: float) -> bool:

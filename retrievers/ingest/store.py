@@ -178,7 +178,8 @@ async def stored(
     """Digest and delivery per document id, of those that are stored.
 
     What came again unchanged is as of this delivery from now on, where an earlier one of the collection `name` is
-    still to be carried out: that one must not put back what this one found right.
+    still to be carried out: that one must not put back what this one found right. The run of a sync is none of these:
+    it stores what its source has when it gets there.
 
     Args:
         documents: the digest of each document as it has come now, by id.
@@ -206,7 +207,7 @@ async def stored(
 
 _EARLIER_TO_COME = """
     SELECT EXISTS (SELECT FROM signalbox.job
-                   WHERE tenant = %s AND collection = %s AND delivery < %s AND rebuild IS NULL
+                   WHERE tenant = %s AND collection = %s AND delivery < %s AND rebuild IS NULL AND sync IS NULL
                      AND status IN ('queued', 'running')),
            EXISTS (SELECT FROM signalbox.collection WHERE tenant = %s AND number = %s)
 """
@@ -707,5 +708,10 @@ async def delete_collection(connection: Connection, tenant: str, number: int) ->
         (tenant, number),
     )
     row = await cursor.fetchone()
+    await connection.execute(
+        "DELETE FROM signalbox.changed WHERE tenant = %s AND collection IN ("
+        "SELECT number FROM signalbox.collection WHERE tenant = %s AND shadow_of = %s)",
+        (tenant, tenant, number),
+    )
     await connection.execute("DELETE FROM signalbox.collection WHERE tenant = %s AND number = %s", (tenant, number))
     return int(row[0] or 0) if row else 0

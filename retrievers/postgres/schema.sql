@@ -223,6 +223,23 @@ BEGIN
     END IF;
 END $_$;
 
+CREATE FUNCTION signalbox.note_changed() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'signalbox', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    shown text := coalesce(current_setting('signalbox.shadows', true), '');
+BEGIN
+    PERFORM set_config('signalbox.shadows', 'on', true);
+    INSERT INTO changed (tenant, collection, id)
+    SELECT t.tenant, k.number, t.id FROM touched t
+    JOIN collection k ON k.tenant = t.tenant AND k.shadow_of = t.collection AND k.retired_at IS NULL
+    ORDER BY t.id
+    ON CONFLICT (tenant, collection, id) DO UPDATE SET changed_by = excluded.changed_by;
+    PERFORM set_config('signalbox.shadows', shown, true);
+    RETURN NULL;
+END $$;
+
 CREATE FUNCTION signalbox.note_use(scope text, zone text, asked bigint, spent bigint) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'signalbox', 'public', 'pg_temp'
@@ -625,6 +642,21 @@ COMMENT ON COLUMN signalbox.api_key.principals IS 'as whom its holder reads';
 
 COMMENT ON COLUMN signalbox.api_key.trusted IS 'whether its holder may say as whom a request reads';
 
+CREATE TABLE signalbox.changed (
+    tenant text NOT NULL,
+    collection integer NOT NULL,
+    id text NOT NULL COLLATE pg_catalog."C",
+    changed_by xid8 DEFAULT pg_current_xact_id() NOT NULL
+);
+
+ALTER TABLE ONLY signalbox.changed FORCE ROW LEVEL SECURITY;
+
+COMMENT ON TABLE signalbox.changed IS 'documents that are to be copied once more into the collection under construction';
+
+COMMENT ON COLUMN signalbox.changed.collection IS 'number of the shadow';
+
+COMMENT ON COLUMN signalbox.changed.changed_by IS 'the last transaction: another one than was read means that it has changed since';
+
 CREATE TABLE signalbox.chunk (
     tenant text NOT NULL,
     collection integer NOT NULL,
@@ -1004,7 +1036,7 @@ COMMENT ON COLUMN signalbox.job.parked IS 'documents that workers died of: they 
 
 COMMENT ON COLUMN signalbox.job.sync IS 'the mirror that it brings up to date, in place of a payload; carried out where the source is known';
 
-COMMENT ON COLUMN signalbox.job.rebuild IS 'what it makes of the collection: {"embedder": name, null for the one it has, "after": document id to go on behind}; null for an ingestion';
+COMMENT ON COLUMN signalbox.job.rebuild IS 'what it makes of the collection: {"embedder": name, null for the one it has, "at": how far it is}; null for an ingestion';
 
 CREATE TABLE signalbox.login (
     name text NOT NULL,
@@ -1055,6 +1087,8 @@ CREATE TABLE signalbox.sync (
     due_at timestamp with time zone,
     documents integer,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
+    forgotten_at timestamp with time zone,
+    heard_at timestamp with time zone,
     CONSTRAINT sync_tenant_check CHECK ((tenant <> ''::text))
 );
 
@@ -1070,6 +1104,10 @@ COMMENT ON COLUMN signalbox.sync.name IS 'of its schedule, where it has one';
 
 COMMENT ON COLUMN signalbox.sync.documents IS 'how many the last whole run left; null before the first';
 
+COMMENT ON COLUMN signalbox.sync.forgotten_at IS 'since when it is followed no more; its documents stay, and are those of no item';
+
+COMMENT ON COLUMN signalbox.sync.heard_at IS 'when a worker last said that its settings hold the schedule';
+
 CREATE TABLE signalbox.sync_document (
     tenant text NOT NULL,
     collection text NOT NULL,
@@ -1078,7 +1116,8 @@ CREATE TABLE signalbox.sync_document (
     item text COLLATE pg_catalog."C",
     run bigint NOT NULL,
     given bytea NOT NULL,
-    digest bytea
+    digest bytea,
+    former uuid
 );
 
 ALTER TABLE ONLY signalbox.sync_document FORCE ROW LEVEL SECURITY;
@@ -1092,6 +1131,8 @@ COMMENT ON COLUMN signalbox.sync_document.run IS 'number of the attempt that fou
 COMMENT ON COLUMN signalbox.sync_document.given IS 'digest of the document as the item gave it';
 
 COMMENT ON COLUMN signalbox.sync_document.digest IS 'document.digest as this source stored it; null until it has';
+
+COMMENT ON COLUMN signalbox.sync_document.former IS 'the source that it was taken over from; null where it came with its own';
 
 CREATE TABLE signalbox.sync_item (
     tenant text NOT NULL,
@@ -1148,6 +1189,9 @@ ALTER TABLE ONLY signalbox.access
 
 ALTER TABLE ONLY signalbox.api_key
     ADD CONSTRAINT api_key_pkey PRIMARY KEY (tenant, id);
+
+ALTER TABLE ONLY signalbox.changed
+    ADD CONSTRAINT changed_pkey PRIMARY KEY (tenant, collection, id);
 
 ALTER TABLE ONLY signalbox.chunk
     ADD CONSTRAINT chunk_pkey PRIMARY KEY (tenant, collection, document_id, ordinal);
@@ -1232,6 +1276,8 @@ ALTER TABLE ONLY signalbox.trace
 
 CREATE INDEX api_key_id ON signalbox.api_key USING btree (id);
 
+CREATE INDEX changed_order ON signalbox.changed USING btree (tenant, collection, changed_by, id);
+
 CREATE INDEX chunk_lexemes ON signalbox.chunk USING gin (lexemes) WITH (fastupdate=off);
 
 CREATE INDEX collection_shadow ON signalbox.collection USING btree (tenant, shadow_of) WHERE (shadow_of IS NOT NULL);
@@ -1283,6 +1329,12 @@ CREATE INDEX trace_asker ON signalbox.trace USING btree (tenant, asker) WHERE (a
 CREATE INDEX trace_conversation ON signalbox.trace USING btree (tenant, conversation) WHERE (conversation IS NOT NULL);
 
 CREATE INDEX trace_expiry ON signalbox.trace USING btree (tenant, expires_at);
+
+CREATE TRIGGER noted_gone AFTER DELETE ON signalbox.document REFERENCING OLD TABLE AS touched FOR EACH STATEMENT EXECUTE FUNCTION signalbox.note_changed();
+
+CREATE TRIGGER noted_new AFTER INSERT ON signalbox.document REFERENCING NEW TABLE AS touched FOR EACH STATEMENT EXECUTE FUNCTION signalbox.note_changed();
+
+CREATE TRIGGER noted_update AFTER UPDATE ON signalbox.document REFERENCING NEW TABLE AS touched FOR EACH STATEMENT EXECUTE FUNCTION signalbox.note_changed();
 
 ALTER TABLE ONLY signalbox.chunk
     ADD CONSTRAINT chunk_tenant_collection_document_id_fkey FOREIGN KEY (tenant, collection, document_id) REFERENCES signalbox.document(tenant, collection, id) ON DELETE CASCADE;
@@ -1340,6 +1392,8 @@ CREATE POLICY administration ON signalbox.tenant_use TO signalbox_tenants USING 
 
 ALTER TABLE signalbox.api_key ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE signalbox.changed ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE signalbox.chunk ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE signalbox.collection ENABLE ROW LEVEL SECURITY;
@@ -1385,6 +1439,8 @@ CREATE POLICY move ON signalbox.feedback_document TO signalbox_search USING (tru
 CREATE POLICY own ON signalbox.access TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
 CREATE POLICY own ON signalbox.api_key TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
+
+CREATE POLICY own ON signalbox.changed TO signalbox_app USING ((tenant = ( SELECT signalbox.tenant() AS tenant))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
 CREATE POLICY own ON signalbox.chunk TO signalbox_app USING (((tenant = ( SELECT signalbox.tenant() AS tenant)) AND ((part IS NULL) OR (part = ANY (( SELECT signalbox.parts() AS parts)::integer[]))))) WITH CHECK ((tenant = ( SELECT signalbox.tenant() AS tenant)));
 
@@ -1531,6 +1587,8 @@ GRANT ALL ON FUNCTION signalbox.narrowed() TO signalbox_app;
 REVOKE ALL ON FUNCTION signalbox.nearest(scope text, among integer[], model smallint, question public.halfvec, wanted jsonpath, amount integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.nearest(scope text, among integer[], model smallint, question public.halfvec, wanted jsonpath, amount integer) TO signalbox_app;
 
+REVOKE ALL ON FUNCTION signalbox.note_changed() FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION signalbox.note_use(scope text, zone text, asked bigint, spent bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.note_use(scope text, zone text, asked bigint, spent bigint) TO signalbox_app;
 
@@ -1634,6 +1692,8 @@ GRANT SELECT ON TABLE signalbox.api_key TO signalbox_keys;
 GRANT SELECT(tenant) ON TABLE signalbox.api_key TO signalbox_tenants;
 
 GRANT UPDATE(last_used_at) ON TABLE signalbox.api_key TO signalbox_keys;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.changed TO signalbox_app;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE signalbox.chunk TO signalbox_app;
 GRANT SELECT ON TABLE signalbox.chunk TO signalbox_search;

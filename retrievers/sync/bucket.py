@@ -34,7 +34,7 @@ class Bucket:
     @property
     def shown(self) -> str:
         """See `Source.shown`."""
-        return f"s3://{self.bucket}/{self.prefix}"
+        return f"s3://{self.bucket}/{self.prefix.rstrip('/')}"
 
     def listing(self, stopped: Stopped) -> Listing:
         """See `Source.listing`."""

@@ -17,6 +17,7 @@ from retrievers.ingest.clean import one_line
 Rows = Iterator[Mapping[str, Any]]
 _AT_ONCE = 1000
 _CONNECT_S = 10
+_POSTGRES_PORT = "5432"
 _POSTGRES = ("postgresql", "postgres")
 
 
@@ -30,8 +31,8 @@ def named(url: str) -> str:
         scheme = urlsplit(url).scheme
         if scheme in _POSTGRES:
             parts = conninfo_to_dict(url)
-            port = f":{parts['port']}" if parts.get("port") else ""
-            return f"postgresql://{parts.get('host') or ''}{port}/{parts.get('dbname') or ''}"
+            port = f":{parts['port']}" if str(parts.get("port") or _POSTGRES_PORT) != _POSTGRES_PORT else ""
+            return f"postgresql://{str(parts.get('host') or '').lower()}{port}/{parts.get('dbname') or ''}"
         split = urlsplit(url)
         port = f":{split.port}" if split.port else ""
         return f"{scheme}://{split.hostname or ''}{port}{split.path}"

@@ -14,6 +14,7 @@ from retrievers.ingest.run import Report
 from retrievers.ingest.store import Connection
 from retrievers.postgres.database import Database, Row
 from retrievers.postgres.rows import pages
+from retrievers.sync.forgotten import Remains, inherit, lock_manifest, remains
 
 _READING = "1"
 """Of how items become documents: with another number every item is read again."""
@@ -118,6 +119,11 @@ class Manifest:
             row = await (await connection.execute(_STORED, self._which())).fetchone()
         return (row[0], row[0] if row[1] is None else row[1]) if row else (0, 0)
 
+    async def remains(self) -> list[Remains]:
+        """What is left of the sources of its collection that were forgotten."""
+        async with self.database.transaction(whole(self.tenant)) as connection:
+            return await remains(connection, self.tenant, self.collection, self.sync)
+
     async def owners(self, ids: Sequence[str]) -> dict[str, Owner]:
         """To which items documents belong, by id."""
         async with self.database.transaction(whole(self.tenant)) as connection:
@@ -155,9 +161,17 @@ class Writer:
                 await connection.execute(_FORGET_ITEMS, which)
 
     @asynccontextmanager
-    async def _transaction(self) -> AsyncIterator[Connection]:
-        """A transaction that is undone where the lease was lost."""
-        async with self.manifest.database.transaction(whole(self.manifest.tenant)) as connection:
+    async def _transaction(self, *, deletes: bool = False) -> AsyncIterator[Connection]:
+        """A transaction that is undone where the lease was lost; in the order of `lock_manifest`.
+
+        Args:
+            deletes: it deletes documents too, so the collection comes first.
+        """
+        manifest = self.manifest
+        async with manifest.database.transaction(whole(manifest.tenant)) as connection:
+            if deletes and (number := await _number(connection, manifest)) is not None:
+                await store.lock_fields(connection, manifest.tenant, number)
+            await lock_manifest(connection, manifest.tenant, manifest.collection)
             yield connection
             report = self.report
             # Last: while the job's row is locked, the lease cannot be kept.
@@ -228,13 +242,23 @@ class Writer:
             # What was interrupted before did not stop at this: neither a worker's death nor a dependency.
             await connection.execute(_ADVANCED, {"tenant": self.lease.tenant, "id": self.lease.id})
 
+    async def inherit(self, former: UUID) -> None:
+        """Have what is left of a forgotten source be deleted with what is gone from this one."""
+        async with self._transaction() as connection:
+            await inherit(connection, self.manifest.tenant, self.manifest.sync, former)
+
     async def delete_some(self) -> int | None:
         """Delete a batch of the documents that no item gives any more; how many were stored, None when none is left."""
+        while True:
+            try:
+                return await self._delete_some()
+            except store.Replaced:
+                continue  # it was made anew in between, and has another number
+
+    async def _delete_some(self) -> int | None:
         manifest = self.manifest
-        async with self._transaction() as connection:
+        async with self._transaction(deletes=True) as connection:
             number = await _number(connection, manifest)
-            if number is not None:
-                await store.lock_fields(connection, manifest.tenant, number)  # in the order of all who delete
             rows = await (await connection.execute(_DOOMED, manifest._which(most=_DELETED_AT_ONCE))).fetchall()
             if not rows:
                 return None
@@ -263,11 +287,13 @@ async def _number(connection: Connection, manifest: Manifest) -> int | None:
 
 
 async def forget(connection: Connection, tenant: str, collection: str, document: str | None = None) -> None:
-    """Take a document, or all of a collection, out of the manifests as it is deleted in this transaction.
+    """Take a document, or all of a collection, out of the manifests as it is deleted in this transaction, before its
+    jobs are touched.
 
     The next run of a source that still has it stores it again.
     """
     which = {"tenant": tenant, "collection": collection, "document": document}
+    await lock_manifest(connection, tenant, collection)
     await connection.execute(_FORGET_READ, which)
     await connection.execute(_FORGET_DOCUMENTS, which)
 
@@ -318,6 +344,7 @@ _CLAIM = """
     FROM unnest(%(ids)s::text[], %(items)s::text[], %(given)s::bytea[]) AS new (id, item, given) ORDER BY id
     ON CONFLICT (tenant, collection, document_id) DO UPDATE
     SET sync = excluded.sync, item = excluded.item, run = excluded.run, given = excluded.given,
+        former = CASE WHEN m.sync = excluded.sync THEN m.former ELSE m.sync END,
         digest = CASE WHEN m.sync = excluded.sync AND m.given = excluded.given THEN m.digest END
 """
 _READ_AGAIN = """

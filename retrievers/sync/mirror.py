@@ -6,27 +6,17 @@ moment leaves nothing that the next attempt does not know of. Deletions come las
 """
 
 import asyncio
-import hashlib
-import json
-import threading
 from collections.abc import (
-    AsyncGenerator,
     Awaitable,
     Callable,
-    Collection,
-    Generator,
     Iterable,
-    Iterator,
-    Mapping,
     Sequence,
 )
 from contextlib import aclosing
-from dataclasses import dataclass, field, fields
-from typing import Protocol, TypeVar
-from uuid import UUID
+from dataclasses import dataclass, field
+from typing import Protocol
 
-from retrievers.core.errors import BadRequest, RetrievalError
-from retrievers.core.tasks import leave
+from retrievers.core.errors import BadRequest
 from retrievers.core.types import whole
 from retrievers.ingest import store
 from retrievers.ingest.declare import declare
@@ -34,32 +24,15 @@ from retrievers.ingest.documents import Document, Rejected
 from retrievers.ingest.jobs import Jobs, Lease
 from retrievers.ingest.run import Failure, Progress, Report, Written, check_name
 from retrievers.postgres.database import Database
-from retrievers.sandbox import Stopped
-from retrievers.sync.manifest import Claim, Known, Manifest, Owner, Writer, id_of, may_have
-from retrievers.sync.source import (
-    MOST_ITEMS,
-    MOST_KEY_CHARACTERS,
-    End,
-    Found,
-    Item,
-    Listing,
-    Read,
-    Source,
-    Unread,
-    Wanted,
-)
-
-Returned = TypeVar("Returned")
+from retrievers.sync.guard import DeletionRefused, Limits, why_kept, why_refused
+from retrievers.sync.manifest import Known, Manifest, Writer, id_of
+from retrievers.sync.offers import LeftOut, losers_of, offers_of
+from retrievers.sync.plan import Plan, Planning
+from retrievers.sync.portions import Portion, in_thread, portions_of
+from retrievers.sync.source import MOST_ITEMS, MOST_KEY_CHARACTERS, Item, Listing, Source, Wanted
 
 MOST_FAILURES = 10_000
 """Of one run, with their reasons; further ones are only counted as not stored."""
-_DOCUMENTS_AT_ONCE, _CHARACTERS_AT_ONCE = 500, 8_000_000
-_ITEMS_AT_ONCE = 2_000
-_END_S = 2.0
-
-
-class DeletionRefused(RetrievalError):
-    """A source has lost so much that it may not be the source that was meant."""
 
 
 class Store(Protocol):
@@ -77,65 +50,11 @@ class Store(Protocol):
     ) -> Report: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Attributes:
-    most_deleted: share of a source's documents that may be deleted by one run, 0 to 1.
-    force: delete whatever the source has no more.
-    """
-
-    most_deleted: float = 0.5
-    force: bool = False
-
-
 @dataclass(slots=True)
 class Mirrored(Report):
     """What one run did; counts are documents."""
 
     deleted: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a run would do: ids of documents, each sorted.
-
-    Attributes:
-        refused: why its deletions would be refused.
-    """
-
-    added: Sequence[str]
-    changed: Sequence[str]
-    deleted: Sequence[str]
-    unchanged: int
-    failed: Sequence[Failure]
-    refused: str | None
-
-
-@dataclass(slots=True)
-class _Portion:
-    """So much of what was read as is stored at once."""
-
-    found: list[Found] = field(default_factory=list)
-    ends: list[End] = field(default_factory=list)
-    unread: list[Unread] = field(default_factory=list)
-    characters: int = 0
-
-    def add(self, one: Read) -> None:
-        if isinstance(one, Found):
-            self.found.append(one)
-            self.characters += len(one.item.text) if isinstance(one.item, Document) else 0
-        elif isinstance(one, End):
-            self.ends.append(one)
-        else:
-            self.unread.append(one)
-
-    def __bool__(self) -> bool:
-        return bool(self.found or self.ends or self.unread)
-
-    @property
-    def is_full(self) -> bool:
-        many = len(self.found) >= _DOCUMENTS_AT_ONCE or len(self.ends) >= _ITEMS_AT_ONCE
-        return many or self.characters >= _CHARACTERS_AT_ONCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +101,12 @@ class Mirror:
         difference, _ = await self._differ(manifest)
         gone = await manifest.documents_of([*difference.vanished, *(one.key for one in difference.wanted)])
         damaged = {row[1] for row in await manifest.damaged()}
-        plan = _Planning(manifest, damaged, gone, _failures(difference.failed))
-        async with aclosing(_portions(self.source, difference.wanted)) as portions:
+        plan = Planning(manifest, damaged, gone, _failures(difference.failed))
+        async with aclosing(portions_of(self.source, difference.wanted)) as portions:
             async for portion in portions:
                 await plan.look_at(portion)
         stored, before = await manifest.stored()
-        return plan.made(stored, before, limits)
+        return plan.made(stored, before, await manifest.remains(), limits)
 
     async def run(self, jobs: Jobs, lease: Lease, into: Store, limits: Limits, progress: Progress) -> Mirrored:
         """Bring the collection up to date.
@@ -215,7 +134,7 @@ class Mirror:
         for one in difference.failed:
             run.fail(one.where, one.id, one.reason, one.readers)
         await run.writer.vanish(difference.vanished)
-        async with aclosing(_portions(self.source, difference.wanted)) as portions:
+        async with aclosing(portions_of(self.source, difference.wanted)) as portions:
             async for portion in portions:
                 await run.store(portion)
         await run.delete(before, limits)
@@ -223,7 +142,7 @@ class Mirror:
         return report
 
     async def _differ(self, manifest: Manifest) -> tuple[_Difference, Listing]:
-        listing = await _in_thread(self.source.listing)
+        listing = await in_thread(self.source.listing)
         known = await manifest.known()
         return await asyncio.to_thread(_difference, listing, known), listing
 
@@ -285,15 +204,15 @@ class _Run:
         if len(self.report.failed) < MOST_FAILURES:
             self.report.failed.append(Failure(len(self.report.failed), where, id, reason, readers))
 
-    async def store(self, portion: _Portion) -> None:
+    async def store(self, portion: Portion) -> None:
         """Store the documents of a portion, and note the items that end in it."""
         for unread in portion.unread:
             self.fail(unread.key, None, unread.reason)
-        offered = await asyncio.to_thread(_offered, portion)
+        offered = await asyncio.to_thread(offers_of, portion)
         self._leave_out(offered.left_out)
         ended = [one.key for one in portion.ends if not one.is_same]
         delivery, refused, displaced = await self.writer.claim([one.claim for one in offered.good], ended)
-        self._leave_out(_losers(offered.good, refused, self.writer.manifest.sync))
+        self._leave_out(losers_of(offered.good, refused, self.writer.manifest.sync))
         # One that ends in this portion would count as read otherwise, although it gives what it does not own.
         self.failing |= displaced
         good = [one for one in offered.good if one.claim.id not in refused]
@@ -309,7 +228,7 @@ class _Run:
         )  # fmt: skip
         self.progress(self.report)
 
-    def _leave_out(self, losers: Iterable["_LeftOut"]) -> None:
+    def _leave_out(self, losers: Iterable["LeftOut"]) -> None:
         for one in losers:
             self.failing.add(one.key)
             if one.reason is not None:
@@ -343,196 +262,20 @@ class _Run:
             before: documents that the last whole run left.
         """
         doomed = await self.writer.manifest.doomed()
-        if refused := _refusal(doomed, before, limits):
+        if refused := why_refused(doomed, before, limits):
             raise DeletionRefused(refused)
+        for one in await self.writer.manifest.remains():
+            if not self.report.failed and one.goes(limits.most_deleted, force=limits.force):
+                await self.writer.inherit(one.sync)
+            elif one.taken:
+                self.report.notes.append(why_kept(one))
         while (some := await self.writer.delete_some()) is not None:
             self.report.deleted += some
             self.progress(self.report)
 
 
-@dataclass(slots=True)
-class _Planning:
-    """What a run would do, as far as it has been looked at."""
-
-    manifest: Manifest
-    damaged: Collection[str]
-    gone: set[str]
-    failed: list[Failure]
-    added: set[str] = field(default_factory=set)
-    changed: set[str] = field(default_factory=set)
-    owners: dict[str, Owner] = field(default_factory=dict)
-
-    async def look_at(self, portion: _Portion) -> None:
-        """As `_Run.store`, without writing."""
-        offered = await asyncio.to_thread(_offered, portion)
-        found = await self.manifest.owners([one.claim.id for one in offered.good])
-        owners = {
-            **found,
-            **{id: owner for id, owner in self.owners.items() if id in {o.claim.id for o in offered.good}},
-        }
-        sync = self.manifest.sync
-        refused = {one.claim.id: owners[one.claim.id] for one in offered.good
-                   if one.claim.id in owners and one.claim.id not in self.gone
-                   and not may_have(one.claim, owners[one.claim.id], sync, _THIS_RUN)}  # fmt: skip
-        losers = [*offered.left_out, *_losers(offered.good, refused, sync)]
-        failed = [(one.item.where, one.item.id, one.reason, one.item.readers) for one in losers if one.reason]
-        failed += [(one.key, None, one.reason, ()) for one in portion.unread]
-        self.failed += [Failure(len(self.failed) + n, *one) for n, one in enumerate(failed)]
-        same = {one.key for one in portion.ends if one.is_same}
-        if stay := same | {one.key for one in portion.unread}:
-            self.gone -= await self.manifest.documents_of(stay, orphans=False)
-        for one in offered.good:
-            id = one.claim.id
-            if id in refused:
-                continue
-            self.gone.discard(id)
-            if id not in found or found[id].sync != sync:
-                self.added.add(id)
-            elif found[id].given != one.claim.given or id in self.damaged:
-                self.changed.add(id)
-            self.owners[id] = Owner(sync, one.claim.item, _THIS_RUN, one.claim.given)
-
-    def made(self, stored: int, before: int, limits: Limits) -> Plan:
-        """The plan, when all has been looked at.
-
-        Args:
-            stored: documents that there are by the manifest; `before`: as of `_Run.delete`.
-        """
-        unchanged = stored - len(self.gone) - len(self.changed)
-        lists = (sorted(self.added), sorted(self.changed), sorted(self.gone))
-        return Plan(*lists, unchanged, self.failed, _refusal(len(self.gone), before, limits))
-
-
-_THIS_RUN = 0
-"""In place of the number of an attempt: those that there were have higher ones."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Offer:
-    claim: Claim
-    document: Document
-
-
-@dataclass(frozen=True, slots=True)
-class _LeftOut:
-    """What an item gives and is not stored; without a reason where another item gives the very same."""
-
-    key: str
-    item: Document | Rejected
-    reason: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Offered:
-    good: Sequence[_Offer]
-    left_out: Sequence[_LeftOut]
-
-
-def _offered(portion: _Portion) -> _Offered:
-    """The documents of a portion, each id once: that of the first item by name."""
-    good: dict[str, _Offer] = {}
-    left_out = []
-    for found in portion.found:
-        if isinstance(found.item, Rejected):
-            left_out.append(_LeftOut(found.key, found.item, found.item.reason))
-            continue
-        one = _Offer(Claim(found.item.id, found.key, _given(found.item)), found.item)
-        first = good.setdefault(found.item.id, one)
-        if first is one:
-            continue
-        if first.claim.item > found.key:
-            good[found.item.id], first, one = one, one, first
-        is_same = first.claim.given == one.claim.given
-        if not is_same or first.claim.item != one.claim.item:
-            reason = None if is_same else _given_already(one.claim.id, first.document.where)
-            left_out.append(_LeftOut(one.claim.item, one.document, reason))
-    return _Offered([*good.values()], left_out)
-
-
-def _losers(offers: Iterable[_Offer], refused: Mapping[str, Owner], sync: UUID) -> Iterator[_LeftOut]:
-    """What belongs to other items or sources already."""
-    for one in offers:
-        owner = refused.get(one.claim.id)
-        if owner is None:
-            continue
-        if owner.sync != sync:
-            reason: str | None = f'the id "{one.claim.id}" belongs to another source of this collection'
-        elif owner.given != one.claim.given:
-            reason = _given_already(one.claim.id, str(owner.item))
-        elif owner.item == one.claim.item:
-            continue
-        else:
-            reason = None
-        yield _LeftOut(one.claim.item, one.document, reason)
-
-
-def _given_already(id: str, where: str) -> str:
-    return f'the id "{id}" was already given at {where}; this one was left out'
-
-
-def _given(document: Document) -> bytes:
-    """Digest of a document as it was given: its place and what was mended on the way are none of it."""
-    given = {one.name: getattr(document, one.name) for one in fields(document) if one.name not in ("where", "notes")}
-    return hashlib.sha256(json.dumps(given, sort_keys=True, default=str).encode(errors="surrogatepass")).digest()
-
-
 def _failures(rejected: Iterable[Rejected]) -> list[Failure]:
     return [Failure(n, one.where, one.id, one.reason, one.readers) for n, one in enumerate(rejected)]
-
-
-def _refusal(doomed: int, before: int, limits: Limits) -> str | None:
-    """Why so many documents are not deleted; None where they are."""
-    # Some may have come since the last whole run.
-    doomed = min(doomed, before)
-    if limits.force or doomed <= limits.most_deleted * before:
-        return None
-    return (
-        f"{doomed:,} of {before:,} documents are gone from the source, more than SYNC_MAX_DELETE allows "
-        f"({limits.most_deleted:.0%}): none was deleted; if they are meant to go, sync it with --force"
-    )
-
-
-async def _portions(source: Source, wanted: Sequence[Wanted]) -> AsyncGenerator[_Portion]:
-    """What is read, in portions: one is read while the one before is stored, and no more."""
-    stop = threading.Event()
-    reads = source.read(wanted, stop.is_set)
-
-    def take() -> _Portion:
-        portion = _Portion()
-        for one in reads:
-            portion.add(one)
-            if portion.is_full:
-                break
-        return portion
-
-    task = asyncio.create_task(asyncio.to_thread(take))
-    try:
-        while portion := await asyncio.shield(task):
-            task = asyncio.create_task(asyncio.to_thread(take))
-            yield portion
-    finally:
-        stop.set()
-        await _ended(task, reads)
-
-
-async def _ended(task: "asyncio.Task[_Portion]", reads: Iterator[Read]) -> None:
-    """Wait a little for a thread that was told to stop, then have the source let go of what it holds."""
-    await asyncio.wait({task}, timeout=_END_S)
-    if not task.done():
-        leave(task)
-    elif not task.cancelled():
-        task.exception()
-        if isinstance(reads, Generator):
-            await asyncio.to_thread(reads.close)
-
-
-async def _in_thread(function: Callable[[Stopped], Returned]) -> Returned:
-    """Call what waits for files and servers; cancelled, it is told so and left."""
-    stop = threading.Event()
-    try:
-        return await asyncio.shield(asyncio.create_task(asyncio.to_thread(function, stop.is_set)))
-    finally:
-        stop.set()
 
 
 def _nothing(report: Report) -> None:

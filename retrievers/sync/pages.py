@@ -46,9 +46,9 @@ class Pages:
 
     @property
     def shown(self) -> str:
-        """See `Source.shown`; a query may hold a key."""
+        """See `Source.shown`; a query may hold a key, and a slash at the end says nothing."""
         query = urlsplit(self.url).query
-        bare = self.url.partition("?")[0]
+        bare = self.url.partition("?")[0].rstrip("/")
         return f"{bare}?{hashlib.sha256(query.encode()).hexdigest()[:8]}" if query else bare
 
     def listing(self, stopped: Stopped) -> Listing:

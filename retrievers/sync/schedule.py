@@ -1,17 +1,23 @@
 """The mirrors of a tenant: their schedules, their runs, and how these went."""
 
+import math
+import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from retrievers.core.errors import NotFound, Unavailable
+from retrievers.core.errors import BadRequest, NotFound, Unavailable
 from retrievers.core.types import Viewer, whole
 from retrievers.ingest.jobs import Job, Jobs, Lease
 from retrievers.postgres.database import Database
+from retrievers.sync.forgotten import forget_source
 from retrievers.sync.mirror import Mirror
 
 MOST_LISTED = 200
+_SAID_EVERY_S = 30.0
+_HEARD_S = 120.0
+"""A schedule that no worker has had in its settings for so long is followed by none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +40,8 @@ class Followed:
     Attributes:
         source: without passwords.
         name: of its schedule; None for one that is run by hand.
-        next_at: when its next run is due.
+        has_worker: whether a worker has said lately that its settings hold the schedule.
+        next_at: when its next run is due, where a worker will run it.
         documents: how many its last whole run left.
         last: its last run; None before the first, and when that is longer ago than jobs are kept.
     """
@@ -44,6 +51,7 @@ class Followed:
     source: str
     collection: str
     every_s: float | None
+    has_worker: bool
     next_at: datetime | None
     documents: int | None
     last: Job | None
@@ -54,7 +62,7 @@ class Schedules:
 
     def __init__(self, database: Database, jobs: Jobs, own: Sequence[Schedule] = ()) -> None:
         self._database, self._jobs, self._own = database, jobs, own
-        self._registered = False
+        self._said_at = -math.inf
 
     async def write_due(self) -> None:
         """Write down the runs of this process's own schedules that are due: each once, however many look at once.
@@ -64,10 +72,10 @@ class Schedules:
         """
         if not self._own:
             return
-        if not self._registered:
+        if time.monotonic() - self._said_at >= _SAID_EVERY_S:
             for one in self._own:
                 await self._register(one)
-            self._registered = True
+            self._said_at = time.monotonic()
         for tenant in {one.mirror.tenant for one in self._own}:
             ids = [one.mirror.manifest.sync for one in self._own if one.mirror.tenant == tenant]
             async with self._database.transaction(whole(tenant)) as connection:
@@ -75,9 +83,11 @@ class Schedules:
 
     async def _register(self, schedule: Schedule) -> None:
         mirror = schedule.mirror
-        values = {**_row(mirror), "name": schedule.name, "every_s": schedule.every_s}
-        async with self._database.transaction(whole(mirror.tenant)) as connection:
-            await connection.execute(_REGISTER, values)
+        values = {**_row(mirror), "name": schedule.name, "every_s": schedule.every_s, "heard_s": _HEARD_S}
+        # Each by itself: workers whose settings differ must not wait for each other in a circle.
+        for statement in (_REGISTER, _TAKE_NAME):
+            async with self._database.transaction(whole(mirror.tenant)) as connection:
+                await connection.execute(statement, values)
 
     async def begin(self, mirror: Mirror) -> Lease:
         """A run of a mirror, for the caller to carry out; one that was written down or left behind is taken over.
@@ -100,13 +110,29 @@ class Schedules:
         return Lease(mirror.tenant, job, token)
 
     async def listed(self, who: str | Viewer) -> list[Followed]:
-        """The tenant's mirrors by name and collection, at most 200, each with its last run."""
-        rows = await self._database.fetch(who, _LISTED, {"tenant": Viewer.of(who).tenant, "most": MOST_LISTED})
+        """The tenant's mirrors by name and collection, at most 200, each with its last run; and this process's own
+        schedules before their first.
+        """
+        found, tenant = {one.id: one for one in await self._met(who)}, Viewer.of(who).tenant
+        for one in self._own:
+            source, collection = one.mirror.source.shown, one.mirror.collection
+            if one.mirror.tenant != tenant:
+                continue
+            id = one.mirror.manifest.sync.hex
+            new = Followed(id, one.name, source, collection, one.every_s, False, None, None, None)
+            met = found.get(id, new)
+            if met.every_s is None:  # it was run by hand before
+                met = replace(met, name=one.name, every_s=one.every_s)
+            found[id] = met
+        return [*found.values()]
+
+    async def _met(self, who: str | Viewer) -> list[Followed]:
+        values = {"tenant": Viewer.of(who).tenant, "most": MOST_LISTED, "heard_s": _HEARD_S}
+        rows = await self._database.fetch(who, _LISTED, values)
         found = []
         for id, *shown, job in rows:
             last = None if job is None else await self._jobs.job(who, job.hex)
-            name, source, collection, every_s, next_at, documents = shown
-            found.append(Followed(id.hex, name, source, collection, every_s, next_at, documents, last))
+            found.append(Followed(*[id.hex, *shown, last]))
         return found
 
     async def run_now(self, who: str | Viewer, name: str) -> Followed:
@@ -116,14 +142,33 @@ class Schedules:
             name: of its schedule, or its id.
         Raises:
             NotFound: the tenant has no schedule of that name.
+            BadRequest: no worker has it in its settings: nobody would run it.
         """
         tenant = Viewer.of(who).tenant
         one = find(await self.listed(who), name)
         if one.every_s is None:
             raise NotFound(f'"{name[:80]}" has no schedule: run it by `signalbox sync`', where="name")
+        if not one.has_worker:
+            reason = f"no worker has had it in its settings for {_HEARD_S:g} s; where it is to be followed, start one"
+            raise BadRequest(f'"{name[:80]}" cannot be run now: {reason}', where="name")
         async with self._database.transaction(whole(tenant)) as connection:
             await connection.execute(_WRITE_DOWN, {"tenant": tenant, "sync": uuid.UUID(one.id)})
         return find(await self.listed(who), one.id)
+
+    async def forget(self, who: str | Viewer, name: str) -> Followed:
+        """Follow a source no more; the documents stay. Returns what it was.
+
+        Args:
+            name: of its schedule, its id, the source, or a collection that follows one alone.
+        Raises:
+            NotFound: the tenant follows no such source.
+            BadRequest: the collection follows several.
+        """
+        viewer = Viewer.of(who)
+        one = _find_one(await self._met(viewer), name)
+        async with self._database.transaction(whole(viewer.tenant)) as connection:
+            await forget_source(connection, viewer.tenant, one.collection, uuid.UUID(one.id))
+        return one
 
 
 def find(followed: Sequence[Followed], name: str) -> Followed:
@@ -138,6 +183,16 @@ def find(followed: Sequence[Followed], name: str) -> Followed:
     raise NotFound(f'there is no sync "{name[:80]}"', where="name")
 
 
+def _find_one(followed: Sequence[Followed], name: str) -> Followed:
+    meant = [one for one in followed if name in (one.id, one.name)]
+    meant = meant or [one for one in followed if name == one.source]
+    meant = meant or [one for one in followed if name == one.collection]
+    if len(meant) > 1:
+        those = "; ".join(f"{one.id} is {one.source} -> {one.collection}" for one in meant)
+        raise BadRequest(f'"{name[:80]}" may be any of {len(meant)}, say which: {those}', where="name")
+    return meant[0] if meant else find((), name)
+
+
 def _row(mirror: Mirror) -> dict[str, object]:
     return {
         "tenant": mirror.tenant,
@@ -148,22 +203,30 @@ def _row(mirror: Mirror) -> dict[str, object]:
 
 
 _MEET = """
-    INSERT INTO signalbox.sync (tenant, id, collection, source)
-    VALUES (%(tenant)s, %(sync)s, %(collection)s, %(source)s) ON CONFLICT DO NOTHING
+    INSERT INTO signalbox.sync AS s (tenant, id, collection, source)
+    VALUES (%(tenant)s, %(sync)s, %(collection)s, %(source)s)
+    ON CONFLICT (tenant, id) DO UPDATE SET forgotten_at = NULL WHERE s.forgotten_at IS NOT NULL
 """
 _REGISTER = """
-    INSERT INTO signalbox.sync AS s (tenant, id, collection, source, name, every_s, due_at)
-    VALUES (%(tenant)s, %(sync)s, %(collection)s, %(source)s, %(name)s, %(every_s)s, now())
+    INSERT INTO signalbox.sync AS s (tenant, id, collection, source, name, every_s, due_at, heard_at)
+    VALUES (%(tenant)s, %(sync)s, %(collection)s, %(source)s, %(name)s, %(every_s)s, now(), now())
     ON CONFLICT (tenant, id) DO UPDATE
-    SET name = excluded.name, every_s = excluded.every_s,
+    SET name = excluded.name, every_s = excluded.every_s, heard_at = now(), forgotten_at = NULL,
         due_at = least(coalesce(s.due_at, now()), now() + make_interval(secs => excluded.every_s))
-    WHERE (s.name, s.every_s) IS DISTINCT FROM (excluded.name, excluded.every_s)
+"""
+# The settings say another source under this name now.
+_TAKE_NAME = """
+    UPDATE signalbox.sync SET name = NULL, every_s = NULL, due_at = NULL
+    WHERE tenant = %(tenant)s AND name = %(name)s AND id <> %(sync)s
+      AND coalesce(heard_at, '-infinity') <= now() - make_interval(secs => %(heard_s)s)
 """
 _DUE = """
     WITH due AS (
-        UPDATE signalbox.sync SET due_at = now() + make_interval(secs => every_s)
-        WHERE tenant = %(tenant)s AND id = ANY (%(ids)s) AND due_at <= now()
-        RETURNING tenant, id, collection)
+        UPDATE signalbox.sync s SET due_at = now() + make_interval(secs => s.every_s)
+        FROM (SELECT id FROM signalbox.sync
+              WHERE tenant = %(tenant)s AND id = ANY (%(ids)s) AND due_at <= now() FOR UPDATE SKIP LOCKED) free
+        WHERE s.tenant = %(tenant)s AND s.id = free.id
+        RETURNING s.tenant, s.id, s.collection)
     INSERT INTO signalbox.job (tenant, id, collection, sync, status)
     SELECT tenant, gen_random_uuid(), collection, id, 'queued' FROM due ON CONFLICT DO NOTHING
 """
@@ -188,9 +251,14 @@ _TAKE_OVER = """
     WHERE tenant = %(tenant)s AND id = %(job)s
 """
 _LISTED = """
-    SELECT s.id, s.name, s.source, s.collection, s.every_s, s.due_at, s.documents,
+    SELECT s.id, s.name, s.source, s.collection, s.every_s, k.has_worker, CASE WHEN k.has_worker THEN s.due_at END,
+           s.documents,
            (SELECT j.id FROM signalbox.job j WHERE j.tenant = s.tenant AND j.sync = s.id
               AND (j.expires_at IS NULL OR j.expires_at > now())
             ORDER BY j.delivery DESC LIMIT 1)
-    FROM signalbox.sync s WHERE s.tenant = %(tenant)s ORDER BY s.name, s.collection, s.source LIMIT %(most)s
+    FROM signalbox.sync s,
+         LATERAL (SELECT s.every_s IS NOT NULL AND coalesce(s.heard_at, '-infinity')
+                         > now() - make_interval(secs => %(heard_s)s) AS has_worker) k
+    WHERE s.tenant = %(tenant)s AND s.forgotten_at IS NULL
+    ORDER BY s.name, s.heard_at DESC NULLS LAST, s.collection, s.source LIMIT %(most)s
 """

@@ -18,7 +18,8 @@ FORMS = (
     "a folder or file, git:CHECKOUT or git:CHECKOUT@BRANCH, s3://BUCKET/PREFIX, the http or https address of a sitemap "
     "or a list of addresses, or that of a database (postgresql://..., others by SQLAlchemy) with --table or --query"
 )
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?=://)")
+# With a slash left out, too: a mistyped address is not taken for a path, which would be shown with its password.
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(?=:/)")
 
 
 def open_source(
@@ -33,20 +34,32 @@ def open_source(
     """
     if not text.strip() or "\0" in text:
         raise BadRequest(f"no source is given; say {FORMS}", where="source")
+    if text.startswith("git:"):
+        if table or query or updated_at:
+            raise _no_database()
+        return _checkout(text.removeprefix("git:"))
     found = _SCHEME.match(text)
     scheme = found[0].lower() if found else ""
     if scheme and scheme not in ("s3", "http", "https"):
         return Table(text, named(text), table or "", query or "", updated_at or "")
     if table or query or updated_at:
-        raise BadRequest("--table, --query and --updated-at are of a database", where="source")
+        raise _no_database()
     if scheme == "s3":
         return _bucket(text)
     if scheme:
         return Pages(text)
-    if text.startswith("git:"):
-        path, _, commit = text.removeprefix("git:").rpartition("@")
-        return Checkout(Path(path), commit) if path else Checkout(Path(commit))
     return Folder(Path(text))
+
+
+def _no_database() -> BadRequest:
+    return BadRequest("--table, --query and --updated-at are of a database", where="source")
+
+
+def _checkout(text: str) -> Checkout:
+    if _SCHEME.match(text):
+        raise BadRequest("git: is followed by a checkout on this machine, and not by an address", where="source")
+    path, _, commit = text.rpartition("@")
+    return Checkout(Path(path), commit) if path else Checkout(Path(commit))
 
 
 def _bucket(text: str) -> Bucket:

@@ -165,6 +165,20 @@ def test_documents_are_ingested_found_described_and_deleted(filled: Signalbox, t
     assert "no collection yet" in filled("collections").out
 
 
+def test_who_migrates_a_database_in_use_is_told_to_restart_what_runs_on_it(signalbox: Signalbox, owner_url: str):
+    assert "restart" not in signalbox("migrate").err
+    with psycopg.connect(owner_url, autocommit=True) as connection:
+        connection.execute(
+            "DROP FUNCTION signalbox.note_changed CASCADE; DROP TABLE signalbox.changed;"
+            "ALTER TABLE signalbox.sync DROP COLUMN forgotten_at, DROP COLUMN heard_at;"
+            "ALTER TABLE signalbox.sync_document DROP COLUMN former;"
+            "DELETE FROM signalbox.migration WHERE version = 26"
+        )
+    answer = signalbox("migrate")
+    assert answer.out == "applied 0026 following\n"
+    assert "go on answering, but may take no jobs: restart them" in answer.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "shows"),
     [

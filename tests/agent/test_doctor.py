@@ -1,11 +1,13 @@
 """What the doctor says of the model, and that it never shows a key."""
 
 import json
+import logging
 from pathlib import Path
 
 import pytest
 
 from agent import rank_features
+from agent.observe import logs
 from agent.serve import doctor, doctor_sources
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer
@@ -65,6 +67,25 @@ def test_settings_are_shown_without_keys_and_passwords():
     assert "LLM_API_KEY=***" in shown
     assert "LLM_BASE_URL=http://***@host/v1" in shown
     assert KEY not in shown + repr(settings)
+
+
+async def test_keys_in_addresses_of_the_settings_are_shown_by_nothing():
+    settings = Settings.model_validate({
+        "embedders": "openai/a=http://me:secret-pw@127.0.0.1:9/v1, openai/b=http://127.0.0.1:9/v1?api_key=secret-key",
+        "sync": {"news": {"source": "mysql://u:secret-%40@h/x?token=secret-tok", "table": "t", "collection": "c",
+                          "every": "1h"}},
+        "sources": {"far": {"kind": "web", "provider": "searxng", "description": "x",
+                            "base_url": "http://127.0.0.1:9/?auth_token=secret-web"}},
+    })  # fmt: skip
+    assert set(settings.secrets) == {
+        "secret-pw", "secret-key", "secret-%40", "secret-@", "secret-tok", "secret-web",
+    }  # fmt: skip
+    assert "EMBEDDERS=openai/a=http://***@127.0.0.1:9/v1" in doctor._settings(settings).found
+    shown = [doctor._settings(settings).found, repr(settings), repr(await doctor_sources.sources(settings))]
+    for formatter in (logs.JsonLines(logs.secrets_of(settings)), logs.TextLines(logs.secrets_of(settings))):
+        for text in (*settings.secrets, settings.embedders, settings.sync["news"].source):
+            shown.append(formatter.format(logging.LogRecord("n", logging.WARNING, "f.py", 1, "said %s", (text,), None)))
+    assert "secret-" not in " ".join(shown)
 
 
 async def test_a_misspelt_variable_is_named_with_what_was_meant(monkeypatch: pytest.MonkeyPatch):

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.types import Viewer, whole
 from retrievers.ingest import rebuild
 from retrievers.ingest.documents import Document
+from retrievers.ingest.jobs import Jobs
 from retrievers.ingest.rebuild import Rebuilding
 
 _EACH = """
@@ -548,6 +550,97 @@ async def test_writers_that_never_pause_do_not_hold_up_the_switch(service: Servi
     await removed(service, owner_url)
     assert await embedder_of(service) == (NEW, 48)
     assert (await service.check("docs")).findings == ()
+
+
+async def test_writers_of_many_documents_that_never_pause_do_not_hold_up_the_switch_and_wait_a_moment(
+    service: Service, owner_url: str
+):
+    await service.ingest(corpus(30), "docs")
+    job = await service.reembed("docs", NEW)
+    stop, longest_s = asyncio.Event(), 0.0
+
+    async def write(name: str) -> int:
+        nonlocal longest_s
+        written = 0
+        while not stop.is_set():
+            written, began = written + 1, time.monotonic()
+            batch = [document(f"{name}{n}", f"Text {written} of {name} {n}.") for n in range(80)]
+            await service.ingest(batch, "docs")
+            longest_s = max(longest_s, time.monotonic() - began)
+        return written
+
+    writers = [asyncio.create_task(write(name)) for name in ("x", "y")]
+    async with asyncio.timeout(120):
+        while (await service.job(job.id)).status != "done":
+            await turn(service)
+    stop.set()
+    assert min(await asyncio.gather(*writers)) > 1
+    assert longest_s < 30  # an ingestion with all that it waits for, on a machine that does much else
+    await removed(service, owner_url)
+    assert await embedder_of(service) == (NEW, 48)
+    assert (await service.check("docs")).findings == ()
+    with psycopg.connect(owner_url) as connection:
+        assert connection.execute("SELECT count(*) FROM signalbox.changed").fetchone() == (0,)
+
+
+_MANY = """
+    INSERT INTO signalbox.document (tenant, collection, id, title, body, metadata, fields, language, digest, chunks,
+                                    words, enabled)
+    SELECT k.tenant, k.number, 'z' || n, '', 'x', '{}', '{}', 'en', '\\x00', 0, 0, false
+    FROM signalbox.collection k, generate_series(1, 20000) n WHERE k.name LIKE 'docs%'
+"""
+_READ = """
+    SELECT sum(pg_stat_get_xact_tuples_returned(oid)), json_object_agg(relname, pg_stat_get_xact_tuples_returned(oid))
+           FILTER (WHERE pg_stat_get_xact_tuples_returned(oid) > 50) FROM pg_class
+    WHERE relnamespace = 'signalbox'::regnamespace AND relkind IN ('r', 'i')
+"""
+
+
+async def test_what_is_read_while_writers_wait_does_not_depend_on_how_many_documents_there_are(
+    service: Service, owner_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    await service.ingest(corpus(20), "docs")
+    await service.reembed("docs", NEW)
+    settle, advance, reads = Rebuilding._switch, Jobs.advance, list[Any]()
+
+    async def after_much(self: Rebuilding, *given: Any) -> Any:
+        # Both hold 20,000 documents more, and one was changed since.
+        with psycopg.connect(owner_url, autocommit=True) as connection:
+            connection.execute(_MANY)
+            connection.execute("TRUNCATE signalbox.changed")
+            connection.execute("ANALYZE signalbox.document")
+        await service.ingest([document("d000", "Changed."), document("new", "New.")], "docs")
+        monkeypatch.setattr(Rebuilding, "_switch", settle)
+        return await settle(self, *given)
+
+    async def counted(self: Jobs, connection: Any, *given: Any, **counts: Any) -> None:
+        await advance(self, connection, *given, **counts)
+        reads.append(await (await connection.execute(_READ)).fetchone())
+
+    monkeypatch.setattr(Rebuilding, "_switch", after_much)
+    monkeypatch.setattr(Jobs, "advance", counted)
+    while await turn(service):
+        pass
+
+    assert await embedder_of(service) == (NEW, 48)
+    assert 0 < reads[-1][0] < 5000, reads  # what the session read in the second before is counted too
+    hits = (await service.retrieve("Changed.", collection="docs")).hits
+    assert "Changed." in hits[0].text
+
+
+async def test_begun_again_it_walks_from_the_beginning(service: Service, monkeypatch: pytest.MonkeyPatch):
+    await service.ingest(corpus(50), "docs")
+    slow(service, monkeypatch)
+    job = await service.reembed("docs", NEW)
+    for _ in range(4):
+        await turn(service)
+    await service.cancel_job(job.id)
+    await service.retry_job(job.id)
+    while await turn(service):
+        pass
+    assert (await service.job(job.id)).status == "done"
+    assert (await service.check("docs")).findings == ()
+    assert await embedder_of(service) == (NEW, 48)
 
 
 async def test_what_was_replaced_is_removed_by_the_worker_and_its_index_with_it(service: Service, owner_url: str):

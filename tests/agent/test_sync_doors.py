@@ -3,7 +3,9 @@
 import asyncio
 import json
 import os
+import random
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +20,9 @@ from agent.serve.cli import run
 from agent.serve.http.app import create_app
 from agent.serve.identity import Caller, Unauthenticated
 from agent.settings import Settings, load_settings
+from retrievers.core.errors import BadRequest, Unavailable
+from retrievers.ingest.jobs import Jobs
+from retrievers.sync.sources import open_source
 
 ACME, RIVAL = {"Authorization": "Bearer acme"}, {"Authorization": "Bearer rival"}
 
@@ -82,6 +87,8 @@ def test_a_folder_is_synced_looked_at_and_guarded_from_the_command_line(
         path.unlink()
     planned = json.loads(signalbox("sync", "source", "--collection", "docs", "--dry-run", "--json").out)
     assert (planned["deleted"], "--force" in planned["refused"]) == (["a.md", "c.md"], True)
+    looked = signalbox("sync", "source", "--collection", "docs", "--dry-run")
+    assert (looked.code, "the deletions would be refused: 2 of 2" in looked.err) == (1, True)
     refused = signalbox("sync", "source", "--collection", "docs")
     assert (refused.code, "2 of 2 documents are gone" in refused.err) == (1, True)
     folder.rmdir()
@@ -98,6 +105,9 @@ def test_a_folder_is_synced_looked_at_and_guarded_from_the_command_line(
 def test_a_sync_of_the_settings_is_run_by_its_name(signalbox: Callable[..., Answer], folder: Path, tmp_path: Path):
     table = f'[sync.handbook]\nsource = "{folder}"\ncollection = "docs"\nevery = "15m"\ntenant = "acme"\n'
     (tmp_path / "signalbox.toml").write_text(f"sync_max_delete = 1\n{table}")
+    known = f"handbook: {folder} -> docs, every 900 s, but no worker has it in its settings now\n"
+    assert signalbox("sync", "--tenant", "acme").out == known
+    assert signalbox("sync").out.startswith("no collection follows a source")
 
     assert "3 added" in signalbox("sync", "handbook").out
     for path in folder.iterdir():
@@ -108,6 +118,27 @@ def test_a_sync_of_the_settings_is_run_by_its_name(signalbox: Callable[..., Answ
     assert (other.code, "give no more than its name" in other.err) == (2, True)
     missing = signalbox("sync", "nothing")
     assert (missing.code, "--collection NAME, or one that the settings name: handbook" in missing.err) == (2, True)
+
+
+def test_a_source_that_was_moved_is_forgotten_from_the_command_line(
+    signalbox: Callable[..., Answer], folder: Path, tmp_path: Path
+):
+    signalbox("sync", "source", "--collection", "docs")
+    folder.rename(tmp_path / "moved")
+    blocked = signalbox("sync", "moved", "--collection", "docs")
+    command = blocked.err.partition("signalbox ")[2].split("\n")[0].split()
+    assert (blocked.code, command[:2]) == (2, ["sync", "--forget"]), blocked.err
+    several = signalbox("sync", "--forget", "docs")
+    assert (several.code, "say which" in several.err, str(folder) in several.err) == (2, True, True), several.err
+
+    assert signalbox(*command).out == f"forgotten: {folder} -> docs; its documents stay\n"
+    assert (
+        "0 added, 0 updated, 0 deleted, 3 unchanged, 0 failed" in signalbox("sync", "moved", "--collection", "docs").out
+    )
+    assert signalbox("sync").out.count(" -> docs") == 1
+    assert signalbox(*command).code == 2
+    assert "stands alone" in signalbox("sync", "moved", "--forget", "docs").err
+    assert json.loads(signalbox("sync", "--forget", "docs", "--json").out)["forgotten"]["collection"] == "docs"
 
 
 @pytest.mark.parametrize(
@@ -136,6 +167,13 @@ def test_a_password_of_a_source_is_nowhere_to_be_seen(signalbox: Callable[..., A
     with psycopg.connect(owner_url) as connection:
         shown += map(repr, connection.execute("SELECT * FROM signalbox.sync").fetchall())
     assert "hunter2" not in " ".join(map(str, shown))
+    with open(tmp_path / "signalbox.toml", "a") as file:
+        file.write('[sync.list]\nsource = "https://127.0.0.1/list?key=hunter2b"\ncollection = "d"\nevery = "1h"\n')
+    said = signalbox("sync", "list")
+    assert said.code != 0
+    shown = [*said, *signalbox("sync", "--json"), *signalbox("jobs", "--json"), *signalbox("doctor")]
+    assert "hunter2" not in " ".join(map(str, shown))
+    assert {"hunter2", "hunter2b"} <= set(load_settings(folder=tmp_path).secrets)
     bad = signalbox("sync", "postgresql://a:hunter2@nowhere.invalid:99999x/x", "--table", "t", "--collection", "d")
     assert (bad.code, "hunter2" in bad.err) == (3, False)
 
@@ -197,6 +235,15 @@ async def test_a_schedule_is_seen_and_run_over_http(service: Service, client: ht
     assert "malformed JSON" in second["failed"][0]["reason"]
     listed = (await client.get("/v1/syncs")).json()["syncs"]
     assert [(one["name"], one["last"]["job_id"]) for one in listed] == [("docs", second["last"]["job_id"])]
+    assert [(one["has_worker"], one["next_at"] is not None) for one in listed] == [(True, True)]
+    await client.post("/v1/syncs/docs/run")
+    queued = (await client.get("/v1/jobs")).json()["jobs"][0]
+    cancelled = await client.post(f"/v1/jobs/{queued['job_id']}/cancel")
+    assert (cancelled.status_code, cancelled.json()["error"]) == (200, "cancelled"), cancelled.text
+    with psycopg.connect(service.settings.database_url or "", autocommit=True) as connection:
+        connection.execute("UPDATE signalbox.sync SET heard_at = NULL")
+    refused = await client.post("/v1/syncs/docs/run")
+    assert (refused.status_code, "no worker has had it" in refused.json()["detail"]) == (422, True), refused.text
     retried = await client.post(f"/v1/jobs/{second['last']['job_id']}/retry")
     assert (retried.status_code, "the next run of its source" in retried.json()["detail"]) == (422, True), retried.text
 
@@ -210,6 +257,108 @@ async def test_a_schedule_is_its_tenants_own(service: Service, client: httpx2.As
         assert (await client.post(f"/v1/syncs/{name}/run", headers=RIVAL)).status_code == 404
     assert (await client.get("/v1/syncs", headers={"Authorization": "Bearer no"})).status_code == 401
     assert (await client.get("/v1/syncs/nothing")).status_code == 404
+
+
+async def test_a_source_is_forgotten_over_http_by_its_tenant_alone(service: Service, client: httpx2.AsyncClient):
+    async with service.worker:
+        id = (await last(client, 1))["id"]
+    assert (await client.delete(f"/v1/syncs/{id}", headers=RIVAL)).status_code == 404
+    gone = await client.delete(f"/v1/syncs/{id}")
+    assert (gone.status_code, gone.json()["collection"]) == (200, "docs"), gone.text
+    assert id not in [one["id"] for one in (await client.get("/v1/syncs")).json()["syncs"] if one["last"]]
+    assert (await client.delete("/v1/syncs/nothing")).status_code == 404
+    assert len((await client.get("/v1/documents/docs/a.md")).json()["text"]) > 0
+
+
+async def deadlocks(service: Service) -> int:
+    """How many PostgreSQL has counted in this database."""
+    async with service.database.connection() as connection:
+        await connection.execute("SELECT pg_stat_force_next_flush()")
+    await asyncio.sleep(1.2)  # idle connections report what they counted within a second
+    with psycopg.connect(service.settings.database_url or "") as own:
+        row = own.execute("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()").fetchone()
+    return int(row[0]) if row else -1
+
+
+async def waits_for_a_lock(service: Service) -> bool:
+    with psycopg.connect(service.settings.database_url or "") as own:
+        statement = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        return own.execute(statement).fetchone() is not None
+
+
+async def test_the_deletion_of_a_collection_in_the_middle_of_a_run_waits_for_it_and_not_in_a_circle(
+    service: Service, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    mirror = service.mirror(open_source(str(folder)), "docs", tenant="acme")
+    await service.sync(mirror)
+    (folder / "a.md").write_text("# changed")
+    (folder / "d.md").write_text("# new")
+    record, reached, deleting = Jobs.record, asyncio.Event(), asyncio.Event()
+
+    async def halted(*arguments: Any, **counts: int) -> None:
+        held = await (await arguments[1].execute(_MANIFEST_IS_LOCKED)).fetchone()
+        if held and held[0] and not reached.is_set():
+            reached.set()
+            await deleting.wait()
+        await record(*arguments, **counts)
+
+    monkeypatch.setattr(Jobs, "record", halted)
+    run = asyncio.create_task(service.sync(mirror))
+    await asyncio.wait_for(reached.wait(), 20)
+    gone = asyncio.create_task(service.delete("docs", tenant="acme"))
+    async with asyncio.timeout(20):
+        while not gone.done() and not await waits_for_a_lock(service):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    deleting.set()
+    done = await asyncio.gather(run, gone, return_exceptions=True)
+
+    assert not isinstance(done[1], BaseException), done
+    assert isinstance(done[0], tuple | Unavailable | BadRequest), done
+    assert await deadlocks(service) == 0
+
+
+_MANIFEST_IS_LOCKED = """
+    SELECT pg_current_xact_id_if_assigned() IS NOT NULL
+       AND EXISTS (SELECT FROM pg_locks WHERE pid = pg_backend_pid() AND mode = 'RowExclusiveLock'
+                   AND relation = 'signalbox.sync_document'::regclass)
+"""
+
+
+def end_leases(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as own:
+        own.execute("UPDATE signalbox.job SET free_at = now() WHERE status = 'running'")
+
+
+async def test_two_workers_on_one_mirror_beside_deletions_never_wait_in_a_circle(service: Service, folder: Path):
+    choose = random.Random(7)
+    for n in range(40):
+        (folder / f"{n}.md").write_text(f"# {n}")
+
+    async def follow() -> None:
+        for _ in range(12):
+            for _ in range(6):
+                n = choose.randrange(60)
+                (folder / f"{n}.md").write_text(f"---\nid: x{choose.randrange(40)}\n---\n# {choose.random()}")
+            mirror = service.mirror(open_source(str(folder)), "docs", tenant="acme")
+            with suppress(Unavailable, BadRequest):
+                await service.sync(mirror, force=True)
+
+    async def rob() -> None:
+        for _ in range(40):
+            await asyncio.to_thread(end_leases, service.settings.database_url or "")
+            await asyncio.sleep(choose.random() * 0.1)
+
+    async def delete() -> None:
+        for n in range(60):
+            with suppress(BadRequest):
+                await service.delete("docs", None if n % 15 == 14 else f"x{choose.randrange(40)}", tenant="acme")
+            await asyncio.sleep(choose.random() * 0.05)
+
+    async with asyncio.timeout(100):
+        done = await asyncio.gather(follow(), follow(), rob(), delete(), return_exceptions=True)
+
+    assert done == [None] * 4
+    assert await deadlocks(service) == 0
 
 
 async def test_a_deleted_document_and_a_deleted_collection_are_in_no_manifest(

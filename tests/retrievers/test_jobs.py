@@ -384,6 +384,34 @@ async def test_workers_share_a_queue_and_each_job_is_carried_out_once(owner_url:
     assert all(one.embedded for one in embedders)
 
 
+class Earlier(Jobs):
+    """The queue as a process of an earlier version asks for it."""
+
+    async def take(self) -> Lease | None:
+        async with self._database.connection() as connection:
+            values = (self._database.worker_pass(), self.lease_s)
+            await connection.execute("SELECT tenant, id, lease FROM signalbox.take_job(%s, %s)", values)
+        return None
+
+
+async def test_a_worker_of_an_earlier_version_accepts_jobs_takes_none_and_goes_on(
+    database: Database, caplog: pytest.LogCaptureFixture
+):
+    earlier = Worker(Earlier(database), partial(ingest, database, HashEmbedder()))
+    async with earlier:
+        id = await earlier.jobs.submit("acme", of_records("docs", [{"id": "a", "text": "oil"}]))
+        async with asyncio.timeout(10):
+            while "no job could be taken" not in caplog.text:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        assert (await earlier.jobs.job("acme", id)).status == "queued"
+        assert earlier.works
+    later = Worker(Jobs(database), partial(ingest, database, HashEmbedder()))
+    lease = await later.jobs.take()
+    assert lease is not None
+    await later.carry_out(lease)
+    assert (await later.jobs.job("acme", id)).status == "done"
+
+
 async def test_a_worker_that_lost_its_lease_writes_nothing_more(database: Database, owner_url: str):
     worker = worker_on(database)
     await worker.jobs.submit(TENANT, of_records("docs", [record(0)]))

@@ -26,11 +26,15 @@ from retrievers.postgres.database import Database
 from retrievers.sandbox import Limits as Bounds
 from retrievers.sandbox import Sandbox
 from retrievers.sync import mirror as mirroring
+from retrievers.sync import portions
 from retrievers.sync.folder import Folder
+from retrievers.sync.guard import DeletionRefused, Limits
 from retrievers.sync.manifest import forget
-from retrievers.sync.mirror import DeletionRefused, Limits, Mirror, Mirrored, Plan
+from retrievers.sync.mirror import Mirror, Mirrored
+from retrievers.sync.plan import Plan
 from retrievers.sync.schedule import Schedule, Schedules
 from retrievers.sync.source import Source
+from retrievers.sync.sources import open_source
 from retrievers.testing import HashEmbedder
 
 # ruff: noqa: ASYNC240 - the files are small, and nothing else waits
@@ -307,10 +311,112 @@ async def test_documents_of_nobodys_source_stay_and_two_sources_share_a_collecti
     await sync(database, folder)
     report = await sync(database, other)
     assert did(report) == (2, 0, 0, 0, 1)
-    assert report.failed[0].reason == 'the id "a.md" belongs to another source of this collection'
+    mirror = Mirror(database, TENANT, "docs", Folder(folder))
+    assert report.failed[0].reason == (
+        'the id "a.md" belongs to another source of this collection; if that is followed no more: '
+        f"signalbox sync --forget {mirror.manifest.sync.hex}"
+    )
     (other / "o.md").unlink()
     assert did(await sync(database, other)) == (0, 0, 1, 1, 1)
     assert ids(owner_url) == ["a.md", "c0", "c1", "c2", "mine", "p.md", "sub/b.md"]
+
+
+# A source that is moved or named otherwise.
+
+
+async def forget_sync(database: Database, name: str) -> None:
+    await Schedules(database, Jobs(database)).forget(TENANT, name)
+
+
+async def test_a_source_that_was_moved_takes_its_documents_over_once_the_old_one_is_forgotten(
+    database: Database, owner_url: str, folder: Path
+):
+    await worker_on(database).deliver(TENANT, of_records("docs", [{"id": "mine", "text": "by hand"}]))
+    await sync(database, folder)
+    moved = folder.rename(folder.with_name("moved"))
+    (moved / "sub" / "b.md").unlink()
+    write(moved, "a.md", "# A again")
+    assert len((await sync(database, moved)).failed) == 4
+    await forget_sync(database, Folder(folder).shown)
+    before = ids(owner_url)
+    assert before == ["a.md", "c0", "c1", "c2", "mine", "sub/b.md"]
+    assert [one.source for one in await Schedules(database, Jobs(database)).listed(TENANT)] == [Folder(moved).shown]
+
+    planned = await plan(database, moved)
+    assert (planned.added, planned.changed, planned.deleted, planned.unchanged) == ([], ["a.md"], ["sub/b.md"], 3)
+    assert did(await sync(database, moved)) == (0, 1, 1, 3, 0)
+
+    assert ids(owner_url) == ["a.md", "c0", "c1", "c2", "mine"]
+    assert did(await sync(database, moved)) == (0, 0, 0, 4, 0)
+    assert owner(owner_url, "SELECT count(*) FROM signalbox.sync") == [(1,)]
+
+
+async def test_a_source_that_has_little_of_a_forgotten_one_deletes_nothing_of_it(
+    database: Database, owner_url: str, folder: Path, tmp_path: Path
+):
+    other, third = tmp_path / "other", tmp_path / "third"
+    write(other, "a.md", "# A of the other")
+    write(third, "t.md", "# T")
+    await sync(database, third)
+    await sync(database, folder)
+    await forget_sync(database, Mirror(database, TENANT, "docs", Folder(folder)).manifest.sync.hex)
+
+    assert did(await sync(database, third)) == (0, 0, 0, 1, 0)
+    assert (await plan(database, other)).deleted == []
+    report = await sync(database, other)
+    assert did(report) == (0, 1, 0, 0, 0)
+    assert "4 documents of a source that was forgotten stay" in report.notes[0]
+    assert ids(owner_url) == ["a.md", "c0", "c1", "c2", "sub/b.md", "t.md"]
+    assert did(await sync(database, other, limits=Limits(force=True))) == (0, 0, 4, 1, 0)
+    assert ids(owner_url) == ["a.md", "t.md"]
+
+
+async def test_a_forgotten_source_that_is_synced_again_is_followed_as_before(
+    database: Database, owner_url: str, folder: Path
+):
+    await sync(database, folder)
+    await forget_sync(database, "docs")
+    (folder / "sub" / "b.md").unlink()
+
+    assert did(await sync(database, folder)) == (0, 0, 1, 4, 0)
+    assert len(await Schedules(database, Jobs(database)).listed(TENANT)) == 1
+
+
+async def test_nothing_is_deleted_of_a_forgotten_source_while_something_cannot_be_read(
+    database: Database, owner_url: str, folder: Path
+):
+    await sync(database, folder)
+    moved = folder.rename(folder.with_name("moved"))
+    (moved / "sub" / "b.md").unlink()
+    (moved / "sub" / "b.md").symlink_to("nowhere")
+    write(moved, "bad.json", "{")
+    await forget_sync(database, "docs")
+
+    report = await sync(database, moved)
+
+    assert (report.deleted, len(report.failed) > 0) == (0, True)
+    assert "sub/b.md" in ids(owner_url)
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        ("docs", "./docs", "docs/", "docs//", "x/../docs", "{here}/docs", "{here}/docs/"),
+        ("git:docs", "git:./docs/", "git:{here}/docs@HEAD"),
+        ("https://a.example/list", "https://A.example:443/list/", "HTTPS://a.example/list#x"),
+        ("https://a.example", "https://a.example/"),
+        ("s3://bucket", "s3://bucket/"),
+        ("s3://bucket/a", "s3://bucket/a/"),
+        ("postgresql://u:p@db.example/x", "postgres://v@DB.example:5432/x"),
+    ],
+)
+def test_spellings_that_mean_the_same_are_one_source(
+    same: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    table = "t" if "://u:p" in same[0] else None
+    shown = {open_source(one.format(here=tmp_path), table=table).shown for one in same}
+    assert len(shown) == 1, shown
 
 
 # The guard.
@@ -433,7 +539,7 @@ class Died(Exception):
 async def test_a_run_that_dies_anywhere_is_brought_to_the_same_end_by_the_next(
     database: Database, owner_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(mirroring, "_DOCUMENTS_AT_ONCE", 20)
+    monkeypatch.setattr(portions, "_DOCUMENTS_AT_ONCE", 20)
     folder = tmp_path / "source"
     edits = Edits(folder, 5)
     edits.some(60)
@@ -522,6 +628,81 @@ async def test_a_worker_that_looks_for_jobs_keeps_the_schedule(database: Databas
     assert (one.last.status, one.last.inserted) == ("done", 5)
 
 
+async def test_a_schedule_that_no_worker_has_any_more_is_said_to_be_so_and_not_run(
+    database: Database, owner_url: str, folder: Path
+):
+    own, _ = schedules_on(database, folder)
+    (new,) = await own.listed(TENANT)
+    assert (new.name, new.every_s, new.has_worker, new.last) == ("docs", 3600.0, False, None)
+    with pytest.raises(BadRequest, match="no worker has had it in its settings"):
+        await own.run_now(TENANT, "docs")
+    await sync(database, folder)  # by hand
+    (by_hand,) = await own.listed(TENANT)
+    assert (by_hand.name, by_hand.every_s, by_hand.has_worker, by_hand.documents) == ("docs", 3600.0, False, 5)
+    await own.write_due()
+    elsewhere = Schedules(database, Jobs(database))
+    (known,) = await elsewhere.listed(TENANT)
+    assert (known.has_worker, known.next_at is not None) == (True, True)
+    await elsewhere.run_now(TENANT, "docs")
+
+    owner(owner_url, "UPDATE signalbox.sync SET heard_at = now() - interval '3 minutes'")
+    (old,) = await elsewhere.listed(TENANT)
+    assert (old.name, old.has_worker, old.next_at) == ("docs", False, None)
+    with pytest.raises(BadRequest, match="no worker has had it in its settings"):
+        await elsewhere.run_now(TENANT, "docs")
+    moved = schedules_on(database, folder / "sub")[0]  # the settings say another source under the name
+    await moved.write_due()
+    assert [(one.name, one.source) for one in await elsewhere.listed(TENANT)] == [
+        ("docs", str(folder / "sub")), (None, str(folder)),
+    ]  # fmt: skip
+
+
+async def test_a_worker_says_again_and_again_that_it_has_a_schedule(
+    database: Database, owner_url: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("retrievers.sync.schedule._SAID_EVERY_S", 0.0)
+    own, _ = schedules_on(database, folder)
+    await own.write_due()
+    due = owner(owner_url, "SELECT due_at FROM signalbox.sync")
+    owner(owner_url, "UPDATE signalbox.sync SET heard_at = NULL")
+    await own.write_due()
+    assert owner(owner_url, "SELECT heard_at IS NOT NULL FROM signalbox.sync") == [(True,)]
+    assert owner(owner_url, "SELECT due_at FROM signalbox.sync") == due
+    assert await runs(database) == [("queued", 0, 0)]
+
+
+async def test_the_run_of_a_sync_is_cancelled_while_it_waits_and_while_it_goes_on(
+    database: Database, owner_url: str, folder: Path
+):
+    own, worker = schedules_on(database, folder)
+    await own.write_due()
+    (waiting,) = await worker.jobs.recent(TENANT, 5)
+    assert (await worker.jobs.cancel(TENANT, waiting.id)).error == "cancelled"
+    assert await worker.jobs.take() is None
+
+    await own.run_now(TENANT, "docs")
+    lease = await worker.jobs.take()
+    assert lease is not None
+    await worker.jobs.cancel(TENANT, lease.id.hex)
+    with pytest.raises(LostLease):
+        await worker.carry_out(lease)
+    assert await runs(database) == [("failed", 0, 0), ("failed", 0, 0)]
+    with pytest.raises(BadRequest, match="it is failed already"):
+        await worker.jobs.cancel(TENANT, lease.id.hex)
+    assert did(await sync(database, folder)) == (5, 0, 0, 0, 0)
+
+
+async def test_a_delivery_does_not_wait_for_runs_of_syncs(database: Database, owner_url: str, folder: Path):
+    worker = worker_on(database)
+    await worker.deliver(TENANT, of_records("docs", [{"id": "mine", "text": "by hand"}]))
+    before = owner(owner_url, "SELECT delivery, xmin FROM signalbox.document")
+    await schedules_on(database, folder)[0].write_due()
+
+    await worker.deliver(TENANT, of_records("docs", [{"id": "mine", "text": "by hand"}]))
+
+    assert owner(owner_url, "SELECT delivery, xmin FROM signalbox.document") == before
+
+
 async def test_a_worker_that_does_not_know_the_source_leaves_the_run_to_others(database: Database, folder: Path):
     own, knowing = schedules_on(database, folder)
     await own.write_due()
@@ -581,7 +762,7 @@ async def test_one_run_at_a_time_and_the_run_of_who_died_is_taken_over(
 async def test_a_run_that_is_cancelled_is_handed_back_and_goes_on_where_it_stopped(
     database: Database, owner_url: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(mirroring, "_DOCUMENTS_AT_ONCE", 2)
+    monkeypatch.setattr(portions, "_DOCUMENTS_AT_ONCE", 2)
     own, worker = schedules_on(database, folder)
     await own.write_due()
     stored_some = asyncio.Event()

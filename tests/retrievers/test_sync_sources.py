@@ -27,7 +27,8 @@ from retrievers.ingest.jobs import Jobs
 from retrievers.ingest.run import ingest
 from retrievers.ingest.worker import Worker
 from retrievers.postgres.database import Database
-from retrievers.sync.mirror import Limits, Mirror, Mirrored, mirroring
+from retrievers.sync.guard import Limits
+from retrievers.sync.mirror import Mirror, Mirrored, mirroring
 from retrievers.sync.pages import Pages
 from retrievers.sync.schedule import Schedules
 from retrievers.sync.source import Source

@@ -318,6 +318,7 @@ export const MESSAGES = {
   "syncs.title": ["Collections that follow a source", "跟随来源的文档集"],
   "syncs.by_hand": ["run by hand", "手动运行"],
   "syncs.next": ["next run {at}", "下次运行 {at}"],
+  "syncs.no_worker": ["no worker has it in its settings now", "目前没有工作进程配置此项"],
   "syncs.never": ["not run yet", "尚未运行"],
   "syncs.run": ["Run now", "立即运行"],
   "syncs.deleted": ["{n} deleted", "删除 {n} 个"],

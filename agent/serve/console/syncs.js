@@ -16,10 +16,15 @@ export function syncsPart(syncs, whenRun) {
     {},
     h("span", { class: "strong" }, sync.name ?? sync.collection),
     h("span", {}, sync.source, " → ", h("a", { href: `#/collections/${encodeURIComponent(sync.collection)}` }, sync.collection)),
-    h("span", { class: "soft" }, sync.every_s ? t("syncs.next", { at: moment(sync.next_at) }) : t("syncs.by_hand")),
+    h("span", { class: "soft" }, often(sync)),
     lastRun(sync.last),
-    sync.every_s ? runNow(sync, whenRun) : null,
+    sync.has_worker ? runNow(sync, whenRun) : null,
   ))));
+}
+
+function often(sync) {
+  if (!sync.every_s) return t("syncs.by_hand");
+  return sync.has_worker ? t("syncs.next", { at: moment(sync.next_at) }) : t("syncs.no_worker");
 }
 
 function lastRun(job) {

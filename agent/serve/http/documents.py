@@ -106,7 +106,10 @@ async def retry_job(service: TheService, caller: TheWriter, id: JobId) -> Respon
 
 
 async def cancel_job(service: TheService, caller: TheWriter, id: JobId) -> Response:
-    """End a job that makes a collection anew; the collection stays as it is. Ingestions are not cancelled."""
+    """End a job that makes a collection anew, which stays as it is, or a sync, of which stays what it has stored.
+
+    Documents that were sent are not cancelled.
+    """
     return answer(job_body(await service.cancel_job(id, tenant=caller.viewer)))
 
 

@@ -104,7 +104,10 @@ class SyncSummary(Shape):
     source: Annotated[str, Field(description="without passwords")]
     collection: str
     every_s: Annotated[float | None, Field(description="from one run to the next")]
-    next_at: Annotated[datetime | None, Field(description="when its next run is due")]
+    has_worker: Annotated[
+        bool, Field(description="whether a worker has said lately that its settings hold the schedule")
+    ]
+    next_at: Annotated[datetime | None, Field(description="when its next run is due, where a worker will run it")]
     documents: Annotated[int | None, Field(description="how many its last whole run left; null before the first")]
     last: Annotated[JobSummary | None, Field(description="its last run, or the one under way")]
 

@@ -23,6 +23,7 @@ def router() -> APIRouter:
     routes.get("", responses=gives(shapes.Syncs))(list_syncs)
     routes.get("/{name}", responses=gives(shapes.SyncBody))(get_sync)
     routes.post("/{name}/run", status_code=202, responses=gives(shapes.SyncBody, 202))(run_sync)
+    routes.delete("/{name}", responses=gives(shapes.SyncBody))(forget_sync)
     return routes
 
 
@@ -42,12 +43,21 @@ async def run_sync(service: TheService, caller: TheWriter, name: SyncName) -> Re
     return answer(_body(await service.run_sync(name, tenant=caller.viewer)), 202)
 
 
+async def forget_sync(
+    service: TheService,
+    caller: TheWriter,
+    name: Annotated[str, Path(description="as of the other routes, or a collection", min_length=1, max_length=128)],
+) -> Response:
+    """Follow a source no more that was moved or named otherwise; its documents stay. Answers with what it was."""
+    return answer(_body(await service.forget_sync(name, tenant=caller.viewer)))
+
+
 def _body(one: Followed) -> shapes.SyncBody:
     failures = one.last.failures if one.last is not None else ()
     return shapes.SyncBody(**_shown(one), failed=[shapes.FailedLetter(**asdict(failure)) for failure in failures])
 
 
 def _shown(one: Followed) -> dict[str, Any]:
-    names = ("id", "name", "source", "collection", "every_s", "next_at", "documents")
+    names = ("id", "name", "source", "collection", "every_s", "has_worker", "next_at", "documents")
     last = shapes.JobSummary(**summary(one.last)) if one.last is not None else None
     return {**{name: getattr(one, name) for name in names}, "last": last}

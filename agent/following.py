@@ -1,0 +1,21 @@
+"""The schedules of the settings, as the mirrors that they mean."""
+
+from agent.settings import ScheduledSync, Settings
+from retrievers.postgres.database import Database
+from retrievers.sync.mirror import Mirror
+from retrievers.sync.schedule import Schedule
+from retrievers.sync.sources import open_source
+
+
+def scheduled(settings: Settings, database: Database) -> list[Schedule]:
+    """The tables [sync.NAME]; nothing is looked at yet.
+
+    Raises:
+        BadRequest: a source is of no form that is known.
+    """
+    return [Schedule(name, _mirror(settings, database, one), one.every_s) for name, one in settings.sync.items()]
+
+
+def _mirror(settings: Settings, database: Database, given: ScheduledSync) -> Mirror:
+    source = open_source(given.source, table=given.table, query=given.query, updated_at=given.updated_at)
+    return Mirror(database, given.tenant or settings.tenant, given.collection, source)

@@ -1,0 +1,42 @@
+"""The collection that is built beside another to replace it."""
+
+from retrievers.core.errors import BadRequest
+from retrievers.ingest import store
+from retrievers.ingest.jobs import Lease
+from retrievers.text import analysis, folding, split
+
+
+async def open_shadow(connection: store.Connection, lease: Lease, live: int, embedder: int) -> int:
+    """The number of the shadow that the job builds; one of a job that is over is given up."""
+    which = {"tenant": lease.tenant, "live": live, "job": lease.id, "embedder": embedder}
+    for number, built_by, active in await (await connection.execute(_SHADOWS, which)).fetchall():
+        if built_by == lease.id:
+            return int(number)
+        if active:
+            raise BadRequest(f"the collection is being made anew by job {built_by.hex}", where="collection")
+        await connection.execute(_RETIRE_SHADOW, {"tenant": lease.tenant, "number": number})
+    versions = {"analysis": analysis.VERSION, "split": split.VERSION, "folding": folding.VERSION}
+    row = await (await connection.execute(_INSERT_SHADOW, which | versions)).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+_SHADOWS = """
+    SELECT k.number, k.built_by, EXISTS (SELECT FROM signalbox.job j WHERE j.tenant = k.tenant AND j.id = k.built_by
+                                         AND j.status IN ('queued', 'running'))
+    FROM signalbox.collection k
+    WHERE k.tenant = %(tenant)s AND k.shadow_of = %(live)s AND k.retired_at IS NULL FOR UPDATE
+"""
+_INSERT_SHADOW = """
+    INSERT INTO signalbox.collection
+           (tenant, name, embedder, analysis, split, folding, fields, records, description, shadow_of, built_by)
+    SELECT tenant, name || '/next', %(embedder)s, %(analysis)s, %(split)s, %(folding)s, fields, records, description,
+           number, %(job)s
+    FROM signalbox.collection WHERE tenant = %(tenant)s AND number = %(live)s
+    RETURNING number
+"""
+# A name with a slash is no collection's.
+_RETIRE_SHADOW = """
+    UPDATE signalbox.collection SET name = name || '/' || number, retired_at = now()
+    WHERE tenant = %(tenant)s AND number = %(number)s AND retired_at IS NULL
+"""

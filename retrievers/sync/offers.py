@@ -1,0 +1,83 @@
+"""What items give: each document once, and what is left out because it belongs to others."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from uuid import UUID
+
+from retrievers.ingest.documents import Document, Rejected
+from retrievers.sync.manifest import Claim, Owner
+from retrievers.sync.portions import Portion
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    claim: Claim
+    document: Document
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What an item gives and is not stored; without a reason where another item gives the very same."""
+
+    key: str
+    item: Document | Rejected
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    good: Sequence[Offer]
+    left_out: Sequence[LeftOut]
+
+
+def offers_of(portion: Portion) -> Offered:
+    """The documents of a portion, each id once: that of the first item by name."""
+    good: dict[str, Offer] = {}
+    left_out = []
+    for found in portion.found:
+        if isinstance(found.item, Rejected):
+            left_out.append(LeftOut(found.key, found.item, found.item.reason))
+            continue
+        one = Offer(Claim(found.item.id, found.key, _given(found.item)), found.item)
+        first = good.setdefault(found.item.id, one)
+        if first is one:
+            continue
+        if first.claim.item > found.key:
+            good[found.item.id], first, one = one, one, first
+        is_same = first.claim.given == one.claim.given
+        if not is_same or first.claim.item != one.claim.item:
+            reason = None if is_same else _given_already(one.claim.id, first.document.where)
+            left_out.append(LeftOut(one.claim.item, one.document, reason))
+    return Offered([*good.values()], left_out)
+
+
+def losers_of(offers: Iterable[Offer], refused: Mapping[str, Owner], sync: UUID) -> Iterator[LeftOut]:
+    """What belongs to other items or sources already."""
+    for one in offers:
+        owner = refused.get(one.claim.id)
+        if owner is None:
+            continue
+        if owner.sync != sync:
+            reason: str | None = (
+                f'the id "{one.claim.id}" belongs to another source of this collection; if that is followed no more: '
+                f"signalbox sync --forget {owner.sync.hex}"
+            )
+        elif owner.given != one.claim.given:
+            reason = _given_already(one.claim.id, str(owner.item))
+        elif owner.item == one.claim.item:
+            continue
+        else:
+            reason = None
+        yield LeftOut(one.claim.item, one.document, reason)
+
+
+def _given_already(id: str, where: str) -> str:
+    return f'the id "{id}" was already given at {where}; this one was left out'
+
+
+def _given(document: Document) -> bytes:
+    """Digest of a document as it was given: its place and what was mended on the way are none of it."""
+    given = {one.name: getattr(document, one.name) for one in fields(document) if one.name not in ("where", "notes")}
+    return hashlib.sha256(json.dumps(given, sort_keys=True, default=str).encode(errors="surrogatepass")).digest()

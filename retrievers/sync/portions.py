@@ -1,0 +1,88 @@
+"""What is read of a source, in portions: one is read while the one before is stored, and no more."""
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from retrievers.core.tasks import leave
+from retrievers.ingest.documents import Document
+from retrievers.sandbox import Stopped
+from retrievers.sync.source import End, Found, Read, Source, Unread, Wanted
+
+Returned = TypeVar("Returned")
+
+_DOCUMENTS_AT_ONCE, _CHARACTERS_AT_ONCE = 500, 8_000_000
+_ITEMS_AT_ONCE = 2_000
+_END_S = 2.0
+
+
+@dataclass(slots=True)
+class Portion:
+    """So much of what was read as is stored at once."""
+
+    found: list[Found] = field(default_factory=list)
+    ends: list[End] = field(default_factory=list)
+    unread: list[Unread] = field(default_factory=list)
+    characters: int = 0
+
+    def add(self, one: Read) -> None:
+        if isinstance(one, Found):
+            self.found.append(one)
+            self.characters += len(one.item.text) if isinstance(one.item, Document) else 0
+        elif isinstance(one, End):
+            self.ends.append(one)
+        else:
+            self.unread.append(one)
+
+    def __bool__(self) -> bool:
+        return bool(self.found or self.ends or self.unread)
+
+    @property
+    def is_full(self) -> bool:
+        many = len(self.found) >= _DOCUMENTS_AT_ONCE or len(self.ends) >= _ITEMS_AT_ONCE
+        return many or self.characters >= _CHARACTERS_AT_ONCE
+
+
+async def portions_of(source: Source, wanted: Sequence[Wanted]) -> AsyncGenerator[Portion]:
+    """What is read, in portions: one is read while the one before is stored, and no more."""
+    stop = threading.Event()
+    reads = source.read(wanted, stop.is_set)
+
+    def take() -> Portion:
+        portion = Portion()
+        for one in reads:
+            portion.add(one)
+            if portion.is_full:
+                break
+        return portion
+
+    task = asyncio.create_task(asyncio.to_thread(take))
+    try:
+        while portion := await asyncio.shield(task):
+            task = asyncio.create_task(asyncio.to_thread(take))
+            yield portion
+    finally:
+        stop.set()
+        await _ended(task, reads)
+
+
+async def _ended(task: "asyncio.Task[Portion]", reads: Iterator[Read]) -> None:
+    """Wait a little for a thread that was told to stop, then have the source let go of what it holds."""
+    await asyncio.wait({task}, timeout=_END_S)
+    if not task.done():
+        leave(task)
+    elif not task.cancelled():
+        task.exception()
+        if isinstance(reads, Generator):
+            await asyncio.to_thread(reads.close)
+
+
+async def in_thread(function: Callable[[Stopped], Returned]) -> Returned:
+    """Call what waits for files and servers; cancelled, it is told so and left."""
+    stop = threading.Event()
+    try:
+        return await asyncio.shield(asyncio.create_task(asyncio.to_thread(function, stop.is_set)))
+    finally:
+        stop.set()
