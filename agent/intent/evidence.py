@@ -15,6 +15,7 @@ from agent.intent.catalogue import Known
 from agent.intent.columns import pointed
 from agent.intent.linking import Mention
 from agent.intent.negation import negator_of
+from agent.intent.roles import closeness
 from agent.intent.sentence import ENDS, Sentence
 from agent.intent.text import has_chinese
 from agent.intent.words import LANGUAGES, ordinary, table
@@ -69,6 +70,7 @@ def evidence(sentence: Sentence, one: Candidate) -> dict[str, float]:
         **dict(_said_beside(sentence, one.mention)),
         **dict(_of_cues(sentence, one)),
         **dict(_of_columns(sentence, one)),
+        **dict(_of_deeds(sentence, one)),
         **dict(_of_neighbours(sentence, one)),
         **dict(_of_question(sentence, one)),
     }
@@ -261,6 +263,19 @@ def _of_columns(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float
     yield "rival named near", max((near.get(field, 0.0) for field in rivals), default=0.0)
     yield "kin named anywhere", max((anywhere.get(field, 0.0) for field in kin), default=0.0)
     yield "other named near", max((near[field] for field in near if field != one.field), default=0.0)
+
+
+def _of_deeds(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]:
+    """How near to a name stands a deed of the field's role, and one of those of other fields of people."""
+    if sentence.vocabulary.roles[one.field] != "person":
+        return
+    near = closeness(sentence, one.mention)
+    own = near.get(one.field, 0.0)
+    rivals = max((near.get(known.field, 0.0) for known in one.mention.known if known.field != one.field), default=0.0)
+    yield "deed near", round(own, 2)
+    yield "rival deed near", round(rivals, 2)
+    yield "deed lead", round(own - rivals, 2)
+    yield "kin deed near", round(max((near[field] for field in near if field != one.field), default=0.0), 2)
 
 
 _FILLERS = frozenset(

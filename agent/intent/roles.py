@@ -1,0 +1,111 @@
+"""What people in a role do: which of two fields of people a question means is told by the deed beside the name."""
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from functools import cache, lru_cache
+
+from agent.intent import lexicon
+from agent.intent.columns import is_short_for
+from agent.intent.linking import Mention
+from agent.intent.sentence import Sentence
+from agent.intent.text import has_chinese, stem
+from agent.intent.vocabulary import in_chinese
+from agent.intent.words import LANGUAGES, ordinary, table
+from retrievers.text.glosses import pinyin_of
+
+_BEFORE, _BEHIND = 5, 6
+"""Words before and behind a name among which its deed stands."""
+_LEAST_SHORT = 4
+_WORDS = re.compile(r"[a-z]+")
+_LETTERS = re.compile(r"[^\W\d_]+")
+
+Deeds = Mapping[str, tuple[tuple[int, int], ...]]
+"""By role the places [first, last) of the deeds that a question tells."""
+
+
+def closeness(sentence: Sentence, mention: Mention) -> dict[str, float]:
+    """By field of people, how near a deed of its role stands to a name: 1 beside it, 0 where there is none."""
+    found = dict[str, float]()
+    told = sentence.once("deeds", lambda: _deeds(sentence))
+    for field in sentence.vocabulary.of_role("person") if told else ():
+        places = [place for role in roles_of(field) for place in told.get(role, ())]
+        found[field] = max((_near(mention, first, last) for first, last in places), default=0.0)
+    return found
+
+
+def _near(mention: Mention, first: int, last: int) -> float:
+    if last <= mention.first:
+        between, most = mention.first - last, _BEFORE
+    elif first >= mention.last:
+        between, most = first - mention.last, _BEHIND
+    else:
+        return 0.0  # a word of the name itself
+    return 1 / (1 + between) if between < most else 0.0
+
+
+@lru_cache(maxsize=4096)
+def roles_of(field: str) -> frozenset[str]:
+    """The roles that the name of a field of people speaks of."""
+    own = {*lexicon.name_words(field), *_LETTERS.findall(field.casefold())}
+    words = {other for word in own for other in (word, *_written_out(word))}
+    chinese = [*filter(has_chinese, words), *in_chinese(field)]
+    latin = {word for word in words if not has_chinese(word)}
+    stems = {stem(word) for word in latin}
+    short = {word for word in latin if len(word) >= _LEAST_SHORT and stem(word) not in ordinary()}
+
+    def is_called(name: str) -> bool:
+        if has_chinese(name):
+            return any(name in word for word in chinese) or any(word.startswith(_spelt(name)) for word in latin)
+        return name in latin or stem(name) in stems or any(is_short_for(word, name) for word in short)
+
+    listed = [each for language in LANGUAGES for each in _listed("roles", language).items()]
+    named = {name for _, names in listed for name in names}
+    short -= named
+    return frozenset(role for role, names in listed if any(map(is_called, names)))
+
+
+def _spelt(chinese: str) -> str:
+    """A Chinese word in Latin letters, without tones."""
+    return "".join(pinyin_of(chinese))
+
+
+def _written_out(word: str) -> list[str]:
+    return str(table("link", "en")["abbreviations"].get(word, "")).split()
+
+
+def _listed(name: str, language: str) -> Mapping[str, list[str]]:
+    return {role: re.split(r",\s*", words) for role, words in table(name, language).items()}
+
+
+@cache
+def _by_first_stem() -> Mapping[str, list[tuple[tuple[str, ...], str]]]:
+    """English deeds by the stem of their first word, each with its role."""
+    found = defaultdict[str, list[tuple[tuple[str, ...], str]]](list)
+    for role, phrases in _listed("deeds", "en").items():
+        for stems in {tuple(map(stem, _WORDS.findall(phrase))) for phrase in phrases}:
+            found[stems[0]].append((stems, role))
+    return found
+
+
+@cache
+def _chinese() -> tuple[tuple[str, str], ...]:
+    return tuple((phrase, role) for role, phrases in _listed("deeds", "zh").items() for phrase in phrases)
+
+
+def _deeds(sentence: Sentence) -> Deeds:
+    found = defaultdict[str, list[tuple[int, int]]](list)
+    words = [(place, token.stem) for place, token in enumerate(sentence.tokens) if token.kind == "word"]
+    stems = [one for _, one in words]
+    for number, (place, one) in enumerate(words):
+        if sentence.mention_at(place) is None:
+            for phrase, role in _by_first_stem().get(one, ()):
+                if tuple(stems[number : number + len(phrase)]) == phrase:
+                    found[role].append((place, words[number + len(phrase) - 1][0] + 1))
+    if has_chinese(sentence.text):
+        for said, role in _chinese():
+            for match in re.finditer(said, sentence.text):
+                place = sentence.index_from(match.start())
+                if sentence.mention_at(place) is None:
+                    found[role].append((place, sentence.index_from(match.end())))
+    return {role: tuple(places) for role, places in found.items()}
