@@ -51,17 +51,16 @@ def roles_of(field: str) -> frozenset[str]:
     words = {other for word in own for other in (word, *_written_out(word))}
     chinese = [*filter(has_chinese, words), *in_chinese(field)]
     latin = {word for word in words if not has_chinese(word)}
-    stems = {stem(word) for word in latin}
-    short = {word for word in latin if len(word) >= _LEAST_SHORT and stem(word) not in ordinary()}
+    listed = [each for language in LANGUAGES for each in _listed("roles", language).items()]
+    others = latin - {name for _, names in listed for name in names}
+    stems = {stem(word) for word in others}
+    short = {word for word in others if len(word) >= _LEAST_SHORT and stem(word) not in ordinary()}
 
     def is_called(name: str) -> bool:
         if has_chinese(name):
             return any(name in word for word in chinese) or any(word.startswith(_spelt(name)) for word in latin)
         return name in latin or stem(name) in stems or any(is_short_for(word, name) for word in short)
 
-    listed = [each for language in LANGUAGES for each in _listed("roles", language).items()]
-    named = {name for _, names in listed for name in names}
-    short -= named
     return frozenset(role for role, names in listed if any(map(is_called, names)))
 
 

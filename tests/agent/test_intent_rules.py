@@ -266,6 +266,7 @@ CALCULATIONS = {
 }  # fmt: skip
 
 
+@pytest.mark.usefixtures("sure")
 @pytest.mark.parametrize(("text", "wanted"), CALCULATIONS.items(), ids=CALCULATIONS.keys())
 def test_a_calculation_is_asked_of_the_metadata(text: str, wanted: dict[str, Any], ground: Make):
     reading = ground("city").read(text)

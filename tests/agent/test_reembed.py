@@ -306,7 +306,7 @@ async def test_killed_at_several_moments_it_is_finished_by_the_next_worker_and_n
             assert same(without_vectors(expected), without_vectors(dump(owner_url)))
             assert (await service.check("docs")).findings == ()
             # Who is killed while it sends has asked for nothing.
-    texts = [text for one in new.requests if one.body is not None for text in one.body["input"]]
+            texts = [text for one in new.requests if one.body is not None for text in one.body["input"]]
             # At most one batch of each of the dead was embedded twice.
             assert len(texts) - len({*texts}) <= 3 * 60
 
