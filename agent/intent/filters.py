@@ -7,6 +7,7 @@ from typing import Any
 from agent.intent.deciding import Constraint
 from agent.intent.numbered import NumberRange
 from agent.intent.time.dates import DateRange
+from agent.intent.time.periods import Period
 from retrievers.core.types import FieldValues
 
 Json = dict[str, Any]
@@ -34,18 +35,28 @@ def _typed(value: str, values: FieldValues) -> str | bool | int:
 
 
 def of_date(one: DateRange, values: FieldValues, zone: tzinfo) -> Json:
-    """A range of days on a date field, half-open."""
+    """A range of days on a date field, half-open; of a part of every year the one of which there are documents."""
+    period = _with_documents(one.period, values)
     with_time = any("T" in str(bound) for bound in (values.low, values.high) if bound is not None)
     parts: list[Json] = []
-    high = one.period.high
-    if one.period.until is not None and str(values.high or "") >= one.period.until.isoformat():
-        high = one.period.until  # "the past year" ends today where documents lie ahead
-    for kind, day in (("gte", one.period.low), ("lt", high)):
+    high = period.high
+    if period.until is not None and str(values.high or "") >= period.until.isoformat():
+        high = period.until  # "the past year" ends today where documents lie ahead
+    for kind, day in (("gte", period.low), ("lt", high)):
         if day is not None:
             # Days are the asker's; stored times are UTC.
             text = datetime.combine(day, time(), zone).isoformat() if with_time else day.isoformat()
             parts.append({"type": kind, "key": values.field.name, "value": text})
     return both(parts)
+
+
+def _with_documents(period: Period, values: FieldValues) -> Period:
+    """What comes next, where all documents lie behind the latest: of contracts of this year what ends "in June"."""
+    first, last = str(values.low or "")[:10], str(values.high or "")[:10]
+    ahead = period.coming
+    if ahead is None or not first or period.end.isoformat() > first:
+        return period
+    return ahead if ahead.begin.isoformat() <= last and ahead.end.isoformat() > first else period
 
 
 def of_number(one: NumberRange) -> Json:

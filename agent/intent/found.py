@@ -200,6 +200,8 @@ _QUOTED = re.compile(r"“[^”]{3,120}”|\"[^\"]{3,120}\"|「[^」]{3,120}」|
 _HISTORY_YEARS = 20
 """Years between a period and the first document from which on it is told of: "beer in the eighteenth century"."""
 _TODAY = re.compile(r"(?:for\s+)?today|今[天日]", re.IGNORECASE)
+_STATE_NOW = re.compile(r"as (?:of|at) (?:today|now)|截[至止到](?:今[天日]|目前)", re.IGNORECASE)
+"""How things stand, and no day of theirs."""
 _STILL = re.compile(r"\b(?:still|yet|any\s?more)\b|还|仍", re.IGNORECASE)
 _MONTH_ALONE = re.compile(r"in\s+\w+$", re.IGNORECASE)
 
@@ -220,6 +222,8 @@ def _is_stated(one: DateRange, sentence: Sentence, calendar: Calendar) -> bool:
     if (_is_history(vocabulary, one) and not is_made) or _is_in_title(sentence.text, one):
         return False
     phrase = one.phrase.strip()
+    if _STATE_NOW.fullmatch(phrase):
+        return False
     is_month = _MONTH_ALONE.fullmatch(phrase) is not None and not any(c.isdigit() for c in phrase)
     is_today = _TODAY.fullmatch(phrase) is not None
     if not is_month and not is_today:

@@ -20,8 +20,8 @@ _LEAST_SHORT = 4
 _WORDS = re.compile(r"[a-z]+")
 _LETTERS = re.compile(r"[^\W\d_]+")
 
-Deeds = Mapping[str, tuple[tuple[int, int], ...]]
-"""By role the places [first, last) of the deeds that a question tells."""
+Deeds = Mapping[str, tuple[tuple[int, int, bool], ...]]
+"""By role the places [first, last) of the deeds that a question tells, and whether "by" leads on to who did it."""
 
 
 def closeness(sentence: Sentence, mention: Mention) -> dict[str, float]:
@@ -30,17 +30,17 @@ def closeness(sentence: Sentence, mention: Mention) -> dict[str, float]:
     told = sentence.once("deeds", lambda: _deeds(sentence))
     for field in sentence.vocabulary.of_role("person") if told else ():
         places = [place for role in roles_of(field) for place in told.get(role, ())]
-        found[field] = max((_near(mention, first, last) for first, last in places), default=0.0)
+        found[field] = max((_near(mention, *place) for place in places), default=0.0)
     return found
 
 
-def _near(mention: Mention, first: int, last: int) -> float:
+def _near(mention: Mention, first: int, last: int, is_led: bool) -> float:
     if last <= mention.first:
         between, most = mention.first - last, _BEFORE
-    elif first >= mention.last:
+    elif first >= mention.last and not is_led:
         between, most = first - mention.last, _BEHIND
     else:
-        return 0.0  # a word of the name itself
+        return 0.0  # a word of the name itself, or another one's deed: "... or [sponsored by] somebody else"
     return 1 / (1 + between) if between < most else 0.0
 
 
@@ -93,18 +93,20 @@ def _chinese() -> tuple[tuple[str, str], ...]:
 
 
 def _deeds(sentence: Sentence) -> Deeds:
-    found = defaultdict[str, list[tuple[int, int]]](list)
+    found = defaultdict[str, list[tuple[int, int, bool]]](list)
     words = [(place, token.stem) for place, token in enumerate(sentence.tokens) if token.kind == "word"]
     stems = [one for _, one in words]
     for number, (place, one) in enumerate(words):
         if sentence.mention_at(place) is None:
             for phrase, role in _by_first_stem().get(one, ()):
                 if tuple(stems[number : number + len(phrase)]) == phrase:
-                    found[role].append((place, words[number + len(phrase) - 1][0] + 1))
+                    last = words[number + len(phrase) - 1][0] + 1
+                    is_led = sentence.folded(last) == "by"
+                    found[role].append((place, last + is_led, is_led))
     if has_chinese(sentence.text):
         for said, role in _chinese():
             for match in re.finditer(said, sentence.text):
                 place = sentence.index_from(match.start())
                 if sentence.mention_at(place) is None:
-                    found[role].append((place, sentence.index_from(match.end())))
+                    found[role].append((place, sentence.index_from(match.end()), False))
     return {role: tuple(places) for role, places in found.items()}

@@ -331,6 +331,23 @@ def test_a_period_up_to_now_ends_today_where_documents_lie_ahead():
     assert of_date(one, past, ZoneInfo("UTC")) == gte
 
 
+@pytest.mark.parametrize(
+    ("text", "first", "last", "low"),
+    [
+        ("in June", "2024-06-02", "2025-05-01", "2024-06-01"),  # some of the latest June
+        ("in June", "2025-02-01", "2025-11-30", "2025-06-01"),  # all documents lie behind it, and there are some ahead
+        ("in June", "2025-02-01", "2025-05-30", "2024-06-01"),  # none in either
+        ("last June", "2025-02-01", "2025-11-30", "2024-06-01"),
+        ("6月", "2025-02-01", "2025-11-30", "2025-06-01"),
+    ],
+)
+def test_a_month_without_a_year_is_the_one_of_which_there_are_documents(text: str, first: str, last: str, low: str):
+    (one,) = read_dates(text, Calendar(date(2025, 3, 10))).ranges
+    values = FieldValues(Field("due", "date", "date"), {}, 9, 9, first, last)
+    read = of_date(one, values, ZoneInfo("UTC"))
+    assert read["filters"][0] == {"type": "gte", "key": "due", "value": low}
+
+
 def test_the_words_of_every_language_are_used_by_the_grammar():
     known = {part for rules in RULES.values() for rule in rules for part in rule.parts}
     named = {category for phrases in load_words().phrases.values() for _, category, _ in phrases}

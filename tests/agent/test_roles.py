@@ -62,6 +62,15 @@ def test_the_deed_beside_a_name_is_nearest_to_the_field_of_its_role(text: str, n
     assert sorted(near.values())[-2] < near[nearest]
 
 
+def test_a_deed_that_leads_on_to_a_name_is_that_ones_alone():
+    known = vocabulary.build(catalogue("requested_by", "approved_by"))
+    text = "claims requested by Ann Okafor or approved by Mia Haas"
+    sentence = find(text, known, frozenset(["claims"]), Calendar(NOW.date()), NOW).sentence
+    ann, mia = (roles.closeness(sentence, one) for one in sentence.mentions)
+    assert ann == {"requested_by": 1.0, "approved_by": 0.0}
+    assert mia["approved_by"] == 1.0 > mia["requested_by"]
+
+
 def test_a_question_without_a_deed_tells_no_role():
     known = vocabulary.build(catalogue("requested_by", "approved_by"))
     sentence = find("Ann Okafor on trains", known, frozenset(), Calendar(NOW.date()), NOW).sentence

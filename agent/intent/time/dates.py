@@ -250,7 +250,7 @@ class _Reading(Run):
             return [value]
         year = self._with_year(stated, place)
         try:
-            return [value.at(year) if year else periods.latest(value, self.calendar)]
+            return [value.at(year) if year else periods.latest_or_coming(value, self.calendar)]
         except (ValueError, IndexError, OverflowError):
             return None
 

@@ -3,7 +3,7 @@
 from calendar import monthrange
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from typing import Literal
 
@@ -57,11 +57,13 @@ class Period:
     Attributes:
         until: of a period that runs up to now and is open, the day after today: later documents are no part of it.
             A period whose ends are one day is that point of time: "the end of 2019".
+        coming: of a part of the year that is said without one, which is taken for the latest, the next one.
     """
 
     low: date | None
     high: date | None
     until: date | None = field(default=None, compare=False)
+    coming: "Period | None" = field(default=None, compare=False)
 
     @property
     def is_bounded(self) -> bool:
@@ -298,6 +300,12 @@ def latest(part: Yearly, calendar: Calendar, *, over: bool = False) -> Period:
         if (one.end if over else one.begin) <= calendar.today:
             return one
     raise ValueError("there is no such part of a year")
+
+
+def latest_or_coming(part: Yearly, calendar: Calendar) -> Period:
+    """The latest part, with the one that comes next. Raises ValueError as `latest` does."""
+    ahead = (one for one in _occurrences(part, calendar, 0, _YEARS_AROUND, 1) if one.begin > calendar.today)
+    return replace(latest(part, calendar), coming=next(ahead, None))
 
 
 def nearest(part: Yearly, calendar: Calendar) -> Period:
