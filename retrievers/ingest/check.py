@@ -37,8 +37,10 @@ _BATCH, _BATCH_PASSAGES = 64, 128
 """Documents that are compared at once, and about how many passages."""
 _MENDED = 16
 _ROWS = 50
-_LOOKS_S = (0.0, 0.2, 1.0)
+_LOOKS_S = (0.0, 0.2, *[1.0] * 30)
 """Pauses before each look: before its end, a delivery has not brought the mean length up to date."""
+_SAME_LOOKS = 3
+"""Looks at one version of the collection after which what is wrong is no delivery's that goes on."""
 _LATE_S = 1.0
 _ANY_DELIVERY = (1 << 62) - 1
 
@@ -154,12 +156,16 @@ class Checker:
         return prepared, json.dumps(lexemes, ensure_ascii=False)
 
     async def _totals(self) -> Wrong:
-        """What is wrong with what is kept of all documents together."""
+        """What is wrong with what is kept of all documents together, and stays so while nobody writes."""
+        version, looks = -1, 0
         for pause_s in _LOOKS_S:
             await asyncio.sleep(pause_s)
             async with self._at(frozen=True) as connection:
                 wrong = await totals(connection, self.collection)
-            if not wrong:
+                (now,) = (await _rows(connection, _VERSION, self._which))[0]
+            looks = looks + 1 if now == version else 1
+            version = now
+            if not wrong or looks == _SAME_LOOKS:
                 break
         return wrong
 
@@ -234,6 +240,7 @@ _CHUNKS = """
          ON w.document_id = c.document_id AND w.ordinal = c.ordinal
     WHERE c.tenant = %(tenant)s AND c.collection = %(collection)s AND c.document_id = ANY (%(ids)s)
 """
+_VERSION = "SELECT version FROM signalbox.collection WHERE tenant = %(tenant)s AND number = %(collection)s"
 _MEAN = """
     SELECT k.mean_length, k.embedder, e.dimension
     FROM signalbox.collection k LEFT JOIN signalbox.embedder e ON e.number = k.embedder

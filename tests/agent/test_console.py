@@ -820,7 +820,10 @@ def test_what_follows_a_source_is_shown_with_its_last_run_and_run_again(
     (tmp_path / "bad.json").write_text("{")
     running.run(running.service.sync(running.service.mirror(Folder(tmp_path), "followed")))
     with psycopg.connect(urls[0], autocommit=True) as connection:
-        connection.execute("UPDATE signalbox.sync SET name = 'notes', every_s = 3600, due_at = now() + interval '1 h'")
+        connection.execute(
+            "UPDATE signalbox.sync "
+            "SET name = 'notes', every_s = 3600, due_at = now() + interval '1 h', heard_at = now()"
+        )
         try:
             page = visit("#/jobs")
             row = page.locator("section", has_text="Collections that follow a source").locator("li")
