@@ -524,13 +524,17 @@ def hung(owner_url: str) -> Iterator[None]:
     pids = owner(
         owner_url, "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
     )
-    for (pid,) in pids:
-        os.kill(pid, signal.SIGSTOP)
+
+    def send(what: signal.Signals) -> None:
+        for (pid,) in pids:
+            with suppress(ProcessLookupError):  # it has ended since it was listed
+                os.kill(pid, what)
+
     try:
+        send(signal.SIGSTOP)
         yield
     finally:
-        for (pid,) in pids:
-            os.kill(pid, signal.SIGCONT)
+        send(signal.SIGCONT)
 
 
 async def test_many_waited_deliveries_of_one_tenant_hold_up_no_other(database: Database):
