@@ -77,16 +77,17 @@ async def test_gold_filters_lead_to_the_right_documents_and_are_not_judged_thems
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
     dataset = load(folder, "all")
 
-    gold = await run(dataset, settings, silent, filters="gold")
+    off = settings.model_copy(update={"intent": "off"})
+    gold = await run(dataset, off, silent, filters="gold")
     read = await run(dataset, settings, silent)
-    plain = await run(dataset, settings.model_copy(update={"intent": "off"}), silent)
+    plain = await run(dataset, off, silent)
 
     assert gold["documents"] == len(kept)
     assert gold["questions"][0]["filter"] == chosen[0]["filter"]
     assert (gold["metrics"]["filter_exact"], gold["metrics"]["filter_f1"]) == (None, None)
     assert gold["metrics"]["R@100"] == pytest.approx(1.0)
     assert gold["metrics"]["nDCG@10"] >= plain["metrics"]["nDCG@10"]
-    assert read["metrics"]["filter_exact"] > 0.8
+    assert read["metrics"]["filter_exact"] > plain["metrics"]["filter_exact"] + 0.4
     assert read["by_class"]["none"]["route_accuracy"] == 1.0
     # When nothing is read into questions, only the one without a constraint has the right filter.
     assert plain["metrics"]["filter_exact"] == pytest.approx(1 / 7)
