@@ -87,10 +87,10 @@ class Sentence:
         """The question as it reads where these names are unknown."""
         unknown = {one.first for one in mentions}
         others = [one for one in self.mentions if one.first not in unknown]
-        return replace(self, mentions=others, _cues={}, _covering={}, _cued=[])
+        return replace(self, mentions=others, _cues={}, _covering={}, _cued=[], _made={})
 
     def once(self, name: Hashable, make: Callable[[], Made]) -> Made:
-        """What is made of the words alone, by its name; made when it is first asked for."""
+        """What is made of the words and the values named, by its name; made when it is first asked for."""
         if name not in self._made:
             self._made[name] = make()
         made: Made = self._made[name]

@@ -307,6 +307,7 @@ def test_what_is_counted_is_the_field_that_the_words_name_and_not_the_records(qu
     "question",
     [
         "which country earns the most?",
+        "which country scored the most?",
         "how many employees and customers are there?",
         "average number of units per order",
     ],

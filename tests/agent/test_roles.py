@@ -75,3 +75,14 @@ def test_a_question_without_a_deed_tells_no_role():
     known = vocabulary.build(catalogue("requested_by", "approved_by"))
     sentence = find("Ann Okafor on trains", known, frozenset(), Calendar(NOW.date()), NOW).sentence
     assert not any(roles.closeness(sentence, sentence.mentions[0]).values())
+
+
+def test_a_name_that_is_taken_out_may_be_a_deed():
+    known = vocabulary.build(catalogue("requested_by", "approved_by"))
+    sentence = find("Ann Okafor and 李明批的报告", known, frozenset(), Calendar(NOW.date()), NOW).sentence
+    first, second = sentence.mentions
+    assert roles.closeness(sentence, second)["approved_by"] == 1.0
+    alone = sentence.without([first])
+    assert roles.closeness(alone, alone.mentions[0])["approved_by"] == 1.0
+    assert alone.once("mark", lambda: 1) == 1
+    assert sentence.once("mark", lambda: 2) == 2  # what is known of one is not known of the other

@@ -73,12 +73,9 @@ def read_calculation(found: Found) -> Read:
     unread = tuple(question.unread())
     if made is not None and made.aggregate["op"] == "list":
         unread = tuple(word for word in unread if word.casefold() not in _ALWAYS_SHOWN)
-    if (
-        made is not None
-        and made.aggregate["op"] == "count"
-        and not (made.aggregate.get("of") or found.numbers or question.absent)
-    ):
-        unread = (*unread, *(token.text for token in found.sentence.tokens if token.stem == "earn"))
+    if made is not None and made.aggregate["op"] == "count" and not (made.aggregate.get("of") or found.numbers):
+        amounts = table("general", "en")["amounts"].split() if not question.absent else ()
+        unread = (*unread, *(token.text for token in found.sentence.tokens if token.folded in amounts))
     if made is None or unread:
         return Read(unread=unread if question.has(*_CALCULATING) else ())
     doubtful = _part_of_others(made, question)
