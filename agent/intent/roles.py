@@ -64,6 +64,7 @@ def roles_of(field: str) -> frozenset[str]:
     return frozenset(role for role, names in listed if any(map(is_called, names)))
 
 
+@cache
 def _spelt(chinese: str) -> str:
     """A Chinese word in Latin letters, without tones."""
     return "".join(pinyin_of(chinese))
@@ -73,6 +74,7 @@ def _written_out(word: str) -> list[str]:
     return str(table("link", "en")["abbreviations"].get(word, "")).split()
 
 
+@cache
 def _listed(name: str, language: str) -> Mapping[str, list[str]]:
     return {role: re.split(r",\s*", words) for role, words in table(name, language).items()}
 
@@ -105,8 +107,10 @@ def _deeds(sentence: Sentence) -> Deeds:
                     found[role].append((place, last + is_led, is_led))
     if has_chinese(sentence.text):
         for said, role in _chinese():
-            for match in re.finditer(said, sentence.text):
-                place = sentence.index_from(match.start())
+            start = sentence.text.find(said)
+            while start >= 0:
+                place = sentence.index_from(start)
                 if sentence.mention_at(place) is None:
-                    found[role].append((place, sentence.index_from(match.end()), False))
+                    found[role].append((place, sentence.index_from(start + len(said)), False))
+                start = sentence.text.find(said, start + len(said))
     return {role: tuple(places) for role, places in found.items()}

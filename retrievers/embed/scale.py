@@ -37,6 +37,7 @@ async def unrelated(embedder: Embedder) -> float:
     now = time.monotonic()
     if task is None or task.get_loop() is not asyncio.get_running_loop() or (task.done() and now - began > _REST_S):
         task, began = asyncio.ensure_future(_measure(embedder)), now
+        task.add_done_callback(lambda one: one.cancelled() or one.exception())  # who gave up waiting asks no more
         _measuring[embedder.name] = task, began
     await asyncio.wait({task}, timeout=max(began + _PATIENCE_S - now, 0))
     if not task.done():
