@@ -18,7 +18,7 @@ parallel := --numprocesses auto --maxprocesses 4 --dist loadfile
 # Where statements to the database are: what an older PostgreSQL could answer otherwise.
 stored := tests/retrievers tests/agent/test_trace.py
 
-.PHONY: demo test test-fast test-adapters lint schema clean
+.PHONY: demo test test-fast test-adapters lint docs schema clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/python -m evals.demo
@@ -41,6 +41,11 @@ lint: $(VENV)/.tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The pages of docs/ as a site in build/site; a warning is an error.
+docs: $(VENV)/.installed
+	@$(install) -e '.[site]'
+	$(BIN)/mkdocs build --strict
+
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "signalbox needs Python 3.11 or newer; say which: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@echo "Installing into $(VENV) (once, about a minute) ..."
@@ -58,4 +63,4 @@ schema: $(VENV)/.tools
 	SIGNALBOX_WRITE_SCHEMA=1 $(BIN)/python -m pytest -q tests/retrievers/test_migrate.py -k committed_schema
 
 clean:
-	rm -rf $(VENV) .schemathesis .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build .schemathesis .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
