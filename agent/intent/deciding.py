@@ -267,9 +267,7 @@ def _is_same(one: Candidate, other: Candidate) -> bool:
 
 
 def _alike(sentence: Sentence, made: list[tuple[Mention, Constraint]]) -> list[tuple[Mention, Constraint]]:
-    """Move names side by side to the field of the surer one if they have it; in one field they share its
-    probability.
-    """
+    """Give names side by side the field of the surer one, and its probability if they are in that field already."""
     alike = []
     for mention, one in made:
         beside = [second for other, second in made if other is not mention and joined_with(sentence, mention, other)]

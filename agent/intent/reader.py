@@ -211,9 +211,7 @@ class Cascade:
         return reading()
 
     async def _held(self, scope: Scope, deadline: float) -> Mapping[str, str]:
-        """Return the description of each collection, "" where the database is too slow; {} for fewer than two
-        collections.
-        """
+        """Map each collection to its description, "" if the lookup fails or is late; {} for fewer than two names."""
         names = list(dict.fromkeys(one.name for one in scope.collections if one.chunks))[:_MOST_COLLECTIONS]
         if len(names) < 2:
             return {}

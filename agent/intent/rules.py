@@ -149,9 +149,7 @@ def _read(question: str, history: Sequence[Message], context: Context) -> RulesR
 
 
 def _of_what_is_not(question: str, found: Found, context: Context) -> RulesReading:
-    """Drop the excluding filters of "who has not ...": documents with other values do not answer it, so all are
-    searched.
-    """
+    """Drop excluding filters: "who has not ..." is not answered by documents with other values; search all of them."""
     kept = tuple(piece for piece in found.pieces if not excludes(piece.filter))
     return _single(question, replace(found, pieces=kept), None, context)
 
@@ -253,9 +251,7 @@ def _aggregated(
 
 
 def _followed(carried: followup.Carried, question: str, context: Context) -> RulesReading:
-    """Read a follow-up: calculate from metadata if nothing else is left of it, otherwise search with the earlier
-    context.
-    """
+    """Read a follow-up: calculate from metadata if nothing else is left of it, else search with the earlier context."""
     found = carried.found
     about = carried.context if not carried.lists or topic_of(carried.before) else ""
     said = followup.stripped(question) if not carried.lists or topic_of(found) else ""
