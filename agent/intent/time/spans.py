@@ -87,8 +87,10 @@ def counted(calendar: Calendar, duration: Duration, day: Period, sign: int) -> t
 
 
 def weekday_away(calendar: Calendar, away: tuple[Period, Duration], weekday: int) -> Period:
-    """Read "Monday two weeks from now" as in that week, and "two months from today on Tuesday" as the first
-    from there.
+    """Read a weekday with a distance.
+
+    "Monday two weeks from now" is in that week; "two months from today on Tuesday" is the first Tuesday from that day
+    on.
     """
     day, duration = away
     in_week = all(unit in ("week", "fortnight") for _, unit in duration)
