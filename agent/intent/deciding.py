@@ -34,7 +34,7 @@ _MOST, _UNCLEAR, _LEAST = 0.98, 0.55, 1e-6
 _LONGEST_CUE = 4
 """Maximum tokens of a cue, a phrase that points at a field."""
 _MOST_LOGIT = 500.0
-"""Larger logits would overflow `exp`."""
+"""Maximum size of a negative logit; `exp` would overflow for a larger one."""
 _OR = frozenset("or either 或".split())
 _BETWEEN = frozenset("to through than vs versus against 到 至 比".split())
 _AND = frozenset("and , 、 ， 和 与 及 &".split())

@@ -334,7 +334,7 @@ def _in_the_same_fields(found: Found, before: Found) -> Found:
 def _overridden(before: Sequence[Piece], now: Sequence[Piece], grouped: str | None = None) -> tuple[Piece, ...]:
     """Return the earlier constraints, except on fields that are stated anew or grouped by, and the new ones.
 
-    A new exclusion does not replace an earlier constraint on its field.
+    A new exclusion replaces only the constraint that it denies.
     """
     stated = {grouped, *(key for piece in now if not excludes(piece.filter) for key in keys_named(piece.filter))}
     denied = [

@@ -251,7 +251,10 @@ def _is_in_title(text: str, one: DateRange) -> bool:
 
 
 def _date_pieces(sentence: Sentence, dates: Sequence[DateRange], now: datetime) -> list[Piece]:
-    """Return one filter for each date field. Several ranges are alternatives, unless their open ends overlap."""
+    """Return one filter for each date field.
+
+    Several ranges are alternatives, but overlapping ranges with open ends are joined by "and".
+    """
     zone = now.tzinfo
     assert zone is not None
     by_field: dict[str, list[DateRange]] = {}

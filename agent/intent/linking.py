@@ -84,7 +84,7 @@ def find_mentions(
 def _with_given_name(tokens: Sequence[Token], mention: Mention, vocabulary: Vocabulary) -> Mention | None:
     """Extend a surname by the given name before it.
 
-    "Petra van Dijk" is "van Dijk, P."; "Paul van Dijk" is another person, so the mention is dropped.
+    "Petra van Dijk" is "van Dijk, P."; "Paul van Dijk" is another person, so the mention loses that value, or is None.
     """
     initials = {one.value: _initial_of(one.value) for one in mention.known if one.how == "part"}
     place = mention.first - 1

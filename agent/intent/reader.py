@@ -54,8 +54,8 @@ _MOST_WORDS = 80
 """Maximum number of words for which passage counts are looked up."""
 _MOST_COLLECTIONS = 40
 """Maximum number of collections that are described to the model."""
-# Share of the remaining time by which the model must have answered. The rest is for merging its reading; a later call
-# to the model may fail at this point without losing the result of the first.
+# Share of the remaining time by which the model must have answered; the rest is for merging its reading. Its later
+# calls, for SQL and query transformers, share this limit, so that a slow one does not cost the reading.
 _MODEL_BY = 0.75
 # Share of the configured timeout after which a silent model counts as failed. It is measured against the setting, not
 # against the caller's own timeout, because all requests share the breaker.
@@ -287,7 +287,7 @@ async def _in_time(work: Awaitable[Told], otherwise: Told, deadline: float) -> T
 
 
 def local(now: datetime | None, zone: tzinfo) -> datetime:
-    """Return the time of the question, by default now. A time without a zone gets the zone of the tenant."""
+    """Return the time of the question: the present for None; a time without a zone is taken to be in `zone`."""
     if now is None:
         return datetime.now(zone)
     return now.replace(tzinfo=zone) if now.tzinfo is None else now

@@ -25,7 +25,10 @@ Deeds = Mapping[str, tuple[tuple[int, int, bool], ...]]
 
 
 def closeness(sentence: Sentence, mention: Mention) -> dict[str, float]:
-    """Return for each field of people how near a verb of its role stands to a name: 1 beside it, 0 if there is none."""
+    """Return for each field of people how near a verb of its role stands to a name: 1 beside it, 0 if there is none.
+
+    The result is {} if the question has no such verb.
+    """
     found = dict[str, float]()
     told = sentence.once("deeds", lambda: _deeds(sentence))
     for field in sentence.vocabulary.of_role("person") if told else ():

@@ -69,7 +69,7 @@ WEIGHTS: Mapping[str, Sequence[float]] = {
 }
 """Weights of the columns, by the source that found the nearest passages.
 
-That is full text if the embedder does not know the question's language, or if the collections have different embedders.
+Full text is used if the embedder does not know the question's language, or if the collections differ in their embedder.
 """
 
 

@@ -177,7 +177,7 @@ class Question:
         return {part.piece.field for part in self.parts if part.piece is not None}
 
     def is_condition(self, name: str) -> bool:
-        """Return whether a field occurs only because of a bound on it."""
+        """Return whether the question states a bound on a field."""
         bare = name.removeprefix("number(").rstrip(")")
         return any(one.field == bare for one in self.found.numbers)
 
@@ -201,7 +201,7 @@ def _is_negated(found: Found) -> bool:
 
 
 def _is_chosen(found: Found) -> bool:
-    """Return whether each "or" of the question has become alternatives of a constraint."""
+    """Return whether an "or" of the question became alternatives, or its constraints are on one field at most."""
     fields = {one.field for one in found.constraints}
     several = any(len(one.values) > 1 or one.also for one in found.constraints) or len(found.dates) > 1
     return several or len(fields) < 2

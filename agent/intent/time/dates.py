@@ -212,9 +212,9 @@ class _Reading(Run):
         return self.text[self.tokens[item.end].start :] if item.end < len(self.tokens) else ""
 
     def _is_plausible(self, item: Item) -> bool:
-        """Return whether an item that is only a month or a day of a month is a date: not "before may is decided".
+        """Return whether an item that is only a month or a day of a month is really a date; other items always are.
 
-        "of June Carter" is none either.
+        No dates: "before may is decided", "of June Carter".
         """
         last, size = item.end - 1, item.end - item.start
         following = self._following(item)
