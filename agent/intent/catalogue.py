@@ -18,10 +18,10 @@ from retrievers.core.types import FieldValues
 How = Literal["exact", "alias", "stem", "short", "form", "part", "translated", "fuzzy", "code", "group", "flag"]
 """How a name is related to its value.
 
-exact: as written; alias: declared; stem: in another number; short: without words that all values share; form: in
-another order or with initials; part: a part of it; translated: in another language; fuzzy: misspelt; code: the value is
-short for the word; group: one of several values with a common name, for example a domain of addresses; flag: the name
-of a field that is true or false.
+exact: as written; alias: declared; stem: another inflection, such as the plural; short: without words that all values
+share; form: in another order or with initials; part: a part of it; translated: in another language; fuzzy: misspelt;
+code: the value abbreviates the word; group: one of several values with a common name, for example a domain of
+addresses; flag: the name of a field that is true or false.
 """
 
 _UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue"})  # as typed without umlauts
@@ -82,7 +82,10 @@ class Names(dict[tuple[str, ...], dict[tuple[str, str], Known]]):
 
 
 def looks_like_account(texts: Iterable[str]) -> bool:
-    """Return whether texts are account names: an initial and a surname in one word that is no ordinary word."""
+    """Return whether at least 90 % of two or more texts are account names: an initial and a surname in one word.
+
+    The word must not be an ordinary one.
+    """
     known, all = ordinary(), list(texts)
     if len(all) < 2 or not all:
         return False
@@ -135,7 +138,7 @@ def _truths() -> dict[bool, frozenset[str]]:
 def add_own_names(
     name: str, role: str, values: FieldValues, names: Names, stems: Names, fields: set[tuple[str, ...]]
 ) -> None:
-    """Add values as written, their declared aliases, and both in the other number.
+    """Add values as written, their declared aliases, and other inflections of both, such as the plural.
 
     Args:
         fields: the names of fields, as words: "per severity" means the field, not documents tagged "severity".

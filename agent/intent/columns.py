@@ -184,8 +184,8 @@ class Columns:
     def _may_be(self, name: str, run: Sequence[str], texts: Sequence[str]) -> bool:
         """Return whether a part of a field's name may stand for it: "novelty" for noveltyScore.
 
-        "units" does not stand for the number unit_price: its last word must be there, unless the words are written
-        alike.
+        For a number the part must contain the last word, or be written as in the name: "units" does not mean
+        unit_price.
         """
         words = self.stems[name]
         return name not in self.measures or words[-len(run) :] == tuple(run) or _holds(self.words[name], texts)

@@ -158,7 +158,7 @@ def candidates(sentence: Sentence, mention: Mention) -> list[Candidate]:
 
 
 def _is_something_else(sentence: Sentence, mention: Mention, field: str, how: str) -> bool:
-    """Return whether the words are no value here: a pronoun, part of a longer name or of a text, a verb of a date."""
+    """Return whether a name is no value here: a pronoun, part of a longer name or of a text, or a verb of a date."""
     role, before = sentence.vocabulary.roles[field], sentence.folded(mention.first - 1)
     if role == "version" and before in _PARTS_OF_TEXTS:
         return True

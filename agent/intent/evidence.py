@@ -320,7 +320,7 @@ def _narrowed(sentence: Sentence, place: int, fields: set[str]) -> set[str]:
 
 
 def joined_with(sentence: Sentence, one: Mention, other: Mention) -> bool:
-    """Return whether only conjunctions and marks stand between two names."""
+    """Return whether two names are close together, with only conjunctions and marks between them."""
     low, high = (one.end, other.start) if one.start < other.start else (other.end, one.start)
     between = sentence.text[low:high]
     return low <= high and len(between) <= _JOINED and _JOINS.fullmatch(between) is not None

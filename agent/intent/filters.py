@@ -54,9 +54,9 @@ def of_date(one: DateRange, values: FieldValues, zone: tzinfo) -> Json:
 
 
 def _with_documents(period: Period, values: FieldValues) -> Period:
-    """Return the coming occurrence if all documents lie after the latest.
+    """Return the coming occurrence of a yearly period if the latest is over before the first document.
 
-    "in June" of contracts that all begin later than last June means the next one.
+    The coming one must overlap the documents' dates: if all contracts end after last June, "in June" means next June.
     """
     first, last = str(values.low or "")[:10], str(values.high or "")[:10]
     ahead = period.coming

@@ -288,7 +288,10 @@ def _date_pieces(sentence: Sentence, dates: Sequence[DateRange], now: datetime) 
 
 
 def _shortened(token: Token, fields: Sequence[str]) -> list[str]:
-    """Return the field whose name abbreviates a word (`dt_intro`: "introduced"); [] for several fields or a capital."""
+    """Return the field, as a list, whose name abbreviates a word: `dt_intro` for "introduced".
+
+    The list is empty if several fields do, or if the word has a capital.
+    """
     word = token.folded if not token.is_capital else ""
     names = [name for name in fields if any(CUT <= closeness(word, part) < 1 for part in lexicon.name_words(name))]
     return names if len(names) == 1 else []

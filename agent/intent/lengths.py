@@ -76,7 +76,7 @@ def find_lengths(sentence: Sentence) -> list[Length]:
 
 
 def _alone(sentence: Sentence) -> list[Length]:
-    """Read that a named person acted alone: the list of people has one element."""
+    """Return the condition that a list of people has one element, if a named person acted alone; [] otherwise."""
     known, roles = sentence.vocabulary.catalogue.fields, sentence.vocabulary.roles
     named = dict.fromkeys(one.field for mention in sentence.mentions for one in mention.known)
     people = [name for name in named if roles.get(name) == "person" and known[name].field.type == "list"]

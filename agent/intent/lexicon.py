@@ -47,7 +47,7 @@ def bilingual() -> dict[str, tuple[str, ...]]:
 
 @cache
 def places() -> dict[str, tuple[str, ...]]:
-    """Return other names of places and their adjectives by lower-case English name: Italian for Italy."""
+    """Return other names of places and their adjectives (Italian for Italy), by lower-case English name."""
     return _named_alike("places.txt")
 
 

@@ -119,9 +119,9 @@ def acting_words() -> tuple[frozenset[str], tuple[str, ...]]:
 
 
 def is_deed_denied(sentence: Sentence, first: int, last: int, fields: Collection[str]) -> bool | None:
-    """Return whether the person did not act: "that Ann didn't approve", 李伟没有批准的. None if unclear.
+    """Return whether the question asks for what a named person did not do: "that Ann didn't approve", 李伟没有批准的.
 
-    "those from Lyon are not closed" is no such denial.
+    None means that it is unclear. "those from Lyon are not closed" is no such denial.
     """
     first, last = _listed(sentence, first, last, fields)
     if _is_role_denied(sentence, last, fields):

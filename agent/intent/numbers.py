@@ -16,7 +16,7 @@ NUMBER = "number({})"
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A unit of a kind; `of` is its size in the base unit: 1000 for km in metres."""
+    """A unit of a kind; `of` is its size in the base unit of the kind, for example 1000 for km."""
 
     kind: str
     of: float

@@ -88,7 +88,7 @@ def _unread_dates(found: Found) -> Iterator[Rejected]:
 
 
 def with_unread(rejected: tuple[Rejected, ...], found: Found) -> tuple[Rejected, ...]:
-    """Add the parts without effect that are not reported yet."""
+    """Return the rejections, with those parts of the question without effect that they do not mention."""
     return (*rejected, *(one for one in unread(found) if not any(one.what in told.what for told in rejected)))
 
 

@@ -96,7 +96,10 @@ def _holds(words: Sequence[_Said], phrases: Phrases) -> bool:
 
 
 def is_small_talk(text: str) -> bool:
-    """Return whether a turn needs no search: every word belongs to a greeting, thanks, a sum or a wish."""
+    """Return whether a turn needs no search: a greeting, thanks, a sum, a wish, or no word at all ("???").
+
+    A blank turn does not count.
+    """
     plain = text.strip()
     words = _said(plain[: _LONGEST + 1])
     if not plain or len(plain) > _LONGEST or _DATE.fullmatch(plain):

@@ -115,7 +115,7 @@ def _stemmer() -> Stemmer.Stemmer:
 def closeness(said: str, word: str) -> float:
     """Return how closely a word of a question is a form of a word in a name, 0 to 1; 0 if it is another word.
 
-    1 for the word in any number or tense; `CUT` if the name cuts it short ("obsolete", `obs`); `LOOSE` for another form
+    1 for the same word in any inflection; `CUT` if the name cuts it short ("obsolete", `obs`); `LOOSE` for another form
     ("renewal", `renew`), for a name that leaves out letters ("garden", `grdn`), and for a misspelling.
     """
     if said == word or stem(said) == stem(word):

@@ -174,7 +174,7 @@ _HAVING = frozenset("we you i have hold own there total".split())
 
 
 def _is_of_some(question: Question) -> bool:
-    """Return whether a count is of some records, of each group, or explicitly of all."""
+    """Return whether a count is limited to some records, is made for each group, or is explicitly of all records."""
     grouped = any(question.parts[place].kind in ("per", "by") for place in question.used)
     said = {token.folded for token in question.found.sentence.tokens}
     return bool(pieces_of(question) or question.absent or question.found.lengths or grouped or len(said & _HAVING) > 1)

@@ -230,7 +230,7 @@ def _words(sentence: Sentence, index: int, column: Column | None, *, least: int 
 
 
 def _is_value(sentence: Sentence, first: int, last: int) -> bool:
-    """Return whether the tokens [first, last) name a value in no constraint: 历史, although it may also be a filler."""
+    """Return whether the tokens [first, last) name a value that no constraint uses: then 历史 is no filler."""
     mention = sentence.mention_at(first)
     exact = mention is not None and (mention.first, mention.last) == (first, last)
     return exact and any(token.folded not in STOP_WORDS for token in sentence.tokens[first:last])

@@ -1,4 +1,4 @@
-"""Find records that a question names by a text which few of them have: "what is the time of Ann Lee"."""
+"""Find records that a question names by a text of theirs that is rare: "what is the time of Ann Lee"."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

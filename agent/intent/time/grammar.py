@@ -27,12 +27,12 @@ from agent.intent.time.chart import Make, rules_of
 
 
 def _turned(make: Make) -> Make:
-    """Return a function for the order with the last part first: 五月的第一周 for "first week of May"."""
+    """Return `make` for a phrase with the last part first: 五月的第一周 beside "first week of May"."""
     return lambda calendar, first, *rest: make(calendar, *rest, first)
 
 
 def _with(make: Make, *given: Any) -> Make:
-    """Return a function with its last values fixed, for a word of the grammar that implies them."""
+    """Return `make` with its last values fixed, for a word that implies them."""
     return lambda calendar, *values: make(calendar, *values, *given)
 
 
