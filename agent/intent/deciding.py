@@ -185,10 +185,7 @@ def _goes_on(sentence: Sentence, mention: Mention) -> bool:
 
 
 def _is_pronoun(sentence: Sentence, mention: Mention, field: str) -> bool:
-    """Return whether a name is really a pronoun: "when does [it] expire?" although a team is called "it".
-
-    A word beside a cue of the field, or in capitals, is a name.
-    """
+    """Return whether a name is really a pronoun, not written as a name: "when does [it] expire?"."""
     token = sentence.tokens[mention.first]
     if mention.last - mention.first > 1 or token.folded not in lexicon.STOP_WORDS or token.text.isupper():
         return False
@@ -220,8 +217,7 @@ def read_constraints(sentence: Sentence) -> tuple[list[Constraint], list[Mention
 def _constraint(sentence: Sentence, mention: Mention) -> Constraint | None:
     """Return the likeliest constraint that a name makes; None if it cannot be one.
 
-    A name belongs to one field: the probabilities of its fields are weighed against each other and against no
-    constraint.
+    A name belongs to one field: its fields' probabilities are weighed against each other and against no constraint.
     """
     judged = [(learned().probability(evidence(sentence, one)), one) for one in candidates(sentence, mention)]
     negated = sentence.denials.get(mention.first, False)
@@ -300,10 +296,7 @@ def _chosen(sentence: Sentence, made: list[tuple[Mention, Constraint]]) -> list[
 
 
 def _offers_choice(sentence: Sentence, one: Constraint, other: Constraint) -> bool:
-    """Return whether "or" stands between two names with no other word it may belong to.
-
-    In "by Ann about [fail-over] or rent" it may belong to "fail-over".
-    """
+    """Return whether "or" joins two names; in "by Ann about [fail-over] or rent" it joins another word."""
     between = range(sentence.index_from(one.end), sentence.index_from(other.start))
     is_offered = any(sentence.folded(place) in _OR for place in between)
     return is_offered and not any(
@@ -342,10 +335,7 @@ def _joined(sentence: Sentence, found: list[Constraint]) -> list[Constraint]:
 
 
 def _wary(sentence: Sentence, one: Constraint, left: Sequence[Mention]) -> Constraint:
-    """Lower the probability if another name of the field may be an alternative: its documents would be excluded.
-
-    A denied value with a probability of at least `_DENIED` becomes sure.
-    """
+    """Lower the probability if another name of the field may be an alternative; make a surely denied value sure."""
     if one.negated:
         # A value that a question denies is hardly ever its topic.
         return replace(one, confidence=max(one.confidence, SURE)) if one.confidence >= _DENIED else one

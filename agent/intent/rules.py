@@ -172,8 +172,7 @@ def without(made: RulesReading, pieces: Sequence[Piece], context: Context) -> Ru
 def _counted(found: Found, finder: Finder) -> tuple[Found, Calculation | None]:
     """Return the findings and the calculation that the question asks for.
 
-    No text is searched for a calculation, so a value that would otherwise be a topic is a constraint: "the most
-    documents about security".
+    A calculation searches no text, so a topic that is a value is a constraint: "the most documents about security".
     """
     calculation = calculations.find_calculation(found)
     text = found.sentence.text
@@ -306,10 +305,7 @@ def _is_of_one_thing(carried: followup.Carried, calculation: Calculation) -> boo
 
 
 def _says_more(carried: followup.Carried) -> bool:
-    """Return whether a part of the turn was not understood, as in "and the maximum?" or "make it 3000".
-
-    Repeating the earlier calculation would then give a wrong number.
-    """
+    """Return whether a part of the turn was not understood ("make it 3000"), so the earlier number is no answer."""
     return carried.pieces == carried.before.pieces or bool(calculations.read_calculation(carried.found).unread)
 
 

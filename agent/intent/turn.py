@@ -1,8 +1,8 @@
 """Decide whether a question is for the documents or for the world outside them.
 
-The web is asked only if the question speaks of nothing of the asker's own ("our"), states no value of the catalogue,
-has hardly a word that the documents contain, and a learned classifier (`judge`) is sure. The classifier uses the
-wording and how much of it the catalogue and the documents know. `evals/train_turn.py` makes its weights.
+The web is asked only if the question says nothing like "our", states no value of the catalogue, has hardly a word that
+the documents contain, and a classifier (`judge`) is sure. The classifier uses the wording and how much of it the
+catalogue and the documents know; `evals/train_turn.py` makes its weights.
 """
 
 import asyncio
@@ -139,14 +139,13 @@ async def judge(
     embedder: Embedder,
     language: str,
 ) -> "RulesReading":
-    """Return the reading, sent to the web if it is surely not for the documents; these are searched as well.
+    """Return the reading, sent to the web if surely not for the documents, which are searched as well.
 
-    A question like the examples of a named or outside source is sent to that source; small talk is sent nowhere.
+    A question like a source's examples goes to that source; small talk goes nowhere.
 
     Args:
         catalogue: counts terms, see `Catalogue.term_counts`.
-        embedder: the service's; compares the question with the sources' examples.
-        language: the question's.
+        embedder: the service's; compares the question with examples.
     """
     example = _example_of(reading.question, cards)
     if example is not None:
@@ -189,13 +188,13 @@ def _probability(wording: float, told: "Told", catalogue: Mentioned) -> float:
 
 
 class Told(NamedTuple):
-    """What the documents know of a question's words; each word is weighted by how unusual it is.
+    """What the documents know of a question's words, each weighted by how unusual it is.
 
     Attributes:
-        known, unknown: total weight of the words that occur in the documents, and of the others.
-        foreign: True for a Chinese question to documents with little Chinese: its words are looked up by their glosses.
+        known, unknown: weight of the words that occur in the documents, and of the others.
+        foreign: True for Chinese with mostly other documents, so that words are looked up by glosses.
         stranger: True if a name occurs in no document.
-        only_code: True if all words are names with digits; then only the documents can be meant.
+        only_code: True if all words are names with digits; then the documents are meant.
     """
 
     known: float
@@ -245,11 +244,7 @@ def _unusualness(word: str, english: Sequence[str]) -> float:
 
 
 def signs(wording: float, told: Told, catalogue: Mentioned) -> Vectors:
-    """Return the inputs of the classifier, shape (8,).
-
-    Args:
-        wording: logit of `by_wording` for the world.
-    """
+    """Return the inputs of the classifier, shape (8,); `wording` is the logit of `by_wording` for the world."""
     return np.array(
         [
             max(min(wording, _FARTHEST), -_FARTHEST),
@@ -392,10 +387,7 @@ def _example_of(question: str, cards: Mapping[str, Card]) -> SourceChoice | None
 async def _like_examples(
     reading: "RulesReading", cards: Mapping[str, Card], embedder: Embedder, language: str
 ) -> SourceChoice | None:
-    """Return the outside or named source whose examples or description resemble the question most, or None.
-
-    It must be similar enough, and clearly more similar than any other source.
-    """
+    """Return the outside or named source whose examples or description the question clearly resembles most, or None."""
     told = {name: (*card.examples, *((card.good_for,) if card.named else ())) for name, card in cards.items()}
     told = {name: texts for name, texts in told.items() if texts}
     may_be = [name for name in told if cards[name].kind == "outside" or cards[name].named]

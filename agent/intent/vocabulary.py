@@ -286,9 +286,7 @@ def _plainness(values: FieldValues) -> float:
 
 
 def _is_named(role: Role, values: FieldValues, documents: int) -> bool:
-    """Return whether questions name values of a field.
-
-    A label with the same value in every document distinguishes nothing.
+    """Return whether questions name values of a field; a label that is the same in all documents tells nothing apart.
 
     Args:
         documents: number of documents in the collection.

@@ -182,10 +182,7 @@ _CONNECTING = frozenset("and or & / , the a of in by either neither nor both vs 
 
 
 def _piece_end(sentence: Sentence, index: int, piece: Piece, found: Found) -> int:
-    """Return the index after the tokens of a constraint, from an index on.
-
-    Of a constraint with several values only the values, and the words that join them, belong to it.
-    """
+    """Return the index after a constraint's tokens; of several values, only the values and the words joining them."""
     tokens = sentence.tokens
     named = [one for one in sentence.mentions if piece.start <= one.start < piece.end and one.of(piece.field)]
     values = [one for one in found.constraints if one.start == piece.start and len(one.values) > 1 and len(named) > 1]
@@ -324,10 +321,9 @@ def _is_general(sentence: Sentence, part: Part, before: Part) -> bool:
 
 
 def _names_records(sentence: Sentence, part: Part, columns: Columns) -> bool:
-    """Return whether a counted plural names records rather than values of the fields that it resembles.
+    """Return whether a counted plural names records, not the values of fields that it resembles.
 
-    "vacancies" does not mean vacancyState, nor "inspections" the inspectors. Dates, and amounts with a unit, are never
-    counted themselves.
+    "vacancies" are no vacancyState, "inspections" no inspectors; dates, and amounts with a unit, are never counted.
     """
     is_noun = _is_plural(sentence, part) or sentence.tokens[part.first].kind == "cjk"
     if is_noun and set(part.fields) <= set(columns.dates()):
