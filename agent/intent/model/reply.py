@@ -1,10 +1,10 @@
-"""A model's reading of a question: its parts, each checked alone, so that a bad one costs only itself.
+"""Read a model's reply part by part, so that an invalid part does not invalidate the others.
 
     {"kind": "retrieve|aggregate|none", "question": "...", "language": "en", "searches": ["..."],
      "filter": FILTER|null, "time": {"key", "phrase", "from", "to"}|null, "sources": ["..."], "collections": ["..."],
      "aggregate": {"op", "field", "group_by", "order", "limit"}|null, "confidence": 0.0-1.0}
 
-Here only form and size are judged. Whether fields, values, sources and dates exist is for the catalogue.
+Only form and size are checked here. `ground` checks fields, values and dates against the catalogue.
 """
 
 import math
@@ -38,16 +38,16 @@ _ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ][\d:.,+\-Z]+)?", re.ASCII)
 
 
 class Problem(NamedTuple):
-    """A part that was left out, and why. `what` is its place in the reply ("filter.filters.2")."""
+    """A part that was left out, with the reason. `what` is its path in the reply ("filter.filters.2")."""
 
     what: str
     reason: str
 
 
 class Time(NamedTuple):
-    """A date restriction in the question's own words, which code turns into days.
+    """A date restriction in the question's words, which `agent.intent.time` resolves.
 
-    `start` and `end` are what the model takes it for, half-open ISO dates: a hint, never relied on.
+    `start` and `end` are the model's own reading as half-open ISO dates, used only if the words name no days.
     """
 
     key: str | None
@@ -58,14 +58,14 @@ class Time(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ModelReading:
-    """What the model read from a question. Parts that could not be used are at their defaults and in `problems`.
+    """The model's reading of a question. Unusable parts have their defaults and are listed in `problems`.
 
     Attributes:
-        question: self-contained; None when the model gave none.
-        searches: at most three, cleaned, no two alike.
-        filter: an expression of the filter grammar, small enough to be walked, not yet grounded.
+        question: self-contained; None if the model gave none.
+        searches: at most three, cleaned, all different.
+        filter: an expression of the filter grammar of limited size, not yet grounded.
         aggregate: as the model wrote it, see `agent.intent.model.ground`.
-        confidence: 0.5 when the model gave none.
+        confidence: 0 to 1; 0.5 if the model gave none.
     """
 
     kind: Kind = "retrieve"
@@ -81,7 +81,7 @@ class ModelReading:
     problems: tuple[Problem, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The reading in the shape of a reply."""
+        """Return the reading in the form of a reply."""
         time = self.time
         return {
             "kind": self.kind,
@@ -91,7 +91,7 @@ class ModelReading:
             "filter": self.filter,
             "time": time and {"key": time.key, "phrase": time.phrase, "from": time.start, "to": time.end},
             "sources": list(self.sources),
-            # A reply to the first version of the prompt has none.
+            # The first version of the prompt did not ask for collections.
             **({"collections": list(self.collections)} if self.collections else {}),
             "aggregate": self.aggregate,
             "confidence": self.confidence,
@@ -99,12 +99,12 @@ class ModelReading:
 
 
 def read_reply(given: object) -> ModelReading:
-    """The reading in a reply, as far as it can be used.
+    """Return the usable parts of a reply.
 
     Args:
         given: the reply's text, or its decoded JSON.
     Raises:
-        BadReply: it holds no JSON object.
+        BadReply: there is no JSON object in it.
     """
     data = json_in(given, finite=False) if isinstance(given, str) else given
     if not isinstance(data, Mapping):
@@ -140,7 +140,7 @@ def read_reply(given: object) -> ModelReading:
 
 
 class _Bad(Exception):
-    """One part cannot be used."""
+    """A part that cannot be used."""
 
     def __init__(self, reason: str, where: str | None = None) -> None:
         self.reason, self.where = reason, where
@@ -155,7 +155,7 @@ def _named(value: object) -> str:
 
 
 def _text(value: object, longest: int) -> str | None:
-    """One line without characters that no text holds; cut at a word when it is too long."""
+    """Return a text as one line of printable characters, cut at a word if too long; None if nothing is left."""
     if not isinstance(value, str):
         raise _Bad(f"text is expected, not {_named(value)}")
     kept = "".join(c if c.isprintable() else " " for c in value[: 4 * longest] if not "\ud800" <= c <= "\udfff")
@@ -173,7 +173,7 @@ def _kind(value: object, _: list[Problem]) -> Kind:
 
 
 def _language(value: object, _: list[Problem]) -> str:
-    # "zh-CN" is zh.
+    # "zh-CN" is read as zh.
     code = value.replace("_", "-").partition("-")[0].lower() if isinstance(value, str) else ""
     if not _LANGUAGE.fullmatch(code):
         raise _Bad(f"{_named(value)} is no ISO 639 code")
@@ -214,7 +214,7 @@ def _names(part: str, value: object, problems: list[Problem]) -> tuple[str, ...]
 
 
 def _list(value: object) -> list[Any]:
-    # One text instead of a list of one is the commonest slip.
+    # The most frequent mistake is a text in place of a list of one.
     if isinstance(value, str):
         return [value]
     if isinstance(value, list | tuple):
@@ -250,9 +250,9 @@ def _time(value: object, problems: list[Problem]) -> Time | None:
 
 
 def _filter(value: object, problems: list[Problem]) -> dict[str, Any] | None:
-    """The expression with its known keys only. A bad member of an outer `and` is left out, the rest is kept."""
+    """Return the filter with known keys only. A bad member of an outermost `and` is dropped and the others are kept."""
     if isinstance(value, list) and value:
-        # Conditions without the `and` around them.
+        # The `and` around a list of conditions is missing.
         value = {"type": "and", "filters": value}
     _check_size(value)
     if isinstance(value, Mapping) and value.get("type") == "and" and isinstance(value.get("filters"), list):
@@ -267,7 +267,7 @@ def _filter(value: object, problems: list[Problem]) -> dict[str, Any] | None:
 
 
 def _check_size(value: object) -> None:
-    """Walked without recursion: a reply may be nested as deep as JSON allows."""
+    """Check depth and size without recursion, because a reply may be nested as deep as JSON allows."""
     nodes = 0
     open_nodes = [(value, 1)]
     while open_nodes:
