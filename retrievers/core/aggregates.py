@@ -48,7 +48,7 @@ _KEYS = (
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A field or a function of a field: `len` of any field (0 when absent), `number` of a text, the others of a date."""
+    """A field or a function of a field: `len` of any field (0 if absent), `number` of a text, the others of a date."""
 
     field: str
     function: Function | None = None

@@ -1,4 +1,4 @@
-"""The embedder that a setting names, and those that collections may have beside it."""
+"""Build the embedder that a setting names, and the embedders of other collections."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -51,8 +51,10 @@ def open_embedders(
 
 
 def check_name(name: str) -> None:
-    """Raises:
-    BadRequest: no embedder can have that name.
+    """Check the name of an embedder.
+
+    Raises:
+        BadRequest: no embedder can have this name.
     """
     kind, _, rest = name.partition(":")
     if kind == "onnx" and rest:
@@ -67,7 +69,8 @@ def check_name(name: str) -> None:
 
 
 def parse_pairs(text: str) -> dict[str, str | None]:
-    """Names with values, such as "minilm, openai/bge-m3=http://10.0.0.7:8080/v1"; None where one has no value.
+    """Parse names with values, such as "minilm, openai/bge-m3=http://10.0.0.7:8080/v1". None for a name without a
+    value.
 
     Raises:
         ValueError: a name is missing or given twice.
@@ -84,14 +87,14 @@ def parse_pairs(text: str) -> dict[str, str | None]:
 def open_embedder(
     name: str, *, base_url: str | None = None, api_key: str | None = None, cores: int | None = None
 ) -> Embedder:
-    """Build an embedder; nothing is loaded before it is used.
+    """Build an embedder. Its model is loaded at the first use.
 
     Args:
-        name: "minilm", "onnx:DIR", "fastembed:NAME", "openai/MODEL" (any OpenAI-compatible endpoint at
-            `base_url`) or another litellm embedding string.
-        cores: how many a model that runs here may keep busy; all of them when None.
+        name: "minilm", "onnx:DIR", "fastembed:NAME", "openai/MODEL" (any OpenAI-compatible endpoint at `base_url`) or
+            another litellm embedding string.
+        cores: maximum number of cores for a model that runs in this process; None for all.
     Raises:
-        BadRequest: no embedder can have that name.
+        BadRequest: no embedder can have this name.
     """
     check_name(name)
     kind, _, rest = name.partition(":")
