@@ -18,15 +18,15 @@ def open_embedders(
     keys: Mapping[str, str] | None = None,
     cores: int | None = None,
 ) -> Embedders:
-    """The service's embedder, with every other that a collection may hold vectors of.
+    """Build the service's embedder and a factory for all other embedders that collections may use.
 
-    Nothing is sent where the settings do not say so: another embedder runs here, is named with its address or key, or
-    is of the service's own provider, whose address and key it then has.
+    Texts are only sent where the settings allow it: another embedder must run in this process, be listed in `others`,
+    or belong to the provider of the service's embedder, in which case it gets the same address and key.
 
     Args:
-        name, base_url, api_key, cores: as of `open_embedder`, for the service's own.
-        others: addresses by name.
-        keys: keys by name.
+        name, base_url, api_key, cores: of the service's embedder, as in `open_embedder`.
+        others: allowed embedders with their addresses, by name.
+        keys: API keys by name.
     """
     addresses, keys = others or {}, keys or {}
 

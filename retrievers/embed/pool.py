@@ -30,7 +30,7 @@ class Embedders:
 
     @classmethod
     def of(cls, embedder: Embedder) -> "Embedders":
-        """The embedder with those beside it, if there are any."""
+        """Wrap an embedder. Returns `Embedders` unchanged."""
         return embedder if isinstance(embedder, cls) else cls(embedder)
 
     async def named(self, name: str) -> Embedder:

@@ -48,7 +48,7 @@ _INPUT_TYPES: dict[str, dict[Kind, str]] = {
 # Length of the longest vectors in use, and bytes of a number in JSON with its separators.
 _MOST_NUMBERS, _NUMBER_BYTES = 8_192, 32
 _MOST_AROUND = 64 << 10
-"""Bytes, and values, of an answer beside its vectors."""
+"""Allowance for the rest of an answer, in bytes and in JSON values."""
 
 
 class _Library(ABC):

@@ -34,8 +34,7 @@ _IPV4 = tuple(
         ("240.0.0.0/4", "reserved"),
     )
 )
-"""IANA's special-purpose registry, multicast, and cloud services at public-looking addresses. The first match counts.
-"""
+"""IANA's special-purpose registry, multicast, and cloud services at public-looking addresses. First match counts."""
 
 _IPV6 = tuple(
     (IPv6Network(network), what)

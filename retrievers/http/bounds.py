@@ -239,6 +239,5 @@ def too_long(most_bytes: int, of: str = "its answer") -> BadAnswer:
 
 
 def _values_in(part: bytes) -> int:
-    """Estimate the number of values in a part of a JSON text by its punctuation, including punctuation inside strings.
-    """
+    """Estimate the number of values in a part of a JSON text by its punctuation, including that inside strings."""
     return sum(map(part.count, (b",", b":", b"[", b"{")))

@@ -25,11 +25,11 @@ _PUBLISHED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Extract:
-    """What a page says.
+    """The content of a page.
 
     Attributes:
-        text: without what surrounds it on every page of the site; headings and lists as Markdown.
-        published: the day that the page states, in ISO form.
+        text: without the parts that repeat on every page of the site; headings and lists as Markdown.
+        published: the publication date that the page states, in ISO form.
     """
 
     title: str

@@ -216,7 +216,7 @@ class Fetcher:
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
-        """Checks certificates and names. Made once: reading the authorities takes a while."""
+        """Verifies certificates and names. Created once, because loading the authorities takes a while."""
         return httpcore2.default_ssl_context()
 
 
@@ -269,7 +269,7 @@ class _Cache:
 
 @dataclass(frozen=True, slots=True)
 class _Body:
-    """What a server sent, unpacked. `content_type` is in lower case; `charset` as the header says."""
+    """The unpacked body of an answer. `content_type` is in lower case, `charset` is from the header."""
 
     data: bytes
     content_type: str

@@ -23,11 +23,11 @@ _NOT_IN_ADDRESS = re.compile(r"[\s\x00-\x20\x7f-\x9f\ud800-\udfff<>\"\\]")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One answer of a provider, as it came.
+    """One result of a provider, as received.
 
     Attributes:
-        id: the provider's name for it; its address, or its place, when None.
-        score: the provider's own; None when it gives none: then only the order counts.
+        id: the provider's id; None to use the URL or the position.
+        score: the provider's score; None if it gives none, so that only the order counts.
     """
 
     text: str

@@ -35,13 +35,13 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Passages in the order of their ids, so that the order of equal scores is theirs.
+    """Passages in the order of their ids, so that equal scores are sorted by id.
 
     Attributes:
-        embedded: the text of each passage that gets a vector; `digests` tell equal ones.
-        owners: per passage the place of its document in `values` and `expiries`.
-        expiries: when each document ends, in seconds since 1970; infinity for never.
-        failed: what could not be read, with the reason.
+        embedded: the text of each passage to embed; equal texts have equal `digests`.
+        owners: for each passage, the index of its document in `values` and `expiries`.
+        expiries: expiry time of each document, in seconds since 1970; infinity for never.
+        failed: documents that could not be read, with the reason.
     """
 
     collection: Collection

@@ -37,10 +37,10 @@ _BUILDERS = {"web": web.build, "cloud": cloud.build}
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """A source as the settings state it.
+    """A source as declared in the settings.
 
     Attributes:
-        options: `path`, `provider`, `api_key`, `base_url`, `fetch` and `collections`, as far as the kind has them.
+        options: `path`, `provider`, `api_key`, `base_url`, `fetch` and `collections`, if the kind has them.
     """
 
     kind: Kind

@@ -15,9 +15,9 @@ class Limits:
 
     Attributes:
         memory_bytes: address space.
-        cpu_s: processor time, all threads together.
-        wait_s: time for which somebody waits.
-        output_bytes: what is read from the part, as JSON.
+        cpu_s: processor time of all threads together.
+        wait_s: time that the caller waits.
+        output_bytes: size of the result of a part, as JSON.
     """
 
     memory_bytes: int = 1 << 30

@@ -200,8 +200,7 @@ class _Process:
             self._connection.sendall(request[sent:])
 
     def receive(self, stopped: Stopped) -> Iterator[dict[str, Any]]:
-        """Yield the messages for the next file. If the caller stops before the end, the process can no longer be used.
-        """
+        """Yield the messages for the next file. If the caller stops before the end, the process is no longer usable."""
         self.is_well = False
         waited_s, read_bytes = 0.0, 0
         while True:

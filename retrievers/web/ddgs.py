@@ -32,7 +32,7 @@ async def search(api: Api, wanted: Search) -> list[Found]:
 
 @cache
 def _threads() -> ThreadPoolExecutor:
-    """Threads of its own: one that is given up goes on for a while, and others need the common ones."""
+    """Create threads for this module only: an abandoned search occupies its thread, and others need the common ones."""
     return ThreadPoolExecutor(_THREADS, thread_name_prefix="web-search")
 
 

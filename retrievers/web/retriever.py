@@ -28,7 +28,7 @@ _TRACKING = ("utm_", "fbclid", "gclid", "msclkid", "yclid", "dclid", "igshid", "
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """The pages of one search, each once, and when they were found."""
+    """The pages of one search, without duplicates, and the time of the search."""
 
     found: tuple[Found, ...]
     at: datetime
