@@ -82,8 +82,7 @@ class Catalogue:
         return (await self._visible(who, fresh=fresh)).collections
 
     async def _visible(self, who: str | Viewer, *, fresh: bool, changed: int | None = None) -> "_Visible":
-        """Return what the viewer sees. After a change of readers, nothing that was read before the change is returned.
-        """
+        """Return what the viewer sees. After a change of readers, nothing read before the change is returned."""
         viewer = Viewer.of(who)
         known = self._collections.get(viewer)
         if known and not fresh and self._is_new(viewer, known):
@@ -328,8 +327,7 @@ class Catalogue:
 
 @lru_cache(maxsize=_MOST_TENANTS)
 def _fields(described: str) -> Mapping[str, Field]:
-    """Parse the fields of a collection. Cached, because collections are read several times a second and rarely change.
-    """
+    """Parse the fields of a collection. Cached: collections are read several times a second, but rarely change."""
     return from_catalogue(json.loads(described))
 
 

@@ -263,8 +263,7 @@ def _check_calls(scanned: Scanned) -> None:
 
 
 def _names_columns(scanned: Scanned, opening: int) -> bool:
-    """Return whether the bracket contains column names of a table: `AS t (a, b)`, `unnest(x) t (a)`, `WITH t (a) AS (`.
-    """
+    """Return whether the bracket names columns of a table: `AS t (a, b)`, `unnest(x) t (a)`, `WITH t (a) AS (`."""
     tokens, closing = scanned.tokens, scanned.partner[opening]
     inside = tokens[opening + 1 : closing]
     names = all(one.kind in ("word", "quoted") for one in inside[::2])

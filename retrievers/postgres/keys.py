@@ -62,7 +62,7 @@ class Key:
 
     @property
     def state(self) -> str:
-        """"live", "expired" or "revoked"."""
+        """State of the key: live, expired or revoked."""
         if self.revoked_at is not None:
             return "revoked"
         return "expired" if self.expires_at is not None and self.expires_at <= datetime.now(UTC) else "live"

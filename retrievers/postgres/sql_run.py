@@ -180,8 +180,7 @@ def _number(value: Decimal) -> int | float | str:
 
 
 class _IntervalLoader(Loader):
-    """Loads intervals as text such as "25 years 5 months 3 days 04:00:00", which fits JSON and keeps months as months.
-    """
+    """Loads an interval as text such as "25 years 5 months 3 days 04:00:00", which keeps months as months."""
 
     format = Format.BINARY
 

@@ -210,8 +210,7 @@ class Views:
         return self._known[key]
 
     async def _collation(self, tenant: str) -> str:
-        """Return a collation by code point, as in filters and Python; from PostgreSQL 17, with Unicode's case mapping.
-        """
+        """Return a collation by code point, as in filters and Python; from PostgreSQL 17 with Unicode case mapping."""
         rows = await self._database.fetch(tenant, "SELECT current_setting('server_version_num')::int", {})
         return "pg_catalog.pg_c_utf8" if rows[0][0] >= 170000 else 'pg_catalog."C"'
 

@@ -252,8 +252,7 @@ class Writer:
             await inherit(connection, self.manifest.tenant, self.manifest.sync, former)
 
     async def delete_some(self) -> int | None:
-        """Delete a batch of documents that no item provides any more. Return the number deleted, None if none is left.
-        """
+        """Delete a batch of documents that no item provides any more. Return their number; None if none is left."""
         while True:
             try:
                 return await self._delete_some()
