@@ -124,7 +124,7 @@ class Vector:
 def may_use_index(query: Query) -> bool:
     """Return whether hits may come from an index, so that rebuilding the index may change them.
 
-    If the filter leaves at most `MOST_SCORED` passages the index isn't used, but only the database knows how many it
+    If the filter leaves at most `MOST_SCORED` passages the index is not used, but only the database knows how many it
     leaves.
     """
     return sum(collection.chunks for collection in query.scope.collections) > MOST_SCORED

@@ -40,7 +40,7 @@ class KnowledgeBase(Provider):
     region: str
     id: str
     most: int = 100
-    # Threads of its own, so that slow answers don't block the common threads.
+    # Threads of its own, so that slow answers do not block the common threads.
     _threads: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(_THREADS, "bedrock"), init=False, repr=False
     )

@@ -66,7 +66,7 @@ class Dify(Provider):
 
     @staticmethod
     def join(how: Literal["and", "or"], parts: list[dict[str, Any]]) -> dict[str, Any] | None:
-        """Join conditions into one flat list under one operator. "and" drops parts that don't fit; "or" returns None
+        """Join conditions into one flat list under one operator. "and" drops parts that do not fit; "or" returns None
         instead.
         """
         flat = [one for one in parts if len(one["conditions"]) == 1 or one["logical_operator"] == how]

@@ -69,7 +69,7 @@ def _joined(how: Literal["and", "or"], known: list[Any], join: Callable[[Literal
 
 
 def _condition(wanted: Compare, field: Field) -> Condition | None:
-    """Convert a comparison to a condition that providers interpret alike; None if they don't."""
+    """Convert a comparison to a condition that providers interpret alike; None if they do not."""
     op, key, value = wanted.op, wanted.key, wanted.value
     if key in RESERVED or field.item == "date" or field.separator is not None or value in ((), ""):
         return None

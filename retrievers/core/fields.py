@@ -175,8 +175,8 @@ def is_finite(number: float) -> bool:
 def infer_fields(documents: Iterable[Mapping[str, Any]]) -> dict[str, Field]:
     """Infer field types from a sample of flattened metadata.
 
-    A field is a date if every value in the sample looks like a date. A later value that isn't a date is an error of its
-    document, not of the field. A field with mixed types is a string.
+    A field is a date if every value in the sample looks like a date. If a later value does not, its document is
+    invalid; the field keeps its type. A field with mixed types is a string.
     """
     kinds: dict[str, set[ScalarType]] = {}
     lists: set[str] = set()

@@ -92,7 +92,7 @@ class _Library(ABC):
         return vector
 
     async def aclose(self) -> None:
-        """Close the connections."""
+        """Do nothing. Subclasses with connections close them."""
         return
 
     @abstractmethod

@@ -30,7 +30,8 @@ async def unrelated(embedder: Embedder) -> float:
     """Return the mean cosine of unrelated texts, 0 to 0.95. Measured once per embedder.
 
     Raises:
-        Unavailable: the embedder did not answer within 1 s. For the next 10 s, callers don't wait for it.
+        Unavailable: the measurement has been running for more than 1 s, or has failed in the 10 s after its start.
+            Later callers do not wait for it again.
     """
     if (known := _measured.get(embedder.name)) is not None:
         return known

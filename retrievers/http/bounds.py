@@ -161,7 +161,7 @@ class Meter:
                 yield piece
                 number += 1
                 if self._event or number % _PARTS_PER_TURN == 0:
-                    # Parts that have already arrived don't yield to the event loop, and there may be millions.
+                    # Parts that have already arrived do not yield to the event loop, and there may be millions.
                     await asyncio.sleep(0)
 
     def _unpacked(self, part: bytes) -> Iterator[bytes]:

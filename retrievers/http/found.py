@@ -84,7 +84,7 @@ def _of_text(text: str) -> int:
 
 
 def cleaned(value: object) -> str:
-    """Remove characters that don't belong in prompts or databases, and cut the text. "" if the value is not text."""
+    """Remove characters that do not belong in prompts or databases, and cut the text. "" if the value is not text."""
     # Cut before cleaning, so that the rest costs nothing.
     return _CONTROL.sub("", value[: 2 * MOST_CHARACTERS]).strip()[:MOST_CHARACTERS] if isinstance(value, str) else ""
 

@@ -16,7 +16,7 @@ _NEVER_SHOWN = frozenset(
     {"audio", "canvas", "datalist", "iframe", "noembed", "noframes", "noscript", "template", "video"}
 )
 """Elements whose text a browser shows only as a fallback, or not at all."""
-# A page that hides itself is shown by its own script.
+# A page that hides its root elements is made visible by its own script.
 _PAGE = frozenset({"html", "head", "body"})
 _COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:([0-9a-f]{1,6})\s?|(.))", re.DOTALL | re.IGNORECASE)

@@ -77,8 +77,8 @@ class _Site:
 
 
 Outcome = Literal["done", "later", "differs"]
-"""Result of an attempt to switch: "later" if more has changed than can be copied at once, "differs" if documents are
-missing.
+"""Result of an attempt to switch: "later" if more has changed than can be copied at once, "differs" if the document
+counts of the two collections differ.
 """
 _MOST_TRIES = 20
 
@@ -261,7 +261,7 @@ class Rebuilding:
             await store.lock(connection, site.tenant, site.shadow)
             while changes := await _changes(connection, site, _LAST):
                 if time.monotonic() > until:
-                    break  # what is copied stays copied, and writers have their turn
+                    break  # copied documents stay copied, and writers get a turn
                 ids = [id for id, _ in changes]
                 stored, fields = await read_stored(connection, site.tenant, site.live, ids)
                 prepared = await asyncio.to_thread(_prepared, stored, fields, site)
@@ -269,7 +269,7 @@ class Rebuilding:
                 await _write(connection, site, ids, stored, prepared, vectors)
                 await _copied(connection, site, changes)
             counts = await _counts(connection, site)
-            # With other counts, a document would be lost: then all are looked at once more.
+            # Different counts mean that a document is missing: the walk then starts again from the beginning.
             outcome: Outcome = "later" if changes else "done" if counts[0] == counts[1] else "differs"
             if outcome == "done":
                 await connection.execute(_RETIRE, _numbers(site))

@@ -20,8 +20,8 @@ from retrievers.text import folding
 Connection = AsyncConnection[Row]
 
 MAX_VALUE_CHARACTERS = 200
-"""Maximum length of a value that is stored. Longer text is only counted: nobody filters by it, and it is unique per
-document.
+"""Maximum length of a value that is stored. Longer text is only counted: nobody filters by it, and it is usually
+unique.
 """
 MAX_NAME_CHARACTERS = 100
 MAX_NAME_WORDS = 8
@@ -140,7 +140,7 @@ async def refold(connection: Connection, tenant: str, number: int) -> None:
 
 
 async def differing(connection: Connection, tenant: str, number: int, changes: Changes) -> list[str]:
-    """Return the fields whose stored statistics differ from `changes` counted from zero."""
+    """Return the fields whose stored statistics differ from those that `changes` would produce in empty tables."""
     values, counts, words = [
         await fetched(await connection.execute(query, (tenant, number)))
         for query in (_VALUES_OF, _COUNTS_OF, _WORDS_OF)
@@ -162,7 +162,7 @@ def _differing(changes: Changes, values: Sequence[Row], counted: Sequence[Row], 
 
 
 async def replace(connection: Connection, tenant: str, number: int, changes: Changes) -> None:
-    """Replace the stored statistics by `changes` counted from zero."""
+    """Replace the stored statistics by those that `changes` produces in empty tables."""
     for table in ("field_value", "field_count", "field_word"):
         statement = f"DELETE FROM signalbox.{table} WHERE tenant = %s AND collection = %s"  # noqa: S608
         await connection.execute(statement.encode(), (tenant, number))

@@ -26,7 +26,7 @@ class Group:
     searchers: Mapping[str, Retriever]
 
     def missing(self, scope: Scope) -> tuple[str, ...]:
-        """Return its collections that are not in a scope: they don't exist or may not be read."""
+        """Return its collections that are not in a scope: they do not exist or may not be read."""
         there = {one.name for one in scope.collections}
         return tuple(name for name in self.collections if name not in there)
 

@@ -1,4 +1,4 @@
-"""List the documents that satisfy a filter: their number, and the ids of those that the caller doesn't know yet."""
+"""List the documents that satisfy a filter: their number, and the ids of those that the caller does not know yet."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -288,8 +288,8 @@ def shared_records(held: Sequence[Held]) -> tuple[str, ...]:
 def merged(held: Sequence[Held], fields: Mapping[str, Field]) -> dict[str, FieldValues]:
     """Merge the field values of several collections.
 
-    Counts are summed. The number of distinct values is exact if all values are read. Otherwise a value that is unread
-    in two collections counts twice.
+    Counts are summed. The number of distinct values is exact if all values were read. Otherwise a value that is too
+    rare to be read in two collections counts twice.
     """
     return {name: _merged(field, [one.values[name] for one in held if name in one.values], held)
             for name, field in fields.items()}  # fmt: skip

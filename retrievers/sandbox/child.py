@@ -36,7 +36,7 @@ a process that has used half of its address space, since the next file needs its
 """
 _MOST_REASON_CHARACTERS = 1000
 _NOT_COUNTED_BYTES = 256
-"""Bytes of each message that don't count as output: the names of its keys, which no file controls."""
+"""Bytes of each message that do not count as output: the names of its keys, which no file controls."""
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _FORBIDDEN = ("socket.", "subprocess.", "os.exec", "os.fork", "os.posix_spawn", "os.system", "pty.")
 

@@ -1,7 +1,7 @@
 """Turn text into the terms that full-text search stores and looks up.
 
 Documents and questions use the same analyser. Latin script: words, folded (case, width, accents) and stemmed. Chinese:
-words in search mode, and character pairs for words that the dictionary doesn't know. Identifiers keep their whole form
+words in search mode, and character pairs for words that the dictionary does not know. Identifiers keep their whole form
 beside their parts, spelled uniformly: `PEP 703`, `PEP-703` and `pep703` all yield the term "pep-703", `CVE-2024-5565`
 yields "cve-2024-5565".
 """
@@ -142,8 +142,9 @@ def _word(word: str, language: str, shouting: bool) -> _Word:
 
 
 def _is_shouting(text: str) -> bool:
-    """Return whether the text is all capitals, so that capitals don't mark names. False for fewer than three words, and
-    for Chinese.
+    """Return whether the text is all capitals, so that capitals do not mark names.
+
+    False for fewer than three words, and for text with Chinese, Japanese or Korean characters.
     """
     if not text.isupper() or _EAST_ASIAN.search(text):
         return False

@@ -10,7 +10,7 @@ import unicodedata
 MOST_MARKS = 10
 """Maximum number of consecutive combining marks. Tibetan stacks 8."""
 
-# Marks are among the characters that \w doesn't match.
+# Marks are among the characters that \w does not match.
 _RUN = re.compile(rf"[^\w\s\x00-\x7f]{{{MOST_MARKS + 1},}}")
 
 
