@@ -1,10 +1,10 @@
 """The filter grammar (OpenAI's vector-store filters, extended): read, check, match, compile.
 
 A filter has the same meaning in two engines: `matches` evaluates it in Python, `to_jsonpath` compiles it to a
-PostgreSQL
-jsonpath. The jsonpath is bound as one parameter (`fields @@ %(filter)s`), so no value becomes part of a statement. Both
-work on the normal form of `retrievers.core.fields`, where a field holds a list of values, possibly empty. A comparison
-is true if any of the values satisfies it. `ne`, `nin` and `not` are exact negations, so a result is never unknown.
+PostgreSQL jsonpath. The jsonpath is bound as one parameter (`fields @@ %(filter)s`), so no value becomes part of a
+statement. Both work on the normal form of `retrievers.core.fields`, where a field holds a list of values, possibly
+empty. A comparison is true if any of the values satisfies it. `ne`, `nin` and `not` are exact negations, so a result is
+never unknown.
 """
 
 import json

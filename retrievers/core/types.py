@@ -102,8 +102,8 @@ class Hit(NamedTuple):
 
     `chunk` is None until its text is loaded: PostgreSQL searches return identities, and only the few hits that survive
     fusion are loaded. Scores of different sources are not comparable. `table` holds the rows that a source calculated,
-    on
-    its first hit only. `parts` splits the score into components on the scales of other sources: source name to score.
+    on its first hit only. `parts` splits the score into components on the scales of other sources: source name to
+    score.
     """
 
     id: ChunkId

@@ -1,8 +1,7 @@
 """Send JSON requests to providers' APIs, with limits on time and size, and one error type.
 
 The address is the operator's, from the settings. Pages with addresses from elsewhere are read by
-`retrievers.http.fetch`.
-Redirects are not followed, because they would pass the key on.
+`retrievers.http.fetch`. Redirects are not followed, because they would pass the key on.
 """
 
 import asyncio

@@ -2,9 +2,8 @@
 
 Each document is prepared again from its row and compared with its passages. The counts are recomputed from the passages
 and compared with the stored ones. Each comparison reads one state of the collection in a transaction that does not
-block
-writers. Rows that are written together are seen together, so concurrent ingestion is not reported as an error. Repairs
-use the code that ingests, so the result equals a fresh build.
+block writers. Rows that are written together are seen together, so concurrent ingestion is not reported as an error.
+Repairs use the code that ingests, so the result equals a fresh build.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """The process that reads files, one after the other, each within the limits, until the socket is closed.
 
 Run as `python -m retrievers.sandbox.child LIMITS FOLDER` with a socket as standard input. The folder is the process's
-own
-for temporary files, and is removed with it. The process cannot use the network or start other processes.
+own for temporary files, and is removed with it. The process cannot use the network or start other processes.
 """
 
 import ctypes

@@ -2,8 +2,7 @@
 
 Another source of the collection may provide the same documents. It then takes them over as they are stored. If one
 source has taken over most documents of a forgotten source, the remaining ones are deleted with what that source
-deletes.
-Otherwise they stay.
+deletes. Otherwise they stay.
 """
 
 from collections.abc import Sequence
